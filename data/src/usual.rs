@@ -2,7 +2,8 @@
 
 use rollmesh_core::{
     batch::*,
-    column::{Column, ColumnData, ColumnError, ColumnType, DType, Element, RowShape},
+    by_type,
+    column::{Column, ColumnData, ColumnError, DType, Element as _, RowShape, RowsRef},
 };
 
 /// Columns of 32-bit floats.
@@ -82,59 +83,25 @@ fn usual(name: &str, found: DType) -> Option<DType> {
 /// # Errors
 /// [`ColumnError`] for integers with fractions, and for elements that do not form whole rows.
 pub(crate) fn cast(column: &Column, wanted: DType, shape: RowShape) -> Result<Column, ColumnError> {
-    match column {
-        Column::F32(data) => floats(data, wanted, shape, f64::from),
-        Column::F64(data) => floats(data, wanted, shape, |value| value),
-        Column::I32(data) => whole(data, wanted, shape, i64::from),
-        Column::I64(data) => whole(data, wanted, shape, |value| value),
-        Column::U8(data) => whole(data, wanted, shape, i64::from),
-        Column::Bool(data) => whole(data, wanted, shape, i64::from),
-        Column::Bytes(_) | Column::Compressed(_) => Ok(column.clone()),
-    }
-}
-
-fn floats<T: Element>(
-    data: &ColumnData<T>,
-    wanted: DType,
-    shape: RowShape,
-    float: impl Fn(T) -> f64,
-) -> Result<Column, ColumnError> {
+    let Ok(values) = column.array() else { return Ok(column.clone()) };
     match wanted {
-        same if same == T::DTYPE => map(data, shape, Ok),
-        DType::F32 => map(data, shape, |value| Ok(float(value) as f32)),
-        DType::Bool => map(data, shape, |value| Ok(float(value) != 0.0)),
-        DType::I64 => map(data, shape, |value| {
-            let value = float(value);
-            // Within the range in which a float represents every integer.
-            let is_whole = value.abs() <= 9_007_199_254_740_992.0 && value as i64 as f64 == value;
-            let wrong = ColumnError::WrongType { wanted: DType::I64.into(), found: ColumnType::Array(T::DTYPE) };
-            if is_whole { Ok(value as i64) } else { Err(wrong) }
-        }),
-        _ => map(data, shape, Ok),
+        same if same == values.dtype() => values.to_column(shape),
+        DType::F32 => ColumnData::new(values.cast::<f32>(), shape).map(Column::from_typed),
+        DType::Bool => ColumnData::new(values.cast::<bool>(), shape).map(Column::from_typed),
+        DType::I64 => {
+            let found = column.column_type();
+            let whole = |value: f64| {
+                // Within the range in which a float represents every integer.
+                let is_whole = value.abs() <= 9_007_199_254_740_992.0 && value as i64 as f64 == value;
+                is_whole.then_some(value as i64).ok_or(ColumnError::WrongType { wanted: DType::I64.into(), found })
+            };
+            by_type!(RowsRef, values, values => {
+                let numbers: Vec<i64> = values.iter().map(|value| whole(value.to_f64())).collect::<Result<_, _>>()?;
+                ColumnData::new(numbers, shape).map(Column::from_typed)
+            })
+        }
+        _ => values.to_column(shape),
     }
-}
-
-fn whole<T: Element>(
-    data: &ColumnData<T>,
-    wanted: DType,
-    shape: RowShape,
-    number: impl Fn(T) -> i64,
-) -> Result<Column, ColumnError> {
-    match wanted {
-        DType::F32 => map(data, shape, |value| Ok(number(value) as f32)),
-        DType::Bool => map(data, shape, |value| Ok(number(value) != 0)),
-        DType::I64 => map(data, shape, |value| Ok(number(value))),
-        _ => map(data, shape, Ok),
-    }
-}
-
-fn map<T: Element, U: Element>(
-    data: &ColumnData<T>,
-    shape: RowShape,
-    convert: impl Fn(T) -> Result<U, ColumnError>,
-) -> Result<Column, ColumnError> {
-    let values: Vec<U> = data.values().iter().map(|value| convert(*value)).collect::<Result<_, _>>()?;
-    ColumnData::new(values, shape).map(Column::from_typed)
 }
 
 #[cfg(test)]

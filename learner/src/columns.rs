@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rollmesh_core::{
     batch::{ACTIONS, BatchError, OBS, REWARDS, SampleBatch},
-    column::{Column, ColumnError},
+    column::{Column, ColumnError, DType},
     env::RowsRef,
     policy::{ObsEncoder, PreviousStep},
 };
@@ -117,30 +117,24 @@ impl<'a> Columns<'a> {
         Ok(previous)
     }
 
-    /// Actions `[rows, components]`: floats, or the numbers of their values. If they have parts, all are floats.
+    /// Actions `[rows, components]`: floats, and the numbers of others among their values.
     pub(super) fn actions(&self, head: &ActionHead, device: &Device) -> Result<Tensor, LearnError> {
-        let (column, len) = (self.steps_of(ACTIONS.name())?, head.action_len());
-        check_width(ACTIONS.name(), column.shape().elements(), len)?;
-        let (name, shape) = (ACTIONS.name(), (self.len, len));
-        let mut components = Vec::with_capacity(len);
-        add_components(head, &mut components);
-        Ok(match head {
-            ActionHead::Gaussian(_) => Tensor::from_vec(numbers(name, &column)?, shape, device)?,
-            ActionHead::Categorical(_) | ActionHead::Bernoulli(_) => {
-                let values = integers(name, &column)?.into_iter().zip(components.into_iter().flatten().cycle());
-                let indices = values.map(|(action, values)| index_of(action, values)).collect::<Result<Vec<_>, _>>()?;
-                Tensor::from_vec(indices, shape, device)?
-            }
-            ActionHead::Joined(_) => {
-                let number = |(x, values): (f32, Option<(i64, u32)>)| match values {
-                    None => Ok(x),
-                    Some(values) if x.fract() == 0.0 => index_of(x as i64, values).map(|index| index as f32),
-                    Some(values) => Err(not_among(x.into(), values)),
-                };
-                let numbers = numbers(name, &column)?.into_iter().zip(components.into_iter().cycle()).map(number);
-                Tensor::from_vec(numbers.collect::<Result<Vec<_>, _>>()?, shape, device)?
-            }
-        })
+        let (name, column, len) = (ACTIONS.name(), self.steps_of(ACTIONS.name())?, head.action_len());
+        check_width(name, column.shape().elements(), len)?;
+        let components = head.components().cycle();
+        let is_whole = !column.dtype().is_some_and(DType::is_float) && head.components().all(|values| values.is_some());
+        let actions: Result<Vec<f32>, LearnError> = if is_whole {
+            let actions = integers(name, &column)?.into_iter().zip(components.flatten());
+            actions.map(|(action, values)| index_of(action, values)).collect()
+        } else {
+            let number = |(x, values): (f32, Option<(i64, u32)>)| match values {
+                None => Ok(x),
+                Some(values) if x.fract() == 0.0 => index_of(x as i64, values),
+                Some(values) => Err(not_among(x.into(), values)),
+            };
+            numbers(name, &column)?.into_iter().zip(components).map(number).collect()
+        };
+        Ok(Tensor::from_vec(actions?, (self.len, len), device)?)
     }
 
     fn column(&self, name: &str) -> Result<&'a Column, LearnError> {
@@ -156,22 +150,11 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Adds each component of an action: its first value and how many there are, or `None` for a float.
-fn add_components(head: &ActionHead, components: &mut Vec<Option<(i64, u32)>>) {
-    match head {
-        ActionHead::Categorical(of) => {
-            components.extend(of.low().iter().copied().zip(of.nvec().iter().copied()).map(Some));
-        }
-        ActionHead::Bernoulli(len) => components.extend(std::iter::repeat_n(Some((0, 2)), *len)),
-        ActionHead::Gaussian(len) => components.extend(std::iter::repeat_n(None, *len)),
-        ActionHead::Joined(parts) => parts.iter().for_each(|part| add_components(part, components)),
-    }
-}
-
 /// The number of an action's value among those of its component.
-fn index_of(action: i64, (first, n): (i64, u32)) -> Result<u32, LearnError> {
+fn index_of(action: i64, (first, n): (i64, u32)) -> Result<f32, LearnError> {
     let index = action.checked_sub(first).and_then(|index| u32::try_from(index).ok()).filter(|&i| i < n);
-    index.ok_or_else(|| not_among(action as f64, (first, n)))
+    // A network does not give more than 2^24 logits.
+    index.map(|index| index as f32).ok_or_else(|| not_among(action as f64, (first, n)))
 }
 
 fn not_among(action: f64, (first, n): (i64, u32)) -> LearnError {
@@ -188,32 +171,11 @@ fn check_width(name: &str, found: usize, wanted: usize) -> Result<(), LearnError
 
 /// The numbers of a column.
 fn rows<'a>(name: &str, column: &'a Column) -> Result<RowsRef<'a>, LearnError> {
-    Ok(match column {
-        Column::F32(data) => RowsRef::F32(data.values()),
-        Column::F64(data) => RowsRef::F64(data.values()),
-        Column::I32(data) => RowsRef::I32(data.values()),
-        Column::I64(data) => RowsRef::I64(data.values()),
-        Column::U8(data) => RowsRef::U8(data.values()),
-        Column::Bool(data) => RowsRef::Bool(data.values()),
-        other => RowsRef::F32(none(name, other)?),
-    })
+    Ok(column.array().map_err(|source| of_column(name, source))?)
 }
 
 fn numbers(name: &str, column: &Column) -> Result<Vec<f32>, LearnError> {
-    Ok(match column {
-        Column::F32(data) => data.values().to_vec(),
-        Column::F64(data) => data.values().iter().map(|&x| x as f32).collect(),
-        Column::I32(data) => data.values().iter().map(|&x| x as f32).collect(),
-        Column::I64(data) => data.values().iter().map(|&x| x as f32).collect(),
-        Column::U8(data) => data.values().iter().map(|&x| f32::from(x)).collect(),
-        Column::Bool(data) => data.values().iter().map(|&x| f32::from(u8::from(x))).collect(),
-        other => none(name, other)?.to_vec(),
-    })
-}
-
-/// There are no numbers, and the error says what there is.
-fn none<'a>(name: &str, column: &'a Column) -> Result<&'a [f32], LearnError> {
-    Ok(column.typed().map_err(|source| of_column(name, source))?.values())
+    rows(name, column).map(RowsRef::cast)
 }
 
 fn integers(name: &str, column: &Column) -> Result<Vec<i64>, LearnError> {

@@ -1,10 +1,10 @@
 //! Distributions of actions on the learner's device: what [`rollmesh_core::distribution`] draws from, with gradients.
 
-use std::ops::Range;
+use std::iter::repeat_n;
 
-use candle_core::{D, DType, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 use rollmesh_core::{
-    distribution::{ActionDistribution, Distribution as _, DistributionError, MultiCategorical},
+    distribution::{ActionDistribution, Distribution as _},
     policy::PolicyError,
     space::Space,
 };
@@ -14,17 +14,19 @@ use super::ops::{exp, log_softmax, sum_last};
 /// log(2 pi) / 2.
 const HALF_LOG_TAU: f64 = 0.918_938_533_204_672_7;
 
-/// What the numbers that the policy's network gives are the parameters of, see [`ActionDistribution`].
+/// What the numbers that the policy's network gives are the parameters of, see [`ActionDistribution`]: the parts of an
+/// action, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ActionHead {
-    /// Vectors of integers, each component one of several.
-    Categorical(MultiCategorical),
-    /// Vectors of so many choices between 0 and 1.
-    Bernoulli(usize),
-    /// Vectors of so many floats.
-    Gaussian(usize),
-    /// The parts of a tuple or a dict, one after the other.
-    Joined(Vec<Self>),
+pub(super) struct ActionHead(Vec<HeadPart>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HeadPart {
+    /// One of so many integers from the first one on.
+    Choice { first: i64, n: u32 },
+    /// 0 or 1.
+    Bit,
+    /// So many floats.
+    Floats(usize),
 }
 
 impl ActionHead {
@@ -32,131 +34,122 @@ impl ActionHead {
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for spaces without distribution.
-    pub(super) fn for_space(space: &Space) -> Result<Self, PolicyError> {
-        let head = ActionDistribution::for_space(space).and_then(Self::of);
-        head.map_err(|error| PolicyError::Unsupported {
+    pub(super) fn for_space(space: &Space) -> std::result::Result<Self, PolicyError> {
+        let of = ActionDistribution::for_space(space).map_err(|error| PolicyError::Unsupported {
             wanted: "actions to choose from".into(),
             found: error.to_string(),
-        })
-    }
-
-    fn of(distribution: ActionDistribution) -> Result<Self, DistributionError> {
-        Ok(match distribution {
-            ActionDistribution::Categorical(of) => Self::Categorical(MultiCategorical::new([of.input_len() as u32])?),
-            ActionDistribution::MultiCategorical { distribution: of, .. } => Self::Categorical(of),
-            ActionDistribution::DiagGaussian { distribution: of, .. } => Self::Gaussian(of.action_len()),
-            ActionDistribution::Bernoulli(of) => Self::Bernoulli(of.action_len()),
-            ActionDistribution::Tuple(parts) => {
-                Self::Joined(parts.into_iter().map(Self::of).collect::<Result<_, _>>()?)
-            }
-            ActionDistribution::Dict(parts) => {
-                Self::Joined(parts.into_values().map(Self::of).collect::<Result<_, _>>()?)
-            }
-        })
+        })?;
+        let mut parts = Vec::new();
+        add_parts(&of, &mut parts);
+        Ok(Self(parts))
     }
 
     /// Components of an action.
     pub(super) fn action_len(&self) -> usize {
-        match self {
-            Self::Categorical(of) => of.action_len(),
-            Self::Bernoulli(len) | Self::Gaussian(len) => *len,
-            Self::Joined(parts) => parts.iter().map(Self::action_len).sum(),
-        }
+        self.components().count()
+    }
+
+    /// Of each component of an action, the first value and how many there are, or `None` for a float.
+    pub(super) fn components(&self) -> impl Iterator<Item = Option<(i64, u32)>> + Clone {
+        self.0.iter().flat_map(|part| match *part {
+            HeadPart::Choice { first, n } => repeat_n(Some((first, n)), 1),
+            HeadPart::Bit => repeat_n(Some((0, 2)), 1),
+            HeadPart::Floats(len) => repeat_n(None, len),
+        })
     }
 
     /// Numbers that the network must give for a row.
     pub(super) fn input_len(&self) -> usize {
-        match self {
-            Self::Categorical(of) => of.input_len(),
-            Self::Bernoulli(len) => *len,
-            Self::Gaussian(len) => len.saturating_mul(2),
-            Self::Joined(parts) => parts.iter().map(Self::input_len).sum(),
-        }
+        let len = |part: &HeadPart| match *part {
+            HeadPart::Choice { n, .. } => n as usize,
+            HeadPart::Bit => 1,
+            HeadPart::Floats(len) => len.saturating_mul(2),
+        };
+        self.0.iter().map(len).sum()
     }
 
     /// The distributions of rows with these parameters, `[rows, input_len]`.
-    pub(super) fn dist(&self, inputs: &Tensor) -> candle_core::Result<Dist> {
-        match self {
-            Self::Categorical(of) => {
-                let mut start = 0;
-                let parts = of.nvec().iter().map(|&n| {
-                    let logits = inputs.narrow(1, start, n as usize)?;
-                    start += n as usize;
-                    log_softmax(&logits)
-                });
-                Ok(Dist::Categorical(parts.collect::<candle_core::Result<_>>()?))
-            }
-            Self::Bernoulli(len) => {
+    pub(super) fn dist(&self, inputs: &Tensor) -> Result<Dist> {
+        let mut end = 0;
+        let mut next = |len| {
+            end += len;
+            inputs.narrow(1, end - len, len)
+        };
+        let part = |part: &HeadPart| match *part {
+            HeadPart::Choice { n, .. } => log_softmax(&next(n as usize)?).map(DistPart::Choice),
+            HeadPart::Bit => {
                 // The logit of a 1 beside that of a 0, which is 0.
-                let parts = (0..*len).map(|i| {
-                    let logit = inputs.narrow(1, i, 1)?;
-                    log_softmax(&Tensor::cat(&[&logit.zeros_like()?, &logit], 1)?)
-                });
-                Ok(Dist::Categorical(parts.collect::<candle_core::Result<_>>()?))
+                let logit = next(1)?;
+                log_softmax(&Tensor::cat(&[&logit.zeros_like()?, &logit], 1)?).map(DistPart::Choice)
             }
-            Self::Gaussian(len) => {
-                // Rows are selected of contiguous tensors only.
-                let part = |start| inputs.narrow(1, start, *len)?.contiguous();
-                Ok(Dist::Gaussian { mean: part(0)?, log_std: part(*len)? })
+            // Rows are selected of contiguous tensors only.
+            HeadPart::Floats(len) => {
+                Ok(DistPart::Floats { mean: next(len)?.contiguous()?, log_std: next(len)?.contiguous()? })
             }
-            Self::Joined(parts) => {
-                let (mut start, mut first) = (0, 0);
-                let parts = parts.iter().map(|part| {
-                    let dist = part.dist(&inputs.narrow(1, start, part.input_len())?)?;
-                    let components = first..first + part.action_len();
-                    (start, first) = (start + part.input_len(), components.end);
-                    Ok((components, dist))
-                });
-                Ok(Dist::Joined(parts.collect::<candle_core::Result<_>>()?))
-            }
-        }
+        };
+        self.0.iter().map(part).collect::<Result<_>>().map(Dist)
     }
 }
 
-/// One distribution per row; what is measured of them is `[rows]`, sums over components.
-pub(super) enum Dist {
-    /// Log-probabilities of all values, `[rows, values]`, by component.
-    Categorical(Vec<Tensor>),
+fn add_parts(of: &ActionDistribution, parts: &mut Vec<HeadPart>) {
+    match of {
+        ActionDistribution::Categorical(of) => parts.push(HeadPart::Choice { first: 0, n: of.input_len() as u32 }),
+        ActionDistribution::MultiCategorical { distribution: of, .. } => {
+            let choices = of.low().iter().zip(of.nvec());
+            parts.extend(choices.map(|(&first, &n)| HeadPart::Choice { first, n }));
+        }
+        ActionDistribution::DiagGaussian { distribution: of, .. } => parts.push(HeadPart::Floats(of.action_len())),
+        ActionDistribution::Bernoulli(of) => parts.extend(repeat_n(HeadPart::Bit, of.action_len())),
+        ActionDistribution::Tuple(of) => of.iter().for_each(|of| add_parts(of, parts)),
+        ActionDistribution::Dict(of) => of.values().for_each(|of| add_parts(of, parts)),
+    }
+}
+
+/// One distribution per row, of independent parts; what is measured of them is `[rows]`, sums over components.
+pub(super) struct Dist(Vec<DistPart>);
+
+enum DistPart {
+    /// Log-probabilities of all values of a component, `[rows, values]`.
+    Choice(Tensor),
     /// Both `[rows, components]`.
-    Gaussian { mean: Tensor, log_std: Tensor },
-    /// Independent parts, each of these components of the actions.
-    Joined(Vec<(Range<usize>, Self)>),
+    Floats { mean: Tensor, log_std: Tensor },
 }
 
 impl Dist {
-    /// Log-probabilities (densities) of actions `[rows, components]`, u32 or f32; f32 if they have parts.
-    pub(super) fn logp(&self, actions: &Tensor) -> candle_core::Result<Tensor> {
-        match self {
-            Self::Categorical(parts) => sum(parts.iter().enumerate().map(|(i, logp_all)| {
-                let chosen = actions.narrow(1, i, 1)?.contiguous()?;
+    /// Log-probabilities (densities) of actions `[rows, components]`.
+    pub(super) fn logp(&self, actions: &Tensor) -> Result<Tensor> {
+        let mut end = 0;
+        let mut next = |len| {
+            end += len;
+            actions.narrow(1, end - len, len)
+        };
+        sum(self.0.iter().map(|part| match part {
+            DistPart::Choice(logp_all) => {
+                let chosen = next(1)?.to_dtype(DType::U32)?.contiguous()?;
                 logp_all.gather(&chosen, D::Minus1)?.squeeze(D::Minus1)
-            })),
-            Self::Gaussian { mean, log_std } => {
-                let z = ((actions - mean)? * exp(&log_std.neg()?)?)?;
+            }
+            DistPart::Floats { mean, log_std } => {
+                let z = ((next(mean.dim(1)?)? - mean)? * exp(&log_std.neg()?)?)?;
                 sum_last(&z.sqr()?.affine(-0.5, -HALF_LOG_TAU)?.sub(log_std)?)
             }
-            Self::Joined(parts) => sum(parts.iter().map(|(components, part)| {
-                let actions = actions.narrow(1, components.start, components.len())?.contiguous()?;
-                part.logp(&if matches!(part, Self::Categorical(_)) { actions.to_dtype(DType::U32)? } else { actions })
-            })),
-        }
+        }))
     }
 
     /// Entropies in nats.
-    pub(super) fn entropy(&self) -> candle_core::Result<Tensor> {
-        match self {
-            Self::Categorical(parts) => {
-                sum(parts.iter().map(|logp_all| sum_last(&(exp(logp_all)? * logp_all)?)?.neg()))
-            }
-            Self::Gaussian { log_std, .. } => sum_last(&log_std.affine(1.0, 0.5 + HALF_LOG_TAU)?),
-            Self::Joined(parts) => sum(parts.iter().map(|(_, part)| part.entropy())),
-        }
+    pub(super) fn entropy(&self) -> Result<Tensor> {
+        sum(self.0.iter().map(|part| match part {
+            DistPart::Choice(logp_all) => sum_last(&(exp(logp_all)? * logp_all)?)?.neg(),
+            DistPart::Floats { log_std, .. } => sum_last(&log_std.affine(1.0, 0.5 + HALF_LOG_TAU)?),
+        }))
     }
 
     /// Mean log standard deviations over components; none for what has no such.
-    pub(super) fn mean_log_std(&self) -> candle_core::Result<Option<Tensor>> {
-        let mut log_stds = Vec::new();
-        self.add_log_stds(&mut log_stds);
+    pub(super) fn mean_log_std(&self) -> Result<Option<Tensor>> {
+        let log_stds = self.0.iter().filter_map(|part| match part {
+            DistPart::Choice(_) => None,
+            DistPart::Floats { log_std, .. } => Some(log_std),
+        });
+        let log_stds: Vec<&Tensor> = log_stds.collect();
         if log_stds.is_empty() {
             return Ok(None);
         }
@@ -164,56 +157,37 @@ impl Dist {
         sum_last(&log_std)?.affine(1.0 / log_std.dim(1)?.max(1) as f64, 0.0).map(Some)
     }
 
-    fn add_log_stds(&self, log_stds: &mut Vec<Tensor>) {
-        match self {
-            Self::Categorical(_) => {}
-            Self::Gaussian { log_std, .. } => log_stds.push(log_std.clone()),
-            Self::Joined(parts) => parts.iter().for_each(|(_, part)| part.add_log_stds(log_stds)),
-        }
-    }
-
     /// Divergence of another distribution of the same kind from this one, in nats.
-    pub(super) fn kl(&self, other: &Self) -> candle_core::Result<Tensor> {
-        match (self, other) {
-            (Self::Categorical(parts), Self::Categorical(others)) => sum(parts
-                .iter()
-                .zip(others)
-                .map(|(logp_all, other)| sum_last(&(exp(logp_all)? * (logp_all - other)?)?))),
-            (Self::Gaussian { mean, log_std }, Self::Gaussian { mean: other_mean, log_std: other_log_std }) => {
+    pub(super) fn kl(&self, other: &Self) -> Result<Tensor> {
+        sum(self.0.iter().zip(&other.0).map(|parts| match parts {
+            (DistPart::Choice(logp_all), DistPart::Choice(other)) => sum_last(&(exp(logp_all)? * (logp_all - other)?)?),
+            (DistPart::Floats { mean, log_std }, DistPart::Floats { mean: other_mean, log_std: other_log_std }) => {
                 let log_ratio = (log_std - other_log_std)?;
                 let z = ((mean - other_mean)? * exp(&other_log_std.neg()?)?)?;
                 let squares = (exp(&log_ratio.affine(2.0, 0.0)?)? + z.sqr()?)?;
                 sum_last(&squares.affine(0.5, -0.5)?.sub(&log_ratio)?)
             }
-            (Self::Joined(parts), Self::Joined(others)) => {
-                sum(parts.iter().zip(others).map(|((_, part), (_, other))| part.kl(other)))
-            }
             _ => candle_core::bail!("distributions of different kinds do not diverge"),
-        }
+        }))
     }
 
     /// The same without gradients.
-    pub(super) fn detach(&self) -> candle_core::Result<Self> {
+    pub(super) fn detach(&self) -> Result<Self> {
         self.map(|tensor| Ok(tensor.detach()))
     }
 
-    pub(super) fn map(&self, f: impl Fn(&Tensor) -> candle_core::Result<Tensor>) -> candle_core::Result<Self> {
-        self.map_by(&f)
-    }
-
-    fn map_by(&self, f: &dyn Fn(&Tensor) -> candle_core::Result<Tensor>) -> candle_core::Result<Self> {
-        Ok(match self {
-            Self::Categorical(parts) => Self::Categorical(parts.iter().map(f).collect::<candle_core::Result<_>>()?),
-            Self::Gaussian { mean, log_std } => Self::Gaussian { mean: f(mean)?, log_std: f(log_std)? },
-            Self::Joined(parts) => {
-                let parts = parts.iter().map(|(components, part)| Ok((components.clone(), part.map_by(f)?)));
-                Self::Joined(parts.collect::<candle_core::Result<_>>()?)
-            }
-        })
+    pub(super) fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        let part = |part: &DistPart| {
+            Ok(match part {
+                DistPart::Choice(logp_all) => DistPart::Choice(f(logp_all)?),
+                DistPart::Floats { mean, log_std } => DistPart::Floats { mean: f(mean)?, log_std: f(log_std)? },
+            })
+        };
+        self.0.iter().map(part).collect::<Result<_>>().map(Self)
     }
 }
 
-fn sum(mut parts: impl Iterator<Item = candle_core::Result<Tensor>>) -> candle_core::Result<Tensor> {
+fn sum(mut parts: impl Iterator<Item = Result<Tensor>>) -> Result<Tensor> {
     match parts.next() {
         Some(first) => parts.try_fold(first?, |sum, part| sum + part?),
         None => Tensor::zeros(0, DType::F32, &candle_core::Device::Cpu),
@@ -225,7 +199,7 @@ mod tests {
     use candle_core::Device;
     use rollmesh_core::{
         column::{DType as CoreType, RowShape},
-        distribution::{Bernoulli, DiagGaussian, Distribution},
+        distribution::{Bernoulli, DiagGaussian, Distribution, MultiCategorical},
         space::Point,
     };
 
@@ -248,20 +222,20 @@ mod tests {
     #[test]
     fn everything_is_as_the_core_has_it() {
         let core = MultiCategorical::new([2, 4]).unwrap();
-        let head = ActionHead::Categorical(core.clone());
+        let head = ActionHead::for_space(&Space::MultiDiscrete { nvec: vec![2, 4] }).unwrap();
         let (dist, other) = (head.dist(&row(&INPUTS)).unwrap(), head.dist(&row(&OTHERS)).unwrap());
         close(&dist.logp(&row(&[1u32, 2])).unwrap(), core.logp(&INPUTS, &[1, 2]).unwrap());
         close(&dist.entropy().unwrap(), core.entropy(&INPUTS).unwrap());
         close(&dist.kl(&other).unwrap(), core.kl(&INPUTS, &OTHERS).unwrap());
 
-        let (core, head) = (Bernoulli::new(6).unwrap(), ActionHead::Bernoulli(6));
+        let (core, head) = (Bernoulli::new(6).unwrap(), ActionHead(vec![HeadPart::Bit; 6]));
         let (dist, other) = (head.dist(&row(&INPUTS)).unwrap(), head.dist(&row(&OTHERS)).unwrap());
         let action = [1, 0, 0, 1, 1, 0];
         close(&dist.logp(&row(&action.map(u32::from))).unwrap(), core.logp(&INPUTS, &action).unwrap());
         close(&dist.entropy().unwrap(), core.entropy(&INPUTS).unwrap());
         close(&dist.kl(&other).unwrap(), core.kl(&INPUTS, &OTHERS).unwrap());
 
-        let (core, head) = (DiagGaussian::new(3).unwrap(), ActionHead::Gaussian(3));
+        let (core, head) = (DiagGaussian::new(3).unwrap(), ActionHead(vec![HeadPart::Floats(3)]));
         let (dist, other) = (head.dist(&row(&INPUTS)).unwrap(), head.dist(&row(&OTHERS)).unwrap());
         let action = [0.5, -2.0, 0.9];
         close(&dist.logp(&row(&action)).unwrap(), core.logp(&INPUTS, &action).unwrap());
@@ -286,14 +260,13 @@ mod tests {
     #[test]
     fn spaces_have_heads() {
         let head = |space: &Space| ActionHead::for_space(space).unwrap();
-        assert_eq!(head(&Space::Discrete { n: 3 }), ActionHead::Categorical(MultiCategorical::new([3]).unwrap()));
-        let of = MultiCategorical::new([2, 4]).unwrap();
-        assert_eq!(head(&Space::MultiDiscrete { nvec: vec![2, 4] }), ActionHead::Categorical(of));
-        assert_eq!(head(&Space::MultiBinary { n: 2 }), ActionHead::Bernoulli(2));
-        assert_eq!(head(&Space::vector(&[-1.0, 0.0], &[1.0, 9.0])), ActionHead::Gaussian(2));
+        let choice = |n| HeadPart::Choice { first: 0, n };
+        assert_eq!(head(&Space::Discrete { n: 3 }), ActionHead(vec![choice(3)]));
+        assert_eq!(head(&Space::MultiDiscrete { nvec: vec![2, 4] }), ActionHead(vec![choice(2), choice(4)]));
+        assert_eq!(head(&Space::MultiBinary { n: 2 }), ActionHead(vec![HeadPart::Bit; 2]));
+        assert_eq!(head(&Space::vector(&[-1.0, 0.0], &[1.0, 9.0])), ActionHead(vec![HeadPart::Floats(2)]));
         let parts = vec![Space::Discrete { n: 3 }, Space::Tuple(vec![Space::MultiBinary { n: 2 }])];
-        let joined = ActionHead::Joined(vec![ActionHead::Bernoulli(2)]);
-        assert_eq!(head(&Space::Tuple(parts)), ActionHead::Joined(vec![head(&Space::Discrete { n: 3 }), joined]));
+        assert_eq!(head(&Space::Tuple(parts)), ActionHead(vec![choice(3), HeadPart::Bit, HeadPart::Bit]));
         let endless = Space::uniform(CoreType::I64, RowShape::vector(1), 0.0, f64::INFINITY);
         let error = ActionHead::for_space(&endless).unwrap_err().to_string();
         assert!(error.starts_with("the policy takes actions to choose from, not there is no distribution"), "{error}");

@@ -12,7 +12,7 @@ use rollmesh_core::{
 use super::{
     algorithm::Needs,
     columns::Columns,
-    dist::{ActionHead, Dist},
+    dist::Dist,
     error::LearnError,
     model::{ActorCritic, Memory},
     ops::Steps,
@@ -45,7 +45,7 @@ pub(super) struct Encoders {
 pub(super) struct Rows {
     /// `[rows, obs]`.
     pub(super) obs: Tensor,
-    /// `[rows, components]`, u32 or f32.
+    /// `[rows, components]`.
     pub(super) actions: Tensor,
     /// `[rows]`.
     pub(super) advantages: Tensor,
@@ -282,16 +282,14 @@ fn check_masks<'a>(
     obs: impl Iterator<Item = &'a [f32]>,
     actions: &Tensor,
 ) -> std::result::Result<(), LearnError> {
-    let ActionHead::Categorical(of) = model.head() else { return Ok(()) };
     if model.mask_len() == 0 {
         return Ok(());
     }
-    for (row, (mut mask, action)) in obs.zip(actions.to_vec2::<u32>()?).enumerate() {
-        for (component, (&n, index)) in of.nvec().iter().zip(action).enumerate() {
+    for (row, (mut mask, action)) in obs.zip(actions.to_vec2::<f32>()?).enumerate() {
+        for (component, ((first, n), index)) in model.head().components().flatten().zip(action).enumerate() {
             let (allowed, rest) = mask.split_at(n as usize);
             if allowed[index as usize] == 0.0 {
-                let action = of.low()[component] + i64::from(index);
-                return Err(LearnError::ForbiddenAction { row, component, action });
+                return Err(LearnError::ForbiddenAction { row, component, action: first + index as i64 });
             }
             mask = rest;
         }

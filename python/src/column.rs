@@ -9,44 +9,11 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList},
 };
 use rollmesh_core::{
-    column::{BytesColumn, BytesKind, Column, ColumnData, ColumnError, DType, LittleEndian, RowShape, append_le},
-    env::{RowElement, RowsMut, RowsRef},
+    by_type,
+    column::{BytesColumn, BytesKind, Column, DType, LittleEndian, RowShape, RowsRef, append_le},
 };
 
 use crate::failure::{Failure, Kind};
-
-/// Calls `$body` with `$ty` as the type of elements that `$dtype` names.
-macro_rules! by_dtype {
-    ($dtype:expr, $ty:ident => $body:expr) => {
-        match $dtype {
-            DType::F32 => {
-                type $ty = f32;
-                $body
-            }
-            DType::F64 => {
-                type $ty = f64;
-                $body
-            }
-            DType::I32 => {
-                type $ty = i32;
-                $body
-            }
-            DType::I64 => {
-                type $ty = i64;
-                $body
-            }
-            DType::U8 => {
-                type $ty = u8;
-                $body
-            }
-            DType::Bool => {
-                type $ty = bool;
-                $body
-            }
-        }
-    };
-}
-pub(crate) use by_dtype;
 
 /// The elements of a column, read-only, through Python's buffer protocol. Shares the column's memory and keeps it alive.
 #[pyclass(frozen)]
@@ -71,10 +38,8 @@ impl ColumnBuffer {
     // write copies it first.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let column = &slf.get().0;
-        let dtype = column.dtype().filter(|_| !column.is_compressed());
-        let dtype = dtype.ok_or_else(|| PyBufferError::new_err("the column has no elements of one size"))?;
-        let (start, bytes) = by_dtype!(dtype, Of => {
-            let values = column.typed::<Of>().map_err(Failure::from)?.values();
+        let no_size = |_| PyBufferError::new_err("the column has no elements of one size");
+        let (start, bytes) = by_type!(RowsRef, column.array().map_err(no_size)?, values => {
             (values.as_ptr().cast::<c_void>().cast_mut(), size_of_val(values))
         });
         let length = ffi::Py_ssize_t::try_from(bytes).map_err(|_| PyBufferError::new_err("the column is too long"))?;
@@ -152,34 +117,4 @@ pub(crate) fn json<'py>(py: Python<'py>, value: &impl serde::Serialize) -> PyRes
 /// A dictionary, or another object that `json` writes, as JSON.
 pub(crate) fn to_json(value: &Bound<'_, PyDict>) -> PyResult<String> {
     value.py().import("json")?.call_method1("dumps", (value,))?.extract()
-}
-
-/// Rows of these elements.
-pub(crate) fn of_rows(values: RowsRef<'_>, shape: RowShape) -> Result<Column, ColumnError> {
-    by_dtype!(values.dtype(), Of => {
-        Ok(Column::from_typed(ColumnData::new(Of::rows(values).unwrap_or_default().to_vec(), shape)?))
-    })
-}
-
-/// Rows of zeros.
-pub(crate) fn zeros(dtype: DType, shape: RowShape, rows: usize) -> Result<Column, ColumnError> {
-    let elements = shape.elements() * rows;
-    by_dtype!(dtype, Of => Ok(Column::from_typed(ColumnData::new(vec![Of::default(); elements], shape)?)))
-}
-
-fn dtype_of(column: &Column) -> Result<DType, ColumnError> {
-    column.dtype().ok_or_else(|| ColumnError::NoArray(column.column_type()))
-}
-
-/// The elements of a column.
-pub(crate) fn rows(column: &Column) -> Result<RowsRef<'_>, ColumnError> {
-    by_dtype!(dtype_of(column)?, Of => Ok(Of::erase_rows(column.typed::<Of>()?.values())))
-}
-
-/// The elements of some rows of a column, to be written.
-pub(crate) fn rows_mut(column: &mut Column, range: std::ops::Range<usize>) -> Result<RowsMut<'_>, ColumnError> {
-    let width = column.shape().elements();
-    by_dtype!(dtype_of(column)?, Of => {
-        Ok(Of::erase_rows_mut(&mut column.typed_mut::<Of>()?.values_mut()[range.start * width..range.end * width]))
-    })
 }

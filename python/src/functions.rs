@@ -82,7 +82,7 @@ fn observe(object: &Py<PyAny>, obs: &mut AgentRows, hook: &mut EpisodeHook<'_>) 
     })?;
     let agents: Vec<AgentId> = obs.iter().map(|(agent, _)| agent.clone()).collect();
     for (agent, column) in agents.iter().zip(&written) {
-        let row = column::rows(column).map_err(|error| CallbackError::new(NAME, error.to_string()))?;
+        let row = column.array().map_err(|error| CallbackError::new(NAME, error.to_string()))?;
         obs.set(agent, row);
     }
     write(NAME, hook.episode, &text)
@@ -269,7 +269,7 @@ fn rows_of<'py>(
         // 32 bits count the elements of a row.
         let flat = || RowShape::vector(row.len() as u32);
         let shape = hook.env.spaces(agent).map_or_else(flat, |spaces| spaces.observation.shape());
-        let row = column::of_rows(row, shape).map_err(Failure::from)?;
+        let row = row.to_column(shape).map_err(Failure::from)?;
         Ok((agent_of(agent).into_python(py)?, column::to_python(py, &row)?))
     };
     rows.iter().map(row).collect()

@@ -18,7 +18,7 @@ use crate::{
     failure::{Failure, Kind},
     functions::{self, Function},
     owned::Owned,
-    policy::{self, Acted, Before, BeforeArgs, Tensors},
+    policy::{self, Before, BeforeArgs, PyActed, Tensors},
     worker::{handles, rollout_config, summary_json},
 };
 
@@ -191,12 +191,12 @@ impl Group {
         before: BeforeArgs<'_>,
         explore: bool,
         t: u32,
-    ) -> PyResult<Acted<'py>> {
+    ) -> PyResult<PyActed<'py>> {
         let (obs, before) = (column::of_python(obs)?, Before::of_python(before)?);
         let acted = self.0.call(py, move |group| {
             policy::act(group.local_worker().ok_or_else(no_local)?, &PolicyId::new(id), obs, before, explore, t)
         })?;
-        acted.into_python(py)
+        policy::into_python(acted, py)
     }
 
     fn spaces<'py>(&self, py: Python<'py>, policy: String) -> PyResult<Bound<'py, PyAny>> {

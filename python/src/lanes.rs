@@ -95,8 +95,8 @@ impl Lanes {
         let (mut rewards, mut terminateds, mut truncateds) = (vec![0.0; lanes], vec![false; lanes], vec![false; lanes]);
         let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
         let moments = Moments { streams: self.env_step, lanes: &self.moments, mark: None };
-        let rows = column::rows_mut(&mut obs, 0..lanes).map_err(Failure::from)?;
-        let stepped = self.env.step(column::rows(&actions).map_err(Failure::from)?, moments, rows, out);
+        let rows = obs.array_mut().map_err(Failure::from)?;
+        let stepped = self.env.step(actions.array().map_err(Failure::from)?, moments, rows, out);
         stepped.map_err(|error| self.located(None, error))?;
         // A write to `obs` copies the rows first, since `last` shares them.
         let last = obs.clone();
@@ -131,7 +131,7 @@ impl Lanes {
 
 impl Lanes {
     fn observations(&self, rows: usize) -> Result<Column, Failure> {
-        Ok(column::zeros(self.spaces.observation_type, self.spaces.observation.shape(), rows)?)
+        Ok(Column::zeros(self.spaces.observation_type.into(), self.spaces.observation.shape(), rows)?)
     }
 
     /// Begins a lane's episode and writes its first observation.
@@ -139,7 +139,9 @@ impl Lanes {
         let moment = &mut self.moments[lane];
         moment.t = 0;
         let mut rng = self.reset.at(moment.slot, moment.episode, 0, 0);
-        let reset = self.env.reset_at(lane, &mut rng, column::rows_mut(obs, lane..lane + 1)?);
+        let width = obs.shape().elements();
+        let row = obs.array_mut()?.part(lane * width..(lane + 1) * width);
+        let reset = self.env.reset_at(lane, &mut rng, row);
         reset.map_err(|error| self.located(Some(lane), error))
     }
 

@@ -5,21 +5,22 @@ use std::collections::BTreeMap;
 use pyo3::{prelude::*, pybacked::PyBackedBytes};
 use rollmesh_core::{
     batch::SampleBatch,
+    by_type,
     callbacks::CallbackError,
-    column::DType,
-    env::{EnvSpaces, RowElement as _, RowsRef},
+    column::{ColumnError, RowsMut, RowsRef},
+    env::EnvSpaces,
     episode::{Episode, OtherAgent},
-    policy::{ActionInput, ActionOutput, LearnInfo, Policy, PolicyContext, PolicyError, Postprocessing},
+    policy::{Acted, ActionInput, ActionOutput, LearnInfo, Policy, PolicyContext, PolicyError, Postprocessing},
     weights::Weights,
 };
 use serde_json::json;
 
 use crate::{
     batch::Batch,
-    column::{self, by_dtype},
+    column,
     failure::{Failure, Kind},
     functions::call,
-    policy::{self, Actions, Tensors, spaces_json},
+    policy::{self, Tensors, spaces_json},
 };
 
 /// A policy that a Python object acts for.
@@ -62,10 +63,10 @@ impl PythonPolicy {
         made.map_err(failed)
     }
 
-    fn act(&self, obs: RowsRef<'_>, rows: usize, state: &[f32], explore: bool) -> Result<Actions, PolicyError> {
+    fn act(&self, obs: RowsRef<'_>, rows: usize, state: &[f32], explore: bool) -> Result<Acted, PolicyError> {
         let EnvSpaces { observation, action, action_type, .. } = &self.spaces;
         let answered = call("compute_actions", |py| {
-            let obs = column::of_rows(obs, observation.shape()).map_err(Failure::from)?;
+            let obs = obs.to_column(observation.shape()).map_err(Failure::from)?;
             let arguments = (column::to_python(py, &obs)?, column::bytes_of(py, state), explore);
             let (actions, logp, vf_preds, state): (Bound<'_, PyAny>, PyBackedBytes, PyBackedBytes, PyBackedBytes) =
                 self.object.call_method1(py, "act", arguments)?.extract(py)?;
@@ -76,7 +77,7 @@ impl PythonPolicy {
                 return Err(Failure::new(Kind::Policy, why).into());
             }
             let [logp, vf_preds, state] = [logp, vf_preds, state].map(|bytes| column::floats(&bytes));
-            Ok(Actions { actions, logp, vf_preds, state })
+            Ok(Acted { actions, logp, vf_preds, state })
         });
         answered.map_err(failed)
     }
@@ -110,11 +111,9 @@ impl Policy for PythonPolicy {
         if found != wanted {
             return Err(PolicyError::Unsupported { wanted: wanted.name().into(), found: found.name().into() });
         }
-        by_dtype!(wanted, Of => {
-            let chosen = answer.actions.typed::<Of>().map_err(|error| PolicyError::Failed(error.to_string()))?;
-            if let Some(actions) = Of::rows_mut(out.actions) {
-                actions.copy_from_slice(chosen.values());
-            }
+        let failed = |error: ColumnError| PolicyError::Failed(error.to_string());
+        by_type!(RowsMut, out.actions, actions => {
+            actions.copy_from_slice(answer.actions.typed().map_err(failed)?.values());
         });
         Ok(())
     }

@@ -22,7 +22,7 @@ use crate::{
     failure::Failure,
     functions::{self, Function},
     owned::Owned,
-    policy::{self, Acted, Before, BeforeArgs, Tensors},
+    policy::{self, Before, BeforeArgs, PyActed, Tensors},
 };
 
 /// How long a sample continues until the interpreter's signals are checked; the next call continues it.
@@ -138,11 +138,11 @@ impl Worker {
         before: BeforeArgs<'_>,
         explore: bool,
         t: u32,
-    ) -> PyResult<Acted<'py>> {
+    ) -> PyResult<PyActed<'py>> {
         let (obs, before) = (column::of_python(obs)?, Before::of_python(before)?);
         let acted =
             self.worker.call(py, move |worker| policy::act(worker, &PolicyId::new(id), obs, before, explore, t))?;
-        acted.into_python(py)
+        policy::into_python(acted, py)
     }
 
     fn get_state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {

@@ -18,8 +18,9 @@
 mod walk;
 
 use crate::{
+    column::Element,
     prelude::*,
-    space::{BoxSpace, Point, PointError, Scalar, Space},
+    space::{BoxSpace, Point, PointError, Space},
 };
 
 /// How actions are transformed before the environment gets them.
@@ -76,7 +77,7 @@ impl ActionTransform {
     ///
     /// # Errors
     /// [`PointError::WrongType`], [`PointError::WrongLength`] unless they are whole rows of the space.
-    pub fn apply_rows<T: Scalar>(self, space: &Space, rows: &mut [T]) -> Result<(), PointError> {
+    pub fn apply_rows<T: Element>(self, space: &Space, rows: &mut [T]) -> Result<(), PointError> {
         match self {
             Self::None => Ok(()),
             Self::Clip => clip_rows(space, rows),
@@ -89,7 +90,7 @@ impl ActionTransform {
     ///
     /// # Errors
     /// As [`apply_rows`](Self::apply_rows).
-    pub fn undo_rows<T: Scalar>(self, space: &Space, rows: &mut [T]) -> Result<(), PointError> {
+    pub fn undo_rows<T: Element>(self, space: &Space, rows: &mut [T]) -> Result<(), PointError> {
         match self {
             Self::None | Self::Clip => Ok(()),
             Self::Unsquash => walk::rows(space, rows, Map::Squash),
@@ -142,7 +143,7 @@ pub fn normalize(space: &Space, action: &mut Point) -> Result<(), PointError> {
 ///
 /// # Errors
 /// [`PointError::WrongType`], [`PointError::WrongLength`] unless they are whole rows of the space.
-pub fn clip_rows<T: Scalar>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
+pub fn clip_rows<T: Element>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
     walk::rows(space, rows, Map::Clip)
 }
 
@@ -150,7 +151,7 @@ pub fn clip_rows<T: Scalar>(space: &Space, rows: &mut [T]) -> Result<(), PointEr
 ///
 /// # Errors
 /// As [`clip_rows`].
-pub fn unsquash_rows<T: Scalar>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
+pub fn unsquash_rows<T: Element>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
     walk::rows(space, rows, Map::Unsquash)
 }
 
@@ -158,7 +159,7 @@ pub fn unsquash_rows<T: Scalar>(space: &Space, rows: &mut [T]) -> Result<(), Poi
 ///
 /// # Errors
 /// As [`clip_rows`].
-pub fn normalize_rows<T: Scalar>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
+pub fn normalize_rows<T: Element>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
     walk::rows(space, rows, Map::Normalize)
 }
 

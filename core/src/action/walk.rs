@@ -2,9 +2,9 @@
 
 use super::Map;
 use crate::{
-    column::DType,
+    column::{DType, Element, by_type},
     prelude::*,
-    space::{BoxSpace, Point, PointError, Scalar, Space, with_values},
+    space::{BoxSpace, Point, PointError, Space},
 };
 
 pub(super) fn point(space: &Space, action: &mut Point, map: Map) -> Result<(), PointError> {
@@ -18,11 +18,11 @@ pub(super) fn point(space: &Space, action: &mut Point, map: Map) -> Result<(), P
         (Space::Tuple(_) | Space::Dict(_), action) | (_, action @ (Point::Tuple(_) | Point::Dict(_))) => {
             Err(PointError::outside(space, action))
         }
-        (_, action) => with_values!(action, values => one_row(space, values, map), else Ok(())),
+        (_, action) => by_type!(Point, action, values => one_row(space, values, map), _ => Ok(())),
     }
 }
 
-fn one_row<T: Scalar>(space: &Space, row: &mut [T], map: Map) -> Result<(), PointError> {
+fn one_row<T: Element>(space: &Space, row: &mut [T], map: Map) -> Result<(), PointError> {
     let wanted = space.shape().elements();
     if row.len() != wanted {
         return Err(PointError::WrongLength { space: space.to_string(), wanted: wanted as u64, found: row.len() });
@@ -30,7 +30,7 @@ fn one_row<T: Scalar>(space: &Space, row: &mut [T], map: Map) -> Result<(), Poin
     rows(space, row, map)
 }
 
-pub(super) fn rows<T: Scalar>(space: &Space, rows: &mut [T], map: Map) -> Result<(), PointError> {
+pub(super) fn rows<T: Element>(space: &Space, rows: &mut [T], map: Map) -> Result<(), PointError> {
     space.check_type(T::DTYPE)?;
     let wanted = space.shape().elements();
     if wanted == 0 || !rows.len().is_multiple_of(wanted) {
@@ -41,7 +41,7 @@ pub(super) fn rows<T: Scalar>(space: &Space, rows: &mut [T], map: Map) -> Result
 }
 
 /// Maps rows whose type and length were checked. A row of a tuple or dict joins those of its parts.
-fn checked<T: Scalar>(space: &Space, rows: &mut [T], map: Map) {
+fn checked<T: Element>(space: &Space, rows: &mut [T], map: Map) {
     match space {
         Space::Box(space) => numbers(space, rows, map),
         Space::Tuple(parts) => rows.chunks_exact_mut(space.shape().elements()).for_each(|row| {
@@ -54,14 +54,14 @@ fn checked<T: Scalar>(space: &Space, rows: &mut [T], map: Map) {
     }
 }
 
-fn joined<'a, T: Scalar>(parts: impl Iterator<Item = &'a Space>, mut row: &mut [T], map: Map) {
+fn joined<'a, T: Element>(parts: impl Iterator<Item = &'a Space>, mut row: &mut [T], map: Map) {
     for part in parts {
         let Some(own) = row.split_off_mut(..part.shape().elements()) else { return };
         checked(part, own, map);
     }
 }
 
-fn numbers<T: Scalar>(space: &BoxSpace, rows: &mut [T], map: Map) {
+fn numbers<T: Element>(space: &BoxSpace, rows: &mut [T], map: Map) {
     let floats = matches!(space.dtype(), DType::F32 | DType::F64);
     match map {
         Map::Clip => each(space, rows, clip),
@@ -75,7 +75,7 @@ fn numbers<T: Scalar>(space: &BoxSpace, rows: &mut [T], map: Map) {
 }
 
 #[inline]
-fn each<T: Scalar>(space: &BoxSpace, rows: &mut [T], map: impl Fn(T, f64, f64) -> T) {
+fn each<T: Element>(space: &BoxSpace, rows: &mut [T], map: impl Fn(T, f64, f64) -> T) {
     if let Some((low, high)) = space.uniform_bounds() {
         rows.iter_mut().for_each(|x| *x = map(*x, low, high));
         return;
@@ -86,7 +86,7 @@ fn each<T: Scalar>(space: &BoxSpace, rows: &mut [T], map: impl Fn(T, f64, f64) -
 }
 
 #[inline]
-fn clip<T: Scalar>(x: T, low: f64, high: f64) -> T {
+fn clip<T: Element>(x: T, low: f64, high: f64) -> T {
     let number = x.to_f64();
     if x.within(low, high) || number.is_nan() {
         x
@@ -98,7 +98,7 @@ fn clip<T: Scalar>(x: T, low: f64, high: f64) -> T {
 }
 
 #[inline]
-fn unsquash<T: Scalar>(x: T, low: f64, high: f64) -> T {
+fn unsquash<T: Element>(x: T, low: f64, high: f64) -> T {
     // Uses halves, since the difference of large bounds overflows.
     let (x, half) = (x.to_f64(), high * 0.5 - low * 0.5);
     // Infinity times 0 would be NaN.
@@ -113,7 +113,7 @@ fn unsquash<T: Scalar>(x: T, low: f64, high: f64) -> T {
 }
 
 #[inline]
-fn normalize<T: Scalar>(x: T, low: f64, high: f64) -> T {
+fn normalize<T: Element>(x: T, low: f64, high: f64) -> T {
     let half = high * 0.5 - low * 0.5;
     T::from_f64(if half > 0.0 { (x.to_f64() - low) / half - 1.0 } else { 0.0 })
 }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::SampleBatch;
 use crate::{
-    column::{BytesColumn, Column, ColumnData, Element},
+    column::{BytesColumn, Column, ColumnData, Element, by_type},
     prelude::*,
 };
 
@@ -69,16 +69,13 @@ fn kind(column: &Column) -> String {
 }
 
 fn show_values(f: &mut fmt::Formatter<'_>, column: &Column) -> fmt::Result {
-    match column {
-        Column::F32(data) => show_array(f, data),
-        Column::F64(data) => show_array(f, data),
-        Column::I32(data) => show_array(f, data),
-        Column::I64(data) => show_array(f, data),
-        Column::U8(data) => show_array(f, data),
-        Column::Bool(data) => show_array(f, data),
+    by_type!(
+        Column,
+        column,
+        data => show_array(f, data),
         Column::Bytes(data) => show_rows(f, data.rows(), |f, row| show_bytes(f, data, row)),
         Column::Compressed(data) => write!(f, "{} bytes", data.size_bytes()),
-    }
+    )
 }
 
 /// Writes the first and the last rows.

@@ -1,23 +1,13 @@
 //! Accesses a batch row by row.
 
 use super::{BatchError, SampleBatch, sample_batch::Layout};
-use crate::column::{Column, ColumnError};
+use crate::column::{Column, ColumnError, RowsRef};
 
 /// The elements of one column in one row, row-major.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RowValue<'a> {
-    /// 32-bit floats.
-    F32(&'a [f32]),
-    /// 64-bit floats.
-    F64(&'a [f64]),
-    /// 32-bit integers.
-    I32(&'a [i32]),
-    /// 64-bit integers.
-    I64(&'a [i64]),
-    /// Bytes of an image.
-    U8(&'a [u8]),
-    /// Booleans.
-    Bool(&'a [bool]),
+    /// Elements of an array.
+    Array(RowsRef<'a>),
     /// A byte string, or a JSON document.
     Bytes(&'a [u8]),
 }
@@ -90,14 +80,8 @@ impl<'a> Row<'a> {
             Layout::Sequence => self.sequence,
         };
         match column {
-            Column::F32(data) => data.row(row).map(RowValue::F32),
-            Column::F64(data) => data.row(row).map(RowValue::F64),
-            Column::I32(data) => data.row(row).map(RowValue::I32),
-            Column::I64(data) => data.row(row).map(RowValue::I64),
-            Column::U8(data) => data.row(row).map(RowValue::U8),
-            Column::Bool(data) => data.row(row).map(RowValue::Bool),
             Column::Bytes(data) => data.row(row).map(RowValue::Bytes),
-            Column::Compressed(_) => None,
+            array => array.row(row).map(RowValue::Array),
         }
     }
 }
@@ -110,6 +94,10 @@ mod tests {
         prelude::*,
     };
 
+    fn i64s(values: &[i64]) -> RowValue<'_> {
+        RowValue::Array(RowsRef::I64(values))
+    }
+
     #[test]
     fn every_row_has_all_columns() {
         let mut batch = rows(&[1, 2]).with(B, ColumnData::scalars(vec![4, 5])).unwrap();
@@ -117,8 +105,8 @@ mod tests {
         let rows: Vec<Row<'_>> = batch.rows().unwrap().collect();
         let second: Vec<_> = rows[1].iter().collect();
         let infos = ("infos", RowValue::Bytes(b"7"));
-        assert_eq!(second, [("a", RowValue::I64(&[2])), ("b", RowValue::I64(&[5])), infos]);
-        assert_eq!((rows[0].get("b"), rows[0].get("c")), (Some(RowValue::I64(&[4])), None));
+        assert_eq!(second, [("a", i64s(&[2])), ("b", i64s(&[5])), infos]);
+        assert_eq!((rows[0].get("b"), rows[0].get("c")), (Some(i64s(&[4])), None));
         assert_eq!(rows[0].seq_lens(), None);
         batch.compress_columns(Granularity::Rows, &["a"]).unwrap();
         assert!(batch.rows().is_err());
@@ -131,7 +119,8 @@ mod tests {
             let rows: Vec<_> = batch.rows().unwrap().collect();
             assert!(rows.iter().all(|row| row.seq_lens() == Some(1)));
             let values: Vec<_> = rows.iter().map(|row| (row.get("a"), row.get("state_in_0"))).collect();
-            let pair = |a: &'static [i64; 1], s: &'static [f64; 1]| (Some(RowValue::I64(a)), Some(RowValue::F64(s)));
+            let pair =
+                |a: &'static [i64; 1], s: &'static [f64; 1]| (Some(i64s(a)), Some(RowValue::Array(RowsRef::F64(s))));
             let (first, second) = ([pair(&[1], &[1.0]), pair(&[2], &[1.0])], [pair(&[3], &[3.0]), pair(&[2], &[3.0])]);
             assert_eq!(values, [&first[..], &second[..], &[pair(&[3], &[3.0]), pair(&[4], &[4.0])]].concat());
         }

@@ -2,7 +2,7 @@
 
 use core::{fmt, ops::Range};
 
-use super::{ColumnError, Element, Recycler, RowShape, Segment, shape::clamp};
+use super::{ColumnError, DType, Element, Recycler, RowShape, Segment, shape::clamp};
 use crate::prelude::*;
 
 /// Rows of `T`: a shared buffer and this column's range of it.
@@ -58,6 +58,12 @@ impl<T: Element> ColumnData<T> {
     #[must_use]
     pub fn shape(&self) -> RowShape {
         self.shape
+    }
+
+    /// Returns the type of the elements.
+    #[must_use]
+    pub const fn dtype(&self) -> DType {
+        T::DTYPE
     }
 
     /// Returns all elements, row-major.

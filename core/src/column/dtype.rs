@@ -4,7 +4,7 @@ use core::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use super::{BytesKind, ColumnData, little_endian::LittleEndian};
+use super::{BytesKind, ColumnData, RowsMut, RowsRef, little_endian::LittleEndian};
 use crate::prelude::*;
 
 /// Type of the elements of an array column.
@@ -26,7 +26,7 @@ pub enum DType {
 
 impl DType {
     /// Every type.
-    const ALL: [Self; 6] = [Self::F32, Self::F64, Self::I32, Self::I64, Self::U8, Self::Bool];
+    pub(crate) const ALL: [Self; 6] = [Self::F32, Self::F64, Self::I32, Self::I64, Self::U8, Self::Bool];
 
     /// Returns the type with this NumPy name.
     #[must_use]
@@ -120,10 +120,32 @@ impl fmt::Display for ColumnType {
 
 /// A type that columns can hold. Sealed: the types are those of [`DType`].
 pub trait Element:
-    Copy + Default + PartialEq + fmt::Debug + Send + Sync + 'static + LittleEndian + sealed::Erase
+    Copy + Default + PartialEq + PartialOrd + fmt::Debug + Send + Sync + 'static + LittleEndian + sealed::Erase
 {
     /// The type's tag.
     const DTYPE: DType;
+
+    /// Returns the element as a number; rounds integers beyond 2^53, and converts true to 1.
+    fn to_f64(self) -> f64;
+
+    /// Returns the nearest element towards zero: truncates fractions, clamps numbers out of range, and converts NaN to an
+    /// integer 0. Any number except 0 is true.
+    fn from_f64(x: f64) -> Self;
+
+    /// Returns true between the bounds, exactly. The bounds are exact in this type, or infinite.
+    fn within(self, low: f64, high: f64) -> bool;
+
+    /// Returns the rows, if they have this type.
+    fn rows(rows: RowsRef<'_>) -> Option<&[Self]>;
+
+    /// Returns the rows mutably, if they have this type.
+    fn rows_mut(rows: RowsMut<'_>) -> Option<&mut [Self]>;
+
+    /// Erases the type of rows.
+    fn erase_rows(values: &[Self]) -> RowsRef<'_>;
+
+    /// Erases the type of mutable rows.
+    fn erase_rows_mut(values: &mut [Self]) -> RowsMut<'_>;
 }
 
 pub(super) mod sealed {

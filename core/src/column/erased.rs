@@ -4,29 +4,10 @@ use core::ops::Range;
 
 use super::{
     BytesColumn, BytesKind, ColumnData, ColumnError, ColumnType, CompressedColumn, DType, Element, Granularity,
-    RowShape, Segment,
-    dtype::sealed,
+    RowBuffer, RowShape, RowsMut, RowsRef, Segment, by_type,
     little_endian::{LittleEndian, append_le},
 };
 use crate::prelude::*;
-
-/// Evaluates one expression for all array types, one for ragged and one for compressed rows.
-macro_rules! by_type {
-    ($column:expr, $data:ident => $array:expr, $bytes:ident => $ragged:expr, $blocks:ident => $compressed:expr $(,)?) => {
-        match $column {
-            Column::F32($data) => $array,
-            Column::F64($data) => $array,
-            Column::I32($data) => $array,
-            Column::I64($data) => $array,
-            Column::U8($data) => $array,
-            Column::Bool($data) => $array,
-            Column::Bytes($bytes) => $ragged,
-            Column::Compressed($blocks) => $compressed,
-        }
-    };
-}
-
-pub(super) use by_type;
 
 macro_rules! column {
     ($($variant:ident($ty:ty)),+ $(,)?) => {
@@ -44,22 +25,6 @@ macro_rules! column {
         }
 
         $(
-            impl Element for $ty {
-                const DTYPE: DType = DType::$variant;
-            }
-
-            impl sealed::Erase for $ty {
-                fn erase(data: ColumnData<Self>) -> Column {
-                    Column::$variant(data)
-                }
-                fn typed(column: &Column) -> Option<&ColumnData<Self>> {
-                    if let Column::$variant(data) = column { Some(data) } else { None }
-                }
-                fn typed_mut(column: &mut Column) -> Option<&mut ColumnData<Self>> {
-                    if let Column::$variant(data) = column { Some(data) } else { None }
-                }
-            }
-
             impl From<ColumnData<$ty>> for Column {
                 fn from(data: ColumnData<$ty>) -> Self {
                     Self::$variant(data)
@@ -97,21 +62,6 @@ macro_rules! column {
                     $(DType::$variant => ColumnData::<$ty>::new(LittleEndian::read_le(bytes), shape).map(Self::$variant),)+
                 }
             }
-
-            /// Returns rows of zeros; for ragged rows, empty rows or `null`.
-            pub(crate) fn zeros(column_type: ColumnType, shape: RowShape, rows: usize) -> Result<Self, ColumnError> {
-                match column_type {
-                    $(ColumnType::Array(DType::$variant) => {
-                        let values: Vec<$ty> = vec![<$ty>::default(); rows.saturating_mul(shape.elements())];
-                        ColumnData::new(values, shape).map(Self::$variant)
-                    })+
-                    ColumnType::Ragged(kind) => {
-                        let empty = BytesColumn::concat(&[]);
-                        let empty = if kind == empty.kind() { empty } else { BytesColumn::json([""; 0])? };
-                        Ok(empty.assemble(&[Segment::Zeros(rows)], rows).into())
-                    }
-                }
-            }
         }
     };
 }
@@ -128,42 +78,84 @@ impl Column {
     /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
-        by_type!(self, data => data.rows(), data => data.rows(), data => data.rows())
+        by_type!(Self, self, data => data.rows(), Self::Bytes(data) => data.rows(), Self::Compressed(data) => data.rows())
     }
 
     /// Returns the shape of one row; for ragged rows, a scalar's.
     #[must_use]
     pub fn shape(&self) -> RowShape {
-        by_type!(self, data => data.shape(), _data => RowShape::SCALAR, data => data.shape())
+        by_type!(Self, self, data => data.shape(), Self::Bytes(_) => RowShape::SCALAR, Self::Compressed(data) => data.shape())
+    }
+
+    /// Returns the elements of an array.
+    ///
+    /// # Errors
+    /// [`ColumnError::Compressed`], and [`ColumnError::NoArray`] for ragged rows.
+    pub fn array(&self) -> Result<RowsRef<'_>, ColumnError> {
+        by_type!(
+            Self,
+            self,
+            data => Ok(Element::erase_rows(data.values())),
+            Self::Bytes(_) => Err(ColumnError::NoArray(self.column_type())),
+            Self::Compressed(_) => Err(ColumnError::Compressed),
+        )
+    }
+
+    /// Returns the elements of an array, to be written.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn array_mut(&mut self) -> Result<RowsMut<'_>, ColumnError> {
+        by_type!(
+            Self,
+            self,
+            data => Ok(Element::erase_rows_mut(data.values_mut())),
+            Self::Bytes(data) => Err(ColumnError::NoArray(ColumnType::Ragged(data.kind()))),
+            Self::Compressed(_) => Err(ColumnError::Compressed),
+        )
     }
 
     /// Returns all elements as numbers, `true` as 1; `None` for bytes and for compressed rows.
     #[must_use]
     pub fn numbers(&self) -> Option<Vec<f64>> {
-        Some(match self {
-            Self::F32(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
-            Self::F64(data) => data.values().to_vec(),
-            Self::I32(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
-            Self::I64(data) => data.values().iter().map(|x| *x as f64).collect(),
-            Self::U8(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
-            Self::Bool(data) => data.values().iter().map(|x| f64::from(u8::from(*x))).collect(),
-            Self::Bytes(_) | Self::Compressed(_) => return None,
-        })
+        self.array().ok().map(RowsRef::cast)
+    }
+
+    /// Returns the elements of a row; `None` for bytes, for compressed rows, and if the row does not exist.
+    #[must_use]
+    pub fn row(&self, row: usize) -> Option<RowsRef<'_>> {
+        let width = self.shape().elements();
+        let first = row.checked_mul(width)?;
+        self.array().ok()?.get(first..first.checked_add(width)?)
+    }
+
+    /// Returns rows of zeros; for ragged rows, empty rows or `null`.
+    ///
+    /// # Errors
+    /// [`ColumnError::RaggedRows`] for a shape without elements.
+    pub fn zeros(column_type: ColumnType, shape: RowShape, rows: usize) -> Result<Self, ColumnError> {
+        match column_type {
+            ColumnType::Array(dtype) => {
+                RowBuffer::zeros(dtype, rows.saturating_mul(shape.elements())).into_column(shape)
+            }
+            ColumnType::Ragged(kind) => {
+                let empty = BytesColumn::concat(&[]);
+                let empty = if kind == empty.kind() { empty } else { BytesColumn::json([""; 0])? };
+                Ok(empty.assemble(&[Segment::Zeros(rows)], rows).into())
+            }
+        }
     }
 
     /// Returns the content type, compressed or not.
     #[must_use]
     pub fn column_type(&self) -> ColumnType {
-        match self {
-            Self::F32(_) => DType::F32.into(),
-            Self::F64(_) => DType::F64.into(),
-            Self::I32(_) => DType::I32.into(),
-            Self::I64(_) => DType::I64.into(),
-            Self::U8(_) => DType::U8.into(),
-            Self::Bool(_) => DType::Bool.into(),
+        by_type!(
+            Self,
+            self,
+            data => data.dtype().into(),
             Self::Bytes(data) => ColumnType::Ragged(data.kind()),
             Self::Compressed(data) => data.column_type(),
-        }
+        )
     }
 
     /// Returns the type of the elements, compressed or not; none for ragged rows.
@@ -186,10 +178,11 @@ impl Column {
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         by_type!(
+            Self,
             self,
             data => size_of_val(data.values()),
-            data => data.contiguous().len() + 8 * data.rows(),
-            data => data.size_bytes(),
+            Self::Bytes(data) => data.contiguous().len() + 8 * data.rows(),
+            Self::Compressed(data) => data.size_bytes(),
         )
     }
 
@@ -197,17 +190,24 @@ impl Column {
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         by_type!(
+            Self,
             self,
             data => data.slice(range).into(),
-            data => data.slice(range).into(),
-            data => Self::Compressed(data.slice(range)),
+            Self::Bytes(data) => data.slice(range).into(),
+            Self::Compressed(data) => Self::Compressed(data.slice(range)),
         )
     }
 
     /// Returns the same rows in a new buffer.
     #[must_use]
     pub fn copy(&self) -> Self {
-        by_type!(self, data => data.copy().into(), data => data.copy().into(), data => Self::Compressed(data.copy()))
+        by_type!(
+            Self,
+            self,
+            data => data.copy().into(),
+            Self::Bytes(data) => data.copy().into(),
+            Self::Compressed(data) => Self::Compressed(data.copy()),
+        )
     }
 
     /// Compares bits: unlike with `==`, a NaN equals itself and -0.0 differs from 0.0.
@@ -247,7 +247,13 @@ impl Column {
 
     /// Appends the rows of a plain column in the layout of a compressed block.
     pub(super) fn append_raw(&self, out: &mut Vec<u8>) {
-        by_type!(self, data => append_le(out, data.values()), data => data.append_to(out), _data => ());
+        by_type!(
+            Self,
+            self,
+            data => append_le(out, data.values()),
+            Self::Bytes(data) => data.append_to(out),
+            Self::Compressed(_) => {}
+        );
     }
 
     /// Returns the column with its element type.

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::{BytesColumn, Column, ColumnError, CompressedColumn, DType, Recycler, erased::by_type};
+use super::{BytesColumn, Column, ColumnError, CompressedColumn, DType, Recycler, by_type};
 use crate::prelude::*;
 
 /// Maximum size of a padded column in bytes: more indicates a wrong length, not a real batch.
@@ -70,10 +70,10 @@ impl Column {
             return Err(ColumnError::Mismatch { left: self.describe(), right: lasts.describe() });
         }
         Ok(by_type!(
+            Self,
             self,
             data => data.next_rows(ends, lasts.typed()?, buffer).into(),
-            _data => return Err(ColumnError::NoArray(self.column_type())),
-            _data => return Err(ColumnError::Compressed),
+            Self::Bytes(_) | Self::Compressed(_) => self.clone(),
         ))
     }
 
@@ -99,12 +99,13 @@ impl Column {
 
     /// Returns a range of the first dimension of every row of an array.
     pub(crate) fn slice_lanes(&self, lanes: Range<usize>) -> Result<Self, ColumnError> {
+        self.array()?;
         let shape = self.shape().with_first(lanes.len())?;
         Ok(by_type!(
+            Self,
             self,
             data => data.slice_lanes(lanes, shape).into(),
-            _data => return Err(ColumnError::NoArray(self.column_type())),
-            _data => return Err(ColumnError::Compressed),
+            Self::Bytes(_) | Self::Compressed(_) => self.clone(),
         ))
     }
 
@@ -114,10 +115,7 @@ impl Column {
     }
 
     fn array_dtype(&self) -> Result<DType, ColumnError> {
-        if self.is_compressed() {
-            return Err(ColumnError::Compressed);
-        }
-        self.dtype().ok_or_else(|| ColumnError::NoArray(self.column_type()))
+        self.array().map(|elements| elements.dtype())
     }
 
     /// Returns these rows in this order; a row may occur more than once. Compressed rows stay compressed.
@@ -135,21 +133,22 @@ impl Column {
     /// Returns the [`gather`](Self::gather)ed rows, which are known to exist.
     pub(crate) fn gather_rows(&self, rows: &[u32]) -> Result<Self, ColumnError> {
         Ok(by_type!(
+            Self,
             self,
             data => data.gather(rows).into(),
-            data => data.gather(rows).into(),
-            data => Self::Compressed(data.gather(rows)?),
+            Self::Bytes(data) => data.gather(rows).into(),
+            Self::Compressed(data) => Self::Compressed(data.gather(rows)?),
         ))
     }
 
     /// Returns true for plain arrays.
     pub(crate) fn is_array(&self) -> bool {
-        by_type!(self, _data => true, _data => false, _data => false)
+        !matches!(self, Self::Bytes(_) | Self::Compressed(_))
     }
 
     /// Swaps pairs of rows of arrays in place, in order. Leaves ragged and compressed rows unchanged.
     pub(crate) fn swap_rows(&mut self, pairs: impl Iterator<Item = (usize, usize)>) {
-        by_type!(self, data => data.swap_rows(pairs), _data => {}, _data => {});
+        by_type!(Self, self, data => data.swap_rows(pairs), Self::Bytes(_) | Self::Compressed(_) => {});
     }
 
     /// Assembles rows and zeros.
@@ -163,10 +162,11 @@ impl Column {
         let padded = segments.iter().any(|segment| matches!(segment, Segment::Zeros(_)));
         let rows = rows.filter(|_| !padded || bytes <= MAX_PADDED).ok_or(ColumnError::TooLarge)?;
         Ok(by_type!(
+            Self,
             self,
             data => data.assemble(segments, rows).into(),
-            data => data.assemble(segments, rows).into(),
-            data => Self::Compressed(data.assemble(segments)?),
+            Self::Bytes(data) => data.assemble(segments, rows).into(),
+            Self::Compressed(data) => Self::Compressed(data.assemble(segments)?),
         ))
     }
 }

@@ -11,8 +11,13 @@ pub trait LittleEndian: Copy {
     /// Writes numbers up to the length of the shorter side.
     fn write_le(values: &[Self], out: &mut [u8]);
 
-    /// Reads all whole numbers.
-    fn read_le(bytes: &[u8]) -> Vec<Self>;
+    /// Iterates over elements; ignores a remainder.
+    fn iter_le(bytes: &[u8]) -> impl ExactSizeIterator<Item = Self>;
+
+    /// Reads elements; ignores a remainder.
+    fn read_le(bytes: &[u8]) -> Vec<Self> {
+        Self::iter_le(bytes).collect()
+    }
 }
 
 macro_rules! little_endian {
@@ -26,8 +31,8 @@ macro_rules! little_endian {
                 }
             }
 
-            fn read_le(bytes: &[u8]) -> Vec<Self> {
-                bytes.as_chunks().0.iter().map(|bytes| Self::from_le_bytes(*bytes)).collect()
+            fn iter_le(bytes: &[u8]) -> impl ExactSizeIterator<Item = Self> {
+                bytes.as_chunks().0.iter().map(|bytes| Self::from_le_bytes(*bytes))
             }
         })+
     };
@@ -45,8 +50,8 @@ impl LittleEndian for bool {
         }
     }
 
-    fn read_le(bytes: &[u8]) -> Vec<Self> {
-        bytes.iter().map(|byte| *byte != 0).collect()
+    fn iter_le(bytes: &[u8]) -> impl ExactSizeIterator<Item = Self> {
+        bytes.iter().map(|byte| *byte != 0)
     }
 }
 

@@ -35,6 +35,7 @@ mod little_endian;
 mod name;
 mod ragged;
 mod recycle;
+mod rows;
 mod shape;
 
 pub(crate) use compressed::BlockEntry;
@@ -48,6 +49,7 @@ pub use little_endian::{LittleEndian, append_le};
 pub use name::ColumnName;
 pub use ragged::{BytesColumn, BytesKind};
 pub(crate) use recycle::Recycler;
+pub use rows::{RowBuffer, RowsMut, RowsRef, by_type};
 pub use shape::RowShape;
 pub(crate) use shape::clamp;
 

@@ -1,7 +1,7 @@
 //! Implements independent choices between 0 and 1.
 
-use super::{Distribution, DistributionError, Share, check_actions, check_inputs, components};
-use crate::{math, rng::Rng};
+use super::{Distribution, DistributionError, Share, components};
+use crate::{column::Element, math, rng::Rng};
 
 /// Vectors of components that are 1 with probability `1 / (1 + e^-logit)`, otherwise 0. Each component of a draw uses one
 /// word of the stream.
@@ -19,11 +19,6 @@ impl Bernoulli {
     pub fn new(len: usize) -> Result<Self, DistributionError> {
         components(len).map(|len| Self { len })
     }
-
-    fn check(&self, inputs: &[f32], action: &[u8]) -> Result<(), DistributionError> {
-        check_inputs(self.len, inputs)?;
-        check_actions(self.len, action.len())
-    }
 }
 
 impl Distribution for Bernoulli {
@@ -37,25 +32,24 @@ impl Distribution for Bernoulli {
         self.len
     }
 
-    fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [u8]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
-        for (logit, x) in inputs.iter().zip(action.iter_mut()) {
-            *x = u8::from(rng.uniform_f32() < math::sigmoid(*logit));
-        }
-        self.logp(inputs, action)
+    fn draw_row<T: Element>(
+        &self,
+        inputs: &[f32],
+        mut rng: Option<&mut Rng>,
+        action: &mut [T],
+    ) -> Result<f32, DistributionError> {
+        let logps = inputs.iter().zip(action).map(|(logit, x)| {
+            let is_one = match &mut rng {
+                Some(rng) => rng.uniform_f32() < math::sigmoid(*logit),
+                None => *logit > 0.0,
+            };
+            *x = T::from_f64(f64::from(u8::from(is_one)));
+            log_probability(if is_one { *logit } else { -*logit })
+        });
+        Ok(logps.sum())
     }
 
-    /// A component is 1 when 1 is more probable than 0.
-    fn deterministic(&self, inputs: &[f32], action: &mut [u8]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
-        for (logit, x) in inputs.iter().zip(action.iter_mut()) {
-            *x = u8::from(*logit > 0.0);
-        }
-        self.logp(inputs, action)
-    }
-
-    fn logp(&self, inputs: &[f32], action: &[u8]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
+    fn logp_of_row(&self, inputs: &[f32], action: &[u8]) -> Result<f32, DistributionError> {
         let logp = |(component, (logit, x)): (usize, (&f32, &u8))| match *x {
             0 => Ok(log_probability(-*logit)),
             1 => Ok(log_probability(*logit)),
@@ -64,18 +58,15 @@ impl Distribution for Bernoulli {
         inputs.iter().zip(action).enumerate().map(logp).sum()
     }
 
-    fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
-        check_inputs(self.len, inputs)?;
+    fn entropy_of_row(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
         let entropy = |logit: &f32| 0.0 - mean(*logit, |sign| log_probability(sign * logit));
         Ok(inputs.iter().map(entropy).sum())
     }
 
-    fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
-        check_inputs(self.len, inputs)?;
-        check_inputs(self.len, other)?;
+    fn kl_of_row(&self, inputs: &[f32], other: &[f32]) -> f32 {
         let share = |logit: f32| Share { p: math::sigmoid(logit), logp: log_probability(logit) };
         let kl = |(p, q): (&f32, &f32)| share(*p).divergence(share(*q)) + share(-*p).divergence(share(-*q));
-        Ok(inputs.iter().zip(other).map(kl).sum::<f64>() as f32)
+        inputs.iter().zip(other).map(kl).sum::<f64>() as f32
     }
 }
 

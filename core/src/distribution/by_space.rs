@@ -2,10 +2,10 @@
 
 use super::{Bernoulli, Categorical, DiagGaussian, Distribution, DistributionError, MultiCategorical, check_inputs};
 use crate::{
-    column::DType,
+    column::{DType, Element, RowBuffer, by_type},
     prelude::*,
     rng::Rng,
-    space::{BoxSpace, Point, Scalar, Space, with_values},
+    space::{BoxSpace, Point, Space},
 };
 
 /// The distribution over the points of a space, chosen as in RLlib's catalog.
@@ -101,6 +101,19 @@ impl ActionDistribution {
         }
     }
 
+    /// Returns the number of components of an action, those of all parts.
+    #[must_use]
+    pub fn action_len(&self) -> usize {
+        match self {
+            Self::Categorical(distribution) => distribution.action_len(),
+            Self::MultiCategorical { distribution, .. } => distribution.action_len(),
+            Self::DiagGaussian { distribution, .. } => distribution.action_len(),
+            Self::Bernoulli(distribution) => distribution.action_len(),
+            Self::Tuple(parts) => parts.iter().map(Self::action_len).sum(),
+            Self::Dict(parts) => parts.values().map(Self::action_len).sum(),
+        }
+    }
+
     /// Draws an action and returns its log-probability.
     ///
     /// # Errors
@@ -150,46 +163,66 @@ impl ActionDistribution {
         self.measure(&mut { inputs }, &mut Some(other))
     }
 
-    /// Draws an action. Takes its inputs from the front of `rest`, as all of the following methods do.
-    fn draw(&self, rest: &mut &[f32], rng: &mut Option<&mut Rng>) -> Result<(Point, f32), DistributionError> {
-        Ok(match self {
-            Self::Categorical(distribution) => {
-                let (action, logp) = draw_row(distribution, rest, rng)?;
-                (Point::I64(action), logp)
-            }
-            Self::MultiCategorical { distribution, dtype } => {
-                let (action, logp) = draw_row(distribution, rest, rng)?;
-                (Point::cast(&action, *dtype), logp)
-            }
-            Self::DiagGaussian { distribution, dtype } => {
-                let (action, logp) = draw_row(distribution, rest, rng)?;
-                (Point::cast(&action, *dtype), logp)
-            }
-            Self::Bernoulli(distribution) => {
-                let (action, logp) = draw_row(distribution, rest, rng)?;
-                (Point::U8(action), logp)
-            }
+    /// Draws the action of the first inputs, as a row of elements of any type, and removes both from the front.
+    pub(crate) fn draw_row<T: Element>(
+        &self,
+        rest: &mut &[f32],
+        rng: &mut Option<&mut Rng>,
+        action: &mut &mut [T],
+    ) -> Result<f32, DistributionError> {
+        fn leaf<D: Distribution, T: Element>(
+            distribution: &D,
+            rest: &mut &[f32],
+            rng: &mut Option<&mut Rng>,
+            action: &mut &mut [T],
+        ) -> Result<f32, DistributionError> {
+            let own = action.split_off_mut(..distribution.action_len()).unwrap_or_default();
+            distribution.draw(take(rest, distribution.input_len()), rng.as_deref_mut(), own)
+        }
+        let mut joined = 0.0;
+        match self {
+            Self::Categorical(distribution) => return leaf(distribution, rest, rng, action),
+            Self::MultiCategorical { distribution, .. } => return leaf(distribution, rest, rng, action),
+            Self::DiagGaussian { distribution, .. } => return leaf(distribution, rest, rng, action),
+            Self::Bernoulli(distribution) => return leaf(distribution, rest, rng, action),
             Self::Tuple(parts) => {
-                let mut sum = 0.0;
-                let draws = parts.iter().map(|part| {
-                    let (action, logp) = part.draw(rest, rng)?;
-                    sum += logp;
-                    Ok(action)
-                });
-                let actions = draws.collect::<Result<_, DistributionError>>()?;
-                (Point::Tuple(actions), sum)
+                for part in parts {
+                    joined += part.draw_row(rest, rng, action)?;
+                }
             }
             Self::Dict(parts) => {
-                let mut sum = 0.0;
-                let draws = parts.iter().map(|(name, part)| {
-                    let (action, logp) = part.draw(rest, rng)?;
-                    sum += logp;
-                    Ok((name.clone(), action))
-                });
-                let actions = draws.collect::<Result<_, DistributionError>>()?;
-                (Point::Dict(actions), sum)
+                for part in parts.values() {
+                    joined += part.draw_row(rest, rng, action)?;
+                }
             }
-        })
+        }
+        Ok(joined)
+    }
+
+    fn draw(&self, rest: &mut &[f32], rng: &mut Option<&mut Rng>) -> Result<(Point, f32), DistributionError> {
+        let mut joined = 0.0;
+        let mut part = |part: &Self| {
+            let (action, logp) = part.draw(rest, rng)?;
+            joined += logp;
+            Ok(action)
+        };
+        let dtype = match self {
+            Self::Categorical(_) => DType::I64,
+            Self::MultiCategorical { dtype, .. } | Self::DiagGaussian { dtype, .. } => *dtype,
+            Self::Bernoulli(_) => DType::U8,
+            Self::Tuple(parts) => {
+                let actions = parts.iter().map(part).collect::<Result<_, DistributionError>>()?;
+                return Ok((Point::Tuple(actions), joined));
+            }
+            Self::Dict(parts) => {
+                let actions = parts.iter().map(|(name, of)| Ok((name.clone(), part(of)?)));
+                let actions = actions.collect::<Result<_, DistributionError>>()?;
+                return Ok((Point::Dict(actions), joined));
+            }
+        };
+        let mut action = RowBuffer::zeros(dtype, self.action_len());
+        let logp = by_type!(RowBuffer, &mut action, action => self.draw_row(rest, rng, &mut &mut action[..]))?;
+        Ok((action.into(), logp))
     }
 
     fn logp_of(&self, rest: &mut &[f32], action: &Point) -> Result<f32, DistributionError> {
@@ -229,20 +262,6 @@ impl ActionDistribution {
     }
 }
 
-fn draw_row<D: Distribution>(
-    distribution: &D,
-    rest: &mut &[f32],
-    rng: &mut Option<&mut Rng>,
-) -> Result<(Vec<D::Action>, f32), DistributionError> {
-    let inputs = take(rest, distribution.input_len());
-    let mut action = vec![D::Action::default(); distribution.action_len()];
-    let logp = match rng {
-        Some(rng) => distribution.sample(inputs, rng, &mut action)?,
-        None => distribution.deterministic(inputs, &mut action)?,
-    };
-    Ok((action, logp))
-}
-
 fn measure_row<D: Distribution>(
     distribution: &D,
     rest: &mut &[f32],
@@ -269,16 +288,8 @@ fn values(space: &BoxSpace) -> Vec<u32> {
 }
 
 /// Returns the elements of an array of this type, converted to another type.
-fn elements<T: Scalar>(action: &Point, dtype: DType) -> Result<Cow<'_, [T]>, DistributionError> {
-    fn cast<S: Scalar, T: Scalar>(values: &[S]) -> Vec<T> {
-        values.iter().map(|x| T::from_f64(x.to_f64())).collect()
-    }
-    let wrong = || DistributionError::WrongAction(action.describe());
-    if action.dtype() != Some(dtype) {
-        return Err(wrong());
-    }
-    if let Some(values) = action.values() {
-        return Ok(Cow::Borrowed(values));
-    }
-    with_values!(action, values => Ok(Cow::Owned(cast(values))), else Err(wrong()))
+fn elements<T: Element>(action: &Point, dtype: DType) -> Result<Cow<'_, [T]>, DistributionError> {
+    let found = action.array().filter(|elements| elements.dtype() == dtype);
+    let found = found.ok_or_else(|| DistributionError::WrongAction(action.describe()))?;
+    Ok(T::rows(found).map_or_else(|| Cow::Owned(found.cast()), Cow::Borrowed))
 }

@@ -1,7 +1,7 @@
 //! Implements choices among finitely many values.
 
-use super::{Distribution, DistributionError, Share, check_actions, check_inputs, components};
-use crate::{math, prelude::*, rng::Rng};
+use super::{Distribution, DistributionError, Share, components};
+use crate::{column::Element, math, prelude::*, rng::Rng};
 
 /// One of `n` values, with probabilities proportional to the exponentials of `n` logits.
 ///
@@ -35,41 +35,27 @@ impl Distribution for Categorical {
         1
     }
 
-    fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [i64]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
-        let choice = Logits::new(inputs).at(rng.uniform_f32());
-        action.fill(choice.value);
+    fn draw_row<T: Element>(
+        &self,
+        inputs: &[f32],
+        rng: Option<&mut Rng>,
+        action: &mut [T],
+    ) -> Result<f32, DistributionError> {
+        let choice = Logits::new(inputs).draw(rng);
+        action.fill(T::from_f64(choice.value as f64));
         Ok(choice.logp)
     }
 
-    fn deterministic(&self, inputs: &[f32], action: &mut [i64]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
-        let choice = Logits::new(inputs).mode();
-        action.fill(choice.value);
-        Ok(choice.logp)
-    }
-
-    fn logp(&self, inputs: &[f32], action: &[i64]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
+    fn logp_of_row(&self, inputs: &[f32], action: &[i64]) -> Result<f32, DistributionError> {
         action.iter().map(|value| Logits::new(inputs).logp(0, *value)).sum()
     }
 
-    fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
-        check_inputs(self.input_len(), inputs)?;
+    fn entropy_of_row(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
         Ok(Logits::new(inputs).entropy())
     }
 
-    fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
-        check_inputs(self.input_len(), inputs)?;
-        check_inputs(self.input_len(), other)?;
-        Ok(Logits::new(inputs).kl(&Logits::new(other)))
-    }
-}
-
-impl Categorical {
-    fn check(&self, inputs: &[f32], action: &[i64]) -> Result<(), DistributionError> {
-        check_inputs(self.input_len(), inputs)?;
-        check_actions(1, action.len())
+    fn kl_of_row(&self, inputs: &[f32], other: &[f32]) -> f32 {
+        Logits::new(inputs).kl(&Logits::new(other))
     }
 }
 
@@ -128,20 +114,6 @@ impl MultiCategorical {
             Logits::new(own)
         })
     }
-
-    fn check(&self, inputs: &[f32], action: &[i64]) -> Result<(), DistributionError> {
-        check_inputs(self.input_len, inputs)?;
-        check_actions(self.nvec.len(), action.len())
-    }
-
-    fn choose(&self, inputs: &[f32], action: &mut [i64], mut choose: impl FnMut(Logits<'_>) -> Choice) -> f32 {
-        let choices = self.parts(inputs).zip(&self.low).zip(action).map(|((logits, low), action)| {
-            let choice = choose(logits);
-            *action = low.saturating_add(choice.value);
-            choice.logp
-        });
-        choices.sum()
-    }
 }
 
 impl Distribution for MultiCategorical {
@@ -155,31 +127,31 @@ impl Distribution for MultiCategorical {
         self.nvec.len()
     }
 
-    fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [i64]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
-        Ok(self.choose(inputs, action, |logits| logits.at(rng.uniform_f32())))
+    fn draw_row<T: Element>(
+        &self,
+        inputs: &[f32],
+        mut rng: Option<&mut Rng>,
+        action: &mut [T],
+    ) -> Result<f32, DistributionError> {
+        let logps = self.parts(inputs).zip(&self.low).zip(action).map(|((logits, low), action)| {
+            let choice = logits.draw(rng.as_deref_mut());
+            *action = T::from_f64(low.saturating_add(choice.value) as f64);
+            choice.logp
+        });
+        Ok(logps.sum())
     }
 
-    fn deterministic(&self, inputs: &[f32], action: &mut [i64]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
-        Ok(self.choose(inputs, action, |logits| logits.mode()))
-    }
-
-    fn logp(&self, inputs: &[f32], action: &[i64]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
+    fn logp_of_row(&self, inputs: &[f32], action: &[i64]) -> Result<f32, DistributionError> {
         let values = action.iter().zip(&self.low).map(|(value, low)| value.saturating_sub(*low));
         self.parts(inputs).zip(values).enumerate().map(|(i, (logits, value))| logits.logp(i, value)).sum()
     }
 
-    fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
-        check_inputs(self.input_len, inputs)?;
+    fn entropy_of_row(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
         Ok(self.parts(inputs).map(|logits| logits.entropy()).sum())
     }
 
-    fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
-        check_inputs(self.input_len, inputs)?;
-        check_inputs(self.input_len, other)?;
-        Ok(self.parts(inputs).zip(self.parts(other)).map(|(p, q)| p.kl(&q)).sum())
+    fn kl_of_row(&self, inputs: &[f32], other: &[f32]) -> f32 {
+        self.parts(inputs).zip(self.parts(other)).map(|(p, q)| p.kl(&q)).sum()
     }
 }
 
@@ -202,6 +174,11 @@ impl<'a> Logits<'a> {
         let max = logits.iter().fold(f32::NEG_INFINITY, |max, x| if *x > max { *x } else { max });
         let total = logits.iter().fold(0.0, |total, x| total + math::exp(x - max));
         Self { logits, max, total, log_total: math::log(total) }
+    }
+
+    /// Chooses a value with a random number, or the most probable one without.
+    fn draw(&self, rng: Option<&mut Rng>) -> Choice {
+        rng.map_or_else(|| self.mode(), |rng| self.at(rng.uniform_f32()))
     }
 
     /// Returns the value whose interval of the cumulative probabilities contains `uniform`.

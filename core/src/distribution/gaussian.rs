@@ -1,7 +1,7 @@
 //! Implements independent normal distributions.
 
-use super::{Distribution, DistributionError, check_actions, check_inputs, components};
-use crate::{math, rng::Rng};
+use super::{Distribution, DistributionError, components};
+use crate::{column::Element, math, rng::Rng};
 
 /// Vectors whose components are independently normal. Inputs are all means, then the logarithms of all standard deviations.
 /// Each component of a draw uses four words of the stream.
@@ -21,11 +21,6 @@ impl DiagGaussian {
     pub fn new(len: usize) -> Result<Self, DistributionError> {
         components(len).map(|len| Self { len })
     }
-
-    fn check(&self, inputs: &[f32], action: &[f32]) -> Result<(), DistributionError> {
-        check_inputs(self.input_len(), inputs)?;
-        check_actions(self.len, action.len())
-    }
 }
 
 impl Distribution for DiagGaussian {
@@ -39,37 +34,31 @@ impl Distribution for DiagGaussian {
         self.len
     }
 
-    fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [f32]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
-        for (normal, x) in Normal::all(inputs).zip(action.iter_mut()) {
-            *x = normal.sample(rng);
-        }
-        self.logp(inputs, action)
+    fn draw_row<T: Element>(
+        &self,
+        inputs: &[f32],
+        mut rng: Option<&mut Rng>,
+        action: &mut [T],
+    ) -> Result<f32, DistributionError> {
+        let logps = Normal::all(inputs).zip(action).map(|(normal, out)| {
+            let x = normal.draw(rng.as_deref_mut());
+            *out = T::from_f64(x.into());
+            normal.logp(x)
+        });
+        Ok(logps.sum())
     }
 
-    fn deterministic(&self, inputs: &[f32], action: &mut [f32]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
-        for (normal, x) in Normal::all(inputs).zip(action.iter_mut()) {
-            *x = normal.mean;
-        }
-        self.logp(inputs, action)
-    }
-
-    fn logp(&self, inputs: &[f32], action: &[f32]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
+    fn logp_of_row(&self, inputs: &[f32], action: &[f32]) -> Result<f32, DistributionError> {
         Ok(Normal::all(inputs).zip(action).map(|(normal, x)| normal.logp(*x)).sum())
     }
 
-    fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
-        check_inputs(self.input_len(), inputs)?;
+    fn entropy_of_row(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
         let half = 0.5 + HALF_LOG_TAU;
         Ok(Normal::all(inputs).map(|normal| normal.log_std + half).sum())
     }
 
-    fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
-        check_inputs(self.input_len(), inputs)?;
-        check_inputs(self.input_len(), other)?;
-        Ok(Normal::all(inputs).zip(Normal::all(other)).map(|(p, q)| p.kl(&q)).sum())
+    fn kl_of_row(&self, inputs: &[f32], other: &[f32]) -> f32 {
+        Normal::all(inputs).zip(Normal::all(other)).map(|(p, q)| p.kl(&q)).sum()
     }
 }
 
@@ -89,8 +78,9 @@ impl Normal {
         means.iter().zip(log_stds).map(|(mean, log_std)| Self { mean: *mean, log_std: *log_std })
     }
 
-    pub(super) fn sample(&self, rng: &mut Rng) -> f32 {
-        self.mean + math::exp(self.log_std) * rng.normal() as f32
+    /// Draws a value with random numbers, or returns the mean without.
+    pub(super) fn draw(&self, rng: Option<&mut Rng>) -> f32 {
+        rng.map_or(self.mean, |rng| self.mean + math::exp(self.log_std) * rng.normal() as f32)
     }
 
     /// Returns the distance from the mean in standard deviations; 0 at the mean itself, even if the deviation is close to 0.

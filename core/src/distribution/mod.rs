@@ -36,7 +36,7 @@ pub use categorical::{Categorical, MultiCategorical};
 pub use gaussian::DiagGaussian;
 pub use squashed::SquashedGaussian;
 
-use crate::{math, prelude::*, rng::Rng, space::Scalar};
+use crate::{column::Element, math, prelude::*, rng::Rng};
 
 /// Why a distribution could not be created or evaluated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -103,7 +103,7 @@ pub enum DistributionError {
 /// All methods return [`DistributionError::WrongInputs`] or [`DistributionError::WrongLength`] for lengths that do not fit.
 pub trait Distribution {
     /// Type of the actions' elements.
-    type Action: Scalar;
+    type Action: Element;
 
     /// Returns how many numbers a model must produce for each row.
     #[doc(alias = "required_model_output_shape")]
@@ -112,31 +112,81 @@ pub trait Distribution {
     /// Returns the number of components of an action.
     fn action_len(&self) -> usize;
 
+    /// Draws an action with random numbers, or takes the most probable one (the mean, where actions are continuous) without
+    /// them. Writes it as elements of any type, and returns its log-probability. All lengths fit.
+    #[allow(clippy::missing_errors_doc)]
+    fn draw_row<T: Element>(
+        &self,
+        inputs: &[f32],
+        rng: Option<&mut Rng>,
+        action: &mut [T],
+    ) -> Result<f32, DistributionError>;
+
+    /// Does the work of [`logp`](Self::logp), once all lengths fit.
+    #[allow(clippy::missing_errors_doc)]
+    fn logp_of_row(&self, inputs: &[f32], action: &[Self::Action]) -> Result<f32, DistributionError>;
+
+    /// Does the work of [`entropy`](Self::entropy), once all lengths fit.
+    #[allow(clippy::missing_errors_doc)]
+    fn entropy_of_row(&self, inputs: &[f32]) -> Result<f32, DistributionError>;
+
+    /// Does the work of [`kl`](Self::kl), once all lengths fit.
+    fn kl_of_row(&self, inputs: &[f32], other: &[f32]) -> f32;
+
     /// Draws an action and returns the logarithm of its probability (density, where actions are continuous).
     #[allow(clippy::missing_errors_doc)]
-    fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [Self::Action]) -> Result<f32, DistributionError>;
+    fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [Self::Action]) -> Result<f32, DistributionError> {
+        self.draw(inputs, Some(rng), action)
+    }
 
     /// Chooses the most probable action, or the mean. Returns its log-probability.
     #[doc(alias = "deterministic_sample")]
     #[allow(clippy::missing_errors_doc)]
-    fn deterministic(&self, inputs: &[f32], action: &mut [Self::Action]) -> Result<f32, DistributionError>;
+    fn deterministic(&self, inputs: &[f32], action: &mut [Self::Action]) -> Result<f32, DistributionError> {
+        self.draw(inputs, None, action)
+    }
+
+    /// Draws an action with random numbers as [`sample`](Self::sample) does, or chooses it as
+    /// [`deterministic`](Self::deterministic) does without them, as elements of any type.
+    #[allow(clippy::missing_errors_doc)]
+    fn draw<T: Element>(
+        &self,
+        inputs: &[f32],
+        rng: Option<&mut Rng>,
+        action: &mut [T],
+    ) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        check_actions(self.action_len(), action.len())?;
+        self.draw_row(inputs, rng, action)
+    }
 
     /// Returns the logarithm of the probability (density) of an action, in nats.
     ///
     /// # Errors
     /// Also [`DistributionError::NoSuchAction`].
-    fn logp(&self, inputs: &[f32], action: &[Self::Action]) -> Result<f32, DistributionError>;
+    fn logp(&self, inputs: &[f32], action: &[Self::Action]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        check_actions(self.action_len(), action.len())?;
+        self.logp_of_row(inputs, action)
+    }
 
     /// Returns the entropy in nats.
     ///
     /// # Errors
     /// Also [`DistributionError::NoClosedForm`].
-    fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError>;
+    fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        self.entropy_of_row(inputs)
+    }
 
     /// Returns the Kullback-Leibler divergence in nats of the distribution with the `other` inputs from this one: the mean
     /// under `inputs` of the difference of log-probabilities. It is never negative, not even by rounding.
     #[allow(clippy::missing_errors_doc)]
-    fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError>;
+    fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        check_inputs(self.input_len(), other)?;
+        Ok(self.kl_of_row(inputs, other))
+    }
 }
 
 const fn check_inputs(wanted: usize, inputs: &[f32]) -> Result<(), DistributionError> {

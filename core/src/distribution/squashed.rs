@@ -1,7 +1,13 @@
 //! Implements normal distributions squashed between bounds.
 
-use super::{Distribution, DistributionError, check_actions, check_inputs, components, gaussian::Normal};
-use crate::{column::DType, math, prelude::*, rng::Rng, space::Space};
+use super::{Distribution, DistributionError, components, gaussian::Normal};
+use crate::{
+    column::{DType, Element},
+    math,
+    prelude::*,
+    rng::Rng,
+    space::Space,
+};
 
 /// Vectors whose components are `low + (tanh(x) + 1) (high - low) / 2` of independently normal `x` (Haarnoja et al.:
 /// "Soft actor-critic", 2018, appendix C).
@@ -72,21 +78,6 @@ impl SquashedGaussian {
         let clamp = |normal: Normal| Normal { log_std: normal.log_std.clamp(LOG_STD.0, LOG_STD.1), ..normal };
         Normal::all(inputs).map(clamp).zip(&self.bounds)
     }
-
-    fn check(&self, inputs: &[f32], action: &[f32]) -> Result<(), DistributionError> {
-        check_inputs(self.input_len(), inputs)?;
-        check_actions(self.bounds.len(), action.len())
-    }
-
-    fn draw(&self, inputs: &[f32], action: &mut [f32], mut x: impl FnMut(&Normal) -> f32) -> f32 {
-        let components = self.components(inputs).zip(action);
-        let logps = components.map(|((normal, interval), action)| {
-            let x = x(&normal);
-            *action = interval.squash(x);
-            normal.logp(x) - interval.log_slope(x)
-        });
-        logps.sum()
-    }
 }
 
 impl Distribution for SquashedGaussian {
@@ -100,18 +91,21 @@ impl Distribution for SquashedGaussian {
         self.bounds.len()
     }
 
-    fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [f32]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
-        Ok(self.draw(inputs, action, |normal| normal.sample(rng)))
+    fn draw_row<T: Element>(
+        &self,
+        inputs: &[f32],
+        mut rng: Option<&mut Rng>,
+        action: &mut [T],
+    ) -> Result<f32, DistributionError> {
+        let logps = self.components(inputs).zip(action).map(|((normal, interval), action)| {
+            let x = normal.draw(rng.as_deref_mut());
+            *action = T::from_f64(interval.squash(x).into());
+            normal.logp(x) - interval.log_slope(x)
+        });
+        Ok(logps.sum())
     }
 
-    fn deterministic(&self, inputs: &[f32], action: &mut [f32]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
-        Ok(self.draw(inputs, action, |normal| normal.mean))
-    }
-
-    fn logp(&self, inputs: &[f32], action: &[f32]) -> Result<f32, DistributionError> {
-        self.check(inputs, action)?;
+    fn logp_of_row(&self, inputs: &[f32], action: &[f32]) -> Result<f32, DistributionError> {
         let logps = self.components(inputs).zip(action).map(|((normal, interval), action)| {
             let x = interval.unsquash(*action);
             normal.logp(x) - interval.log_slope(x)
@@ -119,16 +113,13 @@ impl Distribution for SquashedGaussian {
         Ok(logps.sum())
     }
 
-    fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
-        check_inputs(self.input_len(), inputs)?;
+    fn entropy_of_row(&self, _inputs: &[f32]) -> Result<f32, DistributionError> {
         Err(DistributionError::NoClosedForm("the entropy of a squashed Gaussian"))
     }
 
     /// Returns the divergence of the normal distributions: squashing both in the same way does not change it.
-    fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
-        check_inputs(self.input_len(), inputs)?;
-        check_inputs(self.input_len(), other)?;
-        Ok(self.components(inputs).zip(self.components(other)).map(|((p, _), (q, _))| p.kl(&q)).sum())
+    fn kl_of_row(&self, inputs: &[f32], other: &[f32]) -> f32 {
+        self.components(inputs).zip(self.components(other)).map(|((p, _), (q, _))| p.kl(&q)).sum()
     }
 }
 

@@ -70,6 +70,7 @@ mod typed;
 mod vectorized;
 pub mod wrappers;
 
+pub use crate::column::{RowsMut, RowsRef};
 pub use action_log::{ActionLog, Replay};
 pub(crate) use base::for_each_sub_env;
 pub use base::{
@@ -78,14 +79,12 @@ pub use base::{
 };
 pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_agent_env};
 pub use classic::CartPole;
-pub use erased::RowElement;
-pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
+pub use erased::AnyVectorEnv;
 pub use external::{ExternalEpisodes, ExternalError};
 pub use lane::Lane;
 pub use multi_agent::MultiAgentEnv;
 pub use registry::{
-    EnvFactory, EnvRegistry, EnvResolver, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, ResolvedEnv,
-    UnknownEnv,
+    EnvFactory, EnvRegistry, EnvResolver, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, ResolvedEnv, Unknown,
 };
 pub use render::Frame;
 pub use snapshot::{SnapshotReader, put_rows};

@@ -118,6 +118,15 @@ impl EnvSpec {
         self
     }
 
+    /// Returns the same specification with another factory.
+    #[must_use]
+    pub(crate) fn made_by(
+        &self,
+        factory: impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn AnyVectorEnv>, EnvError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { factory: Arc::new(factory), ..self.clone() }
+    }
+
     /// Makes a vector environment, one lane per context.
     ///
     /// # Errors
@@ -201,12 +210,31 @@ impl core::fmt::Debug for MultiAgentSpec {
 
 /// An unregistered name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no environment '{name}'; known are: {known}")]
-pub struct UnknownEnv {
-    /// The requested name.
+#[error("there is no {kind} '{name}'; known are: {known}")]
+pub struct Unknown {
+    /// The kind of thing, for example `environment`.
+    pub kind: &'static str,
+    /// The name, or its beginning.
     pub name: String,
     /// The registered names.
     pub known: String,
+}
+
+impl Unknown {
+    pub(crate) fn new<'a>(kind: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        Self { kind, name: name.chars().take(64).collect(), known }
+    }
+
+    /// Finds what is registered under a name.
+    pub(crate) fn find<'a, T>(
+        registered: &'a BTreeMap<String, T>,
+        kind: &'static str,
+        name: &str,
+    ) -> Result<&'a T, Self> {
+        registered.get(name).ok_or_else(|| Self::new(kind, name, registered.keys().map(String::as_str)))
+    }
 }
 
 /// The registered environments, by name.
@@ -266,16 +294,14 @@ impl EnvRegistry {
     /// Returns the environment with one agent of this name, first among the registered ones.
     ///
     /// # Errors
-    /// [`UnknownEnv`], which lists the registered names.
-    pub fn spec(&self, name: &str) -> Result<EnvSpec, UnknownEnv> {
+    /// [`Unknown`], which lists the registered names.
+    pub fn spec(&self, name: &str) -> Result<EnvSpec, Unknown> {
         let resolve = || match self.resolve(name)? {
             ResolvedEnv::SingleAgent(spec) => Some(spec),
             ResolvedEnv::MultiAgent(_) => None,
         };
-        self.specs.get(name).cloned().or_else(resolve).ok_or_else(|| UnknownEnv {
-            name: name.chars().take(64).collect(),
-            known: self.specs.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
-        })
+        let found = Unknown::find(&self.specs, "environment", name);
+        found.cloned().or_else(|unknown| resolve().ok_or(unknown))
     }
 
     fn resolve(&self, name: &str) -> Option<ResolvedEnv> {

@@ -1,7 +1,10 @@
 //! Decoding of untrusted snapshots: little-endian numbers, one after the other.
 
 use super::{EnvError, RowsMut, RowsRef};
-use crate::prelude::*;
+use crate::{
+    column::{append_le, by_type},
+    prelude::*,
+};
 
 /// Reads a snapshot from front to back, for [`Env::restore`](super::Env::restore).
 ///
@@ -104,27 +107,9 @@ impl<'a> SnapshotReader<'a> {
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
-    pub fn rows(&mut self, values: RowsMut<'_>) -> Result<(), EnvError> {
-        macro_rules! numbers {
-            ($values:ident, $ty:ty) => {{
-                for value in $values {
-                    *value = <$ty>::from_le_bytes(self.array()?);
-                }
-            }};
-        }
-        match values {
-            RowsMut::F32(values) => numbers!(values, f32),
-            RowsMut::F64(values) => numbers!(values, f64),
-            RowsMut::I32(values) => numbers!(values, i32),
-            RowsMut::I64(values) => numbers!(values, i64),
-            RowsMut::U8(values) => values.copy_from_slice(self.bytes(values.len())?),
-            RowsMut::Bool(values) => {
-                for value in values {
-                    *value = self.bool()?;
-                }
-            }
-        }
-        Ok(())
+    pub fn rows(&mut self, mut values: RowsMut<'_>) -> Result<(), EnvError> {
+        let bytes = self.bytes(values.len().saturating_mul(values.dtype().size()))?;
+        values.read_le(bytes).map_err(|_| self.bad())
     }
 
     /// Returns the unread bytes, for a nested snapshot.
@@ -144,22 +129,15 @@ impl<'a> SnapshotReader<'a> {
 
 /// Appends elements, as [`SnapshotReader::rows`] reads them.
 pub fn put_rows(out: &mut Vec<u8>, values: RowsRef<'_>) {
-    match values {
-        RowsRef::F32(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
-        RowsRef::F64(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
-        RowsRef::I32(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
-        RowsRef::I64(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
-        RowsRef::U8(values) => out.extend_from_slice(values),
-        RowsRef::Bool(values) => out.extend(values.iter().map(|&value| u8::from(value))),
-    }
+    by_type!(RowsRef, values, values => append_le(out, values));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::RowElement;
+    use crate::column::Element;
 
-    fn round_trip<T: RowElement>(values: &[T]) {
+    fn round_trip<T: Element>(values: &[T]) {
         let mut bytes = Vec::new();
         put_rows(&mut bytes, T::erase_rows(values));
         assert_eq!(bytes.len(), values.len() * T::DTYPE.size());

@@ -2,10 +2,8 @@
 
 use core::marker::PhantomData;
 
-use super::{
-    AnyVectorEnv, EnvError, EnvState, Frame, Lane, Moments, Rng, RowElement, StepOut, VectorEnv, wrappers::Lives,
-};
-use crate::{prelude::*, space::Space};
+use super::{AnyVectorEnv, EnvError, EnvState, Frame, Lane, Moments, Rng, StepOut, VectorEnv, wrappers::Lives};
+use crate::{column::Element, prelude::*, space::Space};
 
 /// Wraps any environment as a [`VectorEnv`] of known element types, so that a [`Lane`] of it can be wrapped.
 ///
@@ -26,7 +24,7 @@ pub struct Typed<O, A> {
     types: PhantomData<fn() -> (O, A)>,
 }
 
-impl<O: RowElement, A: RowElement> Typed<O, A> {
+impl<O: Element, A: Element> Typed<O, A> {
     /// Wraps the environment, if it has these types.
     ///
     /// # Errors
@@ -43,7 +41,7 @@ impl<O: RowElement, A: RowElement> Typed<O, A> {
     }
 }
 
-impl<O: RowElement, A: RowElement> VectorEnv for Typed<O, A> {
+impl<O: Element, A: Element> VectorEnv for Typed<O, A> {
     type Obs = O;
     type Act = A;
 

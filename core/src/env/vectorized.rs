@@ -1,14 +1,11 @@
 //! Vector environments of single environments.
 
 use super::{
-    Env, EnvError, EnvState, Frame, Moments, Rng, RowElement, StepOut, VectorEnv,
+    Env, EnvError, EnvState, Frame, Moments, Rng, StepOut, VectorEnv,
     action_log::{ActionLog, Replay},
     check_actions_len, check_len, check_obs_len,
 };
-use crate::{
-    prelude::*,
-    space::{Scalar, Space},
-};
+use crate::{column::Element, prelude::*, space::Space};
 
 /// Steps single environments sequentially, as a [`VectorEnv`].
 ///
@@ -50,7 +47,7 @@ impl<E: Env> Vectorized<E> {
     }
 }
 
-impl<E: Env<Obs: RowElement, Act: RowElement>> Vectorized<E> {
+impl<E: Env> Vectorized<E> {
     /// Checks all elements against the space in one pass, and each lane's action with its environment in a second one, which
     /// costs nothing with the default [`Env::accepts`].
     fn check_actions(&self, actions: &[E::Act]) -> Result<(), EnvError> {
@@ -83,7 +80,7 @@ impl<E: Env<Obs: RowElement, Act: RowElement>> Vectorized<E> {
 }
 
 /// Returns the first row of actions of this length that are NaN or not in a discrete space.
-fn first_impossible<A: Scalar>(space: &Space, len: usize, actions: &[A]) -> Option<usize> {
+fn first_impossible<A: Element>(space: &Space, len: usize, actions: &[A]) -> Option<usize> {
     let within = |low: f64, high: f64| actions.iter().position(|x| !x.within(low, high)).map(|i| i / len);
     match space {
         Space::Box(_) => within(f64::NEG_INFINITY, f64::INFINITY),
@@ -94,7 +91,7 @@ fn first_impossible<A: Scalar>(space: &Space, len: usize, actions: &[A]) -> Opti
     }
 }
 
-impl<E: Env<Obs: RowElement, Act: RowElement>> VectorEnv for Vectorized<E> {
+impl<E: Env> VectorEnv for Vectorized<E> {
     type Obs = E::Obs;
     type Act = E::Act;
 

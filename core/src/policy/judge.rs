@@ -3,13 +3,13 @@
 use super::{ActionInput, ActionOutput, ObsEncoder, Policy, PolicyError};
 use crate::{
     batch::{ACTION_LOGP, ACTION_PROB, ACTIONS, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, TERMINATEDS},
-    column::{Column, ColumnData, ColumnError, DType},
+    column::{Column, ColumnData, ColumnError, RowBuffer, RowsRef},
     distribution::{ActionDistribution, Distribution as _},
-    env::{EnvSpaces, Moment, RowElement, RowsMut, RowsRef},
+    env::{EnvSpaces, Moment},
     estimate::{EstimateError, NEW_ACTION_PROB, Q_VALUES, QModel, Transitions, V_VALUES, rewards},
     math,
     prelude::*,
-    space::{Point, Scalar, Space},
+    space::{Point, Space},
 };
 
 /// Rows that are shown to the policy at a time.
@@ -175,7 +175,7 @@ impl<'a> Judge<'a> {
         let dtype = EnvSpaces::with_usual_types(observation, action).action_type;
         let mut probs = Vec::with_capacity(rows.len());
         for (row, inputs) in inputs.chunks_exact(self.inputs).enumerate() {
-            let action = numbers(actions, row).ok_or(JudgeError::NotPlain("actions"))?;
+            let action = actions.row(row).map(RowsRef::cast).ok_or(JudgeError::NotPlain("actions"))?;
             let whole = dtype.is_float() || action.iter().all(|x| math::floor_f64(*x) == *x);
             let logp = distribution.logp(inputs, &Point::cast(&action, dtype)).ok().filter(|_| whole);
             let logp = logp.ok_or_else(|| self.foreign_action(row))?;
@@ -280,10 +280,10 @@ impl<'a> Judge<'a> {
             let obs = obs.slice(start..start + n);
             let moments: Vec<Moment> = (0..n).map(|t| Moment { t: t as u32, ..Moment::default() }).collect();
             let (mut logp, mut values) = (vec![0.0; n], vec![0.0; n]);
-            let mut chosen = Chosen::new(self.spaces.action_type, n * elements);
-            let mut out = ActionOutput::new(chosen.rows(), &mut logp, &mut values);
+            let mut chosen = RowBuffer::zeros(self.spaces.action_type, n * elements);
+            let mut out = ActionOutput::new(chosen.all_mut(), &mut logp, &mut values);
             out.dist_inputs = dist;
-            let obs = array(&obs).ok_or(JudgeError::NotPlain("obs"))?;
+            let obs = obs.array().map_err(|_| JudgeError::NotPlain("obs"))?;
             self.policy.compute_actions(ActionInput { explore: false, ..ActionInput::new(obs, &moments) }, out)?;
             start += n;
         }
@@ -291,14 +291,14 @@ impl<'a> Judge<'a> {
     }
 
     fn encoded(&self, obs: &Column) -> Result<Vec<f32>, JudgeError> {
-        let rows = array(obs).ok_or(JudgeError::NotPlain("obs"))?;
+        let rows = obs.array().map_err(|_| JudgeError::NotPlain("obs"))?;
         let encoder = ObsEncoder::for_space(&self.spaces.observation)?;
         Ok(encoder.encode(rows, obs.rows(), &mut Vec::new())?.to_vec())
     }
 
     /// Discrete actions, from 0 on.
     fn actions(&self, column: &Column, n: usize) -> Result<Vec<u32>, JudgeError> {
-        let action = |row| match numbers(column, row).as_deref() {
+        let action = |row| match column.row(row).map(RowsRef::cast).as_deref() {
             Some([action]) if math::floor_f64(*action) == *action && (0.0..n as f64).contains(action) => {
                 Ok(*action as u32)
             }
@@ -326,69 +326,6 @@ fn column<'a>(rows: &'a SampleBatch, name: &str) -> Result<&'a Column, BatchErro
 
 fn of_obs(source: ColumnError) -> BatchError {
     BatchError::Column { name: OBS.name().to_string(), source }
-}
-
-/// Scratch space for unused actions.
-enum Chosen {
-    F32(Vec<f32>),
-    F64(Vec<f64>),
-    I32(Vec<i32>),
-    I64(Vec<i64>),
-    U8(Vec<u8>),
-    Bool(Vec<bool>),
-}
-
-impl Chosen {
-    fn new(dtype: DType, n: usize) -> Self {
-        match dtype {
-            DType::F32 => Self::F32(vec![0.0; n]),
-            DType::F64 => Self::F64(vec![0.0; n]),
-            DType::I32 => Self::I32(vec![0; n]),
-            DType::I64 => Self::I64(vec![0; n]),
-            DType::U8 => Self::U8(vec![0; n]),
-            DType::Bool => Self::Bool(vec![false; n]),
-        }
-    }
-
-    fn rows(&mut self) -> RowsMut<'_> {
-        match self {
-            Self::F32(values) => f32::erase_rows_mut(values),
-            Self::F64(values) => f64::erase_rows_mut(values),
-            Self::I32(values) => i32::erase_rows_mut(values),
-            Self::I64(values) => i64::erase_rows_mut(values),
-            Self::U8(values) => u8::erase_rows_mut(values),
-            Self::Bool(values) => bool::erase_rows_mut(values),
-        }
-    }
-}
-
-/// All elements of a column of arrays.
-fn array(column: &Column) -> Option<RowsRef<'_>> {
-    Some(match column {
-        Column::F32(data) => RowsRef::F32(data.values()),
-        Column::F64(data) => RowsRef::F64(data.values()),
-        Column::I32(data) => RowsRef::I32(data.values()),
-        Column::I64(data) => RowsRef::I64(data.values()),
-        Column::U8(data) => RowsRef::U8(data.values()),
-        Column::Bool(data) => RowsRef::Bool(data.values()),
-        Column::Bytes(_) | Column::Compressed(_) => return None,
-    })
-}
-
-/// The numbers of a row.
-fn numbers(column: &Column, row: usize) -> Option<Vec<f64>> {
-    fn of<T: Scalar>(row: Option<&[T]>) -> Option<Vec<f64>> {
-        row.map(|values| values.iter().map(|x| x.to_f64()).collect())
-    }
-    match column {
-        Column::F32(data) => of(data.row(row)),
-        Column::F64(data) => of(data.row(row)),
-        Column::I32(data) => of(data.row(row)),
-        Column::I64(data) => of(data.row(row)),
-        Column::U8(data) => of(data.row(row)),
-        Column::Bool(data) => of(data.row(row)),
-        Column::Bytes(_) | Column::Compressed(_) => None,
-    }
 }
 
 #[cfg(test)]

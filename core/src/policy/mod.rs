@@ -40,6 +40,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod act;
 mod all_reduce;
 mod entry;
 mod init;
@@ -56,6 +57,7 @@ mod stash;
 mod store;
 
 pub use crate::ids::PolicyId;
+pub use act::{ActRequest, Acted};
 pub use all_reduce::{AllReduce, AllReduceError};
 pub use entry::{PolicyEntry, PolicyMaker, PolicyState};
 pub use init::weights_seed;
@@ -70,7 +72,7 @@ pub use net::{
 };
 pub use previous::PreviousStep;
 pub use random::RandomPolicy;
-pub use registry::{PolicyContext, PolicyFactory, PolicyRegistry, PolicySpec, UnknownPolicyKind};
+pub use registry::{PolicyContext, PolicyFactory, PolicyRegistry, PolicySpec};
 pub use stash::{Stash, StashError, Stashed};
 pub use store::{MemoryStore, PolicyStore, StoreError};
 
@@ -82,6 +84,8 @@ use crate::{
     filter::{FilterError, FilterTensorError},
     postprocess::PostprocessError,
     prelude::*,
+    preprocess::PreprocessError,
+    space::PointError,
     view::ViewRequirements,
     weights::{Weights, WeightsError},
 };
@@ -116,6 +120,12 @@ pub enum PolicyError {
     /// The observations cannot be filtered.
     #[error(transparent)]
     Filter(#[from] FilterError),
+    /// Observations could not be preprocessed.
+    #[error(transparent)]
+    Preprocess(#[from] PreprocessError),
+    /// Actions do not fit their space.
+    #[error(transparent)]
+    Actions(#[from] PointError),
     /// The batch is not what the policy learns from.
     #[error(transparent)]
     Batch(#[from] BatchError),

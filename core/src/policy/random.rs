@@ -2,12 +2,13 @@
 
 use super::{ActionInput, ActionOutput, Policy, PolicyError};
 use crate::{
+    column::{Element, by_type},
     env::{RowsMut, RowsRef},
     ids::WeightsVersion,
     math,
     prelude::*,
     rng::{Purpose, Streams},
-    space::{Scalar, Space},
+    space::Space,
     weights::Weights,
 };
 
@@ -47,7 +48,7 @@ impl RandomPolicy {
         Self { space, logp, streams: Streams::new(seed, Purpose::Action), weights }
     }
 
-    fn fill<T: Scalar>(&self, input: ActionInput<'_>, actions: &mut [T]) -> Result<(), PolicyError> {
+    fn fill<T: Element>(&self, input: ActionInput<'_>, actions: &mut [T]) -> Result<(), PolicyError> {
         // Rows without elements are all there already.
         let width = self.space.shape().elements().max(1);
         for (action, m) in actions.chunks_exact_mut(width).zip(input.moments) {
@@ -88,14 +89,7 @@ impl Policy for RandomPolicy {
         }
         out.check(input.moments.len(), self.space.shape().elements())?;
         out.check_optional(input.moments.len(), 0, 0)?;
-        match out.actions {
-            RowsMut::F32(actions) => self.fill(input, actions),
-            RowsMut::F64(actions) => self.fill(input, actions),
-            RowsMut::I32(actions) => self.fill(input, actions),
-            RowsMut::I64(actions) => self.fill(input, actions),
-            RowsMut::U8(actions) => self.fill(input, actions),
-            RowsMut::Bool(actions) => self.fill(input, actions),
-        }?;
+        by_type!(RowsMut, out.actions, actions => self.fill(input, actions))?;
         out.logp.fill(self.logp);
         out.vf_preds.fill(0.0);
         Ok(())

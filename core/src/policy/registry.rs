@@ -1,7 +1,13 @@
 //! Policies by name. Only names and settings travel between processes.
 
 use super::{ForwardFactory, ModelDescription, ModelRegistry, NetPolicy, Policy, PolicyError, RandomPolicy};
-use crate::{config::Config, env::EnvSpaces, ids::PolicyId, kernels::Kernels, prelude::*};
+use crate::{
+    config::Config,
+    env::{EnvSpaces, Unknown},
+    ids::PolicyId,
+    kernels::Kernels,
+    prelude::*,
+};
 
 /// What a policy is told when it is made.
 #[derive(Clone, Debug)]
@@ -144,16 +150,6 @@ impl core::fmt::Debug for PolicySpec {
     }
 }
 
-/// A name that is not registered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no kind of policy '{name}'; known are: {known}")]
-pub struct UnknownPolicyKind {
-    /// The name that was asked for.
-    pub name: String,
-    /// The names that exist.
-    pub known: String,
-}
-
 /// The kinds of policies that a program knows, by name.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyRegistry {
@@ -192,12 +188,9 @@ impl PolicyRegistry {
     /// Looks a kind of policy up.
     ///
     /// # Errors
-    /// [`UnknownPolicyKind`], which lists what there is.
-    pub fn spec(&self, name: &str) -> Result<&PolicySpec, UnknownPolicyKind> {
-        self.specs.get(name).ok_or_else(|| UnknownPolicyKind {
-            name: name.chars().take(64).collect(),
-            known: self.specs.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
-        })
+    /// [`Unknown`], which lists what there is.
+    pub fn spec(&self, name: &str) -> Result<&PolicySpec, Unknown> {
+        Unknown::find(&self.specs, "kind of policy", name)
     }
 
     /// The same kinds, made to act and not to learn.
@@ -245,11 +238,11 @@ impl PolicyRegistry {
 mod tests {
     use super::*;
     use crate::{
-        column::{DType, RowShape},
-        env::{Moment, RowElement, RowsRef},
+        column::{DType, Element, RowShape},
+        env::{Moment, RowsRef},
         ids::SlotId,
         policy::{ActionInput, ActionOutput},
-        space::{Scalar, Space},
+        space::Space,
     };
 
     fn context(action: Space, action_type: DType) -> PolicyContext {
@@ -260,7 +253,7 @@ mod tests {
 
     #[test]
     fn random_actions_lie_in_every_bounded_space() {
-        fn check<T: Scalar + RowElement>(space: &Space) {
+        fn check<T: Element>(space: &Space) {
             let random = PolicyRegistry::builtin().spec("random").unwrap().clone();
             let mut policy = random.make(&context(space.clone(), T::DTYPE)).unwrap();
             let moments: Vec<Moment> = (0..50).map(|t| Moment { slot: SlotId(0), episode: 0, t, agent: 0 }).collect();

@@ -5,7 +5,6 @@ use crate::{
     batch::{BatchError, NEW_OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS},
     column::{Column, ColumnData, ColumnError, ColumnKey, DType},
     prelude::*,
-    view::{Buffer, Row, Values},
 };
 
 /// Converts one trajectory to `n_step` steps per transition.
@@ -50,16 +49,12 @@ fn in_rewards(source: ColumnError) -> BatchError {
 
 /// Returns the rows from `by` on, and repeats the last one to keep the number of rows.
 fn shifted(name: &str, column: &Column, by: usize) -> Result<Column, PostprocessError> {
-    let no_numbers = || PostprocessError::NoNumbers { name: name.to_string(), found: column.column_type() };
-    let values = Values::of(column).ok_or_else(no_numbers)?;
-    let (rows, width) = (column.rows(), column.shape().elements());
-    let by = by.min(rows.saturating_sub(1));
-    let mut out = Buffer::like(values);
-    out.push(values.get(by * width..rows * width).ok_or_else(no_numbers)?);
-    if let Some(last) = Row::of(column, rows.saturating_sub(1)) {
-        (0..by).for_each(|_| out.push(last.values));
+    if !column.is_array() {
+        return Err(PostprocessError::NoNumbers { name: name.to_string(), found: column.column_type() });
     }
-    out.into_column(column.shape()).map_err(|source| BatchError::Column { name: name.to_string(), source }.into())
+    let last = column.rows().saturating_sub(1);
+    let rows: Vec<u32> = (0..=last).map(|row| row.saturating_add(by).min(last) as u32).take(column.rows()).collect();
+    column.gather(&rows).map_err(|source| BatchError::Column { name: name.to_string(), source }.into())
 }
 
 /// Returns discounted sums over windows of `n_step` rows, in time independent of `n_step`: with blocks of `n_step` rows,

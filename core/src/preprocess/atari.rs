@@ -5,8 +5,8 @@ use super::{
     image::{Interpolation, Size, each, luma},
 };
 use crate::{
-    column::{DType, RowShape},
-    space::{BoxSpace, Scalar, Space},
+    column::{DType, Element, RowShape},
+    space::{BoxSpace, Space},
 };
 
 /// How to preprocess screens of an Atari console (210 x 160 pixels of three colours), with RLlib's names and defaults.
@@ -51,7 +51,7 @@ pub(super) fn is_ram(space: &BoxSpace) -> bool {
     space.dtype() == DType::U8 && space.shape().dims() == [128]
 }
 
-pub(super) fn zero_mean(x: impl Scalar) -> f32 {
+pub(super) fn zero_mean(x: impl Element) -> f32 {
     (x.to_f64() as f32 - 128.0) / 128.0
 }
 
@@ -67,8 +67,8 @@ impl AtariOptions {
         RowShape::new(&dims).unwrap_or(RowShape::vector(u32::MAX))
     }
 
-    pub(super) fn write<T: Scalar>(self, screen: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
-        let screen = T::bytes(screen).unwrap_or_default();
+    pub(super) fn write<T: Element>(self, screen: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
+        let screen = u8::rows(T::erase_rows(screen)).unwrap_or_default();
         let cropped = screen.get(CUT..screen.len().saturating_sub(CUT)).unwrap_or_default();
         let scale = |x: u8| if self.zero_mean { zero_mean(x) } else { f32::from(x) / 255.0 };
         let mut results = out.iter_mut();

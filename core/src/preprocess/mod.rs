@@ -29,9 +29,9 @@ pub use atari::AtariOptions;
 
 use self::image::ImageError;
 use crate::{
-    column::{DType, RowShape},
+    column::{DType, Element, RowShape, RowsRef, by_type},
     prelude::*,
-    space::{BoxSpace, Point, PointError, Scalar, Space, SpaceError, with_values},
+    space::{BoxSpace, Point, PointError, Space, SpaceError},
 };
 
 /// Converts observations of one space to rows of 32-bit floats.
@@ -200,7 +200,7 @@ impl Preprocessor {
     /// # Errors
     /// [`PreprocessError::BadObs`] for an observation that is not in the space, [`PreprocessError::WrongOutput`],
     /// [`PreprocessError::Rows`] for a row that cannot be an observation of the space.
-    pub fn transform_row<T: Scalar>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
+    pub fn transform_row<T: Element>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
         self.check_output(out.len())?;
         // The last observation of an episode may be out of the bounds of its boxes.
         let is_joined = matches!(self.stages, Stages::Parts(_));
@@ -208,6 +208,18 @@ impl Preprocessor {
             return Err(self.bad_obs(format!("{} values of {}", row.len(), T::DTYPE)));
         }
         self.write_row(row, out)
+    }
+
+    /// Preprocesses rows of any element type, one after the other, into rows of `out`.
+    ///
+    /// # Errors
+    /// As [`transform_row`](Self::transform_row).
+    pub fn transform_rows(&self, rows: RowsRef<'_>, out: &mut [f32]) -> Result<(), PreprocessError> {
+        let (from, to) = (self.space.shape().elements().max(1), self.output_len().max(1));
+        by_type!(RowsRef, rows, rows => rows
+            .chunks_exact(from)
+            .zip(out.chunks_exact_mut(to))
+            .try_for_each(|(row, out)| self.transform_row(row, out)))
     }
 
     /// Preprocesses an observation of any space: `out` receives [`output_len`](Self::output_len) numbers.
@@ -239,11 +251,11 @@ impl Preprocessor {
         match (&self.stages, observation) {
             (Stages::Parts(stages), Point::Tuple(parts)) => write_parts(stages, parts.iter(), out),
             (Stages::Parts(stages), Point::Dict(parts)) => write_parts(stages, parts.values(), out),
-            _ => with_values!(observation, values => self.write_row(values, out), else Ok(())),
+            _ => by_type!(Point, observation, values => self.write_row(values, out), _ => Ok(())),
         }
     }
 
-    fn write_row<T: Scalar>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
+    fn write_row<T: Element>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
         match &self.stages {
             Stages::Screen(options) => options.write(row, out)?,
             Stages::Ram => out.iter_mut().zip(row).for_each(|(out, x)| *out = atari::zero_mean(*x)),

@@ -87,9 +87,7 @@ impl MixedInput {
 
 impl InputReader for MixedInput {
     fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        let batch = self.chosen()?.next(host)?;
-        self.choice = None;
-        Ok(batch)
+        self.next_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_news)
     }
 
     fn next_within(

@@ -112,18 +112,7 @@ impl ShuffledInput {
 
 impl InputReader for ShuffledInput {
     fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        if self.size <= 1 {
-            return self.input.next(host);
-        }
-        if let Some(surplus) = self.surplus() {
-            return Ok(surplus);
-        }
-        loop {
-            let next = self.input.next(host)?;
-            if let Some(chosen) = self.exchange(next)? {
-                return Ok(chosen);
-            }
-        }
+        self.next_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_news)
     }
 
     fn next_within(

@@ -1,8 +1,9 @@
 //! Positions of the lanes in their slots.
 
-use super::{Horizon, SamplerOptions, SlotState, StateError, rows::RowBuffer};
+use super::{Horizon, SamplerOptions, SlotState, StateError};
 use crate::{
     batch::EpisodeMetrics,
+    column::RowBuffer,
     env::{AnyVectorEnv, EnvError, EnvState, Moment, Moments, RowsMut, StepMark},
     ids::SlotId,
     prelude::*,

@@ -13,7 +13,7 @@
 //!     env::{EnvContext, EnvRegistry},
 //!     ids::{FragmentNo, HomeIndex, SlotId, WeightsVersion},
 //!     kernels::Kernels,
-//!     policy::RandomPolicy,
+//!     policy::{Policy, PolicyEntry, RandomPolicy},
 //!     sampler::{Collector as _, LaneStart, Lockstep, Need, SamplerOptions, drive},
 //! };
 //!
@@ -21,7 +21,7 @@
 //! let home = HomeIndex { worker_index: 1, vector_index: 0 };
 //! let mut env = registry.spec("CartPole-v1")?.make(&[EnvContext::new(home)], Kernels::PORTABLE)?;
 //! let start = LaneStart { slot: SlotId(0), state: None };
-//! let mut policy = RandomPolicy::new(2, 7);
+//! let mut policy = PolicyEntry::<dyn Policy>::new("", Box::new(RandomPolicy::new(2, 7)));
 //! let options = SamplerOptions { seed: 7, max_episode_steps: Some(500), ..SamplerOptions::default() };
 //! let mut collector = Lockstep::<f32>::new(&[start], &options, &policy, env.as_mut())?;
 //!
@@ -53,7 +53,7 @@ mod wants;
 mod weights;
 
 pub use budget::Budget;
-pub use drive::{DriveError, drive, drive_entry};
+pub use drive::{DriveError, drive};
 pub use episodic::{Episodic, Progress};
 pub(crate) use episodic::{agent_env, agent_position};
 pub use error::SampleError;

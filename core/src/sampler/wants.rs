@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU32;
 
-use super::{RecordColumns, rows::view_row};
+use super::RecordColumns;
 use crate::{
     batch::{
         ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, AGENT_INDEX, ENV_ID, EPS_ID, NEW_OBS, OBS, REWARDS, T, TERMINATEDS,
@@ -134,7 +134,7 @@ impl Wants {
         self.state_names.iter().zip(&self.recurrent.state_lens).map(move |(name, &len)| {
             let (state, after) = rest.split_at_checked(len).unwrap_or_default();
             rest = after;
-            (name.as_str(), view_row(RowsRef::F32(state), RowShape::vector(len as u32)))
+            (name.as_str(), Row { values: RowsRef::F32(state), shape: RowShape::vector(len as u32) })
         })
     }
 

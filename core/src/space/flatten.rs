@@ -1,7 +1,10 @@
 //! Converts points to flat vectors of numbers, and back.
 
-use super::{Point, PointError, Scalar, Space, point::with_values};
-use crate::{column::DType, prelude::*};
+use super::{Point, PointError, Space};
+use crate::{
+    column::{DType, Element, by_type},
+    prelude::*,
+};
 
 impl Space {
     /// Returns the length of a flattened point: the components of a box or multi-binary space, the values of a discrete
@@ -23,7 +26,7 @@ impl Space {
     ///
     /// # Errors
     /// [`PointError::WrongLength`] for the buffer, [`PointError::Outside`] for a point that is not in the space.
-    pub fn flatten<T: Scalar>(&self, point: &Point, out: &mut [T]) -> Result<(), PointError> {
+    pub fn flatten<T: Element>(&self, point: &Point, out: &mut [T]) -> Result<(), PointError> {
         self.check_flat(out.len())?;
         if !self.contains(point) {
             return Err(PointError::outside(self, point));
@@ -36,7 +39,7 @@ impl Space {
     ///
     /// # Errors
     /// [`PointError::WrongLength`], and [`PointError::Outside`] when the numbers do not encode a point of the space.
-    pub fn unflatten<T: Scalar>(&self, flat: &[T]) -> Result<Point, PointError> {
+    pub fn unflatten<T: Element>(&self, flat: &[T]) -> Result<Point, PointError> {
         self.check_flat(flat.len())?;
         let outside = || PointError::Outside { space: self.to_string(), found: format!("{flat:?}") };
         self.read_flat(flat).filter(|point| self.contains(point)).ok_or_else(outside)
@@ -51,16 +54,16 @@ impl Space {
     }
 
     /// The caller has checked the point.
-    fn write_flat<T: Scalar>(&self, point: &Point, out: &mut [T]) {
+    fn write_flat<T: Element>(&self, point: &Point, out: &mut [T]) {
         match (self, point) {
             (Self::Tuple(spaces), Point::Tuple(parts)) => write_parts(spaces.iter().zip(parts), out),
             (Self::Dict(spaces), Point::Dict(parts)) => write_parts(spaces.values().zip(parts.values()), out),
-            _ => with_values!(point, values => self.flatten_row(values, out), else ()),
+            _ => by_type!(Point, point, values => self.flatten_row(values, out), _ => ()),
         }
     }
 
     /// Works as [`flatten`](Self::flatten), for a row of a fundamental space that is known to be in it.
-    pub(crate) fn flatten_row<S: Scalar, T: Scalar>(&self, row: &[S], out: &mut [T]) {
+    pub(crate) fn flatten_row<S: Element, T: Element>(&self, row: &[S], out: &mut [T]) {
         match self {
             Self::Discrete { n } => one_hots(row, &[*n], out),
             Self::MultiDiscrete { nvec } => one_hots(row, nvec, out),
@@ -68,7 +71,7 @@ impl Space {
         }
     }
 
-    fn read_flat<T: Scalar>(&self, flat: &[T]) -> Option<Point> {
+    fn read_flat<T: Element>(&self, flat: &[T]) -> Option<Point> {
         Some(match self {
             Self::Box(space) => Point::cast(flat, space.dtype()),
             Self::MultiBinary { .. } => Point::cast(flat, DType::U8),
@@ -89,7 +92,7 @@ impl Space {
     }
 }
 
-fn write_parts<'a, T: Scalar>(parts: impl Iterator<Item = (&'a Space, &'a Point)>, mut out: &mut [T]) {
+fn write_parts<'a, T: Element>(parts: impl Iterator<Item = (&'a Space, &'a Point)>, mut out: &mut [T]) {
     for (space, point) in parts {
         let Some((own, rest)) = out.split_at_mut_checked(space.flat_dim() as usize) else { return };
         space.write_flat(point, own);
@@ -103,7 +106,7 @@ fn split_off<'a, T>(rest: &mut &'a [T], space: &Space) -> Option<&'a [T]> {
     Some(own)
 }
 
-fn one_hots<S: Scalar, T: Scalar>(row: &[S], nvec: &[u32], mut out: &mut [T]) {
+fn one_hots<S: Element, T: Element>(row: &[S], nvec: &[u32], mut out: &mut [T]) {
     out.fill(T::from_f64(0.0));
     for (x, n) in row.iter().zip(nvec) {
         let Some((own, rest)) = out.split_at_mut_checked(*n as usize) else { return };
@@ -114,7 +117,7 @@ fn one_hots<S: Scalar, T: Scalar>(row: &[S], nvec: &[u32], mut out: &mut [T]) {
     }
 }
 
-fn hot_indices<T: Scalar>(nvec: &[u32], mut flat: &[T]) -> Option<Vec<i64>> {
+fn hot_indices<T: Element>(nvec: &[u32], mut flat: &[T]) -> Option<Vec<i64>> {
     let index = |n: &u32| {
         let (own, rest) = flat.split_at_checked(*n as usize)?;
         flat = rest;

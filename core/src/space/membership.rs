@@ -1,7 +1,10 @@
 //! Decides which points are in a space.
 
-use super::{Point, PointError, Scalar, Space, point::with_values};
-use crate::{column::DType, prelude::*};
+use super::{Point, PointError, Space};
+use crate::{
+    column::{DType, Element, by_type},
+    prelude::*,
+};
 
 impl Space {
     /// Returns true for a point of the space: the right kind and element type, the right length, and no component out of
@@ -17,7 +20,7 @@ impl Space {
                     && spaces.iter().zip(parts).all(|((name, space), (key, part))| name == key && space.contains(part))
             }
             (Self::Tuple(_) | Self::Dict(_), _) => false,
-            _ => with_values!(point, values => self.contains_row(values).unwrap_or(false), else false),
+            _ => by_type!(Point, point, values => self.contains_row(values).unwrap_or(false), _ => false),
         }
     }
 
@@ -26,7 +29,7 @@ impl Space {
     ///
     /// # Errors
     /// [`PointError::WrongType`] for rows of a type that the space does not [accept](Self::takes_rows_of).
-    pub fn contains_row<T: Scalar>(&self, row: &[T]) -> Result<bool, PointError> {
+    pub fn contains_row<T: Element>(&self, row: &[T]) -> Result<bool, PointError> {
         self.check_type(T::DTYPE)?;
         Ok(self.holds(row, true))
     }
@@ -34,12 +37,12 @@ impl Space {
     /// Returns true for a row of the space whose boxes may be out of their bounds, such as an action that the environment
     /// clips or the last observation of an episode.
     #[must_use]
-    pub fn contains_beyond_bounds<T: Scalar>(&self, row: &[T]) -> bool {
+    pub fn contains_beyond_bounds<T: Element>(&self, row: &[T]) -> bool {
         self.takes_rows_of(T::DTYPE) && self.holds(row, false)
     }
 
     /// `bounded` is false to ignore the bounds of boxes.
-    fn holds<T: Scalar>(&self, row: &[T], bounded: bool) -> bool {
+    fn holds<T: Element>(&self, row: &[T], bounded: bool) -> bool {
         match self {
             Self::Box(space) if !bounded => row.len() == space.elements(),
             Self::Box(space) => match space.uniform_bounds() {
@@ -58,7 +61,7 @@ impl Space {
     }
 
     /// Returns true for these elements of a joined row. The bounds of numbers are rounded like the numbers.
-    fn holds_part<T: Scalar>(&self, part: &[T], bounded: bool) -> bool {
+    fn holds_part<T: Element>(&self, part: &[T], bounded: bool) -> bool {
         let is_whole = || part.iter().all(|x| x.to_f64() as i64 as f64 == x.to_f64());
         match self {
             Self::Box(space) => {
@@ -74,7 +77,7 @@ impl Space {
     ///
     /// # Errors
     /// The errors of [`contains_row`](Self::contains_row).
-    pub fn first_outside<T: Scalar>(&self, rows: &[T]) -> Result<Option<usize>, PointError> {
+    pub fn first_outside<T: Element>(&self, rows: &[T]) -> Result<Option<usize>, PointError> {
         self.check_type(T::DTYPE)?;
         let mut bounds: Vec<(T, T)> = Vec::with_capacity(self.shape().elements());
         self.extend_bounds(&mut bounds);
@@ -84,7 +87,7 @@ impl Space {
         Ok(rows.chunks_exact(bounds.len().max(1)).position(outside))
     }
 
-    fn extend_bounds<T: Scalar>(&self, bounds: &mut Vec<(T, T)>) {
+    fn extend_bounds<T: Element>(&self, bounds: &mut Vec<(T, T)>) {
         let counted = |n: u32| (T::from_f64(0.0), T::from_f64(f64::from(n.saturating_sub(1))));
         match self {
             Self::Box(space) => bounds.extend(space.bounds().map(|(low, high)| (T::from_f64(low), T::from_f64(high)))),
@@ -127,7 +130,7 @@ const fn counts_to(dtype: DType, n: u32) -> bool {
     }
 }
 
-fn hold_parts<'a, T: Scalar>(mut parts: impl Iterator<Item = &'a Space>, row: &[T], bounded: bool) -> bool {
+fn hold_parts<'a, T: Element>(mut parts: impl Iterator<Item = &'a Space>, row: &[T], bounded: bool) -> bool {
     let mut rest = row;
     let all = parts.all(|part| {
         let own = rest.split_off(..part.shape().elements());
@@ -136,7 +139,7 @@ fn hold_parts<'a, T: Scalar>(mut parts: impl Iterator<Item = &'a Space>, row: &[
     all && rest.is_empty()
 }
 
-fn below<T: Scalar>(x: T, n: u32) -> bool {
+fn below<T: Element>(x: T, n: u32) -> bool {
     x.within(0.0, f64::from(n) - 1.0)
 }
 

@@ -36,12 +36,9 @@ mod form;
 mod membership;
 mod point;
 mod sample;
-mod scalar;
 
 pub use bounds::BoxSpace;
-pub(crate) use point::with_values;
 pub use point::{Point, PointError};
-pub use scalar::Scalar;
 
 use crate::{
     column::{DType, RowShape},

@@ -1,7 +1,10 @@
 //! Defines the points of spaces.
 
-use super::{Scalar, Space};
-use crate::{column::DType, prelude::*};
+use super::Space;
+use crate::{
+    column::{DType, Element, RowBuffer, RowsRef, by_type},
+    prelude::*,
+};
 
 /// A point of a [`Space`], like the result of Gymnasium's `sample`. Arrays are flat, row-major; the space defines their
 /// shape.
@@ -32,56 +35,63 @@ impl Point {
         Self::Dict(parts.into_iter().map(|(name, part)| (name.into(), part)).collect())
     }
 
+    /// Returns the elements of an array; `None` for tuples and dicts.
+    #[must_use]
+    pub fn array(&self) -> Option<RowsRef<'_>> {
+        Some(by_type!(Self, self, values => Element::erase_rows(values), Self::Tuple(_) | Self::Dict(_) => return None))
+    }
+
     /// Returns the elements, if this is an array of that type.
     #[must_use]
-    pub fn values<T: Scalar>(&self) -> Option<&[T]> {
-        T::of_point(self)
+    pub fn values<T: Element>(&self) -> Option<&[T]> {
+        self.array().and_then(T::rows)
     }
 
     /// Returns the type of the elements; `None` for tuples and dicts.
     #[must_use]
-    pub const fn dtype(&self) -> Option<DType> {
-        match self {
-            Self::F32(_) => Some(DType::F32),
-            Self::F64(_) => Some(DType::F64),
-            Self::I32(_) => Some(DType::I32),
-            Self::I64(_) => Some(DType::I64),
-            Self::U8(_) => Some(DType::U8),
-            Self::Bool(_) => Some(DType::Bool),
-            Self::Tuple(_) | Self::Dict(_) => None,
-        }
+    pub fn dtype(&self) -> Option<DType> {
+        self.array().map(|elements| elements.dtype())
     }
 
     /// Converts an array of numbers to a type.
-    pub(crate) fn cast<S: Scalar>(values: &[S], dtype: DType) -> Self {
-        fn to<S: Scalar, T: Scalar>(values: &[S]) -> Point {
-            T::into_point(values.iter().map(|x| T::from_f64(x.to_f64())).collect())
-        }
-        match dtype {
-            DType::F32 => to::<S, f32>(values),
-            DType::F64 => to::<S, f64>(values),
-            DType::I32 => to::<S, i32>(values),
-            DType::I64 => to::<S, i64>(values),
-            DType::U8 => to::<S, u8>(values),
-            DType::Bool => to::<S, bool>(values),
-        }
+    pub(crate) fn cast<S: Element>(values: &[S], dtype: DType) -> Self {
+        let mut point = Self::from(RowBuffer::zeros(dtype, values.len()));
+        by_type!(Self, &mut point, to => cast(values, to), Self::Tuple(_) | Self::Dict(_) => {});
+        point
     }
 
     /// Describes the point for messages: `3 values of float32`.
     pub(crate) fn describe(&self) -> String {
-        let len = match self {
-            Self::F32(values) => values.len(),
-            Self::F64(values) => values.len(),
-            Self::I32(values) => values.len(),
-            Self::I64(values) => values.len(),
-            Self::U8(values) => values.len(),
-            Self::Bool(values) => values.len(),
-            Self::Tuple(parts) => return format!("a tuple of {}", parts.len()),
-            Self::Dict(parts) => return format!("a dict of {}", parts.len()),
-        };
-        format!("{len} values of {}", self.dtype().map_or("", DType::name))
+        match self {
+            Self::Tuple(parts) => format!("a tuple of {}", parts.len()),
+            Self::Dict(parts) => format!("a dict of {}", parts.len()),
+            point => point.array().map_or_else(String::new, |x| format!("{} values of {}", x.len(), x.dtype())),
+        }
     }
 }
+
+/// Converts numbers to another type.
+pub(crate) fn cast<S: Element, T: Element>(from: &[S], to: &mut [T]) {
+    to.iter_mut().zip(from).for_each(|(to, x)| *to = T::from_f64(x.to_f64()));
+}
+
+impl From<RowBuffer> for Point {
+    fn from(buffer: RowBuffer) -> Self {
+        by_type!(RowBuffer, buffer, values => values.into())
+    }
+}
+
+macro_rules! arrays {
+    ($($variant:ident($ty:ty)),+) => {
+        $(impl From<Vec<$ty>> for Point {
+            fn from(values: Vec<$ty>) -> Self {
+                Self::$variant(values)
+            }
+        })+
+    };
+}
+
+arrays!(F32(f32), F64(f64), I32(i32), I64(i64), U8(u8), Bool(bool));
 
 /// Converts one integer to a point of a discrete space.
 impl From<i64> for Point {
@@ -89,22 +99,6 @@ impl From<i64> for Point {
         Self::I64(vec![value])
     }
 }
-
-/// Calls `$body` with `$values` bound to the elements of an array point; `$compound` for tuples and dicts.
-macro_rules! with_values {
-    ($point:expr, $values:ident => $body:expr, else $compound:expr) => {
-        match $point {
-            $crate::space::Point::F32($values) => $body,
-            $crate::space::Point::F64($values) => $body,
-            $crate::space::Point::I32($values) => $body,
-            $crate::space::Point::I64($values) => $body,
-            $crate::space::Point::U8($values) => $body,
-            $crate::space::Point::Bool($values) => $body,
-            $crate::space::Point::Tuple(_) | $crate::space::Point::Dict(_) => $compound,
-        }
-    };
-}
-pub(crate) use with_values;
 
 /// Why rows or points do not match a space.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,12 @@
 //! Samples random points.
 
-use super::{BoxSpace, Point, PointError, Scalar, Space};
-use crate::{column::DType, math, prelude::*, rng::Rng};
+use super::{BoxSpace, Point, PointError, Space};
+use crate::{
+    column::{DType, Element, RowBuffer, by_type},
+    math,
+    prelude::*,
+    rng::Rng,
+};
 
 impl Space {
     /// Returns a random point, distributed as in Gymnasium's `sample`: see [`sample_row`](Self::sample_row). Points of
@@ -10,16 +15,9 @@ impl Space {
     #[must_use]
     pub fn sample(&self, rng: &mut Rng) -> Point {
         match self {
-            Self::Box(space) => match space.dtype() {
-                DType::F32 => self.sample_array::<f32>(rng),
-                DType::F64 => self.sample_array::<f64>(rng),
-                DType::I32 => self.sample_array::<i32>(rng),
-                DType::I64 => self.sample_array::<i64>(rng),
-                DType::U8 => self.sample_array::<u8>(rng),
-                DType::Bool => self.sample_array::<bool>(rng),
-            },
-            Self::Discrete { .. } | Self::MultiDiscrete { .. } => self.sample_array::<i64>(rng),
-            Self::MultiBinary { .. } => self.sample_array::<u8>(rng),
+            Self::Box(space) => self.sample_array(space.dtype(), rng),
+            Self::Discrete { .. } | Self::MultiDiscrete { .. } => self.sample_array(DType::I64, rng),
+            Self::MultiBinary { .. } => self.sample_array(DType::U8, rng),
             Self::Tuple(parts) => Point::Tuple(parts.iter().map(|part| part.sample(rng)).collect()),
             Self::Dict(parts) => {
                 Point::Dict(parts.iter().map(|(name, part)| (name.clone(), part.sample(rng))).collect())
@@ -36,7 +34,7 @@ impl Space {
     ///
     /// # Errors
     /// [`PointError::WrongType`] as for [`contains_row`](Self::contains_row), [`PointError::WrongLength`].
-    pub fn sample_row<T: Scalar>(&self, rng: &mut Rng, row: &mut [T]) -> Result<(), PointError> {
+    pub fn sample_row<T: Element>(&self, rng: &mut Rng, row: &mut [T]) -> Result<(), PointError> {
         self.check_type(T::DTYPE)?;
         let wanted = self.shape().elements();
         if row.len() != wanted {
@@ -46,13 +44,13 @@ impl Space {
         Ok(())
     }
 
-    fn sample_array<T: Scalar>(&self, rng: &mut Rng) -> Point {
-        let mut values = vec![T::default(); self.shape().elements()];
-        self.fill(rng, &mut values);
-        T::into_point(values)
+    fn sample_array(&self, dtype: DType, rng: &mut Rng) -> Point {
+        let mut values = RowBuffer::zeros(dtype, self.shape().elements());
+        by_type!(RowBuffer, &mut values, values => self.fill(rng, values));
+        values.into()
     }
 
-    fn fill<T: Scalar>(&self, rng: &mut Rng, row: &mut [T]) {
+    fn fill<T: Element>(&self, rng: &mut Rng, row: &mut [T]) {
         let below = |rng: &mut Rng, n| T::from_f64(f64::from(rng.below(n)));
         match self {
             Self::Box(space) => fill_box(space, rng, row),
@@ -65,14 +63,14 @@ impl Space {
     }
 }
 
-fn fill_parts<'a, T: Scalar>(parts: impl Iterator<Item = &'a Space>, rng: &mut Rng, mut row: &mut [T]) {
+fn fill_parts<'a, T: Element>(parts: impl Iterator<Item = &'a Space>, rng: &mut Rng, mut row: &mut [T]) {
     for part in parts {
         let Some(own) = row.split_off_mut(..part.shape().elements()) else { return };
         part.fill(rng, own);
     }
 }
 
-fn fill_box<T: Scalar>(space: &BoxSpace, rng: &mut Rng, row: &mut [T]) {
+fn fill_box<T: Element>(space: &BoxSpace, rng: &mut Rng, row: &mut [T]) {
     let whole = !space.dtype().is_float();
     for (x, (low, high)) in row.iter_mut().zip(space.bounds()) {
         let sample = match (low.is_finite(), high.is_finite()) {

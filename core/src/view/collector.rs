@@ -7,12 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     Row, ViewError, ViewRequirements,
     requirement::in_terms_of_obs,
-    rows::Values,
     series::{Series, is_obs, suffix},
 };
 use crate::{
     batch::{AGENT_INDEX, ENV_ID, EPS_ID, T, UNROLL_ID, state_out},
-    column::Column,
+    column::{Column, RowsRef},
     prelude::*,
 };
 
@@ -217,7 +216,7 @@ impl AgentCollector {
             if series.name == T.name() {
                 let row = given.copied().unwrap_or_else(|| Row::from(&next_t));
                 series.push(&row);
-                if let Values::I64(&[t]) = row.values {
+                if let RowsRef::I64(&[t]) = row.values {
                     self.next_t = t.wrapping_add(1);
                 }
             } else if let Some(row) = given {

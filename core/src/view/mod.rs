@@ -48,7 +48,6 @@ pub(crate) use collector::CollectorState;
 pub use collector::{AgentCollector, TrajectoryStart};
 pub use requirement::{ViewRequirement, ViewRequirements, drop_unused_for_training};
 pub use rows::Row;
-pub(crate) use rows::{Buffer, Values};
 pub use sequences::{SequenceError, SequenceIds, Sequences, add_time_dimension, chop_into_sequences, sequence_lengths};
 pub use shift::{Shift, ShiftError};
 pub use single_step::{StepIndex, single_step_input};

@@ -1,8 +1,7 @@
 //! Builds sequences for recurrent policies: rows split where a state does not carry over, padded to one length.
 
-use super::rows::{Buffer, Values};
 use crate::{
-    column::{Column, ColumnData, ColumnType, RowShape},
+    column::{Column, ColumnData, ColumnType, RowBuffer, RowShape},
     prelude::*,
 };
 
@@ -121,10 +120,11 @@ pub fn chop_into_sequences(
     let rows = ids.episode_ids.len();
     let chop = |kind: &str, i: usize, column: &Column, keep: &dyn Fn(usize) -> usize, padded: usize| {
         same_length(|| format!("{kind} {i}"), rows, column.rows())?;
-        let values = Values::of(column)
-            .ok_or_else(|| SequenceError::NoNumbers { name: format!("{kind} {i}"), found: column.column_type() })?;
+        let values = column
+            .array()
+            .map_err(|_| SequenceError::NoNumbers { name: format!("{kind} {i}"), found: column.column_type() })?;
         let width = column.shape().elements();
-        let mut out = Buffer::like(values);
+        let mut out = RowBuffer::new(values.dtype());
         let elements = lens.len().checked_mul(padded).and_then(|rows| rows.checked_mul(width));
         if !elements.is_some_and(|elements| out.try_reserve(elements)) {
             return Err(too_large());
@@ -154,13 +154,14 @@ pub fn chop_into_sequences(
 /// [`SequenceError::NoNumbers`].
 pub fn add_time_dimension(column: &Column, padded_len: usize) -> Result<Column, SequenceError> {
     let ragged = || SequenceError::RaggedSequences { rows: column.rows(), padded_len };
-    let values = Values::of(column)
-        .ok_or_else(|| SequenceError::NoNumbers { name: "the column".to_string(), found: column.column_type() })?;
+    let values = column
+        .array()
+        .map_err(|_| SequenceError::NoNumbers { name: "the column".to_string(), found: column.column_type() })?;
     if padded_len == 0 || !column.rows().is_multiple_of(padded_len) {
         return Err(ragged());
     }
     let shape = in_front(padded_len, column.shape()).ok_or_else(ragged)?;
-    let mut out = Buffer::like(values);
+    let mut out = RowBuffer::new(values.dtype());
     out.push(values);
     out.into_column(shape).map_err(|_| ragged())
 }

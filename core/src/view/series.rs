@@ -2,13 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Shift, ViewError,
-    rows::{Buffer, Row, Values, buffer_of},
-    sequences::in_front,
-};
+use super::{Shift, ViewError, rows::Row, sequences::in_front};
 use crate::{
-    column::{Column, DType, RowShape},
+    column::{Column, DType, RowBuffer, RowShape},
     prelude::*,
 };
 
@@ -19,13 +15,13 @@ use crate::{
 pub(super) struct Series {
     pub(super) name: String,
     shape: RowShape,
-    rows: Buffer,
+    rows: RowBuffer,
     /// Number of rows in front that belong to earlier fragments of the trajectory.
     history: usize,
     /// How many of them the views can reach.
     keep: usize,
     /// The row that stands for steps before the trajectory.
-    fill: Buffer,
+    fill: RowBuffer,
     /// Observations have one more row than there are steps: that of the next step.
     pub(super) is_obs: bool,
 }
@@ -33,18 +29,18 @@ pub(super) struct Series {
 impl Series {
     /// Creates an empty series. `fill`, or zeros, stand for steps before the trajectory.
     pub(super) fn new(name: &str, like: Row<'_>, fill: Option<Row<'_>>, keep: usize) -> Self {
-        let mut before = Buffer::like(like.values);
+        let mut before = RowBuffer::new(like.dtype());
         match fill {
-            Some(row) => before.push(row.values),
+            Some(row) => _ = before.push(row.values),
             None => before.push_zeros(like.shape.elements()),
         }
-        let rows = Buffer::like(like.values);
+        let rows = RowBuffer::new(like.dtype());
         Self { name: name.to_string(), shape: like.shape, rows, history: 0, keep, fill: before, is_obs: is_obs(name) }
     }
 
     /// Returns whether a decoded series is valid between two fragments, where views reach `keep` rows back.
     pub(super) fn is_sound(&self, keep: Option<usize>) -> bool {
-        let (width, rows, fill) = (self.shape.elements(), self.rows.values(), self.fill.values());
+        let (width, rows, fill) = (self.shape.elements(), self.rows.all(), self.fill.all());
         width > 0
             && rows.dtype() == fill.dtype()
             && fill.len() == width
@@ -56,15 +52,11 @@ impl Series {
     }
 
     pub(super) fn is_finite(&self) -> bool {
-        [&self.rows, &self.fill].iter().all(|buffer| match buffer.values() {
-            Values::F32(values) => values.iter().all(|value| value.is_finite()),
-            Values::F64(values) => values.iter().all(|value| value.is_finite()),
-            _ => true,
-        })
+        [&self.rows, &self.fill].iter().all(|buffer| buffer.all().first_not_finite().is_none())
     }
 
     pub(super) fn check(&self, row: &Row<'_>) -> Result<(), ViewError> {
-        let dtype = self.rows.values().dtype();
+        let dtype = self.rows.all().dtype();
         if row.dtype() == dtype && row.shape == self.shape {
             return Ok(());
         }
@@ -109,7 +101,7 @@ impl Series {
     }
 
     fn len(&self) -> usize {
-        self.rows.values().len() / self.shape.elements().max(1)
+        self.rows.all().len() / self.shape.elements().max(1)
     }
 
     /// Returns the rows at the offsets of `shift` from each of the steps 0, `every`, 2 `every`, … below `steps`.
@@ -134,30 +126,30 @@ impl Series {
         let (mut out, shape) = self.room(shift, 1)?;
         for offset in shift.offsets() {
             match coming.filter(|_| offset == 0) {
-                Some(row) => out.push(row.values),
+                Some(row) => _ = out.push(row.values),
                 None => self.copy(steps as i64 + i64::from(offset), 1, &mut out),
             }
         }
         out.into_column(shape).ok()
     }
 
-    fn room(&self, shift: &Shift, rows: usize) -> Option<(Buffer, RowShape)> {
+    fn room(&self, shift: &Shift, rows: usize) -> Option<(RowBuffer, RowShape)> {
         let shape = window(shift, self.shape)?;
-        let mut out = Buffer::like(self.rows.values());
+        let mut out = RowBuffer::new(self.rows.all().dtype());
         out.try_reserve(rows.checked_mul(shape.elements())?).then_some((out, shape))
     }
 
     /// Copies consecutive rows: fill before the trajectory, zeros after the known rows.
-    fn copy(&self, from: i64, rows: usize, out: &mut Buffer) {
+    fn copy(&self, from: i64, rows: usize, out: &mut RowBuffer) {
         let (width, known) = (self.shape.elements(), self.len());
         let from = from + self.history as i64;
         let place = |position: i64| usize::try_from(position).unwrap_or(0).min(known);
         let (start, end) = (place(from), place(from + rows as i64));
         let before = rows.min(usize::try_from(-from).unwrap_or(0));
         for _ in 0..before {
-            out.push(self.fill.values());
+            out.push(self.fill.all());
         }
-        if let Some(found) = self.rows.values().get(start * width..end * width) {
+        if let Some(found) = self.rows.all().get(start * width..end * width) {
             out.push(found);
         }
         out.push_zeros((rows - before - (end - start)) * width);
@@ -169,7 +161,7 @@ pub(super) fn constant(value: i64, shift: &Shift, rows: usize) -> Option<Column>
     let shape = window(shift, RowShape::SCALAR)?;
     let elements = rows.checked_mul(shape.elements())?;
     let row = Row::from(&value);
-    let mut out = Buffer::like(row.values);
+    let mut out = RowBuffer::new(row.dtype());
     if !out.try_reserve(elements) {
         return None;
     }
@@ -182,7 +174,7 @@ pub(super) fn constant(value: i64, shift: &Shift, rows: usize) -> Option<Column>
 /// Returns one view row of zeros.
 pub(super) fn zeros(dtype: DType, shape: RowShape, shift: &Shift) -> Option<Column> {
     let shape = window(shift, shape)?;
-    let mut out = buffer_of(dtype)?;
+    let mut out = RowBuffer::new(dtype);
     if !out.try_reserve(shape.elements()) {
         return None;
     }

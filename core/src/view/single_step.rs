@@ -3,12 +3,11 @@
 use super::{
     Row, Shift, ViewError, ViewRequirements,
     requirement::{STATE_IN, in_terms_of_obs, owner},
-    rows::{Buffer, Values},
     series::{is_obs, suffix, window},
 };
 use crate::{
     batch::{AGENT_INDEX, BatchError, ENV_ID, EPS_ID, NEW_OBS, OBS, SampleBatch, T, UNROLL_ID},
-    column::{Column, RowShape},
+    column::{Column, RowBuffer, RowShape, RowsRef},
     prelude::*,
 };
 
@@ -86,7 +85,7 @@ pub fn single_step_input(
 
 fn one_row(column: &Column, row: usize) -> Option<Column> {
     let row = Row::of(column, row)?;
-    let mut out = Buffer::like(row.values);
+    let mut out = RowBuffer::new(row.dtype());
     out.push(row.values);
     out.into_column(row.shape).ok()
 }
@@ -205,7 +204,7 @@ fn put_together(
     // N-step postprocessing changes later steps, except at the end.
     seen.sort_by_key(|seen| seen.shift.latest().max(0));
     let Some(like) = seen.iter().find_map(|seen| seen.data_row()) else { return Ok(None) };
-    let mut out = Buffer::like(like.values);
+    let mut out = RowBuffer::new(like.dtype());
     let same = |row: &Row<'_>| row.shape == like.shape && row.dtype() == like.dtype();
     for offset in shift.offsets() {
         let at = step as i64 + i64::from(offset);
@@ -216,8 +215,8 @@ fn put_together(
             seen.iter().find_map(|seen| seen.find(steps, at)).filter(same)
         };
         match found {
-            Some(row) => out.push(row.values),
-            None if IDS.contains(&data) => out.push(like.values),
+            Some(row) => _ = out.push(row.values),
+            None if IDS.contains(&data) => _ = out.push(like.values),
             None if offset == 0 && !is_obs(data) => push_coming(&seen, steps, data, like, &mut out),
             None => return Err(offset.unsigned_abs()),
         }
@@ -226,10 +225,10 @@ fn put_together(
 }
 
 /// Appends the known values of the step after the last one: `t` increases, and the rest is unknown.
-fn push_coming(seen: &[&Seen<'_>], steps: &Steps<'_>, data: &str, like: Row<'_>, out: &mut Buffer) {
+fn push_coming(seen: &[&Seen<'_>], steps: &Steps<'_>, data: &str, like: Row<'_>, out: &mut RowBuffer) {
     let last = seen.iter().find_map(|seen| seen.find(steps, steps.count as i64 - 1));
     match last.map(|row| row.values) {
-        Some(Values::I64([t])) if data == T.name() => out.push(Values::I64(&[t.wrapping_add(1)])),
+        Some(RowsRef::I64([t])) if data == T.name() => _ = out.push(RowsRef::I64(&[t.wrapping_add(1)])),
         _ => out.push_zeros(like.shape.elements()),
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     estimate::EstimateError,
     filter::FilterError,
     ids::PolicyId,
-    policy::{AllReduceError, JudgeError, PolicyError, PolicyMapError, StashError, UnknownPolicyKind},
+    policy::{AllReduceError, JudgeError, PolicyError, PolicyMapError, StashError},
     prelude::*,
     run::RunConfigError,
     sampler::SampleError,
@@ -105,7 +105,7 @@ pub enum SetupError {
         /// The policy.
         id: PolicyId,
         /// The registered classes.
-        source: UnknownPolicyKind,
+        source: Unknown,
     },
     /// A policy could not be created.
     #[error("policy '{id}': {source}")]

@@ -2,7 +2,7 @@
 
 use core::{fmt, str::FromStr};
 
-use super::{Registry, SetupError, Unknown, registry::find};
+use super::{Registry, SetupError, Unknown};
 use crate::{
     callbacks::{CallbackError, PolicyMappingFn},
     config::{Config, ConfigError},
@@ -128,7 +128,7 @@ impl Registry {
     /// # Errors
     /// [`Unknown`], which lists the registered names.
     pub fn env_fn(&self, name: &str) -> Result<&EnvFn, Unknown> {
-        find(&self.env_fns, "environment function", name)
+        Unknown::find(&self.env_fns, "environment function", name)
     }
 
     /// Returns a function of policies.
@@ -136,7 +136,7 @@ impl Registry {
     /// # Errors
     /// [`Unknown`], which lists the registered names.
     pub fn policy_fn(&self, name: &str) -> Result<&PolicyFn, Unknown> {
-        find(&self.policy_fns, "policy function", name)
+        Unknown::find(&self.policy_fns, "policy function", name)
     }
 
     /// Returns a mapping function with its arguments.

@@ -180,7 +180,7 @@ impl LockstepSampler {
         if may_rest && self.started != Some(self.next) {
             self.keep_starts();
         }
-        self.lanes.begin(self.next, entry.policy.weights().version(), steps);
+        self.lanes.collector.begin(self.next, entry.policy.weights().version(), steps);
         self.next.0 += 1;
         self.progress = Progress::Within;
         Ok(Open { steps, took: Micros(0) })
@@ -227,15 +227,15 @@ impl LockstepSampler {
             Progress::Between => 0,
             Progress::Within => {
                 self.count_lost();
-                self.lanes.num_ended()
+                self.lanes.collector.num_ended()
             }
-            Progress::Failed => self.lanes.num_ended(),
+            Progress::Failed => self.lanes.collector.num_ended(),
         };
         ended as u64 + self.open_episodes()
     }
 
     fn open_episodes(&self) -> u64 {
-        self.lanes.moments().iter().filter(|moment| moment.t > 0).count() as u64
+        self.lanes.collector.lanes().moments().iter().filter(|moment| moment.t > 0).count() as u64
     }
 
     fn keep_starts(&mut self) {
@@ -248,8 +248,8 @@ impl LockstepSampler {
     /// Returns the lanes' positions between two fragments.
     fn positions(&self) -> impl Iterator<Item = Start> {
         self.lanes.slots().enumerate().map(|(lane, slot)| Start {
-            lane: LaneStart { slot, state: Some(self.lanes.state(lane)) },
-            seen: self.lanes.seen(lane),
+            lane: LaneStart { slot, state: Some(self.lanes.collector.state(lane, self.lanes.env.as_ref())) },
+            seen: self.lanes.collector.seen(lane),
             steps: self.finisher.steps(slot),
         })
     }
@@ -259,16 +259,16 @@ impl LockstepSampler {
     }
 
     fn can_continue(&self) -> bool {
-        !self.has_failed() && self.lanes.env_state() != EnvState::Opaque
+        !self.has_failed() && self.lanes.env.snapshot_at(0, &mut Vec::new()) != EnvState::Opaque
     }
 
     /// Continues from there. After an error, also for statistics that no filter can have made, the lanes are unchanged,
     /// except those that have begun another episode.
     fn reopen(&mut self, starts: &[Start]) -> Result<(), EnvError> {
         let lanes: Vec<LaneStart> = starts.iter().map(|start| start.lane.clone()).collect();
-        self.lanes.reopen(&lanes)?;
+        self.lanes.collector.reopen(&lanes, self.lanes.env.as_mut())?;
         let mut seen = starts.iter().map(|start| &start.seen).enumerate();
-        let wrong = seen.find(|(lane, seen)| !self.lanes.set_seen(*lane, seen));
+        let wrong = seen.find(|(lane, seen)| !self.lanes.collector.set_seen(*lane, seen));
         wrong.map_or(Ok(()), |(_, seen)| Err(EnvError::BadSnapshot(size_of_val(&**seen))))
     }
 
@@ -282,7 +282,7 @@ impl LockstepSampler {
         self.progress = Progress::Failed;
         self.count_lost();
         let slots: Vec<SlotId> = self.lanes.slots().collect();
-        error.located(slots.len(), |lane| Some((*slots.get(lane)?, self.lanes.failed_at(lane))))
+        error.located(slots.len(), |lane| Some((*slots.get(lane)?, self.lanes.collector.failed_at(lane))))
     }
 
     /// Begins the next episode in every lane, after a failure in the middle of a fragment.
@@ -291,8 +291,8 @@ impl LockstepSampler {
             slot: moment.slot,
             state: Some(SlotState { episode: moment.episode.wrapping_add(1), ..SlotState::default() }),
         };
-        let starts: Vec<LaneStart> = self.lanes.moments().iter().map(next).collect();
-        self.lanes.reopen(&starts)?;
+        let starts: Vec<LaneStart> = self.lanes.collector.lanes().moments().iter().map(next).collect();
+        self.lanes.collector.reopen(&starts, self.lanes.env.as_mut())?;
         (self.progress, self.started) = (Progress::Between, None);
         Ok(())
     }
@@ -387,12 +387,12 @@ impl SamplerInput for LockstepSampler {
         if self.stopped {
             return Vec::new();
         }
-        vec![SubEnv::Lane { env: self.lanes.env_mut(), lane: 0 }]
+        vec![SubEnv::Lane { env: self.lanes.env.as_mut(), lane: 0 }]
     }
 
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         let lanes = if self.stopped { 0 } else { self.lanes.len() };
-        (0..lanes).for_each(|lane| f(SubEnv::Lane { env: self.lanes.env_mut(), lane }));
+        (0..lanes).for_each(|lane| f(SubEnv::Lane { env: self.lanes.env.as_mut(), lane }));
     }
 
     /// Returns the state at the beginning of the fragment in progress.

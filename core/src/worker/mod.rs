@@ -30,6 +30,7 @@ mod rollout;
 mod runner;
 mod session;
 
+pub use crate::env::Unknown;
 pub use crate::run::{
     BadAmount, FragmentLength, InputSource, PolicyConfig, RolloutConfig, WorkerSpec, rollout as config,
 };
@@ -49,7 +50,7 @@ pub use functions::{EnvFn, NamedFn, PolicyFn, PolicyMappingFactory};
 pub use place::WorkerPlace;
 pub use registry::{
     BaseEnvFactory, CallbacksFactory, FileInputFactory, FileOutputFactory, InitFn, InputFactory, OutputFactory,
-    QModelContext, QModelFactory, RegisteredEnv, Registry, Unknown, WorkerFn,
+    QModelContext, QModelFactory, RegisteredEnv, Registry, WorkerFn,
 };
 pub use rollout::{
     OffPolicyEstimate, PoliciesToTrain, Retries, RolloutWorker, SampleFault, Samples, SgdOptions, TrainInfo,

@@ -5,7 +5,9 @@ use super::{EnvFn, PolicyFn, PolicyMappingFactory, RolloutWorker};
 use crate::{
     callbacks::{CallbackError, Callbacks, EpisodeHook, ObservationFn, PolicyMappingFn, WorkerInfo},
     config::Config,
-    env::{BaseEnv, EnvContext, EnvError, EnvRegistry, EnvSpec, MultiAgentSpec, multi_agent::AgentRows},
+    env::{
+        BaseEnv, EnvContext, EnvError, EnvMaker, EnvRegistry, EnvSpec, MultiAgentSpec, Unknown, multi_agent::AgentRows,
+    },
     episode::Episode,
     estimate::{EstimateError, QModel},
     ids::{AgentId, PolicyId},
@@ -63,27 +65,43 @@ pub struct QModelContext {
 #[doc(alias = "q_model_config")]
 pub type QModelFactory = Arc<dyn Fn(&QModelContext) -> Result<Box<dyn QModel>, EstimateError> + Send + Sync>;
 
-/// An unregistered name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no {kind} '{name}'; known are: {known}")]
-pub struct Unknown {
-    /// The kind of thing, for example `environment`.
-    pub kind: &'static str,
-    /// The name, or its beginning.
-    pub name: String,
-    /// The registered names.
-    pub known: String,
-}
-
-/// A registered environment of any kind.
+/// An environment of any kind, as it is registered.
 #[derive(Clone)]
-pub enum RegisteredEnv<'a> {
+pub enum RegisteredEnv {
     /// With a single agent each.
     SingleAgent(EnvSpec),
     /// Several agents in each.
     MultiAgent(MultiAgentSpec),
     /// Of the user's own shape.
-    Base(&'a BaseEnvFactory),
+    Base(BaseEnvFactory),
+}
+
+impl RegisteredEnv {
+    /// Returns the environments' own time limit in steps.
+    #[must_use]
+    pub fn max_episode_steps(&self) -> Option<u32> {
+        match self {
+            Self::SingleAgent(spec) => spec.max_episode_steps,
+            Self::MultiAgent(spec) => spec.max_episode_steps,
+            Self::Base(_) => None,
+        }
+    }
+
+    pub(super) fn is_single_agent(&self) -> bool {
+        matches!(self, Self::SingleAgent(_))
+    }
+
+    /// Returns what makes sub-environments one at a time.
+    ///
+    /// # Errors
+    /// The factory of an environment of the user's own shape, which makes all of them together.
+    pub(super) fn maker(&self, kernels: Kernels) -> Result<EnvMaker, &BaseEnvFactory> {
+        match self {
+            Self::SingleAgent(spec) => Ok(EnvMaker::single_agent(spec, kernels)),
+            Self::MultiAgent(spec) => Ok(EnvMaker::multi_agent(spec)),
+            Self::Base(factory) => Err(factory),
+        }
+    }
 }
 
 /// Everything that the command line, a configuration or a message can name. Registering a name again replaces the previous
@@ -295,9 +313,9 @@ impl Registry {
     ///
     /// # Errors
     /// [`Unknown`], which lists the registered names.
-    pub fn env(&self, name: &str) -> Result<RegisteredEnv<'_>, Unknown> {
+    pub fn env(&self, name: &str) -> Result<RegisteredEnv, Unknown> {
         if let Some(factory) = self.base_envs.get(name) {
-            return Ok(RegisteredEnv::Base(factory));
+            return Ok(RegisteredEnv::Base(factory.clone()));
         }
         if let Some(spec) = self.envs.multi_agent(name) {
             return Ok(RegisteredEnv::MultiAgent(spec));
@@ -320,7 +338,7 @@ impl Registry {
     /// # Errors
     /// As all below: [`Unknown`], which lists the registered names.
     pub fn callbacks(&self, name: &str) -> Result<&CallbacksFactory, Unknown> {
-        find(&self.callbacks, "callback", name)
+        Unknown::find(&self.callbacks, "callback", name)
     }
 
     /// Returns a mapping function.
@@ -340,7 +358,7 @@ impl Registry {
     /// # Errors
     /// [`Unknown`].
     pub fn observation_fn(&self, name: &str) -> Result<&ObservationFn, Unknown> {
-        find(&self.observation_fns, "observation function", name)
+        Unknown::find(&self.observation_fns, "observation function", name)
     }
 
     /// Returns a function of workers.
@@ -348,7 +366,7 @@ impl Registry {
     /// # Errors
     /// [`Unknown`].
     pub fn worker_fn(&self, name: &str) -> Result<&WorkerFn, Unknown> {
-        find(&self.worker_fns, "worker function", name)
+        Unknown::find(&self.worker_fns, "worker function", name)
     }
 
     /// Returns a function that runs first in the process of an evaluation.
@@ -356,7 +374,7 @@ impl Registry {
     /// # Errors
     /// [`Unknown`].
     pub fn init_fn(&self, name: &str) -> Result<&InitFn, Unknown> {
-        find(&self.init_fns, "init function", name)
+        Unknown::find(&self.init_fns, "init function", name)
     }
 
     /// Returns an input.
@@ -364,7 +382,7 @@ impl Registry {
     /// # Errors
     /// [`Unknown`].
     pub fn input(&self, name: &str) -> Result<&InputFactory, Unknown> {
-        find(&self.inputs, "input", name)
+        Unknown::find(&self.inputs, "input", name)
     }
 
     /// Returns an output.
@@ -372,7 +390,7 @@ impl Registry {
     /// # Errors
     /// [`Unknown`].
     pub fn output(&self, name: &str) -> Result<&OutputFactory, Unknown> {
-        find(&self.outputs, "output", name)
+        Unknown::find(&self.outputs, "output", name)
     }
 }
 
@@ -386,22 +404,6 @@ impl core::fmt::Debug for Registry {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Registry").field("envs", &self.envs).finish_non_exhaustive()
     }
-}
-
-impl Unknown {
-    fn new<'a>(kind: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
-        let known: Vec<&str> = known.into_iter().collect();
-        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        Self { kind, name: name.chars().take(64).collect(), known }
-    }
-}
-
-pub(super) fn find<'a, T>(
-    registered: &'a BTreeMap<String, T>,
-    kind: &'static str,
-    name: &str,
-) -> Result<&'a T, Unknown> {
-    registered.get(name).ok_or_else(|| Unknown::new(kind, name, registered.keys().map(String::as_str)))
 }
 
 #[cfg(test)]

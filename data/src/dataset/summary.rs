@@ -1,6 +1,9 @@
 //! Summarises a data set without holding it in memory.
 
-use rollmesh_core::column::{Column, ColumnType, RowShape};
+use rollmesh_core::{
+    by_type,
+    column::{Column, ColumnType, Element as _, RowShape},
+};
 
 use super::DatasetError;
 
@@ -85,15 +88,12 @@ impl SummaryBuilder {
 }
 
 fn sum(column: &Column) -> f64 {
-    match column {
-        Column::F32(data) => data.values().iter().map(|x| f64::from(*x)).sum(),
-        Column::F64(data) => data.values().iter().sum(),
-        Column::I32(data) => data.values().iter().map(|x| f64::from(*x)).sum(),
-        Column::I64(data) => data.values().iter().map(|x| *x as f64).sum(),
-        Column::U8(data) => data.values().iter().map(|x| f64::from(*x)).sum(),
-        Column::Bool(data) => data.values().iter().map(|x| f64::from(u8::from(*x))).sum(),
+    by_type!(
+        Column,
+        column,
+        data => data.values().iter().map(|x| x.to_f64()).sum(),
         Column::Bytes(_) | Column::Compressed(_) => 0.0,
-    }
+    )
 }
 
 #[cfg(test)]

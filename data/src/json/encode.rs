@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rollmesh_core::{
     batch::{AnyBatch, BatchError, SampleBatch},
+    by_type,
     column::{BytesKind, Column, ColumnData},
 };
 
@@ -138,16 +139,10 @@ impl Tree<'_> {
 
     fn pickle(&self, pickle: &mut Pickle) {
         match self {
-            Self::Column(column) => match &**column {
-                Column::F32(data) => pickle.array(data),
-                Column::F64(data) => pickle.array(data),
-                Column::I32(data) => pickle.array(data),
-                Column::I64(data) => pickle.array(data),
-                Column::U8(data) => pickle.array(data),
-                Column::Bool(data) => pickle.array(data),
-                // Unreachable: see `is_numbers`.
-                Column::Bytes(_) | Column::Compressed(_) => {}
-            },
+            // Bytes are unreachable: see `is_numbers`.
+            Self::Column(column) => {
+                by_type!(Column, &**column, data => pickle.array(data), Column::Bytes(_) | Column::Compressed(_) => {})
+            }
             // Parts numbered from 0 form a tuple.
             Self::Parts(parts) if parts.iter().enumerate().all(|(i, (name, _))| name.parse() == Ok(i)) => {
                 pickle.open_tuple();
@@ -181,13 +176,10 @@ fn packed(tree: &Tree<'_>, out: &mut Vec<u8>) {
 }
 
 fn written_out(column: &Column, out: &mut Vec<u8>) {
-    match column {
-        Column::F32(data) => list(data, out),
-        Column::F64(data) => list(data, out),
-        Column::I32(data) => list(data, out),
-        Column::I64(data) => list(data, out),
-        Column::U8(data) => list(data, out),
-        Column::Bool(data) => list(data, out),
+    by_type!(
+        Column,
+        column,
+        data => list(data, out),
         Column::Bytes(texts) => {
             out.push(b'[');
             for (i, text) in texts.iter().enumerate() {
@@ -199,9 +191,9 @@ fn written_out(column: &Column, out: &mut Vec<u8>) {
                 out.extend(text.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
             }
             out.push(b']');
-        }
+        },
         Column::Compressed(_) => out.extend_from_slice(b"[]"),
-    }
+    );
 }
 
 fn string(text: &str, out: &mut Vec<u8>) {

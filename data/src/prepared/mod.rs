@@ -8,14 +8,15 @@ use std::collections::BTreeMap;
 use rollmesh_core::{
     action::{clip_rows, normalize_rows},
     batch::{ACTIONS, AnyBatch, BatchError, MultiAgentBatch, NEW_OBS, SampleBatch, TERMINATEDS, state_out},
-    column::Column,
-    env::{RowsRef, SubEnv},
+    by_type,
+    column::{Column, Element},
+    env::SubEnv,
     episode::{Episode, Losses, RolloutMetrics},
     ids::{PolicyId, SlotId},
     policy::{Policy, PolicyError, Postprocessing},
     postprocess::{compute_advantages, last_r},
     sampler::{Budget, InputReader, IoContext, Position, SampleError, SamplerHost},
-    space::{PointError, Scalar, Space},
+    space::{PointError, Space},
 };
 
 use super::with_usual_types;
@@ -124,21 +125,17 @@ impl Preparation {
         for (name, space) in parts {
             let failed = |error: PointError| SampleError::Input(format!("column '{name}': {error}"));
             let mut column = batch.remove(&name).ok_or_else(|| BatchError::MissingColumn(name.clone()))?;
-            match &mut column {
-                Column::F32(data) => self.rows(space, data.values_mut()),
-                Column::F64(data) => self.rows(space, data.values_mut()),
-                Column::I32(data) => self.rows(space, data.values_mut()),
-                Column::I64(data) => self.rows(space, data.values_mut()),
-                Column::U8(data) => self.rows(space, data.values_mut()),
+            let mapped = match &mut column {
                 Column::Bool(_) | Column::Bytes(_) | Column::Compressed(_) => Ok(()),
-            }
-            .map_err(failed)?;
+                array => by_type!(Column, array, data => self.rows(space, data.values_mut()), _ => Ok(())),
+            };
+            mapped.map_err(failed)?;
             batch.insert(name, column)?;
         }
         Ok(batch)
     }
 
-    fn rows<T: Scalar>(&self, space: &Space, rows: &mut [T]) -> Result<(), PointError> {
+    fn rows<T: Element>(&self, space: &Space, rows: &mut [T]) -> Result<(), PointError> {
         if self.clip_actions {
             clip_rows(space, rows)?;
         }
@@ -205,16 +202,8 @@ fn value_after(piece: &SampleBatch, policy: &mut dyn Policy) -> Result<f32, Poli
         }
     }
     let mut value = [0.0];
-    let obs = match &last {
-        Column::F32(data) => RowsRef::F32(data.values()),
-        Column::F64(data) => RowsRef::F64(data.values()),
-        Column::I32(data) => RowsRef::I32(data.values()),
-        Column::I64(data) => RowsRef::I64(data.values()),
-        Column::U8(data) => RowsRef::U8(data.values()),
-        Column::Bool(_) | Column::Bytes(_) | Column::Compressed(_) => {
-            return Err(PolicyError::Unsupported { wanted: "rows of numbers".into(), found: format!("{last:?}") });
-        }
-    };
+    let not_numbers = |_| PolicyError::Unsupported { wanted: "rows of numbers".into(), found: format!("{last:?}") };
+    let obs = last.array().map_err(not_numbers)?;
     policy.compute_values(obs, &states, &mut value)?;
     Ok(value[0])
 }

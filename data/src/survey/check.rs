@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, fmt};
 
 use rollmesh_core::{
     batch::{ACTIONS, AnyBatch, NEW_OBS, OBS, REWARDS, SampleBatch},
-    column::Column,
+    by_type,
+    column::{Column, DType, RowsRef},
     env::EnvSpaces,
     space::Space,
 };
@@ -233,13 +234,7 @@ fn is_apart(steps: &Steps, at: &RowsAt<'_>) -> bool {
 }
 
 fn first_outside(space: &Space, column: &Column) -> Result<Option<usize>, String> {
-    let outside = match column {
-        Column::F32(data) => space.first_outside(data.values()),
-        Column::F64(data) => space.first_outside(data.values()),
-        Column::I32(data) => space.first_outside(data.values()),
-        Column::I64(data) => space.first_outside(data.values()),
-        Column::U8(data) => space.first_outside(data.values()),
-        Column::Bool(_) | Column::Bytes(_) | Column::Compressed(_) => return Ok(None),
-    };
+    let Some(values) = column.array().ok().filter(|values| values.dtype() != DType::Bool) else { return Ok(None) };
+    let outside = by_type!(RowsRef, values, values => space.first_outside(values));
     outside.map_err(|error| error.to_string())
 }

@@ -3,10 +3,10 @@
 use std::any::Any;
 
 use rollmesh_core::{
-    column::DType,
+    column::{DType, Element as _},
     config::ConfigError,
     env::{
-        EnvContext, EnvError, EnvSpaces, MultiAgentEnv, Rng, RowElement as _, RowsRef,
+        EnvContext, EnvError, EnvSpaces, MultiAgentEnv, Rng, RowsRef,
         multi_agent::{AgentRows, Turn},
     },
     ids::AgentId,

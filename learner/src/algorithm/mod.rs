@@ -17,6 +17,8 @@ use serde_json::Value;
 pub(crate) use loss::{KL, Loss, PARTS};
 pub use marwil::MarwilConfig;
 pub use policy_gradient::PolicyGradientConfig;
+/// The settings that all algorithms share, which are those of the policy gradient.
+pub(crate) use policy_gradient::PolicyGradientConfig as Common;
 pub use ppo::PpoConfig;
 pub use registry::{ALGORITHMS, AlgorithmConfig, AlgorithmSpec, algorithm, all_settings};
 pub use schema::run_schema;
@@ -85,7 +87,7 @@ pub(crate) trait Objective: AsJson {
     /// Checks every setting.
     fn check(&self) -> std::result::Result<(), ConfigError> {
         in_range(&self.json(), table::SHARED.iter().chain(self.own_settings()))?;
-        self.common().check()
+        self.common().check_critic()
     }
 }
 
@@ -130,25 +132,8 @@ pub(crate) struct Schedule {
     pub(crate) adaptive: f64,
 }
 
-/// The settings that all algorithms share.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Common {
-    pub(crate) gamma: f64,
-    pub(crate) lambda: f64,
-    pub(crate) use_gae: bool,
-    pub(crate) use_critic: bool,
-    pub(crate) lr: f64,
-    pub(crate) adam_epsilon: f64,
-    pub(crate) weight_decay: f64,
-    pub(crate) vf_loss_coeff: f64,
-    pub(crate) entropy_coeff: f64,
-    pub(crate) grad_clip: Option<f64>,
-    pub(crate) anneal_over_env_steps: Option<u64>,
-    pub(crate) anneal_to: f64,
-}
-
 impl Common {
-    fn check(&self) -> std::result::Result<(), ConfigError> {
+    fn check_critic(&self) -> std::result::Result<(), ConfigError> {
         if self.use_gae && !self.use_critic {
             let wanted = "false without a critic: set use_critic to true or use_gae to false".into();
             return Err(ConfigError { name: "use_gae", value: "true".into(), wanted });

@@ -22,7 +22,7 @@ use super::{
 use crate::{dist::Dist, ops::mean_all, rows::Rows};
 
 /// Settings of one step along the policy gradient per batch, under RLlib's names where it has them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyGradientConfig {
     /// Discount factor.
@@ -126,20 +126,7 @@ impl AlgorithmConfig {
 
 impl Objective for PolicyGradientConfig {
     fn common(&self) -> Common {
-        Common {
-            gamma: self.gamma,
-            lambda: self.lambda,
-            use_gae: self.use_gae,
-            use_critic: self.use_critic,
-            lr: self.lr,
-            adam_epsilon: self.adam_epsilon,
-            weight_decay: self.weight_decay,
-            vf_loss_coeff: self.vf_loss_coeff,
-            entropy_coeff: self.entropy_coeff,
-            grad_clip: self.grad_clip,
-            anneal_over_env_steps: self.anneal_over_env_steps,
-            anneal_to: self.anneal_to,
-        }
+        *self
     }
 
     fn needs(&self) -> Needs {

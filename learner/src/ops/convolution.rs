@@ -1,12 +1,12 @@
 //! Convolutions of images whose numbers stand by row, column and channel.
 
-use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor, bail};
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 use rollmesh_core::kernels::{
     Kernels,
     nets::{ConvShape, Dense},
 };
 
-use super::{SumOfRows, contiguous, matrix::transposed};
+use super::{Input, compute, contiguous, matrix::transposed, sum_of_rows};
 
 /// Numbers of the patches that are worked on together, about.
 const PATCHES: usize = 1 << 16;
@@ -103,35 +103,23 @@ impl CustomOp3 for Convolution {
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let grad = &grad.contiguous()?;
         // Observations need no gradient.
-        let x_grad = x.track_op().then(|| grad.apply_op2_no_bwd(w, &ImageGrad(*self))).transpose()?;
-        let w_grad = x.contiguous()?.apply_op2_no_bwd(grad, &FilterGrad(*self))?;
-        let b_grad = grad.reshape(((), self.shape.filters))?.apply_op1_no_bwd(&SumOfRows)?;
+        let x_grad = x.track_op().then(|| compute([grad, w], |[grad, w]| self.image_grad(grad, w))).transpose()?;
+        let w_grad = compute([&x.contiguous()?, grad], |[x, grad]| self.filter_grad(x, grad))?;
+        let b_grad = sum_of_rows(&grad.reshape(((), self.shape.filters))?)?;
         Ok((x_grad, Some(w_grad), Some(b_grad)))
     }
 }
 
-/// Gradient of the images, from that of the outputs and the filters.
-struct ImageGrad(Convolution);
-
-impl CustomOp2 for ImageGrad {
-    fn name(&self) -> &'static str {
-        "convolution-image-grad"
-    }
-
-    fn cpu_fwd(
-        &self,
-        grad: &CpuStorage,
-        grad_layout: &Layout,
-        w: &CpuStorage,
-        w_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let Self(Convolution { shape, kernels }) = self;
-        let (grad, w) = (contiguous(grad, grad_layout)?, contiguous(w, w_layout)?);
+impl Convolution {
+    /// Gradient of the images, from that of the outputs and the filters.
+    fn image_grad(&self, grad: Input<'_>, w: Input<'_>) -> Result<(Vec<f32>, Shape)> {
+        let Self { shape, kernels } = self;
+        let (grad, w) = (grad.numbers()?, w.numbers()?);
         let (inputs, outputs, len) = (shape.inputs(), shape.outputs(), shape.patch_len());
-        let images = self.0.check(grad.len(), outputs)?;
+        let images = self.check(grad.len(), outputs)?;
         let dense = Dense::pack(&[&transposed(w, len, shape.filters)], &vec![0.0; len]);
         let mut x_grad = vec![0.0; images * inputs];
-        let block = self.0.block();
+        let block = self.block();
         let mut patches = vec![0.0; block.min(images) * shape.num_patches() * len];
         for (grad, x_grad) in grad.chunks(block * outputs).zip(x_grad.chunks_mut(block * inputs)) {
             let patches = &mut patches[..grad.len() / shape.filters * len];
@@ -139,36 +127,22 @@ impl CustomOp2 for ImageGrad {
             let pairs = x_grad.chunks_exact_mut(inputs).zip(patches.chunks_exact(shape.num_patches() * len));
             pairs.for_each(|(image, patches)| shape.add_patches(patches, image));
         }
-        Ok((CpuStorage::F32(x_grad), (images, inputs).into()))
-    }
-}
-
-/// Gradient of the filters, from the images and the gradient of the outputs: block after block, and in each the sums in the
-/// order of the patches.
-struct FilterGrad(Convolution);
-
-impl CustomOp2 for FilterGrad {
-    fn name(&self) -> &'static str {
-        "convolution-filter-grad"
+        Ok((x_grad, (images, inputs).into()))
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        x_layout: &Layout,
-        grad: &CpuStorage,
-        grad_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let Self(Convolution { shape, kernels }) = self;
-        let (x, grad) = (contiguous(x, x_layout)?, contiguous(grad, grad_layout)?);
-        let (filters, len, block) = (shape.filters, shape.patch_len(), self.0.block());
+    /// Gradient of the filters, from the images and the gradient of the outputs: block after block, and in each the sums in
+    /// the order of the patches.
+    fn filter_grad(&self, x: Input<'_>, grad: Input<'_>) -> Result<(Vec<f32>, Shape)> {
+        let Self { shape, kernels } = self;
+        let (x, grad) = (x.numbers()?, grad.numbers()?);
+        let (filters, len, block) = (shape.filters, shape.patch_len(), self.block());
         let mut sums = vec![0.0f32; filters * len];
         let mut part = vec![0.0; filters * len];
         let zeros = vec![0.0; len];
         let mut dense = None::<Dense>;
         for (x, grad) in x.chunks(block * shape.inputs()).zip(grad.chunks(block * shape.outputs())) {
             // Patches as weights: they are more numbers than the gradient, which has to be transposed.
-            let patches = self.0.patches(x);
+            let patches = self.patches(x);
             let count = grad.len() / filters;
             match &mut dense {
                 Some(dense) if dense.inputs() == count => dense.repack(&[&patches], &zeros),
@@ -181,7 +155,7 @@ impl CustomOp2 for FilterGrad {
         }
         let [height, width] = shape.kernel;
         let w_grad = transposed(&sums, filters, len);
-        Ok((CpuStorage::F32(w_grad), (height, width, shape.input[2], filters).into()))
+        Ok((w_grad, (height, width, shape.input[2], filters).into()))
     }
 }
 

@@ -9,7 +9,7 @@ use rollmesh_core::{
     math,
 };
 
-use super::{Product, Steps, SumOfRows, matrix::Matrix};
+use super::{Input, Steps, compute, matrix::Matrix, product_of, sum_of_rows};
 
 /// Hidden states `[rows, hidden]` after each row. `x` `[rows, 3 hidden]` is what the inputs add to the gates (reset, update,
 /// candidate), `w` `[hidden, 3 hidden]` and `b` `[3 hidden]` what hidden states do, `states` `[sequences, hidden]` are hidden
@@ -89,14 +89,13 @@ impl CustomOp3 for Recurrence {
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let hidden = states.dim(1)?;
         let trace_and_grad = Tensor::cat(&[trace, &grad.narrow(1, 0, hidden)?], 1)?;
-        let recurrence = RecurrenceGrad(Self { steps: self.steps.clone(), kernels: self.kernels });
-        let grads = trace_and_grad.apply_op3_no_bwd(w, states, &recurrence)?;
+        let grads = compute([&trace_and_grad, w, states], |inputs| self.gradients(inputs))?;
         let x_grad = grads.narrow(1, 0, 3 * hidden)?;
         let h_side = Tensor::cat(&[grads.narrow(1, 0, 2 * hidden)?, grads.narrow(1, 3 * hidden, hidden)?], 1)?;
         let before = Tensor::from_vec(self.steps.before(), grads.dim(0)?, grads.device())?;
         let h = Tensor::cat(&[states, &trace.narrow(1, 0, hidden)?], 0)?;
-        let w_grad = h.index_select(&before, 0)?.t()?.apply_op2_no_bwd(&h_side, &Product(self.kernels))?;
-        let b_grad = h_side.apply_op1_no_bwd(&SumOfRows)?.unsqueeze(0)?;
+        let w_grad = product_of(&h.index_select(&before, 0)?.t()?, &h_side, &self.kernels)?;
+        let b_grad = sum_of_rows(&h_side)?.unsqueeze(0)?;
         Ok((Some(x_grad.contiguous()?), Some(Tensor::cat(&[w_grad, b_grad], 0)?), None))
     }
 }
@@ -122,27 +121,13 @@ impl Recurrence {
     }
 }
 
-/// Gradients `[rows, 4 hidden]` of the sums of both gates, of the candidates' inputs and of the hidden states' part of these,
-/// from the trace alongside the gradient of the hidden states.
-struct RecurrenceGrad(Recurrence);
-
-impl CustomOp3 for RecurrenceGrad {
-    fn name(&self) -> &'static str {
-        "gru-grad"
-    }
-
-    fn cpu_fwd(
-        &self,
-        trace: &CpuStorage,
-        trace_layout: &Layout,
-        w: &CpuStorage,
-        w_layout: &Layout,
-        states: &CpuStorage,
-        states_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let Recurrence { steps, kernels } = &self.0;
-        let (trace, w) = (Matrix::of(trace, trace_layout)?, Matrix::of(w, w_layout)?);
-        let states = Matrix::of(states, states_layout)?;
+impl Recurrence {
+    /// Gradients `[rows, 4 hidden]` of the sums of both gates, of the candidates' inputs and of the hidden states' part of these,
+    /// from the trace alongside the gradient of the hidden states.
+    fn gradients(&self, [trace, w, states]: [Input<'_>; 3]) -> Result<(Vec<f32>, Shape)> {
+        let Self { steps, kernels } = self;
+        let (trace, w) = (trace.matrix()?, w.matrix()?);
+        let states = states.matrix()?;
         let (hidden, rows, sequences) = (states.columns, trace.rows, states.rows);
         let (trace, states) = (trace.row_major(), states.row_major());
         let (traced, gates) = ((TRACED + 1) * hidden, 4 * hidden);
@@ -178,7 +163,7 @@ impl CustomOp3 for RecurrenceGrad {
             (kernels.linear)(&dense, &h_side[..n * 3 * hidden], through_gates);
             h_grad.iter_mut().zip(through_gates).for_each(|(h_grad, through)| *h_grad += *through);
         }
-        Ok((CpuStorage::F32(grads), (rows, gates).into()))
+        Ok((grads, (rows, gates).into()))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Layer normalisation, in the arithmetic of the acting policies.
 
-use candle_core::{CpuStorage, CustomOp2, CustomOp3, D, Layout, Result, Shape, Tensor, bail};
+use candle_core::{CpuStorage, CustomOp3, D, Layout, Result, Shape, Tensor, bail};
 use rollmesh_core::kernels::nets;
 
-use super::{SumOfRows, contiguous};
+use super::{compute, contiguous, sum_of_rows};
 
 /// Each row of `x` `[rows, width]` minus its mean, divided by its standard deviation, times `weight` `[width]`, plus `bias`
 /// `[width]`.
@@ -50,55 +50,18 @@ impl CustomOp3 for LayerNorm {
         grad: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let (x, grad) = (&x.contiguous()?, &grad.contiguous()?);
-        let x_grad = grad.apply_op3_no_bwd(x, weight, &InputGrad)?;
-        let weight_grad = grad.apply_op2_no_bwd(x, &WeightGrad)?;
-        let bias_grad = grad.apply_op1_no_bwd(&SumOfRows)?;
-        Ok((Some(x_grad), Some(weight_grad), Some(bias_grad)))
-    }
-}
-
-/// Gradient of the rows, from that of the results, the rows and the weights.
-struct InputGrad;
-
-impl CustomOp3 for InputGrad {
-    fn name(&self) -> &'static str {
-        "layer-norm-input-grad"
-    }
-
-    fn cpu_fwd(
-        &self,
-        grad: &CpuStorage,
-        grad_layout: &Layout,
-        x: &CpuStorage,
-        x_layout: &Layout,
-        weight: &CpuStorage,
-        weight_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let mut grads = contiguous(grad, grad_layout)?.to_vec();
-        nets::layer_norm_back(contiguous(x, x_layout)?, contiguous(weight, weight_layout)?, &mut grads);
-        Ok((CpuStorage::F32(grads), x_layout.shape().clone()))
-    }
-}
-
-/// Gradient of the weights, from that of the results and the rows.
-struct WeightGrad;
-
-impl CustomOp2 for WeightGrad {
-    fn name(&self) -> &'static str {
-        "layer-norm-weight-grad"
-    }
-
-    fn cpu_fwd(
-        &self,
-        grad: &CpuStorage,
-        grad_layout: &Layout,
-        x: &CpuStorage,
-        x_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (_, width) = x_layout.shape().dims2()?;
-        let mut grads = vec![0.0; width];
-        nets::layer_norm_weight_grads(contiguous(x, x_layout)?, contiguous(grad, grad_layout)?, &mut grads);
-        Ok((CpuStorage::F32(grads), width.into()))
+        let x_grad = compute([grad, x, weight], |[grad, x, weight]| {
+            let mut grads = grad.numbers()?.to_vec();
+            nets::layer_norm_back(x.numbers()?, weight.numbers()?, &mut grads);
+            Ok((grads, x.layout.shape().clone()))
+        })?;
+        let weight_grad = compute([grad, x], |[grad, x]| {
+            let (_, width) = x.layout.shape().dims2()?;
+            let mut grads = vec![0.0; width];
+            nets::layer_norm_weight_grads(x.numbers()?, grad.numbers()?, &mut grads);
+            Ok((grads, width.into()))
+        })?;
+        Ok((Some(x_grad), Some(weight_grad), Some(sum_of_rows(grad)?)))
     }
 }
 

@@ -10,7 +10,7 @@ use rollmesh_core::{
     math,
 };
 
-use super::{Product, matrix::Matrix};
+use super::{Input, compute, matrix::Matrix, product_of};
 
 /// How many sequences have a first step, a second one, and so on: never more than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,13 +123,11 @@ impl CustomOp3 for Recurrence {
         grad: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let hidden = w.dim(0)?;
-        // An operation takes three tensors.
         let trace_and_grad = Tensor::cat(&[trace, &grad.narrow(1, 0, hidden)?], 1)?;
-        let recurrence = RecurrenceGrad(Self { steps: self.steps.clone(), kernels: self.kernels });
-        let x_grad = trace_and_grad.apply_op3_no_bwd(w, states, &recurrence)?;
+        let x_grad = compute([&trace_and_grad, w, states], |inputs| self.gradients(inputs))?;
         let before = Tensor::from_vec(self.steps.before(), x_grad.dim(0)?, x_grad.device())?;
         let h = Tensor::cat(&[&states.narrow(1, 0, hidden)?, &trace.narrow(1, 0, hidden)?], 0)?;
-        let w_grad = h.index_select(&before, 0)?.t()?.apply_op2_no_bwd(&x_grad, &Product(self.kernels))?;
+        let w_grad = product_of(&h.index_select(&before, 0)?.t()?, &x_grad, &self.kernels)?;
         Ok((Some(x_grad), Some(w_grad), None))
     }
 }
@@ -191,26 +189,12 @@ fn step_back(traced: &[f32], c_before: &[f32], h_grad: &[f32], grads: &mut [f32]
     }
 }
 
-/// Gradient of what is added to the gates, from the trace alongside the gradient of the hidden states.
-struct RecurrenceGrad(Recurrence);
-
-impl CustomOp3 for RecurrenceGrad {
-    fn name(&self) -> &'static str {
-        "lstm-grad"
-    }
-
-    fn cpu_fwd(
-        &self,
-        trace: &CpuStorage,
-        trace_layout: &Layout,
-        w: &CpuStorage,
-        w_layout: &Layout,
-        states: &CpuStorage,
-        states_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let Recurrence { steps, kernels } = &self.0;
-        let (trace, w) = (Matrix::of(trace, trace_layout)?, Matrix::of(w, w_layout)?);
-        let (states, hidden) = (Matrix::of(states, states_layout)?, w.rows);
+impl Recurrence {
+    /// Gradient of what is added to the gates, from the trace alongside the gradient of the hidden states.
+    fn gradients(&self, [trace, w, states]: [Input<'_>; 3]) -> Result<(Vec<f32>, Shape)> {
+        let Self { steps, kernels } = self;
+        let (trace, w) = (trace.matrix()?, w.matrix()?);
+        let (states, hidden) = (states.matrix()?, w.rows);
         let (rows, sequences) = (trace.rows, states.rows);
         let (trace, states) = (trace.row_major(), states.row_major());
         let (traced, gates) = ((TRACED + 1) * hidden, 4 * hidden);
@@ -233,7 +217,7 @@ impl CustomOp3 for RecurrenceGrad {
             }
             (kernels.linear)(&dense, &grads[start * gates..][..n * gates], &mut h_grad[..n * hidden]);
         }
-        Ok((CpuStorage::F32(grads), (rows, gates).into()))
+        Ok((grads, (rows, gates).into()))
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32
 }
 
 /// The product of two matrices, each sum begun with the bias of its column and in the order of `a`'s columns.
-pub(super) fn product(kernels: &Kernels, a: Matrix<'_>, b: Matrix<'_>, bias: &[f32]) -> Result<(CpuStorage, Shape)> {
+pub(super) fn product(kernels: &Kernels, a: Matrix<'_>, b: Matrix<'_>, bias: &[f32]) -> Result<(Vec<f32>, Shape)> {
     if a.columns != b.rows || b.columns != bias.len() {
         let (a, b) = ((a.rows, a.columns), (b.rows, b.columns));
         return Err(Error::Msg(format!("product of {a:?} and {b:?} with {} biases", bias.len())));
@@ -68,5 +68,5 @@ pub(super) fn product(kernels: &Kernels, a: Matrix<'_>, b: Matrix<'_>, bias: &[f
     let mut product = vec![0.0; a.rows * b.columns];
     let dense = Dense::pack(&[&b.row_major()], bias);
     (kernels.linear)(&dense, &a.row_major(), &mut product);
-    Ok((CpuStorage::F32(product), (a.rows, b.columns).into()))
+    Ok((product, (a.rows, b.columns).into()))
 }

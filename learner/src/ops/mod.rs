@@ -13,7 +13,7 @@ mod lstm;
 mod matrix;
 mod sums;
 
-use candle_core::{CpuStorage, CustomOp1, CustomOp2, CustomOp3, Error, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp1, CustomOp3, Device, Error, Layout, Result, Shape, Storage, Tensor};
 use rollmesh_core::kernels::{Kernels, nets::Activation};
 
 use self::matrix::{Matrix, product};
@@ -70,7 +70,7 @@ impl CustomOp1 for Repeat {
     }
 
     fn bwd(&self, _numbers: &Tensor, _rows: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
-        Ok(Some(grad.apply_op1_no_bwd(&SumOfRows)?))
+        sum_of_rows(grad).map(Some)
     }
 }
 
@@ -90,7 +90,9 @@ impl CustomOp3 for Linear {
         b: &CpuStorage,
         b_layout: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        product(&self.0, Matrix::of(x, x_layout)?, Matrix::of(w, w_layout)?, contiguous(b, b_layout)?)
+        let (x, w) = (Matrix::of(x, x_layout)?, Matrix::of(w, w_layout)?);
+        let (y, shape) = product(&self.0, x, w, contiguous(b, b_layout)?)?;
+        Ok((CpuStorage::F32(y), shape))
     }
 
     fn bwd(
@@ -103,49 +105,64 @@ impl CustomOp3 for Linear {
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let grad = &grad.contiguous()?;
         // Observations need no gradient.
-        let x_grad = x.track_op().then(|| grad.apply_op2_no_bwd(&w.t()?, &Product(self.0))).transpose()?;
-        let w_grad = x.t()?.apply_op2_no_bwd(grad, &Product(self.0))?;
-        let b_grad = grad.apply_op1_no_bwd(&SumOfRows)?;
-        Ok((x_grad, Some(w_grad), Some(b_grad)))
+        let x_grad = x.track_op().then(|| product_of(grad, &w.t()?, &self.0)).transpose()?;
+        Ok((x_grad, Some(product_of(&x.t()?, grad, &self.0)?), Some(sum_of_rows(grad)?)))
     }
 }
 
-/// Product of two matrices.
-struct Product(Kernels);
+/// A tensor in the CPU's memory.
+#[derive(Clone, Copy)]
+struct Input<'a> {
+    storage: &'a Storage,
+    layout: &'a Layout,
+}
 
-impl CustomOp2 for Product {
-    fn name(&self) -> &'static str {
-        "product"
+impl<'a> Input<'a> {
+    fn cpu(&self) -> Result<&'a CpuStorage> {
+        match self.storage {
+            Storage::Cpu(storage) => Ok(storage),
+            _ => Err(Error::Msg("a gradient of the CPU's operations is on another device".into())),
+        }
     }
 
-    fn cpu_fwd(
-        &self,
-        a: &CpuStorage,
-        a_layout: &Layout,
-        b: &CpuStorage,
-        b_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let b = Matrix::of(b, b_layout)?;
-        product(&self.0, Matrix::of(a, a_layout)?, b, &vec![0.0; b.columns])
+    fn numbers(&self) -> Result<&'a [f32]> {
+        contiguous(self.cpu()?, self.layout)
+    }
+
+    fn matrix(&self) -> Result<Matrix<'a>> {
+        Matrix::of(self.cpu()?, self.layout)
     }
 }
 
-/// Sum of the rows of a matrix, from the first to the last.
-struct SumOfRows;
+/// Computes numbers of a shape from tensors in the CPU's memory. The result has no gradient of its own: gradients are such
+/// results.
+fn compute<const N: usize>(
+    tensors: [&Tensor; N],
+    numbers: impl FnOnce([Input<'_>; N]) -> Result<(Vec<f32>, Shape)>,
+) -> Result<Tensor> {
+    let memory = tensors.map(Tensor::storage_and_layout);
+    let (numbers, shape) = numbers(memory.each_ref().map(|(storage, layout)| Input { storage, layout }))?;
+    Tensor::from_vec(numbers, shape, &Device::Cpu)
+}
 
-impl CustomOp1 for SumOfRows {
-    fn name(&self) -> &'static str {
-        "sum-of-rows"
-    }
+/// Returns the product of two matrices.
+fn product_of(a: &Tensor, b: &Tensor, kernels: &Kernels) -> Result<Tensor> {
+    compute([a, b], |[a, b]| {
+        let b = b.matrix()?;
+        product(kernels, a.matrix()?, b, &vec![0.0; b.columns])
+    })
+}
 
-    fn cpu_fwd(&self, a: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let a = Matrix::of(a, layout)?;
+/// Returns the sum of the rows of a matrix, from the first to the last.
+fn sum_of_rows(a: &Tensor) -> Result<Tensor> {
+    compute([a], |[a]| {
+        let a = a.matrix()?;
         let mut sums = vec![0.0f32; a.columns];
         for row in a.row_major().chunks_exact(a.columns.max(1)) {
             sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
         }
-        Ok((CpuStorage::F32(sums), a.columns.into()))
-    }
+        Ok((sums, a.columns.into()))
+    })
 }
 
 struct Activate(Activation, Kernels);
@@ -162,30 +179,12 @@ impl CustomOp1 for Activate {
     }
 
     fn bwd(&self, x: &Tensor, y: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
-        Ok(Some(grad.contiguous()?.apply_op3_no_bwd(x, y, &ActivateBack(self.0, self.1))?))
-    }
-}
-
-/// Gradient of a function's argument from the gradient of its result, the argument and the result.
-struct ActivateBack(Activation, Kernels);
-
-impl CustomOp3 for ActivateBack {
-    fn name(&self) -> &'static str {
-        "activation-grad"
-    }
-
-    fn cpu_fwd(
-        &self,
-        grad: &CpuStorage,
-        grad_layout: &Layout,
-        x: &CpuStorage,
-        x_layout: &Layout,
-        y: &CpuStorage,
-        y_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let mut grads = contiguous(grad, grad_layout)?.to_vec();
-        (self.1.activate_back)(self.0, contiguous(x, x_layout)?, contiguous(y, y_layout)?, &mut grads);
-        Ok((CpuStorage::F32(grads), y_layout.shape().clone()))
+        let grads = compute([&grad.contiguous()?, x, y], |[grad, x, y]| {
+            let mut grads = grad.numbers()?.to_vec();
+            (self.1.activate_back)(self.0, x.numbers()?, y.numbers()?, &mut grads);
+            Ok((grads, y.layout.shape().clone()))
+        });
+        grads.map(Some)
     }
 }
 
@@ -196,7 +195,7 @@ fn contiguous<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]>
 
 #[cfg(test)]
 mod tests {
-    use candle_core::{Device, Var};
+    use candle_core::Var;
 
     use super::*;
 

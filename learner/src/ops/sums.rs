@@ -1,10 +1,10 @@
 //! Sums, exponentials and logarithms with the same bits on every processor: candle's own add up in an order that
 //! depends on its vectors, and take transcendental functions from the system.
 
-use candle_core::{CpuStorage, CustomOp1, CustomOp2, D, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp1, D, Layout, Result, Shape, Tensor};
 use rollmesh_core::math;
 
-use super::contiguous;
+use super::{compute, contiguous};
 
 /// Partial sums.
 const LANES: usize = 16;
@@ -112,33 +112,17 @@ impl CustomOp1 for LogSoftmax {
     }
 
     fn bwd(&self, _logits: &Tensor, logp: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
-        Ok(Some(grad.contiguous()?.apply_op2_no_bwd(logp, &LogSoftmaxGrad)?))
-    }
-}
-
-/// Gradient of the logits from that of the log-probabilities and these.
-struct LogSoftmaxGrad;
-
-impl CustomOp2 for LogSoftmaxGrad {
-    fn name(&self) -> &'static str {
-        "log-softmax-grad"
-    }
-
-    fn cpu_fwd(
-        &self,
-        grad: &CpuStorage,
-        grad_layout: &Layout,
-        logp: &CpuStorage,
-        logp_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (_, values) = logp_layout.shape().dims2()?;
-        let mut grads = contiguous(grad, grad_layout)?.to_vec();
-        let logp = contiguous(logp, logp_layout)?.chunks_exact(values.max(1));
-        for (grads, logp) in grads.chunks_exact_mut(values.max(1)).zip(logp) {
-            let total = sum(grads);
-            grads.iter_mut().zip(logp).for_each(|(grad, logp)| *grad -= math::exp(*logp) * total);
-        }
-        Ok((CpuStorage::F32(grads), logp_layout.shape().clone()))
+        let grads = compute([&grad.contiguous()?, logp], |[grad, logp]| {
+            let (_, values) = logp.layout.shape().dims2()?;
+            let mut grads = grad.numbers()?.to_vec();
+            let logps = logp.numbers()?.chunks_exact(values.max(1));
+            for (grads, logps) in grads.chunks_exact_mut(values.max(1)).zip(logps) {
+                let total = sum(grads);
+                grads.iter_mut().zip(logps).for_each(|(grad, logp)| *grad -= math::exp(*logp) * total);
+            }
+            Ok((grads, logp.layout.shape().clone()))
+        });
+        grads.map(Some)
     }
 }
 

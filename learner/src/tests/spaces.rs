@@ -1,7 +1,7 @@
 //! Learning with actions of several parts, with action masks, and from the previous step.
 
 use rollmesh_core::{
-    env::{Env, EnvError, EnvSpec, Rng, RowElement, Step, Vectorized, wrappers::ActionMasked},
+    env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized, wrappers::ActionMasked},
     ids::PolicyId,
     space::Space,
     worker::{PolicyConfig, RolloutConfig, RolloutWorker, WorkerPlace},
@@ -154,7 +154,7 @@ fn learned(env: EnvSpec, updates: usize, config: &str) -> f64 {
 
 fn lanes<E>(name: &str, env: E) -> EnvSpec
 where
-    E: Env<Obs = f32, Act: RowElement> + Clone + Sync + 'static,
+    E: Env<Obs = f32> + Clone + Sync + 'static,
 {
     EnvSpec::new(name, move |contexts, _| Box::new(Vectorized::new(vec![env.clone(); contexts.len()])))
 }

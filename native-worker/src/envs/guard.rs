@@ -29,7 +29,7 @@ use rollmesh_core::{
 /// registry.register(EnvSpec::new("Broken-v0", |_, _| panic!("no such file: maze.txt")));
 /// let error = guarded(&registry).spec("Broken-v0")?.spaces().unwrap_err();
 /// assert_eq!(error.to_string(), "the environment failed: panicked: no such file: maze.txt");
-/// # Ok::<(), rollmesh_core::env::UnknownEnv>(())
+/// # Ok::<(), rollmesh_core::env::Unknown>(())
 /// ```
 #[must_use]
 pub fn guarded(registry: &EnvRegistry) -> EnvRegistry {

@@ -3,8 +3,9 @@
 use std::{fmt::Display, time::Duration};
 
 use rollmesh_core::{
+    column::Element,
     env::{
-        BaseEnv, EnvContext, EnvError, EnvSpaces, RowElement,
+        BaseEnv, EnvContext, EnvError, EnvSpaces,
         multi_agent::{AgentRows, Outcome},
     },
     ids::AgentId,
@@ -83,7 +84,7 @@ impl ExternalEnv {
     /// # Errors
     /// [`ExternalEnvError::WrongType`]; as [`ExternalMultiAgentEnv::actions`].
     #[doc(alias = "get_action")]
-    pub fn action<O: RowElement, A: RowElement>(&self, id: u64, obs: &[O]) -> Result<Vec<A>, ExternalEnvError> {
+    pub fn action<O: Element, A: Element>(&self, id: u64, obs: &[O]) -> Result<Vec<A>, ExternalEnvError> {
         self.check_type::<A>()?;
         let actions = self.0.actions(id, &row(obs))?;
         Ok(actions.row_of(&AgentId::SINGLE).unwrap_or_default().to_vec())
@@ -93,12 +94,7 @@ impl ExternalEnv {
     ///
     /// # Errors
     /// As [`ExternalMultiAgentEnv::log_actions`].
-    pub fn log_action<O: RowElement, A: RowElement>(
-        &self,
-        id: u64,
-        obs: &[O],
-        action: &[A],
-    ) -> Result<(), ExternalEnvError> {
+    pub fn log_action<O: Element, A: Element>(&self, id: u64, obs: &[O], action: &[A]) -> Result<(), ExternalEnvError> {
         self.0.log_actions(id, &row(obs), &row(action))
     }
 
@@ -114,7 +110,7 @@ impl ExternalEnv {
     ///
     /// # Errors
     /// As [`ExternalMultiAgentEnv::end_episode`].
-    pub fn end_episode<O: RowElement>(&self, id: u64, obs: &[O]) -> Result<(), ExternalEnvError> {
+    pub fn end_episode<O: Element>(&self, id: u64, obs: &[O]) -> Result<(), ExternalEnvError> {
         self.0.end_episode(id, &row(obs), false)
     }
 
@@ -122,7 +118,7 @@ impl ExternalEnv {
     ///
     /// # Errors
     /// As [`ExternalMultiAgentEnv::end_episode`].
-    pub fn truncate_episode<O: RowElement>(&self, id: u64, obs: &[O]) -> Result<(), ExternalEnvError> {
+    pub fn truncate_episode<O: Element>(&self, id: u64, obs: &[O]) -> Result<(), ExternalEnvError> {
         self.0.end_episode(id, &row(obs), true)
     }
 
@@ -140,7 +136,7 @@ impl ExternalEnv {
     }
 
     /// Checks the type before the request: an action that cannot be returned would be lost.
-    fn check_type<A: RowElement>(&self) -> Result<(), ExternalEnvError> {
+    fn check_type<A: Element>(&self) -> Result<(), ExternalEnvError> {
         match self.0.spaces(&AgentId::SINGLE) {
             Some(spaces) if spaces.action_type != A::DTYPE => {
                 Err(ExternalEnvError::WrongType { found: spaces.action_type.name(), wanted: A::DTYPE.name() })
@@ -150,6 +146,6 @@ impl ExternalEnv {
     }
 }
 
-fn row<T: RowElement>(values: &[T]) -> AgentRows {
+fn row<T: Element>(values: &[T]) -> AgentRows {
     AgentRows::single(T::erase_rows(values))
 }

@@ -10,10 +10,9 @@ use std::{
 
 use rollmesh_core::{
     config::Config,
-    env::{Env, EnvContext, EnvError, EnvSpec, RowElement, SubEnv},
+    env::{Env, EnvContext, EnvError, EnvSpec, SubEnv},
     group::{GroupConfigError, SamplingMode},
     ids::{PolicyId, WorkerId},
-    space::Scalar,
     worker::{NewPolicy, PolicyConfig, Registry, RolloutConfig, RolloutWorkerBuilder},
 };
 
@@ -159,7 +158,7 @@ impl WorkerGroupBuilder {
     /// Sets a function that makes single-agent environments, one per context, in this process.
     pub fn env_creator<E>(self, make: impl Fn(&EnvContext) -> Result<E, EnvError> + Send + Sync + 'static) -> Self
     where
-        E: Env<Obs: RowElement, Act: RowElement + Scalar> + 'static,
+        E: Env + 'static,
     {
         let make = Arc::new(make);
         self.worker_builder(move |builder| {

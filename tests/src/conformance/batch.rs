@@ -2,6 +2,8 @@
 
 use rollmesh_core::{
     batch::{EpisodeKey, RowValue, SampleBatch, SliceBy},
+    by_type,
+    column::RowsRef,
     ids::SlotId,
     rng::{Purpose, Streams},
 };
@@ -99,12 +101,7 @@ fn row_json(value: RowValue<'_>, dims: &[u32]) -> Value {
         nest(dims, &mut values.iter().copied())
     }
     match value {
-        RowValue::F32(values) => nested(values, dims),
-        RowValue::F64(values) => nested(values, dims),
-        RowValue::I32(values) => nested(values, dims),
-        RowValue::I64(values) => nested(values, dims),
-        RowValue::U8(values) => nested(values, dims),
-        RowValue::Bool(values) => nested(values, dims),
+        RowValue::Array(rows) => by_type!(RowsRef, rows, values => nested(values, dims)),
         RowValue::Bytes(bytes) => String::from_utf8_lossy(bytes).into(),
     }
 }

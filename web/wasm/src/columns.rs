@@ -4,48 +4,15 @@
 use js_sys::{BigInt64Array, Float32Array, Float64Array, Int32Array, Object, Reflect, Uint8Array, Uint32Array};
 use rollmesh_core::{
     batch::BatchError,
-    column::{BytesColumn, BytesKind, Column, ColumnData, ColumnError, DType, RowShape},
-    env::{RowElement, RowsMut, RowsRef},
+    by_type,
+    column::{BytesColumn, BytesKind, Column, ColumnError, DType, Element, RowBuffer, RowShape, RowsRef},
 };
 use wasm_bindgen::prelude::*;
 
 use crate::Failure;
 
-/// Calls `$body` with `$ty` as the type of elements that `$dtype` names.
-macro_rules! by_dtype {
-    ($dtype:expr, $ty:ident => $body:expr) => {
-        match $dtype {
-            rollmesh_core::column::DType::F32 => {
-                type $ty = f32;
-                $body
-            }
-            rollmesh_core::column::DType::F64 => {
-                type $ty = f64;
-                $body
-            }
-            rollmesh_core::column::DType::I32 => {
-                type $ty = i32;
-                $body
-            }
-            rollmesh_core::column::DType::I64 => {
-                type $ty = i64;
-                $body
-            }
-            rollmesh_core::column::DType::U8 => {
-                type $ty = u8;
-                $body
-            }
-            rollmesh_core::column::DType::Bool => {
-                type $ty = bool;
-                $body
-            }
-        }
-    };
-}
-pub(crate) use by_dtype;
-
 /// Elements with a typed array of their own. Truth values are bytes, 0 for false and 1 for true.
-pub(crate) trait JsElement: RowElement {
+pub(crate) trait JsElement: Element {
     fn to_js(values: &[Self]) -> JsValue;
 
     /// Nothing for another kind of array, or for bytes that are no truth values.
@@ -78,42 +45,17 @@ impl JsElement for bool {
     }
 }
 
-/// Rows of zeros.
-pub(crate) fn zeros(dtype: DType, shape: RowShape, rows: usize) -> Result<Column, ColumnError> {
-    let elements = shape.elements() * rows;
-    by_dtype!(dtype, Of => Ok(Column::from_typed(ColumnData::new(vec![Of::default(); elements], shape)?)))
-}
-
 /// Rows in a typed array of that type; else what is wrong with it.
 pub(crate) fn of_array(dtype: DType, shape: RowShape, data: &JsValue) -> Result<Column, String> {
     let other = || format!("values of {dtype} are wanted, in the typed array for them");
-    by_dtype!(dtype, Of => {
-        let values: Vec<Of> = JsElement::of_js(data).ok_or_else(other)?;
-        Ok(Column::from_typed(ColumnData::new(values, shape).map_err(|error| error.to_string())?))
-    })
-}
-
-/// The type of a column's elements, unless it is ragged or compressed.
-fn dtype_of(column: &Column) -> Result<DType, ColumnError> {
-    column.dtype().ok_or_else(|| ColumnError::NoArray(column.column_type()))
-}
-
-/// The elements of a column.
-pub(crate) fn rows(column: &Column) -> Result<RowsRef<'_>, ColumnError> {
-    let dtype = dtype_of(column)?;
-    by_dtype!(dtype, Of => Ok(Of::erase_rows(column.typed::<Of>()?.values())))
-}
-
-/// As [`rows`], to be written.
-pub(crate) fn rows_mut(column: &mut Column) -> Result<RowsMut<'_>, ColumnError> {
-    let dtype = dtype_of(column)?;
-    by_dtype!(dtype, Of => Ok(Of::erase_rows_mut(column.typed_mut::<Of>()?.values_mut())))
+    let mut buffer = RowBuffer::new(dtype);
+    by_type!(RowBuffer, &mut buffer, values => *values = JsElement::of_js(data).ok_or_else(other)?);
+    buffer.all().to_column(shape).map_err(|error| error.to_string())
 }
 
 /// The elements of a column in a typed array.
 pub(crate) fn array(column: &Column) -> Result<JsValue, ColumnError> {
-    let dtype = dtype_of(column)?;
-    by_dtype!(dtype, Of => Ok(JsElement::to_js(column.typed::<Of>()?.values())))
+    Ok(by_type!(RowsRef, column.array()?, values => JsElement::to_js(values)))
 }
 
 /// A column as an object: `dtype`, `shape` and `data`, or `dtype`, `offsets` and `data` of ragged rows.

@@ -94,11 +94,11 @@ impl LanesHandle {
                 actions.rows()
             )));
         }
-        let mut obs = columns::zeros(*observation_type, observation.shape(), lanes)?;
+        let mut obs = Column::zeros((*observation_type).into(), observation.shape(), lanes)?;
         let (mut rewards, mut terminateds, mut truncateds) = (vec![0.0; lanes], vec![false; lanes], vec![false; lanes]);
         let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
         let moments = Moments { streams: self.env_step, lanes: &self.moments, mark: None };
-        let stepped = self.env.step(columns::rows(&actions)?, moments, columns::rows_mut(&mut obs)?, out);
+        let stepped = self.env.step(actions.array()?, moments, obs.array_mut()?, out);
         stepped.map_err(|error| self.located(None, error))?;
         let ends = Array::new();
         for lane in 0..lanes {
@@ -130,8 +130,8 @@ impl LanesHandle {
         let moment = &mut self.moments[lane];
         *moment = Moment { episode: moment.episode.wrapping_add(u32::from(next)), t: 0, ..*moment };
         let mut rng = self.reset.at(moment.slot, moment.episode, 0, 0);
-        let mut obs: Column = columns::zeros(self.spaces.observation_type, self.spaces.observation.shape(), 1)?;
-        let reset = self.env.reset_at(lane, &mut rng, columns::rows_mut(&mut obs)?);
+        let mut obs: Column = Column::zeros(self.spaces.observation_type.into(), self.spaces.observation.shape(), 1)?;
+        let reset = self.env.reset_at(lane, &mut rng, obs.array_mut()?);
         reset.map_err(|error| self.located(Some(lane), error))?;
         Ok(columns::array(&obs)?)
     }

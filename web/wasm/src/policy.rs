@@ -3,13 +3,10 @@
 use js_sys::{Float32Array, Object};
 use rollmesh_core::{
     action::ActionTransform,
-    column::{Column, DType},
-    env::{EnvSpaces, Moment},
-    filter::Filter,
-    ids::{PolicyId, SlotId, WeightsVersion},
+    env::EnvSpaces,
+    ids::{PolicyId, WeightsVersion},
     kernels::Kernels,
-    policy::{ActionInput, ActionOutput, ModelConfig, NetPolicy, PolicyEntry},
-    preprocess::Preprocessor,
+    policy::{ActRequest, ModelConfig, NetPolicy, PolicyEntry},
     space::Space,
     weights::Weights,
 };
@@ -18,7 +15,7 @@ use wasm_bindgen::prelude::*;
 
 use crate::{
     Failure,
-    columns::{self, by_dtype, set},
+    columns::{self, set},
     worker::SharedWorker,
 };
 
@@ -120,56 +117,28 @@ impl PolicyHandle {
         prev_action: &JsValue,
         prev_reward: Option<Vec<f32>>,
     ) -> Result<JsValue, Failure> {
-        let EnvSpaces { observation, observation_type, action, action_type } = self.spaces.clone();
-        let obs = columns::of_array(observation_type, observation.shape(), observations)
+        let spaces = self.spaces.clone();
+        let obs = columns::of_array(spaces.observation_type, spaces.observation.shape(), observations)
             .map_err(|reason| Failure::new("policy", format!("observations: {reason}")))?;
-        let (rows, t, transform) = (obs.rows(), self.calls, self.transform);
-        let prev_action = if prev_action.is_undefined() {
+        let prev_actions = if prev_action.is_undefined() {
             None
         } else {
-            let mut taken = columns::of_array(action_type, action.shape(), prev_action)
-                .map_err(|reason| Failure::new("policy", format!("prevAction: {reason}")))?;
-            by_dtype!(action_type, Of => {
-                let rows = taken.typed_mut::<Of>()?.values_mut();
-                transform.undo_rows(&action, rows).map_err(|error| Failure::new("policy", error))?;
-            });
-            Some(taken)
+            let taken = columns::of_array(spaces.action_type, spaces.action.shape(), prev_action);
+            Some(taken.map_err(|reason| Failure::new("policy", format!("prevAction: {reason}")))?)
         };
-        let moments: Vec<Moment> =
-            (0..rows as u32).map(|row| Moment { slot: SlotId(row), episode: 0, t, agent: 0 }).collect();
-        let acted = self.with_entry(|entry| {
-            let obs = seen(&obs, entry)?;
-            let state_len: usize = entry.policy.state_lens().iter().sum();
-            let mut before = state;
-            if before.is_empty() {
-                before.resize(rows * state_len, 0.0);
-                before.chunks_exact_mut(state_len.max(1)).for_each(|state| entry.policy.initial_state(state));
-            }
-            if let Some(step) = entry.policy.previous_step() {
-                let actions = prev_action.as_ref().map(columns::rows).transpose()?;
-                step.write_rows(rows, actions, prev_reward.as_deref(), &mut before, &mut Vec::new())?;
-            }
-            let mut after = vec![0.0; rows * state_len];
-            let (mut logp, mut vf_preds) = (vec![0.0; rows], vec![0.0; rows]);
-            let mut actions = columns::zeros(action_type, action.shape(), rows)?;
-            let out = ActionOutput::new(columns::rows_mut(&mut actions)?, &mut logp, &mut vf_preds);
-            let input = ActionInput { obs: columns::rows(&obs)?, moments: &moments, state: &before, explore };
-            entry.policy.compute_actions(input, ActionOutput { state: &mut after, ..out })?;
-            by_dtype!(action_type, Of => {
-                let rows = actions.typed_mut::<Of>()?.values_mut();
-                transform.apply_rows(&action, rows).map_err(|error| Failure::new("policy", error))?;
-            });
-            let object = Object::new();
-            set(&object, "actions", &columns::array(&actions)?);
-            set(&object, "logp", &Float32Array::from(&logp[..]));
-            set(&object, "vfPreds", &Float32Array::from(&vf_preds[..]));
-            if state_len > 0 {
-                set(&object, "state", &Float32Array::from(&after[..]));
-            }
-            Ok(object.into())
-        })?;
+        let state = Some(state).filter(|state| !state.is_empty());
+        let (t, transform, prev_rewards) = (self.calls, self.transform, prev_reward.as_deref());
+        let asked = ActRequest { obs, state, prev_actions, prev_rewards, explore, t };
+        let acted = self.with_entry(|entry| Ok(entry.act(asked, &spaces, transform)?))?;
+        let object = Object::new();
+        set(&object, "actions", &columns::array(&acted.actions)?);
+        set(&object, "logp", &Float32Array::from(&acted.logp[..]));
+        set(&object, "vfPreds", &Float32Array::from(&acted.vf_preds[..]));
+        if !acted.state.is_empty() {
+            set(&object, "state", &Float32Array::from(&acted.state[..]));
+        }
         self.calls = t.wrapping_add(1);
-        Ok(acted)
+        Ok(object.into())
     }
 
     /// The weights as a safetensors file.
@@ -189,43 +158,4 @@ impl PolicyHandle {
             }
         }
     }
-}
-
-/// What the policy sees of observations, without any influence on its filter.
-fn seen(obs: &Column, entry: &mut PolicyEntry) -> Result<Column, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::new("policy", error);
-    let mut seen = match &entry.preprocessor {
-        Some(preprocessor) if !preprocessor.is_identity() => preprocessed(obs, preprocessor)?,
-        _ => obs.clone(),
-    };
-    if entry.filter != Filter::NoFilter {
-        let width = seen.shape().elements().max(1);
-        let filter = &mut entry.filter;
-        match seen.dtype() {
-            Some(DType::F32) => {
-                let mut rows = seen.typed_mut::<f32>()?.values_mut().chunks_exact_mut(width);
-                rows.try_for_each(|row| filter.filter_rows(row, false)).map_err(|error| failed(&error))?;
-            }
-            Some(DType::F64) => {
-                let mut rows = seen.typed_mut::<f64>()?.values_mut().chunks_exact_mut(width);
-                rows.try_for_each(|row| filter.filter_rows(row, false)).map_err(|error| failed(&error))?;
-            }
-            // Observations that are no floats have no mean.
-            _ => {}
-        }
-    }
-    Ok(seen)
-}
-
-fn preprocessed(obs: &Column, preprocessor: &Preprocessor) -> Result<Column, Failure> {
-    let (from, to) = (obs.shape().elements().max(1), preprocessor.output_len());
-    let mut out = columns::zeros(DType::F32, preprocessor.output_shape(), obs.rows())?;
-    let rows = out.typed_mut::<f32>()?.values_mut().chunks_exact_mut(to.max(1));
-    let dtype = obs.dtype().unwrap_or(DType::F32);
-    by_dtype!(dtype, Of => {
-        let mut rows = obs.typed::<Of>()?.values().chunks_exact(from).zip(rows);
-        rows.try_for_each(|(row, out)| preprocessor.transform_row(row, out))
-    })
-    .map_err(|error| Failure::new("policy", error))?;
-    Ok(out)
 }

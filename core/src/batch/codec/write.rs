@@ -5,7 +5,7 @@ use super::{
     HAS_GRAD_UPDATES, HAS_MAX_SEQ_LEN, IS_TRAINING, MAGIC, MULTI, SINGLE, TIME_MAJOR, TYPES, VERSION, ZERO_PADDED,
 };
 use crate::{
-    column::{BytesColumn, Column, CompressedColumn, LittleEndian},
+    column::{BytesColumn, Column, CompressedColumn, LittleEndian, by_type},
     prelude::*,
 };
 
@@ -115,16 +115,13 @@ impl Out<'_> {
     }
 
     fn data(&mut self, column: &Column) {
-        match column {
-            Column::F32(data) => self.numbers(data.values()),
-            Column::F64(data) => self.numbers(data.values()),
-            Column::I32(data) => self.numbers(data.values()),
-            Column::I64(data) => self.numbers(data.values()),
-            Column::U8(data) => self.numbers(data.values()),
-            Column::Bool(data) => self.numbers(data.values()),
+        by_type!(
+            Column,
+            column,
+            data => self.numbers(data.values()),
             Column::Bytes(data) => self.ragged(data),
             Column::Compressed(data) => self.blocks(data),
-        }
+        );
     }
 
     fn ragged(&mut self, data: &BytesColumn) {

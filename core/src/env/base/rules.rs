@@ -31,7 +31,7 @@ pub(in crate::env) fn check_obs(spaces: &EnvSpaces, row: RowsRef<'_>, terminal: 
     if len != space.shape().elements() {
         return Err(format!("has {len} elements, {space} has {}", space.shape().elements()));
     }
-    if !rows::is_finite(row) {
+    if row.first_not_finite().is_some() {
         return Err(format!("{} is not finite", rows::describe(row)));
     }
     match rows::contains(space, row) {

@@ -2,12 +2,9 @@
 
 use core::ops::Range;
 
-use super::{
-    CheckError, CheckOptions,
-    rows::{self, Rows},
-};
+use super::{CheckError, CheckOptions, rows};
 use crate::{
-    column::DType,
+    column::{DType, RowBuffer},
     env::{AnyVectorEnv, EnvContext, EnvError, EnvSpec, EnvState, Moment, Moments, StepOut, put_rows},
     ids::{HomeIndex, SlotId},
     kernels::Kernels,
@@ -20,10 +17,10 @@ use crate::{
 /// lane's trajectory does not depend on the other lanes.
 pub(super) struct Probe {
     pub(super) env: Box<dyn AnyVectorEnv>,
-    pub(super) actions: Rows,
+    pub(super) actions: RowBuffer,
     obs_space: Space,
     pub(super) action_space: Space,
-    obs: Rows,
+    obs: RowBuffer,
     rewards: Vec<f64>,
     terminateds: Vec<bool>,
     truncateds: Vec<bool>,
@@ -57,8 +54,8 @@ impl Probe {
         check_space("action", &action_space, action_type)?;
         let widths = [obs_space.shape().elements(), action_space.shape().elements()];
         Ok(Self {
-            obs: Rows::new(obs_type, lanes * widths[0]),
-            actions: Rows::new(action_type, lanes * widths[1]),
+            obs: RowBuffer::zeros(obs_type, lanes * widths[0]),
+            actions: RowBuffer::zeros(action_type, lanes * widths[1]),
             rewards: vec![0.0; lanes],
             terminateds: vec![false; lanes],
             truncateds: vec![false; lanes],
@@ -99,7 +96,7 @@ impl Probe {
         let Moment { slot, episode, .. } = self.moments[lane];
         let mut rng = Streams::new(self.seed, Purpose::Reset).at(slot, episode, 0, 0);
         let range = self.obs_range(lane);
-        self.obs.soil(range.clone(), self.ones);
+        rows::soil(self.obs.part_mut(range.clone()), self.ones);
         self.env.reset_at(lane, &mut rng, self.obs.part_mut(range)).map_err(|source| CheckError::Failed {
             during: "a reset",
             step: self.step,
@@ -121,7 +118,7 @@ impl Probe {
 
     /// Steps all lanes with the present actions, without checking the results.
     pub(super) fn step_raw(&mut self) -> Result<(), EnvError> {
-        self.obs.soil(0..self.lanes() * self.widths[0], self.ones);
+        rows::soil(self.obs.all_mut(), self.ones);
         self.rewards.fill(if self.ones { 1.0 } else { 0.5 });
         self.terminateds.fill(self.ones);
         self.truncateds.fill(self.ones);

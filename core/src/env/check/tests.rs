@@ -4,16 +4,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::{
-    column::{DType, RowShape},
+    column::{DType, Element, RowShape},
     env::{
-        Env, EnvRegistry, EnvState, Lane, Moments, Rng, RowElement, SnapshotReader, Step, StepOut, VectorEnv,
-        Vectorized, put_rows,
+        Env, EnvRegistry, EnvState, Lane, Moments, Rng, SnapshotReader, Step, StepOut, VectorEnv, Vectorized, put_rows,
         wrappers::{NormalizeReward, TimeLimit},
     },
     ids::{FragmentNo, WeightsVersion},
-    policy::RandomPolicy,
+    policy::{Policy, PolicyEntry, RandomPolicy},
     sampler::{Collector as _, LaneStart, Lockstep, Need, SamplerOptions},
-    space::Scalar,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -312,8 +310,8 @@ fn flags_that_are_not_written_are_found() {
 fn flags_of_a_fragment_do_not_last_into_the_next() {
     let starts: Vec<_> = (0..2).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
     let mut env = Raises { steps: vec![0; 2] };
-    let mut collector =
-        Lockstep::<i64>::new(&starts, &SamplerOptions::default(), &RandomPolicy::new(2, 1), &mut env).unwrap();
+    let entry = PolicyEntry::<dyn Policy>::new("", Box::new(RandomPolicy::new(2, 1)));
+    let mut collector = Lockstep::<i64>::new(&starts, &SamplerOptions::default(), &entry, &mut env).unwrap();
     let mut lengths = Vec::new();
     for fragment in 0..4 {
         collector.begin(FragmentNo(fragment), WeightsVersion(0), 15);
@@ -341,7 +339,7 @@ struct Echo<O, A> {
     action: core::marker::PhantomData<A>,
 }
 
-impl<O: Scalar + RowElement, A: Scalar> Env for Echo<O, A> {
+impl<O: Element, A: Element> Env for Echo<O, A> {
     type Obs = O;
     type Act = A;
 
@@ -383,7 +381,7 @@ impl<O: Scalar + RowElement, A: Scalar> Env for Echo<O, A> {
     }
 }
 
-fn echo<O: RowElement + Scalar, A: RowElement + Scalar>(obs: Space, action: Space) -> Result<(), CheckError> {
+fn echo<O: Element, A: Element>(obs: Space, action: Space) -> Result<(), CheckError> {
     let spec = EnvSpec::new("Echo", move |contexts, _| {
         let echo = |_| Echo::<O, A> {
             spaces: [obs.clone(), action.clone()],

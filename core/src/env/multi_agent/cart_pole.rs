@@ -2,10 +2,9 @@
 
 use super::{AgentRows, Turn, discrete_action, over};
 use crate::{
-    column::DType,
+    column::{DType, Element as _},
     env::{
-        CartPole, EnvContext, EnvError, EnvSpaces, Frame, Moments, MultiAgentEnv, Rng, RowElement as _, StepOut,
-        VectorEnv as _,
+        CartPole, EnvContext, EnvError, EnvSpaces, Frame, Moments, MultiAgentEnv, Rng, StepOut, VectorEnv as _,
         classic::draw_cart,
         render::{
             Canvas,

@@ -85,10 +85,9 @@ pub use turn::{Outcome, Turn};
 
 use core::ops::RangeInclusive;
 
-use super::{
-    EnvError, EnvRegistry, EnvSpaces, EnvState, Frame, MultiAgentSpec, Rng, RowElement as _, check::rows::describe,
-};
+use super::{EnvError, EnvRegistry, EnvSpaces, EnvState, Frame, MultiAgentSpec, Rng, check::rows::describe};
 use crate::{
+    column::Element as _,
     config::{Config, ConfigError},
     ids::AgentId,
     prelude::*,

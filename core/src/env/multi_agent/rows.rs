@@ -2,22 +2,17 @@
 
 use super::roster::Roster;
 use crate::{
-    column::DType,
-    env::{RowElement, RowsMut, RowsRef},
+    column::{DType, Element, RowBuffer},
+    env::{RowsMut, RowsRef},
     ids::AgentId,
-    prelude::*,
 };
 
 /// One row per agent: their observations, or their actions. Refilling it allocates nothing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct AgentRows {
     spans: Roster<Span>,
-    f32s: Vec<f32>,
-    f64s: Vec<f64>,
-    i32s: Vec<i32>,
-    i64s: Vec<i64>,
-    u8s: Vec<u8>,
-    bools: Vec<bool>,
+    /// The elements, by type: that of a `DType` is at its number.
+    buffers: [RowBuffer; 6],
 }
 
 /// The range of a row in the buffer of its element type.
@@ -31,6 +26,12 @@ struct Span {
 impl Default for Span {
     fn default() -> Self {
         Self { dtype: DType::F32, start: 0, len: 0 }
+    }
+}
+
+impl Default for AgentRows {
+    fn default() -> Self {
+        Self { spans: Roster::default(), buffers: DType::ALL.map(RowBuffer::new) }
     }
 }
 
@@ -52,52 +53,24 @@ impl AgentRows {
     /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.spans.clear();
-        self.f32s.clear();
-        self.f64s.clear();
-        self.i32s.clear();
-        self.i64s.clear();
-        self.u8s.clear();
-        self.bools.clear();
+        self.buffers.iter_mut().for_each(|buffer| buffer.resize(0));
     }
 
     /// Sets an agent's row. A row that the agent has already is replaced.
     pub fn set(&mut self, agent: &AgentId, row: RowsRef<'_>) {
-        macro_rules! copy {
-            ($values:ident, $row:ident) => {{
-                let start = self.$values.len();
-                self.$values.extend_from_slice($row);
-                start
-            }};
-        }
-        let start = match row {
-            RowsRef::F32(row) => copy!(f32s, row),
-            RowsRef::F64(row) => copy!(f64s, row),
-            RowsRef::I32(row) => copy!(i32s, row),
-            RowsRef::I64(row) => copy!(i64s, row),
-            RowsRef::U8(row) => copy!(u8s, row),
-            RowsRef::Bool(row) => copy!(bools, row),
-        };
+        let buffer = &mut self.buffers[row.dtype() as usize];
+        let start = buffer.len();
+        buffer.push(row);
         *self.spans.entry(agent) = Span { dtype: row.dtype(), start, len: row.len() };
     }
 
     /// Sets an agent's row to `len` zeros, and returns it mutably.
     pub fn row_mut(&mut self, agent: &AgentId, dtype: DType, len: usize) -> RowsMut<'_> {
-        macro_rules! grow {
-            ($values:ident) => {{
-                let start = self.$values.len();
-                self.$values.resize(start + len, Default::default());
-                *self.spans.entry(agent) = Span { dtype, start, len };
-                RowElement::erase_rows_mut(&mut self.$values[start..])
-            }};
-        }
-        match dtype {
-            DType::F32 => grow!(f32s),
-            DType::F64 => grow!(f64s),
-            DType::I32 => grow!(i32s),
-            DType::I64 => grow!(i64s),
-            DType::U8 => grow!(u8s),
-            DType::Bool => grow!(bools),
-        }
+        let buffer = &mut self.buffers[dtype as usize];
+        let start = buffer.len();
+        buffer.push_zeros(len);
+        *self.spans.entry(agent) = Span { dtype, start, len };
+        buffer.part_mut(start..start + len)
     }
 
     /// Returns an agent's row, if it has one.
@@ -113,7 +86,7 @@ impl AgentRows {
 
     /// Returns an agent's row, if it has one of this element type: `row_of::<i64>(agent)`.
     #[must_use]
-    pub fn row_of<T: RowElement>(&self, agent: &AgentId) -> Option<&[T]> {
+    pub fn row_of<T: Element>(&self, agent: &AgentId) -> Option<&[T]> {
         self.get(agent).and_then(T::rows)
     }
 
@@ -146,25 +119,14 @@ impl AgentRows {
 
     fn row(&self, span: &Span) -> RowsRef<'_> {
         // The span refers to this very buffer.
-        macro_rules! part {
-            ($values:ident) => {
-                RowElement::erase_rows(self.$values.get(span.start..span.start + span.len).unwrap_or_default())
-            };
-        }
-        match span.dtype {
-            DType::F32 => part!(f32s),
-            DType::F64 => part!(f64s),
-            DType::I32 => part!(i32s),
-            DType::I64 => part!(i64s),
-            DType::U8 => part!(u8s),
-            DType::Bool => part!(bools),
-        }
+        self.buffers[span.dtype as usize].part(span.start..span.start + span.len)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prelude::*;
 
     #[test]
     fn rows_of_every_type_come_back() {

@@ -4,7 +4,6 @@ use super::{Lives, WrapError, same_rows};
 use crate::{
     env::{Env, EnvError, EnvState, Rng, SnapshotReader, Step},
     prelude::*,
-    space::Scalar,
 };
 
 /// Ends an episode, as terminated, when a life is lost; the game is reset only when it is over. Until then a reset takes one
@@ -23,7 +22,7 @@ pub struct EpisodicLife<E: Env> {
     over: bool,
 }
 
-impl<E: Env<Act: Scalar> + Lives> EpisodicLife<E> {
+impl<E: Env + Lives> EpisodicLife<E> {
     /// Wraps an environment, with one life per episode.
     ///
     /// # Errors

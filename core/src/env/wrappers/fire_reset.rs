@@ -4,7 +4,6 @@ use super::{WrapError, check_action, same_rows, same_state, step_in_reset};
 use crate::{
     env::{Env, EnvError, Rng, Step},
     prelude::*,
-    space::Scalar,
 };
 
 /// Takes some actions at the beginning of every episode, for games that wait for them. If that ends the episode, the
@@ -18,7 +17,7 @@ pub struct FireReset<E: Env> {
     action_len: usize,
 }
 
-impl<E: Env<Act: Scalar>> FireReset<E> {
+impl<E: Env> FireReset<E> {
     /// Wraps an environment with these initial actions, given row by row. For Atari games with a fire button they are 1,
     /// fire, and 2, which moves the player, as in baselines and RLlib; for others there are none.
     ///

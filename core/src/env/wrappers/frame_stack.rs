@@ -3,9 +3,9 @@
 use super::WrapError;
 use crate::{
     column::{Element as _, RowShape},
-    env::{Env, EnvError, EnvState, Frame, Rng, RowElement, SnapshotReader, Step, put_rows},
+    env::{Env, EnvError, EnvState, Frame, Rng, SnapshotReader, Step, put_rows},
     prelude::*,
-    space::{BoxSpace, Scalar, Space, SpaceError},
+    space::{BoxSpace, Space, SpaceError},
 };
 
 /// Stacks the last `k` observations, the oldest first. A reset fills all of them with the first one.
@@ -29,7 +29,7 @@ pub struct FrameStack<E: Env> {
     run: usize,
 }
 
-impl<E: Env<Obs: RowElement + Scalar>> FrameStack<E> {
+impl<E: Env> FrameStack<E> {
     /// Wraps an environment, stacking `k` observations, at least one.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ fn stacked(frame: &Space, k: usize, run: usize) -> Result<Space, WrapError> {
     })
 }
 
-impl<E: Env<Obs: RowElement + Scalar>> Env for FrameStack<E> {
+impl<E: Env> Env for FrameStack<E> {
     type Obs = E::Obs;
     type Act = E::Act;
 

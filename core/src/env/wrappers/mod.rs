@@ -43,6 +43,7 @@
 
 mod action_masked;
 mod clip_reward;
+mod converted;
 mod deepmind;
 mod episodic_life;
 mod fire_reset;
@@ -54,13 +55,14 @@ mod record_episode;
 mod skip_frames;
 mod time_limit;
 
-pub use action_masked::ActionMasked;
+pub use action_masked::{ActionMasked, Mask};
 pub use clip_reward::{ClipReward, RewardClip};
+pub use converted::{Convert, Converted};
 pub use deepmind::{DeepMind, DeepMindOptions, deepmind};
 pub use episodic_life::EpisodicLife;
 pub use fire_reset::FireReset;
 pub use frame_stack::FrameStack;
-pub use image::{GreyScale, Resize, ScaleObs};
+pub use image::{Grey, GreyScale, Resize, ScaleObs, Unit};
 pub use noop_reset::NoopReset;
 pub use normalize_reward::NormalizeReward;
 pub use record_episode::{RecordEpisode, Recording};
@@ -71,7 +73,7 @@ use super::{Env, EnvError, Rng};
 use crate::{
     column::{DType, RowShape},
     prelude::*,
-    space::{Scalar, SpaceError},
+    space::SpaceError,
 };
 
 /// Why a wrapper does not fit an environment.
@@ -113,7 +115,7 @@ pub enum WrapError {
 }
 
 /// Checks an action that a wrapper takes itself.
-fn check_action<E: Env<Act: Scalar>>(env: &E, action: &[E::Act]) -> Result<(), WrapError> {
+fn check_action<E: Env>(env: &E, action: &[E::Act]) -> Result<(), WrapError> {
     let space = env.action_space();
     if space.contains_row(action) == Ok(true) && env.accepts(action) {
         return Ok(());
@@ -122,7 +124,7 @@ fn check_action<E: Env<Act: Scalar>>(env: &E, action: &[E::Act]) -> Result<(), W
 }
 
 /// Returns the action that does nothing: zeros.
-fn noop<E: Env<Act: Scalar>>(env: &E) -> Result<Vec<E::Act>, WrapError> {
+fn noop<E: Env>(env: &E) -> Result<Vec<E::Act>, WrapError> {
     let noop = vec![E::Act::default(); env.action_space().shape().elements()];
     check_action(env, &noop)?;
     Ok(noop)

@@ -4,7 +4,6 @@ use super::{WrapError, same_rows, same_state, step_in_reset};
 use crate::{
     env::{Env, EnvError, Rng, Step},
     prelude::*,
-    space::Scalar,
 };
 
 /// Begins an episode with a random number of steps without action (Mnih et al.: "Human-level control through deep
@@ -17,7 +16,7 @@ pub struct NoopReset<E: Env> {
     noop: Vec<E::Act>,
 }
 
-impl<E: Env<Act: Scalar>> NoopReset<E> {
+impl<E: Env> NoopReset<E> {
     /// Wraps an environment, with 1 to `noop_max` such steps, or none for 0. DeepMind and RLlib use 30.
     ///
     /// # Errors

@@ -2,9 +2,10 @@
 
 use super::same_rows;
 use crate::{
-    env::{Env, EnvError, EnvState, Rng, RowElement, SnapshotReader, Step, put_rows},
+    column::Element as _,
+    env::{Env, EnvError, EnvState, Rng, SnapshotReader, Step, put_rows},
     prelude::*,
-    space::{Scalar, Space},
+    space::Space,
 };
 
 /// Repeats every action, sums the rewards, and returns the larger value of each element in the last two frames: old consoles
@@ -39,7 +40,7 @@ fn pool<T: Copy + PartialOrd>(obs: &mut [T], other: &[T]) {
     }
 }
 
-impl<E: Env<Obs: RowElement + PartialOrd + Scalar>> Env for SkipFrames<E> {
+impl<E: Env> Env for SkipFrames<E> {
     same_rows!();
 
     fn reset(&mut self, rng: &mut Rng, obs: &mut [E::Obs]) -> Result<(), EnvError> {

@@ -5,9 +5,9 @@ use super::{
     *,
 };
 use crate::{
+    column::Element as _,
     env::{
-        CheckOptions, EnvError, EnvSpec, EnvState, Frame, Rng, RowElement, SnapshotReader, Step, Vectorized,
-        check_env_all,
+        CheckOptions, EnvError, EnvSpec, EnvState, Frame, Rng, SnapshotReader, Step, Vectorized, check_env_all,
         pixel::{Asterix, Breakout, Pixel},
         put_rows,
     },
@@ -83,7 +83,7 @@ fn script(rewards: &'static [f64]) -> Script {
 
 fn check<E>(name: &str, steps: u32, make: impl Fn() -> E + Send + Sync + 'static)
 where
-    E: Env<Obs: RowElement, Act = i64> + 'static,
+    E: Env<Act = i64> + 'static,
 {
     let spec =
         EnvSpec::new(name, move |contexts, _| Box::new(Vectorized::new(contexts.iter().map(|_| make()).collect())));

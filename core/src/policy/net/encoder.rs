@@ -1,10 +1,11 @@
 //! Observations as rows of floats.
 
 use crate::{
+    column::{Element, by_type},
     env::RowsRef,
     policy::PolicyError,
     prelude::*,
-    space::{Scalar, Space, SpaceError},
+    space::{Space, SpaceError},
 };
 
 /// Turns observations of one space into what a model takes: rows of 32-bit floats.
@@ -80,19 +81,14 @@ impl ObsEncoder {
                 found: format!("{} values of {}", obs.len(), obs.dtype()),
             });
         }
-        match obs {
-            RowsRef::F32(values) if self.is_plain => return Ok(values),
-            RowsRef::F32(values) => self.write(what, values, scratch),
-            RowsRef::F64(values) => self.write(what, values, scratch),
-            RowsRef::I32(values) => self.write(what, values, scratch),
-            RowsRef::I64(values) => self.write(what, values, scratch),
-            RowsRef::U8(values) => self.write(what, values, scratch),
-            RowsRef::Bool(values) => self.write(what, values, scratch),
-        }?;
+        if let (true, RowsRef::F32(values)) = (self.is_plain, obs) {
+            return Ok(values);
+        }
+        by_type!(RowsRef, obs, values => self.write(what, values, scratch))?;
         Ok(scratch)
     }
 
-    fn write<T: Scalar>(&self, what: &str, values: &[T], scratch: &mut Vec<f32>) -> Result<(), PolicyError> {
+    fn write<T: Element>(&self, what: &str, values: &[T], scratch: &mut Vec<f32>) -> Result<(), PolicyError> {
         scratch.clear();
         if self.is_plain {
             scratch.extend(values.iter().map(|x| x.to_f64() as f32));
@@ -113,7 +109,7 @@ impl ObsEncoder {
 struct Outside(String);
 
 /// Moves a row from the front of `rest` to the end of `out`: discrete elements as one-hot vectors, all others as they are.
-fn push<T: Scalar>(space: &Space, rest: &mut &[T], out: &mut Vec<f32>) -> Result<(), Outside> {
+fn push<T: Element>(space: &Space, rest: &mut &[T], out: &mut Vec<f32>) -> Result<(), Outside> {
     match space {
         Space::Tuple(parts) => parts.iter().try_for_each(|part| push(part, rest, out)),
         Space::Dict(parts) => parts.values().try_for_each(|part| push(part, rest, out)),
@@ -131,7 +127,7 @@ fn push<T: Scalar>(space: &Space, rest: &mut &[T], out: &mut Vec<f32>) -> Result
     }
 }
 
-fn push_one_hot<T: Scalar>(space: &Space, row: &[T], nvec: &[u32], out: &mut Vec<f32>) -> Result<(), Outside> {
+fn push_one_hot<T: Element>(space: &Space, row: &[T], nvec: &[u32], out: &mut Vec<f32>) -> Result<(), Outside> {
     for (x, n) in row.iter().zip(nvec) {
         let (number, begin) = (x.to_f64(), out.len());
         let hot = Some(number as u32).filter(|hot| hot < n && f64::from(*hot) == number);

@@ -78,7 +78,7 @@ fn act(policy: &mut NetPolicy, input: ActionInput<'_>) -> Told {
                 ..ActionOutput::new($rows(&mut actions), &mut logp, &mut values)
             };
             policy.compute_actions(input, out).unwrap();
-            let actions = actions.iter().map(|x| crate::space::Scalar::to_f64(*x)).collect();
+            let actions = actions.iter().map(|x| crate::column::Element::to_f64(*x)).collect();
             Told { actions, logp, values, state, dist_inputs }
         }};
     }

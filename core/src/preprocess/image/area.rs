@@ -10,7 +10,7 @@ use crate::prelude::*;
 /// [`resize`](super::resize()) by [area](Interpolation::Area), prepared for images of one size: the same numbers, but
 /// faster.
 #[derive(Clone, Debug)]
-pub(crate) struct AreaResizer {
+pub struct AreaResizer {
     from: Size,
     to: Size,
     vertical: Vec<Span>,
@@ -20,7 +20,9 @@ pub(crate) struct AreaResizer {
 }
 
 impl AreaResizer {
-    pub(crate) fn new(from: Size, to: Size, channels: usize) -> Self {
+    /// Prepares for images of one size and one number of channels.
+    #[must_use]
+    pub fn new(from: Size, to: Size, channels: usize) -> Self {
         let span = Interpolation::Area.span();
         Self {
             from,
@@ -35,7 +37,7 @@ impl AreaResizer {
     ///
     /// # Errors
     /// The errors of [`resize`](super::resize()), and [`ImageError::WrongSize`] for another number of channels.
-    pub(crate) fn resize(&mut self, image: &[u8], out: &mut [u8]) -> Result<(), ImageError> {
+    pub fn resize(&mut self, image: &[u8], out: &mut [u8]) -> Result<(), ImageError> {
         let Self { from, to, vertical, horizontal, row } = self;
         let channels = check(image, *from, *to)?;
         if usize::from(from.width) * channels != row.len() {

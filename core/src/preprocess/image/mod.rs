@@ -21,7 +21,7 @@ mod area;
 mod colour;
 mod resize;
 
-pub(crate) use area::AreaResizer;
+pub use area::AreaResizer;
 pub(super) use colour::luma;
 pub use colour::{grey, to_unit, to_zero_mean};
 pub(super) use resize::each;

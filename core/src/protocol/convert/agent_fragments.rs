@@ -202,11 +202,7 @@ fn check_column(column: &Column, limit: &ColumnLimit, slot: SlotId) -> Result<()
 
 /// Checks that all numbers of all columns are finite, those added by a policy or a callback included.
 fn check_finite(batch: &SampleBatch, slot: SlotId) -> Result<(), UploadError> {
-    let is_finite = |column: &Column| match column {
-        Column::F32(data) => data.values().iter().all(|value| value.is_finite()),
-        Column::F64(data) => data.values().iter().all(|value| value.is_finite()),
-        _ => true,
-    };
+    let is_finite = |column: &Column| column.array().ok().and_then(|values| values.first_not_finite()).is_none();
     match batch.iter().find(|(_, column)| !is_finite(column)) {
         Some(_) => Err(UploadError::Value { column: "rows", slot, fault: ValueFault::NotFinite }),
         None => Ok(()),

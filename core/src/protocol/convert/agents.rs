@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    column::{DType, LittleEndian, append_le},
+    column::{DType, LittleEndian},
     env::{
-        EnvSpaces, RowsMut, RowsRef,
+        EnvSpaces, RowsMut,
         multi_agent::{AgentRows, Outcome},
+        put_rows,
     },
     ids::AgentId,
     prelude::*,
@@ -260,14 +261,7 @@ impl AgentTable {
                 return Err(AgentRowsError::OtherSpace(agent.clone()));
             }
             out.extend_from_slice(&number.to_le_bytes());
-            match row {
-                RowsRef::F32(row) => append_le(out, row),
-                RowsRef::F64(row) => append_le(out, row),
-                RowsRef::I32(row) => append_le(out, row),
-                RowsRef::I64(row) => append_le(out, row),
-                RowsRef::U8(row) => append_le(out, row),
-                RowsRef::Bool(row) => append_le(out, row),
-            }
+            put_rows(out, row);
         }
         Ok(())
     }
@@ -377,29 +371,8 @@ fn take<'a>(bytes: &mut &'a [u8], agent: &AgentId, count: usize) -> Result<&'a [
 
 /// Reads a row in place; the number of bytes matches.
 fn read_row(agent: &AgentId, bytes: &[u8], mut row: RowsMut<'_>) -> Result<(), AgentRowsError> {
-    fn fill<T: LittleEndian>(bytes: &[u8], row: &mut [T]) {
-        // Bytes and elements match.
-        row.iter_mut().zip(T::read_le(bytes)).for_each(|(to, value)| *to = value);
-    }
-    match &mut row {
-        RowsMut::F32(row) => fill(bytes, row),
-        RowsMut::F64(row) => fill(bytes, row),
-        RowsMut::I32(row) => fill(bytes, row),
-        RowsMut::I64(row) => fill(bytes, row),
-        RowsMut::U8(row) => fill(bytes, row),
-        RowsMut::Bool(row) => {
-            if let Some((element, value)) = bytes.iter().copied().enumerate().find(|(_, value)| *value > 1) {
-                return Err(AgentRowsError::NotBool { agent: agent.clone(), element, value });
-            }
-            fill(bytes, row);
-        }
-    }
-    let read = match &row {
-        RowsMut::F32(row) => RowsRef::F32(row),
-        RowsMut::F64(row) => RowsRef::F64(row),
-        _ => return Ok(()),
-    };
-    match read.first_not_finite() {
+    row.read_le(bytes).map_err(|(element, value)| AgentRowsError::NotBool { agent: agent.clone(), element, value })?;
+    match row.as_rows().first_not_finite() {
         None => Ok(()),
         Some(element) => Err(AgentRowsError::NotFinite { agent: agent.clone(), element }),
     }

@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use crate::{
     column::{Column, ColumnData, ColumnError, DType, Element, LittleEndian, RowShape, append_le},
+    env::put_rows,
     prelude::*,
     protocol::wire_enum::wire_enum,
 };
@@ -131,20 +132,11 @@ impl WireType {
             return append_le(out, first.as_slice());
         }
         for column in columns {
-            match column {
-                Column::F32(data) => append_le(out, data.values()),
-                Column::F64(data) => append_le(out, data.values()),
-                Column::I32(data) => append_le(out, data.values()),
-                Column::U8(data) => out.extend_from_slice(data.values()),
-                Column::Bool(data) => append_le(out, data.values()),
-                // The casts keep the values: `narrowest` has checked all of them.
-                Column::I64(data) => match self {
-                    Self::I64AsU8 => out.extend(data.values().iter().map(|&value| value as u8)),
-                    Self::I64AsI16 => append_le(out, &narrow(data.values(), |value| value as i16)),
-                    Self::I64AsI32 => append_le(out, &narrow(data.values(), |value| value as i32)),
-                    _ => append_le(out, data.values()),
-                },
-                Column::Bytes(_) | Column::Compressed(_) => {}
+            match (self, column) {
+                (Self::I64AsU8, Column::I64(data)) => out.extend(data.values().iter().map(|&value| value as u8)),
+                (Self::I64AsI16, Column::I64(data)) => append_le(out, &narrow(data.values(), |value| value as i16)),
+                (Self::I64AsI32, Column::I64(data)) => append_le(out, &narrow(data.values(), |value| value as i32)),
+                _ => column.array().into_iter().for_each(|elements| put_rows(out, elements)),
             }
         }
     }

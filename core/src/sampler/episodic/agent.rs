@@ -9,14 +9,14 @@ use crate::{
         ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, BatchError, INFOS, NEW_OBS, OBS, REWARDS, SampleBatch, T,
         TERMINATEDS, TRUNCATEDS, VF_PREDS,
     },
-    column::{BytesColumn, DType, RowShape},
+    column::{BytesColumn, DType, RowBuffer, RowShape, by_type},
     env::{EnvSpaces, RowsMut, RowsRef},
     ids::{AgentId, PolicyId},
     policy::{Policy, PolicyEntry},
     prelude::*,
     sampler::{
         RecordColumns, RewardClipping, SampleError, SamplerOptions,
-        rows::{RowBuffer, elements, fitting, preprocess, view_row},
+        rows::fitting,
         wants::{COLUMNS, Wants},
     },
     space::PointError,
@@ -206,7 +206,8 @@ impl Agent {
                 self.obs.start(DType::F32);
                 self.obs.resize(preprocessor.output_len());
                 if let RowsMut::F32(out) = self.obs.all_mut() {
-                    preprocess(preprocessor, raw, out)
+                    preprocessor
+                        .transform_rows(raw, out)
                         .map_err(|source| SampleError::Preprocess { agent: self.id.clone(), source })?;
                 }
                 preprocessor.output_shape()
@@ -233,7 +234,7 @@ impl Agent {
 
     /// Begins a trajectory with the latest observation.
     pub(super) fn begin(&mut self, start: TrajectoryStart) -> Result<(), ViewError> {
-        self.collector.add_init_obs(start, &[(OBS.name(), view_row(self.obs.all(), self.obs_shape))])?;
+        self.collector.add_init_obs(start, &[(OBS.name(), Row { values: self.obs.all(), shape: self.obs_shape })])?;
         self.started = true;
         Ok(())
     }
@@ -287,8 +288,11 @@ impl Agent {
             written.map_err(|source| SampleError::Policy { id: self.policy.clone(), source })?;
         }
         let row = [
-            (NEW_OBS.name(), view_row(self.obs.all(), self.obs_shape)),
-            (ACTIONS.name(), view_row(self.choice.action.all(), fitting(self.action_shape, self.choice.action.len()))),
+            (NEW_OBS.name(), Row { values: self.obs.all(), shape: self.obs_shape }),
+            (
+                ACTIONS.name(),
+                Row { values: self.choice.action.all(), shape: fitting(self.action_shape, self.choice.action.len()) },
+            ),
             (REWARDS.name(), Row::from(&reward)),
             (TERMINATEDS.name(), Row::from(&terminated)),
             (TRUNCATEDS.name(), Row::from(&truncated)),
@@ -303,7 +307,7 @@ impl Agent {
             row.extend(self.wants.states(&self.choice.state));
             if self.wants.dist_inputs() > 0 {
                 let shape = RowShape::vector(self.wants.dist_inputs() as u32);
-                row.push((ACTION_DIST_INPUTS.name(), view_row(RowsRef::F32(&self.choice.dist_inputs), shape)));
+                row.push((ACTION_DIST_INPUTS.name(), Row { values: RowsRef::F32(&self.choice.dist_inputs), shape }));
             }
             self.collector.add_action_reward_next_obs(&row)?;
         }
@@ -325,11 +329,10 @@ impl Agent {
         let seen = self.collector.build_for_inference()?;
         let row = seen.column(OBS.name()).and_then(|column| Row::of(column, 0));
         let row = row.ok_or_else(|| ViewError::MissingColumn { name: OBS.name().into() })?;
-        let row = elements(row);
         if obs.len() == 0 {
             obs.start(row.dtype());
         }
-        Ok(obs.push(row))
+        Ok(obs.push(row.values))
     }
 
     /// Returns the rows since the last call as the policy requires them, in the usual order of columns.
@@ -355,6 +358,6 @@ impl Agent {
     /// Converts the action to the form that the environment takes.
     pub(super) fn sent_action(&self, sent: &mut RowBuffer) -> Result<(), PointError> {
         sent.set(self.choice.action.all());
-        sent.transform(self.transform, &self.spaces.action)
+        by_type!(RowBuffer, sent, rows => self.transform.apply_rows(&self.spaces.action, rows))
     }
 }

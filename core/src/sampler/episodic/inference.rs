@@ -2,12 +2,12 @@
 
 use super::{agent::Agent, lane::Lane};
 use crate::{
-    column::DType,
+    column::{DType, RowBuffer},
     env::Moment,
     ids::PolicyId,
     policy::{ActionInput, ActionOutput, PolicyError},
     prelude::*,
-    sampler::{SampleError, SamplerHost, rows::RowBuffer},
+    sampler::{SampleError, SamplerHost},
 };
 
 /// The agents that need actions, by policy.

@@ -15,9 +15,10 @@ use self::{
     lane::{Lane, Round},
     perf::{Stopwatch, lap},
 };
-use super::{Budget, ResumePoint, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState, rows::RowBuffer};
+use super::{Budget, ResumePoint, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState};
 use crate::{
     batch::AnyBatch,
+    column::RowBuffer,
     encoding,
     env::{BaseEnv, EnvActions, EnvError, Frame, Moment, News, StepMark, SubEnv, for_each_sub_env, multi_agent::Turn},
     episode::{Losses, Quarantined, RolloutMetrics},

@@ -7,11 +7,12 @@ use super::{
 use crate::{
     batch::{REWARDS, SampleBatch, TERMINATEDS},
     callbacks::TrajectoryHook,
+    column::RowBuffer,
     episode::{Episode, OtherAgent},
     policy::{Policy, PolicyError, Postprocessing},
     postprocess::{compute_advantages, last_r},
     prelude::*,
-    sampler::{SampleError, rows::RowBuffer},
+    sampler::SampleError,
     view::drop_unused_for_training,
 };
 

@@ -2,9 +2,8 @@
 
 use crate::{
     batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, VF_PREDS},
-    column::{Column, DType, Element, Recycler, RowShape},
+    column::{Column, ColumnData, DType, Element, Recycler, RowBuffer, RowShape, by_type},
     prelude::*,
-    sampler::rows::{RowBuffer, lane_major},
 };
 
 /// Rows by step, lane, element.
@@ -50,14 +49,12 @@ pub(super) struct Columns {
 impl<O: Element> Arena<O> {
     /// Creates it without lanes, for actions of this type.
     pub(super) fn new(shapes: Shapes, action_type: DType) -> Self {
-        let mut actions = RowBuffer::default();
-        actions.start(action_type);
         Self {
             shapes,
             lanes: 0,
             steps: 0,
             obs: Vec::new(),
-            actions,
+            actions: RowBuffer::new(action_type),
             logp: Vec::new(),
             vf_preds: Vec::new(),
             dist_inputs: Vec::new(),
@@ -93,9 +90,10 @@ impl<O: Element> Arena<O> {
     /// Returns the rows as columns, lane-major.
     pub(super) fn columns(&self, to: &mut Columns) -> SampleBatch {
         let Shapes { obs, action, dist_inputs } = self.shapes;
+        let actions = by_type!(RowBuffer, &self.actions, rows => self.lane_major(&mut to.actions, rows, action));
         let mut columns = vec![
             (OBS.name(), self.lane_major(&mut to.obs, &self.obs, obs)),
-            (ACTIONS.name(), self.actions.lane_major(&mut to.actions, self.lanes, self.steps, action)),
+            (ACTIONS.name(), actions),
             (REWARDS.name(), self.lane_major(&mut to.rewards, &self.rewards, RowShape::SCALAR)),
             (TERMINATEDS.name(), self.lane_major(&mut to.terminateds, &self.terminateds, RowShape::SCALAR)),
             (TRUNCATEDS.name(), self.lane_major(&mut to.truncateds, &self.truncateds, RowShape::SCALAR)),
@@ -109,8 +107,17 @@ impl<O: Element> Arena<O> {
         SampleBatch::from_columns(columns)
     }
 
+    /// Transposes a column of rows from step, lane, element to lane, step, element.
     fn lane_major<T: Element>(&self, to: &mut Recycler, from: &[T], shape: RowShape) -> Column {
-        lane_major(to, from, self.lanes, self.steps, shape)
+        let (lanes, steps, width) = (self.lanes, self.steps, shape.elements());
+        let data: ColumnData<T> = to.column(shape, lanes * steps, |values| {
+            for lane in 0..lanes {
+                for step in 0..steps {
+                    values.extend_from_slice(&from[(step * lanes + lane) * width..][..width]);
+                }
+            }
+        });
+        Column::from_typed(data)
     }
 }
 

@@ -13,14 +13,13 @@ use self::{
 };
 use super::{
     Collector, DriveError, Horizon, LaneStart, Lanes, Need, RewardClipping, SamplerOptions, SlotState, ValueRequest,
-    rows::{RowBuffer, first_outside},
-    wants::Wants,
+    rows::first_outside, wants::Wants,
 };
 use crate::{
     action::ActionTransform,
     batch::{Cut, CutReason, EpisodeMetrics, SlotFragment},
-    column::RowShape,
-    env::{AnyVectorEnv, EnvError, Moment, RowElement, RowsMut, RowsRef, StepOut},
+    column::{Element, RowBuffer, RowShape, by_type},
+    env::{AnyVectorEnv, EnvError, Moment, RowsMut, RowsRef, StepOut},
     filter::Filter,
     ids::{AgentId, FragmentNo, WeightsVersion},
     policy::{ActionInput, ActionOutput, Policy, PolicyEntry},
@@ -89,61 +88,35 @@ struct LaneCut {
     obs: usize,
 }
 
-impl<O: RowElement> Lockstep<O> {
-    /// Opens the lanes of `env`, one start per lane, for a policy that sees the environment's observations.
+impl<O: Element> Lockstep<O> {
+    /// Opens the lanes of `env`, one start per lane, for a policy with its preprocessor and filter. `O` is the type of the
+    /// observations that the policy sees: `f32` with a preprocessor, else the environment's.
     ///
     /// # Errors
     /// Errors of the environment, for example for a state that does not fit it; [`EnvError::WrongLength`] for the recurrent
-    /// states of another policy; [`EnvError::WrongType`] if `O` is not the type of its observations; [`EnvError::Failed`]
-    /// for a soft horizon.
+    /// states of another policy; [`EnvError::WrongType`] if `O` is another type; [`EnvError::Failed`] for a soft horizon.
     pub fn new(
-        starts: &[LaneStart],
-        options: &SamplerOptions,
-        policy: &dyn Policy,
-        env: &mut dyn AnyVectorEnv,
-    ) -> Result<Self, EnvError> {
-        let space = env.observation_space();
-        Self::closed(options, policy, space.shape(), None, env)?.opened(starts, env)
-    }
-
-    /// Opens the lanes for a policy with its entry's preprocessor and filter. `O` is `f32` with a preprocessor.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn through(
         starts: &[LaneStart],
         options: &SamplerOptions,
         entry: &PolicyEntry,
         env: &mut dyn AnyVectorEnv,
     ) -> Result<Self, EnvError> {
-        let preprocessor = entry.preprocessor.as_ref();
-        let filters = entry.filter != Filter::NoFilter;
-        let changes = preprocessor.is_some() || filters;
-        let shape = preprocessor.map_or_else(|| env.observation_space().shape(), |stage| stage.output_shape());
-        let closed = Self::closed(options, &*entry.policy, shape, changes.then(Seen::default), env)?;
-        Self { filters, ..closed }.opened(starts, env)
-    }
-
-    /// Creates it without lanes.
-    fn closed(
-        options: &SamplerOptions,
-        policy: &dyn Policy,
-        obs: RowShape,
-        seen: Option<Seen>,
-        env: &dyn AnyVectorEnv,
-    ) -> Result<Self, EnvError> {
         if options.horizon.is_some() && options.horizon_means == Horizon::LegacySoft {
             return Err(EnvError::Failed("lanes in lockstep know no soft horizon: use the other sampler".into()));
         }
+        let (policy, preprocessor) = (&*entry.policy, entry.preprocessor.as_ref());
+        let filters = entry.filter != Filter::NoFilter;
+        let changes = preprocessor.is_some() || filters;
+        let obs = preprocessor.map_or_else(|| env.observation_space().shape(), |stage| stage.output_shape());
         let (wants, space) = (Wants::of(policy, options.record), env.action_space());
         let dist_inputs = RowShape::vector(u32::try_from(wants.dist_inputs()).unwrap_or(u32::MAX));
-        Ok(Self {
+        let mut lockstep = Self {
             lanes: Lanes::new(options),
             arena: Arena::new(Shapes { obs, action: space.shape(), dist_inputs }, env.dtypes().1),
             columns: Columns::default(),
             memory: Memory::new(&wants, policy),
-            seen,
-            filters: false,
+            seen: changes.then(Seen::default),
+            filters,
             sent: Sent {
                 transform: ActionTransform::for_space(&space, options.normalize_actions, options.clip_actions),
                 space,
@@ -167,12 +140,9 @@ impl<O: RowElement> Lockstep<O> {
             cut_values: Vec::new(),
             episodes: Vec::new(),
             invalid_at: None,
-        })
-    }
-
-    fn opened(mut self, starts: &[LaneStart], env: &mut dyn AnyVectorEnv) -> Result<Self, EnvError> {
-        self.reopen(starts, env)?;
-        Ok(self)
+        };
+        lockstep.reopen(starts, env)?;
+        Ok(lockstep)
     }
 
     /// Handles the observations after a step: after the last one, completes the fragment.
@@ -237,8 +207,8 @@ impl<O: RowElement> Lockstep<O> {
         let space = &self.observation_space;
         let bad = |at, lane, reason| Err((at, EnvError::BadObservation { env: lane, agent: AgentId::SINGLE, reason }));
         let outside = match &self.seen {
-            None => first_outside(space, &self.arena.obs, width),
-            Some(seen) => seen.rows().first_outside(space, space.shape().elements()),
+            None => first_outside(space, O::erase_rows(&self.arena.obs), width),
+            Some(seen) => first_outside(space, seen.rows().all(), space.shape().elements()),
         };
         match outside {
             Ok(None) => Ok(()),
@@ -265,13 +235,13 @@ impl Sent {
             return Ok(chosen);
         }
         self.actions.set(chosen);
-        let applied = self.actions.transform(self.transform, &self.space);
+        let applied = by_type!(RowBuffer, &mut self.actions, rows => self.transform.apply_rows(&self.space, rows));
         applied.map_err(|error| EnvError::InvalidAction { lane: 0, action: error.to_string() })?;
         Ok(self.actions.all())
     }
 }
 
-impl<O: RowElement> Collector for Lockstep<O> {
+impl<O: Element> Collector for Lockstep<O> {
     fn need(&self) -> Need {
         match (self.done < self.arena.steps, self.observed, self.acted) {
             (_, false, _) if self.arena.steps > 0 => Need::Observations,

@@ -1,15 +1,13 @@
 //! Observations as the environments return them, if the policy sees others.
 
 use crate::{
-    env::{EnvError, RowElement, RowsMut, RowsRef},
+    column::{Element, RowBuffer},
+    env::{EnvError, RowsMut, RowsRef},
     filter::{Filter, FilterError, FilterFloat},
     policy::PolicyEntry,
     prelude::*,
     preprocess::Preprocessor,
-    sampler::{
-        DriveError,
-        rows::{RowBuffer, preprocess},
-    },
+    sampler::DriveError,
 };
 
 /// The environments' rows of a fragment, time-major, and the last ones of the episodes that ended in the latest step.
@@ -27,8 +25,7 @@ pub(super) struct Seen {
 impl Seen {
     /// Creates it for lanes with these first rows.
     pub(super) fn new(first: RowBuffer, lanes: usize) -> Self {
-        let mut finals = RowBuffer::default();
-        finals.start(first.all().dtype());
+        let finals = RowBuffer::new(first.all().dtype());
         Self { width: first.len() / lanes.max(1), rows: first, finals, lanes, known: Vec::new() }
     }
 
@@ -66,7 +63,7 @@ impl Seen {
 
     /// Computes the policy's view of the rows after `steps` steps: in `obs` a row per lane, in `finals` one per ended
     /// episode, of the lanes `ended` in ascending order. A filter counts a lane's last row before its first one.
-    pub(super) fn observe<O: RowElement>(
+    pub(super) fn observe<O: Element>(
         &mut self,
         steps: usize,
         entry: &mut PolicyEntry,
@@ -123,14 +120,12 @@ impl Seen {
     }
 }
 
-fn written<O: RowElement>(
-    preprocessor: Option<&Preprocessor>,
-    from: RowsRef<'_>,
-    to: &mut [O],
-) -> Result<(), DriveError> {
+fn written<O: Element>(preprocessor: Option<&Preprocessor>, from: RowsRef<'_>, to: &mut [O]) -> Result<(), DriveError> {
     match (preprocessor, O::rows(from)) {
         (None, Some(from)) if from.len() == to.len() => to.copy_from_slice(from),
-        (Some(preprocessor), _) if let RowsMut::F32(to) = O::erase_rows_mut(to) => preprocess(preprocessor, from, to)?,
+        (Some(preprocessor), _) if let RowsMut::F32(to) = O::erase_rows_mut(to) => {
+            preprocessor.transform_rows(from, to)?
+        }
         _ => {
             let (wanted, found) = (O::DTYPE.name(), from.dtype().name());
             return Err(EnvError::WrongType { what: "observations", found, wanted }.into());

@@ -8,7 +8,7 @@ use crate::{
     hash::RolloutHasher,
     ids::{FragmentNo, HomeIndex, SlotId, WeightsVersion},
     kernels::Kernels,
-    policy::{ModelConfig, ModelSpec, NetPolicy, RandomPolicy},
+    policy::{ModelConfig, ModelSpec, NetPolicy, Policy, PolicyEntry, RandomPolicy},
     postprocess::{AdvantageConfig, train_batch},
     prelude::*,
     sampler::drive,
@@ -77,13 +77,17 @@ impl Env for Faulty {
     }
 }
 
+fn random() -> PolicyEntry {
+    PolicyEntry::new("", Box::new(RandomPolicy::new(2, 1)))
+}
+
 /// Two fragments of 4 steps of three lanes, of which the second one has a fault.
 fn sample(fault: Fault, at: u32) -> Result<(), DriveError> {
     let fault = |lane: u32| if lane == 1 { fault } else { Fault::None };
     let mut env = Vectorized::new((0..3).map(|lane| Faulty { fault: fault(lane), at, steps: 0 }).collect());
     let env: &mut dyn AnyVectorEnv = &mut env;
     let starts: Vec<_> = (0..3).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
-    let mut policy = RandomPolicy::new(2, 1);
+    let mut policy = random();
     let options = SamplerOptions { seed: 1, ..SamplerOptions::default() };
     let mut lockstep = Lockstep::<f32>::new(&starts, &options, &policy, env)?;
     for fragment in 0..2 {
@@ -140,7 +144,8 @@ fn with_memory(steps: u32, moves: bool) -> Vec<SlotFragment> {
     let model = ModelConfig { use_lstm: true, max_seq_len: four, ..ModelConfig::default() };
     let spaces = spec.spaces().unwrap();
     let weights = ModelSpec::for_spaces(&spaces, &model).unwrap().init_weights(3).unwrap();
-    let mut policy = NetPolicy::new(&spaces, &model, weights, 5, Kernels::PORTABLE).unwrap();
+    let policy = NetPolicy::new(&spaces, &model, weights, 5, Kernels::PORTABLE).unwrap();
+    let mut policy = PolicyEntry::<dyn Policy>::new("", Box::new(policy));
     // Episodes end in the middle of fragments.
     let options = SamplerOptions { seed: 1, horizon: Some(9), ..SamplerOptions::default() };
     let contexts: Vec<_> = (0..LANES).map(|lane| EnvContext::new(home(lane))).collect();
@@ -195,7 +200,7 @@ fn a_slot_takes_its_memory_along() {
         .make(&[EnvContext::new(home(0))], Kernels::PORTABLE)
         .unwrap();
     let start = LaneStart::decode(SlotId(0), &second.state).unwrap();
-    let opened = Lockstep::<f32>::new(&[start], &SamplerOptions::default(), &RandomPolicy::new(2, 1), env.as_mut());
+    let opened = Lockstep::<f32>::new(&[start], &SamplerOptions::default(), &random(), env.as_mut());
     let wrong = EnvError::WrongLength { what: "recurrent state elements", wanted: 0, found: 128 };
     assert_eq!(opened.err(), Some(wrong));
 }

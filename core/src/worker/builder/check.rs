@@ -1,13 +1,13 @@
 //! Validation of the settings, alone and together, before anything is made.
 
-use super::{EnvSource, PolicyClass, RolloutWorkerBuilder, conflict};
+use super::{PolicyClass, RolloutWorkerBuilder, conflict};
 use crate::{
     filter::FilterKind,
     ids::PolicyId,
     prelude::*,
     run::{RunConfig, RunConfigError},
     worker::{
-        PoliciesToTrain, SetupError, WorkerPlace,
+        PoliciesToTrain, RegisteredEnv, SetupError, WorkerPlace,
         config::{CountStepsBy, Horizon, InputEvaluation, RewardClipping},
     },
 };
@@ -78,7 +78,7 @@ impl RolloutWorkerBuilder {
     fn check_names(&self) -> Result<(), SetupError> {
         let (config, registry) = (&self.config, &self.registry);
         let source = self.env_source()?;
-        if config.remote_worker_envs && matches!(source, Some(EnvSource::Base(_))) {
+        if config.remote_worker_envs && matches!(source, Some(RegisteredEnv::Base(_))) {
             return Err(conflict(SetupError::OWN_SHAPE));
         }
         if self.input.is_none() && !config.input.is_sampler() {

@@ -1,14 +1,12 @@
 //! DeepMind's preprocessing of games with coloured screens.
 
-use super::EnvSource;
 use crate::{
     column::DType,
     config::{Config, ConfigError},
     env::{
-        AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvSpec, Lane, Typed, Vectorized,
+        EnvContext, EnvError, EnvSpaces, EnvSpec, Lane, Typed, Vectorized,
         wrappers::{DeepMindOptions, deepmind},
     },
-    kernels::Kernels,
     prelude::*,
     preprocess::image::Size,
     run::{PreprocessorPref, RolloutConfig},
@@ -59,27 +57,18 @@ impl EnvSpec {
             return Ok(self.clone());
         }
         let options = options(&config.model_config, &self.name).map_err(EnvError::Config)?;
-        let EnvSource::Single { factory, .. } = EnvSource::of_spec(self).wrapped(options) else {
-            return Ok(self.clone());
-        };
-        let mut wrapped = Self::fallible(self.name.clone(), move |contexts, kernels| factory(contexts, kernels));
-        (wrapped.max_episode_steps, wrapped.reward_threshold) = (self.max_episode_steps, self.reward_threshold);
-        wrapped.settings.clone_from(&self.settings);
-        Ok(wrapped)
+        Ok(self.wrapped(options))
     }
-}
 
-impl EnvSource {
-    /// Returns a source that makes the same games in wrappers; other sources stay unchanged.
-    pub(super) fn wrapped(self, options: DeepMindOptions) -> Self {
-        let Self::Single { factory, limit, name } = self else { return self };
-        let wrapped = move |contexts: &[EnvContext], kernels: Kernels| -> Result<Box<dyn AnyVectorEnv>, EnvError> {
+    /// Returns an environment that makes the same games in wrappers.
+    pub(super) fn wrapped(&self, options: DeepMindOptions) -> Self {
+        let game = self.clone();
+        self.made_by(move |contexts, kernels| {
             let wrap = |context: &EnvContext| {
-                let game = Typed::<u8, i64>::new(factory(core::slice::from_ref(context), kernels)?)?;
+                let game = Typed::<u8, i64>::new(game.make(core::slice::from_ref(context), kernels)?)?;
                 deepmind(Lane::new(game), options).map_err(|error| EnvError::Failed(error.to_string()))
             };
             Ok(Box::new(Vectorized::new(contexts.iter().map(wrap).collect::<Result<Vec<_>, EnvError>>()?)))
-        };
-        Self::Single { factory: Arc::new(wrapped), limit, name }
+        })
     }
 }

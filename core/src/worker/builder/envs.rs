@@ -1,11 +1,9 @@
 //! Sources of environments, and their contexts.
 
-use super::{EnvSource, RolloutWorkerBuilder};
+use super::RolloutWorkerBuilder;
 use crate::{
     callbacks::{PolicyMappingFn, WorkerInfo},
-    env::{
-        AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvSpaces, EnvSpec, EnvStart, InProcess, MultiAgentSpec,
-    },
+    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvSpaces, EnvStart, InProcess},
     episode::Episode,
     ids::{AgentId, PolicyId, SlotId},
     prelude::*,
@@ -13,45 +11,16 @@ use crate::{
     worker::{RegisteredEnv, SetupError},
 };
 
-impl EnvSource {
-    pub(super) fn of_spec(spec: &EnvSpec) -> Self {
-        let (made, limit, name) = (spec.clone(), spec.max_episode_steps, spec.name.clone());
-        Self::Single { factory: Arc::new(move |contexts, kernels| made.make(contexts, kernels)), limit, name }
-    }
-
-    pub(super) fn of_multi_agent_spec(spec: &MultiAgentSpec) -> Self {
-        let (made, limit) = (spec.clone(), spec.max_episode_steps);
-        Self::MultiAgent { factory: Arc::new(move |context| made.make(context)), limit }
-    }
-
-    /// Returns the environments' own time limit in steps.
-    pub(super) fn limit(&self) -> Option<u32> {
-        match self {
-            Self::Single { limit, .. } | Self::MultiAgent { limit, .. } => *limit,
-            Self::Base(_) => None,
-        }
-    }
-
-    pub(super) fn is_single_agent(&self) -> bool {
-        matches!(self, Self::Single { .. })
-    }
-}
-
 impl RolloutWorkerBuilder {
     /// Returns the source of environments, if a worker at this place has any.
-    pub(super) fn env_source(&self) -> Result<Option<EnvSource>, SetupError> {
+    pub(super) fn env_source(&self) -> Result<Option<RegisteredEnv>, SetupError> {
         if !self.place.has_envs(self.config.create_env_on_local_worker) {
             return Ok(None);
         }
         if let Some(env) = &self.env {
             return Ok(Some(env.clone()));
         }
-        let Some(name) = &self.config.env else { return Ok(None) };
-        Ok(Some(match self.registry.env(name)? {
-            RegisteredEnv::SingleAgent(spec) => EnvSource::of_spec(&spec),
-            RegisteredEnv::MultiAgent(spec) => EnvSource::of_multi_agent_spec(&spec),
-            RegisteredEnv::Base(factory) => EnvSource::Base(factory.clone()),
-        }))
+        Ok(self.config.env.as_ref().map(|name| self.registry.env(name)).transpose()?)
     }
 
     /// Returns the context of every sub-environment.
@@ -69,22 +38,25 @@ impl RolloutWorkerBuilder {
     /// Makes all environments as one vector environment with a lane each.
     pub(super) fn make_lanes(
         &self,
-        source: &EnvSource,
+        source: &RegisteredEnv,
         contexts: &[EnvContext],
     ) -> Result<Box<dyn AnyVectorEnv>, SetupError> {
-        let EnvSource::Single { factory, .. } = source else {
+        let RegisteredEnv::SingleAgent(spec) = source else {
             return Err(super::conflict("environments with several agents are not sampled in lockstep"));
         };
-        factory(contexts, self.kernels).map_err(|source| SetupError::Env { env: 0, source })
+        spec.make(contexts, self.kernels).map_err(|source| SetupError::Env { env: 0, source })
     }
 
     /// Makes all environments separately.
-    pub(super) fn make_base(&self, source: EnvSource, contexts: &[EnvContext]) -> Result<Box<dyn BaseEnv>, SetupError> {
+    pub(super) fn make_base(
+        &self,
+        source: &RegisteredEnv,
+        contexts: &[EnvContext],
+    ) -> Result<Box<dyn BaseEnv>, SetupError> {
         let failed = |source: EnvError| SetupError::Env { env: 0, source };
-        let maker = match source {
-            EnvSource::Base(factory) => return factory(contexts, self.kernels).map_err(failed),
-            EnvSource::Single { factory, .. } => EnvMaker::SingleAgent { factory, kernels: self.kernels },
-            EnvSource::MultiAgent { factory, .. } => EnvMaker::MultiAgent(factory),
+        let maker = match source.maker(self.kernels) {
+            Ok(maker) => maker,
+            Err(factory) => return factory(contexts, self.kernels).map_err(failed),
         };
         let starts: Vec<EnvStart> = contexts
             .iter()

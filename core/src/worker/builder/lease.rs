@@ -1,7 +1,7 @@
 //! Parts that run leases, the same as those of a worker.
 
 use super::{
-    Clock, EnvSource, NeedsEpisodic, NewPolicy, RemoteEnvSpec, RemoteEnvs, RolloutWorkerBuilder, Shell, Workshop,
+    Clock, NeedsEpisodic, NewPolicy, RemoteEnvSpec, RemoteEnvs, RolloutWorkerBuilder, Shell, Workshop,
     assign::Assignment,
     capability::{lanes_need_episodic, views_only_states},
     conflict,
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     callbacks::{CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
     column::DType,
-    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, EnvState, InProcess, Recorded, SubEnv},
+    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvStart, EnvState, InProcess, Recorded, SubEnv},
     filter::{FILTER_PREFIX, Filter, FilterKind},
     ids::{PolicyId, SlotId},
     kernels::Kernels,
@@ -21,7 +21,7 @@ use crate::{
         AgentLayout, FragmentLayout, Horizon, RecurrentShape, SampleError, SamplerHost, SamplerOptions, SlotState,
     },
     time::Micros,
-    worker::{SetupError, WorkerPlace, config::PreprocessorPref},
+    worker::{RegisteredEnv, SetupError, WorkerPlace, config::PreprocessorPref},
 };
 
 /// Environments by slot, and the policies that act in them.
@@ -38,7 +38,7 @@ pub(in crate::worker) struct LeaseParts {
 
 /// Makes the environments of slots.
 pub(in crate::worker) struct SlotEnvs {
-    source: EnvSource,
+    source: RegisteredEnv,
     kernels: Kernels,
     config: RolloutConfig,
     /// Starts processes, if each environment has one of its own.
@@ -74,8 +74,10 @@ impl SlotEnvs {
     /// Makes single-agent environments for slots with these contexts, one lane each.
     pub(in crate::worker) fn make_lanes(&self, contexts: &[EnvContext]) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
         match &self.source {
-            EnvSource::Single { factory, .. } => factory(contexts, self.kernels),
-            EnvSource::MultiAgent { .. } | EnvSource::Base(_) => Err(EnvError::Failed("it has several agents".into())),
+            RegisteredEnv::SingleAgent(spec) => spec.make(contexts, self.kernels),
+            RegisteredEnv::MultiAgent(_) | RegisteredEnv::Base(_) => {
+                Err(EnvError::Failed("it has several agents".into()))
+            }
         }
     }
 
@@ -95,13 +97,8 @@ impl SlotEnvs {
             let moved = shell.remote_envs(&request)?.ok_or_else(needs)?;
             return Ok(Box::new(Recorded::new(moved.envs)?));
         }
-        let maker = match &self.source {
-            EnvSource::Single { factory, .. } => {
-                EnvMaker::SingleAgent { factory: factory.clone(), kernels: self.kernels }
-            }
-            EnvSource::MultiAgent { factory, .. } => EnvMaker::MultiAgent(factory.clone()),
-            EnvSource::Base(_) => return Err(EnvError::Failed("a BaseEnv has no slots".into()).into()),
-        };
+        let no_slots = |_| EnvError::Failed("a BaseEnv has no slots".into());
+        let maker = self.source.maker(self.kernels).map_err(no_slots)?;
         let envs = InProcess::new(maker, starts, seed)?;
         Ok(Box::new(envs.restart_failed(self.config.restart_failed_sub_environments).recording()))
     }
@@ -138,7 +135,7 @@ pub struct LearningParts {
 struct RunParts {
     policies: BTreeMap<PolicyId, PolicyEntry>,
     layout: FragmentLayout,
-    source: EnvSource,
+    source: RegisteredEnv,
     env_state: EnvState,
     options: SamplerOptions,
     mapping: PolicyMappingFn,
@@ -212,13 +209,13 @@ impl RolloutWorkerBuilder {
         let Some(source) = made.source.clone() else {
             return Err(RunConfigError::NotLeased { path: "env", reason: "a run needs one: name it".into() }.into());
         };
-        if matches!(source, EnvSource::Base(_)) {
+        if matches!(source, RegisteredEnv::Base(_)) {
             return Err(not_leased(
                 "env",
                 "a BaseEnv is sampled as a whole: register an Env or a MultiAgentEnv for workers",
             ));
         }
-        let is_replayed = matches!(source, EnvSource::MultiAgent { .. }) || run.rollout.remote_worker_envs;
+        let is_replayed = matches!(source, RegisteredEnv::MultiAgent(_)) || run.rollout.remote_worker_envs;
         let env_state = match env_state {
             EnvState::Snapshot if is_replayed => EnvState::Replay,
             state => state,
@@ -233,7 +230,7 @@ impl RolloutWorkerBuilder {
                           GPUs cannot be recomputed: use evaluation.render";
             return Err(not_leased("monitor_path", reason));
         }
-        let limit = [source.limit(), run.rollout.horizon].into_iter().flatten().min();
+        let limit = [source.max_episode_steps(), run.rollout.horizon].into_iter().flatten().min();
         if env_state == EnvState::Replay {
             check_recording(limit, &made.envs)?;
         }
@@ -279,7 +276,7 @@ impl RolloutWorkerBuilder {
         check_filter(run.rollout.observation_filter, &layout, &mut policies)?;
         let options = SamplerOptions {
             fragment_length: run.fragment_length(),
-            ..self.sampler_options(source.limit(), made.clip_rewards)
+            ..self.sampler_options(source.max_episode_steps(), made.clip_rewards)
         };
         Ok(RunParts { policies, layout, source, env_state, options, mapping, info })
     }

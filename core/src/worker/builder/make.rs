@@ -1,7 +1,7 @@
 //! Builds a worker from its settings.
 
 use super::{
-    AsyncSampling, EnvSource, NewPolicy, Recipe, RolloutWorkerBuilder, Workshop,
+    AsyncSampling, NewPolicy, Recipe, RolloutWorkerBuilder, Workshop,
     assign::{Assignment, by_spaces},
     sampler::{Envs, Made},
 };
@@ -11,7 +11,7 @@ use crate::{
     policy::{MemoryStore, PolicyEntry, PolicyMap, PolicyMapLimits},
     prelude::*,
     worker::{
-        PolicyConfig, Registry, RolloutWorker, SetupError,
+        PolicyConfig, RegisteredEnv, Registry, RolloutWorker, SetupError,
         config::PreprocessorPref,
         rollout::{Parts, PoliciesToTrain, Source},
     },
@@ -50,7 +50,7 @@ impl RolloutWorkerBuilder {
         })?;
         let policies_to_train = self.trained();
         let has_envs = !matches!(made.envs, Envs::None);
-        let limit = made.source.as_ref().and_then(EnvSource::limit);
+        let limit = made.source.as_ref().and_then(RegisteredEnv::max_episode_steps);
         let mut source = self.make_sampler(made, limit, single_agent, &mut policies)?;
         if let Some(setting) = self.wants_a_thread()
             && let Some(sampler) = core::mem::replace(&mut source, Source::None).into_sampler()

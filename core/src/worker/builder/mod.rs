@@ -28,10 +28,10 @@ pub use lease::LearningParts;
 pub(super) use lease::{LeaseHost, LeaseParts};
 pub(super) use workshop::{Recipe, Workshop};
 
-use super::{Registry, RolloutConfig, SetupError, WorkerPlace, rollout::PoliciesToTrain};
+use super::{RegisteredEnv, Registry, RolloutConfig, SetupError, WorkerPlace, rollout::PoliciesToTrain};
 use crate::{
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn},
-    env::{EnvFactory, MultiAgentFactory, StepMark},
+    env::StepMark,
     estimate::QModel,
     ids::PolicyId,
     kernels::Kernels,
@@ -45,14 +45,6 @@ pub type Clock = Arc<dyn Fn() -> Micros + Send + Sync>;
 
 type InputCreator = Box<dyn FnOnce(&mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send>;
 type OutputCreator = Box<dyn FnOnce(&mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send>;
-
-/// How sub-environments are made.
-#[derive(Clone)]
-pub(super) enum EnvSource {
-    Single { factory: EnvFactory, limit: Option<u32>, name: String },
-    MultiAgent { factory: MultiAgentFactory, limit: Option<u32> },
-    Base(super::BaseEnvFactory),
-}
 
 /// The sampler of a worker's batches. Both samplers make the same batches from what both can sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +91,7 @@ pub struct RolloutWorkerBuilder {
     kernels: Kernels,
     clock: Clock,
     mark: StepMark,
-    env: Option<EnvSource>,
+    env: Option<RegisteredEnv>,
     validate_env: Option<ValidateEnv>,
     policies: BTreeMap<PolicyId, NewPolicy>,
     policy_mapping_fn: Option<PolicyMappingFn>,

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{EnvSource, RolloutWorkerBuilder, deepmind};
+use super::{RolloutWorkerBuilder, deepmind};
 use crate::{
     config::Config,
-    env::{BaseEnv as _, EnvContext, EnvMaker, EnvStart, InProcess},
+    env::{BaseEnv as _, EnvContext, EnvStart, InProcess},
     ids::{AgentId, HomeIndex, SlotId},
     kernels::Kernels,
     prelude::*,
@@ -91,31 +91,23 @@ impl RemoteEnvSpec {
     /// [`SetupError::Unknown`], [`SetupError::Config`], [`SetupError::Env`] with the environment's error,
     /// [`SetupError::Conflict`] for an environment of the user's own shape.
     pub fn make(&self, registry: &Registry, kernels: Kernels) -> Result<(InProcess, bool), SetupError> {
-        let source = match registry.env(&self.env)? {
-            RegisteredEnv::SingleAgent(spec) => EnvSource::of_spec(&spec),
-            RegisteredEnv::MultiAgent(spec) => EnvSource::of_multi_agent_spec(&spec),
-            RegisteredEnv::Base(_) => return Err(super::conflict(SetupError::OWN_SHAPE)),
-        };
-        let env = self.make_one(source.clone(), kernels)?;
+        let source = registry.env(&self.env)?;
+        let env = self.make_one(&source, kernels)?;
         let (Some(model), Some(spaces)) = (&self.deepmind, env.spaces(&AgentId::SINGLE)) else {
             return Ok((env, false));
         };
-        let EnvSource::Single { name, .. } = &source else { return Ok((env, false)) };
+        let RegisteredEnv::SingleAgent(spec) = &source else { return Ok((env, false)) };
         if !deepmind::is_game(&spaces) {
             return Ok((env, false));
         }
         // Never have two games in memory at the same time.
         drop(env);
-        let options = deepmind::options(model, name)?;
-        Ok((self.make_one(source.wrapped(options), kernels)?, true))
+        let wrapped = spec.wrapped(deepmind::options(model, &spec.name)?);
+        Ok((self.make_one(&RegisteredEnv::SingleAgent(wrapped), kernels)?, true))
     }
 
-    fn make_one(&self, source: EnvSource, kernels: Kernels) -> Result<InProcess, SetupError> {
-        let maker = match source {
-            EnvSource::Single { factory, .. } => EnvMaker::SingleAgent { factory, kernels },
-            EnvSource::MultiAgent { factory, .. } => EnvMaker::MultiAgent(factory),
-            EnvSource::Base(_) => return Err(super::conflict(SetupError::OWN_SHAPE)),
-        };
+    fn make_one(&self, source: &RegisteredEnv, kernels: Kernels) -> Result<InProcess, SetupError> {
+        let maker = source.maker(kernels).map_err(|_| super::conflict(SetupError::OWN_SHAPE))?;
         let made = InProcess::new(maker, vec![self.start()], self.seed);
         made.map_err(|source| SetupError::Env { env: self.vector_index, source })
     }

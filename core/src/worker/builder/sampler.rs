@@ -1,7 +1,7 @@
 //! Environments, and the sampler that fits them.
 
 use super::{
-    EnvSource, MovedEnvs, NeedsEpisodic, RemoteEnvs, RolloutWorkerBuilder, SamplerChoice,
+    MovedEnvs, NeedsEpisodic, RemoteEnvs, RolloutWorkerBuilder, SamplerChoice,
     capability::lanes_need_episodic,
     conflict, deepmind,
     envs::{agents_of_policy, spaces_of_policy},
@@ -14,7 +14,9 @@ use crate::{
     prelude::*,
     sampler::{Episodic, RewardClipping, SamplerOptions},
     time::Micros,
-    worker::{SetupError, WorkerPlace, config::PreprocessorPref, lockstep::LockstepSampler, rollout::Source},
+    worker::{
+        RegisteredEnv, SetupError, WorkerPlace, config::PreprocessorPref, lockstep::LockstepSampler, rollout::Source,
+    },
 };
 
 /// The environments of a worker.
@@ -27,7 +29,7 @@ pub(super) enum Envs {
 /// The environments, and what was learned while they were made.
 pub(super) struct Made {
     pub(super) envs: Envs,
-    pub(super) source: Option<EnvSource>,
+    pub(super) source: Option<RegisteredEnv>,
     pub(super) pref: PreprocessorPref,
     pub(super) clip_rewards: RewardClipping,
     /// Why the lockstep sampler cannot sample them, as far as the settings determine it.
@@ -59,19 +61,19 @@ impl RolloutWorkerBuilder {
         }
         // Never have two sets of games in memory: drop the unwrapped ones first.
         made.envs = Envs::None;
-        let Some(EnvSource::Single { factory, limit, name }) = made.source.take() else { return Ok(made) };
-        let options = deepmind::options(&self.config.model_config, &name)?;
-        let wrapped = EnvSource::Single { factory, limit, name }.wrapped(options);
+        let Some(RegisteredEnv::SingleAgent(spec)) = made.source.take() else { return Ok(made) };
+        let options = deepmind::options(&self.config.model_config, &spec.name)?;
+        let wrapped = RegisteredEnv::SingleAgent(spec.wrapped(options));
         made.in_wrappers();
         made.envs = self.make(&wrapped, contexts, lanes)?;
         made.source = Some(wrapped);
         Ok(made)
     }
 
-    fn make(&self, source: &EnvSource, contexts: &[EnvContext], lanes: bool) -> Result<Envs, SetupError> {
+    fn make(&self, source: &RegisteredEnv, contexts: &[EnvContext], lanes: bool) -> Result<Envs, SetupError> {
         Ok(match lanes {
             true => Envs::Lanes(self.make_lanes(source, contexts)?),
-            false => Envs::Base(self.make_base(source.clone(), contexts)?),
+            false => Envs::Base(self.make_base(source, contexts)?),
         })
     }
 
@@ -225,8 +227,8 @@ impl Made {
     /// Returns whether each environment has one agent: made so, or of the user's own shape with [`AgentId::SINGLE`] alone.
     pub(super) fn is_single_agent(&self) -> bool {
         match (&self.source, &self.envs) {
-            (Some(EnvSource::Base(_)), Envs::Base(env)) => env.agents() == [AgentId::SINGLE],
-            (source, _) => source.as_ref().is_some_and(EnvSource::is_single_agent),
+            (Some(RegisteredEnv::Base(_)), Envs::Base(env)) => env.agents() == [AgentId::SINGLE],
+            (source, _) => source.as_ref().is_some_and(RegisteredEnv::is_single_agent),
         }
     }
 
@@ -257,7 +259,7 @@ impl Made {
     ) -> Result<Option<EnvSpaces>, SetupError> {
         let env = match (&self.envs, &self.source) {
             (Envs::None, _) => return Ok(None),
-            (Envs::Lanes(_), _) | (_, Some(EnvSource::Single { .. })) => return Ok(self.single_spaces()),
+            (Envs::Lanes(_), _) | (_, Some(RegisteredEnv::SingleAgent(_))) => return Ok(self.single_spaces()),
             (Envs::Base(env), _) => env,
         };
         spaces_of_policy(env.as_ref(), id, mapping, info, seed)

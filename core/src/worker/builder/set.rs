@@ -1,11 +1,11 @@
 //! Setters of the builder.
 
-use super::{Clock, EnvSource, HostFacts, NewPolicy, RolloutWorkerBuilder, SamplerChoice, Shell};
+use super::{Clock, HostFacts, NewPolicy, RolloutWorkerBuilder, SamplerChoice, Shell};
 use crate::{
     callbacks::{CallbackError, Callbacks, EpisodeHook, PolicyMappingFn, WorkerInfo},
     env::{
-        AnyVectorEnv, BaseEnv, Env, EnvContext, EnvError, EnvSpec, MultiAgentEnv, MultiAgentSpec, RowElement, SubEnv,
-        Vectorized, multi_agent::AgentRows,
+        BaseEnv, Env, EnvContext, EnvError, EnvSpec, MultiAgentEnv, MultiAgentSpec, SubEnv, Vectorized,
+        multi_agent::AgentRows,
     },
     episode::Episode,
     estimate::QModel,
@@ -14,9 +14,8 @@ use crate::{
     prelude::*,
     rng::Rng,
     sampler::{InputReader, IoContext, OutputWriter, SampleError},
-    space::Scalar,
     time::Micros,
-    worker::{PoliciesToTrain, RolloutConfig, WorkerPlace},
+    worker::{PoliciesToTrain, RegisteredEnv, RolloutConfig, WorkerPlace},
 };
 
 impl RolloutWorkerBuilder {
@@ -45,19 +44,17 @@ impl RolloutWorkerBuilder {
     /// Sets a factory of single-agent environments, called once per context.
     pub fn env_creator<E>(self, make: impl Fn(&EnvContext) -> Result<E, EnvError> + Send + Sync + 'static) -> Self
     where
-        E: Env<Obs: RowElement, Act: RowElement + Scalar> + 'static,
+        E: Env + 'static,
     {
-        let factory = move |contexts: &[EnvContext], _: Kernels| -> Result<Box<dyn AnyVectorEnv>, EnvError> {
+        self.env_spec(EnvSpec::fallible("", move |contexts, _kernels| {
             let envs = contexts.iter().map(&make).collect::<Result<Vec<E>, EnvError>>()?;
             Ok(Box::new(Vectorized::new(envs)))
-        };
-        let env = EnvSource::Single { factory: Arc::new(factory), limit: None, name: String::new() };
-        Self { env: Some(env), ..self }
+        }))
     }
 
     /// Sets a specification of single-agent environments, with its time limit.
     pub fn env_spec(self, spec: EnvSpec) -> Self {
-        Self { env: Some(EnvSource::of_spec(&spec)), ..self }
+        Self { env: Some(RegisteredEnv::SingleAgent(spec)), ..self }
     }
 
     /// Sets a factory of multi-agent environments, called once per context.
@@ -70,7 +67,7 @@ impl RolloutWorkerBuilder {
 
     /// Sets a specification of multi-agent environments, with its time limit.
     pub fn multi_agent_env_spec(self, spec: MultiAgentSpec) -> Self {
-        Self { env: Some(EnvSource::of_multi_agent_spec(&spec)), ..self }
+        Self { env: Some(RegisteredEnv::MultiAgent(spec)), ..self }
     }
 
     /// Sets a factory that makes all environments together, in the user's own shape.
@@ -78,7 +75,7 @@ impl RolloutWorkerBuilder {
         self,
         make: impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
     ) -> Self {
-        Self { env: Some(EnvSource::Base(Arc::new(make))), ..self }
+        Self { env: Some(RegisteredEnv::Base(Arc::new(make))), ..self }
     }
 
     /// Sets a function that validates every sub-environment after it was made; its error ends the construction.

@@ -3,10 +3,9 @@
 use super::RolloutWorker;
 use crate::{
     batch::{AnyBatch, SampleBatch},
-    callbacks::Callbacks as _,
     hash::{Hash128, bytes_hash},
     ids::PolicyId,
-    policy::{AllReduce, AllReduceError, Gradients, LearnInfo, PolicyError, PolicyState, Stash as _},
+    policy::{AllReduce, AllReduceError, PolicyError, PolicyState, Stash as _},
     prelude::*,
     weights::Weights,
     worker::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy, RolloutError},
@@ -108,40 +107,12 @@ impl RolloutWorker {
         result
     }
 
-    pub(super) fn learn_together(&mut self, batch: &AnyBatch) -> Result<BTreeMap<PolicyId, LearnInfo>, RolloutError> {
-        let mut infos = BTreeMap::new();
-        for (id, mut rows) in self.rows_of_all("learn_on_batch", batch)? {
-            let mut info = LearnInfo::new();
-            if !rows.is_empty() {
-                self.parts.callbacks.on_learn_on_batch(&id, &mut rows, &mut info)?;
-            }
-            self.keep_weights_of(&id)?;
-            let Some(ranks) = &mut self.ranks else { break };
-            let policy = self.parts.policies.policy_mut(&id)?;
-            let learned = policy.learn_on_batch_with(&rows, ranks.group.as_mut());
-            info.extend(learned.map_err(RolloutError::of_policy(&id))?);
-            infos.insert(id, info);
-        }
-        Ok(infos)
-    }
-
-    #[allow(clippy::type_complexity)]
-    pub(super) fn gradients_together(
-        &mut self,
-        batch: &AnyBatch,
-    ) -> Result<BTreeMap<PolicyId, (Gradients, LearnInfo)>, RolloutError> {
-        let mut gradients = BTreeMap::new();
-        for (id, rows) in self.rows_of_all("compute_gradients", batch)? {
-            let Some(ranks) = &mut self.ranks else { break };
-            let policy = self.parts.policies.policy_mut(&id)?;
-            let computed = policy.compute_gradients_with(&rows, ranks.group.as_mut());
-            gradients.insert(id.clone(), computed.map_err(RolloutError::of_policy(&id))?);
-        }
-        Ok(gradients)
-    }
-
     /// Returns the rows of every policy that any rank has rows of, in the order of ids.
-    fn rows_of_all(&mut self, step: &str, batch: &AnyBatch) -> Result<Vec<(PolicyId, SampleBatch)>, RolloutError> {
+    pub(super) fn rows_of_all(
+        &mut self,
+        step: &str,
+        batch: &AnyBatch,
+    ) -> Result<Vec<(PolicyId, SampleBatch)>, RolloutError> {
         let own: BTreeMap<PolicyId, SampleBatch> = self.trained_rows(batch)?.into_iter().collect();
         self.with_rows_anywhere(step, own)
     }

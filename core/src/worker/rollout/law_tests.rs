@@ -7,9 +7,9 @@ use proptest::{option, prelude::*, sample::select};
 use super::{RolloutWorker, test_support::*};
 use crate::{
     batch::{AnyBatch, SampleBatch},
-    column::{DType, RowShape},
+    column::{DType, Element, RowShape},
     config::Config,
-    env::{Env, EnvError, EnvSpec, EnvState, Rng, RowElement, SnapshotReader, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, EnvState, Rng, SnapshotReader, Step, Vectorized},
     filter::FilterKind,
     ids::PolicyId,
     prelude::*,
@@ -162,7 +162,7 @@ struct Echo<O, A> {
     types: PhantomData<(O, A)>,
 }
 
-impl<O: RowElement, A: RowElement> Echo<O, A> {
+impl<O: Element, A: Element> Echo<O, A> {
     fn spec(observation: Space, action: Space) -> EnvSpec {
         let spaces = (observation, action);
         EnvSpec::new("Echo", move |contexts, _| {
@@ -178,7 +178,7 @@ impl<O: RowElement, A: RowElement> Echo<O, A> {
     }
 }
 
-impl<O: RowElement, A: RowElement> Env for Echo<O, A> {
+impl<O: Element, A: Element> Env for Echo<O, A> {
     type Obs = O;
     type Act = A;
 

@@ -23,17 +23,25 @@ impl RolloutWorker {
     /// policy; policies before it, in the order of ids, have learned.
     pub fn learn_on_batch(&mut self, batch: &AnyBatch) -> Result<BTreeMap<PolicyId, LearnInfo>, RolloutError> {
         self.check_running()?;
-        if self.ranks.is_some() {
-            let learned = self.learn_together(batch);
-            return self.or_give_up(learned);
-        }
+        let learned = self.learn(batch);
+        self.or_give_up(learned)
+    }
+
+    fn learn(&mut self, batch: &AnyBatch) -> Result<BTreeMap<PolicyId, LearnInfo>, RolloutError> {
         let mut infos = BTreeMap::new();
-        for (id, mut rows) in self.trained_rows(batch)? {
+        for (id, mut rows) in self.rows_of_all("learn_on_batch", batch)? {
             let mut info = LearnInfo::new();
-            self.parts.callbacks.on_learn_on_batch(&id, &mut rows, &mut info)?;
+            // Only other ranks may have rows of this policy.
+            if self.ranks.is_none() || !rows.is_empty() {
+                self.parts.callbacks.on_learn_on_batch(&id, &mut rows, &mut info)?;
+            }
             self.keep_weights_of(&id)?;
             let policy = self.parts.policies.policy_mut(&id)?;
-            info.extend(policy.learn_on_batch(&rows).map_err(RolloutError::of_policy(&id))?);
+            let learned = match &mut self.ranks {
+                Some(ranks) => policy.learn_on_batch_with(&rows, ranks.group.as_mut()),
+                None => policy.learn_on_batch(&rows),
+            };
+            info.extend(learned.map_err(RolloutError::of_policy(&id))?);
             infos.insert(id, info);
         }
         Ok(infos)
@@ -50,19 +58,24 @@ impl RolloutWorker {
         batch: &AnyBatch,
     ) -> Result<BTreeMap<PolicyId, (Gradients, LearnInfo)>, RolloutError> {
         self.check_running()?;
-        let mut gradients = BTreeMap::new();
-        if self.ranks.is_some() {
-            let computed = self.gradients_together(batch);
-            gradients = self.or_give_up(computed)?;
-        } else {
-            for (id, rows) in self.trained_rows(batch)? {
-                let policy = self.parts.policies.policy_mut(&id)?;
-                let computed = policy.compute_gradients(&rows).map_err(RolloutError::of_policy(&id))?;
-                gradients.insert(id, computed);
-            }
-        }
+        let computed = self.gradients_of(batch);
+        let mut gradients = self.or_give_up(computed)?;
         let count = batch.env_steps() as f64;
         gradients.values_mut().for_each(|(_, info)| _ = info.insert(BATCH_COUNT.into(), count));
+        Ok(gradients)
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn gradients_of(&mut self, batch: &AnyBatch) -> Result<BTreeMap<PolicyId, (Gradients, LearnInfo)>, RolloutError> {
+        let mut gradients = BTreeMap::new();
+        for (id, rows) in self.rows_of_all("compute_gradients", batch)? {
+            let policy = self.parts.policies.policy_mut(&id)?;
+            let computed = match &mut self.ranks {
+                Some(ranks) => policy.compute_gradients_with(&rows, ranks.group.as_mut()),
+                None => policy.compute_gradients(&rows),
+            };
+            gradients.insert(id.clone(), computed.map_err(RolloutError::of_policy(&id))?);
+        }
         Ok(gradients)
     }
 

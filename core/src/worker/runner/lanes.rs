@@ -23,7 +23,7 @@ pub(super) enum Lanes {
 impl Lanes {
     pub(super) fn begin(&mut self, fragment: FragmentNo, version: WeightsVersion, steps: u32) {
         match self {
-            Self::Lockstep(lanes) => lanes.begin(fragment, version, steps),
+            Self::Lockstep(lanes) => lanes.collector.begin(fragment, version, steps),
             Self::Agents(lanes) => lanes.begin(fragment, version),
         }
     }
@@ -54,8 +54,8 @@ impl Lanes {
     pub(super) fn show(&mut self, parts: &mut LeaseParts, show: &mut ShowEnv<'_>) -> Result<(), RunnerError> {
         match self {
             Self::Lockstep(lanes) => {
-                let position = lanes.failed_at(0);
-                show(position, &mut |frame| lanes.env_mut().render_at(0, frame));
+                let position = lanes.collector.failed_at(0);
+                show(position, &mut |frame| lanes.env.render_at(0, frame));
             }
             Self::Agents(lanes) => lanes.show(&mut parts.host, show)?,
         }
@@ -72,7 +72,7 @@ impl Lanes {
     /// Returns the episode and step at which a slot failed.
     pub(super) fn failed_at(&self, lane: usize) -> (u32, u32) {
         match self {
-            Self::Lockstep(lanes) => lanes.failed_at(lane),
+            Self::Lockstep(lanes) => lanes.collector.failed_at(lane),
             Self::Agents(lanes) => lanes.failed_at(lane),
         }
     }

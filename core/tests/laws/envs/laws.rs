@@ -1,18 +1,19 @@
 //! What every environment that comes with the crate keeps to.
 
 use rollmesh_core::{
-    env::{AnyVectorEnv, EnvContext, EnvRegistry, EnvSpec, Moment, Moments, RowElement, StepOut},
+    column::Element,
+    env::{AnyVectorEnv, EnvContext, EnvRegistry, EnvSpec, Moment, Moments, StepOut},
     ids::{HomeIndex, SlotId},
     kernels::Kernels,
     rng::{Purpose, Streams},
-    space::{Scalar, Space},
+    space::Space,
 };
 
 const LANES: usize = 10;
 const STEPS: usize = 10_000;
 
 /// Random actions, 100,000 in all; a lane whose episode ends, or comes to its time limit, begins anew.
-fn obeys_its_spaces<O: RowElement + Scalar, A: RowElement + Scalar>(spec: &EnvSpec, mut env: Box<dyn AnyVectorEnv>) {
+fn obeys_its_spaces<O: Element, A: Element>(spec: &EnvSpec, mut env: Box<dyn AnyVectorEnv>) {
     let (obs_space, action_space) = (env.observation_space(), env.action_space());
     let (obs_width, action_width) = (obs_space.shape().elements(), action_space.shape().elements());
     let (mut obs, mut actions) = (vec![O::default(); LANES * obs_width], vec![A::default(); LANES * action_width]);

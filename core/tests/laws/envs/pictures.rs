@@ -1,17 +1,16 @@
 //! What the pictures of all environments keep to.
 
 use rollmesh_core::{
-    column::DType,
+    column::{DType, Element},
     env::{
         AnyVectorEnv, BaseEnv as _, EnvActions, EnvContext, EnvMaker, EnvRegistry, EnvSpaces, EnvSpec, EnvStart, Frame,
-        InProcess, Moment, Moments, News, Reset, RowElement, RowsMut, StepOut,
+        InProcess, Moment, Moments, News, Reset, RowsMut, StepOut,
         multi_agent::{AgentRows, Turn},
     },
     hash::bytes_hash,
     ids::{HomeIndex, SlotId},
     kernels::Kernels,
     rng::{Purpose, Streams},
-    space::Scalar,
 };
 
 const LANES: usize = 3;
@@ -48,10 +47,7 @@ const GOLDEN_MULTI_AGENT: [(&str, [u32; 2], &str); 4] = [
 ];
 
 /// Random actions in all lanes, which begin anew when an episode ends; `look` comes after every reset and step.
-fn play<O: RowElement + Scalar, A: RowElement + Scalar>(
-    env: &mut dyn AnyVectorEnv,
-    mut look: impl FnMut(&dyn AnyVectorEnv),
-) -> Vec<u8> {
+fn play<O: Element, A: Element>(env: &mut dyn AnyVectorEnv, mut look: impl FnMut(&dyn AnyVectorEnv)) -> Vec<u8> {
     let (obs_width, action_space) = (env.observation_space().shape().elements(), env.action_space());
     let action_width = action_space.shape().elements();
     let (mut obs, mut actions) = (vec![O::default(); LANES * obs_width], vec![A::default(); LANES * action_width]);

@@ -3,7 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use rollmesh_core::batch::{RowValue, SampleBatch};
+use rollmesh_core::{
+    batch::{RowValue, SampleBatch},
+    by_type,
+    column::RowsRef,
+};
 use rollmesh_data::dataset::BatchStream as _;
 use serde_json::{Map, Value};
 
@@ -72,17 +76,12 @@ fn lines(batch: &SampleBatch, args: &HeadArgs, policy: Option<String>, most: usi
 
 /// Converts a value to JSON; numbers that JSON does not have become texts.
 fn json(value: RowValue<'_>, is_single: bool) -> Value {
-    let float = |x: f64, text: String| match text.parse::<serde_json::Number>() {
-        Ok(number) if x.is_finite() => Value::Number(number),
-        _ => Value::from(text),
-    };
+    let number = |text: String| text.parse().map_or_else(|_| Value::from(text), Value::Number);
     let all: Vec<Value> = match value {
-        RowValue::F32(values) => values.iter().map(|x| float((*x).into(), x.to_string())).collect(),
-        RowValue::F64(values) => values.iter().map(|x| float(*x, x.to_string())).collect(),
-        RowValue::I32(values) => values.iter().map(|x| Value::from(*x)).collect(),
-        RowValue::I64(values) => values.iter().map(|x| Value::from(*x)).collect(),
-        RowValue::U8(values) => values.iter().map(|x| Value::from(*x)).collect(),
-        RowValue::Bool(values) => values.iter().map(|x| Value::from(*x)).collect(),
+        RowValue::Array(RowsRef::Bool(values)) => values.iter().map(|x| Value::from(*x)).collect(),
+        RowValue::Array(rows) => {
+            by_type!(RowsRef, rows, values => values.iter().map(|x| number(x.to_string())).collect())
+        }
         RowValue::Bytes(bytes) => {
             let text = String::from_utf8_lossy(bytes);
             return serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text.into_owned()));
@@ -117,16 +116,11 @@ fn text(value: RowValue<'_>) -> String {
         }
     }
     match value {
-        RowValue::F32(values) => list(values),
         // Lines of JSON do not show that numbers had 32 bits.
-        RowValue::F64(values) if values.iter().all(|x| f64::from(*x as f32) == *x) => {
+        RowValue::Array(RowsRef::F64(values)) if values.iter().all(|x| f64::from(*x as f32) == *x) => {
             list(&values.iter().map(|x| *x as f32).collect::<Vec<_>>())
         }
-        RowValue::F64(values) => list(values),
-        RowValue::I32(values) => list(values),
-        RowValue::I64(values) => list(values),
-        RowValue::U8(values) => list(values),
-        RowValue::Bool(values) => list(values),
+        RowValue::Array(rows) => by_type!(RowsRef, rows, values => list(values)),
         RowValue::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rollmesh_core::{
     callbacks::{CallbackList, PolicyMappingFn, WorkerInfo},
-    column::RowShape,
-    env::{BaseEnv as _, EnvContext, EnvMaker, EnvRegistry, EnvSpaces, EnvStart, InProcess, RowElement},
+    column::{Element, RowShape},
+    env::{BaseEnv as _, EnvContext, EnvMaker, EnvRegistry, EnvSpaces, EnvStart, InProcess},
     filter::{Filter, FilterKind},
     ids::{FragmentNo, HomeIndex, PolicyId, SlotId, WeightsVersion},
     kernels::Kernels,
@@ -13,7 +13,7 @@ use rollmesh_core::{
     preprocess::Preprocessor,
     sampler::{
         Collector as _, Episodic, Horizon, LaneStart, Lockstep, RewardClipping, SamplerHost, SamplerInput as _,
-        SamplerOptions, drive_entry,
+        SamplerOptions, drive,
     },
     time::Micros,
 };
@@ -61,11 +61,7 @@ fn of_lockstep(name: &str, options: &SamplerOptions, entry: impl Fn(&EnvSpaces) 
 }
 
 /// As [`of_lockstep`], of observations of any type.
-fn of_lockstep_of<O: RowElement>(
-    name: &str,
-    options: &SamplerOptions,
-    entry: impl Fn(&EnvSpaces) -> PolicyEntry,
-) -> u64 {
+fn of_lockstep_of<O: Element>(name: &str, options: &SamplerOptions, entry: impl Fn(&EnvSpaces) -> PolicyEntry) -> u64 {
     let registry = EnvRegistry::builtin();
     let spec = registry.spec(name).expect("a built-in environment");
     let contexts: Vec<_> =
@@ -73,16 +69,16 @@ fn of_lockstep_of<O: RowElement>(
     let mut env = spec.make(&contexts, Kernels::PORTABLE).expect("environments");
     let mut entry = entry(&EnvSpaces::of(env.as_ref()));
     let starts: Vec<_> = (0..4).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
-    let mut lanes = Lockstep::<O>::through(&starts, options, &entry, env.as_mut()).expect("lanes");
+    let mut lanes = Lockstep::<O>::new(&starts, options, &entry, env.as_mut()).expect("lanes");
     for fragment in 0..3 {
         lanes.begin(FragmentNo(fragment), WeightsVersion(0), 256);
-        drive_entry(&mut lanes, env.as_mut(), &mut entry, u32::MAX).expect("a fragment");
+        drive(&mut lanes, env.as_mut(), &mut entry, u32::MAX).expect("a fragment");
         drop(lanes.take(env.as_ref()));
     }
     lanes.begin(FragmentNo(3), WeightsVersion(0), 256);
-    drive_entry(&mut lanes, env.as_mut(), &mut entry, 1).expect("a step");
+    drive(&mut lanes, env.as_mut(), &mut entry, 1).expect("a step");
     let memory = allocation_counter::measure(|| {
-        drive_entry(&mut lanes, env.as_mut(), &mut entry, 200).expect("steps");
+        drive(&mut lanes, env.as_mut(), &mut entry, 200).expect("steps");
     });
     memory.count_total
 }

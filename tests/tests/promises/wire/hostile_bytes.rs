@@ -25,7 +25,7 @@ use rollmesh_core::{
     ids::{AgentId, CallId, FragmentNo, HomeIndex, LeaseId, PolicyId, SlotId, WeightsVersion},
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
-    policy::{ModelConfig, ModelSpec, NetPolicy},
+    policy::{ModelConfig, ModelSpec, NetPolicy, Policy, PolicyEntry},
     protocol::{
         CHUNK_BYTES, Inbox, Kind, Message, Role, Token,
         convert::{self, AgentReturn, AgentTable, FragmentLimits, RowKind},
@@ -69,7 +69,8 @@ fn recurrent() -> NetPolicy {
 
 /// What it makes of the lease.
 fn fragments_with_memory() -> Vec<SlotFragment> {
-    let (mut policy, registry) = (recurrent(), EnvRegistry::builtin());
+    let mut policy = PolicyEntry::<dyn Policy>::new("", Box::new(recurrent()));
+    let registry = EnvRegistry::builtin();
     let starts: Vec<_> = lease().slots.iter().map(|leased| LaneStart { slot: leased.slot, state: None }).collect();
     let home = HomeIndex { worker_index: 1, vector_index: 0 };
     let contexts = vec![EnvContext::new(home); starts.len()];

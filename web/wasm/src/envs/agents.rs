@@ -3,16 +3,16 @@
 use std::any::Any;
 
 use rollmesh_core::{
+    by_type,
+    column::{Element, RowBuffer, RowsRef},
     env::{
-        EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng, RowElement as _,
+        EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng,
         multi_agent::{AgentRows, Turn},
     },
     ids::AgentId,
-    space::Scalar as _,
 };
 
 use super::Instance;
-use crate::columns::by_dtype;
 
 /// One environment. Its answers are flags of all agents, and for each agent that the step concerns its number, whether it
 /// observes something, a reward, flags, and the observation. Actions are numbers of agents, each with its action.
@@ -37,10 +37,11 @@ impl Agents {
                 let len = spaces.observation.shape().elements();
                 let (row, after) = row.split_at_checked(len).ok_or_else(garbled)?;
                 rest = after;
-                by_dtype!(spaces.observation_type, Of => {
-                    let row: Vec<Of> = row.iter().map(|value| Of::from_f64(*value)).collect();
-                    turn.observe(agent, Of::erase_rows(&row));
+                let mut buffer = RowBuffer::zeros(spaces.observation_type, len);
+                by_type!(RowBuffer, &mut buffer, values => {
+                    values.iter_mut().zip(row).for_each(|(to, value)| *to = Element::from_f64(*value));
                 });
+                turn.observe(agent, buffer.all());
             }
             let (is_terminated, is_truncated) = of_flags(*flags);
             // There are no rewards at a reset.
@@ -87,12 +88,10 @@ impl MultiAgentEnv for Agents {
 
     fn step(&mut self, actions: &AgentRows, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
         self.actions.clear();
-        for (index, (agent, spaces)) in self.instance.agents.iter().enumerate() {
+        for (index, (agent, _)) in self.instance.agents.iter().enumerate() {
             let Some(row) = actions.get(agent) else { continue };
             self.actions.push(index as f64);
-            by_dtype!(spaces.action_type, Of => {
-                self.actions.extend(Of::rows(row).unwrap_or_default().iter().map(|value| value.to_f64()));
-            });
+            by_type!(RowsRef, row, row => self.actions.extend(row.iter().map(|value| value.to_f64())));
         }
         let actions = &self.actions;
         self.instance.call(rng, |env| env.step(actions))?;

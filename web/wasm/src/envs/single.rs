@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use rollmesh_core::{
-    column::DType,
-    env::{AnyVectorEnv, Env, EnvError, Frame, Rng, RowElement, Step},
+    column::{DType, Element},
+    env::{AnyVectorEnv, Env, EnvError, Frame, Rng, Step},
     space::Space,
 };
 
@@ -36,10 +36,7 @@ pub(super) fn side_by_side(instances: Vec<Instance>) -> Result<Box<dyn AnyVector
     }
 }
 
-fn with_actions<O: RowElement>(
-    action_type: DType,
-    instances: Vec<Instance>,
-) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
+fn with_actions<O: Element>(action_type: DType, instances: Vec<Instance>) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
     match action_type {
         DType::F32 => Ok(vectorized::<O, f32>(instances)),
         DType::U8 => Ok(vectorized::<O, u8>(instances)),
@@ -48,7 +45,7 @@ fn with_actions<O: RowElement>(
     }
 }
 
-fn vectorized<O: RowElement, A: RowElement>(instances: Vec<Instance>) -> Box<dyn AnyVectorEnv> {
+fn vectorized<O: Element, A: Element>(instances: Vec<Instance>) -> Box<dyn AnyVectorEnv> {
     let single = |instance| Single::<O, A> { instance, action: Vec::new(), types: PhantomData };
     Box::new(Vectorized::new(instances.into_iter().map(single).collect()))
 }
@@ -57,7 +54,7 @@ fn unsupported(what: &str, dtype: DType) -> EnvError {
     EnvError::Failed(format!("environments in JavaScript do not have {what} of {dtype}"))
 }
 
-impl<O: RowElement, A> Single<O, A> {
+impl<O: Element, A> Single<O, A> {
     /// The answer, with the observation written to `obs`.
     fn answer(&self, obs: &mut [O]) -> Result<Step, EnvError> {
         match &self.instance.values[..] {
@@ -75,7 +72,7 @@ impl<O: RowElement, A> Single<O, A> {
     }
 }
 
-impl<O: RowElement, A: RowElement> Env for Single<O, A> {
+impl<O: Element, A: Element> Env for Single<O, A> {
     type Obs = O;
     type Act = A;
 

@@ -1,11 +1,9 @@
 //! Factories of sub-environments, and a uniform view of what they make.
 
-use core::fmt;
-
 use crate::{
     env::{
-        AnyVectorEnv, EnvContext, EnvError, EnvFactory, EnvSpaces, EnvSpec, Frame, Moment, Moments, MultiAgentEnv,
-        MultiAgentFactory, MultiAgentSpec, Rng, StepOut, SubEnv,
+        AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvSpec, Frame, Moment, Moments, MultiAgentEnv, MultiAgentSpec,
+        Rng, StepOut, SubEnv,
         base::rules::check_spaces,
         multi_agent::{AgentRows, Turn},
     },
@@ -16,17 +14,17 @@ use crate::{
 };
 
 /// Makes sub-environments one at a time, so that each can be restarted separately.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum EnvMaker {
     /// Single-agent environments, with [`AgentId::SINGLE`]: a vector environment with a single lane each.
     SingleAgent {
-        /// Makes a vector environment.
-        factory: EnvFactory,
+        /// The environment.
+        spec: EnvSpec,
         /// Kernels that it uses.
         kernels: Kernels,
     },
     /// Multi-agent environments.
-    MultiAgent(MultiAgentFactory),
+    MultiAgent(MultiAgentSpec),
 }
 
 /// Start of a sub-environment: its context, and its position in its slot.
@@ -44,37 +42,26 @@ impl EnvMaker {
     /// Uses a registered single-agent environment.
     #[must_use]
     pub fn single_agent(spec: &EnvSpec, kernels: Kernels) -> Self {
-        let spec = spec.clone();
-        Self::SingleAgent { factory: Arc::new(move |contexts, kernels| spec.make(contexts, kernels)), kernels }
+        Self::SingleAgent { spec: spec.clone(), kernels }
     }
 
     /// Uses a registered multi-agent environment.
     #[must_use]
     pub fn multi_agent(spec: &MultiAgentSpec) -> Self {
-        let spec = spec.clone();
-        Self::MultiAgent(Arc::new(move |context| spec.make(context)))
+        Self::MultiAgent(spec.clone())
     }
 
     pub(super) fn make(&self, context: &EnvContext) -> Result<Made, EnvError> {
         match self {
-            Self::SingleAgent { factory, kernels } => {
-                let env = factory(core::slice::from_ref(context), *kernels)?;
+            Self::SingleAgent { spec, kernels } => {
+                let env = spec.make(core::slice::from_ref(context), *kernels)?;
                 match env.num_envs() {
                     1 => Ok(Made::Lane(env)),
                     lanes => Err(EnvError::Failed(format!("made for one lane, it has {lanes}"))),
                 }
             }
-            Self::MultiAgent(factory) => factory(context).map(Made::MultiAgent),
+            Self::MultiAgent(spec) => spec.make(context).map(Made::MultiAgent),
         }
-    }
-}
-
-impl fmt::Debug for EnvMaker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::SingleAgent { .. } => "SingleAgent",
-            Self::MultiAgent(_) => "MultiAgent",
-        })
     }
 }
 

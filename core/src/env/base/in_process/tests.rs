@@ -7,12 +7,12 @@ use crate::{
     batch::{ACTIONS, REWARDS, TERMINATEDS, TRUNCATEDS},
     column::{DType, Element},
     env::{
-        EnvContext, EnvRegistry, EnvSpec, MultiAgentEnv, MultiAgentSpec, Rng, RowElement, RowsRef,
+        EnvContext, EnvRegistry, EnvSpec, MultiAgentEnv, MultiAgentSpec, Rng, RowsRef,
         multi_agent::{AgentRows, Outcome},
     },
     ids::{FragmentNo, HomeIndex, SlotId, WeightsVersion},
     kernels::Kernels,
-    policy::RandomPolicy,
+    policy::{Policy, PolicyEntry, RandomPolicy},
     sampler::{Collector as _, LaneStart, Lockstep, SamplerOptions, drive},
     space::Space,
 };
@@ -548,14 +548,14 @@ fn what_cannot_be_made_again_is_made_with_its_next_reset() {
 }
 
 /// The rows of a vector of lanes equal those of separate environments with the same actions, bit for bit.
-fn agrees_with_lockstep<O: RowElement + Element>(spec: &EnvSpec, num_actions: u32, bits: impl Fn(O) -> u64) {
+fn agrees_with_lockstep<O: Element>(spec: &EnvSpec, num_actions: u32, bits: impl Fn(O) -> u64) {
     const LANES: u32 = 3;
     const STEPS: u32 = 400;
     const SEED: u64 = 11;
     let contexts: Vec<_> = (0..LANES).map(|index| start(index).context).collect();
     let mut vector = spec.make(&contexts, Kernels::PORTABLE).unwrap();
     let lanes: Vec<_> = (0..LANES).map(|lane| LaneStart { slot: SlotId(lane), state: None }).collect();
-    let mut policy = RandomPolicy::new(num_actions, SEED);
+    let mut policy = PolicyEntry::<dyn Policy>::new("", Box::new(RandomPolicy::new(num_actions, SEED)));
     let max_episode_steps = spec.max_episode_steps;
     let options = SamplerOptions { seed: SEED, max_episode_steps, ..SamplerOptions::default() };
     let mut collector = Lockstep::<O>::new(&lanes, &options, &policy, vector.as_mut()).unwrap();

@@ -12,8 +12,8 @@ use self::{
 };
 use super::{AgentRows, Turn, count, discrete_action, over};
 use crate::{
-    column::{DType, RowShape},
-    env::{EnvContext, EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng, RowElement as _},
+    column::{DType, Element as _, RowShape},
+    env::{EnvContext, EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng},
     ids::AgentId,
     prelude::*,
     space::Space,

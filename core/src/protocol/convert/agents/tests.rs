@@ -1,5 +1,5 @@
 use super::*;
-use crate::space::Space;
+use crate::{env::RowsRef, space::Space};
 
 fn spaces(dtype: DType) -> EnvSpaces {
     EnvSpaces {

@@ -5,10 +5,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, AGENT_INDEX, SlotFragment, VALUE_TARGETS, VF_PREDS},
-    env::{EnvRegistry, RowElement},
+    column::Element,
+    env::EnvRegistry,
     ids::FragmentNo,
     kernels::Kernels,
-    policy::{ModelConfig, ModelSpec, NetPolicy},
+    policy::{ModelConfig, ModelSpec, NetPolicy, Policy, PolicyEntry},
     postprocess::{AdvantageConfig, train_batch},
     sampler::{Collector as _, LaneStart, Lockstep, Need, drive},
 };
@@ -35,7 +36,7 @@ fn shared(limit: Option<u32>, options: SamplerOptions) -> SamplerOptions {
     SamplerOptions { max_episode_steps: limit, normalize_actions: false, seed: 5, record, ..options }
 }
 
-fn lockstep<O: RowElement>(
+fn lockstep<O: Element>(
     name: &str,
     limit: Option<u32>,
     num_envs: u32,
@@ -47,12 +48,12 @@ fn lockstep<O: RowElement>(
     let contexts: Vec<_> = (0..num_envs).map(|index| start(index).context).collect();
     let mut env = spec.make(&contexts, Kernels::PORTABLE).unwrap();
     let starts: Vec<_> = (0..num_envs).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
-    let mut policy = policy(&spec.spaces().unwrap());
+    let mut policy = PolicyEntry::<dyn Policy>::new("", Box::new(policy(&spec.spaces().unwrap())));
     let options = shared(limit, SamplerOptions::default());
     let mut collector = Lockstep::<O>::new(&starts, &options, &policy, env.as_mut()).unwrap();
     let mut all = Vec::new();
     for fragment in 0..fragments {
-        policy.set_weights(&weights(&spec.spaces().unwrap(), fragment)).unwrap();
+        policy.policy.set_weights(&weights(&spec.spaces().unwrap(), fragment)).unwrap();
         collector.begin(FragmentNo(fragment), WeightsVersion(0), steps);
         while collector.need() != Need::Nothing {
             drive(&mut collector, env.as_mut(), &mut policy, steps).unwrap();
@@ -71,7 +72,7 @@ fn episodic(name: &str, limit: Option<u32>, num_envs: u32, steps: u32) -> (Bench
     (Bench::new(policy(&spec.spaces().unwrap())), sampler(options, envs))
 }
 
-fn same_rows<O: RowElement>(name: &str, limit: Option<u32>, num_envs: u32, steps: u32, fragments: u64) {
+fn same_rows<O: Element>(name: &str, limit: Option<u32>, num_envs: u32, steps: u32, fragments: u64) {
     let (mut bench, mut sampler) = episodic(name, limit, num_envs, steps);
     let mut finished: Vec<(i64, u32, f64)> = Vec::new();
     let mut expected: Vec<(i64, u32, f64)> = Vec::new();

@@ -2,10 +2,10 @@
 
 use crate::{
     batch::{ACTION_LOGP, ACTIONS, NEW_OBS, OBS, SampleBatch},
-    column::{ColumnKey, DType, RowShape},
-    env::{Env, EnvError, EnvSpec, EnvState, Rng, RowElement, Step, Vectorized},
+    column::{ColumnKey, DType, Element, RowShape},
+    env::{Env, EnvError, EnvSpec, EnvState, Rng, Step, Vectorized},
     prelude::*,
-    space::{Scalar, Space},
+    space::Space,
     worker::{Registry, RolloutConfig, RolloutWorker, SetupError, WorkerPlace},
 };
 
@@ -15,7 +15,7 @@ struct Echo<T> {
     action: Vec<T>,
 }
 
-impl<T: RowElement + Scalar> Env for Echo<T> {
+impl<T: Element> Env for Echo<T> {
     type Obs = f32;
     type Act = T;
 
@@ -48,7 +48,7 @@ impl<T: RowElement + Scalar> Env for Echo<T> {
     }
 }
 
-fn echo<T: RowElement + Scalar>(space: Space) -> Registry {
+fn echo<T: Element>(space: Space) -> Registry {
     let env = move |space: &Space| Echo::<T> { space: space.clone(), action: Vec::new() };
     Registry::builtin().with_env(EnvSpec::new("Echo", move |contexts, _| {
         Box::new(Vectorized::new(contexts.iter().map(|_| env(&space)).collect()))
