@@ -1,5 +1,7 @@
 //! What the core promises of environments, leases and rollouts.
 
 mod envs;
+#[path = "../kinds/mod.rs"]
+mod kinds;
 mod leases;
 mod same_bits;

@@ -23,7 +23,7 @@ use rollmesh_core::{
     worker::{CommandErrorKind, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand},
 };
 
-use super::rig::{Counting, builder, cart_pole, group, kill, moody, moody_in, named, placements, processes};
+use super::rig::{Counting, builder, cart_pole, connect, group, kill, moody, moody_in, named, placements, processes};
 
 fn flag(answer: &Config, name: &str) -> bool {
     answer.get(name).unwrap().unwrap()
@@ -254,13 +254,18 @@ fn slow_ones_are_awaited(config: RolloutConfig) {
 
 pub(crate) fn hung_sample_is_detected_without_a_waiting_caller() {
     let group = |mode| {
-        let mut group = mixed(moody_in("hangs", &[1, 3]), mode);
+        let mut group = mixed(moody_in("hangs", &[1, 3, 5]), mode);
+        group.add_workers_at(&Placement::Remote, 2, true).unwrap();
+        connect(&mut group, 6);
         let start = Instant::now();
-        while group.num_healthy_remote_workers() > 2 {
+        while group.num_healthy_remote_workers() > 3 {
             group.sample().unwrap();
             assert!(start.elapsed() < Duration::from_secs(20), "{:?}", group.healthy_worker_ids());
         }
-        assert_eq!((group.healthy_worker_ids(), group.sample_counters().lost), (vec![WorkerId(2), WorkerId(4)], 2));
+        assert_eq!(
+            (group.healthy_worker_ids(), group.sample_counters().lost),
+            (vec![WorkerId(2), WorkerId(4), WorkerId(6)], 3)
+        );
     };
     std::thread::scope(|scope| {
         let (batch_env_steps, max_staleness) = (20, 1);

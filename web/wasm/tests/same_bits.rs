@@ -3,22 +3,14 @@
 //! Runs as an ordinary test, and under wasm-bindgen's test runner, in Node or, with
 //! `WASM_BINDGEN_USE_DEDICATED_WORKER=1`, in a browser's Web Worker.
 
-use rollmesh_core::{
-    batch::SlotFragment,
-    config::Config,
-    hash::RolloutHasher,
-    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
-    kernels::Kernels,
-    lease::{Lease, LeasedSlot, SlotSource},
-    run::RunConfig,
-    time::Micros,
-    worker::{Advance, RolloutWorkerBuilder, SlotRunner},
-};
+use rollmesh_core::{kernels::Kernels, run::RunConfig, time::Micros, worker::RolloutWorkerBuilder};
 use rollmesh_learner::{InlineRun, InlineWork, register_learning_policies};
-use rollmesh_wasm::{core_fingerprint, rollout_hash, sample_hash};
+use rollmesh_wasm::{core_fingerprint, rollout_hash};
 use rollmesh_web_registry::registry;
-use serde_json::{Value, json};
+use serde_json::json;
 use wasm_bindgen_test::wasm_bindgen_test;
+
+use self::kinds::Kinds;
 
 #[wasm_bindgen_test(unsupported = test)]
 fn rollouts_have_the_hashes_of_every_other_build() {
@@ -32,6 +24,9 @@ fn rollouts_have_the_hashes_of_every_other_build() {
 
 #[path = "../../../learner/src/tests/learned.rs"]
 mod learned;
+
+#[path = "../../../core/tests/kinds/mod.rs"]
+mod kinds;
 
 #[wasm_bindgen_test(unsupported = test)]
 fn learned_weights_have_the_hashes_of_every_other_build() {
@@ -74,54 +69,25 @@ fn the_fingerprint_is_that_of_every_other_build() {
     assert_eq!(core_fingerprint(), FINGERPRINT);
 }
 
-/// A table that the tests in Node and of the native crates read, too.
-fn kinds() -> Value {
-    serde_json::from_str(include_str!("../../../tests/golden/kinds.json")).expect("JSON")
+fn builder() -> RolloutWorkerBuilder {
+    RolloutWorkerBuilder::new(kinds::register(registry()))
 }
 
 #[wasm_bindgen_test(unsupported = test)]
 fn samples_of_every_kind_have_the_hashes_of_every_other_build() {
-    for kind in kinds()["samples"].as_array().expect("a list") {
-        let config = kind["config"].to_string();
-        let hash = sample_hash(&config, kind["samples"].as_u64().expect("a number") as u32);
-        assert_eq!(hash.ok().as_deref(), kind["batch_hash"].as_str(), "{config}");
+    for kind in Kinds::read().in_one_thread() {
+        assert_eq!(kind.sampled(builder()), kind.batch_hash, "{}", kind.config);
     }
 }
 
 #[wasm_bindgen_test(unsupported = test)]
 fn leases_of_every_kind_have_the_hashes_of_every_other_build() {
-    for kind in kinds()["leases"].as_array().expect("a list") {
-        let settings: Config = serde_json::from_value(kind["config"].clone()).expect("settings");
-        let run = RunConfig::new("CartPole-v1").merged(&settings).expect("settings of a run");
-        let fragments = kind["fragments"].as_u64().expect("a number");
-        assert_eq!(Some(&*lease_hash(&run, fragments)), kind["rollout_hash"].as_str(), "{}", kind["config"]);
+    for kind in Kinds::read().in_one_thread() {
+        assert_eq!(kind.leased(builder()), kind.rollout_hash, "{}", kind.config);
     }
-}
-
-/// The hash of so many fragments of every slot of a run, under the first weights.
-fn lease_hash(run: &RunConfig, fragments: u64) -> String {
-    let mut runner = SlotRunner::new(run, RolloutWorkerBuilder::new(registry())).expect("a run that leases can carry");
-    let mut hasher = RolloutHasher::new();
-    for fragment in 0..fragments {
-        let source = if fragment == 0 { SlotSource::New } else { SlotSource::Held };
-        let leased = |slot| LeasedSlot { slot: SlotId(slot), source: source.clone() };
-        let slots = (0..run.num_slots()).map(leased).collect();
-        let (id, weights_version) = (LeaseId(fragment), WeightsVersion(0));
-        runner.begin(Lease { id, fragment: FragmentNo(fragment), weights_version, slots }).expect("a lease of its own");
-        loop {
-            match runner.advance(u32::MAX) {
-                Advance::Working { .. } => {}
-                Advance::Part { fragments, .. } => add(&mut hasher, &fragments),
-                Advance::Done { fragments, .. } => break add(&mut hasher, &fragments),
-                other => panic!("{other:?}"),
-            }
-        }
+    for kind in Kinds::read().leases {
+        assert_eq!(kind.leased(builder()), kind.rollout_hash, "{}", kind.config);
     }
-    hasher.finish().to_string()
-}
-
-fn add(hasher: &mut RolloutHasher, fragments: &[SlotFragment]) {
-    fragments.iter().for_each(|fragment| hasher.add(fragment).expect("rows that can be hashed"));
 }
 
 /// Hidden layers, environments, seed, env steps, hash.
