@@ -11,7 +11,7 @@ import unittest
 import numpy as np
 
 import rollmesh
-from rollmesh import Algorithm, EvalWorker, RolloutWorker, WorkerGroup, _program
+from rollmesh import Algorithm, EvalWorker, Reader, RolloutWorker, WorkerGroup, _program
 
 ROOT = pathlib.Path(os.environ.get("ROLLMESH_ROOT", pathlib.Path(__file__).parents[2]))
 KINDS = json.loads(ROOT.joinpath("tests/golden/kinds.json").read_text())
@@ -76,11 +76,56 @@ class Kinds(unittest.TestCase):
                 worker.sample()
             self.assertTrue(list(pathlib.Path(folder).rglob("*.gif")))
 
+    def test_pictures_of_evaluated_episodes_are_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run_dir = os.path.join(folder, "run")
+            evaluation = {"interval": 1, "episodes": 1, "horizon": 20, "render": True}
+            settings = {"num_workers": 0, "num_envs": 2, "evaluation": evaluation, "stop": {"env_steps": 128}}
+            with Algorithm("CartPole-v1", run_dir=run_dir, **settings) as algorithm:
+                while algorithm.step() is not None:
+                    pass
+            self.assertTrue(list(pathlib.Path(run_dir).rglob("*.gif")))
+
     def test_devices_that_the_program_does_not_have_are_named(self):
         with self.assertRaisesRegex(rollmesh.Error, "cuda:0 needs a program built with `--features cuda`"):
             Algorithm("CartPole-v1", num_workers=0, host={"device": "cuda:0"})
         with self.assertRaisesRegex(rollmesh.Error, "cuda:0 needs a program built with `--features cuda`"):
             Algorithm("CartPole-v1", num_workers=1, device_rows=True, host={"worker": {"device": "cuda:0"}})
+
+
+class Files(unittest.TestCase):
+    GOLDEN = ROOT / "tests/golden/conformance/data"
+
+    def test_data_sets_are_read_and_their_decoders_are_limited(self):
+        for name in ("pendulum_random_d4rl.hdf5", "minari_cartpole_hdf5", "minari_cartpole_parquet"):
+            path = str(self.GOLDEN / name)
+            self.assertGreater(len(next(iter(Reader(path)))), 0)
+            env = "Pendulum-v1" if "pendulum" in name else "CartPole-v1"
+            limited = {"input": path, "io_config": {"memory_limit": 1 << 20}, "rollout_fragment_length": 10}
+            with self.assertRaisesRegex(rollmesh.Error, "takes more than 1048576 bytes of memory"):
+                with RolloutWorker(env, **limited) as worker:
+                    worker.sample()
+
+    def test_policies_learn_from_files_mixed_and_judged(self):
+        with tempfile.TemporaryDirectory() as folder:
+            inputs = [os.path.join(folder, name) for name in ("one", "two")]
+            for seed, output in enumerate(inputs):
+                with RolloutWorker("CartPole-v1", rollout_fragment_length=50, seed=seed, output=output) as worker:
+                    worker.sample()
+            for policy in ("bc", "marwil"):
+                config = {
+                    "env": "CartPole-v1",
+                    "input": dict.fromkeys(inputs, 0.5),
+                    "io_config": {"shuffle_buffer_size": 2},
+                    "rollout_fragment_length": 50,
+                    "policies": {"default_policy": {"policy": policy}},
+                }
+                with RolloutWorker(config) as worker:
+                    before = worker.get_weights()["default_policy"]
+                    learned = worker.learn_on_batch(worker.sample())
+                    after = worker.get_weights()["default_policy"]
+                self.assertIn("default_policy", learned)
+                self.assertTrue(any((before[name] != after[name]).any() for name in before))
 
 
 class Environments(unittest.TestCase):

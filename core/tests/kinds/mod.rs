@@ -16,6 +16,7 @@ use rollmesh_core::{
     run::{RolloutConfig, RunConfig},
     worker::{Advance, RolloutWorker, RolloutWorkerBuilder, SlotRunner},
 };
+use serde_json::json;
 
 /// All kinds.
 #[derive(serde::Deserialize)]
@@ -56,6 +57,8 @@ pub(crate) struct Kind {
     pub(crate) batch_hash: String,
     /// Hash of as many fragments of each slot, under the first weights; `None` if no run supports the settings.
     pub(crate) rollout_hash: Option<String>,
+    /// Hash of what a run [learns](Kind::training) from so many rows.
+    pub(crate) weights_hash: Option<String>,
 }
 
 impl Kind {
@@ -67,6 +70,21 @@ impl Kind {
     pub(crate) fn run(&self) -> RunConfig {
         let rollout = self.rollout();
         RunConfig { rollout: rollout.clone(), ..RunConfig::sampling("", rollout.num_envs) }
+    }
+
+    /// The settings of a run that learns from rows under these settings, as a page sends them. Random policies do not learn.
+    pub(crate) fn training(&self) -> Config {
+        let rollout = self.rollout();
+        let steps = self.samples * u64::from(self.run().fragment_length()) * u64::from(rollout.num_envs);
+        let run = json!({
+            "num_workers": 0, "num_slots": rollout.num_envs, "preset": "none", "evaluation": { "episodes": 0 },
+            "stop": { "env_steps": steps },
+        });
+        let run = self.config.merged(&Config::of(&run).expect("an object"));
+        let learning = rollout.policies.iter().filter(|(_, policy)| policy.policy != "random").map(|(id, _)| id);
+        let learning: Vec<_> = learning.collect();
+        let is_subset = learning.len() < rollout.policies.len();
+        if is_subset { run.with_at("policies_to_train", json!(learning)) } else { run }
     }
 
     pub(crate) fn batches(&self, worker: &mut RolloutWorker) -> Vec<AnyBatch> {

@@ -32,7 +32,7 @@ fn read(
     samples(&mut group(&config, placement), 6)
 }
 
-pub(crate) fn rows_are_written_everywhere() {
+pub(crate) fn rows_and_episodes_are_written_everywhere() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().to_str().unwrap();
     for format in ["json", "parquet"] {
@@ -42,12 +42,16 @@ pub(crate) fn rows_are_written_everywhere() {
             let folder = directory.path().join(&name).display().to_string();
             // A worker that connects knows where names of outputs lie.
             let output = if matches!(placement, Placement::Remote) { &name } else { &folder };
-            let config = config(&json!({ "output": output, "io_config": { "format": format } }));
+            let films = format!("{output}-films");
+            let settings = json!({ "output": output, "io_config": { "format": format }, "monitor_path": films });
+            let config = config(&settings);
             let mut group = group_with(&config, placement, &["--data-root", root]).unwrap();
             samples(&mut group, 4);
             group.stop();
             let rows = read(&json!(folder), &json!({ "read_all_files": true }), &Placement::Threads);
             assert!(*first.get_or_insert_with(|| rows.clone()) == rows, "{format} with {placement:?}");
+            let films = std::fs::read_dir(format!("{folder}-films")).unwrap().map(|file| file.unwrap().path());
+            assert!(films.into_iter().any(|path| path.extension().is_some_and(|end| end == "gif")), "{placement:?}");
         }
     }
 }

@@ -11,7 +11,7 @@ use rollmesh::{
 };
 use rollmesh_core::{
     batch::AnyBatch,
-    ids::{PolicyId, WorkerId},
+    ids::PolicyId,
     weights::Weights,
     worker::{RolloutConfig, RolloutWorkerBuilder, WorkerAnswer, WorkerCommand, WorkerMetrics, WorkerPlace},
 };
@@ -111,26 +111,32 @@ pub(crate) fn groups_act_and_learn_on_devices() {
     assert!(cfg!(feature = "cuda") || error.contains(missing), "{error}");
 }
 
-/// Both players learn from the rows of a worker, which acts with what they have learned.
+/// Players of two algorithms, and a policy that brings its learner, learn from the rows of a worker, which acts with what they
+/// have learned.
 pub(crate) fn several_policies_learn_the_same_everywhere() {
-    let config = r#"{"env": "RockPaperScissors-v0", "rollout_fragment_length": 12, "policy_mapping_fn": "agent_id",
-        "policies": {"0": {"policy": "ppo"}, "1": {"policy": "a2c"}}, "model_config": {"fcnet_hiddens": [8]}}"#;
-    let learn = |placement| -> BTreeMap<PolicyId, Weights> {
-        let mut group = group(&serde_json::from_str(config).unwrap(), &placement);
-        for _ in 0..3 {
-            for batch in samples(&mut group, 1).0 {
-                group.local_worker().unwrap().learn_on_batch(&batch).unwrap();
+    for config in [
+        r#"{"env": "RockPaperScissors-v0", "rollout_fragment_length": 12, "policy_mapping_fn": "agent_id",
+            "policies": {"0": {"policy": "ppo"}, "1": {"policy": "a2c"}}, "model_config": {"fcnet_hiddens": [8]}}"#,
+        r#"{"env": "CartPole-v1", "rollout_fragment_length": 12, "policies": {"default_policy": {"policy": "backward"}}}"#,
+    ] {
+        let config = serde_json::from_str(config).unwrap();
+        let learn = |placement| -> BTreeMap<PolicyId, Weights> {
+            let mut group = group(&config, &placement);
+            for _ in 0..3 {
+                for batch in samples(&mut group, 1).0 {
+                    group.local_worker().unwrap().learn_on_batch(&batch).unwrap();
+                }
+                group.sync_weights(SyncWeights::default()).unwrap();
             }
-            group.sync_weights(SyncWeights::default()).unwrap();
-        }
-        let worker = ForEachWorker::remote().remote_workers([WorkerId(1)]);
-        match group.foreach_worker_with(&worker, WorkerCommand::Weights { policies: None }).unwrap().remove(0) {
-            WorkerAnswer::Weights(weights) => weights,
-            other => panic!("{other:?}"),
-        }
-    };
-    let [threads, processes, remote] = everywhere().map(learn);
-    assert!(threads == processes && threads == remote);
-    let first = group(&serde_json::from_str(config).unwrap(), &Placement::Threads).weights(None).unwrap();
-    assert!(threads.iter().all(|(id, weights)| weights.tensors() != first[id].tensors()));
+            let weights = WorkerCommand::Weights { policies: None };
+            match group.foreach_worker_with(&ForEachWorker::remote(), weights).unwrap().remove(0) {
+                WorkerAnswer::Weights(weights) => weights,
+                other => panic!("{other:?}"),
+            }
+        };
+        let [threads, processes, remote] = everywhere().map(learn);
+        assert!(threads == processes && threads == remote);
+        let first = group(&config, &Placement::Threads).weights(None).unwrap();
+        assert!(threads.iter().all(|(id, weights)| weights.tensors() != first[id].tensors()));
+    }
 }

@@ -20,7 +20,7 @@ pub(crate) fn tests() -> Vec<Trial> {
     let mut tests = trials! {
         crate::blocking;
         files:
-            rows_are_written_everywhere,
+            rows_and_episodes_are_written_everywhere,
             files_are_read_mixed_and_judged_alike,
             imitation_from_files_is_the_same_everywhere;
         groups:
@@ -32,6 +32,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         crate::asynchronous;
         runs:
             the_command_line_samples_every_kind_with_its_golden_hash,
+            policy_of_a_user_learns_in_a_run_without_leases,
             every_kind_trains_with_one_hash_for_any_workers;
     });
     tests

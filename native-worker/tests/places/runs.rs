@@ -7,16 +7,14 @@ use rollmesh::{
     train::{RunConfig, RunEnd, RunRequest},
 };
 use rollmesh_core::{
-    config::Config,
+    filter::FilterKind,
+    hash::weights_hash,
     protocol::{Message, Phase, message::StartRun},
     worker::RolloutWorkerBuilder,
 };
 use serde_json::json;
 
-use super::{
-    kinds::{Kind, Kinds},
-    registry,
-};
+use super::{kinds::Kinds, registry};
 use crate::support::{Process, hub::TestHub, json};
 
 fn own_program(args: &[&str]) -> Process {
@@ -45,17 +43,19 @@ pub(crate) async fn the_command_line_samples_every_kind_with_its_golden_hash() {
     }
 }
 
-/// A run of such settings, as a page sends them.
-fn settings(kind: &Kind) -> Config {
-    let rollout = kind.rollout();
-    let is_random = |id: &&_| rollout.policies[*id].policy == "random";
-    let (random, trained): (Vec<_>, Vec<_>) = rollout.policies.keys().partition(is_random);
-    let run = json!({
-        "num_workers": 0, "num_slots": rollout.num_envs, "preset": "none", "evaluation": { "episodes": 0 },
-        "stop": { "env_steps": kind.samples * kind.run().fragment_length() as u64 * u64::from(rollout.num_envs) },
-    });
-    let run = kind.config.merged(&Config::of(&run).unwrap());
-    if random.is_empty() { run } else { run.with_at("policies_to_train", json!(trained)) }
+/// A run that leases cannot carry is sampled by its own worker, whose policy brings its learner.
+pub(crate) async fn policy_of_a_user_learns_in_a_run_without_leases() {
+    let run_dir = tempfile::tempdir().unwrap();
+    let train = ["train", "--json", "--no-dashboard", "--workers", "0", "--env", "Base-v0", "--max-env-steps", "48"];
+    let learner = r#"policies={"default_policy": {"policy": "backward"}}"#;
+    let run_dir = run_dir.path().join("run").display().to_string();
+    let args = [&train[..], &["--num-envs-per-worker", "2", "--set", learner, "--run-dir", &run_dir]].concat();
+    let end = own_program(&args).finish_with(0).await;
+    assert!(end.stdout.contains("weights_hash") && end.stderr.contains("only this process samples"), "{}", end.stderr);
+    let weights = std::fs::read(format!("{run_dir}/weights.safetensors")).unwrap();
+    let rewards: [u8; 4] = weights[weights.len() - 4..].try_into().unwrap();
+    // The rewards of its rows, doubled.
+    assert!(f32::from_le_bytes(rewards) >= 2.0 * 48.0);
 }
 
 /// One hub samples by itself what a page starts; the other one has two workers.
@@ -76,14 +76,15 @@ pub(crate) async fn every_kind_trains_with_one_hash_for_any_workers() {
     let _workers = [connect(), connect()];
     shared.notice(" joined: ").await;
     shared.notice(" joined: ").await;
-    let mut number = 0;
+    let (mut number, mut wrong) = (0, Vec::new());
     for kind in Kinds::read().in_programs() {
         let config = &kind.config;
-        let settings = settings(&kind);
-        let shared_run = RunConfig::of_settings(&settings).map(|run| RunRequest { remote_only: true, ..run.into() });
+        let settings = kind.training();
+        let request = |run: RunConfig| RunRequest { remote_only: true, ..run.into() };
+        let run = RunConfig::of_settings(&settings);
         if kind.rollout_hash.is_none() {
-            let is_refused = match shared_run {
-                Ok(request) => shared.hub.train(request).await.is_err(),
+            let is_refused = match run {
+                Ok(run) => shared.hub.train(request(run)).await.is_err(),
                 Err(_) => true,
             };
             assert!(is_refused, "{config}");
@@ -98,13 +99,27 @@ pub(crate) async fn every_kind_trains_with_one_hash_for_any_workers() {
         assert_eq!(status.phase, Phase::Finished.to_wire(), "{config}: {}", status.error);
         let expected = std::fs::read_to_string(format!("{}/summary.json", status.run_dir)).unwrap();
 
-        let found = shared.train(shared_run.unwrap()).await.await.unwrap();
+        let run = run.unwrap();
+        let found = shared.train(request(run.clone())).await.await.unwrap();
         assert_eq!(found.end, RunEnd::Finished, "{config}");
         // No other worker continues an episode of an opaque environment.
         assert_eq!(found.reproducible, !config.to_string().contains("Opaque"), "{config}");
-        let is_equal = found.weights_hash.to_string() == json(&expected)["weights_hash"];
-        assert!(is_equal || !found.reproducible, "{config}: {found:?} and {expected}");
+        // What some policies learn leaves the others as they were; statistics of observations are among the weights of all.
+        let is_plain = kind.rollout().observation_filter == FilterKind::NoFilter;
+        if let (Some(trained), true) = (kind.rollout().policies_to_train, is_plain) {
+            let parts = RolloutWorkerBuilder::new(native(registry.clone())).learning_parts(&run).unwrap();
+            let first = parts.policies.iter().map(|(id, policy)| (id, weights_hash(policy.weights())));
+            first.for_each(|(id, first)| {
+                assert_eq!(found.policies[id] == first, !trained.contains(id), "{id}: {config}")
+            });
+        }
+        let expected = json(&expected)["weights_hash"].clone();
+        let hashes = (expected.as_str(), Some(found.weights_hash.to_string()));
+        if hashes != (kind.weights_hash.as_deref(), kind.weights_hash.clone()) && found.reproducible {
+            wrong.push(format!("{config} {hashes:?}"));
+        }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     shared.hub.shutdown().await;
     alone.hub.shutdown().await;
 }

@@ -19,7 +19,10 @@ mod front;
 mod group;
 mod matrix;
 mod monitoring;
+mod network;
 mod program;
+#[path = "../../../native-worker/tests/chaos/proxy.rs"]
+mod proxy;
 mod runs;
 mod saved_runs;
 mod tab_training;

@@ -3,7 +3,12 @@
 //! Runs as an ordinary test, and under wasm-bindgen's test runner, in Node or, with
 //! `WASM_BINDGEN_USE_DEDICATED_WORKER=1`, in a browser's Web Worker.
 
-use rollmesh_core::{kernels::Kernels, run::RunConfig, time::Micros, worker::RolloutWorkerBuilder};
+use core::num::NonZeroU32;
+
+use rollmesh_core::{
+    eval_worker::EvalMakers, evaluation::EvaluationRequest, kernels::Kernels, run::RunConfig, time::Micros,
+    worker::RolloutWorkerBuilder,
+};
 use rollmesh_learner::{InlineRun, InlineWork, register_learning_policies};
 use rollmesh_wasm::{core_fingerprint, rollout_hash};
 use rollmesh_web_registry::registry;
@@ -89,6 +94,43 @@ fn leases_of_every_kind_have_the_hashes_of_every_other_build() {
         assert_eq!(kind.leased(builder()), kind.rollout_hash, "{}", kind.config);
     }
 }
+
+#[wasm_bindgen_test(unsupported = test)]
+fn runs_of_every_kind_learn_the_weights_of_every_other_build() {
+    let registry = kinds::register(registry());
+    for kind in Kinds::read().in_one_thread().filter(|kind| kind.weights_hash.is_some()) {
+        let run = RunConfig::of_settings(&kind.training()).expect("settings of a run");
+        let mut run = InlineRun::new(1, run, &registry, Kernels::PORTABLE, Micros(0)).expect("a run");
+        while run.work(7, Micros(0)).expect("work") != InlineWork::Over {}
+        assert_eq!(Some(run.state().weights_hash().to_string()), kind.weights_hash, "{}", kind.config);
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn callbacks_of_a_user_leave_metrics_of_episodes() {
+    let mut counted = Kinds::read().own.into_iter().filter(|kind| !kind.rollout().callbacks.is_empty());
+    let rollout = counted.next().expect("a kind with callbacks").rollout().rollout_fragment_length(200);
+    let mut worker = builder().config(rollout).build().expect("a worker");
+    worker.sample().expect("a sample");
+    let episodes = worker.metrics().episodes;
+    assert!(!episodes.is_empty());
+    assert!(episodes.iter().all(|episode| episode.custom_metrics.get("steps") == Some(&f64::from(episode.length))));
+}
+
+/// Cars and lights have a policy each.
+#[wasm_bindgen_test(unsupported = test)]
+fn policies_of_several_agents_are_evaluated_as_in_every_other_build() {
+    let mut run = RunConfig::new("MultiAgentTrafficGrid-v0").seed(3);
+    run.evaluation.num_envs = 2;
+    let makers = EvalMakers::of_run(&run, &registry(), Kernels::PORTABLE).expect("an evaluation");
+    let mut evaluator = makers.evaluator().expect("an evaluator");
+    evaluator.begin(EvaluationRequest::of_episodes(NonZeroU32::MIN, 50)).expect("a request");
+    let found = evaluator.advance(u32::MAX).expect("episodes").expect("it was not interrupted");
+    assert_eq!((found.env_steps, found.reward()), EVALUATED);
+}
+
+/// Env steps and return.
+const EVALUATED: (u64, f64) = (0, 0.0);
 
 /// Hidden layers, environments, seed, env steps, hash.
 const GOLDEN: &[(&[u32], u32, u64, u32, &str)] = &[
