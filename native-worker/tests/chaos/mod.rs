@@ -3,6 +3,7 @@
 //!
 //! Their figures count only if nothing else is running, so each test has the machine to itself.
 
+mod behind;
 mod hangs;
 mod kills;
 mod network;

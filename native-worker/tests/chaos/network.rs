@@ -6,16 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rollmesh::{
-    WorkerGroup,
-    control::Control,
-    hub::SecurityConfig,
-    worker_group::{ParallelSample, Placement},
-};
+use rollmesh::{WorkerGroup, control::Control, hub::SecurityConfig, worker_group::Placement};
 use rollmesh_core::{protocol::WorkerState, worker::RolloutConfig};
 use tokio::time::sleep;
 
 use super::{
+    behind::samples_go_on,
     proxy::{Blow, Proxy, Way, Weather},
     rig::{Dice, Outcome, Rig, calm, until_beside, watch},
 };
@@ -151,8 +147,7 @@ pub(crate) async fn a_network_that_does_what_it_wants_changes_nothing() {
     assert!(uninvited.rejected.late + uninvited.rejected.duplicate + uninvited.superseded > 0, "{uninvited:?}");
 }
 
-/// The worker of a group, behind such a network: what is late or repeated changes no sample, and after a lost connection it
-/// samples again.
+/// The worker of a group, behind such a network.
 pub(crate) async fn group_samples_the_same_behind_such_a_network() {
     let proxy = Proxy::start().await;
     let config = RolloutConfig::new("CartPole-v1").num_envs(4).rollout_fragment_length(50).fcnet_hiddens(&[8]);
@@ -160,68 +155,19 @@ pub(crate) async fn group_samples_the_same_behind_such_a_network() {
     let security = SecurityConfig { hosts: vec![proxy.address.to_string()], ..SecurityConfig::default() };
     // Its address is that of the network, so a port that was free is the real one.
     let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut behind = group(Placement::Remote).security(security).listen(listen).build().unwrap();
+    let behind = group(Placement::Remote).security(security).listen(listen).build().unwrap();
     proxy.lead_to(listen);
     let args = ["worker", "--hub", &format!("ws://{}", proxy.address)];
     let token = behind.worker_token().unwrap().to_hex();
     let worker = Process::start_program(std::env::current_exe().unwrap(), args, |command| {
         command.env("ROLLMESH_TOKEN", token);
     });
-    let mut calm = group(Placement::Threads).build().unwrap();
-    let late = Way::Late(Duration::from_millis(20));
-    let events = [
-        Event::Weather(Weather { up: late, down: late }),
-        Event::Weather(Weather { up: Way::Clear, down: late }),
-        Event::Blow(Blow::Twice),
-        Event::Blow(Blow::Cut),
-        Event::Blow(Blow::ResetMidFrame),
-        Event::Blow(Blow::Replay),
-    ];
+    let calm = group(Placement::Threads).build().unwrap();
     // The group's calls block, and the network needs this thread.
-    let sampling = tokio::task::spawn_blocking(move || {
-        let soon = Duration::from_secs(60);
-        assert!(behind.wait_for_workers(1, soon).unwrap());
-        for event in events {
-            match event {
-                Event::Weather(weather) => proxy.set(weather),
-                Event::Blow(blow) => assert!(proxy.hit(blow)),
-            }
-            let mut sample = || behind.synchronous_parallel_sample(ParallelSample::default());
-            let mut found = sample();
-            if event.loses_the_connection() {
-                // A sample that was on its way may be lost with it.
-                for _ in 0..10 {
-                    if found.is_ok() {
-                        break;
-                    }
-                    assert!(behind.wait_for_workers(1, soon).unwrap(), "{event:?}");
-                    found = behind.synchronous_parallel_sample(ParallelSample::default());
-                }
-                assert_eq!(found.unwrap()[0].env_steps(), 200, "{event:?}");
-            } else {
-                let expected = calm.synchronous_parallel_sample(ParallelSample::default()).unwrap();
-                assert!(found.unwrap() == expected, "{event:?}");
-            }
-        }
-        behind.stop();
-    });
-    let sampled = sampling.await;
+    let sampled = tokio::task::spawn_blocking(move || samples_go_on(behind, calm, &proxy)).await;
     worker.signal(Signal::KILL);
     let worker = worker.finish().await;
     assert!(sampled.is_ok(), "{sampled:?} {}", worker.stderr);
-}
-
-/// What happens to the network of a group's worker.
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    Weather(Weather),
-    Blow(Blow),
-}
-
-impl Event {
-    fn loses_the_connection(self) -> bool {
-        matches!(self, Self::Blow(blow) if blow != Blow::Twice)
-    }
 }
 
 /// A worker's connection is cut off without notice: first in both directions, then in one.

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Long enough for a tab to take part and to leave in the middle, whatever the machine.
-pub(crate) const RUN: [&str; 6] = ["--num-envs-per-worker", "12", "--max-env-steps", "400000", "--seed", "5"];
+const RUN: [&str; 6] = ["--num-envs-per-worker", "12", "--max-env-steps", "400000", "--seed", "5"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tab_among_the_workers_leaves_no_trace_in_the_weights() {
@@ -61,12 +61,12 @@ async fn run_with_a_tab(page: &Dashboard, directory: &Path) -> Program {
     program
 }
 
-pub(crate) fn weights_of_run_without_a_tab(directory: &Path) -> Value {
+fn weights_of_run_without_a_tab(directory: &Path) -> Value {
     train_alone(&[&RUN[..], &["--workers", "1"]].concat(), directory);
     weights_hash(directory)
 }
 
-pub(crate) fn weights_hash(directory: &Path) -> Value {
+fn weights_hash(directory: &Path) -> Value {
     let hash = summary(directory)["weights_hash"].clone();
     assert!(hash.is_string(), "the summary has a hash");
     hash

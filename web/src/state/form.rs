@@ -246,7 +246,9 @@ impl Field {
         let choice = self.choices.iter().find(|(word, _)| word == text).map(|(_, value)| value.clone());
         let digits = text.replace([' ', ',', '_', '\u{2009}'], "");
         let number = || digits.parse().ok().map(Value::Number);
-        let json = || serde_json::from_str(text).ok().filter(|_| !self.takes_text);
+        let takes_object = || self.kinds.iter().any(|kind| kind["type"] == "object");
+        let is_allowed = |value: &Value| !self.takes_text || value.is_object() && takes_object();
+        let json = || serde_json::from_str(text).ok().filter(is_allowed);
         choice.or_else(|| number().filter(|_| !self.takes_text)).or_else(json).unwrap_or_else(|| text.into())
     }
 }
