@@ -5,3 +5,4 @@ mod envs;
 mod kinds;
 mod leases;
 mod same_bits;
+mod zero_allocation;
