@@ -76,16 +76,6 @@ class Kinds(unittest.TestCase):
                 worker.sample()
             self.assertTrue(list(pathlib.Path(folder).rglob("*.gif")))
 
-    def test_pictures_of_evaluated_episodes_are_written(self):
-        with tempfile.TemporaryDirectory() as folder:
-            run_dir = os.path.join(folder, "run")
-            evaluation = {"interval": 1, "episodes": 1, "horizon": 20, "render": True}
-            settings = {"num_workers": 0, "num_envs": 2, "evaluation": evaluation, "stop": {"env_steps": 128}}
-            with Algorithm("CartPole-v1", run_dir=run_dir, **settings) as algorithm:
-                while algorithm.step() is not None:
-                    pass
-            self.assertTrue(list(pathlib.Path(run_dir).rglob("*.gif")))
-
     def test_devices_that_the_program_does_not_have_are_named(self):
         with self.assertRaisesRegex(rollmesh.Error, "cuda:0 needs a program built with `--features cuda`"):
             Algorithm("CartPole-v1", num_workers=0, host={"device": "cuda:0"})

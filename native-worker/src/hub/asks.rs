@@ -99,19 +99,12 @@ impl Actor {
         if self.asks.open.values().filter(|open| open.from == from).count() >= MAX_ASKS {
             return refused(CommandErrorKind::Busy, "too much is asked by one worker");
         }
-        let Some(known) = self.peers.get_mut(&to) else { return Ok(()) };
-        if known.link.queued_bytes() > MAX_ASK_BACKLOG_BYTES {
+        if self.peers.get(&to).is_some_and(|known| known.link.queued_bytes() > MAX_ASK_BACKLOG_BYTES) {
             return refused(CommandErrorKind::Busy, "the worker does not take what it is asked: try again later");
         }
         self.asks.latest += 1;
         let call = self.asks.latest;
-        // Counted before anything is sent, since the answer may arrive at once.
-        known.link.note_call();
-        if let Err(error) = known.link.send(&Message::Call(Call { call, body })) {
-            known.link.note_result();
-            return refused(CommandErrorKind::TooLarge, &error.to_string());
-        }
-        known.calls.insert(call);
+        self.call(to, call, &Message::Call(Call { call, body }))?;
         self.asks.open.insert(call, OpenAsk { from, ask, to });
         Ok(())
     }

@@ -16,11 +16,11 @@ use rollmesh_core::{
 };
 use serde::{Serialize, Serializer};
 
-use super::{
-    limits::{MAX_AUDIT_BYTES, MAX_AUDIT_RECORDS},
+use super::limits::{MAX_AUDIT_BYTES, MAX_AUDIT_RECORDS};
+use crate::{
+    lines::{Backlog, LineFile, LineNews},
     private_file,
 };
-use crate::lines::{Backlog, LineFile, LineNews};
 
 /// File names in error messages.
 const FILE: &str = "the audit log";

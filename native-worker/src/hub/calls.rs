@@ -146,24 +146,29 @@ impl Actor {
     }
 
     fn send_to_worker(&mut self, peer: u32, message: &Message) {
-        let Some(known) = self.peers.get_mut(&peer) else { return };
         let (Message::Call(message::Call { call, .. }) | Message::WorkerSetup(message::WorkerSetup { call, .. })) =
             message
         else {
             // No other kind of message is sent this way.
             return;
         };
+        if let Err(error) = self.call(peer, *call, message) {
+            let result = CallResult { call: *call, ok: false, body: error.encode() };
+            self.tell(WorkerNews::Result { peer, result });
+        }
+    }
+
+    /// Sends a call to a worker that is connected, and expects its result.
+    pub(super) fn call(&mut self, peer: u32, call: u64, message: &Message) -> Result<(), CommandError> {
+        let Some(known) = self.peers.get_mut(&peer) else { return Ok(()) };
         // Counted before anything is sent, since the answer may arrive at once.
         known.link.note_call();
-        match known.link.send(message) {
-            Ok(()) => _ = known.calls.insert(*call),
-            Err(error) => {
-                known.link.note_result();
-                let error = CommandError::new(CommandErrorKind::TooLarge, error.to_string());
-                let result = CallResult { call: *call, ok: false, body: error.encode() };
-                self.tell(WorkerNews::Result { peer, result });
-            }
+        if let Err(error) = known.link.send(message) {
+            known.link.note_result();
+            return Err(CommandError::new(CommandErrorKind::TooLarge, error.to_string()));
         }
+        known.calls.insert(call);
+        Ok(())
     }
 
     /// Checks that the progress belongs to a call that the worker was asked. Its arrival counts as progress by itself.

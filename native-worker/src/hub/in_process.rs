@@ -16,7 +16,7 @@ use super::{
 use crate::{
     registry::{acting_on, device_of},
     train::{Run, RunEnd},
-    worker::{WorkerConfig, WorkerEnd, run},
+    worker::{EndKind, WorkerConfig, WorkerEnd, run},
 };
 
 /// The in-process worker's number among the local workers; no child process has it. RLlib's local worker is 0, too.
@@ -100,10 +100,11 @@ impl Actor {
 
     pub(super) fn handle_in_process_end(&mut self, end: &WorkerEnd) {
         self.end_in_process();
-        match end {
-            WorkerEnd::Refused(reason) => self.notice(1, format!("the hub refused the in-process worker: {reason}")),
-            WorkerEnd::Failed(reason) => self.notice(1, format!("the in-process worker cannot work: {reason}")),
-            WorkerEnd::Untrusted(_) | WorkerEnd::Closed(_) | WorkerEnd::NameTaken(_) => {}
+        let WorkerEnd { kind, reason } = end;
+        match kind {
+            EndKind::Refused => self.notice(1, format!("the hub refused the in-process worker: {reason}")),
+            EndKind::Failed => self.notice(1, format!("the in-process worker cannot work: {reason}")),
+            EndKind::Untrusted | EndKind::Closed | EndKind::NameTaken => {}
         }
     }
 }

@@ -38,7 +38,6 @@ mod movable;
 mod notices;
 mod pace;
 mod peer;
-pub(crate) mod private_file;
 mod prometheus;
 mod queue;
 mod requests;
