@@ -22,6 +22,8 @@ mod eval;
 #[cfg(target_os = "linux")]
 mod failures;
 #[cfg(target_os = "linux")]
+mod places;
+#[cfg(target_os = "linux")]
 mod remote_envs;
 #[cfg(target_os = "linux")]
 mod support;
@@ -42,7 +44,7 @@ mod own {
     use libtest_mimic::{Arguments, Trial};
     use rollmesh::Registry;
 
-    use super::{chaos, eval, failures, remote_envs, worker_group};
+    use super::{chaos, eval, failures, places, remote_envs, worker_group};
 
     /// Commands of `rollmesh` that tests start this program with.
     const COMMANDS: [&str; 4] = ["train", "sample", "evaluate", "worker"];
@@ -58,14 +60,27 @@ mod own {
         }
         eval::act_as_other_process();
         remote_envs::be_a_parent_that_crashes();
-        let tests = [chaos::tests(), eval::tests(), failures::tests(), remote_envs::tests(), worker_group::tests()];
+        let tests = [
+            chaos::tests(),
+            eval::tests(),
+            failures::tests(),
+            places::tests(),
+            remote_envs::tests(),
+            worker_group::tests(),
+        ];
         libtest_mimic::run(&Arguments::from_args(), tests.into_iter().flatten().collect()).exit_code()
     }
 
     /// What child processes of all tests need.
     fn registry() -> Registry {
-        let modules =
-            [chaos::register, eval::register, failures::register, remote_envs::register, worker_group::register];
+        let modules = [
+            chaos::register,
+            eval::register,
+            failures::register,
+            places::register,
+            remote_envs::register,
+            worker_group::register,
+        ];
         modules.into_iter().fold(Registry::builtin(), |registry, register| register(registry))
     }
 

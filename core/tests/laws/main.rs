@@ -1,6 +1,8 @@
 //! What the core promises of environments, leases and rollouts.
 
 mod envs;
+#[path = "../kinds/mod.rs"]
+mod kinds;
 mod leases;
 mod same_bits;
 mod zero_allocation;

@@ -127,7 +127,14 @@ impl ReaderProcess {
                 self.running = None;
                 let Ending { error, left_out } = ending.map_err(|error| DatasetError::Host(error.into()))?;
                 self.ending = Some(Ending { error: None, left_out });
-                error.map_or(Ok(None), |error| Err(DatasetError::Host(error.into())))
+                match error {
+                    None => Ok(None),
+                    // What opens the files may find too little memory and survive.
+                    Some(error) if error.ends_with("out of memory") => {
+                        Err(OfflineError::Memory { path: self.order.path.clone(), limit: self.order.memory }.into())
+                    }
+                    Some(error) => Err(DatasetError::Host(error.into())),
+                }
             }
             Ok(kind) => Ok(Some(kind)),
             Err(error) => Err(self.fail(&error.to_string())),

@@ -3,6 +3,7 @@
 //!
 //! Their figures count only if nothing else is running, so each test has the machine to itself.
 
+mod behind;
 mod hangs;
 mod kills;
 mod network;
@@ -28,6 +29,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             a_run_whose_environment_cannot_be_made_says_so_and_ends_at_the_first_signal;
         network:
             a_network_that_does_what_it_wants_changes_nothing,
+            group_samples_the_same_behind_such_a_network,
             dead_connections_are_detected_by_their_leases,
             what_a_stopped_worker_brings_when_it_goes_on_is_refused,
             a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else;

@@ -2,14 +2,16 @@
 
 use std::{
     fs::File,
+    net::TcpListener,
     time::{Duration, Instant},
 };
 
-use rollmesh::control::Control;
-use rollmesh_core::protocol::WorkerState;
+use rollmesh::{WorkerGroup, control::Control, hub::SecurityConfig, worker_group::Placement};
+use rollmesh_core::{protocol::WorkerState, worker::RolloutConfig};
 use tokio::time::sleep;
 
 use super::{
+    behind::samples_go_on,
     proxy::{Blow, Proxy, Way, Weather},
     rig::{Dice, Outcome, Rig, calm, until_beside, watch},
 };
@@ -143,6 +145,29 @@ pub(crate) async fn a_network_that_does_what_it_wants_changes_nothing() {
         found.ledger.granted - found.ledger.committed,
     );
     assert!(uninvited.rejected.late + uninvited.rejected.duplicate + uninvited.superseded > 0, "{uninvited:?}");
+}
+
+/// The worker of a group, behind such a network.
+pub(crate) async fn group_samples_the_same_behind_such_a_network() {
+    let proxy = Proxy::start().await;
+    let config = RolloutConfig::new("CartPole-v1").num_envs(4).rollout_fragment_length(50).fcnet_hiddens(&[8]);
+    let group = |placement| WorkerGroup::builder(config.clone()).num_workers(1).placement(placement);
+    let security = SecurityConfig { hosts: vec![proxy.address.to_string()], ..SecurityConfig::default() };
+    // Its address is that of the network, so a port that was free is the real one.
+    let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let behind = group(Placement::Remote).security(security).listen(listen).build().unwrap();
+    proxy.lead_to(listen);
+    let args = ["worker", "--hub", &format!("ws://{}", proxy.address)];
+    let token = behind.worker_token().unwrap().to_hex();
+    let worker = Process::start_program(std::env::current_exe().unwrap(), args, |command| {
+        command.env("ROLLMESH_TOKEN", token);
+    });
+    let calm = group(Placement::Threads).build().unwrap();
+    // The group's calls block, and the network needs this thread.
+    let sampled = tokio::task::spawn_blocking(move || samples_go_on(behind, calm, &proxy)).await;
+    worker.signal(Signal::KILL);
+    let worker = worker.finish().await;
+    assert!(sampled.is_ok(), "{sampled:?} {}", worker.stderr);
 }
 
 /// A worker's connection is cut off without notice: first in both directions, then in one.

@@ -46,7 +46,7 @@ pub(crate) fn heard(worker: &mut EvalWorker) -> EvalWorkerError {
 }
 
 /// The same in a thread and in a process.
-fn both(run: &RunConfig) -> [EvalWorker; 2] {
+pub(crate) fn both(run: &RunConfig) -> [EvalWorker; 2] {
     let makers = EvalMakers::of_run(run, &native(registry()), AUTO).unwrap();
     [EvalWorker::in_thread(makers).unwrap(), EvalWorker::in_process(run).unwrap()]
 }

@@ -8,6 +8,7 @@ use rollmesh::{
     eval::{EvalHub, EvalNames, EvalWorkerError},
     hub::{Hub, HubConfig, SecurityConfig},
     kernels::AUTO,
+    train::RunConfig,
 };
 use rollmesh_core::{
     evaluation::{Earlier, EvaluationRequest},
@@ -16,7 +17,7 @@ use rollmesh_core::{
 use serde_json::json;
 
 use super::{
-    contract::{heard, result},
+    contract::{both, heard, result},
     lab::{lab, one},
 };
 
@@ -69,6 +70,28 @@ pub(crate) fn others_find_a_worker_through_a_hub() {
     while at_hub.find("judge").is_ok() {
         thread::sleep(Duration::from_millis(5));
     }
+    runtime.block_on(hub.shutdown());
+}
+
+/// Cars and lights have a policy each.
+pub(crate) fn policies_of_several_agents_are_evaluated_everywhere() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let hub = runtime.block_on(Hub::start(config("/nowhere".as_ref()), &Registry::builtin())).unwrap();
+    let url = format!("ws://{}", hub.address()).parse().unwrap();
+    let at_hub = EvalHub { url, token: hub.worker_token(), trust: Trust::default() };
+    let dir = tempfile::tempdir().unwrap();
+
+    let mut run = RunConfig::new("MultiAgentTrafficGrid-v0").seed(3);
+    run.evaluation.num_envs = 2;
+    let _named = EvalNames::new(dir.path()).with_hub(at_hub.clone()).create("judge", &run).unwrap();
+    let [thread, process] = both(&run);
+    let found = [thread, process, at_hub.find("judge").unwrap()].map(|mut worker| {
+        let request = EvaluationRequest { render: true, ..EvaluationRequest::of_episodes(NonZeroU32::MIN, 50) };
+        worker.submit_request(None, request, Earlier::Cancel).unwrap();
+        result(&mut worker)
+    });
+    assert!(found[0].env_steps > 0 && found[0].frames.is_some());
+    assert!(found[0] == found[1] && found[0] == found[2]);
     runtime.block_on(hub.shutdown());
 }
 

@@ -57,6 +57,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             no_child_outlives_a_parent_that_is_killed_even_hung_or_stopped;
         hub:
             others_find_a_worker_through_a_hub,
+            policies_of_several_agents_are_evaluated_everywhere,
             a_worker_comes_back_to_a_hub_that_was_started_again;
     }
 }

@@ -15,7 +15,7 @@ use rollmesh_core::{
     worker::{PolicyConfig, PolicyRoles, TrainedPolicies, WorkerAnswer, WorkerCommand},
 };
 
-use super::rig::{cart_pole, group, named, number, placements, processes, waiting_at};
+use super::rig::{cart_pole, everywhere, group, named, number, placements, processes, waiting_at};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -161,7 +161,7 @@ pub(crate) fn workers_take_different_calls_without_waiting() {
 }
 
 pub(crate) fn only_policies_that_are_trained_are_asked() {
-    for placement in placements() {
+    for placement in everywhere() {
         let mut group = group(cart_pole(), &placement, 1);
         let trained = TrainedPolicies::Ids([PolicyId::DEFAULT].into());
         let roles = PolicyRoles { policies_to_train: Some(trained), ..PolicyRoles::default() };

@@ -23,7 +23,10 @@ use rollmesh_core::{
     worker::{CommandErrorKind, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand},
 };
 
-use super::rig::{Counting, builder, cart_pole, group, kill, moody, moody_in, named, placements, processes};
+use super::rig::{
+    Counting, builder, cart_pole, connect, connect_with, group, kill, moody, moody_in, named, notices, placements,
+    processes,
+};
 
 fn flag(answer: &Config, name: &str) -> bool {
     answer.get(name).unwrap().unwrap()
@@ -254,13 +257,18 @@ fn slow_ones_are_awaited(config: RolloutConfig) {
 
 pub(crate) fn hung_sample_is_detected_without_a_waiting_caller() {
     let group = |mode| {
-        let mut group = mixed(moody_in("hangs", &[1, 3]), mode);
+        let mut group = mixed(moody_in("hangs", &[1, 3, 5]), mode);
+        group.add_workers_at(&Placement::Remote, 2, true).unwrap();
+        connect(&mut group, 6);
         let start = Instant::now();
-        while group.num_healthy_remote_workers() > 2 {
+        while group.num_healthy_remote_workers() > 3 {
             group.sample().unwrap();
             assert!(start.elapsed() < Duration::from_secs(20), "{:?}", group.healthy_worker_ids());
         }
-        assert_eq!((group.healthy_worker_ids(), group.sample_counters().lost), (vec![WorkerId(2), WorkerId(4)], 2));
+        assert_eq!(
+            (group.healthy_worker_ids(), group.sample_counters().lost),
+            (vec![WorkerId(2), WorkerId(4), WorkerId(6)], 3)
+        );
     };
     std::thread::scope(|scope| {
         let (batch_env_steps, max_staleness) = (20, 1);
@@ -290,6 +298,20 @@ pub(crate) fn a_worker_that_cannot_be_made_says_why() {
             other => panic!("{other}"),
         }
     }
+    // One that connects says it as a notice.
+    let settings = Config::new().with("refuses", [1]).unwrap();
+    let mut remote = builder(moody(&[]).env_config(settings), &Placement::Remote, 1).build().unwrap();
+    assert!(!connect_with(&mut remote, 1, &[]));
+    let heard = notices(&mut remote);
+    assert!(heard.iter().any(|notice| notice.contains("not here")), "{heard:?}");
+    // A process that ends before it is a worker leaves its last words.
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("unlicensed");
+    std::fs::write(&program, "#!/bin/sh\necho there is no licence >&2\nexit 7\n").unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let unlicensed = Placement::processes_of(&program);
+    let error = builder(cart_pole(), &unlicensed, 1).start_timeout(Duration::from_secs(5)).build().unwrap_err();
+    assert!(error.to_string().contains("there is no licence"), "{error}");
     let missing = Placement::processes_of("/no/such/program");
     let error = builder(cart_pole(), &missing, 1).build().unwrap_err();
     assert!(error.to_string().contains("/no/such/program cannot be started as a worker"), "{error}");

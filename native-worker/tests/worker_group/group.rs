@@ -21,7 +21,9 @@ use rollmesh_core::{
     worker::{CommandErrorKind, NewPolicy, PolicyConfig, PolicyRoles, RolloutConfig, WorkerCommand},
 };
 
-use super::rig::{builder, cart_pole, group, launcher, moody, named, number, placements, processes};
+use super::rig::{
+    builder, cart_pole, connect, everywhere, group, launcher, moody, named, number, placements, processes,
+};
 
 pub(crate) fn workers_come_with_ids_that_are_never_used_again() {
     for placement in placements() {
@@ -117,7 +119,7 @@ pub(crate) fn a_group_needs_a_local_worker_only_where_it_does() {
 }
 
 pub(crate) fn policies_come_and_go_everywhere() {
-    for placement in placements() {
+    for placement in everywhere() {
         let mut group = group(cart_pole(), &placement, 2);
         let (all, id) = (ForEachWorker::default(), PolicyId::new("second"));
         let kind = PolicyConfig::new("random");
@@ -125,6 +127,7 @@ pub(crate) fn policies_come_and_go_everywhere() {
         assert_eq!(group.foreach_policy(named("id")).unwrap().len(), 6);
         // Who comes later has it, too.
         group.add_workers(1, true).unwrap();
+        connect(&mut group, 3);
         assert_eq!(group.foreach_policy(named("id")).unwrap().len(), 8);
         let again = group.add_policy(&all, id.clone(), kind.clone(), None, PolicyRoles::default()).unwrap_err();
         assert!(
@@ -144,7 +147,7 @@ pub(crate) fn policies_come_and_go_everywhere() {
 
 pub(crate) fn who_connects_by_itself_is_a_worker_like_any_other() {
     const SOON: Duration = Duration::from_secs(60);
-    let mut group = group(cart_pole(), &Placement::Remote, 1);
+    let mut group = builder(cart_pole(), &Placement::Remote, 1).build().unwrap();
     assert_eq!((group.num_remote_workers(), group.num_healthy_remote_workers()), (1, 0));
     let (url, token) = (group.worker_url().unwrap(), group.worker_token().unwrap().to_hex());
     let start = || {

@@ -4,14 +4,13 @@ mod arguments;
 mod calls;
 mod failures;
 mod group;
-mod kinds;
 mod restore;
 mod rig;
 mod samples;
 mod sync;
 
 use libtest_mimic::Trial;
-pub(crate) use rig::register;
+pub(crate) use rig::{connect_with, everywhere, register};
 
 pub(crate) fn tests() -> Vec<Trial> {
     trials! {
@@ -65,8 +64,6 @@ pub(crate) fn tests() -> Vec<Trial> {
             evaluation_has_a_group_of_its_own,
             processes_get_what_they_need,
             what_workers_had_is_free_once_they_are_removed;
-        kinds:
-            every_kind_is_sampled_with_the_same_bits_everywhere;
         restore:
             last_synced_weights_are_restored_without_another_worker,
             connected_workers_are_restored_automatically,

@@ -11,7 +11,7 @@ use rollmesh_core::{
     worker::{PolicyConfig, PolicyRoles, RolloutConfig, WorkerAnswer, WorkerCommand},
 };
 
-use super::rig::{builder, cart_pole, lose_all, notices, other_weights, placements, weights_of_all};
+use super::rig::{builder, cart_pole, everywhere, group, lose_all, notices, other_weights, placements, weights_of_all};
 
 fn without_local(config: RolloutConfig, placement: &Placement, workers: u32) -> WorkerGroup {
     let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
@@ -50,8 +50,8 @@ pub(crate) fn last_synced_weights_are_restored_without_another_worker() {
 }
 
 pub(crate) fn connected_workers_are_restored_automatically() {
-    for placement in placements() {
-        let mut group = builder(cart_pole(), &placement, 2).build().unwrap();
+    for placement in everywhere() {
+        let mut group = group(cart_pole(), &placement, 2);
         let second = ForEachWorker::remote().remote_workers([WorkerId(2)]).unhealthy_too();
         let weights = WorkerCommand::Weights { policies: None };
         let before = group.foreach_worker_with(&second, weights.clone()).unwrap();

@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     io::Read as _,
     net::{TcpListener, TcpStream},
+    process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -43,9 +44,6 @@ pub(crate) fn register(registry: Registry) -> Registry {
             let envs = contexts.iter().map(Moody::new).collect::<Result<Vec<_>, EnvError>>()?;
             Ok(Box::new(Vectorized::new(envs)))
         }))
-        .with_env(EnvSpec::new("Sides-v0", |contexts, _| {
-            Box::new(Vectorized::new(contexts.iter().map(|_| Sides(0.0)).collect()))
-        }))
         .with_worker_fn("count", |_worker, _arguments| {
             COUNT.set(COUNT.get() + 1);
             Ok(Config::new().with("count", COUNT.get())?)
@@ -74,35 +72,6 @@ pub(crate) fn register(registry: Registry) -> Registry {
             Ok(Config::new().with("at", [home.worker_index, home.vector_index])?)
         })
         .with_policy_fn("id", |id, _policy, _arguments| Ok(Config::new().with("id", id)?))
-}
-
-/// Observes a dict of a number and a side. The number walks to this side, at last out of its bounds.
-struct Sides(f32);
-
-impl Env for Sides {
-    type Obs = f32;
-    type Act = i64;
-
-    fn observation_space(&self) -> Space {
-        let parts = [("side", Space::Discrete { n: 3 }), ("place", Space::vector(&[-3.0], &[3.0]))];
-        Space::dict(parts).unwrap()
-    }
-
-    fn action_space(&self) -> Space {
-        Space::Discrete { n: 3 }
-    }
-
-    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
-        self.0 = rng.uniform_f32();
-        obs.copy_from_slice(&[self.0, 1.0]);
-        Ok(())
-    }
-
-    fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
-        self.0 += action[0] as f32 - 1.0;
-        obs.copy_from_slice(&[self.0, action[0] as f32]);
-        Ok(Step { reward: 1.0, terminated: self.0.abs() > 3.0, truncated: false })
-    }
 }
 
 /// In workers that the settings name, unless they were made anew, it fails at its first step (`bad`), hangs at the 13th
@@ -220,6 +189,34 @@ pub(crate) fn placements() -> [Placement; 2] {
     [Placement::Threads, processes()]
 }
 
+/// Everywhere where workers can be.
+pub(crate) fn everywhere() -> [Placement; 3] {
+    [Placement::Threads, processes(), Placement::Remote]
+}
+
+/// Starts processes that connect by themselves, if the group expects such, until it has this many workers.
+pub(crate) fn connect(group: &mut WorkerGroup, workers: usize) {
+    assert!(group.worker_url().is_none() || connect_with(group, workers, &[]));
+}
+
+/// The same with further arguments; false if they do not become workers.
+pub(crate) fn connect_with(group: &mut WorkerGroup, workers: usize, more: &[&str]) -> bool {
+    let url = group.worker_url().expect("an address for those that connect");
+    let token = group.worker_token().expect("a token for those that connect").to_hex();
+    for _ in group.num_healthy_remote_workers()..workers {
+        let worker = Command::new(std::env::current_exe().unwrap())
+            .args(["worker", "--hub", &url, "--until-stdin-closes"])
+            .args(more)
+            .env("ROLLMESH_TOKEN", &token)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        // Open until this process ends, in whatever way; by then the group has ended the worker.
+        std::mem::forget(worker.unwrap().stdin.take());
+    }
+    group.wait_for_workers(workers, Duration::from_secs(60)).unwrap()
+}
+
 /// Small samples of an easy environment.
 pub(crate) fn cart_pole() -> RolloutConfig {
     RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(10).fcnet_hiddens(&[8]).seed(5)
@@ -250,7 +247,16 @@ pub(crate) fn builder(config: RolloutConfig, placement: &Placement, workers: u32
 }
 
 pub(crate) fn group(config: RolloutConfig, placement: &Placement, workers: u32) -> WorkerGroup {
-    builder(config, placement, workers).build().unwrap()
+    connected(builder(config, placement, workers), placement, workers)
+}
+
+/// The group with all of its workers, which may have to connect.
+pub(crate) fn connected(builder: WorkerGroupBuilder, placement: &Placement, workers: u32) -> WorkerGroup {
+    let mut group = builder.build().unwrap();
+    if matches!(placement, Placement::Remote) {
+        connect(&mut group, workers as usize);
+    }
+    group
 }
 
 pub(crate) fn named(name: &str) -> NamedFn {

@@ -14,7 +14,7 @@ use rollmesh_core::{
     weights::{Tensor, Weights},
 };
 
-use super::rig::{builder, cart_pole, group, kill, placements, processes, waiting_at};
+use super::rig::{builder, cart_pole, connected, everywhere, group, kill, placements, processes, waiting_at};
 
 pub(crate) fn a_group_of_processes_samples_the_bits_of_one_of_threads() {
     let mut threads = group(cart_pole(), &Placement::Threads, 3);
@@ -80,7 +80,7 @@ pub(crate) fn what_is_late_is_carried_over() {
 }
 
 fn with_mode(mode: SamplingMode, placement: &Placement) -> WorkerGroup {
-    builder(cart_pole(), placement, 2).sampling_mode(mode).build().unwrap()
+    connected(builder(cart_pole(), placement, 2).sampling_mode(mode), placement, 2)
 }
 
 fn zeros(weights: BTreeMap<PolicyId, Weights>) -> BTreeMap<PolicyId, Weights> {
@@ -96,7 +96,7 @@ fn is_of_zeros(batch: &AnyBatch) -> bool {
 }
 
 pub(crate) fn batches_do_not_wait_for_stragglers_and_staleness_is_bounded() {
-    for placement in placements() {
+    for placement in everywhere() {
         let mode = SamplingMode::Asynchronous { batch_env_steps: 20, max_staleness: 1 };
         let mut group = with_mode(mode, &placement);
         let zeros = zeros(group.weights(None).unwrap());
@@ -124,7 +124,7 @@ pub(crate) fn a_deadline_takes_what_is_ready_and_carries_the_rest() {
     let mut calm = group(cart_pole(), &Placement::Threads, 2);
     // In turn of worker 1 and of worker 2.
     let calm = calm.synchronous_parallel_sample(ParallelSample::env_steps(160)).unwrap();
-    for placement in placements() {
+    for placement in everywhere() {
         let mode = SamplingMode::Deadline { after: Micros::from_millis(20), max_staleness: 0 };
         let mut group = with_mode(mode, &placement);
         let gate = Gate::close(&mut group, WorkerId(1));

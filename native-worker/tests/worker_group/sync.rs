@@ -19,12 +19,15 @@ use rollmesh_core::{
     worker::{PolicyConfig, PolicyRoles, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerPlace},
 };
 
-use super::rig::{builder, cart_pole, group, lose_all, notices, other_weights, placements, waiting_at, weights_of_all};
+use super::rig::{
+    builder, cart_pole, connected, everywhere, group, lose_all, notices, other_weights, placements, waiting_at,
+    weights_of_all,
+};
 
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn weights_come_from_where_one_says() {
-    for placement in placements() {
+    for placement in everywhere() {
         let mut group = group(cart_pole(), &placement, 2);
         let (one, two) = (other_weights(11), other_weights(12));
         // From elsewhere they reach the local worker, too.
@@ -47,7 +50,8 @@ pub(crate) fn weights_come_from_where_one_says() {
         let strange: BTreeMap<_, _> = two.values().map(|w| (PolicyId::new("stranger"), w.clone())).collect();
         assert!(matches!(group.sync_weights(SyncWeights::from_weights(&strange)), Err(GroupError::Local(_))));
 
-        let mut remote = builder(cart_pole(), &placement, 1).local_worker(false).build().unwrap();
+        let builder = builder(cart_pole(), &placement, 1).local_worker(false);
+        let mut remote = connected(builder, &placement, 1);
         let error = remote.sync_weights(SyncWeights::default()).unwrap_err();
         assert!(matches!(error, GroupError::NoSource("weights")), "{error}");
         let mut learner =

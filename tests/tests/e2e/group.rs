@@ -1,10 +1,11 @@
 //! A tab as the worker of a group in a program.
 
-use std::time::Duration;
+use std::{net::TcpListener, time::Duration};
 
 use rollmesh::{
     WorkerGroup,
-    worker_group::{ForEachWorker, ParallelSample, Placement},
+    hub::SecurityConfig,
+    worker_group::{ForEachWorker, ParallelSample, Placement, WorkerGroupBuilder},
 };
 use rollmesh_core::{
     batch::AnyBatch,
@@ -13,7 +14,7 @@ use rollmesh_core::{
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
-use super::{DEADLINE, browser::Browser, built};
+use super::{DEADLINE, behind::samples_go_on, browser::Browser, built, proxy::Proxy};
 
 /// Lets a Web Worker of the page join.
 const JOIN: &str = "const [url, token, done] = arguments;
@@ -25,9 +26,12 @@ const JOIN: &str = "const [url, token, done] = arguments;
     };";
 
 fn group(placement: Placement) -> WorkerGroup {
+    builder(placement).build().expect("a group")
+}
+
+fn builder(placement: Placement) -> WorkerGroupBuilder {
     let config = RolloutConfig { seed: 7, num_envs: 4, ..RolloutConfig::new("CartPole-v1") };
-    let builder = WorkerGroup::builder(config).placement(placement).num_workers(1).page(built("ROLLMESH_DIST"));
-    builder.build().expect("a group")
+    WorkerGroup::builder(config).placement(placement).num_workers(1).page(built("ROLLMESH_DIST"))
 }
 
 /// Three samples of the group's worker.
@@ -38,9 +42,14 @@ fn samples(group: &mut WorkerGroup) -> Vec<AnyBatch> {
 
 async fn join(browser: &Browser, group: &WorkerGroup) {
     let url = group.worker_url().expect("a hub");
+    join_from(browser, group, &url.replace("ws://", "http://")).await;
+}
+
+/// The page comes from another address than that at which its Web Worker joins.
+async fn join_from(browser: &Browser, group: &WorkerGroup, page: &str) {
+    browser.client.goto(page).await.expect("the group's page");
     let token = group.worker_token().expect("a hub").to_hex();
-    browser.client.goto(&url.replace("ws://", "http://")).await.expect("the group's page");
-    let socket = format!("{url}/ws");
+    let socket = format!("{}/ws", group.worker_url().expect("a hub"));
     let said = browser.client.execute_async(JOIN, vec![json!(socket), json!(token)]).await;
     assert_eq!(said.expect("the script runs"), "", "the tab has joined");
 }
@@ -84,4 +93,17 @@ async fn a_tab_is_a_worker_of_a_group_like_any_other() {
     let (of_tabs, again) = with(of_tabs, samples).await;
     assert_eq!(again.len(), 3);
     spawn_blocking(move || drop(of_tabs)).await.expect("it stops");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tab_behind_a_network_that_fails_samples_the_same() {
+    let (browser, proxy) = (Browser::start().await, Proxy::start().await);
+    let security = SecurityConfig { hosts: vec![proxy.address.to_string()], ..SecurityConfig::default() };
+    // Its address is that of the network, so a port that was free is the real one.
+    let listen = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
+    let behind = move || builder(Placement::Remote).security(security).listen(listen).build().expect("a group");
+    let (behind, calm) = spawn_blocking(move || (behind(), group(Placement::Threads))).await.expect("groups");
+    proxy.lead_to(listen);
+    join_from(&browser, &behind, &format!("http://{listen}")).await;
+    spawn_blocking(move || samples_go_on(behind, calm, &proxy)).await.expect("samples");
 }

@@ -4,6 +4,8 @@
 
 mod attaching;
 mod attack;
+#[path = "../../../native-worker/tests/chaos/behind.rs"]
+mod behind;
 mod browser;
 #[path = "../../../native-worker/tests/support/cases.rs"]
 mod cases;
@@ -20,6 +22,9 @@ mod group;
 mod matrix;
 mod monitoring;
 mod program;
+#[path = "../../../native-worker/tests/chaos/proxy.rs"]
+#[allow(dead_code, reason = "the tests of native workers use the rest")]
+mod proxy;
 mod runs;
 mod saved_runs;
 mod tab_training;

@@ -6,7 +6,7 @@ import { test } from "node:test";
 
 import { Algorithm, VectorEnv, init, registerEnv } from "rollmesh";
 
-import { corridor, folder } from "./support.mjs";
+import { corridor, folder, settingsFile } from "./support.mjs";
 
 await init();
 
@@ -23,6 +23,22 @@ test("a run learns the weights of the program", async (t) => {
   const printed = execFileSync(process.env.ROLLMESH_BIN, args, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
   assert.equal(algorithm.weightsHash, JSON.parse(printed.trim().split("\n").at(-1)).weights_hash);
   await assert.rejects(algorithm.train(), { kind: "busy", message: /the run is over/ });
+});
+
+test("several policies learn, or those that the settings name, the weights of the program", async (t) => {
+  const players = { ...config, env: "RockPaperScissors-v0", policy_mapping_fn: "agent_id", policies: { 0: {}, 1: { policy: "a2c" } } };
+  const weights = async (changes) => {
+    const algorithm = await Algorithm.create({ ...players, ...changes });
+    while (!algorithm.isOver) await algorithm.train();
+    const file = settingsFile(t, { ...players, ...changes });
+    const args = ["train", "--workers", "0", "--config", file, "--run-dir", join(folder(t), "run"), "--json"];
+    const printed = execFileSync(process.env.ROLLMESH_BIN, args, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
+    const summary = JSON.parse(printed.trim().split("\n").at(-1));
+    assert.equal(algorithm.weightsHash, summary.weights_hash);
+    return summary.policies;
+  };
+  const both = await weights({}), one = await weights({ policies_to_train: ["0"] });
+  assert.notEqual(one["1"], both["1"]);
 });
 
 test("what a run has learned plays", async () => {

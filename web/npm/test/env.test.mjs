@@ -56,6 +56,18 @@ test("every kind of space is handed over", () => {
   assert.ok(seen.length > 100 && seen.every(Boolean));
 });
 
+test("a game with a coloured screen is seen as DeepMind's agents see it", () => {
+  const [screen, step] = [new Uint8Array(64 * 64 * 3).fill(200), () => ({ observation: screen, reward: 0.3 })];
+  const space = { type: "box", dtype: "uint8", shape: [64, 64, 3], low: [0], high: [255] };
+  registerEnv("Screen-v0", () => ({ observationSpace: space, actionSpace: { type: "discrete", n: 2 }, reset: () => screen, step }), { maxEpisodeSteps: 10 });
+  const columns = (changes) => {
+    const rows = worker("Screen-v0", { model_config: { fcnet_hiddens: [4], dim: 10, framestack: 2 }, ...changes }).sample().single();
+    return [rows.get("obs").shape, rows.get("rewards").data[0]];
+  };
+  assert.deepEqual(columns({}), [[10, 10, 2], 1]);
+  assert.deepEqual(columns({ preprocessor_pref: "none" })[0], [64, 64, 3]);
+});
+
 const fields = [
   ["an exception", { step() { throw new TypeError("no such door"); } }, undefined, /step threw TypeError: no such door/],
   ["NaN", { step: () => ({ observation: NaN, reward: 0 }) }, "observation", /observation whose element 0 is NaN/],

@@ -52,7 +52,8 @@ test("a worker posts its task when the Web Worker is ready, and hears how it goe
 test("an evaluation worker posts the settings of what it evaluates", async (t) => {
   globalThis.Worker = Thread;
   t.after(() => delete globalThis.Worker);
-  const run = { env: "CartPole-v1", model_config: { fcnet_hiddens: [16] }, evaluation: { num_envs: 4 } };
+  const policies = { car_policy1: {}, car_policy2: {}, traffic_light_policy: { policy: "a2c" } };
+  const run = { env: "MultiAgentTrafficGrid-v0", policy_mapping_fn: "traffic", policies, model_config: { fcnet_hiddens: [16] }, evaluation: { num_envs: 4 } };
   const worker = new EvalWorker({ url: "wss://hub.example.org", token, name: "judge", run });
   const thread = Thread.last;
   thread.say({ state: "ready" });

@@ -1,5 +1,7 @@
 // Workers sample what the program samples, and say what is wrong.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 
 import { MultiAgentBatch, RollmeshError, RolloutWorker, SampleBatch, batchHash, init, rolloutHash } from "rollmesh";
@@ -31,6 +33,19 @@ for (const [name, changes] of Object.entries({
     assert.equal(batchHash([first, worker.sample()]), native.batch_hash);
   });
 }
+
+const kinds = JSON.parse(readFileSync(join(process.env.ROLLMESH_ROOT, "tests/golden/kinds.json"), "utf8"));
+
+test("every kind is sampled with its golden hash", () => {
+  for (const { config, samples, batch_hash } of kinds.samples) {
+    const worker = new RolloutWorker(config);
+    assert.equal(batchHash(Array.from({ length: samples }, () => worker.sample())), batch_hash, JSON.stringify(config));
+    worker.free();
+  }
+  for (const { config } of kinds.native) {
+    assert.throws(() => new RolloutWorker(config), { kind: "config", message: /sample_async|remote_worker_envs/ });
+  }
+});
 
 test("a sample in slices is the one without a limit", () => {
   const [whole, sliced] = [new RolloutWorker(config), new RolloutWorker(config)];

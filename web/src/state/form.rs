@@ -246,7 +246,9 @@ impl Field {
         let choice = self.choices.iter().find(|(word, _)| word == text).map(|(_, value)| value.clone());
         let digits = text.replace([' ', ',', '_', '\u{2009}'], "");
         let number = || digits.parse().ok().map(Value::Number);
-        let json = || serde_json::from_str(text).ok().filter(|_| !self.takes_text);
+        let takes_object = || self.kinds.iter().any(|kind| kind["type"] == "object");
+        let is_allowed = |value: &Value| !self.takes_text || value.is_object() && takes_object();
+        let json = || serde_json::from_str(text).ok().filter(is_allowed);
         choice.or_else(|| number().filter(|_| !self.takes_text)).or_else(json).unwrap_or_else(|| text.into())
     }
 }
@@ -308,11 +310,26 @@ mod tests {
     use super::*;
 
     fn schema() -> RunSchema {
+        schema_of(&[("Acrobot-v1", Some(-100.0)), ("CartPole-v1", Some(475.0)), ("Pendulum-v1", None)])
+    }
+
+    fn schema_of(envs: &[(&str, Option<f64>)]) -> RunSchema {
         let gamma = Setting::new("gamma", &[Kind::FRACTION], "Discount factor.").schema(json!(0.98));
         let algorithms = [("a2c".into(), object_schema([])), ("ppo".into(), object_schema([("gamma", gamma)]))];
-        let envs = [("Acrobot-v1", Some(-100.0)), ("CartPole-v1", Some(475.0)), ("Pendulum-v1", None)];
-        let envs = envs.map(|(name, goal)| (name.to_owned(), goal)).into();
+        let envs = envs.iter().map(|(name, goal)| ((*name).to_owned(), *goal)).collect();
         RunSchema::parse(&json_schema(&envs, &algorithms).to_string()).unwrap()
+    }
+
+    /// Those that runs support, the user's own environments and functions included: `native-worker/tests/places` starts them.
+    #[test]
+    fn form_sends_the_settings_of_every_kind() {
+        let kinds: Value = serde_json::from_str(include_str!("../../../tests/golden/kinds.json")).unwrap();
+        let lists = ["samples", "native", "own"].map(|list| kinds[list].as_array().unwrap());
+        for kind in lists.into_iter().flatten().filter(|kind| !kind["rollout_hash"].is_null()) {
+            let (config, schema) = (&kind["config"], schema_of(&[(kind["config"]["env"].as_str().unwrap(), None)]));
+            let typed = schema.texts_of(&Config::of(config).unwrap());
+            assert_eq!(json!(schema.settings(&typed).unwrap()), *config);
+        }
     }
 
     fn texts(texts: &[(&str, &str)]) -> Texts {

@@ -3,22 +3,19 @@
 //! Runs as an ordinary test, and under wasm-bindgen's test runner, in Node or, with
 //! `WASM_BINDGEN_USE_DEDICATED_WORKER=1`, in a browser's Web Worker.
 
+use core::num::NonZeroU32;
+
 use rollmesh_core::{
-    batch::SlotFragment,
-    config::Config,
-    hash::RolloutHasher,
-    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
-    kernels::Kernels,
-    lease::{Lease, LeasedSlot, SlotSource},
-    run::RunConfig,
-    time::Micros,
-    worker::{Advance, RolloutWorkerBuilder, SlotRunner},
+    eval_worker::EvalMakers, evaluation::EvaluationRequest, kernels::Kernels, run::RunConfig, time::Micros,
+    worker::RolloutWorkerBuilder,
 };
 use rollmesh_learner::{InlineRun, InlineWork, register_learning_policies};
-use rollmesh_wasm::{core_fingerprint, rollout_hash, sample_hash};
+use rollmesh_wasm::{core_fingerprint, rollout_hash};
 use rollmesh_web_registry::registry;
-use serde_json::{Value, json};
+use serde_json::json;
 use wasm_bindgen_test::wasm_bindgen_test;
+
+use self::kinds::Kinds;
 
 #[wasm_bindgen_test(unsupported = test)]
 fn rollouts_have_the_hashes_of_every_other_build() {
@@ -32,6 +29,9 @@ fn rollouts_have_the_hashes_of_every_other_build() {
 
 #[path = "../../../learner/src/tests/learned.rs"]
 mod learned;
+
+#[path = "../../../core/tests/kinds/mod.rs"]
+mod kinds;
 
 #[wasm_bindgen_test(unsupported = test)]
 fn learned_weights_have_the_hashes_of_every_other_build() {
@@ -74,55 +74,63 @@ fn the_fingerprint_is_that_of_every_other_build() {
     assert_eq!(core_fingerprint(), FINGERPRINT);
 }
 
-/// A table that the tests in Node and of the native crates read, too.
-fn kinds() -> Value {
-    serde_json::from_str(include_str!("../../../tests/golden/kinds.json")).expect("JSON")
+fn builder() -> RolloutWorkerBuilder {
+    RolloutWorkerBuilder::new(kinds::register(registry()))
 }
 
 #[wasm_bindgen_test(unsupported = test)]
 fn samples_of_every_kind_have_the_hashes_of_every_other_build() {
-    for kind in kinds()["samples"].as_array().expect("a list") {
-        let config = kind["config"].to_string();
-        let hash = sample_hash(&config, kind["samples"].as_u64().expect("a number") as u32);
-        assert_eq!(hash.ok().as_deref(), kind["batch_hash"].as_str(), "{config}");
+    for kind in Kinds::read().in_one_thread() {
+        assert_eq!(kind.sampled(builder()), kind.batch_hash, "{}", kind.config);
     }
 }
 
 #[wasm_bindgen_test(unsupported = test)]
 fn leases_of_every_kind_have_the_hashes_of_every_other_build() {
-    for kind in kinds()["leases"].as_array().expect("a list") {
-        let settings: Config = serde_json::from_value(kind["config"].clone()).expect("settings");
-        let run = RunConfig::new("CartPole-v1").merged(&settings).expect("settings of a run");
-        let fragments = kind["fragments"].as_u64().expect("a number");
-        assert_eq!(Some(&*lease_hash(&run, fragments)), kind["rollout_hash"].as_str(), "{}", kind["config"]);
+    for kind in Kinds::read().in_one_thread() {
+        assert_eq!(kind.leased(builder()), kind.rollout_hash, "{}", kind.config);
+    }
+    for kind in Kinds::read().leases {
+        assert_eq!(kind.leased(builder()), kind.rollout_hash, "{}", kind.config);
     }
 }
 
-/// The hash of so many fragments of every slot of a run, under the first weights.
-fn lease_hash(run: &RunConfig, fragments: u64) -> String {
-    let mut runner = SlotRunner::new(run, RolloutWorkerBuilder::new(registry())).expect("a run that leases can carry");
-    let mut hasher = RolloutHasher::new();
-    for fragment in 0..fragments {
-        let source = if fragment == 0 { SlotSource::New } else { SlotSource::Held };
-        let leased = |slot| LeasedSlot { slot: SlotId(slot), source: source.clone() };
-        let slots = (0..run.num_slots()).map(leased).collect();
-        let (id, weights_version) = (LeaseId(fragment), WeightsVersion(0));
-        runner.begin(Lease { id, fragment: FragmentNo(fragment), weights_version, slots }).expect("a lease of its own");
-        loop {
-            match runner.advance(u32::MAX) {
-                Advance::Working { .. } => {}
-                Advance::Part { fragments, .. } => add(&mut hasher, &fragments),
-                Advance::Done { fragments, .. } => break add(&mut hasher, &fragments),
-                other => panic!("{other:?}"),
-            }
-        }
+#[wasm_bindgen_test(unsupported = test)]
+fn runs_of_every_kind_learn_the_weights_of_every_other_build() {
+    let registry = kinds::register(registry());
+    for kind in Kinds::read().in_one_thread().filter(|kind| kind.weights_hash.is_some()) {
+        let run = RunConfig::of_settings(&kind.training()).expect("settings of a run");
+        let mut run = InlineRun::new(1, run, &registry, Kernels::PORTABLE, Micros(0)).expect("a run");
+        while run.work(7, Micros(0)).expect("work") != InlineWork::Over {}
+        assert_eq!(Some(run.state().weights_hash().to_string()), kind.weights_hash, "{}", kind.config);
     }
-    hasher.finish().to_string()
 }
 
-fn add(hasher: &mut RolloutHasher, fragments: &[SlotFragment]) {
-    fragments.iter().for_each(|fragment| hasher.add(fragment).expect("rows that can be hashed"));
+#[wasm_bindgen_test(unsupported = test)]
+fn callbacks_of_a_user_leave_metrics_of_episodes() {
+    let mut counted = Kinds::read().own.into_iter().filter(|kind| !kind.rollout().callbacks.is_empty());
+    let rollout = counted.next().expect("a kind with callbacks").rollout().rollout_fragment_length(200);
+    let mut worker = builder().config(rollout).build().expect("a worker");
+    worker.sample().expect("a sample");
+    let episodes = worker.metrics().episodes;
+    assert!(!episodes.is_empty());
+    assert!(episodes.iter().all(|episode| episode.custom_metrics.get("steps") == Some(&f64::from(episode.length))));
 }
+
+/// Cars and lights have a policy each.
+#[wasm_bindgen_test(unsupported = test)]
+fn policies_of_several_agents_are_evaluated_as_in_every_other_build() {
+    let mut run = RunConfig::new("MultiAgentTrafficGrid-v0").seed(3);
+    run.evaluation.num_envs = 2;
+    let makers = EvalMakers::of_run(&run, &registry(), Kernels::PORTABLE).expect("an evaluation");
+    let mut evaluator = makers.evaluator().expect("an evaluator");
+    evaluator.begin(EvaluationRequest::of_episodes(NonZeroU32::MIN, 50)).expect("a request");
+    let found = evaluator.advance(u32::MAX).expect("episodes").expect("it was not interrupted");
+    assert_eq!((found.env_steps, found.reward()), EVALUATED);
+}
+
+/// Env steps and return.
+const EVALUATED: (u64, f64) = (50, -187.50000000000003);
 
 /// Hidden layers, environments, seed, env steps, hash.
 const GOLDEN: &[(&[u32], u32, u64, u32, &str)] = &[

@@ -44,13 +44,11 @@ fn answers(matrix: &str) -> Vec<(usize, String)> {
             let labels = cell.strip_prefix("yes [").and_then(|labels| labels.strip_suffix(']'));
             let reason = cell.strip_prefix("[no ").and_then(|reason| reason.strip_suffix("](#why-not)"));
             match (cell, labels, reason) {
-                ("" | "untested", ..) => {}
+                ("", ..) => {}
                 (_, Some(labels), _) => of_tests.extend(labels.split("] [").map(|label| (label, line))),
                 (_, _, Some(reason)) => _ = of_reasons.insert((reason, line)),
-                _ => wrong.push((
-                    line,
-                    format!("the cell '{cell}' must be 'yes [TEST]', '[no REASON](#why-not)', 'untested' or empty"),
-                )),
+                _ => wrong
+                    .push((line, format!("the cell '{cell}' must be 'yes [TEST]', '[no REASON](#why-not)' or empty"))),
             }
         }
     }
@@ -125,7 +123,7 @@ mod tests {
 | feature | here | there |
 |---|---|---|
 | one | yes [1] [2] | [no 1](#why-not) |
-| two | untested |  |
+| two | yes [1] |  |
 
 ## Why not
 
@@ -148,12 +146,13 @@ mod tests {
     #[test]
     fn answers_need_their_test_or_reason() {
         assert_eq!(answers(MATRIX), []);
-        let bad = MATRIX.replace("[2] |", "[3] |").replace("[no 1]", "[no 4]").replace("untested", "maybe");
+        let bad =
+            MATRIX.replace("[2] |", "[3] |").replace("[no 1]", "[no 4]").replace("| two | yes [1]", "| two | untested");
         let found: Vec<String> = answers(&bad).into_iter().map(|(line, what)| format!("{line}: {what}")).collect();
         assert_eq!(
             found,
             [
-                "6: the cell 'maybe' must be 'yes [TEST]', '[no REASON](#why-not)', 'untested' or empty",
+                "6: the cell 'untested' must be 'yes [TEST]', '[no REASON](#why-not)' or empty",
                 "5: there is no test 3",
                 "15: no cell refers to test 2",
                 "5: there is no reason 4",

@@ -196,6 +196,7 @@ impl RolloutWorkerBuilder {
         self.config = RolloutConfig {
             observation_filter: FilterKind::NoFilter,
             remote_worker_envs: false,
+            remote_env_batch_wait_ms: 0,
             // The hub records episodes, by recomputing fragments.
             monitor_path: None,
             ..run.rollout.clone()

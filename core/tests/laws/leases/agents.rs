@@ -4,17 +4,12 @@
 use std::collections::BTreeMap;
 
 use rollmesh_core::{
-    batch::{CutReason, EpisodeMetrics, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
-    callbacks::{CallbackError, Callbacks, EpisodeHook},
-    column::ColumnData,
+    batch::{CutReason, EpisodeMetrics, OBS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
     config::Config,
-    env::{Env, EnvError, EnvSpec, Rng, RowsMut, RowsRef, Step, Vectorized, wrappers::ActionMasked},
-    episode::{Episode, OtherAgent},
     filter::FilterKind,
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
-    policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicySpec, Postprocessing},
     protocol::{
         FailureKind,
         convert::{self, EncodeError, FragmentLimits, UploadError},
@@ -22,162 +17,16 @@ use rollmesh_core::{
     },
     run::{RolloutConfig, RunConfig},
     sampler::{BatchMode, CountStepsBy, FragmentLayout, Horizon},
-    space::Space,
-    view::{ViewRequirement, ViewRequirements},
-    weights::Weights,
     worker::{Advance, PolicyConfig, Registry, RolloutWorkerBuilder, SetupError, SlotRunner},
 };
+
+use crate::kinds;
 
 const SLOTS: u32 = 4;
 const FRAGMENTS: u64 = 6;
 
-/// Adds to each step's reward metrics what the environment said, and remembers steps in the episode.
-struct Counting;
-
-impl Callbacks for Counting {
-    fn on_episode_step(&mut self, hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
-        *hook.episode.custom_metrics.entry("steps".into()).or_default() += 1.0;
-        Ok(())
-    }
-}
-
-/// Observes a dict of a number and a side. The number walks to this side, at last out of its bounds.
-struct Sides(f32);
-
-impl Env for Sides {
-    type Obs = f32;
-    type Act = i64;
-
-    fn observation_space(&self) -> Space {
-        let parts = [("side", Space::Discrete { n: 3 }), ("place", Space::vector(&[-3.0], &[3.0]))];
-        Space::dict(parts).unwrap()
-    }
-
-    fn action_space(&self) -> Space {
-        Space::Discrete { n: 3 }
-    }
-
-    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
-        self.0 = rng.uniform_f32();
-        obs.copy_from_slice(&[self.0, 1.0]);
-        Ok(())
-    }
-
-    fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
-        self.0 += action[0] as f32 - 1.0;
-        obs.copy_from_slice(&[self.0, action[0] as f32]);
-        Ok(Step { reward: 1.0, terminated: self.0.abs() > 3.0, truncated: false })
-    }
-}
-
-/// The same walk, with actions of two parts: a side, and a length that is rewarded.
-struct Strides(Sides);
-
-impl Env for Strides {
-    type Obs = f32;
-    type Act = f32;
-
-    fn observation_space(&self) -> Space {
-        self.0.observation_space()
-    }
-
-    fn action_space(&self) -> Space {
-        Space::dict([("side", self.0.action_space()), ("length", Space::vector(&[0.0], &[2.0]))]).unwrap()
-    }
-
-    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
-        self.0.reset(rng, obs)
-    }
-
-    fn step(&mut self, action: &[f32], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
-        let [length, side] = action else { return Err(EnvError::Failed(format!("{action:?} has not two parts"))) };
-        let step = self.0.step(&[*side as i64], rng, obs)?;
-        Ok(Step { reward: step.reward + f64::from(*length), ..step })
-    }
-}
-
-/// Chooses by the sum of its last two observations, and doubles the rewards of its trajectories.
-struct Backward(Weights);
-
-impl Policy for Backward {
-    fn compute_actions(&mut self, input: ActionInput<'_>, mut out: ActionOutput<'_>) -> Result<(), PolicyError> {
-        let (RowsRef::F32(obs), RowsMut::I64(actions)) = (input.obs, &mut out.actions) else {
-            return Err(PolicyError::Failed("not a walk of floats".into()));
-        };
-        let width = obs.len() / actions.len();
-        for (action, obs) in actions.iter_mut().zip(obs.chunks_exact(width)) {
-            *action = i64::from(obs.iter().sum::<f32>() > 0.0);
-        }
-        Ok(())
-    }
-
-    fn compute_values(&mut self, _: RowsRef<'_>, _: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
-        values.fill(0.0);
-        Ok(())
-    }
-
-    fn view_requirements(&self) -> ViewRequirements {
-        [("obs".to_string(), ViewRequirement::shifted("obs", "-1:0".parse().unwrap()))].into()
-    }
-
-    fn postprocessing(&self) -> Postprocessing {
-        Postprocessing::Custom
-    }
-
-    fn postprocess_trajectory(
-        &mut self,
-        mut trajectory: SampleBatch,
-        _: &[OtherAgent<'_>],
-        _: &Episode,
-    ) -> Result<SampleBatch, PolicyError> {
-        let doubled: Vec<f32> = trajectory.get(REWARDS)?.iter().map(|reward| 2.0 * reward).collect();
-        trajectory.insert(REWARDS.name(), ColumnData::scalars(doubled))?;
-        Ok(trajectory)
-    }
-
-    fn weights(&self) -> &Weights {
-        &self.0
-    }
-
-    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
-        self.0 = weights.clone();
-        Ok(())
-    }
-}
-
 fn registry() -> Registry {
-    Registry::builtin()
-        .with_policy(PolicySpec::new("backward", |_| {
-            Ok(Box::new(Backward(Weights::new(WeightsVersion(0), Vec::new()).unwrap())))
-        }))
-        .with_observation_fn("tilted", |obs, _| {
-            let tilted = |row: RowsRef<'_>| match row {
-                RowsRef::F32(row) => row.iter().rev().copied().collect::<Vec<f32>>(),
-                _ => Vec::new(),
-            };
-            let rows: Vec<_> = obs.iter().map(|(agent, row)| (agent.clone(), tilted(row))).collect();
-            rows.iter().for_each(|(agent, row)| obs.set(agent, RowsRef::F32(row)));
-            Ok(())
-        })
-        .with_env(EnvSpec::new("Sides-v0", |contexts, _| {
-            Box::new(Vectorized::new(contexts.iter().map(|_| Sides(0.0)).collect()))
-        }))
-        .with_env(EnvSpec::new("Strides-v0", |contexts, _| {
-            Box::new(Vectorized::new(contexts.iter().map(|_| Strides(Sides(0.0))).collect()))
-        }))
-        .with_env(EnvSpec::new("MaskedSides-v0", |contexts, _| {
-            // No step towards the middle is possible.
-            let mask = |sides: &Sides, mask: &mut [f32]| {
-                let open = if sides.0 > 0.0 { [0.0, 1.0, 1.0] } else { [1.0, 1.0, 0.0] };
-                mask.copy_from_slice(&open);
-            };
-            let masked = |_| ActionMasked::new(Sides(0.0), mask).expect("discrete actions");
-            Box::new(Vectorized::new(contexts.iter().map(masked).collect()))
-        }))
-        .with_callbacks("counting", |_| Ok(Box::new(Counting)))
-        .with_policy_mapping_fn("cars_and_lights", |agent, _, _, _| {
-            PolicyId::new(if agent.starts_with("car") { "car" } else { "light" })
-        })
+    kinds::register(Registry::builtin())
 }
 
 fn config(env: &str) -> RunConfig {

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use rollmesh::kernels::AUTO;
 use rollmesh_core::{
     hash::BatchHasher,
-    worker::{Registry, RolloutConfig, RolloutWorker, rollout_hash},
+    worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, rollout_hash},
 };
 use serde::Deserialize;
-use serde_json::Value;
+
+use crate::kinds::{self, Kind, Kinds};
 
 /// All entries, with the settings that they share.
 #[derive(Deserialize)]
@@ -106,18 +107,15 @@ fn games_keep_their_frozen_batches() {
     check(4 * 2 * 3, |entry| entry.batch_hash.as_ref(), recompute);
 }
 
-/// The table that the browser crates and the tests in Node read, too, here with this machine's kernels.
+/// The list that the tests of all other places read, too, here with this machine's kernels.
 #[test]
 fn samples_of_every_kind_keep_their_golden_hashes() {
-    let text = std::fs::read_to_string(root().join("tests/golden/kinds.json")).expect("the file is in the repository");
-    let table: Value = serde_json::from_str(&text).expect("JSON");
-    for kind in table["samples"].as_array().expect("a list") {
-        let config: RolloutConfig = serde_json::from_value(kind["config"].clone()).expect("settings");
-        let mut worker = RolloutWorker::new(config, &Registry::builtin(), AUTO).unwrap();
-        let mut hasher = BatchHasher::new();
-        for _ in 0..kind["samples"].as_u64().expect("a number") {
-            hasher.add(&worker.sample().unwrap()).unwrap();
-        }
-        assert_eq!(hasher.finish().to_string(), kind["batch_hash"], "{}", kind["config"]);
-    }
+    let builder = || RolloutWorkerBuilder::new(kinds::register(Registry::builtin())).kernels(AUTO);
+    let found = |kind: &Kind| (kind.sampled(builder()), kind.leased(builder()));
+    let wrong = |kind: Kind| {
+        let found = found(&kind);
+        (found != (kind.batch_hash, kind.rollout_hash)).then(|| format!("{} {found:?}", kind.config))
+    };
+    let wrong: Vec<String> = Kinds::read().in_one_thread().filter_map(wrong).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

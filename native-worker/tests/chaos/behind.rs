@@ -1,0 +1,55 @@
+//! What a group samples while everything goes wrong on the network of its worker.
+
+use std::time::Duration;
+
+use rollmesh::{WorkerGroup, worker_group::ParallelSample};
+
+use super::proxy::{Blow, Proxy, Way, Weather};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A fault, and whether it leaves the connection.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Weather(Weather),
+    Blow(Blow),
+}
+
+/// Checks that late and repeated messages change no sample, and that a worker whose connection is lost or silent samples
+/// again. `calm` is the same group in this process.
+pub(crate) fn samples_go_on(mut behind: WorkerGroup, mut calm: WorkerGroup, proxy: &Proxy) {
+    let late = Way::Late(Duration::from_millis(20));
+    assert!(behind.wait_for_workers(1, SOON).unwrap());
+    for (fault, is_harmless) in [
+        (Fault::Weather(Weather { up: late, down: late }), true),
+        (Fault::Weather(Weather { up: Way::Clear, down: late }), true),
+        (Fault::Blow(Blow::Twice), true),
+        (Fault::Blow(Blow::Cut), false),
+        (Fault::Blow(Blow::ResetMidFrame), false),
+        (Fault::Blow(Blow::Replay), false),
+        // Its lease expires.
+        (Fault::Weather(Weather { up: Way::Held, down: Way::Held }), false),
+    ] {
+        match fault {
+            Fault::Weather(weather) => proxy.set(weather),
+            Fault::Blow(blow) => assert!(proxy.hit(blow), "{fault:?}"),
+        }
+        let mut found = behind.synchronous_parallel_sample(ParallelSample::default());
+        let expected = calm.synchronous_parallel_sample(ParallelSample::default()).unwrap();
+        proxy.set(Weather::CLEAR);
+        if is_harmless {
+            assert!(found.unwrap() == expected, "{fault:?}");
+            continue;
+        }
+        // A sample that was on its way may be lost with the connection.
+        for _ in 0..10 {
+            if found.is_ok() {
+                break;
+            }
+            assert!(behind.wait_for_workers(1, SOON).unwrap(), "{fault:?}");
+            found = behind.synchronous_parallel_sample(ParallelSample::default());
+        }
+        assert_eq!(found.unwrap()[0].env_steps(), expected[0].env_steps(), "{fault:?}");
+    }
+    behind.stop();
+}

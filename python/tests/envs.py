@@ -1,0 +1,37 @@
+"""Environments for the tests, which their processes find in PYTHONPATH."""
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Screen(gymnasium.Env):
+    """A coloured screen, which workers wrap as DeepMind's agents see a game."""
+
+    observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        return np.full((64, 64, 3), 100 + int(action), np.uint8), 0.3, False, False, {}
+
+
+class Fragile(gymnasium.Env):
+    """One in ten steps fails."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        if self.np_random.random() < 0.1:
+            raise RuntimeError("worn out")
+        return np.full(1, self.t, np.float32), 1.0, self.t == 3, False, {}
