@@ -3,10 +3,10 @@
 use core::marker::PhantomData;
 
 use rollmesh_core::{
-    column::{DType, RowShape},
+    column::{DType, Element, RowShape},
     env::{
-        Env, EnvContext, EnvError, EnvMaker, EnvRegistry, EnvSpec, EnvStart, EnvState, InProcess, Rng, RowElement,
-        SnapshotReader, Step, Vectorized,
+        Env, EnvContext, EnvError, EnvMaker, EnvRegistry, EnvSpec, EnvStart, EnvState, InProcess, Rng, SnapshotReader,
+        Step, Vectorized,
         pixel::{Breakout, Pixel},
         wrappers::{ActionMasked, ClipReward, FrameStack, NormalizeReward, RewardClip, ScaleObs, TimeLimit},
     },
@@ -54,7 +54,7 @@ pub(super) fn register(registry: Registry) -> Registry {
 
 fn many<E>(name: &str, make: impl Fn() -> E + Send + Sync + 'static) -> EnvSpec
 where
-    E: Env<Obs: RowElement, Act: RowElement> + 'static,
+    E: Env<Obs: Element, Act: Element> + 'static,
 {
     EnvSpec::new(name, move |contexts: &[EnvContext], _| {
         Box::new(Vectorized::new(contexts.iter().map(|_| make()).collect()))
@@ -262,12 +262,12 @@ struct Echo<O, A> {
     types: PhantomData<(O, A)>,
 }
 
-fn echo<O: RowElement, A: RowElement>(name: &str, observation: Space, action: Space) -> EnvSpec {
+fn echo<O: Element, A: Element>(name: &str, observation: Space, action: Space) -> EnvSpec {
     let spaces = (observation, action);
     many(name, move || Echo::<O, A> { spaces: spaces.clone(), shown: 0, t: 0, types: PhantomData })
 }
 
-impl<O: RowElement, A: RowElement> Echo<O, A> {
+impl<O: Element, A: Element> Echo<O, A> {
     fn show(&self, obs: &mut [O]) {
         for (i, x) in obs.iter_mut().enumerate() {
             *x = O::from_f64(f64::from((self.shown + self.t + i as u32) % 2));
@@ -275,7 +275,7 @@ impl<O: RowElement, A: RowElement> Echo<O, A> {
     }
 }
 
-impl<O: RowElement, A: RowElement> Env for Echo<O, A> {
+impl<O: Element, A: Element> Env for Echo<O, A> {
     type Obs = O;
     type Act = A;
 
