@@ -86,11 +86,6 @@ pub trait HubRun {
     /// before the given batch.
     fn facts(&mut self, roll_back_before: Option<FragmentNo>, now: Micros) -> RunFacts;
 
-    /// Returns whether it can be rolled back: rows that were handed to a caller cannot be recalled.
-    fn can_be_undone(&self) -> bool {
-        !self.state().is_sampling_only()
-    }
-
     /// Keeps a snapshot if untrusted workers are about to commit fragments.
     fn keep_for_undoing(&mut self, now: Micros);
 

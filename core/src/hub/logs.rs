@@ -161,13 +161,6 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
     }
 
-    /// Adds an event of the group to the log of its worker.
-    pub(super) fn log_event(&mut self, event: &GroupEvent, text: &str) {
-        if let Some(WorkerId(worker)) = worker_of(event) {
-            self.log(worker, 1, text);
-        }
-    }
-
     /// Sends operators the new lines of all logs. A slow consumer misses lines, which it sees by their numbers.
     pub(super) fn send_logs(&mut self) {
         let fresh = self.logs.take_fresh();
@@ -180,7 +173,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
 }
 
 /// Returns the worker that an event is about.
-fn worker_of(event: &GroupEvent) -> Option<WorkerId> {
+pub(super) fn worker_of(event: &GroupEvent) -> Option<WorkerId> {
     match event {
         GroupEvent::LeaseExpired { worker, .. }
         | GroupEvent::WorkerUnable { worker, .. }

@@ -65,6 +65,8 @@ mod run_end;
 mod run_loop;
 mod run_queue;
 mod stopwatch;
+#[cfg(test)]
+mod tests;
 mod tokens;
 mod transitions;
 mod watched_fragment;

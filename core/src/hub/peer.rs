@@ -12,7 +12,8 @@ use crate::{
     time::Micros,
 };
 
-/// A hub's handle of a connection: a queue that the shell sends from. Nothing blocks, and nothing follows a goodbye.
+/// A hub's handle of a connection: a queue that the shell sends from. Nothing blocks, and nothing follows a goodbye. The last
+/// three methods are for connections that check and decode what arrives on other threads.
 pub trait Connection {
     /// Queues a message.
     fn send_frame(&self, frame: Frame);
@@ -39,13 +40,13 @@ pub trait Connection {
     fn hang_up(&self);
 
     /// Sets the number of calls that the peer has not answered: without one it may send no result in parts.
-    fn set_open_calls(&self, calls: usize);
+    fn set_open_calls(&self, _calls: usize) {}
 
     /// Lets the connection decode the uploads of a lease.
-    fn note_lease(&self, decoder: UploadDecoder);
+    fn note_lease(&self, _decoder: UploadDecoder) {}
 
     /// Drops what decodes uploads, since the run has ended: leases hold the states of their slots.
-    fn forget_leases(&self);
+    fn forget_leases(&self) {}
 }
 
 /// Why a hub closes a connection, as WebSocket status codes.

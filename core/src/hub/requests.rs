@@ -1,6 +1,6 @@
 //! Requests of dashboards, and what operators ask of the run and its workers.
 
-use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Peer, Record, limits::MAX_BACKLOG_BYTES};
+use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Peer, Record, RunLoop, limits::MAX_BACKLOG_BYTES};
 use crate::{
     ids::WorkerId,
     prelude::*,
@@ -16,9 +16,6 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     /// Handles a request, and returns it if only the shell can.
     pub(super) fn handle_request(&mut self, peer: u32, message: Message) -> Option<Message> {
         let (kind, now) = (message.kind(), self.now);
-        let active = |hub: &mut Self, to: &str| {
-            hub.current().is_some().then_some(()).ok_or_else(|| format!("there is no run to {to}"))
-        };
         let (request, done) = match message {
             Message::RunHistoryRequest(asked) => {
                 self.answer_history(peer, asked);
@@ -29,15 +26,13 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
                 return None;
             }
             Message::Pause(Request { request }) => {
-                let run = self.current().ok_or_else(|| "there is no run to pause".into());
-                (request, run.and_then(|run| run.state_mut().pause(now).map_err(str::to_owned)))
+                (request, self.active("pause").and_then(|run| run.pause(now).map_err(str::to_owned)))
             }
             Message::Resume(Request { request }) => {
-                let run = self.current().ok_or_else(|| "there is no run to resume".into());
-                (request, run.and_then(|run| run.state_mut().resume(now).map_err(str::to_owned)))
+                (request, self.active("resume").and_then(|run| run.resume(now).map_err(str::to_owned)))
             }
-            Message::Stop(Request { request }) => (request, active(self, "stop").map(|()| self.stop_run())),
-            Message::Drain(Request { request }) => (request, active(self, "drain").map(|()| self.drain_run())),
+            Message::Stop(Request { request }) => (request, self.active("stop").map(drop).map(|()| self.stop_run())),
+            Message::Drain(Request { request }) => (request, self.active("drain").map(drop).map(|()| self.drain_run())),
             Message::RemoveWorker(RemoveWorker { request, worker }) => (request, self.remove_worker(worker)),
             Message::Watch(Watch { request, slot }) => (request, self.watch(slot)),
             Message::RemoveRun(RemoveRun { request, run }) => {
@@ -48,6 +43,10 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         };
         self.reply(peer, kind, request, done.map(|()| 0));
         None
+    }
+
+    fn active(&mut self, to: &str) -> Result<&mut RunLoop, String> {
+        self.current().map(R::state_mut).ok_or_else(|| format!("there is no run to {to}"))
     }
 
     /// Replies to an operator's command with its result: the number of the run that it started, or 0.

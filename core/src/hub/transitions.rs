@@ -1,6 +1,6 @@
 //! What follows from an event, step by step, until nothing does.
 
-use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Record, RunEnd, RunFacts, RunStep};
+use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Record, RunEnd, RunFacts, RunStep, logs::worker_of};
 use crate::{
     group::{AuditTask, Conviction, ExpiryCause, GroupCommand, GroupEvent, QuarantineCause, Verdict},
     ids::WorkerId,
@@ -95,7 +95,8 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let (Some(first), Some(run)) = (first_doubtful, &mut self.run) else { return true };
         if run.state().is_over() {
             self.notice(2, "the run that has ended has in it what a liar made: it is tainted".into());
-        } else if self.setup.rolls_back && run.can_be_undone() {
+        // Rows that were handed to a caller cannot be recalled.
+        } else if self.setup.rolls_back && !run.state().is_sampling_only() {
             self.course.roll_back(first);
         } else {
             run.taint();
@@ -150,7 +151,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             _ => {}
         }
         let text = event.to_string();
-        self.log_event(&event, &text);
+        worker_of(&event).into_iter().for_each(|worker| self.log(worker.0, 1, &text));
         // Workers can cause these as often as they like.
         let is_cheap = matches!(
             event,

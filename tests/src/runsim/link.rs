@@ -6,7 +6,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    hub::{CloseReason, Connection, UploadDecoder},
+    hub::{CloseReason, Connection},
     protocol::{Frame, Message, Outbox},
 };
 
@@ -51,10 +51,4 @@ impl Connection for SimLink {
         self.0.outbox.take();
         self.0.is_closed.set(true);
     }
-
-    fn set_open_calls(&self, _: usize) {}
-
-    fn note_lease(&self, _: UploadDecoder) {}
-
-    fn forget_leases(&self) {}
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use rollmesh_core::{hub::HubRun as _, time::Micros};
+use rollmesh_core::time::Micros;
 
 use super::{
     super::{
@@ -47,7 +47,7 @@ impl Run {
     /// Keeps a snapshot of the run if untrusted workers are about to commit fragments, together with earlier snapshots from
     /// before each principal's first unaudited fragment.
     pub(super) fn keep_snapshot(&mut self, now: Micros) {
-        if !self.can_be_undone() || !self.state.group.has_untrusted() {
+        if self.state.is_sampling_only() || !self.state.group.has_untrusted() {
             return;
         }
         let iteration = self.state.iteration();
