@@ -1,7 +1,4 @@
 //! Training runs that a program executes iteration by iteration.
-#![cfg(target_os = "linux")]
-
-mod support;
 
 use std::{
     fs,
@@ -10,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use crate::{learned::Learned, support::Process};
 use rollmesh::{
     Registry,
     checkpoint::PolicyCheckpoint,
@@ -20,7 +18,6 @@ use rollmesh::{
 use rollmesh_core::{kernels::Kernels, run::InputSource, time::Micros, worker::RolloutConfig};
 use rollmesh_learner::{InlineRun, InlineWork};
 use serde_json::json;
-use support::Process;
 
 /// Those that learn from what they sample.
 const ON_POLICY: [&str; 3] = ["ppo", "a2c", "pg"];
@@ -77,7 +74,7 @@ fn trained(algorithm: &str) -> String {
     ];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let end = runtime.block_on(async { Process::start(args).finish_with(0).await });
-    support::json(&end.stdout)["weights_hash"].as_str().unwrap().to_owned()
+    crate::support::json(&end.stdout)["weights_hash"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -92,13 +89,9 @@ fn steps_in_this_process_and_over_worker_processes_are_the_iterations_of_train()
     }
 }
 
-#[allow(dead_code, reason = "of two lists this reads one")]
-#[path = "../../learner/src/tests/learned.rs"]
-mod learned;
-
 #[test]
 fn runs_of_every_kind_learn_the_weights_of_every_other_build() {
-    for trained in learned::Learned::read().trains {
+    for trained in Learned::read().trains {
         let mut algorithm = Algorithm::new(trained.run(), &Registry::builtin()).unwrap();
         while algorithm.step().unwrap().is_some() {}
         let hash = algorithm.stop().unwrap().weights_hash.to_string();
@@ -271,7 +264,7 @@ fn two_policies_learn_from_files_and_mixtures_with_and_without_workers() {
                 let train = ["train", "--json", "--workers", workers, "--input", &input, "--train-batch-size", "40"];
                 let ends = ["--max-env-steps", rows, "--evaluation-episodes", "1", "--hidden", "8"];
                 let learning = ["--set", &first, "--set", &second, "--run-dir", &path("run")];
-                let summary = support::json(&run(&[&train[..], &players, &ends, &learning].concat()));
+                let summary = crate::support::json(&run(&[&train[..], &players, &ends, &learning].concat()));
                 assert!(fs::remove_dir_all(path("run")).is_ok() && summary["evaluation"]["episodes"] == 1, "{summary}");
                 summary["policies"].clone()
             };

@@ -1,7 +1,4 @@
 //! `rollmesh data` and `rollmesh train --input`, as people run them.
-#![cfg(all(target_os = "linux", feature = "offline-parquet"))]
-
-mod support;
 
 use std::{
     collections::BTreeSet,
@@ -9,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::support::{Process, json, keys, process::Signal, until};
 use rollmesh::offline::{
     json::{JsonWriter, JsonWriterOptions},
     open_logged,
@@ -16,7 +14,6 @@ use rollmesh::offline::{
 use rollmesh_core::batch::SampleBatch;
 use rollmesh_data::dataset::BatchStream as _;
 use serde_json::{Value, json};
-use support::{Process, json, keys, process::Signal, until};
 
 fn golden(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/conformance/data").join(name).display().to_string()

@@ -1,7 +1,4 @@
 //! `rollmesh train --data-parallel`: processes that learn together, and what happens to the others when one is gone.
-#![cfg(target_os = "linux")]
-
-mod support;
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -10,13 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rollmesh::checkpoint::PolicyCheckpoint;
-use rollmesh_core::weights::Weights;
-use support::{
+use crate::support::{
     Process, is_long, json,
     process::{Finished, Signal},
     until,
 };
+use rollmesh::checkpoint::PolicyCheckpoint;
+use rollmesh_core::weights::Weights;
 
 const TOKEN: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 

@@ -1,10 +1,12 @@
 //! Runs with an observation filter, as people run them.
-#![cfg(target_os = "linux")]
-
-mod support;
 
 use std::path::Path;
 
+use crate::support::{
+    Process, json,
+    process::{Signal, children_of, kill},
+    soon, until,
+};
 use rollmesh::checkpoint::PolicyCheckpoint;
 use rollmesh_core::{
     env::{EnvRegistry, Moment, RowsMut, RowsRef},
@@ -12,11 +14,6 @@ use rollmesh_core::{
     ids::PolicyId,
     kernels::Kernels,
     policy::{ActionInput, ActionOutput, Policy as _},
-};
-use support::{
-    Process, json,
-    process::{Signal, children_of, kill},
-    soon, until,
 };
 
 /// Twelve environments in all, whatever the number of workers.

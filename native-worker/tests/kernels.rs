@@ -4,9 +4,7 @@ use rollmesh::{kernels::KernelChoice, learner::register_learning_policies};
 use rollmesh_core::kernels::Kernels;
 use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, core_fingerprint, rollout_hash};
 
-#[allow(dead_code, reason = "of two lists this reads one")]
-#[path = "../../learner/src/tests/learned.rs"]
-mod learned;
+use crate::learned::Learned;
 
 /// The tables that this machine can run.
 fn tables() -> Vec<Kernels> {
@@ -17,7 +15,7 @@ fn tables() -> Vec<Kernels> {
 
 #[test]
 fn learned_weights_are_the_same_with_all_tables() {
-    for run in learned::Learned::read().runs {
+    for run in Learned::read().runs {
         for kernels in tables() {
             let hash = run.learn(kernels, register_learning_policies);
             assert_eq!(hash, run.weights_hash, "{} {:?}", kernels.name, run.config);

@@ -3,17 +3,14 @@
 //!
 //! The suite runs the first goal and the asynchronous run with seed 0; `ROLLMESH_LONG=1` runs all goals with the seeds 0, 1
 //! and 2, in release mode some minutes, and prints env steps and seconds of each.
-#![cfg(target_os = "linux")]
-
-mod support;
 
 use std::time::Duration;
 
-use serde_json::Value;
-use support::{
+use crate::support::{
     Process, is_long, json,
     process::{Signal, children_of, send},
 };
+use serde_json::Value;
 use tokio::time::sleep;
 
 /// Arguments of `rollmesh train`, mean return, and env steps within which it is reached.

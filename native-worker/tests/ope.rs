@@ -1,10 +1,8 @@
 //! `rollmesh ope`, as people run it.
-#![cfg(target_os = "linux")]
-
-mod support;
 
 use std::path::Path;
 
+use crate::support::{Process, json, keys};
 use rollmesh::checkpoint::PolicyCheckpoint;
 use rollmesh_core::{
     env::EnvRegistry,
@@ -12,7 +10,6 @@ use rollmesh_core::{
     run::RunConfig,
 };
 use serde_json::{Value, json};
-use support::{Process, json, keys};
 
 fn golden(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/conformance/data").join(name).display().to_string()

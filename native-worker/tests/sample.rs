@@ -1,10 +1,7 @@
 //! `rollmesh sample` and `rollmesh envs`: what they print, and that the rows are always the same ones.
-#![cfg(target_os = "linux")]
 
-mod support;
-
+use crate::support::{Process, is_long, json, keys, process::Signal, until};
 use serde_json::Value;
-use support::{Process, is_long, json, keys, process::Signal, until};
 
 /// Of 10,000 steps of 64 CartPoles under networks with two hidden layers of 64, seed 1.
 const SHORT_HASH: &str = "10d1fec351b6ad99d6718deb7290f82f";

@@ -1,5 +1,4 @@
 //! `rollmesh schema`.
-#![cfg(unix)]
 
 use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},

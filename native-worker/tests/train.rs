@@ -1,17 +1,14 @@
 //! `rollmesh train`: hub, workers and learner as processes and sockets, as people run it.
-#![cfg(target_os = "linux")]
-
-mod support;
 
 use std::{fs, path::Path};
 
-use rollmesh::train::RunConfig;
-use serde_json::Value;
-use support::{
+use crate::support::{
     Process, json, keys,
     process::{Signal, children_of, has_ended, kill},
     soon, until,
 };
+use rollmesh::train::RunConfig;
+use serde_json::Value;
 
 /// Twelve environments, whatever the number of workers, and a small network: an iteration takes milliseconds.
 const SMALL: [&str; 8] =

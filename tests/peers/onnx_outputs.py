@@ -1,4 +1,4 @@
-"""Compares policies in ONNX Runtime with the outputs that rollmesh has computed, see learner/tests/onnx.rs.
+"""Compares policies in ONNX Runtime with the outputs that rollmesh has computed, see native-worker/tests/onnx.rs.
 
 usage: python onnx_outputs.py FOLDER
 """

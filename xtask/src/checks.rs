@@ -40,7 +40,7 @@ pub(crate) fn clippy(job: &Job) -> Result<()> {
     let browsers = ["rollmesh-web", "rollmesh-web-registry", "rollmesh-wasm"].map(|name| ["--exclude", name]);
     clippy(&[&["--workspace", "--all-targets"], browsers.as_flattened()].concat())?;
     // No targets of a bare cargo command.
-    clippy(&["--test", "e2e", "--test", "clients", "--test", "onnx", "--test", "python", "--test", "python_packages"])
+    clippy(&["--test", "e2e", "--test", "languages"])
 }
 
 /// The program without Parquet.

@@ -29,35 +29,42 @@ pub(crate) fn native_web(job: &Job) -> Result<()> {
 
 /// What depends on how it is compiled, compiled as it is shipped.
 pub(crate) fn release(job: &Job) -> Result<()> {
-    job.run_tests(&mut same_bits(&["--release"]))
+    same_bits(job, |tests| _ = tests.arg("--release"))
 }
 
 /// The same for this machine's own instructions.
 pub(crate) fn native_cpu(job: &Job) -> Result<()> {
     let folder = target().join("xtask/native-cpu");
-    let mut tests = same_bits(&["--release"]);
-    job.run_tests(tests.env("CARGO_TARGET_DIR", folder).env("RUSTFLAGS", "-Ctarget-cpu=native"))
+    let native = |tests: &mut Command| {
+        tests.arg("--release").env("CARGO_TARGET_DIR", &folder).env("RUSTFLAGS", "-Ctarget-cpu=native");
+    };
+    same_bits(job, native)
 }
 
 /// The same without any optimisation.
 pub(crate) fn debug(job: &Job) -> Result<()> {
-    job.run_tests(&mut same_bits(&[]))
+    same_bits(job, |_| ())
 }
 
 /// The tests that compare hashes with constants, with the long rollouts among them.
-fn same_bits(options: &[&str]) -> Command {
+fn same_bits(job: &Job, change: impl Fn(&mut Command)) -> Result<()> {
     // The Python package has no such tests: with it, dependencies have the features that the binary's build gave them.
     let packages = ["rollmesh-core", "rollmesh-wasm", "rollmesh", "rollmesh-python"];
     let packages = packages.into_iter().flat_map(|package| ["--package", package]);
-    let targets = ["same_bits", "envs", "kernels", "sample"].into_iter().flat_map(|target| ["--test", target]);
-    let mut tests = cargo();
-    tests.args(["test", "--locked"]).args(options).args(packages).args(targets).env("ROLLMESH_LONG", "1");
-    tests
+    let targets = [&["--test", "laws", "--test", "same_bits"][..], &["--test", "program"]];
+    let names = [&[][..], &["--", "kernels::", "sample::"]];
+    for (targets, names) in targets.into_iter().zip(names) {
+        let mut tests = cargo();
+        tests.args(["test", "--locked"]).args(packages.clone()).args(targets).env("ROLLMESH_LONG", "1");
+        change(&mut tests);
+        job.run_tests(tests.args(names))?;
+    }
+    Ok(())
 }
 
 /// A hub that is killed at fifty points, and goes on.
 pub(crate) fn kills(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--package", "rollmesh", "--test", "resume", "kills"];
+    let tests = ["test", "--locked", "--package", "rollmesh", "--test", "program", "resume::kills::"];
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
@@ -65,7 +72,7 @@ pub(crate) fn kills(job: &Job) -> Result<()> {
 pub(crate) fn damage(job: &Job) -> Result<()> {
     let packages = ["--package", "rollmesh-data", "--package", "rollmesh"];
     let mut tests = cargo();
-    tests.args(["test", "--locked"]).args(packages).args(["--test", "data_sets", "damage"]);
+    tests.args(["test", "--locked"]).args(packages).args(["--test", "data_sets", "--test", "program", "damage::"]);
     job.run_tests(tests.env("ROLLMESH_LONG", "1"))
 }
 
@@ -78,7 +85,7 @@ pub(crate) fn fuzz(job: &Job) -> Result<()> {
         "--package",
         "rollmesh-tests",
         "--test",
-        "wire",
+        "promises",
         "hostile_bytes",
         "--",
         "--nocapture",
@@ -88,14 +95,25 @@ pub(crate) fn fuzz(job: &Job) -> Result<()> {
 
 /// Real workers and a real network that fail, for minutes, and a run that is watched for ten.
 pub(crate) fn chaos(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "chaos", "--", "--nocapture"];
+    let tests = [
+        "test",
+        "--locked",
+        "--release",
+        "--package",
+        "rollmesh",
+        "--test",
+        "own_program",
+        "--",
+        "chaos::",
+        "--nocapture",
+    ];
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
 /// Environments and policies of every kind, a user's own among them, each with ten workers killed while they hold leases.
 pub(crate) fn matrix(job: &Job) -> Result<()> {
     let packages = ["--package", "rollmesh", "--package", "rollmesh-example-own-env"];
-    let tests = ["--test", "hub", "--test", "matrix", "one_hash_for_any_workers", "--", "--nocapture"];
+    let tests = ["--test", "program", "one_hash_for_any_workers", "--", "--nocapture"];
     let mut matrix = cargo();
     matrix.args(["test", "--locked", "--release"]).args(packages).args(tests);
     job.run_tests(matrix.env("ROLLMESH_LONG", "1"))
@@ -103,20 +121,41 @@ pub(crate) fn matrix(job: &Job) -> Result<()> {
 
 /// Crowds, a million hostile frames, and hubs that are asked to end.
 pub(crate) fn security(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "security", "--test", "control"];
-    job.run_tests(cargo().args(tests).args(["--", "--nocapture"]).env("ROLLMESH_LONG", "1"))
+    let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "program"];
+    job.run_tests(cargo().args(tests).args(["--", "security::", "control::", "--nocapture"]).env("ROLLMESH_LONG", "1"))
 }
 
 /// Intervals of estimators, a hundred times each.
 pub(crate) fn coverage(job: &Job) -> Result<()> {
-    let tests =
-        ["test", "--locked", "--release", "--package", "rollmesh", "--test", "ope_coverage", "--", "--nocapture"];
+    let tests = [
+        "test",
+        "--locked",
+        "--release",
+        "--package",
+        "rollmesh",
+        "--test",
+        "program",
+        "--",
+        "ope_coverage::",
+        "--nocapture",
+    ];
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
 /// Runs of the program that reach known returns, with the seeds 0, 1 and 2.
 pub(crate) fn learning(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "learning", "--", "--nocapture"];
+    let tests = [
+        "test",
+        "--locked",
+        "--release",
+        "--package",
+        "rollmesh",
+        "--test",
+        "program",
+        "--",
+        "learning::",
+        "--nocapture",
+    ];
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
@@ -167,20 +206,21 @@ pub(crate) fn npm_bundlers(job: &Job) -> Result<()> {
 
 /// The group under everything that can go wrong, with more seeds than the suite has time for.
 pub(crate) fn simulator(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--package", "rollmesh-tests", "--test", "group", "--", "sim::", "ops::"];
+    let tests = ["test", "--locked", "--package", "rollmesh-tests", "--test", "promises", "--", "sim::", "ops::"];
     job.run_tests(cargo().args(tests).env("ROLLMESH_SIM_SEEDS", "10000").env("PROPTEST_CASES", "10000"))
 }
 
 /// Episodes that are driven from elsewhere, also from other languages.
 pub(crate) fn clients(job: &Job) -> Result<()> {
     // Of all default members, so that nothing is compiled again with other features.
-    job.run_tests(cargo().args(["test", "--locked", "--test", "clients"]))
+    job.run_tests(cargo().args(["test", "--locked", "--test", "languages", "clients::"]))
 }
 
 /// Environments of Python, with the interpreter of a virtual environment of ours.
 pub(crate) fn python_envs(job: &Job) -> Result<()> {
     // Of all default members, so that nothing is compiled again with other features.
-    job.run_tests(cargo().args(["test", "--locked", "--test", "python"]).env("VIRTUAL_ENV", tools::gymnasium_env()))
+    let tests = ["test", "--locked", "--test", "languages", "--", "python::", "--skip", "python::packages::"];
+    job.run_tests(cargo().args(tests).env("VIRTUAL_ENV", tools::gymnasium_env()))
 }
 
 /// Environments of packages that take minutes to install.
@@ -191,7 +231,9 @@ pub(crate) fn python_packages(job: &Job) -> Result<()> {
     // PettingZoo's classic games are drawn with pygame.
     tools::pip_install(job, &python, &["box2d", "ale-py", "pettingzoo", "pygame"])?;
     // Of all default members, so that nothing is compiled again with other features.
-    job.run_tests(cargo().args(["test", "--locked", "--test", "python_packages"]).env("VIRTUAL_ENV", folder))
+    job.run_tests(
+        cargo().args(["test", "--locked", "--test", "languages", "python::packages::"]).env("VIRTUAL_ENV", folder),
+    )
 }
 
 /// Policies as ONNX files, in ONNX Runtime.
@@ -200,7 +242,7 @@ pub(crate) fn onnx(job: &Job) -> Result<()> {
     let python = tools::virtual_env(job, &folder)?;
     tools::pip_install(job, &python, &["onnxruntime"])?;
     // Of all default members, so that nothing is compiled again with other features.
-    job.run_tests(cargo().args(["test", "--locked", "--test", "onnx"]).env("VIRTUAL_ENV", folder))
+    job.run_tests(cargo().args(["test", "--locked", "--test", "languages", "onnx::"]).env("VIRTUAL_ENV", folder))
 }
 
 /// The Python package in a fresh virtual environment; the examples of its documents among its tests.

@@ -81,7 +81,7 @@ macro_rules! of {
     ($name:ident, ($($value:ident in $strategy:expr),+) $check:block) => {
         #[test]
         fn $name() {
-            proptest!($crate::harness::config(stringify!($name)), |($($value in $strategy),+)| $check);
+            proptest!(super::harness::config(stringify!($name)), |($($value in $strategy),+)| $check);
         }
     };
 }

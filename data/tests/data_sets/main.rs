@@ -6,6 +6,7 @@ mod damage;
 mod footers;
 mod harness;
 mod hdf5;
+mod line_memory;
 mod memory;
 mod minari;
 mod pages;

@@ -118,7 +118,17 @@ fn start<T: Send + 'static>(
     spawn: impl FnOnce(Command) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (tell, told) = mpsc::channel();
-    let work: Work = Box::new(move || drop(tell.send(spawn(command))));
+    // A child runs on the CPUs of the thread that asks for it.
+    #[cfg(target_os = "linux")]
+    let cpus = rustix::thread::sched_getaffinity(None)?;
+    let work: Work = Box::new(move || {
+        #[cfg(target_os = "linux")]
+        let spawn = |command| {
+            rustix::thread::sched_setaffinity(None, &cpus)?;
+            spawn(command)
+        };
+        drop(tell.send(spawn(command)));
+    });
     let ended = || io::Error::other("the thread that starts processes has ended");
     spawner()?.send(work).map_err(|_| ended())?;
     told.recv().map_err(|_| ended())?
@@ -228,5 +238,28 @@ mod tests {
         let mut parent = vec![0; process::id().to_string().len()];
         pipes.stdout.read_exact(&mut parent).unwrap();
         assert_eq!(String::from_utf8(parent).unwrap(), process::id().to_string());
+    }
+
+    #[test]
+    fn child_runs_on_the_cpus_of_the_thread_that_asks_for_it() {
+        use std::io::Read as _;
+
+        use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+        let cpus_of_child = || {
+            let (_child, mut pipes) = spawn(shell("grep Cpus_allowed_list /proc/self/status")).unwrap();
+            let mut line = String::new();
+            pipes.stdout.read_to_string(&mut line).unwrap();
+            line.split_whitespace().last().map(str::to_owned)
+        };
+        let all = cpus_of_child();
+        let first = (0..CpuSet::MAX_CPU).find(|&cpu| sched_getaffinity(None).unwrap().is_set(cpu)).unwrap();
+        let pinned = thread::spawn(move || {
+            let mut one = CpuSet::new();
+            one.set(first);
+            sched_setaffinity(None, &one).unwrap();
+            cpus_of_child()
+        });
+        assert_eq!(pinned.join().unwrap(), Some(first.to_string()));
+        assert_eq!(cpus_of_child(), all);
     }
 }

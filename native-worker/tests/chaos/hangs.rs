@@ -15,13 +15,11 @@ use rollmesh_core::{
     space::Space,
 };
 
-use crate::{
-    rig::{Outcome, Rig, calm, until_beside, watch},
-    support::{
-        Process, is_long,
-        process::{Finished, Signal, children_of},
-        until,
-    },
+use super::rig::{Outcome, Rig, calm, until_beside, watch};
+use crate::support::{
+    Process, is_long,
+    process::{Finished, Signal, children_of},
+    until,
 };
 
 /// A worker's patience without progress, as the group has it, …
@@ -34,8 +32,8 @@ const LATER: Duration = Duration::from_millis(if cfg!(debug_assertions) { 8_000 
 const EPISODE: u32 = 20;
 const FATAL: u32 = 7;
 
-/// `rollmesh` with an environment that hangs, and one that takes its time.
-pub(crate) fn registry() -> Registry {
+/// Adds an environment that hangs, one that is slow, and one that cannot be made.
+pub(crate) fn register(registry: Registry) -> Registry {
     let env = |name, pause| {
         EnvSpec::fallible(name, move |contexts, _| {
             let aside = std::env::var_os("ROLLMESH_CHAOS_DIR").map(PathBuf::from);
@@ -47,7 +45,7 @@ pub(crate) fn registry() -> Registry {
             std::thread::park();
         }
     });
-    Registry::builtin()
+    registry
         .with_env(never)
         .with_env(env("Stuck-v0", Duration::ZERO))
         .with_env(env("Slow-v0", Duration::from_millis(1)))

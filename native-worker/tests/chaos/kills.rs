@@ -7,13 +7,11 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{
-    rig::{Dice, Rig, calm_for, now_ms, number, percentile, times_by_name},
-    support::{
-        Process, is_long, json,
-        process::{children_of, has_ended, kill},
-        until,
-    },
+use super::rig::{Dice, Rig, calm_for, now_ms, number, percentile, times_by_name};
+use crate::support::{
+    Process, is_long, json,
+    process::{children_of, has_ended, kill},
+    until,
 };
 
 const WORKERS: u64 = 4;

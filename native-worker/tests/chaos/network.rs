@@ -9,14 +9,14 @@ use rollmesh::control::Control;
 use rollmesh_core::protocol::WorkerState;
 use tokio::time::sleep;
 
-use crate::{
+use super::{
     proxy::{Blow, Proxy, Way, Weather},
     rig::{Dice, Outcome, Rig, calm, until_beside, watch},
-    support::{
-        Process, is_long,
-        process::{Invitation, Signal},
-        until,
-    },
+};
+use crate::support::{
+    Process, is_long,
+    process::{Invitation, Signal},
+    until,
 };
 
 /// A run without local workers, and up to two workers of which each has a network of its own.

@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{
-    rig::Rig,
-    support::{
-        is_long,
-        process::{Signal, children_of},
-        until,
-    },
+use super::rig::Rig;
+use crate::support::{
+    is_long,
+    process::{Signal, children_of},
+    until,
 };
 
 /// What a process has.

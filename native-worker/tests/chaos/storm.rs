@@ -15,10 +15,8 @@ use tokio::{
 };
 use tokio_tungstenite::{connect_async_with_config, tungstenite::Message as Frame};
 
-use crate::{
-    rig::{Rig, calm_with_slots, until_beside, watch},
-    support::{is_long, process::Signal},
-};
+use super::rig::{Rig, calm_with_slots, until_beside, watch};
+use crate::support::{is_long, process::Signal};
 
 const WORKERS: usize = 200;
 const LENGTH: u64 = 8;

@@ -15,8 +15,8 @@ use super::{
     Game,
     game::{World as _, reply},
     hash, hub, in_process, join, sample,
-    support::soon,
 };
+use crate::support::soon;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_episode_through_the_hub_ends_in_the_same_batches() {

@@ -16,7 +16,7 @@ use rollmesh_core::{
     worker::{Registry, RolloutConfig},
 };
 
-use super::support::client::Client;
+use crate::support::client::Client;
 
 /// How many play.
 #[derive(Clone, Copy, Debug, PartialEq)]

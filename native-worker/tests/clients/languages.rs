@@ -7,8 +7,8 @@ use tokio::process::Command;
 use super::{
     Game, hash, in_process,
     program::{Program, folder},
-    support::{json, soon},
 };
+use crate::support::{json, soon};
 
 /// Samples four batches while a program plays.
 async fn assert_same(command: &[&str]) {

@@ -14,10 +14,10 @@ use super::{
     Game,
     game::{World as _, reply},
     hub, join, sample,
-    support::{
-        client::{Client, Frame, hello},
-        soon,
-    },
+};
+use crate::support::{
+    client::{Client, Frame, hello},
+    soon,
 };
 
 fn ask(episode: u32, observations: Vec<u8>) -> Message {

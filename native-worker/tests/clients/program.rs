@@ -2,11 +2,8 @@
 
 use std::path::Path;
 
-use super::{
-    Game,
-    game::Far,
-    support::{Process, client::Client, process::Signal},
-};
+use super::{Game, game::Far};
+use crate::support::{Process, client::Client, process::Signal};
 use rollmesh_core::protocol::{Role, Token};
 
 /// The folder of this test.
@@ -47,7 +44,7 @@ async fn learning_continues_while_a_client_plays() {
     let player = tokio::spawn(async move { Game::Single.play(&mut world).await });
     let end = program.process.finish_with(0).await;
     player.await.unwrap();
-    let summary = super::support::json(&end.stdout);
+    let summary = crate::support::json(&end.stdout);
     assert_eq!((&summary["iterations"], &summary["env_steps"]), (&2.into(), &800.into()));
 }
 

@@ -3,14 +3,11 @@
 use rollmesh_core::protocol::{Kind, Role, allow};
 use serde_json::{Value, json};
 
-use super::{
-    HubProcess, count,
-    support::{
-        Process, keys,
-        process::{Signal, children_of, has_ended},
-        until,
-    },
-    total,
+use super::{HubProcess, count, total};
+use crate::support::{
+    Process, keys,
+    process::{Signal, children_of, has_ended},
+    until,
 };
 
 /// The names of everything in an object, as a tree with its leaves' types.

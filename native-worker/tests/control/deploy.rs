@@ -10,10 +10,8 @@ use std::{
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::{
-    HubProcess,
-    support::{Process, process::PROGRAM},
-};
+use super::HubProcess;
+use crate::support::{Process, process::PROGRAM};
 
 fn deploy(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file)

@@ -5,13 +5,11 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use serde_json::Value;
 
-use super::{
-    HubProcess,
-    support::{
-        Process,
-        process::{Invitation, PROGRAM, Signal, children_of, has_ended, kill, send},
-        soon, until,
-    },
+use super::HubProcess;
+use crate::support::{
+    Process,
+    process::{Invitation, PROGRAM, Signal, children_of, has_ended, kill, send},
+    soon, until,
 };
 
 /// Records its arguments, and runs the command line after `-- HOST` here. One machine cannot be reached.

@@ -1,6 +1,7 @@
 //! What goes wrong says what to do, ends with the code of its sort, and shows no token.
 
-use super::{HubProcess, support::Process};
+use super::HubProcess;
+use crate::support::Process;
 
 const TOKEN: &str = "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
 const COMMANDS: [&[&str]; 8] =
@@ -49,7 +50,7 @@ async fn start_and_runs_without_a_hub() {
     let train = ["train", "--json", "--workers", "0", "--max-env-steps", "1", "--seed", "7", "--run-dir", &path("run")];
     Process::start(train).finish_with(0).await;
     let listed = Process::start(["runs", directory.path().to_str().unwrap(), "--json"]).finish_with(0).await;
-    let runs = super::support::json(&listed.stdout);
+    let runs = crate::support::json(&listed.stdout);
     assert_eq!(
         (runs.as_array().unwrap().len(), &runs[0]["state"], &runs[0]["seed"]),
         (1, &"finished".into(), &7.into())

@@ -4,7 +4,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{HubProcess, json as parse, support::keys};
+use super::{HubProcess, json as parse};
+use crate::support::keys;
 
 /// A run of a few iterations; `endless` runs until it is stopped.
 fn settings(seed: u32, endless: bool) -> Vec<String> {
@@ -92,7 +93,7 @@ async fn hub_that_ends_says_which_runs_have_not_begun() {
     for seed in [1, 2, 3] {
         assert_eq!(hub.start_run_of(&settings(seed, true), &[]).await.status.code(), Some(0));
     }
-    hub.process.signal(super::support::process::Signal::INT);
+    hub.process.signal(crate::support::process::Signal::INT);
     let end = hub.process.finish_with(0).await;
     assert!(end.stderr.contains("the hub ends before these runs have begun: 2, 3"), "{}", end.stderr);
 }

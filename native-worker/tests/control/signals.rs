@@ -11,15 +11,13 @@ use rollmesh_core::protocol::{
 };
 use serde_json::Value;
 
-use super::{
-    HubProcess, succeed,
-    support::{
-        Process,
-        client::Client,
-        json,
-        process::{Signal, children_of, has_ended},
-        soon, until,
-    },
+use super::{HubProcess, succeed};
+use crate::support::{
+    Process,
+    client::Client,
+    json,
+    process::{Signal, children_of, has_ended},
+    soon, until,
 };
 
 /// A small network, so that an iteration takes milliseconds.
@@ -125,7 +123,7 @@ impl Slow {
             for env_steps in 1.. {
                 pause.tick().await;
                 let progress = Message::Progress(Progress { lease, env_steps });
-                if worker.send(super::support::client::Frame::Binary(progress.encode().into())).await.is_err() {
+                if worker.send(crate::support::client::Frame::Binary(progress.encode().into())).await.is_err() {
                     return;
                 }
             }

@@ -132,7 +132,7 @@ pub(crate) fn the_init_function_comes_before_everything() {
 }
 
 pub(crate) fn any_signal_can_be_the_reward() {
-    let mut run = one("Walk-v0", "random");
+    let mut run = one("Stroll-v0", "random");
     for (key, reward) in [("infos/progress/metres", 10.0), ("reward", 0.0)] {
         run.evaluation.reward_key = key.parse().unwrap();
         let mut worker = EvalWorker::in_process(&run).unwrap();

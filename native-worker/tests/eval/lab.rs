@@ -202,7 +202,11 @@ impl MultiAgentEnv for Walk {
 }
 
 pub(crate) fn registry() -> Registry {
-    Registry::builtin()
+    register(Registry::builtin())
+}
+
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry
         .with_env(EnvSpec::fallible("Lab-v0", |contexts, _| {
             let labs: Result<Vec<Lab>, EnvError> = contexts.iter().map(Lab::new).collect();
             Ok(Box::new(Vectorized::new(labs?)))
@@ -210,7 +214,7 @@ pub(crate) fn registry() -> Registry {
         .with_env(EnvSpec::new("Game-v0", |contexts, _| {
             Box::new(Vectorized::new(contexts.iter().map(|_| Game(0)).collect()))
         }))
-        .with_multi_agent_env(MultiAgentSpec::new("Walk-v0", |_| Ok(Box::new(Walk(0)))))
+        .with_multi_agent_env(MultiAgentSpec::new("Stroll-v0", |_| Ok(Box::new(Walk(0)))))
         .with_policy(PolicySpec::new("noted", |context| {
             note(&context.config, "policy");
             Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))

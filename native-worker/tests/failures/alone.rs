@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     commands::any_step,
     faulty::{EPISODE, SLOT, STEP},
     runs::{AT_ONCE, Rig, assert_failed, run},
-    support::{self, process::Finished},
 };
+use crate::support::{self, process::Finished};
 
 type Ended = (Finished, Duration);
 

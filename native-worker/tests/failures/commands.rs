@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     faulty::{EPISODE, SLOT, STEP},
     runs::{AT_ONCE, Rig, assert_failed, run},
-    support::{
-        self, Process, is_long,
-        process::{Finished, Signal},
-        until,
-    },
+};
+use crate::support::{
+    self, Process, is_long,
+    process::{Finished, Signal},
+    until,
 };
 
 /// How an environment fails, and what the user reads of it.

@@ -21,7 +21,7 @@ use rollmesh_core::{
     weights::Weights,
 };
 
-use crate::moving::Walk;
+use super::moving::Walk;
 
 /// Steps of an episode.
 pub(crate) const EPISODE: u32 = 10;
@@ -30,9 +30,9 @@ pub(crate) const SLOT: u32 = 1;
 /// The step, counted over all episodes, at which it fails.
 pub(crate) const STEP: u32 = 34;
 
-/// `rollmesh` with all of these.
-pub(crate) fn registry() -> Registry {
-    Registry::builtin()
+/// Adds all of these.
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry
         .with_env(
             EnvSpec::fallible("Faulty-v0", |contexts, _| {
                 Ok(Box::new(Vectorized::new(contexts.iter().map(Faulty::new).collect::<Result<_, _>>()?)))

@@ -10,11 +10,11 @@ use rollmesh_core::{
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     faulty::SLOT,
     runs::{AT_ONCE, Rig, assert_failed},
-    support::{self, Process},
 };
+use crate::support::{self, Process};
 
 /// Steps of an episode: two and a half fragments.
 const EPISODE: u32 = 40;

@@ -9,10 +9,8 @@ use std::{
 use rollmesh_core::group::Ledger;
 use serde_json::{Value, json};
 
-use crate::{
-    faulty::{EPISODE, SLOT, STEP},
-    support::{self, Process, process::Finished},
-};
+use super::faulty::{EPISODE, SLOT, STEP};
+use crate::support::{self, Process, process::Finished};
 
 /// A run that fails is over within this time, also on a busy machine in a debug build.
 pub(crate) const AT_ONCE: Duration = Duration::from_secs(20);
@@ -73,7 +71,7 @@ pub(crate) async fn run<S: AsRef<OsStr>>(args: &[S]) -> (Finished, Duration) {
     (Process::start_program(program, args, |_| {}).finish().await, began.elapsed())
 }
 
-/// Where [`Faulty`](crate::faulty) fails, as messages say it.
+/// Where [`Faulty`](super::faulty) fails, as messages say it.
 fn place() -> String {
     format!("slot {SLOT}, episode {}, step {}: ", STEP / EPISODE, STEP % EPISODE)
 }

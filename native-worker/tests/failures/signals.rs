@@ -4,13 +4,11 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::{
-    runs::{Rig, run},
-    support::{
-        Process,
-        process::{Finished, Signal},
-        until,
-    },
+use super::runs::{Rig, run};
+use crate::support::{
+    Process,
+    process::{Finished, Signal},
+    until,
 };
 
 /// Signals a command once its environment hangs, which creates this file.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     faulty::SLOT,
     runs::{Rig, assert_failed},
-    support::{
-        self, Process,
-        process::{Invitation, Signal},
-    },
+};
+use crate::support::{
+    self, Process,
+    process::{Invitation, Signal},
 };
 
 /// A run that starts no workers.

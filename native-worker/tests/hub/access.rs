@@ -17,10 +17,8 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{
-    TestHub,
-    support::{client::hello, soon},
-};
+use super::TestHub;
+use crate::support::{client::hello, soon};
 
 /// Sends a request as text and reads the whole answer.
 async fn http(address: std::net::SocketAddr, request: &str) -> String {

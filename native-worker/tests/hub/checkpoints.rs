@@ -7,7 +7,8 @@ use rollmesh::{
 };
 use rollmesh_core::protocol::Message;
 
-use super::{TestHub, end, small, support::soon, undisturbed};
+use super::{TestHub, end, small, undisturbed};
+use crate::support::soon;
 
 #[tokio::test]
 async fn run_is_saved_on_request_and_resumes_in_another_hub() {

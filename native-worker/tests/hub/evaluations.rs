@@ -8,7 +8,8 @@ use rollmesh_core::protocol::{
     message::{EnvTrace, EvaluationPoint},
 };
 
-use super::{TestHub, end, small, support::client::Client};
+use super::{TestHub, end, small};
+use crate::support::client::Client;
 
 /// The first points that a dashboard is told, and the first episode, which is that of the latest of these.
 async fn told(dashboard: &mut Client) -> (Vec<EvaluationPoint>, EnvTrace) {

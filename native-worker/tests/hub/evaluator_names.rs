@@ -8,11 +8,8 @@ use rollmesh_core::{
     worker::{CommandError, CommandErrorKind},
 };
 
-use super::{
-    TestHub,
-    liars::token_of_page,
-    support::client::{Client, hello},
-};
+use super::{TestHub, liars::token_of_page};
+use crate::support::client::{Client, hello};
 
 /// Capability of a worker that evaluates.
 const EVALUATES: u64 = 1;

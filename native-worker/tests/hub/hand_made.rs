@@ -20,7 +20,8 @@ use rollmesh_core::{
     worker::{Registry, WorkerSession, core_fingerprint},
 };
 
-use super::{TestHub, support::client::Client};
+use super::TestHub;
+use crate::support::client::Client;
 
 /// A worker that does what it should, as far as its frames are not changed on the way.
 pub(crate) struct HandMade {

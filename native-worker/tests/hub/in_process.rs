@@ -20,9 +20,9 @@ use super::{
     hand_made::HandMade,
     lies_at_the_end::counting,
     small,
-    support::json,
     workers::{row_of, status_of},
 };
+use crate::support::json;
 
 const JOINED: &str = "joined: in-process (local, cpu)";
 const LEFT: &str = "worker 1 left: it was asked to leave";

@@ -8,10 +8,8 @@ use rollmesh_core::protocol::{
     },
 };
 
-use super::{
-    TestHub,
-    support::client::{Client, hello},
-};
+use super::TestHub;
+use crate::support::client::{Client, hello};
 
 const READY: LauncherReady = LauncherReady { capacity: 2, token_seconds: 600, running: Vec::new() };
 

@@ -13,11 +13,8 @@ use rollmesh_core::protocol::{
     message::{RemoveWorker, Request, Scale},
 };
 
-use super::{
-    TestHub, end, small,
-    support::{Process, soon},
-    undisturbed,
-};
+use super::{TestHub, end, small, undisturbed};
+use crate::support::{Process, soon};
 
 /// What the system says of a process.
 fn fact(pid: u32, file: &str, name: &str) -> String {

@@ -21,15 +21,10 @@ use rollmesh_core::{
 
 use serde_json::Value;
 
-use super::{
-    TestHub, end,
-    hand_made::HandMade,
-    small,
-    support::{
-        client::{Client, hello},
-        json,
-    },
-    undisturbed,
+use super::{TestHub, end, hand_made::HandMade, small, undisturbed};
+use crate::support::{
+    client::{Client, hello},
+    json,
 };
 
 pub(crate) fn watchful(share: f64, on_liar: OnLiar) -> SecurityConfig {

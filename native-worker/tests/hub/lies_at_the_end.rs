@@ -22,8 +22,8 @@ use super::{
     hand_made::HandMade,
     liars::{flip_a_reward, token_of_page, watchful},
     small,
-    support::client::hello,
 };
+use crate::support::client::hello;
 
 /// Env steps of an iteration.
 const ROUND: u64 = 12 * 16;

@@ -15,10 +15,9 @@ use super::{
     TestHub, end,
     hand_made::HandMade,
     liars::{flip_a_reward, kept, kept_undisturbed, lie_after, metrics, undisturbed_metrics, watchful},
-    small,
-    support::{Process, json},
-    undisturbed,
+    small, undisturbed,
 };
+use crate::support::{Process, json};
 
 /// A worker's token that outlives hubs.
 fn lasting_token(file: &Path) -> Token {

@@ -3,7 +3,7 @@
 
 use rollmesh::Registry;
 
-use super::support::{cases::CASES, matrix::has_one_result};
+use crate::support::{cases::CASES, matrix::has_one_result};
 
 #[tokio::test]
 async fn continuous_actions_train_with_one_hash_for_any_workers() {

@@ -12,10 +12,8 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{
-    TestHub, small,
-    support::{client::Client, soon},
-};
+use super::{TestHub, small};
+use crate::support::{client::Client, soon};
 
 async fn metrics(hub: &TestHub, headers: &str) -> String {
     let address = hub.hub.address();

@@ -18,10 +18,8 @@ use rollmesh_core::{
 
 use serde_json::json;
 
-use super::{
-    TestHub, end, small,
-    support::{Process, client::Client},
-};
+use super::{TestHub, end, small};
+use crate::support::{Process, client::Client};
 
 async fn phase(operator: &mut Client, phase: Phase) -> RunStatus {
     operator

@@ -9,11 +9,8 @@ use rollmesh_core::protocol::{
     message::{FragmentUpload, Request},
 };
 
-use super::{
-    TestHub, end, small,
-    support::client::{Client, Frame},
-    undisturbed,
-};
+use super::{TestHub, end, small, undisturbed};
+use crate::support::client::{Client, Frame};
 
 #[tokio::test]
 async fn no_peer_disturbs_a_run() {

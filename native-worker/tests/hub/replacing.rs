@@ -24,12 +24,8 @@ use rollmesh_core::{
 };
 use tokio::sync::mpsc;
 
-use super::{
-    TestHub, end,
-    hand_made::HandMade,
-    small,
-    support::{client::Client, soon},
-};
+use super::{TestHub, end, hand_made::HandMade, small};
+use crate::support::{client::Client, soon};
 
 /// Starts nothing, and tells the test who should have been started.
 #[derive(Debug)]

@@ -20,12 +20,10 @@ use rollmesh_core::{
     worker::{Registry, RolloutConfig, RolloutWorker},
 };
 
-use super::{
-    TestHub, end,
-    support::{
-        process::{children_of, kill},
-        soon,
-    },
+use super::{TestHub, end};
+use crate::support::{
+    process::{children_of, kill},
+    soon,
 };
 
 const NUM_ENVS: u32 = 12;

@@ -12,7 +12,8 @@ use rollmesh_core::{
     run::RunConfig,
 };
 
-use super::{TestHub, support::client::Client};
+use super::TestHub;
+use crate::support::client::Client;
 
 async fn list(peer: &mut Client) -> SavedRuns {
     peer.say(&Message::SavedRunsRequest(Request { request: 70 })).await;

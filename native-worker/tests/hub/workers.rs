@@ -18,17 +18,12 @@ use rollmesh_core::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    TestHub, end,
-    hand_made::HandMade,
-    small,
-    support::{
-        Process,
-        client::Client,
-        process::{Signal, children_of, has_ended},
-        soon, until,
-    },
-    undisturbed,
+use super::{TestHub, end, hand_made::HandMade, small, undisturbed};
+use crate::support::{
+    Process,
+    client::Client,
+    process::{Signal, children_of, has_ended},
+    soon, until,
 };
 
 #[tokio::test]

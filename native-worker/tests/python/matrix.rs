@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::support::{
+use crate::support::{
     self, Process,
     process::{children_of, has_ended, kill},
 };

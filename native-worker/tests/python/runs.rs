@@ -3,8 +3,8 @@
 use super::{
     lab,
     matrix::{Run, summary},
-    support::{self, Process, process::Finished},
 };
+use crate::support::{self, Process, process::Finished};
 
 async fn rollmesh(args: &[&str]) -> Finished {
     Process::start(args).finish().await

@@ -8,7 +8,7 @@ use rollmesh::{
 };
 use rollmesh_core::env::EnvRegistry;
 
-use super::support::{Process, soon};
+use crate::support::{Process, soon};
 
 const NAME: &str = "py:subprocess:Popen";
 

@@ -29,8 +29,12 @@ pub(crate) const STEP: i64 = 5;
 
 /// Everything that the tests name.
 pub(crate) fn registry() -> Registry {
+    register(Registry::builtin())
+}
+
+pub(crate) fn register(registry: Registry) -> Registry {
     let one = |env: Result<Animal, EnvError>| env.map(|env| Vectorized::new(vec![env]));
-    Registry::builtin()
+    registry
         .with_env(EnvSpec::fallible("Zoo-v0", move |contexts, _| Ok(Box::new(one(Animal::new(&contexts[0]))?))))
         .with_env(EnvSpec::new("Screen-v0", |contexts, _| {
             Box::new(Vectorized::new(vec![Screen::default(); contexts.len()]))

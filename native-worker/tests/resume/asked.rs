@@ -2,10 +2,8 @@
 
 use rollmesh::checkpoint::PolicyCheckpoint;
 
-use crate::{
-    rig::Rig,
-    support::{Process, process::Signal, until},
-};
+use super::rig::Rig;
+use crate::support::{Process, process::Signal, until};
 
 #[tokio::test]
 async fn an_operator_has_the_run_saved_when_the_command_returns() {

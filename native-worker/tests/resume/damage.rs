@@ -5,10 +5,8 @@ use std::fs;
 use rollmesh::checkpoint::{self, PolicyCheckpoint};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-use crate::{
-    rig::{Rig, undisturbed},
-    support::{Process, json, process::Signal, soon, until},
-};
+use super::rig::{Rig, undisturbed};
+use crate::support::{Process, json, process::Signal, soon, until};
 
 /// A run that was killed and has two checkpoints.
 async fn killed(iterations: u64) -> Rig {

@@ -10,10 +10,8 @@ use std::{
 
 use serde_json::{Value, json as object};
 
-use crate::{
-    kills::{random, seed},
-    support::{Process, is_long, json, process::Signal, until},
-};
+use super::kills::{random, seed};
+use crate::support::{Process, is_long, json, process::Signal, until};
 
 /// A network and updates so small that one takes milliseconds.
 const SMALL: [&str; 8] = ["train", "--hidden", "8,8", "--seed", "3", "--train-batch-size", "40", "--json"];

@@ -10,10 +10,8 @@ use rollmesh_core::{
 };
 use serde_json::{Value, json as object};
 
-use crate::{
-    rig::{Outcome, Rig, undisturbed},
-    support::{is_long, json, process::Signal, until},
-};
+use super::rig::{Outcome, Rig, undisturbed};
+use crate::support::{is_long, json, process::Signal, until};
 
 const FILTER: [&str; 2] = ["--observation-filter", "MeanStdFilter"];
 

@@ -3,11 +3,11 @@
 use rollmesh_core::config::Config;
 use serde_json::json;
 
-use crate::{
+use super::{
     kills::{killed_at, seed},
     rig::Rig,
-    support::{cases::CASES, is_long},
 };
+use crate::support::{cases::CASES, is_long};
 
 /// Those that the short form tries: a filter, a recurrent policy, several agents under several policies, environments in
 /// processes, whose open episodes are replayed, and whole episodes.

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use crate::{
+use super::{
     kills::{killed_at, seed},
     rig::Rig,
-    support::{is_long, json},
 };
+use crate::support::{is_long, json};
 
 /// Lines of an output, in the order of its files.
 fn lines(directory: &Path) -> Vec<String> {

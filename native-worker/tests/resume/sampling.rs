@@ -9,13 +9,11 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{
-    kills::{random, seed},
-    support::{
-        Process, is_long, json,
-        process::{Finished, Signal},
-        until,
-    },
+use super::kills::{random, seed};
+use crate::support::{
+    Process, is_long, json,
+    process::{Finished, Signal},
+    until,
 };
 
 /// Runs of one kind, each in a directory of its own.

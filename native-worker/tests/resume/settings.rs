@@ -2,10 +2,8 @@
 
 use std::fs;
 
-use crate::{
-    rig::{Rig, undisturbed},
-    support::{process::Signal, until},
-};
+use super::rig::{Rig, undisturbed};
+use crate::support::{process::Signal, until};
 
 #[tokio::test]
 async fn a_run_that_was_over_goes_on_to_a_later_end() {

@@ -2,10 +2,8 @@
 
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _};
 
-use crate::{
-    rig::{Rig, undisturbed},
-    support::{Process, process::Signal, until},
-};
+use super::rig::{Rig, undisturbed};
+use crate::support::{Process, process::Signal, until};
 
 #[tokio::test]
 async fn a_remote_worker_works_on_for_a_hub_that_was_killed_and_resumed() {

@@ -2,10 +2,8 @@
 
 use std::{fs, path::Path};
 
-use crate::{
-    rig::Rig,
-    support::{Process, json, process::Finished},
-};
+use super::rig::Rig;
+use crate::support::{Process, json, process::Finished};
 
 async fn run(code: i32, args: &[&str]) -> Finished {
     Process::start(args).finish_with(code).await

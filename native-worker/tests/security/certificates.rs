@@ -20,10 +20,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::{
-    TestHub, config,
-    support::{Process, soon},
-};
+use super::{TestHub, config};
+use crate::support::{Process, soon};
 
 /// An authority, and what it has signed.
 struct Authority {

@@ -27,15 +27,11 @@ use tokio::{
 };
 use tokio_tungstenite::{client_async, tungstenite::Message as Frame};
 
-use super::{
-    TURN, fresh_address,
-    hostile::Pace,
-    memory, peak, reset_peak,
-    support::{
-        Process,
-        client::{Client, hello},
-        is_long, json, soon, until,
-    },
+use super::{TURN, fresh_address, hostile::Pace, memory, peak, reset_peak};
+use crate::support::{
+    Process,
+    client::{Client, hello},
+    is_long, json, soon, until,
 };
 
 async fn train(run_dir: &std::path::Path, workers: &str, envs: &str) -> (Process, SocketAddr, Client, Token, Token) {

@@ -9,7 +9,7 @@ use rollmesh_core::protocol::{
     },
 };
 
-use super::support::client::hello;
+use crate::support::client::hello;
 
 /// Random numbers, always the same ones.
 pub(crate) struct Dice(u64);

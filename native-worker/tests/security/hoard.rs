@@ -8,10 +8,8 @@ use rollmesh_core::protocol::{
     message::{Chunk, Credit, FragmentUpload, ManageTokens, NewToken, Request},
 };
 
-use super::{
-    TURN, fresh_address, memory, peak, reset_peak,
-    support::{Process, client::Client, is_long, json, soon},
-};
+use super::{TURN, fresh_address, memory, peak, reset_peak};
+use crate::support::{Process, client::Client, is_long, json, soon};
 
 const MIB: u32 = 1 << 20;
 const TOTAL: u32 = 32 * MIB;

@@ -25,11 +25,11 @@ use super::{
     TURN,
     frames::{Dice, mutated, proper},
     fresh_address, memory, peak, reset_peak,
-    support::{
-        Process,
-        client::{Client, Frame, hello},
-        is_long, soon, until,
-    },
+};
+use crate::support::{
+    Process,
+    client::{Client, Frame, hello},
+    is_long, soon, until,
 };
 
 /// Connections that speak at once.

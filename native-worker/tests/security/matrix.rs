@@ -3,12 +3,10 @@
 use futures_util::{StreamExt as _, stream};
 use rollmesh_core::protocol::{HEADER_BYTES, Kind, MAGIC, Message, RefusalCode, Role, Token, allow};
 
-use super::{
-    TestHub, create, fresh_address, id_of, revoke,
-    support::{
-        client::{Client, Frame, hello},
-        until,
-    },
+use super::{TestHub, create, fresh_address, id_of, revoke};
+use crate::support::{
+    client::{Client, Frame, hello},
+    until,
 };
 
 /// A message of this kind without a body, which no kind has: a peer that may send it is answered that it does not decode.

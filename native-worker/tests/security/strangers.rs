@@ -12,13 +12,11 @@ use tokio::{
     net::{TcpSocket, TcpStream},
 };
 
-use super::{
-    TURN, TestHub, fresh_address, list,
-    support::{
-        Process,
-        client::{Client, Frame, hello},
-        is_long, soon, until,
-    },
+use super::{TURN, TestHub, fresh_address, list};
+use crate::support::{
+    Process,
+    client::{Client, Frame, hello},
+    is_long, soon, until,
 };
 
 async fn call(address: SocketAddr) -> TcpStream {

@@ -15,12 +15,10 @@ use rollmesh_core::protocol::{
     message::{ManageTokens, NewToken},
 };
 
-use super::{
-    TestHub, config, create, fresh_address, id_of, list, revoke,
-    support::{
-        client::{Client, Frame, hello},
-        soon,
-    },
+use super::{TestHub, config, create, fresh_address, id_of, list, revoke};
+use crate::support::{
+    client::{Client, Frame, hello},
+    soon,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

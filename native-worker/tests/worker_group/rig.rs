@@ -34,7 +34,11 @@ thread_local! {
 
 /// Everything that the tests name.
 pub(crate) fn registry() -> Registry {
-    Registry::builtin()
+    register(Registry::builtin())
+}
+
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry
         .with_env(EnvSpec::fallible("Moody-v0", |contexts, _| {
             let envs = contexts.iter().map(Moody::new).collect::<Result<Vec<_>, EnvError>>()?;
             Ok(Box::new(Vectorized::new(envs)))

@@ -1,5 +1,4 @@
 //! Hubs that are controlled from the shell and ended by signals: programs as people run them.
-#![cfg(target_os = "linux")]
 
 mod commands;
 mod deploy;
@@ -7,17 +6,15 @@ mod launch;
 mod mistakes;
 mod queue;
 mod signals;
-#[path = "../support/mod.rs"]
-mod support;
 
-use rollmesh_core::protocol::{Message, Role, Token, message::StartRun};
-use serde_json::Value;
-use support::{
+use crate::support::{
     Process,
     client::Client,
     json,
     process::{Finished, Invitation},
 };
+use rollmesh_core::protocol::{Message, Role, Token, message::StartRun};
+use serde_json::Value;
 
 /// A hub without a run, as a process.
 struct HubProcess {
@@ -72,7 +69,7 @@ impl HubProcess {
 
     /// Asks for the status until it is as wanted.
     async fn until_status(&self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
-        support::soon(what, async {
+        crate::support::soon(what, async {
             loop {
                 let status = self.status().await;
                 if is_so(&status) {

@@ -1,12 +1,9 @@
 //! Runs of environments and policies of this crate: one weights hash for any number of workers, those that come, go and are
 //! killed included.
-#![cfg(target_os = "linux")]
-
-#[path = "../../../native-worker/tests/support/mod.rs"]
-mod support;
 
 use rollmesh_example_own_env::registry;
-use support::matrix::has_one_result;
+
+use crate::support::matrix::has_one_result;
 
 /// The environment has a snapshot, and the policy brings its learner.
 #[tokio::test]

@@ -1,14 +1,7 @@
 //! Environments of PettingZoo, Box2D and the Arcade Learning Environment. They need packages that take minutes to install, so
 //! no bare `cargo test` runs them: `cargo xtask test python-packages` does.
-#![cfg(target_os = "linux")]
-
-#[path = "python/matrix.rs"]
-mod matrix;
-mod support;
 
 use std::path::Path;
-
-use matrix::Run;
 
 use rollmesh::{Registry, envs::PythonSettings, native};
 use rollmesh_core::{
@@ -16,6 +9,8 @@ use rollmesh_core::{
     ids::HomeIndex,
     space::Space,
 };
+
+use super::matrix::Run;
 
 #[test]
 fn games_of_pettingzoo_keep_the_rules_of_environments_with_several_agents() {

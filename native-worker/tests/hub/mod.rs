@@ -1,5 +1,4 @@
 //! The hub among peers that behave, misbehave, lie and vanish: real sockets, and workers as processes.
-#![cfg(target_os = "linux")]
 
 mod access;
 mod checkpoints;
@@ -19,12 +18,10 @@ mod peers;
 mod replacing;
 mod sampling;
 mod saved_runs;
-#[path = "../support/mod.rs"]
-mod support;
 mod workers;
 
+use crate::support::{hub::TestHub, soon};
 use rollmesh::train::{RunConfig, RunEnd, RunRequest, Summary};
-use support::{hub::TestHub, soon};
 use tokio::sync::oneshot;
 
 /// Twelve environments and a small network, as in the tests of the command line. Without local workers the run waits for

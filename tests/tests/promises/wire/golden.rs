@@ -574,7 +574,7 @@ fn an_episode_of_a_client() {
 
 #[test]
 fn the_document_lists_every_kind_as_it_is() {
-    let document = include_str!("../../../PROTOCOL.md");
+    let document = include_str!("../../../../PROTOCOL.md");
     let roles =
         [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C'), (Role::Launcher, 'L')];
     for &kind in Kind::ALL {

@@ -1,5 +1,4 @@
 //! What strangers, thieves and bad peers cannot do to a hub: real sockets, and the program where its memory counts.
-#![cfg(target_os = "linux")]
 
 mod certificates;
 mod crowd;
@@ -8,8 +7,6 @@ mod hoard;
 mod hostile;
 mod matrix;
 mod strangers;
-#[path = "../support/mod.rs"]
-mod support;
 mod tokens;
 
 use std::{
@@ -19,6 +16,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+use crate::support::client::Client;
 use rollmesh::{
     Registry,
     hub::{Hub, HubConfig, SecurityConfig},
@@ -28,7 +26,6 @@ use rollmesh_core::protocol::{
     Message, Role, Token, TokenAction, TokenHash, TokenId,
     message::{ManageTokens, NewToken, TokenRows},
 };
-use support::client::Client;
 use tokio::sync::{RwLock, RwLockReadGuard};
 
 /// A hub in this process, with everything that it writes in a directory of its own.

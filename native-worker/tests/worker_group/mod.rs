@@ -1,45 +1,21 @@
 //! Groups of workers: the same calls, the same bits and the same errors, whether workers are threads or processes.
-//!
-//! This program is the worker processes of its groups, too, so it has a `main` of its own.
 
-#[cfg(target_os = "linux")]
 mod arguments;
-#[cfg(target_os = "linux")]
 mod calls;
-#[cfg(target_os = "linux")]
 mod failures;
-#[cfg(target_os = "linux")]
 mod group;
-#[cfg(target_os = "linux")]
 mod kinds;
-#[cfg(target_os = "linux")]
 mod restore;
-#[cfg(target_os = "linux")]
 mod rig;
-#[cfg(target_os = "linux")]
 mod samples;
-#[cfg(target_os = "linux")]
 mod sync;
 
-#[cfg(not(target_os = "linux"))]
-fn main() {}
+use libtest_mimic::Trial;
+pub(crate) use rig::register;
 
-/// The tests of a module, each under its name.
-#[cfg(target_os = "linux")]
-macro_rules! tests {
-    ($($module:ident: $($name:ident),+;)+) => {
-        vec![$($((concat!(stringify!($module), "::", stringify!($name)), $module::$name as fn())),+),+]
-    };
-}
-
-#[cfg(target_os = "linux")]
-fn main() -> std::process::ExitCode {
-    use libtest_mimic::{Arguments, Trial};
-
-    if std::env::args().nth(1).is_some_and(|command| command == "worker") {
-        return rollmesh::main_with(rig::registry());
-    }
-    let tests = tests! {
+pub(crate) fn tests() -> Vec<Trial> {
+    trials! {
+        crate::blocking;
         arguments:
             environments_can_be_made_by_a_closure,
             workers_are_validated_by_default,
@@ -112,13 +88,5 @@ fn main() -> std::process::ExitCode {
             statistics_that_are_late_are_merged_the_next_time,
             steps_of_the_run_are_shared_out,
             rounds_of_sampling_and_learning_bring_all_workers_the_same_weights;
-    };
-    let trial = |(name, test): (&str, fn())| {
-        Trial::test(name, move || {
-            test();
-            Ok(())
-        })
-    };
-    let arguments = Arguments::from_args();
-    libtest_mimic::run(&arguments, tests.into_iter().map(trial).collect()).exit_code()
+    }
 }

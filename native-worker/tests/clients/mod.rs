@@ -1,16 +1,14 @@
 //! Clients that drive episodes through a hub: the same batches as in process, and what happens when they are wrong, slow,
 //! too fast or gone. Some of them are programs in Python and JavaScript, so that no bare `cargo test` runs any of this:
 //! `cargo xtask test clients` does.
-#![cfg(target_os = "linux")]
 
 mod episodes;
 mod game;
 mod languages;
 mod mistakes;
 mod program;
-#[path = "../support/mod.rs"]
-mod support;
 
+use crate::support::{client::Client, soon};
 use game::{Far, Game};
 use rollmesh::{
     NativeWorker as _, Registry,
@@ -25,7 +23,6 @@ use rollmesh_core::{
     protocol::Role,
     worker::{RolloutConfig, RolloutWorker},
 };
-use support::{client::Client, soon};
 use tokio::task::spawn_blocking;
 
 /// A hub in this process, for clients of an environment.

@@ -1,5 +1,4 @@
 //! Runs that are killed and go on: `rollmesh train --resume`, as people and machines do that.
-#![cfg(target_os = "linux")]
 
 mod asked;
 mod damage;
@@ -11,7 +10,5 @@ mod outputs;
 mod rig;
 mod sampling;
 mod settings;
-#[path = "../support/mod.rs"]
-mod support;
 mod tokens;
 mod weights;

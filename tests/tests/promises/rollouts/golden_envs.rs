@@ -238,7 +238,7 @@ macro_rules! golden {
     ($($test:ident: $file:literal => $tally:expr;)+) => {$(
         #[test]
         fn $test() {
-            assert_eq!(tally(include_str!(concat!("../../golden/envs/", $file, ".jsonl"))), $tally);
+            assert_eq!(tally(include_str!(concat!("../../../golden/envs/", $file, ".jsonl"))), $tally);
         }
     )+};
 }

@@ -1,16 +1,14 @@
 //! Environments of Python: their spaces, rows and failures, runs with workers that die, and that none runs unasked.
 //!
 //! They need a Python with Gymnasium, so no bare `cargo test` runs them: `cargo xtask test python-envs` does.
-#![cfg(target_os = "linux")]
 
 mod failures;
 mod games;
 mod matrix;
+mod packages;
 mod runs;
 mod same;
 mod spaces;
-#[path = "../support/mod.rs"]
-mod support;
 mod unasked;
 
 use std::{path::Path, sync::Once};

@@ -1,0 +1,39 @@
+//! What real processes and networks do to a run: workers are killed, stopped, cut off and hang, two hundred come at once,
+//! and the run ends with the same bits and a balanced ledger.
+//!
+//! Their figures count only if nothing else is running, so each test has the machine to itself.
+
+mod hangs;
+mod kills;
+mod network;
+mod proxy;
+mod rig;
+mod soak;
+mod storm;
+
+pub(crate) use hangs::register;
+use libtest_mimic::Trial;
+
+pub(crate) fn tests() -> Vec<Trial> {
+    trials! {
+        crate::asynchronous_alone;
+        kills:
+            workers_that_are_killed_twice_a_second_cost_time_but_no_data,
+            slots_that_do_not_keep_step_have_no_gaps_either;
+        hangs:
+            workers_that_stand_still_are_found_by_their_leases,
+            an_environment_that_hangs_is_found_by_its_lease,
+            an_environment_that_hangs_in_process_leaves_signals_their_effect,
+            commands_whose_step_hangs_end_at_the_first_signal,
+            a_run_whose_environment_cannot_be_made_says_so_and_ends_at_the_first_signal;
+        network:
+            a_network_that_does_what_it_wants_changes_nothing,
+            dead_connections_are_detected_by_their_leases,
+            what_a_stopped_worker_brings_when_it_goes_on_is_refused,
+            a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else;
+        storm:
+            two_hundred_workers_that_come_back_at_once_change_nothing;
+        soak:
+            a_run_takes_no_more_of_the_machine_as_it_goes_on;
+    }
+}
