@@ -43,11 +43,12 @@ pub struct Dashboards {
     pub(super) fragment: WatchedFragment,
 }
 
-/// What a message supersedes, in the order in which a new dashboard gets the messages: the ledger completes its snapshot.
+/// What a message supersedes, in the order in which dashboards get the messages: a run that the list calls over has its final
+/// numbers already, and the ledger completes the snapshot of a new dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StateKey {
-    Runs,
     Status,
+    Runs,
     Location(u32),
     Row(u32),
     Host(u32),
