@@ -102,7 +102,7 @@ fn join(hub: &mut Hub<Queue, Run>, role: Role) -> Result<(u32, Queue), RefusalCo
     Ok((hub.admit(accepted, arrival), link))
 }
 
-/// Returns the effects that are due, as the first word of each.
+/// Returns the effects that are due, as the first word of each. Steps of the run are taken.
 fn effects(hub: &mut Hub<Queue, Run>) -> Vec<String> {
     let word = |effect: &HubEffect<Queue>| match effect {
         HubEffect::Record(record) => format!("{record:?}"),
@@ -110,8 +110,16 @@ fn effects(hub: &mut Hub<Queue, Run>) -> Vec<String> {
         HubEffect::Consume(work) => format!("{work:?}").replace("Ok(", "Consume "),
         other => format!("{other:?}"),
     };
-    let due = core::iter::from_fn(|| hub.poll_effect());
-    due.map(|effect| word(&effect).split([' ', '(', '{']).next().unwrap_or_default().to_owned()).collect()
+    let mut words = Vec::new();
+    while let Some(effect) = hub.poll_effect() {
+        words.push(word(&effect).split([' ', '(', '{']).next().unwrap_or_default().to_owned());
+        match effect {
+            HubEffect::Step(RunStep::Begin) => hub.begin_iteration(),
+            HubEffect::Step(RunStep::End(end)) => hub.run.as_mut().expect("a run").0.end(&end, Micros(0)),
+            _ => {}
+        }
+    }
+    words
 }
 
 #[test]
@@ -130,9 +138,7 @@ fn effects_of_an_event_come_in_the_order_of_the_transitions() {
     assert_eq!(effects(&mut hub), ["Admitted", "Notice", "Joined"]);
     assert_eq!(link.kinds(), [Kind::Welcome, Kind::RunStart, Kind::WeightsUpdate]);
     assert_eq!(hub.handle_message(id, Message::RunAnswer(RunAnswer::new(1, Ok(())))), None);
-    assert_eq!(effects(&mut hub), ["Begin"]);
-    hub.begin_iteration();
-    assert_eq!(effects(&mut hub), ["LeaseGranted"]);
+    assert_eq!(effects(&mut hub), ["Begin", "LeaseGranted"]);
     let sent = link.take();
     let [Message::LeaseGrant(grant)] = &sent[..] else { panic!("{sent:?}") };
 
@@ -178,8 +184,7 @@ fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
     hub.refresh_dashboards();
     assert!(link.kinds().is_empty(), "nothing has changed");
     // What takes no answers at all is expelled.
-    let large = Message::RunStatus(RunStatus { env: "x".repeat(60_000), ..Default::default() });
-    (0..20).for_each(|_| hub.peers[&id].link.send(&large).expect("it fits"));
+    (0..300).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
     assert_eq!(hub.handle_message(id, Message::Pause(Request { request: 8 })), None);
     assert!(link.is_closed());
 }
