@@ -18,6 +18,23 @@ use serde_json::{Map, Value};
 
 use crate::prelude::*;
 
+/// Returns the values within an object, each with the names of the objects around it joined by `separator`. An empty object is
+/// a value.
+#[must_use]
+pub fn leaves<'a>(value: &'a Value, separator: &str) -> Vec<(String, &'a Value)> {
+    let Some(object) = value.as_object().filter(|object| !object.is_empty()) else {
+        return vec![(String::new(), value)];
+    };
+    let inner = |(name, value): (&String, &'a Value)| {
+        let with_outer = |(inner, value): (String, _)| match &*inner {
+            "" => (name.clone(), value),
+            inner => (format!("{name}{separator}{inner}"), value),
+        };
+        leaves(value, separator).into_iter().map(with_outer).collect::<Vec<_>>()
+    };
+    object.iter().flat_map(inner).collect()
+}
+
 /// A JSON object. Names are sorted, so equal settings have equal texts. Cheap to clone.
 ///
 /// Serialises as an object in human-readable formats, and as a string with its JSON text in others.

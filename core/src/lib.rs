@@ -28,6 +28,7 @@ pub mod calls;
 pub mod column;
 pub mod config;
 pub mod distribution;
+pub mod encoding;
 pub mod env;
 pub mod episode;
 pub mod estimate;

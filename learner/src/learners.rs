@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rollmesh_core::{
     batch::MultiAgentBatch,
     callbacks::{CallbackError, CallbackList, Callbacks as _, WorkerInfo},
+    encoding,
     episode::GlobalVars,
     ids::{PolicyId, WeightsVersion},
     policy::{LearnInfo, Policy, PolicyError, Postprocessing},
@@ -106,8 +107,8 @@ impl Learners {
         if let Some(policy) = self.single_mut() {
             policy.set_extra_state(state)?;
         } else {
-            let damaged = |_| PolicyError::Failed("the learners' state is damaged".into());
-            let states: BTreeMap<PolicyId, Vec<u8>> = postcard::from_bytes(state).map_err(damaged)?;
+            let damaged = || PolicyError::Failed("the learners' state is damaged".into());
+            let states: BTreeMap<PolicyId, Vec<u8>> = encoding::decode(state).ok_or_else(damaged)?;
             for (id, state) in states {
                 self.policy_mut(&id)?.set_extra_state(&state)?;
             }
@@ -122,7 +123,7 @@ impl Learners {
         }
         let states: BTreeMap<&PolicyId, Vec<u8>> =
             self.policies.iter().map(|(id, policy)| (id, policy.extra_state())).collect();
-        Ok(postcard::to_allocvec(&states).map_err(|error| PolicyError::Failed(error.to_string()))?)
+        Ok(encoding::encode(&states))
     }
 
     /// Lets every policy that is trained learn from its rows. `results` are what is known of the iteration before,

@@ -9,6 +9,7 @@ use rollmesh_core::{
     hash::{bytes_hash, weights_hash},
     policy::{AllReduce, AllReduceError},
 };
+use serde::{Deserialize, Serialize};
 
 use super::{
     error::LearnError,
@@ -73,11 +74,7 @@ impl<'a> Ranks<'a> {
         let own = Plan::of(learner, rows, self.are_there())?;
         let lag = rows.map(|rows| rows.lag).unwrap_or_default();
         let Some(group) = self.others() else { return Ok(Joined { lag, ..Plan::join(&[own], 0)? }) };
-        let mut plans = Vec::new();
-        for (rank, bytes) in (0..).zip(group.all_gather("beginning of an update", &own.encode(), Plan::BYTES)?) {
-            let protocol = || AllReduceError::Protocol { rank, reason: "its update begins otherwise".into() };
-            plans.push(Plan::decode(&bytes).ok_or_else(protocol)?);
-        }
+        let plans = group.gather("beginning of an update", &own, Plan::MAX_BYTES)?;
         let differs = plans.iter().position(|plan| plan.identity != plans[0].identity);
         if let Some(rank) = differs {
             return Err(AllReduceError::Diverged { rank: rank as u32 }.into());
@@ -94,20 +91,18 @@ impl<'a> Ranks<'a> {
     ) -> Result<Vec<Option<Normal>>, LearnError> {
         let Some(group) = self.others() else { return Ok(vec![None; parts.len()]) };
         let (n, advantages) = (parts.len(), rows.map(TrainRows::advantages).transpose()?.unwrap_or_default());
-        let own = parts.map(|units| {
-            let order = rows.map_or_else(Vec::new, |rows| rows.order(&units));
-            Moments::of(order.iter().map(|&row| f64::from(advantages[row as usize])))
-        });
-        let bytes: Vec<u8> = own.flat_map(|moments| moments.encode()).flatten().collect();
-        let all = group.all_gather("advantages", &bytes, n * Moments::BYTES)?;
-        let mut of_ranks = Vec::new();
-        for (rank, bytes) in (0..).zip(&all) {
-            let moments: Vec<Moments> = bytes.as_chunks().0.chunks_exact(3).map(Moments::decode).collect();
-            if moments.len() != n || bytes.len() != n * Moments::BYTES {
+        let own: Vec<Moments> = parts
+            .map(|units| {
+                let order = rows.map_or_else(Vec::new, |rows| rows.order(&units));
+                Moments::of(order.iter().map(|&row| f64::from(advantages[row as usize])))
+            })
+            .collect();
+        let of_ranks = group.gather("advantages", &own, n * size_of::<Moments>() + 10)?;
+        for (rank, moments) in (0..).zip(&of_ranks) {
+            if moments.len() != n {
                 let reason = format!("advantages of {} minibatches instead of {n}", moments.len());
                 return Err(AllReduceError::Protocol { rank, reason }.into());
             }
-            of_ranks.push(moments);
         }
         let joined = (0..n).map(|i| Moments::join(of_ranks.iter().map(|moments| moments[i])));
         Ok(joined.map(|moments| Some(Normal { mean: moments.mean, std: moments.variance().sqrt() })).collect())
@@ -122,7 +117,7 @@ pub(super) struct Normal {
 }
 
 /// What one rank says of an update before its first step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Plan {
     rows: u64,
     units: u64,
@@ -137,7 +132,8 @@ struct Plan {
 }
 
 impl Plan {
-    const BYTES: usize = 6 * 8 + 2 * Moments::BYTES + 16;
+    /// Upper bound of its encoding: 10 bytes for an integer, 8 for a float.
+    const MAX_BYTES: usize = 4 * 10 + 8 * 8 + 16;
 
     /// The identity is for others alone.
     fn of(learner: &Learner, rows: Option<&TrainRows>, are_others: bool) -> Result<Self, LearnError> {
@@ -195,44 +191,12 @@ impl Plan {
             lag: LagStats::default(),
         })
     }
-
-    fn encode(&self) -> Vec<u8> {
-        let [targets, errors] = self.values;
-        let mut bytes: Vec<u8> = [self.rows, self.units, self.seed, self.env_steps]
-            .map(u64::to_le_bytes)
-            .into_iter()
-            .chain([self.adaptive, self.logp_gap].map(f64::to_le_bytes))
-            .chain(targets.encode())
-            .chain(errors.encode())
-            .flatten()
-            .collect();
-        bytes.extend(self.identity);
-        bytes
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() != Self::BYTES {
-            return None;
-        }
-        let (numbers, identity) = bytes.split_last_chunk()?;
-        let numbers = numbers.as_chunks().0;
-        let integer = |i: usize| numbers.get(i).map(|bytes| u64::from_le_bytes(*bytes));
-        let float = |i: usize| numbers.get(i).map(|bytes| f64::from_le_bytes(*bytes));
-        Some(Self {
-            rows: integer(0)?,
-            units: integer(1)?,
-            seed: integer(2)?,
-            env_steps: integer(3)?,
-            adaptive: float(4)?,
-            logp_gap: float(5)?,
-            values: [Moments::decode(numbers.get(6..9)?), Moments::decode(numbers.get(9..12)?)],
-            identity: *identity,
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::encoding;
+
     use super::*;
 
     fn plan(rows: u64, units: u64) -> Plan {
@@ -242,10 +206,11 @@ mod tests {
 
     #[test]
     fn plans_survive_the_round_trip() {
-        let plan = plan(10, 3);
-        assert_eq!(plan.encode().len(), Plan::BYTES);
-        assert_eq!(Plan::decode(&plan.encode()), Some(plan));
-        assert_eq!(Plan::decode(&plan.encode()[1..]), None);
+        let plan = Plan { seed: u64::MAX, env_steps: u64::MAX, ..plan(u64::MAX, u64::MAX) };
+        let bytes = encoding::encode(&plan);
+        assert_eq!(bytes.len(), Plan::MAX_BYTES);
+        assert_eq!(encoding::decode(&bytes), Some(plan));
+        assert_eq!(encoding::decode::<Plan>(&bytes[..bytes.len() - 1]), None);
     }
 
     #[test]

@@ -152,7 +152,7 @@ impl Sums {
 }
 
 /// Of some numbers: how many there are, their mean, and the sum of squared distances from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Moments {
     n: f64,
     pub(super) mean: f64,
@@ -160,9 +160,6 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    /// Length of [`encode`](Self::encode).
-    pub(super) const BYTES: usize = 3 * 8;
-
     pub(super) fn of(values: impl ExactSizeIterator<Item = f64> + Clone) -> Self {
         let n = values.len() as f64;
         let mean = values.clone().sum::<f64>() / n.max(1.0);
@@ -183,16 +180,6 @@ impl Moments {
 
     pub(super) fn variance(&self) -> f64 {
         self.squares / self.n.max(1.0)
-    }
-
-    pub(super) fn encode(self) -> [[u8; 8]; 3] {
-        [self.n, self.mean, self.squares].map(f64::to_le_bytes)
-    }
-
-    /// From what [`encode`](Self::encode) gave; what is missing is 0.
-    pub(super) fn decode(numbers: &[[u8; 8]]) -> Self {
-        let number = |i: usize| numbers.get(i).map_or(0.0, |bytes| f64::from_le_bytes(*bytes));
-        Self { n: number(0), mean: number(1), squares: number(2) }
     }
 }
 
@@ -239,6 +226,5 @@ mod tests {
         assert_eq!(joined.n, 20.0);
         assert!((joined.mean - whole.mean).abs() < 1e-12 && (joined.variance() - whole.variance()).abs() < 1e-12);
         assert_eq!(Moments::join([of(0..20)].into_iter()), whole, "not a bit changes");
-        assert_eq!(Moments::decode(&whole.encode()), whole);
     }
 }

@@ -17,6 +17,8 @@ pub mod control;
 pub mod data_parallel;
 pub mod envs;
 pub mod eval;
+#[cfg(unix)]
+mod evaluator;
 pub mod external;
 pub mod hub;
 pub mod kernels;
@@ -28,6 +30,7 @@ pub mod monitor;
 mod net;
 pub mod offline;
 pub mod policies;
+mod private_file;
 mod program;
 mod progress;
 mod pulse;

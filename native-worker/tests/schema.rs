@@ -19,7 +19,9 @@ fn schema_command_prints_the_golden_schema() {
 
 #[test]
 fn commands_end_silently_when_their_output_is_closed() {
-    for command in [&["schema"][..], &["hub", "--print-limits"], &["envs", "--json"], &["policies"]] {
+    for command in
+        [&["schema"][..], &["hub", "--print-limits"], &["envs", "--json"], &["policies"], &["runs", ".", "--json"]]
+    {
         let (output, reader) = UnixStream::pair().unwrap();
         drop(reader);
         let mut program = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
@@ -27,4 +29,13 @@ fn commands_end_silently_when_their_output_is_closed() {
         let end = program.output().unwrap();
         assert_eq!((end.status.code(), String::from_utf8_lossy(&end.stderr).as_ref()), (Some(141), ""), "{command:?}");
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_whose_output_finds_no_room_says_so() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let end = Command::new(env!("CARGO_BIN_EXE_rollmesh")).arg("schema").stdout(full).output().unwrap();
+    let said = "error: standard output: No space left on device (os error 28)\n";
+    assert_eq!((end.status.code(), String::from_utf8_lossy(&end.stderr).as_ref()), (Some(1), said));
 }

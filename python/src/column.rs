@@ -9,7 +9,7 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList},
 };
 use rollmesh_core::{
-    column::{BytesColumn, BytesKind, Column, ColumnData, ColumnError, DType, LittleEndian, RowShape},
+    column::{BytesColumn, BytesKind, Column, ColumnData, ColumnError, DType, LittleEndian, RowShape, append_le},
     env::{RowElement, RowsMut, RowsRef},
 };
 
@@ -134,6 +134,13 @@ pub(crate) fn of_python(value: &Bound<'_, PyAny>) -> PyResult<Column> {
 /// Tensors of Python as 32-bit floats.
 pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
     LittleEndian::read_le(bytes)
+}
+
+/// 32-bit floats as a tensor of Python.
+pub(crate) fn bytes_of<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyBytes> {
+    let mut bytes = Vec::with_capacity(size_of_val(values));
+    append_le(&mut bytes, values);
+    PyBytes::new(py, &bytes)
 }
 
 /// A JSON text as an object of Python.

@@ -75,15 +75,7 @@ pub(crate) fn estimate<'py>(
     gamma: f64,
     split_batch_by_episode: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let all = [
-        Estimator::ImportanceSampling,
-        Estimator::TrajectoryImportanceSampling,
-        Estimator::WeightedImportanceSampling,
-        Estimator::ConsistentWeightedImportanceSampling,
-        Estimator::DirectMethod,
-        Estimator::DoublyRobust,
-    ];
-    let estimator = all.into_iter().find(|estimator| estimator.name() == name);
+    let estimator = Estimator::ALL.into_iter().find(|estimator| estimator.name() == name);
     let estimator = estimator.ok_or_else(|| Failure::new(Kind::Offline, format!("there is no estimator '{name}'")))?;
     let rows = batch.batch.single().map_err(Failure::from)?;
     let found = estimator.estimate(rows, gamma, split_batch_by_episode).map_err(Failure::from)?;

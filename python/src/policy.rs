@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pyo3::{
-    prelude::*,
-    pybacked::PyBackedBytes,
-    types::{PyBytes, PyTuple},
-};
+use pyo3::{prelude::*, pybacked::PyBackedBytes, types::PyTuple};
 use rollmesh_core::{
     action::ActionTransform,
-    column::{Column, ColumnData, DType, append_le},
+    column::{Column, ColumnData, DType},
     env::{EnvSpaces, Moment},
     ids::{PolicyId, SlotId, WeightsVersion},
     policy::{ActionInput, ActionOutput, PolicyEntry},
@@ -43,11 +39,7 @@ pub(crate) fn spaces_json(spaces: &EnvSpaces) -> Value {
 }
 
 pub(crate) fn tensors_of(py: Python<'_>, weights: &Weights) -> Tensors {
-    let bytes = |values: &[f32]| {
-        let mut bytes = Vec::with_capacity(size_of_val(values));
-        append_le(&mut bytes, values);
-        PyBackedBytes::from(PyBytes::new(py, &bytes))
-    };
+    let bytes = |values: &[f32]| PyBackedBytes::from(column::bytes_of(py, values));
     let tensor = |tensor: &Tensor| (tensor.name.clone(), tensor.shape.clone(), bytes(&tensor.values));
     weights.tensors().iter().map(tensor).collect()
 }
@@ -77,10 +69,10 @@ pub(crate) fn to_weights(
 
 /// The actions of a policy on rows of observations.
 pub(crate) struct Actions {
-    actions: Column,
-    logp: Vec<f32>,
-    vf_preds: Vec<f32>,
-    state: Vec<f32>,
+    pub(crate) actions: Column,
+    pub(crate) logp: Vec<f32>,
+    pub(crate) vf_preds: Vec<f32>,
+    pub(crate) state: Vec<f32>,
 }
 
 impl Actions {

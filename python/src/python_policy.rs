@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use pyo3::{prelude::*, pybacked::PyBackedBytes, types::PyBytes};
+use pyo3::{prelude::*, pybacked::PyBackedBytes};
 use rollmesh_core::{
     batch::SampleBatch,
     callbacks::CallbackError,
-    column::{Column, DType, append_le},
+    column::DType,
     env::{EnvSpaces, RowElement as _, RowsRef},
     episode::{Episode, OtherAgent},
     policy::{ActionInput, ActionOutput, LearnInfo, Policy, PolicyContext, PolicyError, Postprocessing},
@@ -19,7 +19,7 @@ use crate::{
     column::{self, by_dtype},
     failure::{Failure, Kind},
     functions::call,
-    policy::{self, Tensors, spaces_json},
+    policy::{self, Actions, Tensors, spaces_json},
 };
 
 /// A policy that a Python object acts for.
@@ -34,22 +34,8 @@ pub(crate) struct PythonPolicy {
     weights: Weights,
 }
 
-/// What a policy answers to rows of observations.
-struct Answer {
-    actions: Column,
-    logp: Vec<f32>,
-    vf_preds: Vec<f32>,
-    state: Vec<f32>,
-}
-
 fn failed(error: CallbackError) -> PolicyError {
     PolicyError::Failed(error.to_string())
-}
-
-fn bytes_of<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyBytes> {
-    let mut bytes = Vec::with_capacity(size_of_val(values));
-    append_le(&mut bytes, values);
-    PyBytes::new(py, &bytes)
 }
 
 impl PythonPolicy {
@@ -76,11 +62,11 @@ impl PythonPolicy {
         made.map_err(failed)
     }
 
-    fn act(&self, obs: RowsRef<'_>, rows: usize, state: &[f32], explore: bool) -> Result<Answer, PolicyError> {
+    fn act(&self, obs: RowsRef<'_>, rows: usize, state: &[f32], explore: bool) -> Result<Actions, PolicyError> {
         let EnvSpaces { observation, action, action_type, .. } = &self.spaces;
         let answered = call("compute_actions", |py| {
             let obs = column::of_rows(obs, observation.shape()).map_err(Failure::from)?;
-            let arguments = (column::to_python(py, &obs)?, bytes_of(py, state), explore);
+            let arguments = (column::to_python(py, &obs)?, column::bytes_of(py, state), explore);
             let (actions, logp, vf_preds, state): (Bound<'_, PyAny>, PyBackedBytes, PyBackedBytes, PyBackedBytes) =
                 self.object.call_method1(py, "act", arguments)?.extract(py)?;
             let actions = column::of_python(&actions)?;
@@ -90,7 +76,7 @@ impl PythonPolicy {
                 return Err(Failure::new(Kind::Policy, why).into());
             }
             let [logp, vf_preds, state] = [logp, vf_preds, state].map(|bytes| column::floats(&bytes));
-            Ok(Answer { actions, logp, vf_preds, state })
+            Ok(Actions { actions, logp, vf_preds, state })
         });
         answered.map_err(failed)
     }

@@ -20,6 +20,7 @@ mod theme;
 mod token;
 mod trainer;
 mod views;
+mod web_worker;
 
 /// Shows the page.
 pub fn mount() {

@@ -1,72 +1,45 @@
 //! The Web Worker in which this tab works for the hub.
 
-use js_sys::{Object, Reflect};
-use leptos::prelude::document;
+use js_sys::{JSON, Object, Reflect};
 use rollmesh_core::protocol::Token;
-use wasm_bindgen::{JsCast as _, JsValue, prelude::Closure};
-use web_sys::{ErrorEvent, MessageEvent, Url, Worker, WorkerOptions, WorkerType};
+use wasm_bindgen::{JsCast as _, JsValue};
+use web_sys::Worker;
 
 use crate::{
     shell::Store,
     socket::hub_url,
     state::{Event, TabJob, TabStatus},
+    web_worker::WebWorker,
 };
 
 /// Built beside the page from `web/wasm`.
 const SCRIPT: &str = "./rollmesh_worker_loader.js";
 
-/// A running Web Worker. Dropping it ends it.
+/// The running Web Worker. Its socket closes with it; the hub leases its slots again.
 pub(crate) struct TabWorkerHandle {
-    worker: Worker,
-    _on_message: Closure<dyn FnMut(MessageEvent)>,
-    _on_error: Closure<dyn FnMut(ErrorEvent)>,
+    _worker: WebWorker,
 }
 
 impl TabWorkerHandle {
     /// Starts the Web Worker with a token for its job.
     pub(crate) fn start(store: Store, job: &TabJob, token: Token) -> Option<Self> {
         let task = task(job, token);
-        let Ok(worker) = spawn(SCRIPT, "rollmesh worker") else {
-            store.dispatch(ended("this browser does not start module workers".into()));
-            return None;
-        };
-        let peer = worker.clone();
-        let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
-            let status = status(&event.data());
-            // It listens only once its module has loaded; then it says so, and gets its task.
-            if status.state == "ready" {
-                let _ = peer.post_message(&task);
-            } else {
+        let hear = move |heard: Result<web_sys::MessageEvent, String>| {
+            let status = heard.map_or_else(ended, |event| {
+                let status = status(&event.data());
+                // It listens only once its module has loaded; then it says so, and gets its task.
+                let worker = event.target().and_then(|target| target.dyn_into::<Worker>().ok());
+                if let Some(worker) = worker.filter(|_| status.state == "ready") {
+                    let _ = worker.post_message(&task);
+                }
+                status
+            });
+            if status.state != "ready" {
                 store.dispatch(Event::Tab(status));
             }
-        });
-        let on_error = Closure::<dyn FnMut(ErrorEvent)>::new(move |event: ErrorEvent| {
-            let message = event.message();
-            store.dispatch(ended(if message.is_empty() { format!("{SCRIPT} could not be loaded") } else { message }));
-        });
-        worker.set_onmessage(Some(on_message.as_ref().unchecked_ref()));
-        worker.set_onerror(Some(on_error.as_ref().unchecked_ref()));
-        Some(Self { worker, _on_message: on_message, _on_error: on_error })
+        };
+        WebWorker::start(SCRIPT, "rollmesh worker", hear).map(|worker| Self { _worker: worker })
     }
-}
-
-impl Drop for TabWorkerHandle {
-    fn drop(&mut self) {
-        self.worker.set_onmessage(None);
-        self.worker.set_onerror(None);
-        // Its socket closes with it; the hub leases its slots again.
-        self.worker.terminate();
-    }
-}
-
-/// Starts a Web Worker of this name by the script that loads its module.
-pub(crate) fn spawn(script: &str, name: &str) -> Result<Worker, JsValue> {
-    let base = document().base_uri()?.unwrap_or_default();
-    let url = Url::new_with_base(script, &base)?;
-    let options = WorkerOptions::new();
-    options.set_type(WorkerType::Module);
-    options.set_name(name);
-    Worker::new_with_options(&url.href(), &options)
 }
 
 fn task(job: &TabJob, token: Token) -> JsValue {
@@ -84,21 +57,10 @@ fn task(job: &TabJob, token: Token) -> JsValue {
 }
 
 fn status(data: &JsValue) -> TabStatus {
-    let field = |name: &str| Reflect::get(data, &name.into()).unwrap_or(JsValue::UNDEFINED);
-    let text = |name| field(name).as_string().unwrap_or_default();
-    let number = |name| field(name).as_f64().unwrap_or_default();
-    TabStatus {
-        state: text("state"),
-        reason: text("reason"),
-        worker: number("worker") as u32,
-        env_steps: number("env_steps") as u64,
-        fragments: number("fragments") as u64,
-        evaluations: number("evaluations") as u64,
-        weights_version: number("weights_version") as u64,
-        steps_per_s: number("steps_per_s"),
-    }
+    let text = JSON::stringify(data).map_or_else(|_| String::new(), String::from);
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
-fn ended(reason: String) -> Event {
-    Event::Tab(TabStatus { state: "ended".into(), reason, ..TabStatus::default() })
+fn ended(reason: String) -> TabStatus {
+    TabStatus { state: "ended".into(), reason, ..TabStatus::default() }
 }

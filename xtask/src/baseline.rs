@@ -8,15 +8,17 @@ use std::{
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::ExitCode,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use crate::{
     artifacts,
+    job::Job,
+    plan::{self, Step},
     progress::say,
-    workspace::{self, cargo, command, root},
+    workspace::{cargo, command, root, target},
 };
 
 /// What a redesign must leave as it is: rollouts to the bit, speed to a twentieth.
@@ -32,54 +34,50 @@ pub(crate) enum Task {
 }
 
 pub(crate) fn run(task: &Task) -> Result<ExitCode> {
-    let baseline = build()?;
+    let step = |name, about, run| Step { name, about, needs: &[], long: false, early: false, run };
+    let mut steps = vec![step("baseline", "program of the baseline (some minutes the first time)", build)];
+    if let Task::Compare { .. } = task {
+        steps.push(step("current", "current program", |job| job.run(cargo().args(artifacts::SHIPPED))));
+    }
+    if !plan::run(&steps.iter().collect::<Vec<_>>()).all_passed() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let job = Job::new("baseline")?;
     match task {
-        Task::Build => say(format_args!("{}", baseline.display())),
-        Task::Freeze => freeze(&baseline)?,
-        Task::Compare { turns } => return compare(&baseline, *turns),
+        Task::Build => say(format_args!("{}", binary().display())),
+        Task::Freeze => freeze(&job)?,
+        Task::Compare { turns } => return compare(&job, *turns),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn folder() -> PathBuf {
-    workspace::target().join("baseline")
+    target().join("baseline")
 }
 
-/// Returns the baseline's program; builds it unless it is there.
-fn build() -> Result<PathBuf> {
+/// The baseline's program.
+fn binary() -> PathBuf {
+    folder().join("target/release").join(artifacts::binary_name())
+}
+
+/// Builds the baseline's program unless it is there.
+fn build(job: &Job) -> Result<()> {
     let (src, target) = (folder().join("src"), folder().join("target"));
-    let binary = target.join("release").join(artifacts::binary_name());
-    if binary.is_file() {
-        return Ok(binary);
+    if binary().is_file() {
+        return Ok(());
     }
     if !src.is_dir() {
         // By force: git may still list a worktree there whose files have been deleted with the target directory.
         let add = ["worktree", "add", "--force", "--force", "--detach"];
-        succeed(command("git").args(add).arg(&src).arg(COMMIT))
+        job.run(command("git").args(add).arg(&src).arg(COMMIT))
             .with_context(|| format!("cannot check out {COMMIT}; a shallow clone needs `git fetch --unshallow`"))?;
     }
-    succeed(cargo().args(artifacts::SHIPPED).current_dir(&src).env("CARGO_TARGET_DIR", &target))?;
-    Ok(binary)
-}
-
-/// Runs a command that the user watches.
-fn succeed(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    if !status.success() {
-        bail!("{command:?} ended with {status}");
-    }
-    Ok(())
+    job.run(cargo().args(artifacts::SHIPPED).current_dir(&src).env("CARGO_TARGET_DIR", &target))
 }
 
 /// What a program prints with these arguments, separated by spaces.
-fn output(binary: &Path, args: &str) -> Result<String> {
-    let output = command(binary).args(args.split(' ')).output();
-    let output = output.with_context(|| format!("cannot start {}", binary.display()))?;
-    if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        bail!("`{} {args}` ended with {}: {}", binary.display(), output.status, complaint.trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+fn output(job: &Job, binary: &Path, args: &str) -> Result<String> {
+    job.output(command(binary).args(args.split(' ')))
 }
 
 /// A number or a text without escapes in a compact JSON object.
@@ -102,8 +100,8 @@ const ENV_STEPS: u32 = 1_000;
 /// The one environment that has settings.
 const WITH_SETTINGS: (&str, &str) = ("MultiAgentTrafficGrid-v0", "examples/traffic_grid/traffic_grid.toml");
 
-fn freeze(baseline: &Path) -> Result<()> {
-    let envs = output(baseline, "envs")?;
+fn freeze(job: &Job) -> Result<()> {
+    let envs = output(job, &binary(), "envs")?;
     // Indented lines are agents of the environment above them.
     let names = envs.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next());
     let mut entries = Vec::new();
@@ -120,7 +118,7 @@ fn freeze(baseline: &Path) -> Result<()> {
                     write!(args, " --config {config}")?;
                     write!(entry, ", \"config\": \"{config}\"")?;
                 }
-                let printed = output(baseline, &args)?;
+                let printed = output(job, &binary(), &args)?;
                 let hash = |name| field(&printed, name).map(|hash| format!("{entry}, \"{name}\": \"{hash}\"}}"));
                 let hash = hash("rollout_hash").or_else(|| hash("batch_hash"));
                 entries.push(hash.with_context(|| format!("there is no hash in {printed}"))?);
@@ -152,15 +150,10 @@ const SPEED: &str = "steps_per_s";
 /// The least median of the current speed over the baseline's.
 const LEAST_RATIO: f64 = 0.95;
 
-fn compare(baseline: &Path, turns: usize) -> Result<ExitCode> {
-    succeed(cargo().args(artifacts::SHIPPED))?;
-    let binaries = [baseline.to_owned(), artifacts::binary_path()];
+/// Prints a row for every figure; fails if a median ratio is too low.
+fn compare(job: &Job, turns: usize) -> Result<ExitCode> {
+    let binaries = [binary(), artifacts::binary_path()];
     say(format_args!("\n{:<78} {:>12} {:>12} {:>6}", "", COMMIT, "current", "ratio"));
-    Ok(if compare_speeds(&binaries, turns)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Prints a row of the table for every figure; true if no median ratio is too low.
-fn compare_speeds(binaries: &[PathBuf; 2], turns: usize) -> Result<bool> {
     let mut all_fast = true;
     for (args, fields) in SPEEDS {
         let all = format!("sample --json --seed 1 {args}");
@@ -168,7 +161,7 @@ fn compare_speeds(binaries: &[PathBuf; 2], turns: usize) -> Result<bool> {
         let mut printed = Vec::new();
         for turn in 0..turns {
             let first = turn % 2;
-            let mut both = [output(&binaries[first], &all)?, output(&binaries[1 - first], &all)?];
+            let mut both = [output(job, &binaries[first], &all)?, output(job, &binaries[1 - first], &all)?];
             both.rotate_left(first);
             printed.push(both);
         }
@@ -189,7 +182,7 @@ fn compare_speeds(binaries: &[PathBuf; 2], turns: usize) -> Result<bool> {
             ));
         }
     }
-    Ok(all_fast)
+    Ok(if all_fast { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Of at least one number.

@@ -21,6 +21,11 @@ const fn long(step: Step) -> Step {
     Step { long: true, ..step }
 }
 
+/// A step that compiles and takes minutes.
+const fn minutes(name: &'static str, about: &'static str, run: fn(&crate::job::Job) -> anyhow::Result<()>) -> Step {
+    long(step(name, about, &["fetch"], run))
+}
+
 const fn early(step: Step) -> Step {
     Step { early: true, ..step }
 }
@@ -37,7 +42,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("clippy-wasm", "clippy, crates for browsers", &["fetch", "wasm-target"], checks::clippy_wasm),
     step("learner-wasm", "the learner for browsers", &["fetch", "wasm-target"], checks::learner_wasm),
     step("data-wasm", "the data formats for browsers", &["fetch", "wasm-target"], checks::data_wasm),
-    step("test", "tests of the native crates", &["fetch"], suites::native),
+    step("test", "tests of the native crates", &["fetch"], |job| suites::tests(job, "--no-fail-fast")),
     step("test-web", "tests of the crates for browsers that need none", &["fetch"], suites::native_web),
     step("binary", "binary in release mode (some minutes the first time)", &["fetch"], artifacts::binary),
     step("test-release", "same bits in release mode", &["fetch"], suites::release),
@@ -46,7 +51,9 @@ pub(crate) const STEPS: &[Step] = &[
     step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
     step("npm", "the npm package in Node", &["binary", "wasm-target", "wasm-bindgen", "wasm-opt"], suites::npm),
     step("python", "Python", &[], tools::python),
-    step("clients", "clients in Rust, Python and Node against the program", &["fetch", "python"], suites::clients),
+    step("clients", "clients in Rust, Python and Node against the program", &["fetch", "python"], |job| {
+        suites::tests(job, "--test languages clients::")
+    }),
     step("gymnasium", "Gymnasium in a virtual environment", &["python"], tools::gymnasium),
     step("python-envs", "environments of Python", &["fetch", "gymnasium"], suites::python_envs),
     step("manifests", "manifests by the schemas of Kubernetes", &["python"], suites::manifests),
@@ -64,31 +71,58 @@ pub(crate) const STEPS: &[Step] = &[
         &["wasm-target", "wasm-bindgen", "wasm-opt"],
         suites::npm_bundlers,
     )),
-    long(step("onnx", "policies in ONNX Runtime", &["fetch", "python"], suites::onnx)),
+    long(step("onnx", "policies in ONNX Runtime", &["fetch", "python"], |job| {
+        suites::with_packages(job, "onnx", &["onnxruntime"])
+    })),
     long(step(
         "python-packages",
         "environments of Box2D, ALE and PettingZoo",
         &["fetch", "python"],
         suites::python_packages,
     )),
-    long(step("wheel-launcher", "workers on a local Ray", &["binary", "maturin"], suites::wheel_launcher)),
-    long(step("wheel-torch", "the Python package with PyTorch", &["binary", "maturin"], suites::wheel_torch)),
-    long(step("wheel-ray", "the Python package with RLlib", &["binary", "maturin"], suites::wheel_ray)),
+    long(step("wheel-launcher", "workers on a local Ray", &["binary", "maturin"], |job| {
+        suites::wheel_with(job, &["ray[default]"], "long_launcher.py")
+    })),
+    long(step("wheel-torch", "the Python package with PyTorch", &["binary", "maturin"], |job| {
+        suites::wheel_with(job, &["torch", "stable-baselines3"], "long_torch.py")
+    })),
+    long(step("wheel-ray", "the Python package with RLlib", &["binary", "maturin"], |job| {
+        suites::wheel_with(job, &["torch", "ray[rllib]"], "long_ray.py")
+    })),
     // Long, because other features make most dependencies others.
-    long(step("no-parquet", "clippy, the program without Parquet", &["fetch"], checks::no_parquet)),
+    minutes("no-parquet", "clippy, the program without Parquet", checks::no_parquet),
     long(step("cuda", "the program for NVIDIA's GPUs, compiled without one", &["fetch", "python"], cuda::check)),
-    long(step("simulator", "the group in the simulator, ten times the seeds", &["fetch"], suites::simulator)),
-    long(step("test-debug", "long rollouts without optimisation", &["fetch"], suites::debug)),
-    long(step("test-native-cpu", "long rollouts for this CPU", &["fetch"], suites::native_cpu)),
-    long(step("kills", "hubs killed at fifty points", &["fetch"], suites::kills)),
-    long(step("fuzz", "decoders, with many mutated messages", &["fetch"], suites::fuzz)),
-    long(step("damage", "readers of data sets, with many damaged files", &["fetch"], suites::damage)),
-    long(step("matrix", "runs of every kind, each with ten workers killed", &["fetch"], suites::matrix)),
-    long(step("chaos", "workers killed, stopped and cut off for minutes", &["fetch"], suites::chaos)),
-    long(step("security", "crowds and a million hostile frames", &["fetch"], suites::security)),
-    long(step("coverage", "intervals of estimators, a hundred times each", &["fetch"], suites::coverage)),
-    long(step("learning", "returns that presets and defaults reach", &["fetch"], suites::learning)),
-    long(step("figures", "speeds that are promised, on an idle machine", &["fetch"], suites::figures)),
+    minutes("simulator", "the group in the simulator, ten times the seeds", suites::simulator),
+    minutes("test-debug", "long rollouts without optimisation", suites::debug),
+    minutes("test-native-cpu", "long rollouts for this CPU", suites::native_cpu),
+    minutes("kills", "hubs killed at fifty points", |job| {
+        suites::long(job, "--package rollmesh --test program resume::kills::")
+    }),
+    minutes("fuzz", "decoders, with many mutated messages", |job| {
+        suites::long(job, "--release --package rollmesh-tests --test promises hostile_bytes -- --nocapture")
+    }),
+    minutes("damage", "readers of data sets, with many damaged files", |job| {
+        suites::long(job, "--package rollmesh-data --package rollmesh --test data_sets --test program damage::")
+    }),
+    minutes("matrix", "runs of every kind, each with ten workers killed", |job| {
+        suites::long(
+            job,
+            "--release --package rollmesh --package rollmesh-example-own-env --test program one_hash_for_any_workers -- --nocapture",
+        )
+    }),
+    minutes("chaos", "workers killed, stopped and cut off for minutes", |job| {
+        suites::long(job, "--release --package rollmesh --test own_program -- chaos:: --nocapture")
+    }),
+    minutes("security", "crowds and a million hostile frames", |job| {
+        suites::long(job, "--release --package rollmesh --test program -- security:: control:: --nocapture")
+    }),
+    minutes("coverage", "intervals of estimators, a hundred times each", |job| {
+        suites::long(job, "--release --package rollmesh --test program -- ope_coverage:: --nocapture")
+    }),
+    minutes("learning", "returns that presets and defaults reach", |job| {
+        suites::long(job, "--release --package rollmesh --test program -- learning:: --nocapture")
+    }),
+    minutes("figures", "speeds that are promised, on an idle machine", suites::figures),
     long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),
 ];
 

@@ -13,150 +13,59 @@ use crate::{
     workspace::{cargo, command, root, target},
 };
 
-/// The native crates; a bare cargo command means the workspace's default members.
-pub(crate) fn native(job: &Job) -> Result<()> {
-    job.run_tests(cargo().args(["test", "--locked", "--no-fail-fast"]))
-}
-
 /// The crates for browsers, as arguments of cargo.
 pub(crate) const WEB_PACKAGES: [&str; 6] =
     ["--package", "rollmesh-web", "--package", "rollmesh-web-registry", "--package", "rollmesh-wasm"];
 
+/// Returns `cargo test` with these arguments, separated by spaces. Without packages it is of all default members, so that
+/// nothing is compiled again with other features.
+fn cargo_test(arguments: &str) -> Command {
+    let mut tests = cargo();
+    tests.args(["test", "--locked"]).args(arguments.split_whitespace());
+    tests
+}
+
+pub(crate) fn tests(job: &Job, arguments: &str) -> Result<()> {
+    job.run_tests(&mut cargo_test(arguments))
+}
+
+/// Runs tests that take minutes, which they do where the environment asks for it.
+pub(crate) fn long(job: &Job, arguments: &str) -> Result<()> {
+    job.run_tests(cargo_test(arguments).env("ROLLMESH_LONG", "1"))
+}
+
 /// What the crates for browsers can prove without one, such as the dashboard's reducer.
 pub(crate) fn native_web(job: &Job) -> Result<()> {
-    job.run_tests(cargo().args(["test", "--locked"]).args(WEB_PACKAGES))
+    tests(job, &WEB_PACKAGES.join(" "))
 }
 
 /// What depends on how it is compiled, compiled as it is shipped.
 pub(crate) fn release(job: &Job) -> Result<()> {
-    same_bits(job, |tests| _ = tests.arg("--release"))
+    same_bits(job, "--release", |_| ())
 }
 
 /// The same for this machine's own instructions.
 pub(crate) fn native_cpu(job: &Job) -> Result<()> {
-    let folder = target().join("xtask/native-cpu");
-    let native = |tests: &mut Command| {
-        tests.arg("--release").env("CARGO_TARGET_DIR", &folder).env("RUSTFLAGS", "-Ctarget-cpu=native");
-    };
-    same_bits(job, native)
+    same_bits(job, "--release", |tests| {
+        tests.env("CARGO_TARGET_DIR", target().join("xtask/native-cpu")).env("RUSTFLAGS", "-Ctarget-cpu=native");
+    })
 }
 
 /// The same without any optimisation.
 pub(crate) fn debug(job: &Job) -> Result<()> {
-    same_bits(job, |_| ())
+    same_bits(job, "", |_| ())
 }
 
 /// The tests that compare hashes with constants, with the long rollouts among them.
-fn same_bits(job: &Job, change: impl Fn(&mut Command)) -> Result<()> {
+fn same_bits(job: &Job, options: &str, change: fn(&mut Command)) -> Result<()> {
     // The Python package has no such tests: with it, dependencies have the features that the binary's build gave them.
-    let packages = ["rollmesh-core", "rollmesh-wasm", "rollmesh", "rollmesh-python"];
-    let packages = packages.into_iter().flat_map(|package| ["--package", package]);
-    let targets = [&["--test", "laws", "--test", "same_bits"][..], &["--test", "program"]];
-    let names = [&[][..], &["--", "kernels::", "sample::"]];
-    for (targets, names) in targets.into_iter().zip(names) {
-        let mut tests = cargo();
-        tests.args(["test", "--locked"]).args(packages.clone()).args(targets).env("ROLLMESH_LONG", "1");
+    let packages = "--package rollmesh-core --package rollmesh-wasm --package rollmesh --package rollmesh-python";
+    for tests in ["--test laws --test same_bits", "--test program -- kernels:: sample::"] {
+        let mut tests = cargo_test(&format!("{options} {packages} {tests}"));
         change(&mut tests);
-        job.run_tests(tests.args(names))?;
+        job.run_tests(tests.env("ROLLMESH_LONG", "1"))?;
     }
     Ok(())
-}
-
-/// A hub that is killed at fifty points, and goes on.
-pub(crate) fn kills(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--package", "rollmesh", "--test", "program", "resume::kills::"];
-    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
-}
-
-/// Data files with bytes changed or the end cut off, of every kind.
-pub(crate) fn damage(job: &Job) -> Result<()> {
-    let packages = ["--package", "rollmesh-data", "--package", "rollmesh"];
-    let mut tests = cargo();
-    tests.args(["test", "--locked"]).args(packages).args(["--test", "data_sets", "--test", "program", "damage::"]);
-    job.run_tests(tests.env("ROLLMESH_LONG", "1"))
-}
-
-/// What peers say, with bytes changed, a hundred times as often and others each time.
-pub(crate) fn fuzz(job: &Job) -> Result<()> {
-    let tests = [
-        "test",
-        "--locked",
-        "--release",
-        "--package",
-        "rollmesh-tests",
-        "--test",
-        "promises",
-        "hostile_bytes",
-        "--",
-        "--nocapture",
-    ];
-    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
-}
-
-/// Real workers and a real network that fail, for minutes, and a run that is watched for ten.
-pub(crate) fn chaos(job: &Job) -> Result<()> {
-    let tests = [
-        "test",
-        "--locked",
-        "--release",
-        "--package",
-        "rollmesh",
-        "--test",
-        "own_program",
-        "--",
-        "chaos::",
-        "--nocapture",
-    ];
-    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
-}
-
-/// Environments and policies of every kind, a user's own among them, each with ten workers killed while they hold leases.
-pub(crate) fn matrix(job: &Job) -> Result<()> {
-    let packages = ["--package", "rollmesh", "--package", "rollmesh-example-own-env"];
-    let tests = ["--test", "program", "one_hash_for_any_workers", "--", "--nocapture"];
-    let mut matrix = cargo();
-    matrix.args(["test", "--locked", "--release"]).args(packages).args(tests);
-    job.run_tests(matrix.env("ROLLMESH_LONG", "1"))
-}
-
-/// Crowds, a million hostile frames, and hubs that are asked to end.
-pub(crate) fn security(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "program"];
-    job.run_tests(cargo().args(tests).args(["--", "security::", "control::", "--nocapture"]).env("ROLLMESH_LONG", "1"))
-}
-
-/// Intervals of estimators, a hundred times each.
-pub(crate) fn coverage(job: &Job) -> Result<()> {
-    let tests = [
-        "test",
-        "--locked",
-        "--release",
-        "--package",
-        "rollmesh",
-        "--test",
-        "program",
-        "--",
-        "ope_coverage::",
-        "--nocapture",
-    ];
-    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
-}
-
-/// Runs of the program that reach known returns, with the seeds 0, 1 and 2.
-pub(crate) fn learning(job: &Job) -> Result<()> {
-    let tests = [
-        "test",
-        "--locked",
-        "--release",
-        "--package",
-        "rollmesh",
-        "--test",
-        "program",
-        "--",
-        "learning::",
-        "--nocapture",
-    ];
-    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
 /// Benchmarks that fail where something takes longer than is promised. They want the machine for themselves.
@@ -206,43 +115,27 @@ pub(crate) fn npm_bundlers(job: &Job) -> Result<()> {
 
 /// The group under everything that can go wrong, with more seeds than the suite has time for.
 pub(crate) fn simulator(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--package", "rollmesh-tests", "--test", "promises", "--", "sim::", "ops::"];
-    job.run_tests(cargo().args(tests).env("ROLLMESH_SIM_SEEDS", "10000").env("PROPTEST_CASES", "10000"))
-}
-
-/// Episodes that are driven from elsewhere, also from other languages.
-pub(crate) fn clients(job: &Job) -> Result<()> {
-    // Of all default members, so that nothing is compiled again with other features.
-    job.run_tests(cargo().args(["test", "--locked", "--test", "languages", "clients::"]))
+    let mut tests = cargo_test("--package rollmesh-tests --test promises -- sim:: ops::");
+    job.run_tests(tests.env("ROLLMESH_SIM_SEEDS", "10000").env("PROPTEST_CASES", "10000"))
 }
 
 /// Environments of Python, with the interpreter of a virtual environment of ours.
 pub(crate) fn python_envs(job: &Job) -> Result<()> {
-    // Of all default members, so that nothing is compiled again with other features.
-    let tests = ["test", "--locked", "--test", "languages", "--", "python::", "--skip", "python::packages::"];
-    job.run_tests(cargo().args(tests).env("VIRTUAL_ENV", tools::gymnasium_env()))
+    let mut tests = cargo_test("--test languages -- python:: --skip python::packages::");
+    job.run_tests(tests.env("VIRTUAL_ENV", tools::gymnasium_env()))
 }
 
-/// Environments of packages that take minutes to install.
+/// Runs tests in other languages with the interpreter of a virtual environment that has these packages.
+pub(crate) fn with_packages(job: &Job, tests: &str, packages: &[&str]) -> Result<()> {
+    let folder = target().join("xtask").join(tests.replace("::", "-"));
+    tools::pip_install(job, &tools::virtual_env(job, &folder)?, packages)?;
+    job.run_tests(cargo_test(&format!("--test languages {tests}::")).env("VIRTUAL_ENV", folder))
+}
+
+/// Environments of packages that take minutes to install. PettingZoo's classic games are drawn with pygame.
 pub(crate) fn python_packages(job: &Job) -> Result<()> {
-    let folder = target().join("xtask/python-packages");
-    let python = tools::virtual_env(job, &folder)?;
-    tools::pip_install(job, &python, &tools::GYMNASIUM)?;
-    // PettingZoo's classic games are drawn with pygame.
-    tools::pip_install(job, &python, &["box2d", "ale-py", "pettingzoo", "pygame"])?;
-    // Of all default members, so that nothing is compiled again with other features.
-    job.run_tests(
-        cargo().args(["test", "--locked", "--test", "languages", "python::packages::"]).env("VIRTUAL_ENV", folder),
-    )
-}
-
-/// Policies as ONNX files, in ONNX Runtime.
-pub(crate) fn onnx(job: &Job) -> Result<()> {
-    let folder = target().join("xtask/onnx");
-    let python = tools::virtual_env(job, &folder)?;
-    tools::pip_install(job, &python, &["onnxruntime"])?;
-    // Of all default members, so that nothing is compiled again with other features.
-    job.run_tests(cargo().args(["test", "--locked", "--test", "languages", "onnx::"]).env("VIRTUAL_ENV", folder))
+    let packages = [&tools::GYMNASIUM[..], &["box2d", "ale-py", "pettingzoo", "pygame"]].concat();
+    with_packages(job, "python::packages", &packages)
 }
 
 /// The Python package in a fresh virtual environment; the examples of its documents among its tests.
@@ -254,31 +147,13 @@ pub(crate) fn wheel(job: &Job) -> Result<()> {
     job.run_tests(tests.env("ROLLMESH_ROOT", root()).current_dir(target()))
 }
 
-/// The Python package with PyTorch and Stable-Baselines3.
-pub(crate) fn wheel_torch(job: &Job) -> Result<()> {
+/// Runs a script of the Python package's tests, with the package and these others in a fresh virtual environment.
+pub(crate) fn wheel_with(job: &Job, packages: &[&str], script: &str) -> Result<()> {
     let python = artifacts::wheel_environment(job)?;
-    tools::pip_install(job, &python, &["torch", "stable-baselines3"])?;
+    tools::pip_install(job, &python, packages)?;
     let mut tests = command(python);
-    tests.arg("-P").arg(root().join("python/tests/long_torch.py")).env("ROLLMESH_ROOT", root());
-    job.run_tests(tests.current_dir(target()))
-}
-
-/// The Python package with Ray's RLlib.
-pub(crate) fn wheel_ray(job: &Job) -> Result<()> {
-    let python = artifacts::wheel_environment(job)?;
-    tools::pip_install(job, &python, &["torch", "ray[rllib]"])?;
-    let mut tests = command(python);
-    tests.arg("-P").arg(root().join("python/tests/long_ray.py"));
-    job.run_tests(tests.current_dir(target()))
-}
-
-/// Workers on a local Ray.
-pub(crate) fn wheel_launcher(job: &Job) -> Result<()> {
-    let python = artifacts::wheel_environment(job)?;
-    tools::pip_install(job, &python, &["ray[default]"])?;
-    let mut tests = command(python);
-    tests.arg("-P").arg(root().join("python/tests/long_launcher.py")).env("ROLLMESH_BIN", artifacts::binary_path());
-    job.run_tests(tests.current_dir(target()))
+    tests.arg("-P").arg(root().join("python/tests").join(script)).current_dir(target());
+    job.run_tests(tests.env("ROLLMESH_ROOT", root()).env("ROLLMESH_BIN", artifacts::binary_path()))
 }
 
 /// The manifests of `deploy/` by the schemas of Kubernetes.
@@ -299,9 +174,7 @@ pub(crate) fn chromium(job: &Job) -> Result<()> {
 
 /// The binary and its page in headless Chromium.
 pub(crate) fn e2e(job: &Job) -> Result<()> {
-    // Of all default members, so that nothing is compiled again with other features.
-    let mut tests = cargo();
-    tests.args(["test", "--locked", "--test", "e2e"]);
+    let mut tests = cargo_test("--test e2e");
     tests.env("ROLLMESH_BIN", artifacts::binary_path()).env("ROLLMESH_DIST", artifacts::page_path());
     tests.env("ROLLMESH_AXE", tools::axe_path());
     job.run_tests(Chromium::locate()?.export(&mut tests))

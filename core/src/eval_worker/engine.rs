@@ -1,57 +1,28 @@
 //! The engine of an evaluation worker: executes one evaluation at a time, in slices.
 
+use super::{EvalDone, EvalMakers, EvalOrder};
 use crate::{
-    evaluation::{EvalWorkerError, Evaluation, EvaluationRequest, Evaluator, Ticket},
+    evaluation::{EvalWorkerError, EvaluationRequest, Evaluator, Ticket},
     prelude::*,
     weights::Weights,
+    worker::Guard,
 };
 
-/// An order for an engine.
-#[derive(Debug)]
-pub enum EvalOrder {
-    /// Executes an evaluation, with other weights if there are some.
-    Evaluate {
-        /// Its ticket.
-        ticket: Ticket,
-        /// The weights; `None` for those that the engine has.
-        weights: Option<Weights>,
-        /// The request.
-        request: EvaluationRequest,
-    },
-    /// Cancels this evaluation.
-    Cancel(Ticket),
-}
-
-impl EvalOrder {
-    /// Returns the evaluation that it is about.
-    #[must_use]
-    pub fn ticket(&self) -> Ticket {
-        match self {
-            Self::Evaluate { ticket, .. } | Self::Cancel(ticket) => *ticket,
-        }
-    }
-}
-
-/// A finished evaluation.
-#[derive(Debug, PartialEq)]
-pub struct EvalDone {
-    /// Its ticket.
-    pub ticket: Ticket,
-    /// The result; `None` if it was cancelled.
-    pub result: Result<Option<Evaluation>, EvalWorkerError>,
-}
-
-/// Executes evaluations in slices, between which its caller can handle messages.
+/// Executes evaluations in slices, between which its caller can handle messages. After an error it is to be replaced.
 pub struct EvalEngine {
     evaluator: Evaluator,
+    guard: Guard,
     playing: Option<Ticket>,
 }
 
 impl EvalEngine {
-    /// Creates an engine that waits for its first order.
-    #[must_use]
-    pub fn new(evaluator: Evaluator) -> Self {
-        Self { evaluator, playing: None }
+    /// Creates environments and policy. The engine waits for its first order.
+    ///
+    /// # Errors
+    /// As [`EvalMakers::evaluator`].
+    pub fn start(makers: &EvalMakers) -> Result<Self, EvalWorkerError> {
+        let evaluator = guarded(makers.guard(), "evaluation worker", || makers.evaluator())?;
+        Ok(Self { evaluator, guard: makers.guard(), playing: None })
     }
 
     /// Returns the evaluation in progress.
@@ -66,21 +37,30 @@ impl EvalEngine {
         self.evaluator.env_steps()
     }
 
-    /// Begins or cancels an evaluation; returns its result if that ended it. The caller must not order an evaluation during
-    /// another one.
-    pub fn obey(&mut self, order: EvalOrder) -> Option<EvalDone> {
-        match order {
-            EvalOrder::Evaluate { ticket, weights, request } => {
-                let begun = self.begin(weights.as_ref(), request);
-                self.playing = begun.is_ok().then_some(ticket);
-                begun.err().map(|error| EvalDone { ticket, result: Err(error) })
+    /// Begins or cancels an evaluation, or without an order continues the one in progress for at most `max_rounds` rounds, in
+    /// each of which every sub-environment takes a step. Returns the result if that ended it. The caller must not order an
+    /// evaluation during another one.
+    pub fn work(&mut self, mut order: Option<EvalOrder>, max_rounds: u32) -> Option<EvalDone> {
+        let ticket = match &order {
+            Some(EvalOrder::Evaluate { ticket, .. } | EvalOrder::Cancel(ticket)) => *ticket,
+            None => self.playing?,
+        };
+        let guard = self.guard;
+        let work = || match order.take() {
+            Some(EvalOrder::Evaluate { weights, request, .. }) => {
+                self.begin(weights.as_ref(), request)?;
+                self.playing = Some(ticket);
+                Ok(None)
             }
-            EvalOrder::Cancel(ticket) => {
-                self.playing.take_if(|playing| *playing == ticket)?;
+            Some(EvalOrder::Cancel(_)) => Ok(self.playing.take_if(|playing| *playing == ticket).map(|_| {
                 self.evaluator.cancel();
-                Some(EvalDone { ticket, result: Ok(None) })
-            }
-        }
+                None
+            })),
+            None => self.evaluator.advance(max_rounds).map(|found| found.map(Some)).map_err(EvalWorkerError::failed),
+        };
+        let result = guarded(guard, "evaluation", work).transpose()?;
+        self.playing = None;
+        Some(EvalDone { ticket, result })
     }
 
     fn begin(&mut self, weights: Option<&Weights>, request: EvaluationRequest) -> Result<(), EvalWorkerError> {
@@ -89,24 +69,25 @@ impl EvalEngine {
         }
         self.evaluator.begin(request).map_err(EvalWorkerError::failed)
     }
+}
 
-    /// Continues for at most `max_rounds` rounds, in each of which every sub-environment takes a step; returns the result if
-    /// that was the end.
-    pub fn advance(&mut self, max_rounds: u32) -> Option<EvalDone> {
-        let ticket = self.playing?;
-        let found = self.evaluator.advance(max_rounds).transpose()?;
-        self.playing = None;
-        Some(EvalDone { ticket, result: found.map(Some).map_err(EvalWorkerError::failed) })
+impl Drop for EvalEngine {
+    /// Releases the environments' resources. Those that cannot be released are dropped all the same.
+    fn drop(&mut self) {
+        let _ = guarded(self.guard, "environment", || self.evaluator.stop().map_err(EvalWorkerError::failed));
     }
+}
 
-    /// Releases the environments' resources.
-    ///
-    /// # Errors
-    /// [`EvalWorkerError::Failed`].
-    pub fn stop(&mut self) -> Result<(), EvalWorkerError> {
-        self.playing = None;
-        self.evaluator.stop().map_err(EvalWorkerError::failed)
-    }
+/// Runs a closure under a guard: a panic becomes an error.
+pub(super) fn guarded<T>(
+    guard: Guard,
+    part: &str,
+    mut work: impl FnMut() -> Result<T, EvalWorkerError>,
+) -> Result<T, EvalWorkerError> {
+    let mut result = None;
+    let panicked = guard(&mut || result = Some(work())).err();
+    let words = panicked.unwrap_or_else(|| "was not done".into());
+    result.unwrap_or_else(|| Err(EvalWorkerError::failed(format!("the {part} {words}"))))
 }
 
 impl core::fmt::Debug for EvalEngine {

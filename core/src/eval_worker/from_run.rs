@@ -5,14 +5,13 @@ use core::fmt::Display;
 use super::EvalMakers;
 use crate::{
     callbacks::{CallbackList, WorkerInfo},
-    env::{BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess},
-    evaluation::{EvalWorkerError, Evaluator, EvaluatorOptions},
-    ids::{AgentId, HomeIndex, PolicyId, SlotId},
+    evaluation::{EvalWorkerError, EvaluationError, Evaluator, EvaluatorOptions},
+    ids::{PolicyId, SlotId},
     kernels::Kernels,
     prelude::*,
     rng::{Purpose, Streams},
-    run::{EvaluationConfig, RolloutConfig, RunConfig},
-    worker::{RegisteredEnv, Registry, RolloutWorkerBuilder},
+    run::{EvaluationConfig, RunConfig},
+    worker::{RegisteredEnv, Registry, RolloutWorkerBuilder, SetupError},
 };
 
 impl EvalMakers {
@@ -62,24 +61,20 @@ impl EvalMakers {
             seed,
             ..EvaluatorOptions::default()
         };
-        let makers = Self::of(
-            {
-                let (rollout, num_envs, known) = (rollout.clone(), evaluation.num_envs, registry.clone());
-                move || make_env(&rollout, num_envs, &known, kernels, seed)
-            },
-            {
-                let (run, known) = (run.clone(), registry.clone());
-                move |env, options| {
-                    let setup = |error| EvalWorkerError::setup("policy", error);
-                    let builder = RolloutWorkerBuilder::new(known.clone()).kernels(kernels);
-                    let (policies, mapping, observation_fn) =
-                        builder.acting_policies(&run, env.as_ref(), seed).map_err(setup)?;
-                    let evaluator = Evaluator::of_policies(env, policies, mapping, options.clone());
-                    let evaluator = evaluator.map_err(|error| EvalWorkerError::setup("environment", error))?;
-                    Ok(evaluator.with_observation_fn(observation_fn))
-                }
-            },
-        );
+        let (described, known) = (run.clone(), registry.clone());
+        let makers = Self::of(move |options| {
+            let in_env = |error: EvaluationError| EvalWorkerError::setup("environment", error);
+            let builder = || RolloutWorkerBuilder::new(known.clone()).kernels(kernels);
+            let env = builder().evaluation_envs(&described, seed).map_err(|error| match error {
+                SetupError::Env { source, .. } => in_env(source.into()),
+                error => EvalWorkerError::setup("environment", error),
+            })?;
+            let policies = builder().acting_policies(&described, env.as_ref(), seed);
+            let (policies, mapping, observation_fn) =
+                policies.map_err(|error| EvalWorkerError::setup("policy", error))?;
+            let evaluator = Evaluator::of_policies(env, policies, mapping, options.clone()).map_err(in_env)?;
+            Ok(evaluator.with_observation_fn(observation_fn))
+        });
         let config = rollout.shared_policy_config();
         let callbacks = rollout.callbacks.iter().map(|name| registry.callbacks(name).cloned());
         let callbacks = callbacks.collect::<Result<Vec<_>, _>>().map_err(|error| unknown("callbacks", &error))?;
@@ -95,50 +90,17 @@ impl EvalMakers {
     }
 }
 
-/// Creates this many environments, as the run's workers see them.
-fn make_env(
-    rollout: &RolloutConfig,
-    num_envs: u32,
-    registry: &Registry,
-    kernels: Kernels,
-    seed: u64,
-) -> Result<Box<dyn BaseEnv>, EnvError> {
-    let context = |index| {
-        let home = HomeIndex { worker_index: 0, vector_index: index };
-        let context = EnvContext::new(home).with_config(rollout.env_config.clone());
-        EnvContext { limits: rollout.process_limits(), ..context }
-    };
-    let contexts: Vec<EnvContext> = (0..num_envs).map(context).collect();
-    let make = |maker| {
-        let start = |(index, context)| EnvStart { slot: SlotId(index), episode: 0, context };
-        let envs = InProcess::new(maker, (0..).zip(contexts.iter().cloned()).map(start).collect(), seed)?;
-        Ok(Box::new(envs.restart_failed(rollout.restart_failed_sub_environments)) as Box<dyn BaseEnv>)
-    };
-    let env = registry.env(rollout.env.as_deref().unwrap_or_default());
-    match env.map_err(|error| EnvError::Failed(error.to_string()))? {
-        RegisteredEnv::SingleAgent(spec) => {
-            let envs = make(EnvMaker::single_agent(&spec, kernels))?;
-            let wrapped = envs.spaces(&AgentId::SINGLE).map(|spaces| spec.in_wrappers(&spaces, rollout));
-            match wrapped.transpose()?.flatten() {
-                Some(wrapped) => {
-                    // Never have two sets of games in memory: drop the unwrapped ones first.
-                    drop(envs);
-                    make(EnvMaker::single_agent(&wrapped, kernels))
-                }
-                None => Ok(envs),
-            }
-        }
-        RegisteredEnv::MultiAgent(spec) => make(EnvMaker::multi_agent(&spec)),
-        RegisteredEnv::Base(factory) => factory(&contexts, kernels),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use core::num::NonZeroU32;
 
     use super::*;
-    use crate::{env::RowsRef, evaluation::EvaluationRequest, ids::WeightsVersion, weights::Weights};
+    use crate::{
+        env::RowsRef,
+        evaluation::EvaluationRequest,
+        ids::{AgentId, WeightsVersion},
+        weights::Weights,
+    };
 
     /// Cars and lights have different spaces, so each kind has a policy.
     #[test]

@@ -1,22 +1,21 @@
 //! An evaluation worker in the caller's thread.
 
-use super::{EvalDesk, EvalDone, EvalEngine, EvalMakers};
-use crate::{
-    evaluation::{EvalOutcome, EvalWorkerError, Evaluates, EvaluationRequest, Ticket},
-    prelude::*,
-    weights::Weights,
-    worker::{Guard, unguarded},
-};
+use alloc::rc::Rc;
+use core::cell::RefCell;
 
-/// Desk and engine together: evaluates in slices of the caller's thread. An environment that hangs blocks the thread.
+use super::{EvalDesk, EvalEngine, EvalMakers};
+use crate::evaluation::{EvalWorkerError, Evaluates};
+
+/// Desk and engine together: evaluates in slices of the caller's thread. An environment that hangs blocks the thread. Clones
+/// are the same worker, which outlives the sessions that use it.
+#[derive(Clone, Debug)]
+pub struct InlineEvalWorker(Rc<RefCell<Inline>>);
+
 #[derive(Debug)]
-pub struct InlineEvalWorker {
-    makers: Result<EvalMakers, EvalWorkerError>,
+struct Inline {
+    makers: EvalMakers,
     engine: Option<EvalEngine>,
-    /// The queue.
-    pub desk: EvalDesk,
-    guard: Guard,
-    is_initialised: bool,
+    desk: EvalDesk,
     evaluations: u64,
     env_steps: u64,
 }
@@ -26,152 +25,96 @@ impl InlineEvalWorker {
     /// the first evaluation.
     #[must_use]
     pub fn new(makers: EvalMakers) -> Self {
-        Self::of(Ok(makers))
-    }
-
-    /// Creates a worker that is known to be unable to evaluate: each evaluation fails with this error.
-    #[must_use]
-    pub fn failing(error: EvalWorkerError) -> Self {
-        Self::of(Err(error))
-    }
-
-    fn of(makers: Result<EvalMakers, EvalWorkerError>) -> Self {
-        Self {
-            makers,
-            engine: None,
-            desk: EvalDesk::new(),
-            guard: unguarded,
-            is_initialised: false,
-            evaluations: 0,
-            env_steps: 0,
-        }
-    }
-
-    /// Sets a guard that catches panics of user code, which the core cannot do itself.
-    #[must_use]
-    pub fn with_guard(self, guard: Guard) -> Self {
-        Self { guard, ..self }
-    }
-
-    /// Runs the init function now instead of with the first slice of work.
-    ///
-    /// # Errors
-    /// [`EvalWorkerError::Setup`].
-    pub fn init(&mut self) -> Result<(), EvalWorkerError> {
-        let makers = self.makers.as_ref().map_err(Clone::clone)?;
-        caught(self.guard, "init function", || makers.init())?;
-        self.is_initialised = true;
-        Ok(())
+        let desk = EvalDesk::new();
+        Self(Rc::new(RefCell::new(Inline { makers, engine: None, desk, evaluations: 0, env_steps: 0 })))
     }
 
     /// Returns true while an evaluation is running.
     #[must_use]
     pub fn is_playing(&self) -> bool {
-        self.desk.is_busy()
+        self.0.borrow().desk.is_busy()
+    }
+
+    /// Returns true once it is stopped.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.0.borrow().desk.is_stopped()
     }
 
     /// Returns the number of successful evaluations.
     #[must_use]
     pub fn evaluations(&self) -> u64 {
-        self.evaluations
+        self.0.borrow().evaluations
     }
 
     /// Returns the number of env steps, those of unsuccessful evaluations included.
     #[must_use]
     pub fn env_steps(&self) -> u64 {
-        self.env_steps
-    }
-
-    fn finish(&mut self, done: EvalDone) {
-        self.evaluations += u64::from(matches!(done.result, Ok(Some(_))));
-        if self.desk.finish(done) {
-            self.engine = None;
-        }
+        self.0.borrow().env_steps
     }
 }
 
-/// Runs a closure under the guard: a panic becomes an error.
-fn caught<T>(
-    guard: Guard,
-    part: &str,
-    mut work: impl FnMut() -> Result<T, EvalWorkerError>,
-) -> Result<T, EvalWorkerError> {
-    let mut result = None;
-    let panicked = guard(&mut || result = Some(work())).err();
-    let words = panicked.unwrap_or_else(|| "was not done".into());
-    result.unwrap_or_else(|| Err(EvalWorkerError::failed(format!("the {part} {words}"))))
-}
-
-impl Evaluates for InlineEvalWorker {
+impl Inline {
     fn begin(&mut self) -> Result<(), EvalWorkerError> {
         if self.engine.is_none() {
-            if !self.is_initialised {
-                self.init()?;
-            }
-            // A new engine runs the init function again.
-            self.is_initialised = false;
-            let makers = self.makers.as_ref().map_err(Clone::clone)?;
-            self.engine = Some(caught(self.guard, "evaluation worker", || makers.evaluator().map(EvalEngine::new))?);
+            self.makers.init()?;
+            self.engine = Some(EvalEngine::start(&self.makers)?);
         }
         self.desk.engine_ready();
         Ok(())
     }
 
-    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
-        self.desk.submit(weights, request)
-    }
-
-    fn cancel(&mut self, ticket: Ticket) {
-        self.desk.cancel(ticket);
-    }
-
-    fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome> {
-        self.desk.take(ticket)
-    }
-
-    fn stop(&mut self) {
-        self.desk.stop();
-        if let Some(mut engine) = self.engine.take() {
-            // Resources that cannot be released are dropped all the same.
-            let _ = caught(self.guard, "environment", || engine.stop());
-        }
-    }
-
-    fn has_work(&self) -> bool {
-        !self.desk.is_stopped() && (self.desk.is_busy() || self.desk.has_waiting())
-    }
-
     fn work(&mut self, max_rounds: u32) {
-        if !self.has_work() {
-            return;
-        }
         if let Err(error) = self.begin() {
             // Begin the evaluation, so that the error is its outcome.
             let _ = self.desk.next_order();
             return self.desk.engine_failed(error);
         }
         // Take an order only if there is an engine, else it would be lost.
-        while let Some(engine) = &mut self.engine
-            && let Some(order) = self.desk.next_order()
-        {
-            let ticket = order.ticket();
-            let mut order = Some(order);
-            let obeyed = caught(self.guard, "evaluation", || Ok(order.take().and_then(|order| engine.obey(order))));
-            let over = obeyed.unwrap_or_else(|error| Some(EvalDone { ticket, result: Err(error) }));
-            over.into_iter().for_each(|done| self.finish(done));
+        while let Some(engine) = &mut self.engine {
+            let order = self.desk.next_order();
+            let (is_ordered, before) = (order.is_some(), engine.env_steps());
+            let done = engine.work(order, max_rounds);
+            if !is_ordered {
+                let found = done.as_ref().and_then(|done| done.result.as_ref().ok()?.as_ref());
+                let after = found.map_or_else(|| engine.env_steps(), |found| found.env_steps);
+                self.env_steps += after.saturating_sub(before);
+            }
+            if let Some(done) = done {
+                self.evaluations += u64::from(matches!(done.result, Ok(Some(_))));
+                self.engine.take_if(|_| self.desk.finish(done));
+            }
+            if !is_ordered {
+                return;
+            }
         }
-        let Some(engine) = &mut self.engine else { return };
-        let Some(ticket) = engine.playing() else { return };
-        let before = engine.env_steps();
-        let advanced = caught(self.guard, "evaluation", || Ok(engine.advance(max_rounds)));
-        let over = advanced.unwrap_or_else(|error| Some(EvalDone { ticket, result: Err(error) }));
-        let after = match &over {
-            None => engine.env_steps(),
-            Some(EvalDone { result: Ok(Some(found)), .. }) => found.env_steps,
-            Some(_) => before,
-        };
-        self.env_steps += after.saturating_sub(before);
-        over.into_iter().for_each(|done| self.finish(done));
+    }
+}
+
+impl Evaluates for InlineEvalWorker {
+    fn begin(&mut self) -> Result<(), EvalWorkerError> {
+        self.0.borrow_mut().begin()
+    }
+
+    fn at_desk(&mut self, work: &mut dyn FnMut(&mut EvalDesk)) {
+        work(&mut self.0.borrow_mut().desk);
+    }
+
+    fn stop(&mut self) {
+        let mut inline = self.0.borrow_mut();
+        inline.desk.stop();
+        inline.engine = None;
+    }
+
+    fn has_work(&self) -> bool {
+        let desk = &self.0.borrow().desk;
+        !desk.is_stopped() && (desk.is_busy() || desk.has_waiting())
+    }
+
+    fn work(&mut self, max_rounds: u32) {
+        if self.has_work() {
+            self.0.borrow_mut().work(max_rounds);
+        }
     }
 }
 
@@ -183,10 +126,13 @@ mod tests {
     use crate::{
         callbacks::{CallbackError, Callbacks, WorkerInfo},
         env::EnvError,
+        evaluation::EvaluationRequest,
         ids::WeightsVersion,
         kernels::Kernels,
+        prelude::*,
         run::{RolloutConfig, RunConfig},
-        worker::Registry,
+        weights::Weights,
+        worker::{Guard, Registry},
     };
 
     fn worker(env: &str) -> InlineEvalWorker {
@@ -250,7 +196,7 @@ mod tests {
         let guard: Guard =
             |work| std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|_| "panicked".into());
         let makers = EvalMakers::new(|| panic!("a mouse"), |_| unreachable!());
-        let mut worker = InlineEvalWorker::new(makers).with_guard(guard);
+        let mut worker = InlineEvalWorker::new(makers.with_guard(guard));
         let ticket = worker.submit(None, request(5)).unwrap();
         until_idle(&mut worker);
         assert_eq!(worker.take(ticket), Some(Err(EvalWorkerError::failed("the evaluation worker panicked"))));

@@ -2,28 +2,28 @@
 
 use core::fmt;
 
+use super::engine::guarded;
 use crate::{
     callbacks::{CallbackError, CallbackList, WorkerInfo},
     env::{BaseEnv, EnvError, EnvSpaces},
     evaluation::{EvalWorkerError, EvaluationError, Evaluator, EvaluatorOptions},
     policy::{Policy, PolicyError},
     prelude::*,
+    worker::{Guard, unguarded},
 };
 
 type InitFn = Arc<dyn Fn() -> Result<(), CallbackError> + Send + Sync>;
-type MakeEnv = Arc<dyn Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync>;
 type MakeCallbacks = Arc<dyn Fn() -> Result<(CallbackList, WorkerInfo), CallbackError> + Send + Sync>;
-type MakeEvaluator =
-    Arc<dyn Fn(Box<dyn BaseEnv>, &EvaluatorOptions) -> Result<Evaluator, EvalWorkerError> + Send + Sync>;
+type MakeEvaluator = Arc<dyn Fn(&EvaluatorOptions) -> Result<Evaluator, EvalWorkerError> + Send + Sync>;
 
 /// The factories of an evaluation worker. All are called again when the worker is replaced.
 #[derive(Clone)]
 pub struct EvalMakers {
     init: InitFn,
-    env: MakeEnv,
     evaluator: MakeEvaluator,
     callbacks: MakeCallbacks,
     options: EvaluatorOptions,
+    guard: Guard,
 }
 
 impl EvalMakers {
@@ -33,29 +33,36 @@ impl EvalMakers {
         env: impl Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
         policy: impl Fn(&EnvSpaces) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync + 'static,
     ) -> Self {
-        Self::of(env, move |env, options| {
+        Self::of(move |options| {
             let in_env = |error: EvaluationError| EvalWorkerError::setup("environment", error);
+            let env = env().map_err(|error| in_env(error.into()))?;
             let spaces = Evaluator::policy_spaces(env.as_ref(), options).map_err(in_env)?;
             let policy = policy(&spaces).map_err(|error| EvalWorkerError::setup("policy", error))?;
             Evaluator::new(env, policy, options.clone()).map_err(in_env)
         })
     }
 
-    /// Creates factories of environments, and of the evaluator of policies in them.
+    /// Creates a factory of environments with the evaluator of policies in them.
     pub(super) fn of(
-        env: impl Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
-        evaluator: impl Fn(Box<dyn BaseEnv>, &EvaluatorOptions) -> Result<Evaluator, EvalWorkerError>
-        + Send
-        + Sync
-        + 'static,
+        evaluator: impl Fn(&EvaluatorOptions) -> Result<Evaluator, EvalWorkerError> + Send + Sync + 'static,
     ) -> Self {
         Self {
             init: Arc::new(|| Ok(())),
-            env: Arc::new(env),
             evaluator: Arc::new(evaluator),
             callbacks: Arc::new(|| Ok(Default::default())),
             options: EvaluatorOptions::default(),
+            guard: unguarded,
         }
+    }
+
+    /// Sets a guard that catches panics of user code, which the core cannot do itself.
+    #[must_use]
+    pub fn with_guard(self, guard: Guard) -> Self {
+        Self { guard, ..self }
+    }
+
+    pub(super) fn guard(&self) -> Guard {
+        self.guard
     }
 
     /// Sets a function that runs first, before there are environments and a policy.
@@ -94,7 +101,9 @@ impl EvalMakers {
     /// # Errors
     /// [`EvalWorkerError::Setup`].
     pub fn init(&self) -> Result<(), EvalWorkerError> {
-        (self.init)().map_err(|error| EvalWorkerError::setup("init function", error))
+        guarded(self.guard, "init function", || {
+            (self.init)().map_err(|error| EvalWorkerError::setup("init function", error))
+        })
     }
 
     /// Creates environments, policy and callbacks, in this order.
@@ -102,8 +111,7 @@ impl EvalMakers {
     /// # Errors
     /// [`EvalWorkerError::Setup`], which names what failed.
     pub fn evaluator(&self) -> Result<Evaluator, EvalWorkerError> {
-        let env = (self.env)().map_err(|error| EvalWorkerError::setup("environment", error))?;
-        let evaluator = (self.evaluator)(env, &self.options)?;
+        let evaluator = (self.evaluator)(&self.options)?;
         let (callbacks, info) = (self.callbacks)().map_err(|error| EvalWorkerError::setup("callbacks", error))?;
         Ok(evaluator.with_callbacks(callbacks, info))
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`RunConfig`](crate::run::RunConfig) names environment and policy, [`EvalMakers`] create them. An [`EvalEngine`]
 //! executes evaluations; an [`EvalDesk`] has the queue and gives the engine its orders. Where there is one thread, as in a
-//! browser tab or in a child process, [`InlineEvalWorker`] is both; a native supervisor can connect them across threads.
+//! browser tab, [`InlineEvalWorker`] is both; a native supervisor can connect them across threads and processes.
 //! With either a [`WorkerSession`](crate::worker::WorkerSession) evaluates for a hub.
 //!
 //! ```
@@ -26,7 +26,6 @@
 //! # Ok::<(), rollmesh_core::evaluation::EvalWorkerError>(())
 //! ```
 
-mod desk;
 mod engine;
 mod from_run;
 mod inline;
@@ -34,7 +33,7 @@ mod makers;
 #[cfg(test)]
 mod tests;
 
-pub use desk::{EvalDesk, Polled};
-pub use engine::{EvalDone, EvalEngine, EvalOrder};
+pub use crate::evaluation::{EvalDesk, EvalDone, EvalOrder, Polled};
+pub use engine::EvalEngine;
 pub use inline::InlineEvalWorker;
 pub use makers::EvalMakers;

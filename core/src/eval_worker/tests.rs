@@ -1,8 +1,5 @@
 //! An evaluation worker at a hub that the tests simulate.
 
-use alloc::rc::Rc;
-use core::cell::RefCell;
-
 use super::{EvalMakers, InlineEvalWorker};
 use crate::{
     evaluation::{EvalOutcome, EvalWorkerError, Evaluates as _, Evaluation, EvaluationRequest},
@@ -18,7 +15,7 @@ use crate::{
     run::RunConfig,
     time::Micros,
     weights::Weights,
-    worker::{CommandError, CommandErrorKind, Registry, SessionState, WorkerAnswer, WorkerCommand, WorkerSession},
+    worker::{CommandError, CommandErrorKind, Registry, WorkerAnswer, WorkerCommand, WorkerSession},
 };
 
 type Result = core::result::Result<WorkerAnswer, CommandError>;
@@ -32,7 +29,7 @@ fn worker() -> InlineEvalWorker {
 /// A hub with one evaluation worker.
 struct Hub {
     session: WorkerSession,
-    worker: Rc<RefCell<InlineEvalWorker>>,
+    worker: InlineEvalWorker,
     inbox: Inbox,
     outbox: Outbox,
     results: Vec<(u64, Result)>,
@@ -41,16 +38,8 @@ struct Hub {
 }
 
 impl Hub {
-    fn start(worker: Rc<RefCell<InlineEvalWorker>>) -> Self {
-        let identity = Identity {
-            role: Role::Worker,
-            token: Token::new([1; 32]),
-            resume: None,
-            core_fingerprint: [0; 16],
-            kind: "browser".into(),
-            name: "judge".into(),
-            device: "wasm".into(),
-        };
+    fn start(worker: InlineEvalWorker) -> Self {
+        let identity = Identity::new(Role::Worker, Token::new([1; 32]), "browser", "judge", "wasm");
         let session = WorkerSession::new(identity, Registry::builtin(), Kernels::PORTABLE);
         let session = session.with_evaluator(Box::new(worker.clone()));
         let (inbox, outbox) = (Inbox::of_hub(), Outbox::default());
@@ -60,7 +49,7 @@ impl Hub {
         hub.inbox.admit(Role::Worker);
         let server = "hub".into();
         hub.say(&Message::Welcome(Welcome { protocol: 1, peer: 3, resume_id: [1; 16], credit: 1 << 20, server }));
-        assert_eq!(hub.session.state(), &SessionState::Ready);
+        assert!(hub.session.connection().is_ready());
         hub
     }
 
@@ -133,7 +122,7 @@ impl Hub {
 }
 
 fn start() -> Hub {
-    Hub::start(Rc::new(RefCell::new(worker())))
+    Hub::start(worker())
 }
 
 fn request(steps: u32) -> EvaluationRequest {
@@ -168,14 +157,14 @@ fn evaluation_by_call_finds_the_same_bits_as_without_a_hub() {
     let request = EvaluationRequest { deterministic: false, ..EvaluationRequest::new(50) };
     hub.evaluate(8, Some(weights()), &request);
     hub.work(1);
-    assert!(hub.worker.borrow().is_playing() && hub.results.is_empty());
+    assert!(hub.worker.is_playing() && hub.results.is_empty());
     // A ping is answered in between.
     hub.ask(9, &WorkerCommand::Ping);
     assert_eq!(hub.result(), (9, Ok(WorkerAnswer::Pong)));
     hub.work_on();
     let found = hub.found(8);
     assert!(found.frames.as_ref().is_some_and(|frames| frames.rgb().len() > 1 << 20));
-    assert_eq!((found.weights_version, hub.worker.borrow().evaluations()), (WeightsVersion(12), 1));
+    assert_eq!((found.weights_version, hub.worker.evaluations()), (WeightsVersion(12), 1));
     assert_eq!(Ok(found), alone(weights(), &request));
     // Every quarter of a second.
     assert!(!hub.progress.is_empty() && hub.progress.iter().all(|call| *call == 8));
@@ -213,7 +202,7 @@ fn evaluator_outlives_the_session_with_its_weights() {
     drop(hub);
     let mut hub = Hub::start(worker);
     hub.work_on();
-    assert!(!hub.worker.borrow().is_playing(), "what a session that is over has asked for is cancelled");
+    assert!(!hub.worker.is_playing(), "what a session that is over has asked for is cancelled");
     hub.evaluate(1, None, &request(50));
     hub.work_on();
     assert_eq!(Ok(hub.found(1)), alone(weights(), &request(50)));

@@ -1,10 +1,6 @@
 //! The interface with which a worker evaluates.
 
-use core::cell::RefCell;
-
-use alloc::rc::Rc;
-
-use super::{EvalWorkerError, Evaluation, EvaluationRequest, Ticket};
+use super::{EvalDesk, EvalWorkerError, Evaluation, EvaluationRequest, Ticket};
 use crate::weights::Weights;
 
 /// The result of an evaluation, or why there is none.
@@ -15,61 +11,51 @@ pub type EvalOutcome = Result<Evaluation, EvalWorkerError>;
 ///
 /// Weights stay: an evaluation without weights uses the latest ones that any call has given.
 pub trait Evaluates {
+    /// Accesses the queue.
+    fn at_desk(&mut self, work: &mut dyn FnMut(&mut EvalDesk));
+
+    /// Ends the evaluations of all callers.
+    fn stop(&mut self);
+
     /// Creates environments and policy, if they belong to the caller's thread.
     ///
     /// # Errors
     /// [`EvalWorkerError::Setup`]; the next evaluation retries.
-    fn begin(&mut self) -> Result<(), EvalWorkerError>;
+    fn begin(&mut self) -> Result<(), EvalWorkerError> {
+        Ok(())
+    }
+
+    /// Returns true if [`work`](Self::work) has something to do now, which it never has in another thread or process.
+    fn has_work(&self) -> bool {
+        false
+    }
+
+    /// Works for at most `max_rounds` rounds, in each of which every sub-environment takes a step.
+    fn work(&mut self, _max_rounds: u32) {}
 
     /// Queues an evaluation.
     ///
     /// # Errors
     /// [`EvalWorkerError::Stopped`].
-    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError>;
+    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
+        let (mut job, mut submitted) = (Some((weights, request)), Err(EvalWorkerError::Stopped));
+        self.at_desk(&mut |desk| {
+            if let Some((weights, request)) = job.take() {
+                submitted = desk.submit(weights, request);
+            }
+        });
+        submitted
+    }
 
     /// Cancels an evaluation, whether it is queued, running or over: its result is dropped. Its weights stay.
-    fn cancel(&mut self, ticket: Ticket);
+    fn cancel(&mut self, ticket: Ticket) {
+        self.at_desk(&mut |desk| desk.cancel(ticket));
+    }
 
     /// Returns the outcome of an evaluation that is over, once.
-    fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome>;
-
-    /// Ends the evaluations of all callers.
-    fn stop(&mut self);
-
-    /// Returns true if [`work`](Self::work) has something to do now.
-    fn has_work(&self) -> bool;
-
-    /// Works for at most `max_rounds` rounds, in each of which every sub-environment takes a step.
-    fn work(&mut self, max_rounds: u32);
-}
-
-/// For an evaluator that outlives a session, and is used outside of it.
-impl<E: Evaluates> Evaluates for Rc<RefCell<E>> {
-    fn begin(&mut self) -> Result<(), EvalWorkerError> {
-        self.borrow_mut().begin()
-    }
-
-    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
-        self.borrow_mut().submit(weights, request)
-    }
-
-    fn cancel(&mut self, ticket: Ticket) {
-        self.borrow_mut().cancel(ticket);
-    }
-
     fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome> {
-        self.borrow_mut().take(ticket)
-    }
-
-    fn stop(&mut self) {
-        self.borrow_mut().stop();
-    }
-
-    fn has_work(&self) -> bool {
-        self.borrow().has_work()
-    }
-
-    fn work(&mut self, max_rounds: u32) {
-        self.borrow_mut().work(max_rounds);
+        let mut outcome = None;
+        self.at_desk(&mut |desk| outcome = desk.take(ticket));
+        outcome
     }
 }

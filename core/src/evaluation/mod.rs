@@ -40,6 +40,7 @@
 //!
 //! Not here: processes, threads, deadlines.
 
+mod desk;
 mod error;
 mod evaluates;
 mod lane;
@@ -50,6 +51,7 @@ mod tests;
 mod ticket;
 mod watch;
 
+pub use desk::{EvalDesk, EvalDone, EvalOrder, Polled};
 pub use error::{EvalWorkerError, check_name};
 pub use evaluates::{EvalOutcome, Evaluates};
 pub use outcome::{EpisodeTrace, EvaluatedEpisode, Evaluation, EvaluationRequest, Frames};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{Filter, MeanStdConfig, MeanStdFilter, RunningStat};
-use crate::{column::RowShape, prelude::*};
+use crate::{column::RowShape, encoding, prelude::*};
 
 /// Version of the encodings, their first byte.
 const VERSION: u8 = 1;
@@ -76,8 +76,7 @@ impl FilterBytes<'_> {
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {
-    // Writing into a growing buffer cannot fail.
-    postcard::to_extend(value, vec![VERSION]).unwrap_or_default()
+    encoding::encode_after(vec![VERSION], value)
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FilterStateError> {
@@ -88,10 +87,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FilterStateError> {
     if version != VERSION {
         return Err(FilterStateError::Version(version));
     }
-    match postcard::take_from_bytes(body) {
-        Ok((value, [])) => Ok(value),
-        _ => Err(FilterStateError::Damaged),
-    }
+    encoding::decode(body).ok_or(FilterStateError::Damaged)
 }
 
 impl RunningStat {

@@ -7,6 +7,7 @@ use super::{
     slot_table::SlotTable,
 };
 use crate::{
+    encoding,
     ids::{FragmentNo, LeaseId},
     prelude::*,
     sampler::SlotState,
@@ -81,8 +82,7 @@ impl GroupState {
     /// Encodes the state: the version, then the fields as postcard writes them.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        // Writing into growing memory cannot fail.
-        postcard::to_extend(self, vec![Self::VERSION]).unwrap_or_default()
+        encoding::encode_after(vec![Self::VERSION], self)
     }
 
     /// Decodes a state from untrusted bytes.
@@ -94,10 +94,7 @@ impl GroupState {
         if version != Self::VERSION {
             return Err(RestoreError::Version(version));
         }
-        match postcard::take_from_bytes::<Self>(body) {
-            Ok((state, [])) if state.is_sound() => Ok(state),
-            _ => Err(RestoreError::Damaged),
-        }
+        encoding::decode(body).filter(Self::is_sound).ok_or(RestoreError::Damaged)
     }
 
     /// Returns the ledger that the restored group continues.

@@ -44,6 +44,7 @@ use crate::{
         SlotFragment, T, TERMINATEDS, TRUNCATEDS, VF_PREDS,
     },
     column::{Column, ColumnData, ColumnError, Element},
+    encoding,
     ids::{PolicyId, SlotId},
     prelude::*,
     weights::{Weights, WeightsError},
@@ -53,7 +54,7 @@ use crate::{
 const FLOATS: u32 = 1;
 
 /// A 128-bit hash.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Hash128(pub [u8; 16]);
 
 impl fmt::Display for Hash128 {
@@ -82,8 +83,7 @@ pub fn bytes_hash(bytes: &[u8]) -> Hash128 {
 
 /// Encodes `form` behind `head`, and appends the [hash](bytes_hash) of both.
 pub(crate) fn seal(head: Vec<u8>, form: &impl Serialize) -> Vec<u8> {
-    // Writing into growing memory fails only on sequences of unknown length.
-    let mut bytes = postcard::to_extend(form, head).expect("lengths are known");
+    let mut bytes = encoding::encode_after(head, form);
     let hash = bytes_hash(&bytes);
     bytes.extend_from_slice(&hash.0);
     bytes
@@ -95,10 +95,7 @@ pub(crate) fn unseal<'a, T: Deserialize<'a>>(bytes: &'a [u8], head: usize) -> Op
     if bytes_hash(content).0 != *hash {
         return None;
     }
-    match postcard::take_from_bytes(content.get(head..)?) {
-        Ok((form, [])) => Some(form),
-        _ => None,
-    }
+    encoding::decode(content.get(head..)?)
 }
 
 /// Hashes weights: the tensors in order of their names, for each the length of its name, its element type (1: 32-bit floats,

@@ -69,9 +69,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
         self.asks.latest += 1;
         let call = self.asks.latest;
-        if let Err(error) = known.call(call, &Message::Call(Call { call, body })) {
-            return refused(CommandErrorKind::TooLarge, &error.to_string());
-        }
+        known.call(call, &Message::Call(Call { call, body }))?;
         self.asks.open.insert(call, OpenAsk { from, ask, to });
         Ok(())
     }

@@ -14,7 +14,6 @@ use crate::{
         printable,
     },
     time::Micros,
-    worker::{CommandError, CommandErrorKind},
 };
 
 impl<C: Connection, R: HubRun> Hub<C, R> {
@@ -129,7 +128,6 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             return;
         };
         if let Some(Err(error)) = self.peers.get_mut(&peer).map(|known| known.call(*call, message)) {
-            let error = CommandError::new(CommandErrorKind::TooLarge, error.to_string());
             let result = CallResult { call: *call, ok: false, body: error.encode() };
             self.effects.push_back(HubEffect::Answered { peer, result });
         }

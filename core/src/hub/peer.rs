@@ -10,6 +10,7 @@ use crate::{
         handshake::{Accepted, PeerService},
     },
     time::Micros,
+    worker::{CommandError, CommandErrorKind},
 };
 
 /// A hub's handle of a connection: a queue that the shell sends from. Nothing blocks, and nothing follows a goodbye. The last
@@ -128,8 +129,9 @@ impl<C: Connection> Peer<C> {
     }
 
     /// Sends a call, or another message that is answered like one.
-    pub(super) fn call(&mut self, call: u64, message: &Message) -> Result<(), TooLarge> {
-        let frame = Frame::new(message)?;
+    pub(super) fn call(&mut self, call: u64, message: &Message) -> Result<(), CommandError> {
+        let too_large = |error: TooLarge| CommandError::new(CommandErrorKind::TooLarge, error.to_string());
+        let frame = Frame::new(message).map_err(too_large)?;
         self.calls.insert(call);
         // Before the message is sent, since the answer may arrive at once.
         self.link.set_open_calls(self.calls.len());

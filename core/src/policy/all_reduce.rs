@@ -1,8 +1,8 @@
 //! What several learners agree by: sums over all of them, in one order.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::prelude::*;
+use crate::{encoding, prelude::*};
 
 /// A group of processes that learn together, each of them a rank from 0, with the same policies and rows of its own.
 ///
@@ -38,6 +38,25 @@ pub trait AllReduce: Send {
     /// Ends the group for all ranks, since this one cannot go on. The others get [`AllReduceError::GaveUp`] with the
     /// reason, at once if they wait. Nothing happens where the group is over already.
     fn give_up(&mut self, reason: &str);
+}
+
+impl dyn AllReduce + '_ {
+    /// Returns a form of every rank, in the order of ranks, each of at most `limit` bytes in postcard's encoding.
+    ///
+    /// # Errors
+    /// [`AllReduceError`]; [`AllReduceError::Protocol`] names a rank whose bytes are not such a form.
+    pub fn gather<T: Serialize + DeserializeOwned>(
+        &mut self,
+        step: &str,
+        own: &T,
+        limit: usize,
+    ) -> Result<Vec<T>, AllReduceError> {
+        let forms = (0..).zip(self.all_gather(step, &encoding::encode(own), limit)?).map(|(rank, bytes)| {
+            let reason = || format!("its '{step}' of {} bytes has another form", bytes.len());
+            encoding::decode(&bytes).ok_or_else(|| AllReduceError::Protocol { rank, reason: reason() })
+        });
+        forms.collect()
+    }
 }
 
 /// Why a group is over. The order is part of the protocol between ranks; the variant that is never sent

@@ -5,6 +5,7 @@ use super::{
     stash::{Stash, StashError, Stashed},
 };
 use crate::{
+    encoding,
     filter::Filter,
     ids::WeightsVersion,
     lists::{Bytes, List},
@@ -157,8 +158,7 @@ impl PolicyState {
     pub fn encode(&self) -> Result<Vec<u8>, StashError> {
         let (version, tensors) = (self.weights.version().0, self.weights.tensors());
         let form = (version, tensors, Bytes(self.filter.encode().into()), Bytes((&self.extra).into()));
-        // Writing into growing memory fails only on sequences of unknown length.
-        let bytes = postcard::to_extend(&form, vec![Self::VERSION]).expect("lengths are known");
+        let bytes = encoding::encode_after(vec![Self::VERSION], &form);
         if bytes.len() > Stashed::MAX_BYTES { Err(StashError::TooLarge(bytes.len())) } else { Ok(bytes) }
     }
 
@@ -179,9 +179,7 @@ impl PolicyState {
 
     fn read(body: &[u8]) -> Option<Self> {
         type Form<'a> = (u64, List<Tensor, { PolicyState::MAX_TENSORS }>, Bytes<'a>, Bytes<'a>);
-        let ((version, tensors, filter, extra), []) = postcard::take_from_bytes::<Form<'_>>(body).ok()? else {
-            return None;
-        };
+        let (version, tensors, filter, extra) = encoding::decode::<Form<'_>>(body)?;
         let weights = Weights::new(WeightsVersion(version), tensors.0).ok()?;
         Some(Self { weights, filter: Filter::decode(&filter.0).ok()?, extra: extra.0.into_owned() })
     }

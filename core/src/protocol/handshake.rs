@@ -3,8 +3,8 @@
 use core::fmt;
 
 use super::{
-    CHUNK_BYTES, Message, PROTOCOL_MAX, PROTOCOL_MIN, RefusalCode, Role, Token, TokenId, TokenTable,
-    message::{Hello, Refused, Welcome},
+    Message, PROTOCOL_MAX, PROTOCOL_MIN, RefusalCode, Role, Token, TokenId, TokenTable,
+    message::{Hello, Refused},
 };
 use crate::{hash::Hash128, prelude::*};
 
@@ -28,6 +28,8 @@ pub struct Identity {
     pub name: String,
     /// The device that it runs on.
     pub device: String,
+    /// Its service among those of its role.
+    pub service: PeerService,
 }
 
 /// A peer that the hub accepts.
@@ -86,75 +88,30 @@ impl PeerService {
     }
 }
 
-/// Why a peer has no session.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HandshakeError {
-    /// The hub refused.
-    #[error("the hub refused: {reason}")]
-    Refused {
-        /// The reason as a code; `None` if the hub is newer and has a reason unknown to this version.
-        code: Option<RefusalCode>,
-        /// The reason as text.
-        reason: String,
-    },
-    /// The hub answered with a message of another kind.
-    #[error("the hub answered Hello with {0:?}")]
-    NoAnswer(super::Kind),
-    /// The hub chose a version that was not offered.
-    #[error("the hub chose protocol version {0}, which was not offered")]
-    ProtocolVersion(u16),
-    /// The hub's credit is too small for any chunk.
-    #[error("the hub grants {0} bytes, less than two chunks")]
-    Credit(u32),
-}
-
 impl Identity {
     /// Returns the identity of a peer that resumes no session and does not prove that it computes what the hub computes.
     #[must_use]
     pub fn new(role: Role, token: Token, kind: &str, name: &str, device: &str) -> Self {
         let (kind, name, device) = (kind.into(), name.into(), device.into());
-        Self { role, token, resume: None, core_fingerprint: [0; 16], kind, name, device }
+        let service = PeerService::Runs;
+        Self { role, token, resume: None, core_fingerprint: [0; 16], kind, name, device, service }
     }
 
     /// Returns the first message to the hub.
     #[must_use]
     pub fn hello(&self) -> Message {
-        self.hello_as(PeerService::Runs)
-    }
-
-    /// Returns the first message of a peer with another service.
-    #[must_use]
-    pub fn hello_as(&self, service: PeerService) -> Message {
         Message::Hello(Hello {
             protocol_min: PROTOCOL_MIN,
             protocol_max: PROTOCOL_MAX,
             role: self.role.to_wire(),
             token: self.token,
-            capabilities: service.capabilities(),
+            capabilities: self.service.capabilities(),
             resume_id: self.resume.unwrap_or_default(),
             core_fingerprint: self.core_fingerprint,
             kind: self.kind.clone(),
             name: self.name.clone(),
             device: self.device.clone(),
         })
-    }
-}
-
-/// Reads the hub's answer to a `Hello`.
-///
-/// # Errors
-/// [`HandshakeError`] if no session was opened.
-pub fn read_answer(answer: Message) -> Result<Welcome, HandshakeError> {
-    match answer {
-        Message::Welcome(welcome) if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&welcome.protocol) => {
-            Err(HandshakeError::ProtocolVersion(welcome.protocol))
-        }
-        Message::Welcome(welcome) if welcome.credit < 2 * CHUNK_BYTES => Err(HandshakeError::Credit(welcome.credit)),
-        Message::Welcome(welcome) => Ok(welcome),
-        Message::Refused(Refused { code, reason }) => {
-            Err(HandshakeError::Refused { code: RefusalCode::try_from(code).ok(), reason })
-        }
-        other => Err(HandshakeError::NoAnswer(other.kind())),
     }
 }
 
@@ -267,15 +224,8 @@ mod tests {
     const FINGERPRINT: [u8; 16] = [0xaa; 16];
 
     fn identity(role: Role) -> Identity {
-        Identity {
-            role,
-            token: Token::new([role.to_wire(); 32]),
-            resume: None,
-            core_fingerprint: FINGERPRINT,
-            kind: "native".into(),
-            name: "worker-1".into(),
-            device: "cpu".into(),
-        }
+        let token = Token::new([role.to_wire(); 32]);
+        Identity { core_fingerprint: FINGERPRINT, ..Identity::new(role, token, "native", "worker-1", "cpu") }
     }
 
     fn hello(identity: &Identity) -> Hello {
@@ -381,20 +331,5 @@ mod tests {
         let text = shortened(&"é\n".repeat(60));
         assert_eq!(text, "?".repeat(64));
         assert!(is_printable(&text));
-    }
-
-    #[test]
-    fn a_peer_reads_the_answer() {
-        let welcome =
-            Welcome { protocol: 1, peer: 3, resume_id: [1; 16], credit: 2 * CHUNK_BYTES, server: "rollmesh".into() };
-        assert_eq!(read_answer(Message::Welcome(welcome.clone())), Ok(welcome.clone()));
-        let other = Welcome { protocol: 2, ..welcome.clone() };
-        assert_eq!(read_answer(Message::Welcome(other)), Err(HandshakeError::ProtocolVersion(2)));
-        let poor = Welcome { credit: 5, ..welcome };
-        assert_eq!(read_answer(Message::Welcome(poor)), Err(HandshakeError::Credit(5)));
-        let refused = read_answer(Message::Refused(busy("64 workers are connected"))).unwrap_err();
-        assert_eq!(refused.to_string(), "the hub refused: 64 workers are connected");
-        let newer = Message::Refused(Refused { code: 0xee, reason: "new".into() });
-        assert_eq!(read_answer(newer), Err(HandshakeError::Refused { code: None, reason: "new".into() }));
     }
 }

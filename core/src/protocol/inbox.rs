@@ -145,9 +145,9 @@ enum Parts {
 
 /// A complete message, as [`Inbox::receive`] returns it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Received<'a> {
-    /// Header and body. The kind is allowed; the body is not decoded yet.
-    Bytes(&'a [u8]),
+pub enum Received {
+    /// A message of a kind that is allowed.
+    Message(Message),
     /// Weights of the run that was passed when their first bytes arrived.
     Weights {
         /// The run.
@@ -205,19 +205,14 @@ impl Inbox {
     /// # Errors
     /// [`InboxError`] says what is wrong; the connection must then be closed.
     pub fn handle_frame(&mut self, frame: &[u8]) -> Result<Option<Message>, InboxError> {
-        match self.receive(frame, None)? {
-            None => Ok(None),
-            Some(Received::Bytes(bytes)) => {
-                let message = Message::decode(bytes)?;
-                // A receiver may have many connections, most of them idle, so keep no buffer.
-                self.spare = Vec::new();
-                Ok(Some(message))
-            }
+        let received = self.receive(frame, None)?;
+        // A receiver may have many connections, most of them idle, so keep no buffer.
+        self.spare = Vec::new();
+        Ok(received.map(|received| match received {
+            Received::Message(message) => message,
             // Weights begun in a call of `receive`.
-            Some(Received::Weights { run, weights }) => {
-                Ok(Some(Message::WeightsUpdate(convert::weights_update(run, &weights))))
-            }
-        }
+            Received::Weights { run, weights } => Message::WeightsUpdate(convert::weights_update(run, &weights)),
+        }))
     }
 
     /// Returns the kind and length of the message of which this frame is the first chunk; `None` for all other frames, and
@@ -242,12 +237,12 @@ impl Inbox {
         self.joining.is_some()
     }
 
-    /// Handles a frame; returns the message, not decoded, if it is complete now. Weights of `run` are decoded while they
-    /// arrive: little is left to do at their end, and their bytes are not kept.
+    /// Handles a frame; returns the message if it is complete now. Weights of `run` are decoded while they arrive: little is
+    /// left to do at their end, and their bytes are not kept.
     ///
     /// # Errors
     /// [`InboxError`] says what is wrong; the connection must then be closed.
-    pub fn receive<'a>(&'a mut self, frame: &'a [u8], run: Option<u32>) -> Result<Option<Received<'a>>, InboxError> {
+    pub fn receive(&mut self, frame: &[u8], run: Option<u32>) -> Result<Option<Received>, InboxError> {
         if self.spare.capacity() > MAX_SPARE_BYTES {
             self.spare = Vec::new();
         }
@@ -264,7 +259,7 @@ impl Inbox {
         {
             return Ok(Some(Received::Weights { run, weights }));
         }
-        Ok(Some(Received::Bytes(frame)))
+        Ok(Some(Received::Message(Message::decode(frame)?)))
     }
 
     /// Returns the credit to grant the sender, once half of it is used. A caller that cannot take more data now asks later,
@@ -289,7 +284,7 @@ impl Inbox {
         }
     }
 
-    fn handle_chunk(&mut self, chunk: &ChunkRef<'_>, run: Option<u32>) -> Result<Option<Received<'_>>, InboxError> {
+    fn handle_chunk(&mut self, chunk: &ChunkRef<'_>, run: Option<u32>) -> Result<Option<Received>, InboxError> {
         self.check_chunk(chunk)?;
         let bytes = chunk.data.len();
         let &ChunkRef { stream, total, offset, .. } = chunk;
@@ -321,8 +316,9 @@ impl Inbox {
         }
         match joining.parts {
             Parts::Joined(joined) => {
+                let message = Message::decode(&joined)?;
                 self.spare = joined;
-                Ok(Some(Received::Bytes(&self.spare)))
+                Ok(Some(Received::Message(message)))
             }
             Parts::Weights(reader) => {
                 let run = reader.run();

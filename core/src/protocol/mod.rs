@@ -2,7 +2,7 @@
 //!
 //! A frame is a fixed header and a postcard body; [`Message`] is both, decoded. [`Outbox`] and [`Inbox`] are between
 //! messages and a socket: they split and join large messages, enforce limits and credits, and check which role may send
-//! what. [`handshake`] opens a session. [`convert`] converts bodies to the types that the rest of the crate trusts; bodies
+//! what. A [`Connection`] is a peer's side of all this, over one socket after another; [`handshake`] is the hub's answer. [`convert`] converts bodies to the types that the rest of the crate trusts; bodies
 //! are used nowhere else. `PROTOCOL.md` at the root of the repository describes the bytes.
 //!
 //! ```
@@ -17,6 +17,7 @@
 
 mod asks;
 mod codec;
+mod connection;
 mod control;
 pub mod convert;
 mod episode_driver;
@@ -42,6 +43,7 @@ mod token;
 mod wire_enum;
 
 pub use codec::DecodeError;
+pub use connection::{Connection, ConnectionEnd, Retry};
 pub use episode_driver::EpisodeDriver;
 pub(crate) use failure::MAX_ATTEMPTS;
 pub use failure::{FailureKind, FatalFailure, FragmentFailure};

@@ -7,6 +7,7 @@ use crate::{
     batch::{AnyBatch, codec},
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
     config::Config,
+    encoding,
     env::SubEnv,
     episode::{Losses, RolloutMetrics},
     ids::PolicyId,
@@ -145,8 +146,7 @@ impl ResumePoint {
             Output::Batch(env, AnyBatch::Multi(batch)) => OutputBytes::Multi(*env, codec::encode_multi_agent(batch)),
         };
         let outputs: Vec<OutputBytes> = self.outputs.iter().map(bytes).collect();
-        // Writing into growing memory cannot fail.
-        postcard::to_extend(&outputs, self.state.clone()).unwrap_or_default()
+        encoding::encode_after(self.state.clone(), &outputs)
     }
 
     /// Reads the outputs that follow a state of `num_envs` environments; `None` for invalid bytes.
@@ -154,7 +154,7 @@ impl ResumePoint {
         if bytes.is_empty() {
             return Some(VecDeque::new());
         }
-        let (outputs, rest): (Vec<OutputBytes>, &[u8]) = postcard::take_from_bytes(bytes).ok()?;
+        let outputs: Vec<OutputBytes> = encoding::decode(bytes)?;
         let of_env = |env: usize| Some(env).filter(|env| *env < num_envs);
         let read = |output| {
             Some(match output {
@@ -165,7 +165,7 @@ impl ResumePoint {
                 }
             })
         };
-        outputs.into_iter().map(read).collect::<Option<_>>().filter(|_| rest.is_empty())
+        outputs.into_iter().map(read).collect()
     }
 
     /// Returns the env steps and the agent steps of the batches that are ready.

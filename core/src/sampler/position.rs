@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::SampleError;
-use crate::prelude::*;
+use crate::{encoding, prelude::*};
 
 /// The position of an [`InputReader`](super::InputReader) in its data, as opaque bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,8 +13,7 @@ impl Position {
     /// Serialises a reader's position.
     #[must_use]
     pub fn new(what: &impl Serialize) -> Self {
-        // Writing into growing memory cannot fail.
-        Self(postcard::to_extend(what, Vec::new()).unwrap_or_default())
+        Self(encoding::encode(what))
     }
 
     /// Deserialises it for the reader.
@@ -22,10 +21,8 @@ impl Position {
     /// # Errors
     /// [`SampleError::Input`] for the position of another reader, and for damaged ones.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, SampleError> {
-        match postcard::take_from_bytes(&self.0) {
-            Ok((what, [])) => Ok(what),
-            _ => Err(SampleError::Input("the position is that of another input, or damaged".into())),
-        }
+        let damaged = || SampleError::Input("the position is that of another input, or damaged".into());
+        encoding::decode(&self.0).ok_or_else(damaged)
     }
 
     /// Returns the bytes.

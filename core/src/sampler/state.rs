@@ -2,7 +2,10 @@
 
 use core::ops::Range;
 
-use crate::prelude::*;
+use crate::{
+    encoding::{decode, encode_after},
+    prelude::*,
+};
 
 /// State of a slot between two fragments.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,10 +53,8 @@ impl SlotState {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let version = if self.recurrent.is_empty() { Self::VERSION } else { Self::WITH_MEMORY };
-        let fields = (self.episode, self.t, self.episode_return, &self.env);
-        // Writing into growing memory cannot fail.
-        let bytes = postcard::to_extend(&fields, vec![version]).unwrap_or_default();
-        if version == Self::VERSION { bytes } else { postcard::to_extend(&self.recurrent, bytes).unwrap_or_default() }
+        let bytes = encode_after(vec![version], &(self.episode, self.t, self.episode_return, &self.env));
+        if version == Self::VERSION { bytes } else { encode_after(bytes, &self.recurrent) }
     }
 
     /// Decodes untrusted bytes.
@@ -81,16 +82,16 @@ impl SlotState {
     }
 
     fn read(version: u8, body: &[u8]) -> Option<Self> {
-        let ((episode, t, episode_return, env), rest) =
-            postcard::take_from_bytes::<(u32, u32, f64, Vec<u8>)>(body).ok()?;
-        let (recurrent, rest) = match version {
-            Self::WITH_MEMORY => postcard::take_from_bytes::<Vec<f32>>(rest).ok()?,
-            _ => (Vec::new(), rest),
+        let (episode, t, episode_return, env, recurrent) = match version {
+            Self::WITH_MEMORY => decode::<(u32, u32, f64, Vec<u8>, Vec<f32>)>(body)?,
+            _ => {
+                let (episode, t, episode_return, env) = decode(body)?;
+                (episode, t, episode_return, env, Vec::new())
+            }
         };
         // Each state has exactly one encoding.
         let remembers = !recurrent.is_empty() && recurrent.len() <= Self::MAX_RECURRENT;
-        let valid = rest.is_empty()
-            && episode_return.is_finite()
+        let valid = episode_return.is_finite()
             && t < Self::MAX_T
             && remembers == (version == Self::WITH_MEMORY)
             && recurrent.iter().all(|value| value.is_finite());

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{hash::Hash128, ids::PolicyId, prelude::*, protocol::Token, time::Micros};
 
 /// Settings of a worker for data-parallel learning.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataParallelConfig {
     /// The address where rank 0 listens and all others connect: `HOST:PORT`, optionally with `tcp://` before it.
     pub url: String,
@@ -54,7 +54,7 @@ pub struct JoinRequest {
 }
 
 /// A policy whose gradients are shared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoiningPolicy {
     /// Its id.
     pub id: PolicyId,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::lane_set::LaneSet;
 use crate::{
     batch::{AnyBatch, CutReason, SlotFragment},
+    encoding,
     env::{AnyVectorEnv, EnvError, EnvState, Moment, SubEnv},
     episode::{Losses, RolloutMetrics, SamplerPerf},
     ids::{AgentId, FragmentNo, PolicyId, SlotId, eps_id},
@@ -403,8 +404,7 @@ impl SamplerInput for LockstepSampler {
             Some(_) => (self.next.0 - 1, self.starts.iter().cloned().filter_map(state).collect()),
             None => (self.next.0, self.positions().filter_map(state).collect()),
         };
-        // Writing into growing memory cannot fail.
-        postcard::to_allocvec(&(next, states)).unwrap_or_default()
+        encoding::encode(&(next, states))
     }
 
     fn resume_point(&self) -> ResumePoint {
@@ -417,7 +417,7 @@ impl SamplerInput for LockstepSampler {
         if state.is_empty() {
             return Ok(());
         }
-        let (next, states): (u64, Vec<LaneState>) = postcard::from_bytes(state).map_err(|_| damaged())?;
+        let (next, states): (u64, Vec<LaneState>) = encoding::decode(state).ok_or_else(damaged)?;
         // Larger numbers are implausible, and later additions could overflow.
         if next > u64::MAX / 2 || states.iter().any(|state| state.steps > u64::MAX / 2) {
             return Err(damaged());

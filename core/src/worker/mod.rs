@@ -56,4 +56,4 @@ pub use rollout::{
     WorkerMetrics, WorkerStateError, WorkerWarning,
 };
 pub use runner::{Advance, RunnerError, ShowEnv, SlotRunner};
-pub use session::{HostSettings, SessionCounters, SessionState, WorkerSession};
+pub use session::{HostSettings, SessionCounters, WorkerSession};

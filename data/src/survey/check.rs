@@ -8,7 +8,7 @@ use rollmesh_core::{
     env::EnvSpaces,
     space::Space,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Steps,
@@ -19,7 +19,7 @@ use super::{
 pub const NO_BATCHES: &str = "lines that are no batches";
 
 /// A problem, and where it occurs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Number of occurrences.
     pub count: u64,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rollmesh_core::math::floor_f64;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Bins of equal width, a power of two, which doubles whenever there would be too many: the size is bounded for any input.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub(super) struct Histogram {
 }
 
 /// A row of a histogram.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
     /// Its lower bound.
     pub from: f64,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rollmesh_core::batch::AnyBatch;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{At, Check, NO_BATCHES, Problem, Problems, Report, Survey};
 use crate::{
@@ -37,7 +37,7 @@ impl OtherFormat {
 }
 
 /// The results for a file so far.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// The summary of its batches.
     #[serde(flatten)]

@@ -14,7 +14,7 @@ use rollmesh_core::{
     batch::{AnyBatch, BatchError, Continuation, OpenEpisodes, SampleBatch},
     math::sqrt_f64,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::histogram::Histogram;
 pub use self::{
@@ -60,7 +60,7 @@ struct PolicySurvey {
 }
 
 /// The results of a [`Survey`] so far.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Number of batches.
     pub batches: u64,
@@ -71,7 +71,7 @@ pub struct Report {
 }
 
 /// The rows of a policy.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyReport {
     /// Number of rows.
     pub rows: u64,
@@ -92,7 +92,7 @@ pub struct PolicyReport {
 }
 
 /// A column.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ColumnSurvey {
     /// Types like `float32 (4)`; several if batches differ.
     #[serde(rename = "type")]

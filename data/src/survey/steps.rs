@@ -4,7 +4,7 @@ use rollmesh_core::{
     batch::{AGENT_INDEX, EPS_ID, REWARDS, SampleBatch, T, TERMINATEDS, TRUNCATEDS},
     column::Column,
 };
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Returns one integer per row; none if the column is missing or has another type.
 fn integers(batch: &SampleBatch, name: &str) -> Option<Vec<i64>> {
@@ -83,20 +83,28 @@ impl Steps {
 }
 
 /// Minimum, mean and maximum of some numbers; non-finite ones are counted separately.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Number of finite numbers.
     pub count: u64,
     /// Number of non-finite numbers.
     pub not_finite: u64,
     /// The minimum; infinite without numbers.
+    #[serde(deserialize_with = "finite_or_nan")]
     pub min: f64,
     /// The maximum; infinite without numbers.
+    #[serde(deserialize_with = "finite_or_nan")]
     pub max: f64,
     #[serde(skip)]
     sum: f64,
     /// The mean; NaN without numbers.
+    #[serde(deserialize_with = "finite_or_nan")]
     pub mean: f64,
+}
+
+/// Reads a number that JSON writes as null if it is not finite.
+fn finite_or_nan<'de, D: Deserializer<'de>>(number: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(number)?.unwrap_or(f64::NAN))
 }
 
 impl Default for Spread {

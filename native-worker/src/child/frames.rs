@@ -1,24 +1,41 @@
-//! The worker protocol over a process's pipes: each frame is preceded by its length, 4 bytes, little-endian.
+//! Messages over a process's pipes: each is preceded by its length, 4 bytes, little-endian.
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use rollmesh_core::protocol::MAX_FRAME_BYTES;
+use rollmesh_core::protocol::{Kind, Message};
 use serde::{Serialize, de::DeserializeOwned};
 
+/// Maximum size in bytes of a message: a call or its result with their headers, which are not split here.
+const MAX_MESSAGE_BYTES: u32 = Kind::CallResult.body_cap() + 64;
 /// Maximum size in bytes of the JSON that a process reads first: a run's description.
 const MAX_JSON_BYTES: u32 = 16 << 20;
 
-/// Writes a frame.
-pub(crate) fn write_frame(mut to: impl Write, frame: &[u8]) -> io::Result<()> {
-    let len = u32::try_from(frame.len()).map_err(|_| ErrorKind::InvalidInput)?;
-    to.write_all(&len.to_le_bytes())?;
-    to.write_all(frame)?;
-    to.flush()
+/// Writes a message of the worker protocol.
+pub(crate) fn write_message(to: impl Write, message: &Message) -> io::Result<()> {
+    write(to, &message.encode())
 }
 
-/// Reads a frame.
-pub(crate) fn read_frame(from: impl Read) -> io::Result<Vec<u8>> {
-    read_at_most(from, MAX_FRAME_BYTES)
+/// Reads a message of the worker protocol.
+pub(crate) fn read_message(from: impl Read) -> io::Result<Message> {
+    let bytes = read_at_most(from, MAX_MESSAGE_BYTES)?;
+    Message::decode(&bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
+/// Writes a value as JSON.
+pub(crate) fn write_json(to: impl Write, value: &impl Serialize) -> io::Result<()> {
+    write(to, &serde_json::to_vec(value)?)
+}
+
+/// Reads a value from JSON.
+pub(crate) fn read_json<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
+    Ok(serde_json::from_slice(&read_at_most(from, MAX_JSON_BYTES)?)?)
+}
+
+fn write(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
+    let len = u32::try_from(bytes.len()).map_err(|_| ErrorKind::InvalidInput)?;
+    to.write_all(&len.to_le_bytes())?;
+    to.write_all(bytes)?;
+    to.flush()
 }
 
 fn read_at_most(mut from: impl Read, max: u32) -> io::Result<Vec<u8>> {
@@ -35,31 +52,25 @@ fn read_at_most(mut from: impl Read, max: u32) -> io::Result<Vec<u8>> {
     if frame.len() < len as usize { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(frame) }
 }
 
-/// Writes a value as JSON.
-pub(crate) fn write_json(to: impl Write, value: &impl Serialize) -> io::Result<()> {
-    write_frame(to, &serde_json::to_vec(value)?)
-}
-
-/// Reads a value from JSON.
-pub(crate) fn read_json<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
-    Ok(serde_json::from_slice(&read_at_most(from, MAX_JSON_BYTES)?)?)
-}
-
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::protocol::message::Call;
+
     use super::*;
 
     #[test]
-    fn frames_are_read_one_by_one_and_whole() {
+    fn messages_are_read_one_by_one_and_whole() {
         let mut pipe = Vec::new();
-        write_frame(&mut pipe, &[7; 200_000]).unwrap();
+        let call = Message::Call(Call { call: 3, body: vec![7; 700_000] });
+        write_message(&mut pipe, &call).unwrap();
         write_json(&mut pipe, &"second").unwrap();
         let mut from = &pipe[..];
-        assert_eq!(read_frame(&mut from).unwrap(), [7; 200_000]);
+        assert_eq!(read_message(&mut from).unwrap(), call);
         assert_eq!(read_json::<String>(&mut from).unwrap(), "second");
-        assert_eq!(read_frame(from).unwrap_err().kind(), ErrorKind::UnexpectedEof);
-        assert_eq!(read_frame(&pipe[..200_003]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
-        let long = (MAX_FRAME_BYTES + 1).to_le_bytes();
-        assert_eq!(read_frame(&long[..]).unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(read_message(from).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(read_message(&pipe[..200_003]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        let long = (MAX_MESSAGE_BYTES + 1).to_le_bytes();
+        assert_eq!(read_message(&long[..]).unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(read_message(&[1, 0, 0, 0, 9][..]).unwrap_err().kind(), ErrorKind::InvalidData);
     }
 }

@@ -45,12 +45,12 @@ pub(super) fn serve(command: Option<&OsString>, registry: Registry) -> Result<Ex
     };
     #[cfg(unix)]
     {
-        use crate::{envs::remote, eval, offline};
+        use crate::{envs::remote, eval, evaluator, offline};
         let served = match command {
             remote::COMMAND => remote::serve(&crate::native(registry)),
             eval::ENGINE_COMMAND => eval::serve_engine(&crate::native(registry)),
             offline::COMMAND => offline::serve(),
-            eval::WORKER_COMMAND => return Ok(eval::serve_worker()),
+            eval::WORKER_COMMAND => return Ok(evaluator::serve_worker()),
             _ => return Err(registry),
         };
         Ok(match served {

@@ -11,7 +11,7 @@ use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, replace},
     envs::PythonSettings,
-    eval::{EvalWorker, LOOK, makers_of_episodes},
+    eval::{EvalWorker, makers_of_episodes},
     monitor::EpisodeGif,
     progress::Progress,
     train::RunConfig,
@@ -24,24 +24,11 @@ use crate::{
                         rollmesh evaluate --checkpoint runs/first --explore --json\n\n\
                         The same checkpoint, seed and flags give the same episodes, with the same bits, on every machine.")]
 pub(super) struct EvaluateArgs {
-    /// A run's directory, also of one that goes on, or one of its checkpoints
-    #[arg(long, value_name = "DIR")]
-    checkpoint: PathBuf,
-    /// Episodes to play
-    #[arg(long, value_name = "N", default_value = "20")]
-    episodes: NonZeroU32,
+    #[command(flatten)]
+    play: PlayFlags,
     /// Seed of the episodes, which are others than those of training [default: the run's]
     #[arg(long)]
     seed: Option<u64>,
-    /// Draw the actions, as in training, instead of taking the most likely ones
-    #[arg(long)]
-    explore: bool,
-    /// The signal that returns are sums of: reward, reward/AGENT or infos/NAME [default: the run's]
-    #[arg(long, value_name = "KEY")]
-    reward_key: Option<RewardKey>,
-    /// The most env steps of each of the sub-environments [default: as many as the episodes may take]
-    #[arg(long, value_name = "T")]
-    max_steps: Option<u32>,
     /// Give up if nothing moves for so many seconds
     #[arg(long, value_name = "S", default_value = "60")]
     timeout: NonZeroU32,
@@ -53,6 +40,37 @@ pub(super) struct EvaluateArgs {
     /// Print one JSON object, and no progress
     #[arg(long)]
     json: bool,
+}
+
+/// Which policy plays, and how.
+#[derive(Args)]
+pub(super) struct PlayFlags {
+    /// A run's directory, also of one that goes on, or one of its checkpoints
+    #[arg(long, value_name = "DIR")]
+    pub(super) checkpoint: PathBuf,
+    /// Episodes to play
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub(super) episodes: NonZeroU32,
+    /// Draw the actions, as in training, instead of taking the most likely ones
+    #[arg(long)]
+    explore: bool,
+    /// The signal that returns are sums of: reward, reward/AGENT or infos/NAME [default: that of the run or the worker]
+    #[arg(long, value_name = "KEY")]
+    reward_key: Option<RewardKey>,
+    /// The most env steps of each of the sub-environments [default: as many as the episodes may take]
+    #[arg(long, value_name = "T")]
+    max_steps: Option<u32>,
+}
+
+impl PlayFlags {
+    /// Returns what to evaluate. Without `--max-steps` each sub-environment takes at most so many steps.
+    pub(super) fn request(&self, max_steps: u32) -> EvaluationRequest {
+        EvaluationRequest {
+            deterministic: !self.explore,
+            reward_key: self.reward_key.clone(),
+            ..EvaluationRequest::of_episodes(self.episodes, self.max_steps.unwrap_or(max_steps))
+        }
+    }
 }
 
 /// The output of `--json`.
@@ -84,37 +102,33 @@ struct Report {
 
 pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     args.python.install(None);
-    let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
-    checkpoint.notice_of_unused(&args.checkpoint).iter().for_each(|notice| eprintln!("{notice}"));
+    let checkpoint = PolicyCheckpoint::load(&args.play.checkpoint).map_err(Failure::usage)?;
+    checkpoint.notice_of_unused(&args.play.checkpoint).iter().for_each(|notice| eprintln!("{notice}"));
     let mut run = checkpoint.run.clone();
     let evaluation = &mut run.evaluation;
     evaluation.seed = args.seed.or(evaluation.seed);
-    if let Some(reward_key) = &args.reward_key {
+    if let Some(reward_key) = &args.play.reward_key {
         evaluation.reward_key = reward_key.clone();
     }
     PythonSettings::of_process().check(run.env()).map_err(Failure::usage)?;
-    let made = makers_of_episodes(&run, registry, args.episodes);
+    let made = makers_of_episodes(&run, registry, args.play.episodes);
     let (makers, steps) = made.map_err(|error| match registry.env(run.env()) {
         Ok(_) => Failure::usage(error),
         Err(_) => Failure::usage(format!("{error}; run this with the program that trained it")),
     })?;
-    let request = EvaluationRequest {
-        deterministic: !args.explore,
-        render: args.render.is_some(),
-        ..EvaluationRequest::of_episodes(args.episodes, args.max_steps.unwrap_or(steps))
-    };
+    let request = EvaluationRequest { render: args.render.is_some(), ..args.play.request(steps) };
     let timeout = Duration::from_secs(args.timeout.get().into());
     let interruption = Interruption::watch_and_end();
     let mut worker = EvalWorker::in_thread_with(makers, timeout).map_err(Failure::other)?;
     worker.submit_request(Some(&checkpoint.weights), request.clone(), Earlier::Cancel).map_err(Failure::other)?;
     let found = wait(&mut worker, &interruption, !args.json)?;
     // Sampled actions are those of training: if the two returns differ by much, one alone is misleading.
-    let request = EvaluationRequest { deterministic: args.explore, render: false, ..request };
+    let request = EvaluationRequest { deterministic: args.play.explore, render: false, ..request };
     worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(Failure::other)?;
     // The first result is reported even if the second evaluation fails.
     let other = wait(&mut worker, &interruption, !args.json);
     let film = args.render.as_ref().map(|path| (path, EpisodeGif::of(&found)));
-    let report = Report::of(&checkpoint, &run, !args.explore, found, other.as_ref().ok());
+    let report = Report::of(&checkpoint, &run, !args.play.explore, found, other.as_ref().ok());
     match args.json {
         true => println!("{}", serde_json::to_string(&report).map_err(Failure::other)?),
         false => report.print(),
@@ -133,6 +147,9 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     }
     other.map(|_| ExitCode::SUCCESS)
 }
+
+/// Interval at which progress is shown and interruptions are noticed.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Waits for the result of an evaluation; shows progress if `visible`.
 pub(super) fn wait(worker: &mut EvalWorker, interruption: &Interruption, visible: bool) -> Result<Evaluation, Failure> {

@@ -6,7 +6,7 @@ use clap::Args;
 use rollmesh_core::config::Config;
 use serde_json::Value;
 
-use super::exit::Failure;
+use super::{exit::Failure, settings::with_given};
 use crate::train::{EvaluationMetrics, RunConfig};
 
 /// When and how a run is evaluated.
@@ -59,8 +59,7 @@ impl EvaluationFlags {
             ("evaluation.horizon", self.evaluation_horizon.map(Value::from)),
             ("evaluation.render", self.evaluation_render.then(|| true.into())),
         ];
-        let given = flags.into_iter().filter_map(|(path, value)| Some((path, value?)));
-        given.fold(settings, |settings, (path, value)| settings.with_at(path, value))
+        with_given(settings, flags)
     }
 
     /// Refuses flags without an effect on the run that was made with them.

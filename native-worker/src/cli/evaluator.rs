@@ -1,19 +1,26 @@
 //! `rollmesh evaluator`: hosts, asks and lists named evaluation workers.
 
-use std::{num::NonZeroU32, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use rollmesh_core::{
-    evaluation::{Earlier, EvalWorkerError, Evaluation, EvaluationRequest, RewardKey},
+    evaluation::{Earlier, EvalWorkerError, Evaluation},
     run::EvaluationConfig,
 };
 use serde::Serialize;
 
-use super::{evaluate::wait, exit::Failure, python::PythonFlags, security::TrustFlags, signals::Interruption};
+use super::{
+    evaluate::{PlayFlags, wait},
+    exit::Failure,
+    python::PythonFlags,
+    security::TrustFlags,
+    signals::Interruption,
+};
 use crate::{
     checkpoint::PolicyCheckpoint,
     control::token_from_env,
-    eval::{EvalHub, EvalNames, MAX_STEPS, serve_name},
+    eval::{EvalHub, EvalNames, MAX_STEPS},
+    evaluator::serve_name,
     learner::DeviceSpec,
     train::RunConfig,
 };
@@ -85,21 +92,8 @@ struct ServeArgs {
 struct AskArgs {
     /// Name of the worker
     name: String,
-    /// A run's directory, also of one that goes on, or one of its checkpoints: its weights are evaluated
-    #[arg(long, value_name = "DIR")]
-    checkpoint: PathBuf,
-    /// Episodes to play
-    #[arg(long, value_name = "N", default_value = "20")]
-    episodes: NonZeroU32,
-    /// Draw the actions, as in training, instead of taking the most likely ones
-    #[arg(long)]
-    explore: bool,
-    /// The signal that returns are sums of: reward, reward/AGENT or infos/NAME [default: the worker's]
-    #[arg(long, value_name = "KEY")]
-    reward_key: Option<RewardKey>,
-    /// The most env steps of each of the sub-environments
-    #[arg(long, value_name = "T", default_value_t = MAX_STEPS)]
-    max_steps: u32,
+    #[command(flatten)]
+    play: PlayFlags,
     #[command(flatten)]
     at: AtHub,
     /// Print one JSON object, and no progress
@@ -192,13 +186,10 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
 }
 
 fn ask(args: &AskArgs) -> Result<ExitCode, Failure> {
-    let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
+    let checkpoint = PolicyCheckpoint::load(&args.play.checkpoint).map_err(Failure::usage)?;
     let mut worker = args.at.names()?.find(&args.name).map_err(failure)?;
-    let request = EvaluationRequest {
-        deterministic: !args.explore,
-        reward_key: args.reward_key.clone(),
-        ..EvaluationRequest::of_episodes(args.episodes, args.max_steps)
-    };
+    let request = args.play.request(MAX_STEPS);
+    let deterministic = request.deterministic;
     let interruption = Interruption::watch_and_end();
     worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(failure)?;
     let found = wait(&mut worker, &interruption, !args.json)?;
@@ -206,7 +197,7 @@ fn ask(args: &AskArgs) -> Result<ExitCode, Failure> {
         name: args.name.clone(),
         iteration: checkpoint.iteration,
         weights_hash: checkpoint.weights_hash().to_string(),
-        deterministic: !args.explore,
+        deterministic,
         episode_return_std: found.episode_return_std(),
         found,
     };

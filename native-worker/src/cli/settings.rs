@@ -13,6 +13,7 @@ use rollmesh_core::{
     worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, config::LogLevel},
 };
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::exit::Failure;
 use crate::{NativeWorker as _, kernels::KernelChoice};
@@ -35,7 +36,7 @@ pub(super) struct WorkerFlags {
     ///
     /// The value is JSON or text: --set model_config.use_lstm=true; may be given several times
     #[arg(long, value_name = "PATH=VALUE", value_parser = setting)]
-    pub(super) set: Vec<(String, serde_json::Value)>,
+    pub(super) set: Vec<(String, Value)>,
     /// Seed of everything random [default: 0]
     #[arg(long)]
     pub(super) seed: Option<u64>,
@@ -78,7 +79,7 @@ fn all_of_kind(mut config: RolloutConfig, kind: &str) -> RolloutConfig {
 }
 
 /// Parses a value by its name in configurations.
-fn by_name<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+fn by_name<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
 
@@ -121,8 +122,8 @@ impl WorkerFlags {
             return Ok(config);
         }
         let settings = Config::of(&config).map_err(Failure::usage)?;
-        let settings = self.set.iter().fold(settings, |all, (path, value)| all.with_at(path, value.clone()));
-        RolloutConfig::of_settings(&settings).map_err(|error| Failure::usage(format!("--set: {error}")))
+        RolloutConfig::of_settings(&with_set(settings, &self.set))
+            .map_err(|error| Failure::usage(format!("--set: {error}")))
     }
 
     /// Builds the worker of these settings.
@@ -134,9 +135,20 @@ impl WorkerFlags {
 }
 
 /// Parses `PATH=VALUE`: the value is JSON, or else a text.
-pub(super) fn setting(text: &str) -> Result<(String, serde_json::Value), String> {
+pub(super) fn setting(text: &str) -> Result<(String, Value), String> {
     let (path, value) = text.split_once('=').filter(|(path, _)| !path.is_empty()).ok_or("expected PATH=VALUE")?;
     Ok((path.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
+}
+
+/// Returns settings overridden by those of flags that were given.
+pub(super) fn with_given<const N: usize>(settings: Config, flags: [(&str, Option<Value>); N]) -> Config {
+    let given = flags.into_iter().filter_map(|(path, value)| Some((path, value?)));
+    given.fold(settings, |settings, (path, value)| settings.with_at(path, value))
+}
+
+/// Returns settings overridden by those of `--set`.
+pub(super) fn with_set(settings: Config, set: &[(String, Value)]) -> Config {
+    set.iter().fold(settings, |settings, (path, value)| settings.with_at(path, value.clone()))
 }
 
 /// Replaces NaN and infinite numbers by texts, since they would be read as absent; true if there are any. The validation of

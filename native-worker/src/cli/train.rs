@@ -237,7 +237,7 @@ impl TrainArgs {
             self.extra_environ.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let worker = Some(self.worker_spec.spec()).filter(|spec| !spec.is_default());
         let FileFlags { input_config, callbacks, .. } = &self.files;
-        let flags: [(&str, Option<Value>); 21] = [
+        let flags: [(&str, Option<Value>); 22] = [
             ("env", given(&self.env)?),
             ("env_config", given(&self.env_config)?),
             ("algorithm", given(&self.algo)?),
@@ -259,19 +259,10 @@ impl TrainArgs {
             ("train_batch_size", given(&self.files.train_batch_size)?),
             ("observation_filter", given(&self.observation_filter)?),
             ("host.worker", given(&worker)?),
+            ("extra_environs", given(&Some(environs).filter(|environs| !environs.is_empty()))?),
         ];
-        let mut settings = Config::new();
-        for (path, value) in flags {
-            settings = match value {
-                Some(value) => settings.with_at(path, value),
-                None => settings,
-            };
-        }
-        if !environs.is_empty() {
-            settings = settings.with_at("extra_environs", given(&Some(environs))?.unwrap_or_default());
-        }
-        let settings = self.files.evaluation.added_to(settings);
-        Ok(self.set.iter().fold(settings, |settings, (path, value)| settings.with_at(path, value.clone())))
+        let settings = self.files.evaluation.added_to(settings::with_given(Config::new(), flags));
+        Ok(settings::with_set(settings, &self.set))
     }
 
     /// Adds the flags for the sampling mode.

@@ -15,7 +15,7 @@ use crate::{
     learner::DeviceSpec,
     net::is_hub_url,
     registry::acting_on,
-    worker::{self, WorkerConfig, WorkerEnd},
+    worker::{self, EndKind, WorkerConfig, WorkerEnd},
 };
 
 #[derive(Args)]
@@ -148,13 +148,12 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
     });
     // Hung threads end with the process.
     runtime.shutdown_background();
-    match end {
-        WorkerEnd::Refused(reason) | WorkerEnd::NameTaken(reason) => {
-            Err(Failure::usage(format!("the hub refused this worker: {reason}")))
-        }
-        WorkerEnd::Untrusted(reason) => Err(Failure::usage(reason)),
-        WorkerEnd::Failed(reason) => Err(Failure::other(reason)),
-        WorkerEnd::Closed(reason) => {
+    let WorkerEnd { kind, reason } = end;
+    match kind {
+        EndKind::Refused | EndKind::NameTaken => Err(Failure::usage(format!("the hub refused this worker: {reason}"))),
+        EndKind::Untrusted => Err(Failure::usage(reason)),
+        EndKind::Failed => Err(Failure::other(reason)),
+        EndKind::Closed => {
             eprintln!("{reason}");
             Ok(ExitCode::SUCCESS)
         }

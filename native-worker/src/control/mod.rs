@@ -24,16 +24,14 @@ mod token;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::protocol::{
-    Inbox, Message, Phase, RefusalCode, Role, Token, WorkerState,
-    handshake::{self, HandshakeError, Identity},
-    message::{Goodbye, LedgerReport, RunRow, RunStatus, WorkerLocation, WorkerRow},
+    Connection, ConnectionEnd, Message, Phase, RefusalCode, Role, Token, WorkerState,
+    handshake::Identity,
+    message::{LedgerReport, RunRow, RunStatus, WorkerLocation, WorkerRow},
 };
-use tokio::time::{Instant, timeout, timeout_at};
-use tokio_tungstenite::tungstenite::Message as Frame;
+use tokio::time::{Instant, timeout_at};
 
-use crate::net::{HubSocket, bytes_of, connect};
+use crate::net::{HubSocket, Linked, connect};
 
 pub use crate::net::{Fingerprint, FingerprintError, Trust};
 pub use error::ControlError;
@@ -42,9 +40,6 @@ pub use token::{TokenError, token_from_env, token_from_file};
 
 /// Default timeout of a hub's answers.
 pub const USUAL_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Time limit for sending a goodbye.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How to connect to a hub.
 #[derive(Clone, Debug)]
@@ -75,10 +70,10 @@ impl ControlConfig {
 /// A connection to a hub, and the state that the hub has sent so far.
 pub struct Control {
     socket: HubSocket,
-    inbox: Inbox,
+    connection: Connection,
     hub: HubUrl,
+    role: Role,
     patience: Duration,
-    server: String,
     status: RunStatus,
     ledger: LedgerReport,
     workers: BTreeMap<u32, WorkerRow>,
@@ -107,10 +102,10 @@ impl Control {
         };
         let mut control = Self {
             socket,
-            inbox: Inbox::of_peer(config.role),
+            connection: Connection::new(Identity::new(config.role, config.token, "native", "control", "cpu")),
             hub: config.hub.clone(),
+            role: config.role,
             patience: config.patience,
-            server: String::new(),
             status: RunStatus::default(),
             ledger: LedgerReport::default(),
             workers: BTreeMap::new(),
@@ -118,10 +113,10 @@ impl Control {
             runs: Vec::new(),
             last_request: 0,
         };
-        let identity = Identity::new(config.role, config.token, "native", "control", "cpu");
-        control.say(&identity.hello()).await?;
-        let answer = control.hear_by(deadline, "an answer to Hello").await?;
-        control.server = handshake::read_answer(answer).map_err(|error| refused(config, error))?.server;
+        match timeout_at(deadline, control.link().admitted()).await {
+            Err(_) => return Err(control.too_late("an answer to Hello")),
+            Ok(admitted) => admitted.map_err(|reason| control.lost(reason))?,
+        }
         // The ledger ends the hub's snapshot.
         while !matches!(control.next_by(deadline, "the state of the run").await?, Message::LedgerReport(_)) {}
         Ok(control)
@@ -130,7 +125,7 @@ impl Control {
     /// Returns the name and version of the hub.
     #[must_use]
     pub fn server(&self) -> &str {
-        &self.server
+        self.connection.welcome().map_or("", |welcome| &welcome.server)
     }
 
     /// Returns the status of the run; all zeros before the first.
@@ -185,7 +180,11 @@ impl Control {
     /// # Errors
     /// [`ControlError`] when the hub disconnects or the connection breaks.
     pub async fn next(&mut self) -> Result<Message, ControlError> {
-        let message = self.hear().await?;
+        let message = loop {
+            if let Some(message) = self.link().receive().await.map_err(|reason| self.lost(reason))? {
+                break message;
+            }
+        };
         match &message {
             Message::RunStatus(status) => self.status = status.clone(),
             Message::LedgerReport(ledger) => self.ledger = ledger.clone(),
@@ -196,7 +195,6 @@ impl Control {
                 self.workers.remove(&gone.worker);
                 self.places.remove(&gone.worker);
             }
-            Message::Goodbye(goodbye) => return Err(ControlError::Left(printable(&goodbye.reason))),
             _ => {}
         }
         Ok(message)
@@ -216,23 +214,11 @@ impl Control {
 
     /// Says goodbye, so that the hub does not count a fault.
     pub async fn leave(mut self) {
-        let goodbye = Message::Goodbye(Goodbye { reason: "done".into() });
-        let farewell = async {
-            if self.say(&goodbye).await.is_ok() && self.socket.close(None).await.is_ok() {
-                // Closing a socket with unread data may discard what was sent.
-                while let Some(Ok(_)) = self.socket.next().await {}
-            }
-        };
-        // A hub that does not answer is not waited for.
-        let _ = timeout(FAREWELL, farewell).await;
+        self.link().leave("done").await;
     }
 
     async fn next_by(&mut self, deadline: Instant, what: &str) -> Result<Message, ControlError> {
         timeout_at(deadline, self.next()).await.unwrap_or_else(|_| Err(self.too_late(what)))
-    }
-
-    async fn hear_by(&mut self, deadline: Instant, what: &str) -> Result<Message, ControlError> {
-        timeout_at(deadline, self.hear()).await.unwrap_or_else(|_| Err(self.too_late(what)))
     }
 
     fn too_late(&self, what: &str) -> ControlError {
@@ -240,26 +226,21 @@ impl Control {
     }
 
     async fn say(&mut self, message: &Message) -> Result<(), ControlError> {
-        let sent = self.socket.send(Frame::Binary(message.encode().into())).await;
-        sent.map_err(|error| ControlError::Left(error.to_string()))
+        self.link().send(message).await.map_err(ControlError::Left)
     }
 
-    async fn hear(&mut self) -> Result<Message, ControlError> {
-        loop {
-            let Some(bytes) = bytes_of(self.socket.next().await).map_err(ControlError::Left)? else { continue };
-            let heard = self.inbox.handle_frame(&bytes);
-            if let Some(message) = heard.map_err(|error| ControlError::Unreadable(error.to_string()))? {
-                return Ok(message);
-            }
+    fn link(&mut self) -> Linked<'_> {
+        Linked { socket: &mut self.socket, connection: &mut self.connection }
+    }
+
+    /// Says how the connection has ended. `reason` is that of its socket.
+    fn lost(&self, reason: String) -> ControlError {
+        match self.connection.end() {
+            Some(ConnectionEnd::Refused { code: Some(RefusalCode::Token), .. }) => ControlError::Token(self.role),
+            Some(ConnectionEnd::Refused { reason, .. }) => ControlError::Refused(reason.clone()),
+            Some(ConnectionEnd::Violated { .. }) => ControlError::Unreadable(reason),
+            Some(ConnectionEnd::Closed { .. }) | None => ControlError::Left(reason),
         }
-    }
-}
-
-fn refused(config: &ControlConfig, error: HandshakeError) -> ControlError {
-    match error {
-        HandshakeError::Refused { code: Some(RefusalCode::Token), .. } => ControlError::Token(config.role),
-        HandshakeError::Refused { reason, .. } => ControlError::Refused(printable(&reason)),
-        error => ControlError::Unreadable(error.to_string()),
     }
 }
 

@@ -2,18 +2,18 @@
 
 use std::io::{self, Read, Write};
 
-use rollmesh_core::{policy::AllReduceError, worker::DataParallelError};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use rollmesh_core::{encoding, policy::AllReduceError, protocol::printable, worker::DataParallelError};
+use serde::{Deserialize, Serialize};
 
 /// Maximum size of a piece of a message in bytes.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
-/// Maximum size of a text in bytes.
-const TEXT_BYTES: usize = 1 << 10;
-/// Maximum size of a call's step name in bytes.
-const STEP_BYTES: usize = 256;
-/// Maximum size of what comes with a text in bytes.
-const NUMBERS_BYTES: usize = 32;
+/// Maximum size of any other frame in bytes, whose text is [cut](printable).
+const CONTROL_BYTES: usize = 4 << 10;
 const HEADER_BYTES: usize = 5;
+/// The first byte of a frame in postcard's encoding.
+const CONTROL: u8 = 0;
+/// The first byte of a piece of a message.
+const DATA: u8 = 1;
 
 /// The operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,15 +34,18 @@ pub(super) struct Begin {
     pub(super) step: String,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+/// A frame. The order is part of the protocol.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Frame {
     Alive,
     Welcome,
     Refused(DataParallelError),
     Begin(Begin),
-    Data(Vec<u8>),
     Over(AllReduceError),
     Leave,
+    /// A piece of a message, which is sent as it is.
+    #[serde(skip)]
+    Data(Vec<u8>),
 }
 
 /// Why reading a frame failed.
@@ -62,10 +65,8 @@ impl Frame {
         let [kind, length @ ..] = header;
         let length = u32::from_le_bytes(length) as usize;
         let most = match kind {
-            0 | 1 | 6 => 0,
-            2 | 5 => NUMBERS_BYTES + TEXT_BYTES,
-            3 => NUMBERS_BYTES + STEP_BYTES,
-            4 => PIECE_BYTES,
+            CONTROL => CONTROL_BYTES,
+            DATA => PIECE_BYTES,
             _ => return Err(FrameError::Bad("a frame of an unknown kind")),
         };
         if length > most {
@@ -73,39 +74,47 @@ impl Frame {
         }
         let mut payload = vec![0; length];
         from.read_exact(&mut payload)?;
-        let frame = match kind {
-            0 => Some(Self::Alive),
-            1 => Some(Self::Welcome),
-            2 => decode(&payload).map(|error| Self::Refused(with_reason(error, printable))),
-            3 => decode::<Begin>(&payload)
-                .filter(|begin| begin.weight.is_finite() && begin.weight >= 0.0)
-                .map(|begin| Self::Begin(Begin { step: printable(&begin.step), ..begin })),
-            4 => return Ok(Self::Data(payload)),
-            5 => decode(&payload).map(|error| Self::Over(over_with_reason(error, printable))),
-            _ => Some(Self::Leave),
-        };
-        frame.ok_or(FrameError::Bad("a frame without meaning"))
+        if kind == DATA {
+            return Ok(Self::Data(payload));
+        }
+        let is_sound =
+            |frame: &Self| !matches!(frame, Self::Begin(begin) if !(0.0..f64::INFINITY).contains(&begin.weight));
+        let frame = encoding::decode(&payload).filter(is_sound);
+        Ok(frame.ok_or(FrameError::Bad("a frame without meaning"))?.with_printable_text())
     }
 
     /// Writes the frame with a single call.
     pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        let text = |text: &str| cut(text, TEXT_BYTES).to_owned();
-        let (kind, payload) = match self {
-            Self::Alive => (0, Vec::new()),
-            Self::Welcome => (1, Vec::new()),
-            Self::Refused(error) => (2, encode(&with_reason(error.clone(), text))?),
-            Self::Begin(begin) => (3, encode(begin)?),
-            Self::Data(data) => return to.write_all(&piece(data.len(), |bytes| bytes.copy_from_slice(data))),
-            Self::Over(error) => (5, encode(&over_with_reason(error.clone(), text))?),
-            Self::Leave => (6, Vec::new()),
+        if let Self::Data(data) = self {
+            return to.write_all(&piece(data.len(), |bytes| bytes.copy_from_slice(data)));
+        }
+        let payload = postcard::to_allocvec(&self.clone().with_printable_text()).map_err(io::Error::other)?;
+        to.write_all(&framed(CONTROL, payload.len(), |bytes| bytes.copy_from_slice(&payload)))
+    }
+
+    /// Makes its text safe for a terminal, and short.
+    fn with_printable_text(mut self) -> Self {
+        use AllReduceError as Over;
+        use DataParallelError as Refused;
+        let text = match &mut self {
+            Self::Refused(Refused::Policies { reason, .. } | Refused::Lost { reason, .. })
+            | Self::Over(
+                Over::Lost { reason, .. }
+                | Over::GaveUp { reason, .. }
+                | Over::OutOfStep { reason, .. }
+                | Over::Protocol { reason, .. },
+            ) => reason,
+            Self::Begin(begin) => &mut begin.step,
+            _ => return self,
         };
-        to.write_all(&framed(kind, payload.len(), |bytes| bytes.copy_from_slice(&payload)))
+        *text = printable(text);
+        self
     }
 }
 
 /// Returns a frame with a piece of a message; `write` fills in its payload.
 pub(super) fn piece(length: usize, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
-    framed(4, length, write)
+    framed(DATA, length, write)
 }
 
 fn framed(kind: u8, length: usize, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
@@ -114,61 +123,6 @@ fn framed(kind: u8, length: usize, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
     bytes[1..HEADER_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
     write(&mut bytes[HEADER_BYTES..]);
     bytes
-}
-
-impl Begin {
-    /// Returns a step's name as it is sent, cut to its maximum length.
-    pub(super) fn step(text: &str) -> String {
-        cut(text, STEP_BYTES).to_owned()
-    }
-}
-
-/// Returns the longest prefix of whole characters within the limit.
-fn cut(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    &text[..end.unwrap_or(0)]
-}
-
-/// Returns a peer's text without control characters, so that it is safe for a terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-fn encode(payload: &impl Serialize) -> io::Result<Vec<u8>> {
-    postcard::to_allocvec(payload).map_err(io::Error::other)
-}
-
-fn decode<T: DeserializeOwned>(payload: &[u8]) -> Option<T> {
-    match postcard::take_from_bytes(payload) {
-        Ok((read, [])) => Some(read),
-        _ => None,
-    }
-}
-
-/// Changes an error's reason. One that is never sent becomes the loss of rank 0, for its reason.
-fn with_reason(mut error: DataParallelError, change: impl Fn(&str) -> String) -> DataParallelError {
-    use DataParallelError as Error;
-    match &mut error {
-        Error::Policies { reason, .. } | Error::Lost { reason, .. } => *reason = change(reason),
-        Error::Rank { .. } | Error::Version { .. } | Error::Token => {}
-        Error::OtherWorldSize { .. } | Error::Duplicate(_) => {}
-        unsent => return Error::Lost { rank: 0, reason: change(&unsent.to_string()) },
-    }
-    error
-}
-
-/// Does the same for a group's end. What is never sent becomes rank 0's reason for giving up.
-fn over_with_reason(mut error: AllReduceError, change: impl Fn(&str) -> String) -> AllReduceError {
-    use AllReduceError as Error;
-    match &mut error {
-        Error::Lost { reason, .. }
-        | Error::GaveUp { reason, .. }
-        | Error::OutOfStep { reason, .. }
-        | Error::Protocol { reason, .. } => *reason = change(reason),
-        Error::Left { .. } | Error::Diverged { .. } => {}
-        Error::TooLarge { .. } => return Error::GaveUp { rank: 0, reason: change(&error.to_string()) },
-    }
-    error
 }
 
 #[cfg(test)]
@@ -215,7 +169,7 @@ mod tests {
     #[test]
     fn long_texts_are_cut_between_characters() {
         let lost = |reason: String| Frame::Over(AllReduceError::Lost { rank: 1, reason });
-        assert_eq!(there_and_back(&lost("ü".repeat(TEXT_BYTES))), lost("ü".repeat(TEXT_BYTES / 2)));
+        assert_eq!(there_and_back(&lost("ü".repeat(1024))), lost("ü".repeat(512)));
         assert_eq!(there_and_back(&lost("\u{1b}[2J\n".into())), lost(" [2J ".into()));
     }
 

@@ -4,6 +4,7 @@ use std::{sync::Arc, thread::JoinHandle};
 
 use rollmesh_core::{
     policy::{AllReduce, AllReduceError},
+    protocol::printable,
     worker::{DataParallelError, JoinRequest},
 };
 
@@ -74,7 +75,7 @@ impl TcpAllReduce {
     /// Begins a call: other ranks announce it to rank 0, which checks that it is the same for all. Returns the announcements
     /// of the other ranks on rank 0.
     fn begin(&mut self, action: Action, step: &str, weight: f64, bytes: usize) -> Result<Vec<Begin>, AllReduceError> {
-        let own = Begin { number: self.calls, action, weight, bytes: bytes as u64, step: Begin::step(step) };
+        let own = Begin { number: self.calls, action, weight, bytes: bytes as u64, step: printable(step) };
         self.calls += 1;
         if bytes > self.max_message {
             return Err(AllReduceError::TooLarge { step: own.step, bytes, limit: self.max_message });

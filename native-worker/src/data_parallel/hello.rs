@@ -7,8 +7,8 @@ use std::{
 };
 
 use rollmesh_core::{
-    hash::Hash128,
-    protocol::Token,
+    encoding,
+    protocol::{Token, printable},
     worker::{DataParallelError, JoinRequest, JoiningPolicy},
 };
 
@@ -16,17 +16,16 @@ use super::VERSION;
 
 const MAGIC: [u8; 4] = *b"rmdp";
 const TOKEN_BYTES: usize = 64;
-const HEAD_BYTES: usize = 4 + 2 + TOKEN_BYTES + 3 * 4;
-/// Maximum size of the policies in bytes.
-const POLICIES_BYTES: usize = 1 << 20;
+const HEAD_BYTES: usize = 4 + 2 + TOKEN_BYTES + 2 * 4;
+/// Maximum size of what follows the head, in bytes.
+const BODY_BYTES: usize = 1 << 20;
 
 /// A rank's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) rank: u32,
     pub(super) world_size: u32,
-    /// Encoded; they are only compared.
-    policies: Vec<u8>,
+    policies: Vec<JoiningPolicy>,
 }
 
 /// Why a connection is not a rank of the group.
@@ -42,28 +41,17 @@ pub(super) enum Stranger {
 
 impl Hello {
     pub(super) fn of(request: &JoinRequest) -> Self {
-        let mut policies = Vec::new();
-        for JoiningPolicy { id, layout, settings } in &request.policies {
-            // Longer ids are cut: then only the hashes distinguish them.
-            let id = id.as_str().as_bytes();
-            policies.extend((id.len().min(usize::from(u16::MAX)) as u16).to_le_bytes());
-            policies.extend(id.iter().take(usize::from(u16::MAX)));
-            policies.extend(layout.0);
-            policies.extend(settings.0);
-        }
-        Self { rank: request.config.rank, world_size: request.config.world_size, policies }
+        let JoinRequest { config, policies, .. } = request;
+        Self { rank: config.rank, world_size: config.world_size, policies: policies.clone() }
     }
 
-    pub(super) fn encode(&self, token: &Token) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.policies.len());
-        bytes.extend(MAGIC);
-        bytes.extend(VERSION.to_le_bytes());
-        bytes.extend(token.to_hex().as_bytes());
-        for number in [self.rank, self.world_size, self.policies.len() as u32] {
-            bytes.extend(number.to_le_bytes());
-        }
-        bytes.extend(&self.policies);
-        bytes
+    /// Encodes the hello; `None` if its policies are too many or their ids too long.
+    pub(super) fn encode(&self, token: &Token) -> Option<Vec<u8>> {
+        let body = encoding::encode(&(self.world_size, &self.policies));
+        let version = VERSION.to_le_bytes();
+        let (rank, length) = (self.rank.to_le_bytes(), (body.len() as u32).to_le_bytes());
+        let head = [&MAGIC[..], &version, token.to_hex().as_bytes(), &rank, &length].concat();
+        (body.len() <= BODY_BYTES).then(|| [head, body].concat())
     }
 
     /// Reads a hello before the deadline. Without the right token, only the head is read.
@@ -82,13 +70,14 @@ impl Hello {
         if found != Some(*token) {
             return Err(Stranger::Token);
         }
-        let length = number(78) as usize;
-        if length > POLICIES_BYTES {
+        let length = number(74) as usize;
+        if length > BODY_BYTES {
             return Err(Stranger::Unknown);
         }
-        let mut policies = vec![0; length];
-        read_until(stream, &mut policies, deadline).map_err(|_| Stranger::Unknown)?;
-        Ok(Self { rank, world_size: number(74), policies })
+        let mut body = vec![0; length];
+        read_until(stream, &mut body, deadline).map_err(|_| Stranger::Unknown)?;
+        let (world_size, policies) = encoding::decode(&body).ok_or(Stranger::Unknown)?;
+        Ok(Self { rank, world_size, policies })
     }
 
     /// Checks on rank 0 that another rank trains the same policies in a group of the same size.
@@ -106,37 +95,20 @@ impl Hello {
         }
         Err(DataParallelError::Policies { rank, reason: difference(&self.policies, &other.policies) })
     }
-
-    /// True if the policies fit into a hello.
-    pub(super) fn is_short(&self) -> bool {
-        self.policies.len() <= POLICIES_BYTES
-    }
 }
 
 /// Describes which policy differs, and in what.
-fn difference(mut first: &[u8], mut other: &[u8]) -> String {
-    loop {
-        match (policy(&mut first), policy(&mut other)) {
-            (None, None) => return "its policies cannot be read".into(),
-            (Some((id, ..)), None) => return format!("it does not train '{id}'"),
-            (None, Some((id, ..))) => return format!("it trains '{id}' as well"),
-            (Some(a), Some(b)) if a.0 != b.0 => return format!("it trains '{}' where rank 0 trains '{}'", b.0, a.0),
-            (Some(a), Some(b)) if a.1 != b.1 => return format!("names or shapes of the weights of '{}' differ", a.0),
-            (Some(a), Some(b)) if a.2 != b.2 => return format!("settings of '{}' differ", a.0),
-            (Some(_), Some(_)) => {}
-        }
+fn difference(first: &[JoiningPolicy], other: &[JoiningPolicy]) -> String {
+    let name = |policy: &JoiningPolicy| printable(policy.id.as_str());
+    match first.iter().zip(other).find(|(a, b)| a != b) {
+        Some((a, b)) if a.id != b.id => format!("it trains '{}' where rank 0 trains '{}'", name(b), name(a)),
+        Some((a, b)) if a.layout != b.layout => format!("names or shapes of the weights of '{}' differ", name(a)),
+        Some((a, _)) => format!("settings of '{}' differ", name(a)),
+        None => match first.get(other.len()) {
+            Some(missing) => format!("it does not train '{}'", name(missing)),
+            None => format!("it trains '{}' as well", other.last().map(name).unwrap_or_default()),
+        },
     }
-}
-
-/// Splits off the next policy: its id, and the hashes of layout and settings.
-fn policy(bytes: &mut &[u8]) -> Option<(String, Hash128, Hash128)> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    let (id, rest) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
-    let (layout, rest) = rest.split_first_chunk()?;
-    let (settings, rest) = rest.split_first_chunk()?;
-    *bytes = rest;
-    let id = String::from_utf8_lossy(id).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    Some((id, Hash128(*layout), Hash128(*settings)))
 }
 
 /// Fills a buffer before the deadline, however slowly bytes arrive.

@@ -33,14 +33,13 @@ const MAX_VISITORS: usize = 64;
 /// Returns the connections to the other ranks: to all, in order, on rank 0, otherwise to rank 0.
 pub(super) fn join(request: &JoinRequest, address: SocketAddr) -> Result<Vec<TcpStream>, DataParallelError> {
     let hello = Hello::of(request);
-    if !hello.is_short() {
-        let reason = "their ids are too long together".into();
-        return Err(DataParallelError::Policies { rank: hello.rank, reason });
-    }
+    let too_long =
+        || DataParallelError::Policies { rank: hello.rank, reason: "their ids are too long together".into() };
+    let bytes = hello.encode(&request.config.token).ok_or_else(too_long)?;
     let deadline = Instant::now() + Duration::from(request.config.join_timeout);
     match request.config.rank {
         0 => wait_for_all(request, &hello, address, deadline),
-        _ => come_in(request, &hello, address, deadline).map(|stream| vec![stream]),
+        _ => come_in(request, &bytes, address, deadline).map(|stream| vec![stream]),
     }
 }
 
@@ -206,7 +205,7 @@ fn turn_away(stream: &mut TcpStream, error: &DataParallelError) {
 /// Connects to rank 0, which may not be listening yet, and waits until all ranks have joined.
 fn come_in(
     request: &JoinRequest,
-    hello: &Hello,
+    hello: &[u8],
     address: SocketAddr,
     deadline: Instant,
 ) -> Result<TcpStream, DataParallelError> {
@@ -220,7 +219,7 @@ fn come_in(
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) if is_own(&stream) => reason = "no rank listens".into(),
             // A rank 0 that has all its ranks stops listening, and closes the connections in its backlog.
-            Ok(stream) => match introduce(stream, request, hello, deadline) {
+            Ok(stream) => match introduce(stream, hello, deadline) {
                 Ok(Some(stream)) => return Ok(stream),
                 Ok(None) => reason = "the connection was closed".into(),
                 Err(error) => return Err(error),
@@ -238,19 +237,14 @@ fn is_own(stream: &TcpStream) -> bool {
 }
 
 /// Sends the hello and waits for the welcome. `None` if the connection was closed.
-fn introduce(
-    mut stream: TcpStream,
-    request: &JoinRequest,
-    hello: &Hello,
-    deadline: Instant,
-) -> Result<Option<TcpStream>, DataParallelError> {
+fn introduce(mut stream: TcpStream, hello: &[u8], deadline: Instant) -> Result<Option<TcpStream>, DataParallelError> {
     let lost = |reason: String| DataParallelError::Lost { rank: 0, reason };
     // Rank 0 waits as long as this rank, and then sends its reason.
     let left = deadline.saturating_duration_since(Instant::now()) + INTRODUCTION;
     let timeouts = stream.set_read_timeout(Some(left)).and_then(|()| stream.set_write_timeout(Some(left)));
     timeouts.map_err(|error| lost(error.to_string()))?;
     // If rank 0 does not read all of it, it sends why.
-    let _ = stream.write_all(&hello.encode(&request.config.token));
+    let _ = stream.write_all(hello);
     match Frame::read(&mut stream) {
         Ok(Frame::Welcome) => Ok(Some(stream)),
         Ok(Frame::Refused(error)) => Err(error),

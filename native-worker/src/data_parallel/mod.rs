@@ -8,24 +8,16 @@
 //! computes for long is not taken for a hung one. After three seconds without a byte a rank is lost, as it is at once when
 //! its connection is closed; rank 0 notifies all others. Any error ends the group.
 //!
-//! A rank that joins authenticates with a token, compared in constant time; before that, only 82 bytes are read of it. Like
+//! A rank that joins authenticates with a token, compared in constant time; before that, only 78 bytes are read of it. Like
 //! the hub, ranks do not encrypt, so only loopback addresses are allowed: other machines connect through a tunnel.
 //!
 //! Not here: what is reduced, which the policies define.
 //!
-//! Everything is little-endian. A rank that joins sends a hello: `rmdp`, version (16 bits), token (64 hexadecimal digits), rank, number of
-//! ranks, length of the policies (32 bits each), and the policies: of each the length of its id (16), the id, and the hashes
-//! of its layout and its settings (16 bytes each). From then on both sides send frames: kind (8 bits), length (32), payload.
-//!
-//! | kind | payload |
-//! |---|---|
-//! | 0 alive | |
-//! | 1 welcome: all ranks have joined | |
-//! | 2 refused; the last frame | kind of error (8), two numbers (32 each), text |
-//! | 3 begin: a call | its number (64), action (8), weight (64-bit float), bytes (64), its step as text |
-//! | 4 data: the next piece of a message | at most 256 KiB |
-//! | 5 over: the group has ended | reason (8), rank (32), text |
-//! | 6 leave | |
+//! A rank that joins sends a hello: `rmdp`, version (16 bits), token (64 hexadecimal digits), rank and length of the rest (32
+//! bits each), little-endian; the rest is the number of ranks and the policies in postcard's encoding. From then on both sides
+//! send frames: kind (8 bits), length (32) and payload. Kind 1 is a piece of a message, at most 256 KiB; kind 0 is everything
+//! else, at most 4 KiB in postcard's encoding: heartbeats, the welcome when all ranks have joined, a refusal, the begin of a
+//! call, the end of the group, and the goodbye.
 
 mod address;
 mod frame;
@@ -42,7 +34,7 @@ pub use group::TcpAllReduce;
 use std::time::Duration;
 
 /// Version of the protocol between ranks.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// Interval between heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(500);

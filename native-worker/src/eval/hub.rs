@@ -2,16 +2,12 @@
 
 use rollmesh_core::{
     evaluation::{EvalWorkerError, check_name},
-    protocol::{Role, Token, handshake::Identity},
+    protocol::Token,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{EvalWorker, there::There};
-use crate::{
-    control::{ControlError, HubUrl, Trust, token_from_env},
-    kernels,
-};
-use rollmesh_core::worker::core_fingerprint;
+use crate::control::{ControlError, HubUrl, Trust, token_from_env};
 
 /// A hub through which evaluation workers are found, from any machine.
 ///
@@ -58,12 +54,6 @@ impl EvalHub {
     /// [`EvalWorkerError::UnknownName`], [`EvalWorkerError::BadName`], [`EvalWorkerError::Io`].
     pub fn find(&self, name: &str) -> Result<EvalWorker, EvalWorkerError> {
         check_name(name)?;
-        There::find(self, name).map(EvalWorker::there)
-    }
-
-    /// Returns the identity of a handle.
-    pub(super) fn identity(&self) -> Identity {
-        let core_fingerprint = core_fingerprint(kernels::AUTO);
-        Identity { core_fingerprint, ..Identity::new(Role::Worker, self.token, "native", "evaluation handle", "cpu") }
+        There::find(self, name).map(EvalWorker::over)
     }
 }

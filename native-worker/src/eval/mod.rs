@@ -43,13 +43,11 @@ mod hub;
 mod names;
 #[cfg(unix)]
 mod process;
-#[cfg(unix)]
-mod serve;
 mod supervisor;
 #[cfg(unix)]
 mod there;
 
-use std::{collections::VecDeque, io, num::NonZeroU32, path::Path, sync::Arc, thread, time::Duration};
+use std::{collections::VecDeque, fmt, num::NonZeroU32, path::Path, time::Duration};
 
 pub use rollmesh_core::{
     eval_worker::EvalMakers,
@@ -57,29 +55,26 @@ pub use rollmesh_core::{
     run::{EvaluationConfig, InitSpec},
 };
 use rollmesh_core::{
-    eval_worker::Polled,
     evaluation::{Earlier, EvalOutcome, Evaluation, EvaluationRequest, RewardKey, Ticket},
     run::RunConfig,
     weights::Weights,
     worker::Registry,
 };
 
-use self::supervisor::{Shared, Source};
+pub(crate) use self::supervisor::{Source, Supervised};
 #[cfg(unix)]
 pub use self::{hub::EvalHub, names::EvalNames};
 #[cfg(unix)]
 pub(crate) use self::{
-    names::WORKER_COMMAND,
+    names::{Address, Founding, Name, WORKER_COMMAND},
     process::{ENGINE_COMMAND, serve_engine},
-    serve::{serve_name, serve_worker},
+    supervisor::Shared,
+    there::ANSWER,
 };
 use crate::kernels::AUTO;
 
 /// Maximum number of env steps of each sub-environment in an evaluation whose episodes have no limit.
 pub(crate) const MAX_STEPS: u32 = 1_000_000;
-
-/// Polling interval of an evaluation.
-pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
 /// Returns what evaluates a run's policy over this many episodes, and the env steps that they take at most in each
 /// sub-environment.
@@ -112,20 +107,24 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 #[doc(alias = "RayEvalWorker")]
 #[derive(Debug)]
 pub struct EvalWorker {
-    link: Link,
+    /// The worker; `None` once it has ended.
+    link: Option<Box<dyn Link>>,
     /// This handle's evaluations that have not been polled.
     pending: VecDeque<Ticket>,
     /// The reward signal of this handle's evaluations.
     reward_key: Option<RewardKey>,
 }
 
-#[derive(Debug)]
-enum Link {
-    /// Supervised by this process.
-    Here { shared: Arc<Shared>, supervisor: Option<thread::JoinHandle<()>> },
-    /// Found by its name; `None` once it has ended.
-    #[cfg(unix)]
-    There(Option<there::There>),
+/// A handle's connection to its worker: one that this process supervises, or one found by its name.
+trait Link: fmt::Debug + Send + Sync {
+    /// Requests an evaluation.
+    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError>;
+    /// Cancels an evaluation.
+    fn cancel(&mut self, ticket: Ticket);
+    /// Waits for the outcome of an evaluation, at most for the timeout; without one, for errors of the worker only.
+    fn poll(&mut self, awaited: Option<Ticket>, timeout: Duration) -> Option<(Option<Ticket>, EvalOutcome)>;
+    /// Ends the worker, for all its handles.
+    fn end(self: Box<Self>);
 }
 
 impl EvalWorker {
@@ -143,7 +142,7 @@ impl EvalWorker {
     /// # Errors
     /// As there.
     pub fn in_thread_with(makers: EvalMakers, timeout: Duration) -> Result<Self, EvalWorkerError> {
-        Self::start(Source::Thread(makers), timeout)
+        Ok(Self::over(Supervised::start(Source::Thread(makers), timeout)?))
     }
 
     /// Evaluates the policy of a run in a process of its own, see [`EvalMakers::of_run`]: the current executable, which
@@ -166,20 +165,7 @@ impl EvalWorker {
     #[cfg(unix)]
     pub fn in_process_of(program: &Path, run: &RunConfig) -> Result<Self, EvalWorkerError> {
         process::check_not_started_as_one()?;
-        Self::in_any_process_of(program, run)
-    }
-
-    /// Like [`in_process`](Self::in_process), also allowed in the process of a named worker.
-    #[cfg(unix)]
-    fn in_process_here(run: &RunConfig) -> Result<Self, EvalWorkerError> {
-        let program = crate::program().map_err(|error| EvalWorkerError::setup("process", error))?;
-        Self::in_any_process_of(&program, run)
-    }
-
-    #[cfg(unix)]
-    fn in_any_process_of(program: &Path, run: &RunConfig) -> Result<Self, EvalWorkerError> {
-        let timeout = Duration::from_secs(run.evaluation.timeout_s.get().into());
-        Self::start(Source::Process { program: program.into(), run: Box::new(run.clone()) }, timeout)
+        Ok(Self::over(Supervised::in_process(program, run)?))
     }
 
     /// Starts a worker that outlives this process, under a name of this user: see [`EvalNames::create`].
@@ -201,27 +187,8 @@ impl EvalWorker {
         EvalNames::of_user().find(name)
     }
 
-    fn start(source: Source, timeout: Duration) -> Result<Self, EvalWorkerError> {
-        let started: io::Result<_> = Shared::start(source, timeout);
-        let (shared, supervisor) = started.map_err(|error| EvalWorkerError::setup("thread", error))?;
-        Ok(Self::over(Link::Here { shared, supervisor: Some(supervisor) }))
-    }
-
-    fn over(link: Link) -> Self {
-        Self { link, pending: VecDeque::new(), reward_key: None }
-    }
-
-    #[cfg(unix)]
-    fn there(there: there::There) -> Self {
-        Self::over(Link::There(Some(there)))
-    }
-
-    #[cfg(unix)]
-    fn shared(&self) -> Option<Arc<Shared>> {
-        match &self.link {
-            Link::Here { shared, .. } => Some(shared.clone()),
-            Link::There(_) => None,
-        }
+    fn over(link: impl Link + 'static) -> Self {
+        Self { link: Some(Box::new(link)), pending: VecDeque::new(), reward_key: None }
     }
 
     /// Sets the reward signal whose sums are this handle's returns, unless a request says otherwise. Other handles of the
@@ -275,16 +242,16 @@ impl EvalWorker {
     ) -> Result<Ticket, EvalWorkerError> {
         let reward_key = request.reward_key.or_else(|| self.reward_key.clone());
         let request = EvaluationRequest { reward_key, ..request };
-        let job = (weights.cloned(), request, earlier);
-        match &mut self.link {
-            Link::Here { shared, .. } => shared.submit(&mut self.pending, job),
-            #[cfg(unix)]
-            Link::There(there) => {
-                let asked = there.as_mut().ok_or(EvalWorkerError::Stopped)?.submit(&mut self.pending, job);
-                there.take_if(|_| matches!(asked, Err(EvalWorkerError::Io(_))));
-                asked
-            }
+        let link = self.link.as_mut().ok_or(EvalWorkerError::Stopped)?;
+        if earlier == Earlier::Cancel {
+            self.pending.drain(..).for_each(|ticket| link.cancel(ticket));
         }
+        if self.pending.len() >= EvalWorkerError::MAX_PENDING {
+            return Err(EvalWorkerError::QueueFull);
+        }
+        let ticket = link.submit(weights.cloned(), request).inspect_err(|error| self.forget_if_lost(error))?;
+        self.pending.push_back(ticket);
+        Ok(ticket)
     }
 
     /// Returns the result, or `None` if there is none yet or nothing was requested. Waits at most for the timeout, and not
@@ -298,41 +265,21 @@ impl EvalWorker {
 
     /// Like [`poll`](Self::poll), with the ticket of the request; `None` for an error that concerns the worker.
     pub fn poll_ticket(&mut self, timeout: Duration) -> Option<(Option<Ticket>, EvalOutcome)> {
-        let polled = match &mut self.link {
-            Link::Here { shared, .. } => shared.poll(&mut self.pending, timeout),
-            #[cfg(unix)]
-            Link::There(link) => {
-                let polled = link.as_ref()?.poll(&mut self.pending, timeout);
-                // Reported once; afterwards there are no results.
-                link.take_if(|_| matches!(polled, Polled::Found(_, Err(EvalWorkerError::Io(_)))));
-                polled
-            }
-        };
-        match polled {
-            Polled::Found(ticket, outcome) => Some((ticket, outcome)),
-            Polled::NotYet | Polled::Nothing => None,
+        let (ticket, outcome) = self.link.as_mut()?.poll(self.pending.front().copied(), timeout)?;
+        if ticket.is_some() {
+            self.pending.pop_front();
         }
+        outcome.as_ref().err().into_iter().for_each(|error| self.forget_if_lost(error));
+        Some((ticket, outcome))
+    }
+
+    /// Forgets a worker that cannot be reached: that is reported once, and afterwards there are no results.
+    fn forget_if_lost(&mut self, error: &EvalWorkerError) {
+        self.link.take_if(|_| matches!(error, EvalWorkerError::Io(_)));
     }
 
     /// Ends the worker, for all its handles. Idempotent.
     pub fn shutdown(&mut self) {
-        match &mut self.link {
-            Link::Here { shared, supervisor, .. } => {
-                shared.stop();
-                if let Some(supervisor) = supervisor.take() {
-                    let _ = supervisor.join();
-                }
-            }
-            #[cfg(unix)]
-            Link::There(there) => there.take().into_iter().for_each(|mut there| there.shutdown()),
-        }
-    }
-}
-
-impl Drop for EvalWorker {
-    fn drop(&mut self) {
-        if matches!(self.link, Link::Here { .. }) {
-            self.shutdown();
-        }
+        self.link.take().into_iter().for_each(|link| link.end());
     }
 }

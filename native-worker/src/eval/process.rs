@@ -1,40 +1,39 @@
-//! An engine in a process of its own: an evaluation worker whose hub is its supervisor, connected by pipes.
+//! An engine in a process of its own, which answers the calls of its supervisor over pipes.
 
 use std::{
-    cell::RefCell,
-    fs::File,
     io::{self, BufReader, ErrorKind, Read},
     os::unix::process::ExitStatusExt as _,
     path::Path,
     process::{Command, ExitStatus},
-    rc::Rc,
     sync::{
         Arc, LazyLock, Mutex, PoisonError,
-        mpsc::{self, Receiver, Sender, SyncSender, TryRecvError},
+        mpsc::{self, Receiver},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rollmesh_core::{
-    eval_worker::{EvalDone, EvalMakers, EvalOrder, InlineEvalWorker},
-    evaluation::{EvalWorkerError, Evaluates as _, Ticket},
+    eval_worker::{EvalDone, EvalMakers, EvalOrder},
+    evaluation::{EvalWorkerError, Ticket},
     ids::CallId,
     protocol::{
-        INITIAL_CREDIT, Inbox, Message, Outbox, PROTOCOL_MAX, Role, Token,
-        handshake::Identity,
-        message::{CallCancel, CallResult, Welcome},
+        Message,
+        message::{CallCancel, CallProgress, CallResult},
     },
     run::RunConfig,
-    worker::{CommandError, CommandErrorKind, Registry, WorkerAnswer, WorkerCommand, WorkerSession},
+    worker::{CommandError, CommandErrorKind, Registry, WorkerAnswer, WorkerCommand},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{engine::Report, names::WORKER_COMMAND};
+use super::{
+    engine::{self, Report},
+    names::WORKER_COMMAND,
+};
 use crate::{
     child::{
-        self, Child, ConfineFlags, Confinement, LastWords, Pipes, check_is_not_one, end_with_pipe, read_frame,
-        read_json, take_stdio, write_frame, write_json,
+        self, Child, ConfineFlags, Confinement, LastWords, Pipes, check_is_not_one, end_with_pipe, read_json,
+        read_message, take_stdio, write_json, write_message,
     },
     envs::{catch_panics, python},
     kernels,
@@ -54,9 +53,6 @@ pub(super) fn check_not_started_as_one() -> Result<(), EvalWorkerError> {
 /// How long to read from a process that has ended, and how long a process may take to end.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Maximum number of frames queued for the engine.
-const QUEUED_FRAMES: usize = 16;
-
 /// The lowest priority: when all processors are busy, it gets about a hundredth of one.
 const NICE: i32 = 19;
 
@@ -64,7 +60,7 @@ const NICE: i32 = 19;
 static INVENTORY: LazyLock<Inventory> = LazyLock::new(Inventory::of_machine);
 
 /// The call whose answer shows that the engine is ready. Evaluations use the numbers of their tickets, from 1 on.
-const READY: CallId = CallId(0);
+const READY: Ticket = Ticket(0);
 
 /// The engine's run and resource limits, which its process reads first.
 #[derive(Serialize, Deserialize)]
@@ -73,29 +69,19 @@ struct Birth {
     confine: ConfineFlags,
 }
 
-/// What is sent to the process.
-enum Outgoing {
-    Message(Box<Message>),
-    /// The process accepts this many more bytes of chunks.
-    Credit(u32),
-}
-
-type Tell = Arc<dyn Fn(Result<Report, String>) + Send + Sync>;
-
 /// The supervisor's side of the process. Dropping it kills the process and its child processes.
-pub(super) struct ProcessEngine {
-    outgoing: Sender<Outgoing>,
+pub(super) struct Process {
     child: Arc<Mutex<Child>>,
-    tell: Tell,
     _grant: Grant,
 }
 
-impl ProcessEngine {
+impl Process {
     /// Starts the program. `tell` gets its reports, and the end of its standard error when it exits.
     pub(super) fn start(
         program: &Path,
         run: &RunConfig,
-        tell: impl Fn(Result<Report, String>) + Send + Sync + 'static,
+        orders: Receiver<EvalOrder>,
+        tell: impl Fn(Result<Report, String>) -> bool + Clone + Send + 'static,
     ) -> io::Result<Self> {
         let grant = INVENTORY.grant(&run.host.evaluator).map_err(io::Error::other)?;
         let confinement = Confinement { cpus: grant.cpus(), gpus: grant.gpus(), memory: grant.memory() };
@@ -106,86 +92,83 @@ impl ProcessEngine {
             .envs(&run.rollout.extra_environs)
             .envs(confinement.variables())
             .envs(python::child_environs());
-        let (child, Pipes { mut stdin, stdout, stderr }) = child::spawn(command)?;
+        let (child, Pipes { stdin, stdout, stderr }) = child::spawn(command)?;
         let child = Arc::new(Mutex::new(child));
-        let tell: Tell = Arc::new(tell);
-        let (outgoing, waiting) = mpsc::channel();
-        // The welcome is sent without waiting for the Hello.
-        let (protocol, credit, server) = (PROTOCOL_MAX, INITIAL_CREDIT, "supervisor".into());
-        let welcome = Message::Welcome(Welcome { protocol, peer: 1, resume_id: [1; 16], credit, server });
-        let ready = WorkerCommand::AssertHealthy.message(READY).map_err(io::Error::other)?;
-        [welcome, ready].into_iter().for_each(|message| drop(outgoing.send(Outgoing::Message(Box::new(message)))));
-        let engine = Self { outgoing: outgoing.clone(), child: child.clone(), tell: tell.clone(), _grant: grant };
+        let process = Self { child: child.clone(), _grant: grant };
         // A hung process does not read: only this thread blocks on it, until it is killed.
+        let refuse = tell.clone();
         thread::Builder::new().name("eval-orders".into()).spawn(move || {
-            if write_json(&mut stdin, &birth).is_ok() {
-                // If the process ends, the other thread reports it.
-                let _ = send_all(&waiting, &mut stdin);
-            }
+            // If the process ends, the other thread reports it.
+            let _ = write_json(&stdin, &birth).and_then(|()| send_all(&orders, &stdin, refuse));
         })?;
         let words = LastWords::listen(stderr)?;
         thread::Builder::new().name("eval-reports".into()).spawn(move || {
-            let error = hear(&mut BufReader::new(stdout), &outgoing, &tell);
+            let error = hear(&mut BufReader::new(stdout), &tell);
             let status = child.lock().unwrap_or_else(PoisonError::into_inner).kill();
             let words = words.recv_timeout(GRACE).unwrap_or_default();
             tell(Err(farewell(&error, status, &words)));
         })?;
-        Ok(engine)
-    }
-
-    pub(super) fn tell(&self, order: EvalOrder) {
-        let ticket = order.ticket();
-        let message = match order {
-            EvalOrder::Cancel(_) => Ok(Message::CallCancel(CallCancel { call: ticket.0 })),
-            EvalOrder::Evaluate { weights, request, .. } => {
-                WorkerCommand::Evaluate { weights, request }.message(CallId(ticket.0))
-            }
-        };
-        match message {
-            // If the process has ended, the other thread reports it.
-            Ok(message) => drop(self.outgoing.send(Outgoing::Message(Box::new(message)))),
-            Err(error) => {
-                (self.tell)(Ok(Report::Done(EvalDone { ticket, result: Err(EvalWorkerError::failed(error)) })))
-            }
-        }
+        Ok(process)
     }
 }
 
-/// Sends queued messages to the process, as far as its credit allows, until it exits.
-fn send_all(waiting: &Receiver<Outgoing>, mut to: impl io::Write) -> io::Result<()> {
-    let mut outbox = Outbox::default();
-    for next in waiting {
-        match next {
-            Outgoing::Message(message) => outbox.push(&message).map_err(io::Error::other)?,
-            Outgoing::Credit(bytes) => outbox.grant(bytes),
-        }
-        while let Some(frame) = outbox.poll_frame() {
-            write_frame(&mut to, &frame)?;
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).kill();
+    }
+}
+
+/// Sends orders to the process until it exits or there are no more.
+fn send_all(
+    orders: &Receiver<EvalOrder>,
+    mut to: impl io::Write,
+    tell: impl Fn(Result<Report, String>) -> bool,
+) -> io::Result<()> {
+    for order in orders {
+        let (ticket, message) = match order {
+            EvalOrder::Cancel(ticket) => (ticket, Ok(Message::CallCancel(CallCancel { call: ticket.0 }))),
+            EvalOrder::Evaluate { ticket, weights, request } => {
+                (ticket, WorkerCommand::Evaluate { weights, request }.message(CallId(ticket.0)))
+            }
+        };
+        match message {
+            Ok(message) => write_message(&mut to, &message)?,
+            Err(error) => {
+                _ = tell(Ok(Report::Done(EvalDone { ticket, result: Err(EvalWorkerError::failed(error)) })));
+            }
         }
     }
     Ok(())
 }
 
-/// Reports the process's messages until it exits.
-fn hear(from: &mut impl Read, outgoing: &Sender<Outgoing>, tell: &Tell) -> io::Error {
-    let mut inbox = Inbox::of_hub();
-    // If the sending thread has ended, the message is dropped.
-    let say = |message| drop(outgoing.send(Outgoing::Message(Box::new(message))));
-    loop {
-        let invalid = |error| io::Error::new(ErrorKind::InvalidData, error);
-        match read_frame(&mut *from).and_then(|frame| inbox.handle_frame(&frame).map_err(invalid)) {
-            Ok(Some(Message::Hello(_))) => inbox.admit(Role::Worker),
-            Ok(Some(Message::CallResult(result))) => tell(Ok(report(&result))),
-            Ok(Some(Message::CallProgress(_))) => tell(Ok(Report::Progress)),
-            Ok(Some(Message::Credit(credit))) => drop(outgoing.send(Outgoing::Credit(credit.bytes))),
-            Ok(Some(Message::Goodbye(goodbye))) => return io::Error::new(ErrorKind::InvalidData, goodbye.reason),
-            Ok(_) => {}
-            Err(error) => return error,
-        }
-        inbox.take_credit_due().map(Message::Credit).into_iter().for_each(say);
+/// Reads an order of the supervisor.
+fn order(message: Message) -> Option<EvalOrder> {
+    match message {
+        Message::CallCancel(cancel) => Some(EvalOrder::Cancel(Ticket(cancel.call))),
+        Message::Call(call) => match WorkerCommand::decode(&call.body) {
+            Ok(WorkerCommand::Evaluate { weights, request }) => {
+                Some(EvalOrder::Evaluate { ticket: Ticket(call.call), weights, request })
+            }
+            Ok(_) | Err(_) => None,
+        },
+        _ => None,
     }
 }
 
+/// Returns the message of a report.
+fn message(report: Report) -> Message {
+    let (ticket, result) = match report {
+        Report::Progress(ticket) => return Message::CallProgress(CallProgress { call: ticket.0 }),
+        Report::Ready => return WorkerAnswer::message(CallId(READY.0), &Ok(WorkerAnswer::Done)),
+        Report::Broken(error) => (READY, Err(error)),
+        Report::Done(EvalDone { ticket, result }) => (ticket, result),
+    };
+    let cancelled = || CommandError::new(CommandErrorKind::Cancelled, "the evaluation was cancelled");
+    let result = result.transpose().map(|outcome| WorkerAnswer::Evaluated(Box::new(outcome))).ok_or_else(cancelled);
+    WorkerAnswer::message(CallId(ticket.0), &result)
+}
+
+/// Reads the report of a result.
 fn report(result: &CallResult) -> Report {
     let ticket = Ticket(result.call);
     let result = match WorkerAnswer::read(result) {
@@ -196,14 +179,21 @@ fn report(result: &CallResult) -> Report {
         Err(error) => Err(EvalWorkerError::failed(error)),
     };
     match result {
-        Err(error) if ticket.0 == READY.0 => Report::Broken(error),
+        Err(error) if ticket == READY => Report::Broken(error),
         result => Report::Done(EvalDone { ticket, result }),
     }
 }
 
-impl Drop for ProcessEngine {
-    fn drop(&mut self) {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner).kill();
+/// Tells the process's reports until it exits.
+fn hear(from: &mut impl Read, tell: &impl Fn(Result<Report, String>) -> bool) -> io::Error {
+    loop {
+        let report = match read_message(&mut *from) {
+            Ok(Message::CallResult(result)) => report(&result),
+            Ok(Message::CallProgress(progress)) => Report::Progress(Ticket(progress.call)),
+            Ok(other) => return io::Error::new(ErrorKind::InvalidData, format!("it sends {:?}", other.kind())),
+            Err(error) => return error,
+        };
+        tell(Ok(report));
     }
 }
 
@@ -219,7 +209,7 @@ fn farewell(error: &io::Error, status: Option<ExitStatus>, words: &LastWords) ->
     if words.is_empty() { end } else { format!("{end}: {words}") }
 }
 
-/// Runs the process of an evaluation.
+/// Runs the process of an evaluation, until the supervisor closes the pipe.
 pub(crate) fn serve_engine(registry: &Registry) -> io::Result<()> {
     let (mut heard, said) = take_stdio()?;
     let Birth { run, confine } = read_json(&mut heard)?;
@@ -229,53 +219,20 @@ pub(crate) fn serve_engine(registry: &Registry) -> io::Result<()> {
         let _ = rustix::process::nice(NICE);
     }
     // The init function comes before there is any thread.
-    let device = run.host.evaluator.device.clone().unwrap_or_else(|| "cpu".into());
     let acting = device_of(&run.host.evaluator).and_then(|device| acting_on(registry, device));
     let acting = acting.map_err(|error| EvalWorkerError::setup("device", error));
     let makers = acting.and_then(|registry| EvalMakers::of_run(&run, &registry, kernels::AUTO));
-    let made = makers.and_then(|makers| {
-        let mut worker = InlineEvalWorker::new(makers).with_guard(catch_panics);
-        worker.init().map(|()| worker)
-    });
-    let worker = Rc::new(RefCell::new(made.unwrap_or_else(InlineEvalWorker::failing)));
-    let (heard_frames, frames) = mpsc::sync_channel(QUEUED_FRAMES);
+    let makers = makers.map(|makers| makers.with_guard(catch_panics));
+    let makers = makers.and_then(|makers| makers.init().map(|()| makers));
+    let (orders, ordered) = mpsc::channel();
     // From here on, the process ends with its supervisor even if its environment hangs.
     end_with_pipe(heard.try_clone()?.into(), GRACE)?;
-    thread::Builder::new().name("eval-orders".into()).spawn(move || read_all(BufReader::new(heard), &heard_frames))?;
-    let session = WorkerSession::new(identity(&device), registry.clone(), kernels::AUTO);
-    let served = serve_frames(session.with_evaluator(Box::new(worker.clone())), &frames, said);
-    worker.borrow_mut().stop();
-    served
-}
-
-/// Executes orders until the supervisor closes the pipe. Answers are written before anything else is done, since the process
-/// may crash during it.
-fn serve_frames(mut session: WorkerSession, frames: &Receiver<Vec<u8>>, mut said: File) -> io::Result<()> {
-    let epoch = Instant::now();
-    loop {
-        while let Some(frame) = session.poll_frame() {
-            write_frame(&mut said, &frame)?;
-        }
-        let heard =
-            if session.has_work() { frames.try_recv() } else { frames.recv().map_err(|_| TryRecvError::Disconnected) };
-        match heard {
-            Ok(frame) => session.handle_frame(&frame),
-            Err(TryRecvError::Empty) => session.work(1, epoch.elapsed().into()),
-            Err(TryRecvError::Disconnected) => return Ok(()),
-        }
-    }
-}
-
-/// A supervisor knows whom it has started.
-fn identity(device: &str) -> Identity {
-    Identity::new(Role::Worker, Token::new([0; 32]), "native", "evaluation", device)
-}
-
-/// Forwards the supervisor's frames until it closes the pipe.
-fn read_all(mut heard: BufReader<File>, frames: &SyncSender<Vec<u8>>) {
-    while let Ok(frame) = read_frame(&mut heard) {
-        if frames.send(frame).is_err() {
-            return;
-        }
-    }
+    thread::Builder::new().name("eval-orders".into()).spawn(move || {
+        let mut heard = BufReader::new(heard);
+        while let Some(order) = read_message(&mut heard).ok().and_then(order)
+            && orders.send(order).is_ok()
+        {}
+    })?;
+    engine::run(makers, &ordered, |report| write_message(&said, &message(report)).is_ok());
+    Ok(())
 }

@@ -1,8 +1,7 @@
 //! The supervisor: it starts the engine, watches its progress and delivers results to handles.
 
 use std::{
-    collections::VecDeque,
-    io,
+    path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
@@ -15,14 +14,18 @@ use std::{
 use rollmesh_core::run::RunConfig;
 use rollmesh_core::{
     eval_worker::{EvalDesk, EvalMakers, EvalOrder, Polled},
-    evaluation::{Earlier, EvalWorkerError, EvaluationRequest, Ticket},
+    evaluation::{EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
     weights::Weights,
 };
 use tokio::sync::watch;
 
-use super::engine::{self, Report};
 #[cfg(unix)]
-use super::process::ProcessEngine;
+use super::process::Process;
+use super::{
+    Link,
+    engine::{self, Report},
+};
+use crate::envs::catch_panics;
 
 /// Time for an engine to stop a cancelled evaluation. After that it is replaced, like one whose environments take longer for
 /// a step; only its start has to be repeated.
@@ -30,7 +33,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
 /// State shared by handles and the supervising thread.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     desk: Mutex<EvalDesk>,
     changed: Condvar,
     /// The same for asynchronous callers.
@@ -39,7 +42,7 @@ pub(super) struct Shared {
 }
 
 #[derive(Debug)]
-pub(super) enum Event {
+enum Event {
     /// An evaluation was submitted or cancelled.
     Wake,
     /// A report of the engine with this number.
@@ -50,86 +53,106 @@ pub(super) enum Event {
 
 /// How to make engines.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     Thread(EvalMakers),
     #[cfg(unix)]
     Process {
-        program: std::path::PathBuf,
+        program: PathBuf,
         run: Box<RunConfig>,
     },
 }
 
-impl Shared {
-    /// Starts the supervisor and the first engine.
-    pub(super) fn start(source: Source, timeout: Duration) -> io::Result<(Arc<Self>, thread::JoinHandle<()>)> {
+/// A worker that this process supervises. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Supervised {
+    pub(crate) shared: Arc<Shared>,
+    supervisor: Option<thread::JoinHandle<()>>,
+}
+
+impl Supervised {
+    /// Starts the supervisor and the first engine. An engine may make no progress for this long.
+    pub(crate) fn start(source: Source, timeout: Duration) -> Result<Self, EvalWorkerError> {
         let (events, heard) = mpsc::channel();
         let shared =
-            Arc::new(Self { desk: Mutex::default(), changed: Condvar::new(), notify: watch::channel(()).0, events });
+            Arc::new(Shared { desk: Mutex::default(), changed: Condvar::new(), notify: watch::channel(()).0, events });
         let supervisor = Supervisor { shared: shared.clone(), source, timeout, engine: None, number: 0 };
-        let thread = thread::Builder::new().name("eval-supervisor".into()).spawn(move || supervisor.run(&heard))?;
-        Ok((shared, thread))
+        let thread = thread::Builder::new().name("eval-supervisor".into()).spawn(move || supervisor.run(&heard));
+        let thread = thread.map_err(|error| EvalWorkerError::setup("thread", error))?;
+        Ok(Self { shared, supervisor: Some(thread) })
     }
 
+    /// Evaluates the policies of a run in a process of this program.
+    #[cfg(unix)]
+    pub(crate) fn in_process(program: &Path, run: &RunConfig) -> Result<Self, EvalWorkerError> {
+        let timeout = Duration::from_secs(run.evaluation.timeout_s.get().into());
+        Self::start(Source::Process { program: program.into(), run: Box::new(run.clone()) }, timeout)
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        self.shared.stop();
+        self.supervisor.take().into_iter().for_each(|supervisor| _ = supervisor.join());
+    }
+}
+
+impl Link for Supervised {
+    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
+        self.shared.at_desk(|desk| desk.submit(weights, request))
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        self.shared.at_desk(|desk| desk.cancel(ticket));
+    }
+
+    fn poll(&mut self, awaited: Option<Ticket>, timeout: Duration) -> Option<(Option<Ticket>, EvalOutcome)> {
+        let until = Instant::now().checked_add(timeout);
+        let mut desk = self.shared.desk();
+        loop {
+            let polled = desk.poll(awaited);
+            let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
+            match polled {
+                Polled::Found(ticket, outcome) => return Some((ticket, outcome)),
+                Polled::NotYet if !left.is_zero() => {}
+                Polled::NotYet | Polled::Nothing => return None,
+            }
+            (desk, _) = self.shared.changed.wait_timeout(desk, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn end(self: Box<Self>) {}
+}
+
+impl Shared {
     fn desk(&self) -> MutexGuard<'_, EvalDesk> {
         // No code panics while holding the lock.
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Accesses the desk, and wakes the supervisor.
-    #[cfg(unix)]
-    pub(super) fn at_desk<T>(&self, work: impl FnOnce(&mut EvalDesk) -> T) -> T {
+    pub(crate) fn at_desk<T>(&self, work: impl FnOnce(&mut EvalDesk) -> T) -> T {
         let done = work(&mut self.desk());
-        self.wake();
+        // If the supervisor has ended, there is nothing to wake.
+        let _ = self.events.send(Event::Wake);
         done
     }
 
     /// Returns a receiver that is notified of every change at the desk.
     #[cfg(unix)]
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.notify.subscribe()
     }
 
-    /// Queues an evaluation of a handle.
-    pub(super) fn submit(
-        &self,
-        pending: &mut VecDeque<Ticket>,
-        job: (Option<Weights>, EvaluationRequest, Earlier),
-    ) -> Result<Ticket, EvalWorkerError> {
-        let ticket = self.desk().submit_for(pending, job);
-        self.wake();
-        ticket
-    }
-
-    /// Waits for the next outcome of a handle, at most for the timeout.
-    pub(super) fn poll(&self, pending: &mut VecDeque<Ticket>, timeout: Duration) -> Polled {
-        let until = Instant::now().checked_add(timeout);
-        let mut desk = self.desk();
-        loop {
-            let polled = desk.poll(pending);
-            let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
-            if polled != Polled::NotYet || left.is_zero() {
-                return polled;
-            }
-            (desk, _) = self.changed.wait_timeout(desk, left).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
     /// Stops all evaluations. The supervising thread and the engine end.
-    pub(super) fn stop(&self) {
-        self.desk().stop();
+    pub(crate) fn stop(&self) {
+        self.at_desk(EvalDesk::stop);
         self.tell_all();
-        self.wake();
     }
 
     /// Notifies all waiting callers.
     fn tell_all(&self) {
         self.changed.notify_all();
         self.notify.send_replace(());
-    }
-
-    fn wake(&self) {
-        // If the supervisor has ended, there is nothing to wake.
-        let _ = self.events.send(Event::Wake);
     }
 }
 
@@ -143,18 +166,14 @@ struct Supervisor {
 }
 
 struct Engine {
-    hands: Hands,
+    /// An engine that has ended reports that separately.
+    orders: Sender<EvalOrder>,
+    #[cfg(unix)]
+    _process: Option<Process>,
     is_ready: bool,
     last_heard: Instant,
     /// Since when it has been cancelling its evaluation.
     cancelled: Option<Instant>,
-}
-
-/// How orders reach the engine.
-enum Hands {
-    Thread(Sender<EvalOrder>),
-    #[cfg(unix)]
-    Process(ProcessEngine),
 }
 
 impl Supervisor {
@@ -199,37 +218,44 @@ impl Supervisor {
                 EvalOrder::Evaluate { .. } => (engine.last_heard, engine.cancelled) = (now, None),
                 EvalOrder::Cancel(_) => engine.cancelled = Some(now),
             }
-            engine.tell(order);
+            let _ = engine.orders.send(order);
         }
     }
 
     fn start_engine(&mut self) -> Result<Engine, EvalWorkerError> {
         self.number += 1;
         let (number, events) = (self.number, self.shared.events.clone());
-        let hands = match &self.source {
+        let tell = move |report: Result<Report, String>| {
+            let event = report.map_or_else(|words| Event::Gone(number, words), |report| Event::Report(number, report));
+            events.send(event).is_ok()
+        };
+        let (orders, ordered) = mpsc::channel();
+        #[cfg(unix)]
+        let mut process = None;
+        match &self.source {
             Source::Thread(makers) => {
-                let (orders, told) = mpsc::channel();
-                let makers = makers.clone();
+                let makers = makers.clone().with_guard(catch_panics);
                 let work = move || {
-                    engine::run(&makers, &told, |report| events.send(Event::Report(number, report)).is_ok());
-                    let _ = events.send(Event::Gone(number, "its thread has ended".into()));
+                    engine::run(makers.init().map(|()| makers), &ordered, |report| tell(Ok(report)));
+                    tell(Err("its thread has ended".into()));
                 };
                 let spawned = thread::Builder::new().name("evaluation".into()).spawn(work);
                 spawned.map_err(|error| EvalWorkerError::setup("thread", error))?;
-                Hands::Thread(orders)
             }
             #[cfg(unix)]
             Source::Process { program, run } => {
-                let engine = ProcessEngine::start(program, run, move |event| {
-                    let _ = events.send(match event {
-                        Ok(report) => Event::Report(number, report),
-                        Err(words) => Event::Gone(number, words),
-                    });
-                });
-                Hands::Process(engine.map_err(|error| EvalWorkerError::setup("process", error))?)
+                let started = Process::start(program, run, ordered, tell);
+                process = Some(started.map_err(|error| EvalWorkerError::setup("process", error))?);
             }
-        };
-        Ok(Engine { hands, is_ready: false, last_heard: Instant::now(), cancelled: None })
+        }
+        Ok(Engine {
+            orders,
+            #[cfg(unix)]
+            _process: process,
+            is_ready: false,
+            last_heard: Instant::now(),
+            cancelled: None,
+        })
     }
 
     /// Returns how long the engine may still be silent, if it has anything to do.
@@ -246,7 +272,7 @@ impl Supervisor {
         let Some(engine) = &mut self.engine else { return };
         engine.last_heard = Instant::now();
         match report {
-            Report::Progress => {}
+            Report::Progress(_) => {}
             Report::Ready => {
                 engine.is_ready = true;
                 engine.cancelled = engine.cancelled.map(|_| engine.last_heard);
@@ -295,16 +321,5 @@ impl Supervisor {
     fn fail(&self, error: EvalWorkerError) {
         self.shared.desk().engine_failed(error);
         self.shared.tell_all();
-    }
-}
-
-impl Engine {
-    /// Sends an order. If the engine has ended, that is reported separately.
-    fn tell(&mut self, order: EvalOrder) {
-        match &mut self.hands {
-            Hands::Thread(orders) => drop(orders.send(order)),
-            #[cfg(unix)]
-            Hands::Process(process) => process.tell(order),
-        }
     }
 }

@@ -1,64 +1,48 @@
 //! A handle of a named evaluation worker: its connection to the hub.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     fmt,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
-    eval_worker::Polled,
-    evaluation::{Earlier, EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
+    evaluation::{EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
     protocol::{
-        AskOutcome, Inbox, Message, Outbox, Role,
-        handshake::{self, PeerService},
+        AskOutcome, Connection, Message, Role,
+        handshake::{Identity, PeerService},
         message::{Ask, AskCancel, Asked},
     },
     weights::Weights,
-    worker::{CommandError, WorkerAnswer, WorkerCommand},
+    worker::{CommandError, WorkerAnswer, WorkerCommand, core_fingerprint},
 };
-use tokio::{
-    sync::watch,
-    time::{Instant as TokioInstant, timeout, timeout_at},
-};
-use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::EvalHub;
-use crate::net::{HubSocket, bytes_of, connect};
+use super::{EvalHub, Link};
+use crate::{
+    kernels,
+    net::{Linked, connect},
+};
 
 /// Timeout of answers that do not wait for an evaluation.
-pub(super) const ANSWER: Duration = Duration::from_secs(10);
-/// A hub pings every five seconds and reads what it is sent; after this time without either, it counts as disconnected.
-const SILENCE_LIMIT: Duration = Duration::from_secs(20);
-/// Time limit for sending a goodbye.
-const FAREWELL: Duration = Duration::from_secs(1);
+pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 
-/// A handle of a named evaluation worker.
+/// A handle of a named evaluation worker. The connection ends when this is dropped.
 pub(super) struct There {
-    shared: Arc<Shared>,
     name: String,
     latest: u64,
-}
-
-/// State shared by a handle and its connection.
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-    /// Wakes the connection after changes.
-    wake: watch::Sender<()>,
-}
-
-#[derive(Default)]
-struct State {
-    to_say: VecDeque<Message>,
     /// Requests that the handle waits for, with the answers that have arrived.
     asked: BTreeMap<u64, Option<Asked>>,
+    to_hub: UnboundedSender<Message>,
+    /// Answers, and at last why the connection has ended. Locked by the handle alone, which may be shared among threads.
+    from_hub: Mutex<Receiver<Result<Asked, String>>>,
     /// Why the connection has ended.
     end: Option<String>,
-    is_dropped: bool,
 }
 
 impl There {
@@ -66,98 +50,96 @@ impl There {
     pub(super) fn find(hub: &EvalHub, name: &str) -> Result<Self, EvalWorkerError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(EvalWorkerError::io)?;
-        let (wake, woken) = watch::channel(());
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), wake });
-        let (hub_there, line) = (hub.clone(), shared.clone());
+        let (to_hub, requests) = unbounded_channel();
+        let (answers, from_hub) = channel();
+        let hub_there = hub.clone();
         let run = move || {
-            let end = runtime.block_on(Line { shared: line.clone(), woken }.run(&hub_there));
-            line.end(&end);
+            let end = runtime.block_on(converse(&hub_there, requests, &answers));
+            // The handle may have been dropped.
+            let _ = answers.send(Err(end.err().unwrap_or_else(|| "the handle is closed".into())));
         };
         thread::Builder::new().name("eval-link".into()).spawn(run).map_err(EvalWorkerError::io)?;
-        let mut there = Self { shared, name: name.into(), latest: 0 };
-        match there.ask_and_wait(Vec::new()) {
-            Ok(AskOutcome::Done) => Ok(there),
-            Ok(_) => Err(EvalWorkerError::UnknownName { name: name.into(), place: hub.url.to_string() }),
-            Err(error) => Err(error),
+        let (asked, from_hub) = (BTreeMap::new(), Mutex::new(from_hub));
+        let mut there = Self { name: name.into(), latest: 0, asked, to_hub, from_hub, end: None };
+        match there.ask_and_wait(Vec::new())? {
+            AskOutcome::Done => Ok(there),
+            _ => Err(EvalWorkerError::UnknownName { name: name.into(), place: hub.url.to_string() }),
         }
     }
 
     fn ask(&mut self, body: Vec<u8>) -> u64 {
         self.latest += 1;
-        self.shared.state().asked.insert(self.latest, None);
+        self.asked.insert(self.latest, None);
         self.say(Message::Ask(Ask { ask: self.latest, name: self.name.clone(), body }));
         self.latest
     }
 
     fn say(&self, message: Message) {
         // A connection that has ended reports that separately.
-        self.shared.state().to_say.push_back(message);
-        self.shared.wake.send_replace(());
+        let _ = self.to_hub.send(message);
     }
 
     /// Sends a request and waits for its answer, which comes soon.
     fn ask_and_wait(&mut self, body: Vec<u8>) -> Result<AskOutcome, EvalWorkerError> {
         let ask = self.ask(body);
-        let until = Instant::now() + ANSWER;
-        let asked = self.shared.until(Some(until), |state| state.take(ask));
-        let late = || EvalWorkerError::io("the hub does not answer");
-        let outcome = asked?.ok_or_else(late)?.outcome;
+        let asked = self.wait(Some(ask), Some(Instant::now() + ANSWER))?;
+        let outcome = asked.ok_or_else(|| EvalWorkerError::io("the hub does not answer"))?.outcome;
         AskOutcome::try_from(outcome).map_err(EvalWorkerError::io)
     }
 
-    /// Requests an evaluation for a handle with these pending tickets.
-    pub(super) fn submit(
-        &mut self,
-        pending: &mut VecDeque<Ticket>,
-        (weights, request, earlier): (Option<Weights>, EvaluationRequest, Earlier),
-    ) -> Result<Ticket, EvalWorkerError> {
-        if let Some(end) = &self.shared.state().end {
-            return Err(EvalWorkerError::io(end));
+    /// Waits for an answer, at most until the deadline; `None` waits without a limit. Without a request it checks the
+    /// connection.
+    fn wait(&mut self, ask: Option<u64>, until: Option<Instant>) -> Result<Option<Asked>, EvalWorkerError> {
+        loop {
+            if let Some(ask) = ask
+                && let Some(answer) = self.asked.get_mut(&ask).and_then(Option::take)
+            {
+                self.asked.remove(&ask);
+                return Ok(Some(answer));
+            }
+            if let Some(end) = &self.end {
+                return Err(EvalWorkerError::io(end));
+            }
+            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            match self.from_hub.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(left) {
+                // Answers to cancelled requests are dropped.
+                Ok(Ok(asked)) => {
+                    if let Some(answer) = self.asked.get_mut(&asked.ask) {
+                        *answer = Some(asked);
+                    }
+                }
+                Ok(Err(reason)) => self.end = Some(reason),
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => self.end = Some("the connection was lost".into()),
+            }
         }
+    }
+}
+
+impl Link for There {
+    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
+        self.wait(None, Some(Instant::now()))?;
         let body = WorkerCommand::Evaluate { weights, request }.encode().map_err(EvalWorkerError::failed)?;
-        if earlier == Earlier::Cancel {
-            pending.drain(..).for_each(|ticket| self.cancel(ticket));
-        }
-        if pending.len() >= EvalWorkerError::MAX_PENDING {
-            return Err(EvalWorkerError::QueueFull);
-        }
-        let ticket = Ticket(self.ask(body));
-        pending.push_back(ticket);
-        Ok(ticket)
+        Ok(Ticket(self.ask(body)))
     }
 
-    fn cancel(&self, Ticket(ask): Ticket) {
-        let asked = self.shared.state().asked.remove(&ask);
-        if asked.is_some_and(|answer| answer.is_none()) {
+    fn cancel(&mut self, Ticket(ask): Ticket) {
+        if self.asked.remove(&ask).is_some_and(|answer| answer.is_none()) {
             self.say(Message::AskCancel(AskCancel { ask }));
         }
     }
 
-    /// Waits for the outcome of a handle's first pending evaluation, at most for the timeout.
-    pub(super) fn poll(&self, pending: &mut VecDeque<Ticket>, timeout: Duration) -> Polled {
-        let first = pending.front().copied();
-        let until = Instant::now().checked_add(timeout);
-        // Without a pending evaluation it only checks the connection.
-        let until = if first.is_some() { until } else { Some(Instant::now()) };
-        match self.shared.until(until, |state| state.take(first?.0)) {
-            Ok(Some(asked)) => Polled::Found(pending.pop_front(), outcome(&asked)),
-            Ok(None) if first.is_some() => Polled::NotYet,
-            Ok(None) => Polled::Nothing,
-            Err(error) => Polled::Found(None, Err(error)),
+    fn poll(&mut self, awaited: Option<Ticket>, timeout: Duration) -> Option<(Option<Ticket>, EvalOutcome)> {
+        let until = if awaited.is_some() { Instant::now().checked_add(timeout) } else { Some(Instant::now()) };
+        match self.wait(awaited.map(|ticket| ticket.0), until) {
+            Ok(asked) => Some((awaited, outcome(&asked?))),
+            Err(error) => Some((None, Err(error))),
         }
     }
 
-    /// Ends the worker, for all its handles.
-    pub(super) fn shutdown(&mut self) {
+    fn end(mut self: Box<Self>) {
         // A worker that does not answer has ended already.
         let _ = WorkerCommand::Stop.encode().map(|body| self.ask_and_wait(body));
-    }
-}
-
-impl Drop for There {
-    fn drop(&mut self) {
-        self.shared.state().is_dropped = true;
-        self.shared.wake.send_replace(());
     }
 }
 
@@ -180,128 +162,32 @@ fn outcome(asked: &Asked) -> EvalOutcome {
     }
 }
 
-impl State {
-    fn take(&mut self, ask: u64) -> Option<Asked> {
-        let answer = self.asked.get_mut(&ask)?.take()?;
-        self.asked.remove(&ask);
-        Some(answer)
-    }
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics while holding the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn end(&self, reason: &str) {
-        self.state().end.get_or_insert_with(|| reason.into());
-        self.changed.notify_all();
-    }
-
-    /// Waits until `take` returns a value, or for the deadline; `None` waits without a limit.
-    fn until<T>(
-        &self,
-        until: Option<Instant>,
-        mut take: impl FnMut(&mut State) -> Option<T>,
-    ) -> Result<Option<T>, EvalWorkerError> {
-        let mut state = self.state();
-        loop {
-            if let Some(found) = take(&mut state) {
-                return Ok(Some(found));
-            }
-            if let Some(end) = &state.end {
-                return Err(EvalWorkerError::io(end));
-            }
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            state = match left {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => return Ok(None),
-                Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-            };
-        }
-    }
-}
-
-/// The connection's side.
-struct Line {
-    shared: Arc<Shared>,
-    woken: watch::Receiver<()>,
-}
-
-impl Line {
-    /// Runs the connection and returns why it has ended.
-    async fn run(mut self, hub: &EvalHub) -> String {
-        let socket = match connect(hub.url.as_str(), &hub.trust).await {
-            Ok(socket) => socket,
-            Err(error) => return error.to_string(),
-        };
-        match self.converse(socket, hub.identity().hello_as(PeerService::Asks)).await {
-            Ok(()) => "the handle is closed".into(),
-            Err(reason) => reason,
-        }
-    }
-
-    async fn converse(&mut self, socket: HubSocket, hello: Message) -> Result<(), String> {
-        let (mut sink, mut stream) = socket.split();
-        let (mut inbox, mut outbox) = (Inbox::of_peer(Role::Worker), Outbox::new(0));
-        let _ = outbox.push(&hello);
-        let (mut is_welcome, mut heard) = (false, TokioInstant::now());
-        loop {
-            while let Some(frame) = outbox.poll_frame().or_else(|| self.next(&mut outbox, is_welcome)) {
-                match timeout(SILENCE_LIMIT, sink.send(Frame::Binary(frame))).await {
-                    Ok(sent) => sent.map_err(|error| error.to_string())?,
-                    Err(_) => return Err(format!("the hub has taken nothing for {} s", SILENCE_LIMIT.as_secs())),
+/// Runs a handle's connection until the handle is dropped, or returns why it has ended before.
+async fn converse(
+    hub: &EvalHub,
+    mut requests: UnboundedReceiver<Message>,
+    answers: &Sender<Result<Asked, String>>,
+) -> Result<(), String> {
+    let mut socket = connect(hub.url.as_str(), &hub.trust).await.map_err(|error| error.to_string())?;
+    let identity = Identity::new(Role::Worker, hub.token, "native", "evaluation handle", "cpu");
+    let core_fingerprint = core_fingerprint(kernels::AUTO);
+    let mut connection = Connection::new(Identity { core_fingerprint, service: PeerService::Asks, ..identity });
+    let mut link = Linked { socket: &mut socket, connection: &mut connection };
+    link.admitted().await?;
+    loop {
+        tokio::select! {
+            // One message after the other: small ones must not overtake large ones.
+            request = requests.recv(), if link.connection.queued_bytes() == 0 => match request {
+                Some(request) => link.send(&request).await?,
+                None => {
+                    link.leave("the handle is closed").await;
+                    return Ok(());
                 }
-            }
-            if self.shared.state().is_dropped && outbox.queued_frames() == 0 {
-                let _ = timeout(FAREWELL, sink.close()).await;
-                return Ok(());
-            }
-            let frame = tokio::select! {
-                woken = self.woken.changed() => {
-                    // The sender lives as long as the handle, so this cannot fail.
-                    let _ = woken;
-                    continue;
-                }
-                frame = timeout_at(heard + SILENCE_LIMIT, stream.next()) => frame,
-            };
-            heard = TokioInstant::now();
-            let silent = |_| format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs());
-            let Some(frame) = bytes_of(frame.map_err(silent)?)? else { continue };
-            match inbox.handle_frame(&frame).map_err(|error| error.to_string())? {
-                None => {}
-                Some(Message::Goodbye(goodbye)) => return Err(goodbye.reason),
-                Some(answer) if !is_welcome => {
-                    outbox.grant(handshake::read_answer(answer).map_err(|error| error.to_string())?.credit);
-                    is_welcome = true;
-                }
-                Some(Message::Credit(credit)) => outbox.grant(credit.bytes),
-                Some(Message::Asked(asked)) => {
-                    // Answers to cancelled requests are dropped.
-                    if let Some(answer) = self.shared.state().asked.get_mut(&asked.ask) {
-                        *answer = Some(asked);
-                    }
-                    self.shared.changed.notify_all();
-                }
-                // Handles get no other messages.
-                Some(_) => {}
-            }
-            if let Some(credit) = inbox.take_credit_due() {
-                let _ = outbox.push(&Message::Credit(credit));
-            }
+            },
+            message = link.receive() => if let Some(Message::Asked(asked)) = message? {
+                // The handle may be dropped at any time.
+                let _ = answers.send(Ok(asked));
+            },
         }
-    }
-
-    /// Returns the first frame of the handle's next message, if all earlier ones have been sent: small messages must not
-    /// overtake large ones.
-    fn next(&self, outbox: &mut Outbox, is_welcome: bool) -> Option<Bytes> {
-        if !is_welcome || outbox.queued_frames() > 0 {
-            return None;
-        }
-        let next = self.shared.state().to_say.pop_front()?;
-        // Commands are never too large to send.
-        let _ = outbox.push(&next);
-        outbox.poll_frame()
     }
 }

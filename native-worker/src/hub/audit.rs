@@ -12,11 +12,11 @@ use std::{
 use rollmesh_core::hub::{Causer, Record};
 use serde::Serialize;
 
-use super::{
-    limits::{MAX_AUDIT_BYTES, MAX_AUDIT_RECORDS},
+use super::limits::{MAX_AUDIT_BYTES, MAX_AUDIT_RECORDS};
+use crate::{
+    lines::{Backlog, LineFile, LineNews},
     private_file,
 };
-use crate::lines::{Backlog, LineFile, LineNews};
 
 /// File names in error messages.
 const FILE: &str = "the audit log";

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     registry::{acting_on, device_of},
     train::{Run, RunEnd},
-    worker::{WorkerConfig, WorkerEnd, run},
+    worker::{EndKind, WorkerConfig, WorkerEnd, run},
 };
 
 /// The running in-process worker. It is an ordinary peer with a token of its own, whose connection ends when this is
@@ -98,12 +98,11 @@ impl Actor {
 
     pub(super) fn handle_in_process_end(&mut self, end: &WorkerEnd) {
         self.end_in_process();
-        match end {
-            WorkerEnd::Refused(reason) => {
-                self.hub.notice(1, format!("the hub refused the in-process worker: {reason}"))
-            }
-            WorkerEnd::Failed(reason) => self.hub.notice(1, format!("the in-process worker cannot work: {reason}")),
-            WorkerEnd::Untrusted(_) | WorkerEnd::Closed(_) | WorkerEnd::NameTaken(_) => {}
+        let WorkerEnd { kind, reason } = end;
+        match kind {
+            EndKind::Refused => self.hub.notice(1, format!("the hub refused the in-process worker: {reason}")),
+            EndKind::Failed => self.hub.notice(1, format!("the in-process worker cannot work: {reason}")),
+            EndKind::Untrusted | EndKind::Closed | EndKind::NameTaken => {}
         }
     }
 }

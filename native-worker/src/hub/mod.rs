@@ -33,7 +33,6 @@ mod meter;
 mod movable;
 mod pace;
 mod peer;
-pub(crate) mod private_file;
 mod prometheus;
 mod queue;
 mod requests;

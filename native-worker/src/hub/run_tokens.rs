@@ -9,7 +9,8 @@ use std::{
 
 use rollmesh_core::protocol::{Role, Token, TokenHash, TokenId};
 
-use super::{private_file, random_token, token_file::TokenFileError};
+use super::{random_token, token_file::TokenFileError};
+use crate::private_file;
 
 /// One token per role. Unlike the file of `--tokens`, this file holds the tokens themselves, since the hub prints them.
 #[derive(Debug, Default)]

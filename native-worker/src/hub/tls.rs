@@ -17,8 +17,7 @@ use tokio_rustls::{
     },
 };
 
-use super::private_file;
-use crate::net::Fingerprint;
+use crate::{net::Fingerprint, private_file};
 
 /// How a hub encrypts.
 #[derive(Clone, Debug)]

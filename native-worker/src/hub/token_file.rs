@@ -12,7 +12,8 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{private_file, random_token};
+use super::random_token;
+use crate::private_file;
 
 /// Returns the current time in seconds since 1970.
 pub(crate) fn now() -> u64 {

@@ -6,38 +6,32 @@
 
 use std::{
     collections::BTreeMap,
+    convert::Infallible,
     process::ExitStatus,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
     protocol::{
-        Inbox, Message, RefusalCode, Role, Token,
-        handshake::{HandshakeError, Identity, read_answer},
-        message::{Goodbye, LaunchWorker, LauncherReady, WorkerEnded},
-        printable, reconnect_delay,
+        Connection, ConnectionEnd, Message, RefusalCode, Role, Token,
+        handshake::Identity,
+        message::{LaunchWorker, LauncherReady, WorkerEnded},
     },
     worker::WorkerSpec,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{sleep, timeout},
+    time::{Instant as TokioInstant, sleep_until, timeout},
 };
-use tokio_tungstenite::tungstenite::Message as Frame;
 
 use super::{
     LaunchedEnd,
     engine::{Engine, StartOrder, Template, cancel},
     supervised::Supervised,
 };
-use crate::net::{ConnectError, HubSocket, LAUNCHER_ABSENCE, Trust, bytes_of, connect};
+use crate::net::{LAUNCHER_ABSENCE, Linked, PeerEnd, Trust, asked, reconnect};
 
-/// A hub pings every five seconds; after this time without a frame it counts as disconnected.
-const SILENCE_LIMIT: Duration = Duration::from_secs(20);
-/// Time for a goodbye to reach the hub.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Time for all workers to end when the launcher ends.
 const FAREWELL: Duration = Duration::from_secs(15);
 /// A worker that ends sooner than this counts against its machine, …
@@ -106,96 +100,87 @@ pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<boo
         _ => vec![None],
     };
     let machines = hosts.into_iter().map(|host| LaunchMachine { host, running: 0, failed_at: None }).collect();
+    let (hub, trust) = (config.hub.clone(), config.trust.clone());
+    let identity = Identity::new(Role::Launcher, config.token, "native", &config.name, config.template.engine.name());
+    let mut connection = Connection::new(identity).staying();
     let mut service = LaunchService { config, machines, workers: BTreeMap::new(), ended };
-    let (mut failures, mut lost_at) = (0, Instant::now());
+    let (mut lost, mut lost_at) = (None, TokioInstant::now());
     let end = loop {
-        let reason = match service.session(&mut ends, &mut leave, &say).await {
-            Ok(_) if *leave.borrow() => break LauncherEnd::Asked,
-            Ok(LostSession { reason, was_ready }) => {
-                if was_ready {
-                    (failures, lost_at) = (0, Instant::now());
+        // Then the hub has given the workers up, or will never be back.
+        let absent = sleep_until(lost_at + LAUNCHER_ABSENCE);
+        let socket = {
+            let connecting = reconnect((&hub, &trust), &mut connection, lost, &mut leave, &say);
+            tokio::pin!(connecting);
+            tokio::select! {
+                socket = &mut connecting => socket,
+                () = absent => {
+                    service.tell_all_to_end();
+                    connecting.await
                 }
+            }
+        };
+        let mut socket = match socket {
+            Ok(socket) => socket,
+            Err(end) => break LauncherEnd::from(end),
+        };
+        let mut link = Linked { socket: &mut socket, connection: &mut connection };
+        let reason = match link.admitted().await {
+            Ok(()) => {
+                let reason = service.session(&mut link, &mut ends, &mut leave, &say).await;
+                lost_at = TokioInstant::now();
                 reason
             }
-            Err(reason) => break LauncherEnd::Refused(reason),
+            Err(reason) => reason,
         };
-        if lost_at.elapsed() >= LAUNCHER_ABSENCE {
-            // The hub has given them up by now, or will never be back.
-            service.tell_all_to_end();
+        if *leave.borrow() {
+            break LauncherEnd::Asked;
         }
-        failures += 1;
-        let pause = Duration::from(reconnect_delay(failures, getrandom::u32().unwrap_or(u32::MAX / 2)));
-        say(&format!("{reason}; trying again in {:.1} s", pause.as_secs_f64()));
-        tokio::select! {
-            () = sleep(pause) => {}
-            () = asked(&mut leave) => break LauncherEnd::Asked,
-        }
+        lost = Some(reason);
     };
     service.end_all(&mut ends).await;
     end
 }
 
-/// Why a session ended that may be opened again.
-struct LostSession {
-    reason: String,
-    was_ready: bool,
+impl From<PeerEnd> for LauncherEnd {
+    fn from(end: PeerEnd) -> Self {
+        match end {
+            PeerEnd::Asked => Self::Asked,
+            PeerEnd::Untrusted(reason) => Self::Refused(reason),
+            PeerEnd::Over(ConnectionEnd::Refused { code: Some(RefusalCode::Token), .. }) => {
+                let advice = "`rollmesh tokens create --role launcher` makes one";
+                Self::Refused(format!("the hub does not accept this token: {advice}"))
+            }
+            PeerEnd::Over(end) => Self::Refused(end.to_string()),
+        }
+    }
 }
 
 impl LaunchService {
-    /// Connects and serves the hub until the connection is lost, or it is asked to leave.
-    ///
-    /// # Errors
-    /// The reason for a refusal that another attempt would not change.
+    /// Serves the hub that has admitted this launcher. Returns why the connection was lost.
     async fn session(
         &mut self,
+        link: &mut Linked<'_>,
         ends: &mut mpsc::Receiver<(WorkerEnded, Duration)>,
         leave: &mut watch::Receiver<bool>,
         say: &impl Fn(&str),
-    ) -> Result<LostSession, String> {
-        let hub = self.config.hub.clone();
-        let lost = |reason: String| Ok(LostSession { reason, was_ready: false });
-        let mut socket = match connect(&hub, &self.config.trust).await {
-            Ok(socket) => socket,
-            Err(error @ ConnectError::UnknownIssuer) => {
-                return Err(format!("the hub at {hub} is not trusted: {error}"));
-            }
-            Err(ConnectError::Failed(reason)) => return lost(format!("cannot reach the hub at {hub}: {reason}")),
-        };
-        let LauncherConfig { token, name, template, .. } = &self.config;
-        let identity = Identity::new(Role::Launcher, *token, "native", name, template.engine.name());
-        let mut inbox = Inbox::of_peer(Role::Launcher);
-        let answer = async {
-            send(&mut socket, &identity.hello()).await?;
-            hear(&mut socket, &mut inbox).await
-        };
-        match answer.await.map(read_answer) {
-            Ok(Ok(_)) => {}
-            Ok(Err(HandshakeError::Refused { code: Some(RefusalCode::Token), .. })) => {
-                return Err(
-                    "the hub does not accept this token: `rollmesh tokens create --role launcher` makes one".into()
-                );
-            }
-            Ok(Err(HandshakeError::Refused { code: Some(RefusalCode::Busy), reason })) => {
-                return lost(printable(&reason));
-            }
-            Ok(Err(error)) => return Err(printable(&error.to_string())),
-            Err(reason) => return lost(reason),
-        }
+    ) -> String {
         // Workers that ended meanwhile are not in the list, which is how the hub learns it.
         while let Ok((ended, life)) = ends.try_recv() {
             self.forget(&ended, life);
         }
-        say(&format!("serving the hub at {hub}, with places for {} workers", self.capacity()));
+        say(&format!("serving the hub at {}, with places for {} workers", self.config.hub, self.capacity()));
         let lost = tokio::select! {
-            lost = self.exchange(&mut socket, &mut inbox, ends, say) => lost,
-            () = asked(leave) => Ok(()),
+            lost = self.exchange(link, ends, say) => lost.err().unwrap_or_default(),
+            () = asked(leave) => String::new(),
         };
-        if lost.is_ok() {
+        if let Some(ConnectionEnd::Closed { .. }) = link.connection.end() {
+            // After the hub's goodbye their tokens are worth nothing any more.
+            self.tell_all_to_end();
+        } else if *leave.borrow() {
             // A hub that does not hear it waits for a while, and then removes this launcher.
-            let _ = send(&mut socket, &Message::Goodbye(Goodbye { reason: "it was asked to leave".into() })).await;
-            let _ = timeout(LAST_WORDS, socket.close(None)).await;
+            link.leave("it was asked to leave").await;
         }
-        Ok(LostSession { reason: lost.err().unwrap_or_default(), was_ready: true })
+        lost
     }
 
     /// Exchanges messages until the connection is lost.
@@ -204,48 +189,40 @@ impl LaunchService {
     /// Why it was lost.
     async fn exchange(
         &mut self,
-        socket: &mut HubSocket,
-        inbox: &mut Inbox,
+        link: &mut Linked<'_>,
         ends: &mut mpsc::Receiver<(WorkerEnded, Duration)>,
         say: &impl Fn(&str),
-    ) -> Result<(), String> {
+    ) -> Result<Infallible, String> {
         let ready = LauncherReady {
             capacity: self.capacity(),
             token_seconds: self.config.token_seconds,
             running: self.workers.keys().copied().collect(),
         };
-        send(socket, &Message::LauncherReady(ready)).await?;
+        link.send(&Message::LauncherReady(ready)).await?;
         loop {
-            tokio::select! {
-                message = hear(socket, inbox) => match message? {
-                    Message::LaunchWorker(order) => {
-                        if let Err(status) = self.start(&order) {
-                            let ended = WorkerEnded { worker: order.worker, status, is_crash: false };
-                            send(socket, &Message::WorkerEnded(ended)).await?;
-                        }
-                    }
+            let refused = tokio::select! {
+                message = link.receive() => match message? {
+                    Some(Message::LaunchWorker(order)) => self.start(&order).err().map(|status| (order.worker, status)),
                     // Its end is reported.
-                    Message::EndWorker(end) => match self.workers.get_mut(&end.worker) {
-                        Some(running) => running.keeps = None,
-                        None => {
-                            let status = "it is not running".into();
-                            let ended = WorkerEnded { worker: end.worker, status, is_crash: false };
-                            send(socket, &Message::WorkerEnded(ended)).await?;
+                    Some(Message::EndWorker(end)) => match self.workers.get_mut(&end.worker) {
+                        Some(running) => {
+                            running.keeps = None;
+                            None
                         }
+                        None => Some((end.worker, "it is not running".into())),
                     },
-                    Message::Goodbye(goodbye) => {
-                        // Their tokens are worth nothing any more.
-                        self.tell_all_to_end();
-                        return Err(printable(&goodbye.reason));
-                    }
-                    // The inbox lets no other kind through but a second answer to the handshake.
-                    _ => {}
+                    // The connection lets no other kind through.
+                    Some(_) | None => None,
                 },
                 Some((ended, life)) = ends.recv() => {
                     self.forget(&ended, life);
                     say(&format!("worker {} ended: {}", ended.worker as u32, ended.status));
-                    send(socket, &Message::WorkerEnded(ended)).await?;
+                    link.send(&Message::WorkerEnded(ended)).await?;
+                    None
                 }
+            };
+            if let Some((worker, status)) = refused {
+                link.send(&Message::WorkerEnded(WorkerEnded { worker, status, is_crash: false })).await?;
             }
         }
     }
@@ -359,29 +336,4 @@ fn end_of(engine: &Engine, program: &str, status: ExitStatus, last_line: &str) -
     };
     let said = if last_line.is_empty() || status.success() { String::new() } else { format!(": {last_line}") };
     LaunchedEnd { status: format!("{program}: {}{said}", end.status), is_crash }
-}
-
-async fn send(socket: &mut HubSocket, message: &Message) -> Result<(), String> {
-    let sent = socket.send(Frame::Binary(message.encode().into())).await;
-    sent.map_err(|error| format!("the connection broke: {error}"))
-}
-
-/// Waits for the hub's next message. Nothing is lost if it is cancelled.
-async fn hear(socket: &mut HubSocket, inbox: &mut Inbox) -> Result<Message, String> {
-    loop {
-        let received = timeout(SILENCE_LIMIT, socket.next()).await;
-        let received =
-            received.map_err(|_| format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs()))?;
-        let Some(bytes) = bytes_of(received)? else { continue };
-        if let Some(message) = inbox.handle_frame(&bytes).map_err(|error| error.to_string())? {
-            return Ok(message);
-        }
-    }
-}
-
-/// Returns once the launcher has been asked to end.
-async fn asked(leave: &mut watch::Receiver<bool>) {
-    if leave.wait_for(|leave| *leave).await.is_err() {
-        std::future::pending::<()>().await;
-    }
 }

@@ -69,7 +69,7 @@ impl Default for MonitorOptions {
 }
 
 /// A line of `stats.jsonl`: the statistics of a recorded episode.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpisodeStats {
     /// Index of the worker.
     pub worker: u32,
@@ -237,18 +237,7 @@ impl Monitor {
 
     /// Returns the statistics of an episode before its end.
     fn stats(&self, episode: u64, env: usize) -> EpisodeStats {
-        EpisodeStats {
-            worker: self.options.worker_index,
-            episode,
-            env,
-            length: None,
-            episode_return: None,
-            file: None,
-            frames: 0,
-            cut: None,
-            complete: false,
-            faulty: None,
-        }
+        EpisodeStats { worker: self.options.worker_index, episode, env, ..EpisodeStats::default() }
     }
 }
 

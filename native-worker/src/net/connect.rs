@@ -8,7 +8,7 @@ use tokio_rustls::rustls::{self, CertificateError, pki_types::ServerName};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{
-        self, Bytes, Message as Frame,
+        self,
         http::{StatusCode, Uri},
         protocol::WebSocketConfig,
     },
@@ -24,19 +24,6 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A socket to a hub.
 pub(crate) type HubSocket = WebSocketStream<Box<dyn Io>>;
-
-/// Returns the bytes of what a socket has received; `None` for pings and pongs, which show only that the hub is alive.
-///
-/// # Errors
-/// Why the connection has ended.
-pub(crate) fn bytes_of(received: Option<tungstenite::Result<Frame>>) -> Result<Option<Bytes>, String> {
-    match received {
-        Some(Ok(Frame::Binary(bytes))) => Ok(Some(bytes)),
-        Some(Ok(Frame::Close(_))) | None => Err("the hub closed the connection".into()),
-        Some(Ok(_)) => Ok(None),
-        Some(Err(error)) => Err(format!("the connection broke: {error}")),
-    }
-}
 
 /// Checks that a text is the address of a hub: `ws://HOST:PORT` or `wss://HOST:PORT`.
 pub(crate) fn is_hub_url(text: &str) -> Result<String, String> {

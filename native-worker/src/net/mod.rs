@@ -2,12 +2,14 @@
 
 mod connect;
 mod fingerprint;
+mod peer;
 mod trust;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub(crate) use connect::{ConnectError, HubSocket, bytes_of, connect, is_hub_url, is_on_loopback};
+pub(crate) use connect::{ConnectError, HubSocket, connect, is_hub_url, is_on_loopback};
 pub use fingerprint::{Fingerprint, FingerprintError};
+pub(crate) use peer::{Linked, PeerEnd, asked, next_frame, reconnect};
 pub use trust::Trust;
 
 /// The environment variable that passes a peer its token.

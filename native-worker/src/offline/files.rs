@@ -2,41 +2,11 @@
 
 use std::{
     cmp::Ordering,
-    collections::BTreeSet,
     env,
     path::{Path, PathBuf},
 };
 
 use super::OfflineError;
-
-/// Returns the files that these inputs name, in their order: paths, directories (all files in them with one of the endings)
-/// and patterns with `*`, `?`, `[…]` and `**`; `~` is the home directory. Files of a directory or pattern are sorted,
-/// numbers by value. No file is returned twice.
-///
-/// # Errors
-/// [`OfflineError::NoFiles`] if there are none, [`OfflineError::Pattern`], [`OfflineError::Remote`] for the URL of a file
-/// elsewhere.
-pub fn find(inputs: &[String], endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError> {
-    let (mut files, mut seen) = (Vec::new(), BTreeSet::new());
-    for input in inputs {
-        let mut found = matching(input, endings)?;
-        found.retain(|file| seen.insert(file.clone()));
-        files.extend(found);
-    }
-    if files.is_empty() { Err(OfflineError::NoFiles(inputs.join(", "))) } else { Ok(files) }
-}
-
-fn matching(input: &str, endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError> {
-    let path = expand(input)?;
-    if path.is_file() {
-        return Ok(vec![path]);
-    }
-    if path.is_dir() {
-        return in_directory(&path, endings);
-    }
-    let found = matching_pattern(input, &path)?;
-    Ok(found.into_iter().filter(|file| file.is_file()).collect())
-}
 
 /// Returns the path of an input on this machine.
 pub(super) fn expand(input: &str) -> Result<PathBuf, OfflineError> {
@@ -111,18 +81,21 @@ pub(super) fn in_directory(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>
 mod tests {
     use std::fs;
 
-    use super::*;
+    use super::{
+        super::inputs::{DatasetFolders, Located, locate},
+        *,
+    };
 
     #[test]
     fn paths_directories_and_patterns_are_found() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["b.json", "a.json", "c.zip", "notes.txt"] {
-            fs::write(folder.path().join(name), "").unwrap();
+            fs::write(folder.path().join(name), "{").unwrap();
         }
         let root = folder.path().to_str().unwrap();
         let names = |inputs: &[String]| -> Vec<String> {
-            let found = find(inputs, &["json", "zip"]).unwrap();
-            found.iter().map(|file| file.file_name().unwrap().to_str().unwrap().into()).collect()
+            let found = locate(inputs, &DatasetFolders::default()).unwrap();
+            found.iter().map(|found| found.path.file_name().unwrap().to_str().unwrap().into()).collect()
         };
         assert_eq!(names(&[root.into()]), ["a.json", "b.json", "c.zip"]);
         assert_eq!(names(&[format!("{root}/*.json")]), ["a.json", "b.json"]);
@@ -138,9 +111,10 @@ mod tests {
         }
         let root = folder.path().to_str().unwrap();
         for input in [root.to_owned(), format!("{root}/*.json")] {
-            let found = find(&[input], &["json"]).unwrap();
-            let number =
-                |file: &PathBuf| file.file_stem().unwrap().to_str().unwrap().rsplit_once('_').unwrap().1.to_owned();
+            let found = locate(&[input], &DatasetFolders::default()).unwrap();
+            let number = |found: &Located| {
+                found.path.file_stem().unwrap().to_str().unwrap().rsplit_once('_').unwrap().1.to_owned()
+            };
             assert_eq!(found.iter().map(number).collect::<Vec<_>>(), ["0", "2", "9", "10", "100"]);
         }
         let order = |a: &str, b: &str| by_number(a.as_ref(), b.as_ref());
@@ -150,7 +124,7 @@ mod tests {
 
     #[test]
     fn nothing_is_an_error() {
-        let error = |input: &str| find(&[input.into()], &["json"]).unwrap_err().to_string();
+        let error = |input: &str| locate(&[input.into()], &DatasetFolders::default()).unwrap_err().to_string();
         assert!(error("/no/such/*.json").starts_with("there are no files /no/such/*.json"));
         assert!(error("s3://bucket/a.json").contains("another machine"));
         assert!(error("/tmp/***").contains("no pattern"));

@@ -188,7 +188,7 @@ fn locate_one(name: &str, folders: &DatasetFolders) -> Result<Vec<Located>, Offl
 }
 
 /// True if the name ends like a data set's id, in `…-v2`.
-fn has_version(name: &str) -> bool {
+pub(crate) fn has_version(name: &str) -> bool {
     let version = name.rsplit_once("-v").map(|(_, version)| version);
     version.is_some_and(|version| !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()))
 }

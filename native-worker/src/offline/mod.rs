@@ -11,7 +11,7 @@
 #[cfg(unix)]
 mod apart;
 mod error;
-pub mod files;
+mod files;
 pub mod inputs;
 pub mod json;
 pub mod logged;

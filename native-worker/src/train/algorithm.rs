@@ -17,7 +17,7 @@ use super::{IterationMetrics, ResumeError, RunRequest, SavedRun, Summary, Task, 
 use crate::{
     Registry,
     checkpoint::PolicyCheckpoint,
-    eval::{EvalWorker, EvalWorkerError, LOOK, makers_of_episodes},
+    eval::{EvalWorker, EvalWorkerError, makers_of_episodes},
     hub::{CheckpointNowError, Hub, HubConfig, HubError, StartRunError},
     native,
     worker_group::WorkerGroup,
@@ -229,11 +229,7 @@ impl Algorithm {
         let mut worker = EvalWorker::in_thread_with(makers, timeout)?;
         let request = EvaluationRequest::of_episodes(episodes, steps);
         worker.submit_request(Some(&weights), request, Earlier::Cancel)?;
-        loop {
-            if let Some(found) = worker.poll(LOOK)? {
-                return Ok(found);
-            }
-        }
+        Ok(worker.poll(Duration::MAX)?.ok_or(EvalWorkerError::Stopped)?)
     }
 
     /// Returns the hub: its addresses and tokens admit other workers, its status is that of the run.

@@ -94,23 +94,18 @@ pub(super) struct RunEvaluation {
 }
 
 impl RunEvaluation {
-    /// Evaluates the run's policy with this request.
-    fn new(mut run: RunConfig, request: EvaluationRequest, gifs: Option<PathBuf>) -> Self {
-        run.host.evaluator_is_nice = true;
-        let episodes = request.episodes.map_or(u32::MAX, NonZeroU32::get);
-        run.evaluation.num_envs = run.evaluation.num_envs.min(episodes);
-        Self { run, request, worker: None, current: None, waiting: None, drawing: None, gifs, hangs: false }
-    }
-
     /// Returns the evaluation of a run, `None` if it is off. A run that reads its input is always evaluated: its rows do not
     /// show how good its policy is.
     pub(super) fn of(RunRequest { config: run, run_dir, .. }: &RunRequest) -> Option<Self> {
         let is_wanted = run.reads_input() || !run.evaluation.is_off();
         let episodes = NonZeroU32::new(run.evaluation.episodes).filter(|_| is_wanted)?;
-        let episodes = EvaluationRequest::of_episodes(episodes, MAX_STEPS);
         let gifs = run_dir.clone().filter(|_| run.evaluation.render);
-        let request = EvaluationRequest { trace: true, render: gifs.is_some(), ..episodes };
-        Some(Self::new(run.clone(), request, gifs))
+        let request = EvaluationRequest::of_episodes(episodes, MAX_STEPS);
+        let request = EvaluationRequest { trace: true, render: gifs.is_some(), ..request };
+        let mut run = run.clone();
+        run.host.evaluator_is_nice = true;
+        run.evaluation.num_envs = run.evaluation.num_envs.min(episodes.get());
+        Some(Self { run, request, worker: None, current: None, waiting: None, drawing: None, gifs, hangs: false })
     }
 
     /// Queues weights to be evaluated from the next poll on; they replace queued ones.

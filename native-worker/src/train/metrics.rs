@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rollmesh_core::{
+    config::leaves,
     episode::Spread,
     hub::RunLoop,
     ids::PolicyId,
@@ -11,7 +12,6 @@ use rollmesh_core::{
     time::Micros,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::learner::UpdateStats;
 
@@ -119,23 +119,9 @@ const IN_POINT: [&str; 10] = [
 
 /// Returns the numbers of metrics by name, those of inner objects as `outer/inner`.
 pub(super) fn numbers_of(metrics: &impl Serialize) -> Vec<(String, f64)> {
-    let mut all = Vec::new();
     // Metrics are structs of numbers and maps with names as keys.
-    collect("", &serde_json::to_value(metrics).unwrap_or_default(), &mut all);
-    all
-}
-
-/// Collects the numbers of an object, with the names of the objects around them.
-fn collect(name: &str, value: &Value, all: &mut Vec<(String, f64)>) {
-    match value {
-        Value::Object(object) => {
-            for (inner, value) in object {
-                let name = if name.is_empty() { inner.clone() } else { format!("{name}/{inner}") };
-                collect(&name, value, all);
-            }
-        }
-        number => all.extend(number.as_f64().map(|number| (name.to_owned(), number))),
-    }
+    let metrics = serde_json::to_value(metrics).unwrap_or_default();
+    leaves(&metrics, "/").into_iter().filter_map(|(name, value)| Some((name, value.as_f64()?))).collect()
 }
 
 #[cfg(test)]

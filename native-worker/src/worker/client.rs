@@ -13,8 +13,8 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
     evaluation::Evaluates,
     kernels::Kernels,
-    protocol::{Message, RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
-    worker::{HostSettings, Registry, RolloutWorkerBuilder, SessionState, WorkerSession, core_fingerprint},
+    protocol::{Connection, ConnectionEnd, RefusalCode, Role, Token, handshake::Identity, message::HostReport},
+    worker::{HostSettings, Registry, RolloutWorkerBuilder, WorkerSession, core_fingerprint},
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -25,12 +25,10 @@ use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 use crate::{
     envs::{catch_panics, words},
     machine::{Machine, REPORT_INTERVAL},
-    net::{ConnectError, HubSocket, Trust, bytes_of, connect},
+    net::{HubSocket, PeerEnd, Trust, asked, next_frame, reconnect},
     shell::NativeWorker as _,
 };
 
-/// A hub pings every five seconds; after this time without a frame it counts as disconnected.
-const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 /// After a connection broke, frames that have arrived before are read for this long.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Time for the rollout thread to end after the connection was lost; then its environments hang, and it is abandoned.
@@ -81,41 +79,61 @@ impl fmt::Debug for Evaluating {
     }
 }
 
-/// Why a worker has ended.
+/// How and why a worker has ended.
 #[derive(Debug)]
-pub(crate) enum WorkerEnd {
-    /// The hub refuses it permanently.
-    Refused(String),
-    /// The hub's identity could not be verified, so no token was sent.
-    Untrusted(String),
-    /// The session was closed on purpose.
-    Closed(String),
-    /// Another worker evaluates under this name.
-    NameTaken(String),
-    /// It cannot begin to work.
-    Failed(String),
+pub(crate) struct WorkerEnd {
+    pub(crate) kind: EndKind,
+    pub(crate) reason: String,
 }
 
-impl WorkerEnd {
-    fn reason(&self) -> &str {
-        match self {
-            Self::Refused(reason)
-            | Self::Untrusted(reason)
-            | Self::Closed(reason)
-            | Self::NameTaken(reason)
-            | Self::Failed(reason) => reason,
+/// How a worker has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndKind {
+    /// The hub refuses it permanently.
+    Refused,
+    /// The hub's identity could not be verified, so no token was sent.
+    Untrusted,
+    /// The session was closed on purpose.
+    Closed,
+    /// Another worker evaluates under this name.
+    NameTaken,
+    /// It cannot begin to work.
+    Failed,
+}
+
+impl EndKind {
+    fn because(self, reason: impl Into<String>) -> WorkerEnd {
+        WorkerEnd { kind: self, reason: reason.into() }
+    }
+}
+
+impl From<PeerEnd> for WorkerEnd {
+    fn from(end: PeerEnd) -> Self {
+        match end {
+            PeerEnd::Asked => EndKind::Closed.because(ASKED_TO_LEAVE),
+            PeerEnd::Untrusted(reason) => EndKind::Untrusted.because(reason),
+            PeerEnd::Over(ConnectionEnd::Refused { code: Some(RefusalCode::NameTaken), reason }) => {
+                EndKind::NameTaken.because(reason)
+            }
+            PeerEnd::Over(ConnectionEnd::Refused { code: Some(RefusalCode::Token), reason }) => {
+                let advice = "a hub that was restarted may have new tokens: take the one that it prints";
+                EndKind::Refused.because(format!("{reason}; {advice}"))
+            }
+            PeerEnd::Over(ConnectionEnd::Refused { reason, .. }) => EndKind::Refused.because(reason),
+            PeerEnd::Over(ConnectionEnd::Closed { reason } | ConnectionEnd::Violated { reason }) => {
+                EndKind::Closed.because(reason)
+            }
         }
     }
 }
 
-/// How a connection ended.
-enum SessionEnd {
-    Final(WorkerEnd),
-    /// Another attempt may succeed. `was_ready` tells whether this one had.
-    Lost {
-        reason: String,
-        was_ready: bool,
-    },
+/// Why there is no session whose connection could be resumed.
+#[derive(Debug)]
+enum SessionError {
+    /// The system gives this worker no thread.
+    NoThread(String),
+    /// The rollout thread panicked or hangs.
+    Abandoned(String),
 }
 
 /// Input of the rollout thread.
@@ -126,7 +144,7 @@ enum Incoming {
     /// There may be something to send.
     Wake,
     /// A report about this machine, to be sent once the hub has admitted the worker.
-    Report(Bytes),
+    Report(HostReport),
 }
 
 /// Works for a hub until it says goodbye, reconnecting as needed, or until `leave` is true and the current lease is done.
@@ -137,75 +155,51 @@ pub(crate) async fn run(
     mut leave: watch::Receiver<bool>,
     say: impl Fn(&str) + Clone + Send + 'static,
 ) -> WorkerEnd {
-    let fingerprint = core_fingerprint(config.kernels);
-    let mut failures = 0;
-    let mut resume = None;
-    loop {
-        let identity = Identity::new(Role::Worker, config.token, config.kind, &config.name, &config.device);
-        let identity = Identity { resume, core_fingerprint: fingerprint, ..identity };
-        let connection = tokio::select! {
-            connection = connect(&config.hub, &config.trust) => connection,
-            () = asked(&mut leave) => return WorkerEnd::Closed(ASKED_TO_LEAVE.into()),
-        };
-        let reason = match connection {
-            Err(error @ ConnectError::UnknownIssuer) => {
-                return WorkerEnd::Untrusted(format!("the hub at {} is not trusted: {error}", config.hub));
-            }
-            Err(ConnectError::Failed(reason)) => format!("cannot reach the hub at {}: {reason}", config.hub),
-            Ok(socket) => {
-                // Environments need not be `Send`: the session is created on the thread that uses it.
-                let (registry, kernels, evaluating) = (registry.clone(), config.kernels, config.evaluating.clone());
-                let host_settings = config.host_settings.clone();
-                let changes = evaluating.as_ref().map(|evaluating| evaluating.changes.clone());
-                let joined = evaluating.as_ref().map(|evaluating| evaluating.joined.clone());
-                let session = move || {
-                    let session = WorkerSession::new(identity, registry.clone(), kernels)
-                        .with_workers(move || RolloutWorkerBuilder::new(registry.clone()).native().kernels(kernels))
-                        .with_guard(catch_panics)
-                        .with_host_settings(host_settings);
-                    match evaluating {
-                        Some(evaluating) => session.with_evaluator((evaluating.evaluator)()),
-                        None => session,
-                    }
-                };
-                let heard = tells(say.clone(), joined);
-                // The hub measures its own machine.
-                let measures = config.host_settings != HostSettings::Taken;
-                match serve(session, heard, socket, &mut resume, (leave.clone(), changes, measures)).await {
-                    // A worker that was admitted before reconnects to a restarted hub.
-                    SessionEnd::Final(end) if config.evaluating.is_some() && resume.is_some() => {
-                        end.reason().to_owned()
-                    }
-                    SessionEnd::Final(WorkerEnd::NameTaken(_)) => return WorkerEnd::NameTaken(config.name),
-                    SessionEnd::Final(end) => return end,
-                    SessionEnd::Lost { reason, .. } if *leave.borrow() => {
-                        return WorkerEnd::Closed(format!("{ASKED_TO_LEAVE}; {reason}"));
-                    }
-                    SessionEnd::Lost { reason, was_ready } => {
-                        if was_ready {
-                            failures = 0;
-                        }
-                        reason
-                    }
-                }
-            }
-        };
-        failures += 1;
-        let pause = reconnect_delay(failures, getrandom::u32().unwrap_or(u32::MAX / 2));
-        let pause = Duration::from(pause);
-        say(&format!("{reason}; trying again in {:.1} s", pause.as_secs_f64()));
-        tokio::select! {
-            () = sleep(pause) => {}
-            () = asked(&mut leave) => return WorkerEnd::Closed(ASKED_TO_LEAVE.into()),
-        }
+    let WorkerConfig { hub, trust, kernels, host_settings, evaluating, .. } = config;
+    let identity = Identity::new(Role::Worker, config.token, config.kind, &config.name, &config.device);
+    let mut connection = Connection::new(Identity { core_fingerprint: core_fingerprint(kernels), ..identity });
+    if evaluating.is_some() {
+        connection = connection.staying();
     }
-}
-
-/// Returns once this worker has been asked to leave.
-async fn asked(leave: &mut watch::Receiver<bool>) {
-    if leave.wait_for(|leave| *leave).await.is_err() {
-        // The sender is dropped, so it can no longer be asked.
-        std::future::pending::<()>().await;
+    let mut lost = None;
+    loop {
+        let socket = match reconnect((&hub, &trust), &mut connection, lost, &mut leave, &say).await {
+            Ok(socket) => socket,
+            Err(end) => return end.into(),
+        };
+        // Environments need not be `Send`: the session is created on the thread that uses it.
+        let (registry, evaluating, settings) = (registry.clone(), evaluating.clone(), host_settings.clone());
+        let changes = evaluating.as_ref().map(|evaluating| evaluating.changes.clone());
+        let joined = evaluating.as_ref().map(|evaluating| evaluating.joined.clone());
+        let begun = connection.clone();
+        let session = move || {
+            let session = WorkerSession::new(begun, registry.clone(), kernels)
+                .with_workers(move || RolloutWorkerBuilder::new(registry.clone()).native().kernels(kernels))
+                .with_guard(catch_panics)
+                .with_host_settings(settings);
+            match evaluating {
+                Some(evaluating) => session.with_evaluator((evaluating.evaluator)()),
+                None => session,
+            }
+        };
+        let heard = tells(say.clone(), joined);
+        // The hub measures its own machine.
+        let measures = host_settings != HostSettings::Taken;
+        let reason = match serve(session, heard, socket, (leave.clone(), changes, measures)).await {
+            Ok((ended, reason)) => {
+                connection = ended;
+                reason
+            }
+            // A worker that had a thread before may get another one later.
+            Err(SessionError::NoThread(reason)) if connection.welcome().is_none() => {
+                return EndKind::Failed.because(reason);
+            }
+            Err(SessionError::NoThread(reason) | SessionError::Abandoned(reason)) => reason,
+        };
+        if *leave.borrow() && connection.end().is_none() {
+            return EndKind::Closed.because(format!("{ASKED_TO_LEAVE}; {reason}"));
+        }
+        lost = Some(reason);
     }
 }
 
@@ -224,7 +218,7 @@ async fn changed(changes: &mut Option<watch::Receiver<()>>) {
 fn tells(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>) -> impl FnMut(&WorkerSession) {
     let mut unable_for = None;
     move |session| {
-        if let Some(joined) = joined.as_ref().filter(|_| *session.state() == SessionState::Ready) {
+        if let Some(joined) = joined.as_ref().filter(|_| session.connection().is_ready()) {
             joined();
         }
         let inability = session.inability();
@@ -235,14 +229,13 @@ fn tells(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>) -> imp
     }
 }
 
-/// Moves frames between the socket and the rollout thread.
+/// Moves frames between the socket and the rollout thread. Returns the session's connection, and why the socket ended.
 async fn serve(
     session: impl FnOnce() -> WorkerSession + Send + 'static,
     heard: impl FnMut(&WorkerSession) + Send + 'static,
     socket: HubSocket,
-    resume: &mut Option<[u8; 16]>,
     (mut leave, changes, measures): (watch::Receiver<bool>, Option<watch::Receiver<()>>, bool),
-) -> SessionEnd {
+) -> Result<(Connection, String), SessionError> {
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
     let (done, ended) = oneshot::channel();
@@ -252,14 +245,8 @@ async fn serve(
         // The receiver may be dropped.
         let _ = done.send(end.map_err(|panic| words(&*panic)));
     };
-    if let Err(error) = thread::Builder::new().name("rollout".into()).spawn(work) {
-        let reason = format!("the system gives this worker no thread: {error}");
-        // A worker that had one before may get another one later.
-        return match resume {
-            Some(_) => SessionEnd::Lost { reason, was_ready: false },
-            None => SessionEnd::Final(WorkerEnd::Failed(reason)),
-        };
-    }
+    let thread = thread::Builder::new().name("rollout".into()).spawn(work);
+    thread.map_err(|error| SessionError::NoThread(format!("the system gives this worker no thread: {error}")))?;
     let wish = leave.clone();
     let overdue = async {
         asked(&mut leave).await;
@@ -275,6 +262,7 @@ async fn serve(
     // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: another connection
     // gets another thread.
     let has_lost = lost.is_some();
+    let lost = lost.unwrap_or_else(|| "the connection was lost".into());
     let hangs = async {
         tokio::select! {
             () = async { asked(&mut leave).await; sleep(LAST_WORDS).await } => {}
@@ -283,38 +271,13 @@ async fn serve(
     };
     let ended = tokio::select! {
         ended = ended => ended,
-        () = hangs => {
-            let lost = lost.unwrap_or_else(|| "the connection was lost".into());
-            return SessionEnd::Lost { reason: format!("{lost}; its environments hang"), was_ready: false };
-        }
+        () = hangs => return Err(SessionError::Abandoned(format!("{lost}; its environments hang"))),
     };
-    let (state, resume_id) = match ended {
-        Ok(Ok(end)) => end,
-        Ok(Err(panic)) => {
-            let reason = format!("the rollout thread {panic}");
-            return SessionEnd::Lost { reason, was_ready: false };
-        }
+    match ended {
+        Ok(Ok(connection)) => Ok((connection, lost)),
+        Ok(Err(panic)) => Err(SessionError::Abandoned(format!("the rollout thread {panic}"))),
         // Panics are caught: the thread always reports how it ended.
-        Err(_) => return SessionEnd::Lost { reason: "the rollout thread is gone".into(), was_ready: false },
-    };
-    *resume = resume_id.or(*resume);
-    match state {
-        SessionState::Refused { code: Some(RefusalCode::Busy), reason } => {
-            SessionEnd::Lost { reason, was_ready: false }
-        }
-        SessionState::Refused { code: Some(RefusalCode::Token), reason } => {
-            let advice = "a hub that was restarted may have new tokens: take the one that it prints";
-            SessionEnd::Final(WorkerEnd::Refused(format!("{reason}; {advice}")))
-        }
-        SessionState::Refused { code: Some(RefusalCode::NameTaken), reason } => {
-            SessionEnd::Final(WorkerEnd::NameTaken(reason))
-        }
-        SessionState::Refused { reason, .. } => SessionEnd::Final(WorkerEnd::Refused(reason)),
-        SessionState::Closed { reason } => SessionEnd::Final(WorkerEnd::Closed(reason)),
-        state @ (SessionState::Connecting | SessionState::Ready) => SessionEnd::Lost {
-            reason: lost.unwrap_or_else(|| "the connection was lost".into()),
-            was_ready: state == SessionState::Ready,
-        },
+        Err(_) => Err(SessionError::Abandoned("the rollout thread is gone".into())),
     }
 }
 
@@ -325,7 +288,7 @@ async fn report(incoming: mpsc::Sender<Incoming>, measures: bool) -> Infallible 
     loop {
         ticks.tick().await;
         let report = if measures { machine.report().await } else { Machine::names() };
-        let sent = incoming.send(Incoming::Report(Message::HostReport(report).encode().into())).await;
+        let sent = incoming.send(Incoming::Report(report)).await;
         if !measures || sent.is_err() {
             return std::future::pending().await;
         }
@@ -344,7 +307,7 @@ async fn carry(
         let mut is_leaving = false;
         loop {
             let frame = tokio::select! {
-                frame = timeout(SILENCE_LIMIT, stream.next()) => frame,
+                frame = next_frame(&mut stream) => frame,
                 () = asked(&mut leave), if !is_leaving => {
                     is_leaving = true;
                     if from_hub.send(Incoming::Leave).await.is_err() {
@@ -359,15 +322,13 @@ async fn carry(
                     continue;
                 }
             };
-            match frame.map(bytes_of) {
-                Ok(Ok(Some(bytes))) => {
+            match frame {
+                Ok(bytes) => {
                     if from_hub.send(Incoming::Frame(bytes)).await.is_err() {
                         return None;
                     }
                 }
-                Ok(Ok(None)) => {}
-                Ok(Err(reason)) => return Some(reason),
-                Err(_) => return Some(format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs())),
+                Err(reason) => return Some(reason),
             }
         }
     };
@@ -398,17 +359,16 @@ async fn carry(
     }
 }
 
-/// Works until the session or the connection is over; calls `heard` after each frame. Returns the session's final state, and
-/// how to resume it.
+/// Works until the session or the socket is over; calls `heard` after each frame. Returns the connection.
 fn work(
     mut session: WorkerSession,
     mut heard: impl FnMut(&WorkerSession),
     mut incoming: mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
-) -> (SessionState, Option<[u8; 16]>) {
+) -> Connection {
     let epoch = Instant::now();
-    let (mut steps, mut report) = (1, None);
-    while exchange(&mut session, &mut incoming, outgoing, &mut heard, &mut report) {
+    let mut steps = 1;
+    while exchange(&mut session, &mut incoming, outgoing, &mut heard) {
         if session.has_work() {
             let began = epoch.elapsed();
             session.work(steps, began.into());
@@ -419,7 +379,7 @@ fn work(
             };
         }
     }
-    (session.state().clone(), session.resume_id())
+    session.into_connection()
 }
 
 /// Sends pending frames and handles received ones; blocks if there is no work. Calls `heard` after each frame. False at the
@@ -429,13 +389,8 @@ fn exchange(
     incoming: &mut mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
     heard: &mut impl FnMut(&WorkerSession),
-    report: &mut Option<Bytes>,
 ) -> bool {
     loop {
-        if let Some(frame) = report.take_if(|_| *session.state() == SessionState::Ready) {
-            // If the connection is lost, the next frame of the session finds that, too.
-            let _ = outgoing.blocking_send(frame);
-        }
         while let Some(frame) = session.poll_frame() {
             if outgoing.blocking_send(frame).is_err() {
                 // The connection is lost. Its last frames may contain a goodbye.
@@ -445,7 +400,7 @@ fn exchange(
                 return false;
             }
         }
-        if matches!(session.state(), SessionState::Refused { .. } | SessionState::Closed { .. }) {
+        if session.connection().end().is_some() {
             return false;
         }
         let frame = if session.has_work() {
@@ -463,7 +418,7 @@ fn exchange(
             }
             Some(Incoming::Leave) => session.leave_when_done(ASKED_TO_LEAVE),
             Some(Incoming::Wake) => {}
-            Some(Incoming::Report(frame)) => *report = Some(frame),
+            Some(Incoming::Report(report)) => session.report_host(report),
             None => return false,
         }
     }
@@ -474,6 +429,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::net::connect;
 
     #[tokio::test]
     async fn worker_asked_to_leave_exits_although_its_environment_hangs() {
@@ -493,10 +449,8 @@ mod tests {
                 thread::park();
             }
         };
-        let end =
-            timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), &mut None, (leave, None, false)))
-                .await;
-        let Ok(SessionEnd::Lost { reason, was_ready: false }) = end else { panic!("it waits for ever") };
+        let end = timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), (leave, None, false))).await;
+        let Ok(Err(SessionError::Abandoned(reason))) = end else { panic!("it waits for ever") };
         assert!(reason.ends_with("; its environments hang"), "{reason}");
     }
 }

@@ -2,4 +2,4 @@
 
 mod client;
 
-pub(crate) use client::{Evaluating, WorkerConfig, WorkerEnd, run};
+pub(crate) use client::{EndKind, Evaluating, WorkerConfig, WorkerEnd, run};

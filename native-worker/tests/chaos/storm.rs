@@ -57,15 +57,8 @@ impl Light {
         let Ok((mut socket, _)) = connect_async_with_config(format!("ws://{}/ws", self.hub), None, true).await else {
             return false;
         };
-        let identity = Identity {
-            role: Role::Worker,
-            token: self.token,
-            resume: None,
-            core_fingerprint: self.fingerprint,
-            kind: "native".into(),
-            name: format!("light-{}", self.number),
-            device: "cpu".into(),
-        };
+        let identity = Identity::new(Role::Worker, self.token, "native", &format!("light-{}", self.number), "cpu");
+        let identity = Identity { core_fingerprint: self.fingerprint, ..identity };
         let mut session = WorkerSession::new(identity, Registry::builtin(), AUTO);
         let epoch = Instant::now();
         loop {

@@ -48,15 +48,8 @@ impl HandMade {
 
     /// Joins a hub of any process.
     pub(crate) async fn join_at(address: impl Display, token: Token, kind: &str, envs: EnvRegistry) -> Self {
-        let identity = Identity {
-            role: Role::Worker,
-            token,
-            resume: None,
-            core_fingerprint: core_fingerprint(AUTO),
-            kind: kind.into(),
-            name: "by-hand".into(),
-            device: "cpu".into(),
-        };
+        let identity = Identity::new(Role::Worker, token, kind, "by-hand", "cpu");
+        let identity = Identity { core_fingerprint: core_fingerprint(AUTO), ..identity };
         let mut registry = Registry::builtin();
         registry.envs.clone_from(&envs);
         let session = WorkerSession::new(identity, registry, AUTO);

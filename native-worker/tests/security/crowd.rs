@@ -19,7 +19,7 @@ use rollmesh_core::{
         message::{ManageTokens, NewToken, Request, RunStatus},
     },
     time::Micros,
-    worker::{Registry, SessionState, WorkerSession, core_fingerprint},
+    worker::{Registry, WorkerSession, core_fingerprint},
 };
 use tokio::{
     net::{TcpSocket, TcpStream},
@@ -186,15 +186,8 @@ async fn idle_worker(
     loop {
         let mut door = Some(doors.acquire().await.unwrap());
         let Ok(mut client) = Client::try_connect_from(fresh_address(), address).await else { continue };
-        let identity = Identity {
-            role: Role::Worker,
-            token,
-            resume: None,
-            core_fingerprint: core_fingerprint(AUTO),
-            kind: "native".into(),
-            name: "idle".into(),
-            device: "cpu".into(),
-        };
+        let identity = Identity::new(Role::Worker, token, "native", "idle", "cpu");
+        let identity = Identity { core_fingerprint: core_fingerprint(AUTO), ..identity };
         let mut session = WorkerSession::new(identity, Registry::builtin(), AUTO);
         loop {
             while let Some(frame) = session.poll_frame() {
@@ -206,7 +199,7 @@ async fn idle_worker(
                 session.work(16, Micros(began.elapsed().as_micros() as u64));
                 continue;
             }
-            if *session.state() == SessionState::Ready && door.take().is_some() {
+            if session.connection().is_ready() && door.take().is_some() {
                 joined.fetch_add(1, Ordering::Relaxed);
             }
             match client.hear_frame().await {

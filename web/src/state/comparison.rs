@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rollmesh_core::protocol::message::RunHistory;
+use rollmesh_core::{config::leaves, protocol::message::RunHistory};
 use serde_json::Value;
 
 use super::{Curves, State, Texts, chart_view::CHART, form::shown, reduce::evaluated};
@@ -171,8 +171,8 @@ impl State {
     pub fn differences(&self) -> Differences {
         let mut all: BTreeMap<String, BTreeMap<u32, String>> = BTreeMap::new();
         for (run, compared) in self.shown_runs() {
-            for (path, text) in leaves("", &compared.settings) {
-                all.entry(path).or_default().insert(run, text);
+            for (path, value) in leaves(&compared.settings, ".") {
+                all.entry(path).or_default().insert(run, shown(value));
             }
         }
         let runs: Vec<u32> = self.shown_runs().map(|(run, _)| run).collect();
@@ -193,16 +193,5 @@ impl State {
         let Comparison { wanted, known, .. } = &self.comparison;
         let is_shown = |run: u32| wanted.contains(&run) || (self.is_current(run) && !wanted.is_empty());
         known.iter().map(|(run, compared)| (*run, compared)).filter(move |(run, _)| is_shown(*run))
-    }
-}
-
-/// The values within an object, by path.
-fn leaves(path: &str, value: &Value) -> Vec<(String, String)> {
-    match value.as_object().filter(|object| !object.is_empty()) {
-        Some(object) => {
-            let inner = |name: &String| if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            object.iter().flat_map(|(name, value)| leaves(&inner(name), value)).collect()
-        }
-        None => vec![(path.to_owned(), shown(value))],
     }
 }

@@ -45,7 +45,7 @@ pub use self::{
     form::{Field, RunSchema, Texts},
     fragment::{Bar, Fragment, FragmentColumn},
     monitoring::{HUB, Log, Monitoring, WORKER_RATE},
-    opened_file::{Bin, ColumnReport, FileReport, FileStatus, OpenedFile, PolicyReport, Problem, Spread},
+    opened_file::{FileStatus, OpenedFile},
     reduce::reduce,
     requests::{Action, Requests},
     saved_runs::can_resume,

@@ -1,6 +1,7 @@
 //! This tab at work for the hub.
 
 use rollmesh_core::config::Config;
+use serde::Deserialize;
 
 /// What this tab does for the hub.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,7 +56,8 @@ impl TabWorker {
 }
 
 /// What the Web Worker says of itself, a few times a second.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
 pub struct TabStatus {
     /// `connecting`, `waiting`, `idle`, `unable`, `sampling`, `evaluating`, or `ended`.
     pub state: String,

@@ -16,7 +16,6 @@ struct Text {
     tone: &'static str,
     title: &'static str,
     text: String,
-    asks_for_token: bool,
 }
 
 /// A line over the page; nothing while all is as expected.
@@ -28,8 +27,8 @@ pub(crate) fn Banner() -> impl IntoView {
         text.get().map(|text| {
             view! {
                 <section class="banner" role="status" data-testid="banner" data-kind=text.kind data-tone=text.tone>
-                    <p><strong>{text.title}</strong> " " {text.text}</p>
-                    {text.asks_for_token.then(|| view! { <TokenForm/> })}
+                    <p><strong>{text.title}</strong> " " {text.text.clone()}</p>
+                    {text.asks_for_token().then(|| view! { <TokenForm/> })}
                 </section>
             }
         })
@@ -69,91 +68,71 @@ fn TokenForm() -> impl IntoView {
     }
 }
 
+impl Text {
+    fn new(kind: &'static str, tone: &'static str, title: &'static str, text: impl Into<String>) -> Self {
+        Self { kind, tone, title, text: text.into() }
+    }
+
+    /// Can a token help?
+    fn asks_for_token(&self) -> bool {
+        matches!(self.kind, "refused" | "no-token")
+    }
+}
+
 fn text(state: &State) -> Option<Text> {
     match &state.connection {
         Connection::NoToken => ending(state).or_else(|| (!state.phase().is_active()).then(training)),
-        Connection::Refused { reason } => Some(Text {
-            kind: "refused",
-            tone: "bad",
-            title: "The hub has refused this page.",
-            text: if state.is_tab() { format!("{reason} This tab can train without it.") } else { reason.clone() },
-            asks_for_token: true,
-        }),
+        Connection::Refused { reason } => {
+            let advice = if state.is_tab() { " This tab can train without it." } else { "" };
+            Some(Text::new("refused", "bad", "The hub has refused this page.", format!("{reason}{advice}")))
+        }
         Connection::Connecting { attempt } | Connection::Waiting { attempt } => match state.source {
             Source::None => None,
             Source::Tab => ending(state).or_else(|| {
-                Some(Text {
-                    kind: "tab",
-                    tone: "info",
-                    title: "No hub is in reach.",
-                    text:
-                        "This tab can train without one. When the hub appears, the page turns to it, and a run in this \
-                           tab ends."
-                            .into(),
-                    asks_for_token: false,
-                })
+                let text = "This tab can train without one. When the hub appears, the page turns to it, and a run in \
+                            this tab ends.";
+                Some(Text::new("tab", "info", "No hub is in reach.", text))
             }),
-            Source::Hub => Some(Text {
-                kind: "lost",
-                tone: "warning",
-                title: "Connection lost.",
-                text: format!("These are the hub's last numbers. Trying again by itself (try {}).", attempt.max(&1)),
-                asks_for_token: false,
-            }),
+            Source::Hub => {
+                let attempt = attempt.max(&1);
+                let text = format!("These are the hub's last numbers. Trying again by itself (try {attempt}).");
+                Some(Text::new("lost", "warning", "Connection lost.", text))
+            }
         },
         Connection::Online { .. } => ending(state).or_else(|| state.is_viewer.then(viewing)),
     }
 }
 
 fn training() -> Text {
-    Text {
-        kind: "no-token",
-        tone: "info",
-        title: "Train in this tab.",
-        text: "Choose an environment and start: no server is needed. To follow a hub, open the dashboard URL that it \
-               prints in its terminal, or paste it here."
-            .into(),
-        asks_for_token: true,
-    }
+    let text = "Choose an environment and start: no server is needed. To follow a hub, open the dashboard URL that it \
+                prints in its terminal, or paste it here.";
+    Text::new("no-token", "info", "Train in this tab.", text)
 }
 
 fn viewing() -> Text {
-    Text {
-        kind: "viewer",
-        tone: "info",
-        title: "View only.",
-        text:
-            "This page has a viewer's token: it shows everything and changes nothing. The dashboard URL that the hub \
-               prints in its terminal has an operator's."
-                .into(),
-        asks_for_token: false,
-    }
+    let text = "This page has a viewer's token: it shows everything and changes nothing. The dashboard URL that the \
+                hub prints in its terminal has an operator's.";
+    Text::new("viewer", "info", "View only.", text)
 }
 
 fn ending(state: &State) -> Option<Text> {
     let run = state.run.as_ref()?;
     let steps = format::count(run.env_steps);
-    let (kind, tone, title, text) = match state.phase() {
+    Some(match state.phase() {
         Phase::Solved => {
             let mean = format::mean(f64::from(run.episode_return_mean));
-            (
-                "solved",
-                "good",
-                "Solved.",
-                format!("Mean return {mean} over the last 100 episodes after {steps} env steps."),
-            )
+            let text = format!("Mean return {mean} over the last 100 episodes after {steps} env steps.");
+            Text::new("solved", "good", "Solved.", text)
         }
         Phase::Finished => {
-            ("finished", "info", "Finished.", format!("All {steps} env steps were used without solving it."))
+            let text = format!("All {steps} env steps were used without solving it.");
+            Text::new("finished", "info", "Finished.", text)
         }
-        Phase::Failed => ("failed", "bad", "The run has failed.", run.error.clone()),
-        Phase::Draining => (
-            "draining",
-            "warning",
-            "Draining.",
-            "No more leases are granted; the run ends when those that are out have.".into(),
-        ),
+        Phase::Failed => Text::new("failed", "bad", "The run has failed.", &*run.error),
+        Phase::Draining => {
+            let text = "No more leases are granted; the run ends when those that are out have.";
+            Text::new("draining", "warning", "Draining.", text)
+        }
         Phase::Idle | Phase::Running | Phase::Paused | Phase::Stopped => return None,
-    };
-    Some(Text { kind, tone, title, text, asks_for_token: false })
+    })
 }

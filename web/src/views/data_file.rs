@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use leptos::{ev::DragEvent, html, prelude::*};
 
+use rollmesh_data::survey::{ColumnSurvey, PolicyReport, Problem, Spread};
+
+use super::histogram::Histogram;
 use crate::{
     format,
     shell::Store,
-    state::{ColumnReport, Event, FileStatus, OpenedFile, PolicyReport, Problem, Spread},
+    state::{Event, FileStatus, OpenedFile},
 };
 
 /// Choose a file or drop one anywhere on the page; see what is in it.
@@ -113,14 +116,14 @@ fn Opened(
     file: OpenedFile,
 ) -> impl IntoView {
     let said = file.say();
-    let OpenedFile { name, bytes, read, report, status } = file;
+    let OpenedFile { name, bytes, read, found, status } = file;
     let (state, class) = match &status {
         FileStatus::Reading => ("reading", "hint"),
         FileStatus::Read => ("read", "hint"),
         FileStatus::Failed(_) => ("failed", "field-error"),
     };
     let has_failed = state == "failed";
-    let several = report.policies.len() > 1;
+    let (report, several) = (&found.report, found.report.policies.len() > 1);
     view! {
         <p class="file-name"><b data-testid="data-name">{name}</b>" "<span class="detail">{size(bytes)}</span></p>
         <p class=class role="status" data-testid="data-status" data-status=state>{said}</p>
@@ -132,7 +135,7 @@ fn Opened(
         {report.policies.iter().map(|(id, policy)| view! {
             <Policy id=several.then(|| id.clone()) policy=policy.clone()/>
         }).collect_view()}
-        <Problems found=report.problems.clone()/>
+        <Problems found=found.problems.clone()/>
     }
 }
 
@@ -157,7 +160,12 @@ fn Policy(
             <Line id="data-return" name="Return" value=said(&policy.returns)/>
             <Line id="data-length" name="Length" value=said(&policy.lengths)/>
         </dl>
-        <Histogram policy=policy.clone()/>
+        <Histogram
+            id="data-histogram"
+            caption="Episodes by return"
+            heads=["Return", "Share", "Episodes"]
+            bars=bars(&policy).into()
+        />
         <div class="table-box" tabindex="0" role="group" aria-label=label>
             <table data-testid="data-columns">
                 <thead>
@@ -182,10 +190,9 @@ fn Column(
     /// Its name.
     name: String,
     /// What is in it.
-    column: ColumnReport,
+    column: ColumnSurvey,
 ) -> impl IntoView {
-    let ColumnReport { kinds, not_finite, min, max, mean } = column;
-    let number = |number: Option<f64>| number.map_or_else(|| "–".into(), format::short);
+    let ColumnSurvey { kinds, values: Spread { not_finite, min, max, mean, .. }, .. } = column;
     let odd = match not_finite {
         0 => String::new(),
         n => format!(" ({} not finite)", format::count(n)),
@@ -194,39 +201,10 @@ fn Column(
         <tr>
             <td class="name" title=name.clone()>{name.clone()}</td>
             <td>{kinds.join(" or ")}</td>
-            <td class="right">{number(min)}</td>
-            <td class="right">{number(mean)}</td>
-            <td class="right">{number(max) + &odd}</td>
+            <td class="right">{format::short(min)}</td>
+            <td class="right">{format::short(mean)}</td>
+            <td class="right">{format::short(max) + &odd}</td>
         </tr>
-    }
-}
-
-/// How many episodes have which return.
-#[component]
-fn Histogram(
-    /// Whose episodes.
-    policy: PolicyReport,
-) -> impl IntoView {
-    let most = policy.histogram.iter().map(|bin| bin.count).max().unwrap_or(0);
-    let all_equal = policy.returns.min == policy.returns.max;
-    let range = |from: f64, to: f64| match all_equal {
-        true => policy.returns.min.map_or_else(String::new, format::short),
-        false => format!("{} to {}", format::short(from), format::short(to)),
-    };
-    view! {
-        <table class="histogram" data-testid="data-histogram" hidden={most == 0}>
-            <caption class="hidden">"Episodes by return"</caption>
-            <thead class="hidden"><tr><th scope="col">"Return"</th><th scope="col">"Share"</th><th scope="col">"Episodes"</th></tr></thead>
-            <tbody>
-                {policy.histogram.iter().map(|bin| view! {
-                    <tr>
-                        <th scope="row" class="right">{range(bin.from, bin.to)}</th>
-                        <td><progress max=most.to_string() value=bin.count.to_string() aria-hidden="true"></progress></td>
-                        <td class="right">{format::count(bin.count)}</td>
-                    </tr>
-                }).collect_view()}
-            </tbody>
-        </table>
     }
 }
 
@@ -254,6 +232,16 @@ fn Problems(
     }
 }
 
+/// How many episodes have which return.
+fn bars(policy: &PolicyReport) -> Vec<(String, u64)> {
+    let PolicyReport { returns, histogram, .. } = policy;
+    let range = |from: f64, to: f64| match returns.min == returns.max {
+        true => format::short(returns.min),
+        false => format!("{} to {}", format::short(from), format::short(to)),
+    };
+    histogram.iter().map(|bin| (range(bin.from, bin.to), bin.count)).collect()
+}
+
 /// A name and its value.
 #[component]
 fn Line(
@@ -273,10 +261,8 @@ fn Line(
 }
 
 fn said(spread: &Spread) -> String {
-    match [spread.mean, spread.min, spread.max].map(|number| number.map(format::short)) {
-        [Some(mean), Some(min), Some(max)] => format!("{mean} ({min} to {max})"),
-        _ => "–".into(),
-    }
+    let [mean, min, max] = [spread.mean, spread.min, spread.max].map(format::short);
+    if spread.count > 0 { format!("{mean} ({min} to {max})") } else { "–".into() }
 }
 
 fn size(bytes: u64) -> String {

@@ -2,11 +2,11 @@
 
 use leptos::prelude::*;
 
-use super::action_button::ActionButton;
+use super::{action_button::ActionButton, histogram::Histogram};
 use crate::{
     format,
     shell::Store,
-    state::{Action, Fragment, FragmentColumn, State},
+    state::{Action, Bar, Fragment, FragmentColumn, State},
 };
 
 /// Its columns, the distribution of one of them, its first rows, and why it was cut.
@@ -51,7 +51,7 @@ fn Shown(
     let first = columns.iter().position(|column| column.name.ends_with("rewards")).unwrap_or(0);
     let chosen = RwSignal::new(first);
     let (names, bars) = (columns.clone(), columns.clone());
-    let histogram = move || bars.get(chosen.get()).map(FragmentColumn::histogram).unwrap_or_default();
+    let histogram = move || bars.get(chosen.get()).map(shown_bars).unwrap_or_default();
     let choose = move |event: leptos::ev::Event| {
         event_target_value(&event).parse().into_iter().for_each(|index| chosen.set(index));
     };
@@ -68,28 +68,22 @@ fn Shown(
                 }).collect_view()}
             </select>
         </label>
-        <table class="histogram" data-testid="fragment-histogram">
-            <caption class="hidden">"Elements of the column by value"</caption>
-            <thead class="hidden"><tr><th scope="col">"Value"</th><th scope="col">"Share"</th><th scope="col">"Elements"</th></tr></thead>
-            <tbody>
-                {move || {
-                    let bars = histogram();
-                    let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
-                    bars.into_iter().map(|bar| view! {
-                        <tr>
-                            <th scope="row" class="right">{format!("{} to {}", format::short(bar.from), format::short(bar.to))}</th>
-                            <td><progress max=most.to_string() value=bar.count.to_string() aria-hidden="true"></progress></td>
-                            <td class="right">{format::count(bar.count as u64)}</td>
-                        </tr>
-                    }).collect_view()
-                }}
-            </tbody>
-        </table>
+        <Histogram
+            id="fragment-histogram"
+            caption="Elements of the column by value"
+            heads=["Value", "Share", "Elements"]
+            bars=Signal::derive(histogram)
+        />
         <Rows columns=columns.to_vec()/>
     }
 }
 
 /// The first rows, a column below the other's type.
+fn shown_bars(column: &FragmentColumn) -> Vec<(String, u64)> {
+    let shown = |bar: Bar| (format!("{} to {}", format::short(bar.from), format::short(bar.to)), bar.count as u64);
+    column.histogram().into_iter().map(shown).collect()
+}
+
 #[component]
 fn Rows(
     /// What is shown.

@@ -10,6 +10,7 @@ mod data_file;
 mod evaluate_form;
 mod fragment;
 mod header;
+mod histogram;
 mod key_numbers;
 mod ledger;
 mod live;

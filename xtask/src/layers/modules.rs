@@ -16,7 +16,7 @@ const KERNELS: &str = "core/kernels/src";
 /// From the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
 const LAYERS: &[&[&str]] = &[
     &["prelude"],
-    &["ids", "lists", "math", "time", "config"],
+    &["ids", "lists", "encoding", "math", "time", "config"],
     &["rng", "kernels"],
     &["column"],
     &["space"],

@@ -15,18 +15,21 @@ const SOURCE: &str = "native-worker/src";
 
 /// From the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
 const LAYERS: &[&[&str]] = &[
-    &["child", "data_parallel", "kernels", "learner", "lines", "net", "policies", "program", "progress", "pulse"],
+    &["private_file", "program", "progress", "pulse"],
+    &["child", "data_parallel", "kernels", "learner", "lines", "net", "policies"],
     &["checkpoint", "envs", "offline"],
     &["external", "launch", "monitor", "registry"],
     &["shell"],
     &["machine"],
     &["control", "worker"],
+    &["eval"],
     CIRCLE,
+    &["evaluator"],
     &["cli"],
 ];
 
-/// A hub executes runs of `train`, which evaluate and call workers, both through hubs. These may use each other.
-const CIRCLE: &[&str] = &["eval", "hub", "train", "worker_group"];
+/// A hub executes runs of `train`, which call workers through a hub. These may use each other.
+const CIRCLE: &[&str] = &["hub", "train", "worker_group"];
 
 /// Functions that the crate's root takes from a module of another name.
 const REEXPORTS: &[(&str, &str)] = &[("child_process", "cli"), ("main_with", "cli"), ("native", "registry")];

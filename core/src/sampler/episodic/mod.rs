@@ -18,6 +18,7 @@ use self::{
 use super::{Budget, ResumePoint, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState, rows::RowBuffer};
 use crate::{
     batch::AnyBatch,
+    encoding,
     env::{BaseEnv, EnvActions, EnvError, Frame, Moment, News, StepMark, SubEnv, for_each_sub_env, multi_agent::Turn},
     episode::{Losses, Quarantined, RolloutMetrics},
     ids::SlotId,
@@ -472,8 +473,7 @@ impl SamplerInput for Episodic {
         let lost = self.lanes.iter().zip(&saved).filter(|(lane, (.., state))| lane.has_episode() && state.is_none());
         ResumePoint {
             lost_episodes: Some(lost.count() as u64),
-            // Writing into growing memory cannot fail.
-            state: postcard::to_allocvec(&saved).unwrap_or_default(),
+            state: encoding::encode(&saved),
             outputs: self.outputs.clone(),
         }
     }

@@ -1,6 +1,6 @@
 //! The policies that act in the environments of a run.
 
-use super::{NewPolicy, RolloutWorkerBuilder, Workshop, envs::spaces_of_policy};
+use super::{NewPolicy, RolloutWorkerBuilder, SamplerChoice, Workshop, envs::spaces_of_policy, sampler::Envs};
 use crate::{
     callbacks::{ObservationFn, PolicyMappingFn},
     env::{BaseEnv, EnvSpaces},
@@ -35,6 +35,21 @@ impl RolloutWorkerBuilder {
     pub(super) fn may_group(&self) -> bool {
         let has_mapping = self.policy_mapping_fn.is_some() || self.config.policy_mapping_fn.is_some();
         self.config.policies.is_empty() && !has_mapping
+    }
+
+    /// Makes the environments in which a run's policies are evaluated, as its workers see them.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub(crate) fn evaluation_envs(mut self, run: &RunConfig, seed: u64) -> Result<Box<dyn BaseEnv>, SetupError> {
+        let num_envs = run.evaluation.num_envs;
+        self.config = RolloutConfig { num_envs, seed, remote_worker_envs: false, ..run.rollout.clone() };
+        self.sampler = SamplerChoice::Episodic;
+        let contexts = self.contexts();
+        match self.make_envs(&contexts, false)?.envs {
+            Envs::Base(envs) => Ok(envs),
+            Envs::None | Envs::Lanes(_) => Err(super::conflict("an evaluation needs an environment")),
+        }
     }
 
     /// Returns the policies of a run, made to act for the agents of an environment, with their mapping and observation

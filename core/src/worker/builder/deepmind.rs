@@ -54,25 +54,18 @@ impl EnvSpec {
     /// # Errors
     /// As [`make`](Self::make); [`EnvError::Config`] for invalid settings of the wrappers.
     pub fn preprocessed(&self, context: &EnvContext, config: &RolloutConfig) -> Result<Self, EnvError> {
-        let wrapped = self.in_wrappers(&self.spaces_in(context)?, config)?;
-        Ok(wrapped.unwrap_or_else(|| self.clone()))
-    }
-
-    /// Does the same as [`preprocessed`](Self::preprocessed) for an environment of these spaces; `None` if it stays
-    /// unchanged.
-    ///
-    /// # Errors
-    /// [`EnvError::Config`] as [`preprocessed`](Self::preprocessed).
-    pub(crate) fn in_wrappers(&self, spaces: &EnvSpaces, config: &RolloutConfig) -> Result<Option<Self>, EnvError> {
-        if config.preprocessor_pref != PreprocessorPref::DeepMind || !is_game(spaces) {
-            return Ok(None);
+        let spaces = self.spaces_in(context)?;
+        if config.preprocessor_pref != PreprocessorPref::DeepMind || !is_game(&spaces) {
+            return Ok(self.clone());
         }
         let options = options(&config.model_config, &self.name).map_err(EnvError::Config)?;
-        let EnvSource::Single { factory, .. } = EnvSource::of_spec(self).wrapped(options) else { return Ok(None) };
+        let EnvSource::Single { factory, .. } = EnvSource::of_spec(self).wrapped(options) else {
+            return Ok(self.clone());
+        };
         let mut wrapped = Self::fallible(self.name.clone(), move |contexts, kernels| factory(contexts, kernels));
         (wrapped.max_episode_steps, wrapped.reward_threshold) = (self.max_episode_steps, self.reward_threshold);
         wrapped.settings.clone_from(&self.settings);
-        Ok(Some(wrapped))
+        Ok(wrapped)
     }
 }
 

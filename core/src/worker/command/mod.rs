@@ -16,7 +16,7 @@ pub(super) use called::{PanicWords, guarded};
 pub use error::{CommandError, CommandErrorKind};
 pub use setup::WorkerSetup;
 
-use super::{NamedFn, PolicyConfig, SgdOptions};
+use super::{DataParallelConfig, NamedFn, PolicyConfig, SgdOptions};
 use crate::{
     batch::AnyBatch,
     episode::GlobalVars,
@@ -202,6 +202,10 @@ wire::wire_form! {
         SamplerState,
         /// Restores the positions of the sampler and the input.
         SetSamplerState(Vec<u8>),
+        /// Joins the other ranks, with which it learns from now on. Returns when all have joined, so all ranks must be sent
+        /// this at once.
+        #[doc(alias = "setup_torch_data_parallel")]
+        SetupDataParallel(DataParallelConfig),
     }
 }
 

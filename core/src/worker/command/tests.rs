@@ -11,7 +11,7 @@ use crate::{
     evaluation::{EpisodeTrace, EvalWorkerError, EvaluatedEpisode, Evaluation, EvaluationRequest, Frames},
     filter::FilterKind,
     ids::{AgentId, CallId, WeightsVersion},
-    protocol::{Kind, Message, message},
+    protocol::{Kind, Message, Token, message},
     space::Space,
     weights::Tensor,
     worker::{
@@ -121,6 +121,7 @@ fn every_command_travels_unchanged() {
         WorkerCommand::SetState(vec![0, 200, 7]),
         WorkerCommand::SamplerState,
         WorkerCommand::SetSamplerState(vec![9, 0]),
+        WorkerCommand::SetupDataParallel(DataParallelConfig::new("127.0.0.1:5", 1, 300, Token::new([7; 32]))),
         WorkerCommand::Metrics,
         WorkerCommand::AddPolicy { id: PolicyId::new("q"), policy, state: Some(state), roles: roles.clone() },
         WorkerCommand::RemovePolicy { id: P, roles },

@@ -157,9 +157,9 @@ impl RolloutWorker {
         if let Some(stranger) = own.keys().find(|id| !ranks.joined.contains(id)) {
             return Err(RolloutError::NotJoined(stranger.clone()));
         }
-        let has_rows: Vec<u8> = ranks.joined.iter().map(|id| u8::from(own.contains_key(id))).collect();
-        let all = ranks.group.all_gather(step, &has_rows, has_rows.len())?;
-        let anywhere = |i: usize| all.iter().any(|rank| rank.get(i) == Some(&1));
+        let has_rows: Vec<bool> = ranks.joined.iter().map(|id| own.contains_key(id)).collect();
+        let all = ranks.group.gather(step, &has_rows, has_rows.len() + 10)?;
+        let anywhere = |i: usize| all.iter().any(|rank| rank.get(i) == Some(&true));
         let ids = ranks.joined.iter().enumerate().filter(|&(i, _)| anywhere(i)).map(|(_, id)| id);
         Ok(ids.map(|id| (id.clone(), own.remove(id).unwrap_or_default())).collect())
     }
@@ -171,12 +171,10 @@ impl RolloutWorker {
         own: [f64; N],
     ) -> Result<Vec<[f64; N]>, RolloutError> {
         let Some(ranks) = &mut self.ranks else { return Ok(vec![own]) };
-        let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let all = ranks.group.all_gather(step, &bytes, bytes.len())?;
-        let numbers = (0..).zip(all).map(|(rank, bytes)| {
-            let numbers: Vec<f64> = bytes.as_chunks().0.iter().map(|number| f64::from_le_bytes(*number)).collect();
-            let reason = || format!("'{step}' with {} bytes", bytes.len());
-            numbers.try_into().map_err(|_| AllReduceError::Protocol { rank, reason: reason() }.into())
+        let all = ranks.group.gather(step, &own.to_vec(), 8 * N + 10)?;
+        let numbers = (0..).zip(all).map(|(rank, numbers)| {
+            let wrong = |numbers: Vec<f64>| format!("'{step}' with {} numbers instead of {N}", numbers.len());
+            numbers.try_into().map_err(|numbers| AllReduceError::Protocol { rank, reason: wrong(numbers) }.into())
         });
         numbers.collect()
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{PoliciesToTrain, RolloutWorker, Source, policies::put_state};
 use crate::{
     callbacks::Callbacks as _,
+    encoding,
     episode::GlobalVars,
     hash::{seal, unseal},
     ids::PolicyId,
@@ -213,9 +214,7 @@ impl RolloutWorker {
     pub fn sampler_state(&self) -> Result<Vec<u8>, RolloutError> {
         self.check_running()?;
         let position = self.input_position().map(|position| position.as_bytes().to_vec());
-        let state = RowsState { sampler: self.sampler_bytes(), position };
-        // Writing into growing memory cannot fail.
-        Ok(postcard::to_allocvec(&state).map_err(|_| WorkerStateError::NotAState)?)
+        Ok(encoding::encode(&RowsState { sampler: self.sampler_bytes(), position }))
     }
 
     /// Resumes sampling and reading at a [state](Self::sampler_state) of a worker with the same settings. A sample in
@@ -226,10 +225,7 @@ impl RolloutWorker {
     /// [`RolloutError::Sample`] for a state of other settings.
     pub fn set_sampler_state(&mut self, state: &[u8]) -> Result<(), RolloutError> {
         self.check_running()?;
-        let (state, rest) = postcard::take_from_bytes::<RowsState>(state).map_err(|_| WorkerStateError::NotAState)?;
-        if !rest.is_empty() {
-            return Err(WorkerStateError::NotAState.into());
-        }
+        let state: RowsState = encoding::decode(state).ok_or(WorkerStateError::NotAState)?;
         self.restore_sampler(&state.sampler)?;
         match (state.position, &self.parts.opened.source) {
             (Some(position), _) => self.set_input_position(&Position::from_bytes(position)),

@@ -1,4 +1,4 @@
-//! A worker's side of the protocol, without I/O. Not here: sockets, clocks, and reconnecting.
+//! A worker's side of the protocol, without I/O. Not here: sockets and clocks.
 
 mod calls;
 mod evaluations;
@@ -27,10 +27,10 @@ use crate::{
     lease::Lease,
     prelude::*,
     protocol::{
-        Inability, InabilityKind, Inbox, Message, Outbox, Received, RefusalCode, Role,
+        Connection, ConnectionEnd, Inability, InabilityKind, Message, Received, Retry,
         convert::{self, FragmentLimits},
-        handshake::{self, HandshakeError, Identity, PeerService},
-        message::{CallProgress, Goodbye, LeaseGrant, RunAnswer, RunStart, WeightsApplied, Welcome},
+        handshake::PeerService,
+        message::{CallProgress, Goodbye, HostReport, LeaseGrant, RunAnswer, RunStart, WeightsApplied},
         printable,
     },
     run::RunConfig,
@@ -42,27 +42,6 @@ const PROGRESS_INTERVAL: Micros = Micros::from_millis(250);
 
 /// While more than this is queued to be sent, no lease and no call is begun, since the hub is not reading.
 const MAX_BACKLOG_BYTES: usize = 2 << 20;
-
-/// State of a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionState {
-    /// The hub has not answered the handshake yet.
-    Connecting,
-    /// The session is open, and the hub may grant leases.
-    Ready,
-    /// The hub refused this worker.
-    Refused {
-        /// The reason as a code; `None` if the hub's reason is unknown to this version.
-        code: Option<RefusalCode>,
-        /// The reason as text.
-        reason: String,
-    },
-    /// Either side has closed the session.
-    Closed {
-        /// The reason.
-        reason: String,
-    },
-}
 
 /// Counters of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,12 +72,7 @@ pub struct SessionCounters {
 /// A [`SlotRunner`] runs the leases. Calls are executed by a [`RolloutWorker`](super::RolloutWorker), which the hub sets up
 /// when it needs one; they are executed sequentially, and failures are answered with an error.
 pub struct WorkerSession {
-    inbox: Inbox,
-    outbox: Outbox,
-    state: SessionState,
-    welcome: Option<Welcome>,
-    /// Why this worker is about to leave, until the hub can be notified: it may grant a lease with its answer.
-    wish_to_leave: Option<String>,
+    connection: Connection,
     run: Option<ActiveRun>,
     leases: Leases,
     calls: Calls,
@@ -145,28 +119,21 @@ impl Runner {
 }
 
 impl WorkerSession {
-    /// Begins a session: the first frame to send is the `Hello`. The identity's role is always that of a worker.
+    /// Begins a session of a worker with this identity, or over its connection: the first frame to send is the `Hello`.
     ///
     /// Leases and calls use the names of `registry`, without a shell; see [`with_workers`](Self::with_workers).
     #[must_use]
-    pub fn new(identity: Identity, registry: Registry, kernels: Kernels) -> Self {
+    pub fn new(connection: impl Into<Connection>, registry: Registry, kernels: Kernels) -> Self {
         let workers = move || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
-        let mut session = Self {
-            inbox: Inbox::of_peer(Role::Worker),
-            // Chunks have to wait for the credit in the welcome.
-            outbox: Outbox::new(0),
-            state: SessionState::Connecting,
-            welcome: None,
-            wish_to_leave: None,
+        Self {
+            connection: connection.into(),
             run: None,
             leases: Leases::default(),
             calls: Calls::new(CalledWorker::new(workers)),
             evaluations: None,
             guard: unguarded,
             counters: SessionCounters::default(),
-        };
-        session.send(&Identity { role: Role::Worker, ..identity }.hello());
-        session
+        }
     }
 
     /// Sets the builder that leases and calls use: with the names of the program, its shell, clock and kernels. The hub
@@ -179,15 +146,7 @@ impl WorkerSession {
     ///     worker::{Registry, RolloutWorkerBuilder, WorkerSession},
     /// };
     ///
-    /// # let identity = Identity {
-    /// #     role: Role::Worker,
-    /// #     token: Token::new([1; 32]),
-    /// #     resume: None,
-    /// #     core_fingerprint: [0; 16],
-    /// #     kind: "native".into(),
-    /// #     name: "worker-1".into(),
-    /// #     device: "cpu".into(),
-    /// # };
+    /// let identity = Identity::new(Role::Worker, Token::new([1; 32]), "native", "worker-1", "cpu");
     /// let registry = Registry::builtin();
     /// let mut session = WorkerSession::new(identity, registry.clone(), Kernels::PORTABLE)
     ///     .with_workers(move || RolloutWorkerBuilder::new(registry.clone()));
@@ -217,39 +176,24 @@ impl WorkerSession {
     /// Makes this a worker that evaluates under its name: it answers calls with this, and takes no part in runs.
     #[must_use]
     pub fn with_evaluator(mut self, evaluator: Box<dyn Evaluates>) -> Self {
+        self.connection.identity_mut().service = PeerService::Evaluates;
         self.evaluations = Some(Evaluations::new(evaluator));
-        // Replaces the `Hello`, which has not been sent yet.
-        if let Some(Ok(Message::Hello(mut hello))) = self.outbox.poll_frame().map(|frame| Message::decode(&frame)) {
-            hello.capabilities = PeerService::Evaluates.capabilities();
-            self.send(&Message::Hello(hello));
-        }
         self
     }
 
     /// Handles a frame from the hub.
     pub fn handle_frame(&mut self, frame: &[u8]) {
-        if self.is_over() {
-            return;
-        }
         let run = self.run.as_ref().map(|run| run.number);
-        match self.inbox.receive(frame, run) {
-            Ok(None) => {}
-            Ok(Some(Received::Bytes(bytes))) => match Message::decode(bytes) {
-                Ok(message) => self.handle_message(message),
-                Err(error) => self.leave(&error.to_string()),
-            },
-            Ok(Some(Received::Weights { run: of, weights })) => {
-                // The run may have ended while they arrived.
-                if run == Some(of) {
-                    self.leases.add_weights(weights);
-                    self.apply_weights();
-                }
+        match self.connection.handle_frame(frame, run) {
+            Some(Received::Message(message)) => self.handle_message(message),
+            // The run may have ended while they arrived.
+            Some(Received::Weights { run: of, weights }) if run == Some(of) => {
+                self.leases.add_weights(weights);
+                self.apply_weights();
             }
-            Err(error) => self.leave(&error.to_string()),
+            Some(Received::Weights { .. }) | None => {}
         }
-        if let Some(credit) = self.inbox.take_credit_due() {
-            self.send(&Message::Credit(credit));
-        }
+        self.end_if_over();
     }
 
     /// Returns the next frame to send to the hub. Also after the end of the session: the last one may be a `Goodbye`.
@@ -257,7 +201,7 @@ impl WorkerSession {
         while let Some(done) = self.evaluations.as_mut().and_then(Evaluations::poll) {
             self.answer(done);
         }
-        self.outbox.poll_frame()
+        self.connection.poll_frame()
     }
 
     /// Returns true if [`work`](Self::work) has something to do now.
@@ -292,26 +236,43 @@ impl WorkerSession {
 
     /// Ends the session from this side, and notifies the hub.
     pub fn leave(&mut self, reason: &str) {
-        if !self.is_over() {
-            self.send(&Message::Goodbye(Goodbye { reason: printable(reason) }));
-            self.end(SessionState::Closed { reason: reason.into() });
-        }
+        self.connection.leave(reason);
+        self.end_if_over();
+    }
+
+    /// Handles the end of the socket, see [`Connection::handle_close`]. What was in progress is dropped; the next frame to
+    /// send is another `Hello`.
+    ///
+    /// # Errors
+    /// [`ConnectionEnd`] if another attempt would end in the same way.
+    pub fn handle_close(&mut self, reason: &str, random: u32) -> Result<Retry, ConnectionEnd> {
+        self.end();
+        self.connection.handle_close(reason, random)
+    }
+
+    /// Returns the connection, for another session.
+    #[must_use]
+    pub fn into_connection(self) -> Connection {
+        self.connection
     }
 
     /// Notifies the hub that this worker is about to leave, once the hub has answered. Work continues until the hub says
     /// goodbye, which it does as soon as the running lease is uploaded, so that nothing is lost.
     pub fn leave_when_done(&mut self, reason: &str) {
-        match self.state {
-            SessionState::Connecting => self.wish_to_leave = Some(printable(reason)),
-            SessionState::Ready => self.send(&Message::Goodbye(Goodbye { reason: printable(reason) })),
-            SessionState::Refused { .. } | SessionState::Closed { .. } => {}
+        if self.connection.end().is_none() {
+            self.send(&Message::Goodbye(Goodbye { reason: printable(reason) }));
         }
     }
 
-    /// Returns the state of the session.
+    /// Sends the hub a report about this machine.
+    pub fn report_host(&mut self, report: HostReport) {
+        self.send(&Message::HostReport(report));
+    }
+
+    /// Returns the connection to the hub.
     #[must_use]
-    pub fn state(&self) -> &SessionState {
-        &self.state
+    pub fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// Returns the counters.
@@ -323,13 +284,7 @@ impl WorkerSession {
     /// Returns the id that the hub gave to this worker.
     #[must_use]
     pub fn worker_id(&self) -> Option<WorkerId> {
-        self.welcome.as_ref().map(|welcome| WorkerId(welcome.peer))
-    }
-
-    /// Returns the resume id to present when reconnecting.
-    #[must_use]
-    pub fn resume_id(&self) -> Option<[u8; 16]> {
-        self.welcome.as_ref().map(|welcome| welcome.resume_id)
+        self.connection.welcome().map(|welcome| WorkerId(welcome.peer))
     }
 
     /// Returns the run that the hub has announced.
@@ -357,12 +312,13 @@ impl WorkerSession {
         self.run.as_ref()?.runner.as_ref().ok().map(|runner| runner.slots.weights_version())
     }
 
-    fn is_over(&self) -> bool {
-        matches!(self.state, SessionState::Refused { .. } | SessionState::Closed { .. })
+    fn end_if_over(&mut self) {
+        if self.connection.end().is_some() {
+            self.end();
+        }
     }
 
-    fn end(&mut self, state: SessionState) {
-        self.state = state;
+    fn end(&mut self) {
         self.run = None;
         self.leases = Leases::default();
         self.calls.stop();
@@ -371,8 +327,6 @@ impl WorkerSession {
 
     fn handle_message(&mut self, message: Message) {
         match message {
-            Message::Goodbye(goodbye) => self.end(SessionState::Closed { reason: goodbye.reason }),
-            answer if self.state == SessionState::Connecting => self.handle_answer(answer),
             Message::RunStart(start) => self.start_run(start),
             Message::RunEnd(end) => {
                 if self.run.as_ref().is_some_and(|run| run.number == end.run) {
@@ -401,24 +355,8 @@ impl WorkerSession {
                 let done = evaluations.and_then(|evaluations| evaluations.cancel(CallId(cancel.call)));
                 done.into_iter().for_each(|done| self.answer(done));
             }
-            Message::Credit(credit) => self.outbox.grant(credit.bytes),
-            // The inbox lets nothing else through but a second answer to the handshake.
-            other => self.leave(&format!("{:?} has no place in a session", other.kind())),
-        }
-    }
-
-    fn handle_answer(&mut self, answer: Message) {
-        match handshake::read_answer(answer) {
-            Ok(welcome) => {
-                self.outbox.grant(welcome.credit);
-                self.welcome = Some(welcome);
-                self.state = SessionState::Ready;
-                if let Some(reason) = self.wish_to_leave.take() {
-                    self.send(&Message::Goodbye(Goodbye { reason }));
-                }
-            }
-            Err(HandshakeError::Refused { code, reason }) => self.end(SessionState::Refused { code, reason }),
-            Err(error) => self.leave(&error.to_string()),
+            // The inbox lets nothing else through.
+            _ => {}
         }
     }
 
@@ -452,7 +390,7 @@ impl WorkerSession {
     }
 
     fn may_call(&self) -> bool {
-        !self.calls.is_empty() && self.outbox.queued_bytes() < MAX_BACKLOG_BYTES
+        !self.calls.is_empty() && self.connection.queued_bytes() < MAX_BACKLOG_BYTES
     }
 
     fn answer(&mut self, (call, result): Done) {
@@ -465,9 +403,8 @@ impl WorkerSession {
 
     /// Sends a message that is always small, since its texts are truncated.
     fn send(&mut self, message: &Message) {
-        if let Err(error) = self.outbox.push(message) {
-            self.end(SessionState::Closed { reason: error.to_string() });
-        }
+        self.connection.send(message);
+        self.end_if_over();
     }
 }
 

@@ -9,8 +9,9 @@ use crate::{
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{ModelConfig, ModelSpec},
     protocol::{
-        INITIAL_CREDIT, Token, TokenGrant, TokenHash, TokenTable,
-        message::{self, LeaseRefused, Progress, Revoke, RunEnd},
+        INITIAL_CREDIT, Inbox, Outbox, RefusalCode, Role, Token, TokenGrant, TokenHash, TokenTable,
+        handshake::{self, Identity},
+        message::{self, LeaseRefused, Progress, Revoke, RunEnd, Welcome},
     },
     sampler::{FragmentLayout, OutputWriter, RecurrentShape, SampleError},
     weights::{Tensor, Weights},
@@ -78,15 +79,8 @@ impl Hub {
         let token = Token::new([1; 32]);
         let mut tokens = TokenTable::new();
         tokens.insert(TokenHash::of(&token), TokenGrant { role: Role::Worker, child: None, expires: None });
-        let identity = Identity {
-            role: Role::Worker,
-            token,
-            resume: None,
-            core_fingerprint: FINGERPRINT,
-            kind: "native".into(),
-            name: "test".into(),
-            device: "cpu".into(),
-        };
+        let identity = Identity::new(Role::Worker, token, "native", "test", "cpu");
+        let identity = Identity { core_fingerprint: FINGERPRINT, ..identity };
         let session = WorkerSession::new(identity, Registry::builtin(), Kernels::PORTABLE);
         Self {
             inbox: Inbox::of_hub(),
@@ -183,10 +177,10 @@ impl Hub {
 #[test]
 fn a_session_from_hello_to_two_fragments() {
     let mut hub = Hub::new();
-    assert_eq!(hub.session.state(), &SessionState::Connecting);
+    assert!(!hub.session.connection().is_ready());
     hub.shake_hands();
-    assert_eq!(hub.session.state(), &SessionState::Ready);
-    assert_eq!((hub.session.worker_id(), hub.session.resume_id()), (Some(WorkerId(3)), Some([4; 16])));
+    assert!(hub.session.connection().is_ready());
+    assert_eq!(hub.session.worker_id(), Some(WorkerId(3)));
     assert!(!hub.session.has_work());
 
     hub.send(&Message::RunStart(RunStart { run: RUN, config: spec().to_wire() }));
@@ -528,7 +522,10 @@ fn a_refused_worker_says_why_and_does_nothing_more() {
     hub.tokens = TokenTable::new();
     hub.shake_hands();
     let reason = "the token is not valid for this role".to_string();
-    assert_eq!(hub.session.state(), &SessionState::Refused { code: Some(RefusalCode::Token), reason });
+    assert_eq!(
+        hub.session.connection().end(),
+        Some(&ConnectionEnd::Refused { code: Some(RefusalCode::Token), reason })
+    );
     hub.send(&Message::RunStart(RunStart { run: RUN, config: spec().to_wire() }));
     assert_eq!(hub.session.run(), None);
     assert_eq!(hub.receive(), []);
@@ -552,7 +549,7 @@ fn a_hub_that_breaks_the_protocol_ends_the_session() {
         let mut hub = Hub::with_run();
         hub.grant(&lease(1, 0, 0, &new_slots(&[0])));
         hub.session.handle_frame(&frame);
-        assert_eq!(hub.session.state(), &SessionState::Closed { reason: expected.into() });
+        assert_eq!(hub.session.connection().end(), Some(&ConnectionEnd::Violated { reason: expected.into() }));
         assert_eq!(hub.work(), [Message::Goodbye(Goodbye { reason: expected.into() })]);
     }
 }
@@ -561,7 +558,7 @@ fn a_hub_that_breaks_the_protocol_ends_the_session() {
 fn either_side_can_say_goodbye() {
     let mut hub = Hub::with_run();
     hub.send(&Message::Goodbye(Goodbye { reason: "the hub stops".into() }));
-    assert_eq!(hub.session.state(), &SessionState::Closed { reason: "the hub stops".into() });
+    assert_eq!(hub.session.connection().end(), Some(&ConnectionEnd::Closed { reason: "the hub stops".into() }));
     let mut hub = Hub::with_run();
     hub.session.leave("the tab closes");
     assert_eq!(hub.receive(), [Message::Goodbye(Goodbye { reason: "the tab closes".into() })]);
@@ -571,14 +568,14 @@ fn either_side_can_say_goodbye() {
 fn a_wish_to_leave_waits_for_the_hub_and_for_the_leases_that_it_gave() {
     let mut hub = Hub::new();
     hub.session.leave_when_done("asked to leave");
-    assert_eq!(hub.session.state(), &SessionState::Connecting);
+    assert!(!hub.session.connection().is_ready());
     hub.shake_hands();
     assert_eq!(hub.receive(), [Message::Goodbye(Goodbye { reason: "asked to leave".into() })]);
     hub.send(&Message::RunStart(RunStart { run: RUN, config: spec().to_wire() }));
     hub.set_weights(1);
     assert_eq!(hub.run(&lease(1, 0, 1, &new_slots(&[0]))).len(), 1);
     hub.send(&Message::Goodbye(Goodbye { reason: "farewell".into() }));
-    assert_eq!(hub.session.state(), &SessionState::Closed { reason: "farewell".into() });
+    assert_eq!(hub.session.connection().end(), Some(&ConnectionEnd::Closed { reason: "farewell".into() }));
 }
 
 /// A call of the hub.
@@ -679,7 +676,7 @@ fn what_cannot_be_done_is_answered_and_the_session_goes_on() {
     assert!(errors[0].message.starts_with("there is no environment 'Pong-v9'; known are: "), "{}", errors[0]);
     assert!(errors[1..].iter().all(|error| error.kind == CommandErrorKind::Malformed), "{errors:?}");
     assert_eq!(results[3], (4, Ok(WorkerAnswer::Pong)));
-    assert_eq!(hub.session.state(), &SessionState::Ready);
+    assert!(hub.session.connection().is_ready());
 }
 
 #[test]

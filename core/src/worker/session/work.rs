@@ -66,7 +66,8 @@ impl WorkerSession {
 
     pub(super) fn may_begin(&self) -> bool {
         let version = self.weights_version();
-        version.is_some_and(|version| self.leases.is_ready(version)) && self.outbox.queued_bytes() < MAX_BACKLOG_BYTES
+        version.is_some_and(|version| self.leases.is_ready(version))
+            && self.connection.queued_bytes() < MAX_BACKLOG_BYTES
     }
 
     pub(super) fn begin_next(&mut self, now: Micros) {
@@ -155,7 +156,7 @@ impl WorkerSession {
         };
         let pushed = upload
             .map_err(|error| error.to_string())
-            .and_then(|upload| self.outbox.push(&upload).map_err(|error| error.to_string()));
+            .and_then(|upload| self.connection.push(&upload).map_err(|error| error.to_string()));
         match (pushed, fragments) {
             (Ok(()), _) => self.counters.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>(),
             (Err(reason), [only]) => {

@@ -7,13 +7,7 @@ mod status;
 mod tokens;
 mod workers;
 
-use std::{
-    future::Future,
-    io::{self, Write as _},
-    path::PathBuf,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{future::Future, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use rollmesh_core::protocol::{Role, WorkerState};
@@ -81,12 +75,6 @@ fn run_command(
         Err(error) if error.is_usage() => Err(Failure::usage(error)),
         Err(error) => Err(Failure::other(error)),
     }
-}
-
-/// Prints lines. False once standard output is closed.
-fn print(text: &str) -> bool {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
 fn state_name(state: u8) -> &'static str {

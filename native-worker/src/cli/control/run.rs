@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Target, print, run_command};
+use super::{Target, run_command};
 use crate::{
     cli::exit::Failure,
     control::{Control, ControlError},
@@ -73,7 +73,7 @@ impl ScaleArgs {
             // Workers that are about to leave are still listed.
             let are_there = |hub: &Control| hub.workers().values().filter(|row| row.local).count() == wanted;
             hub.until(&format!("{wanted} local workers"), are_there).await?;
-            print(&format!("local workers: {wanted}\n"));
+            println!("local workers: {wanted}");
             Ok(())
         })
     }
@@ -97,7 +97,7 @@ pub(in crate::cli) fn checkpoint(target: &Target) -> Result<ExitCode, Failure> {
     run_command(target.operator(), async |hub| {
         hub.checkpoint().await?;
         let status = hub.status();
-        print(&format!("run {}: checkpoint written in iteration {}\n", status.run, status.iteration));
+        println!("run {}: checkpoint written in iteration {}", status.run, status.iteration);
         Ok(())
     })
 }
@@ -107,7 +107,7 @@ impl StopArgs {
         run_command(self.target.operator(), async |hub| {
             if let Some(run) = self.queued {
                 hub.remove_run(run).await?;
-                print(&format!("run {run}: removed\n"));
+                println!("run {run}: removed");
                 return Ok(());
             }
             hub.stop().await?;
@@ -125,7 +125,7 @@ impl DrainArgs {
             };
             hub.remove_worker(worker).await?;
             hub.until("the worker's end", |hub| !hub.workers().contains_key(&worker)).await?;
-            print(&format!("worker {worker}: gone\n"));
+            println!("worker {worker}: gone");
             Ok(())
         })
     }
@@ -134,16 +134,13 @@ impl DrainArgs {
 async fn say_phase(hub: &mut Control, wanted: &str) -> Result<(), ControlError> {
     hub.until(&format!("a run that is {wanted}"), |hub| hub.phase().name() == wanted || !hub.phase().is_active())
         .await?;
-    print(&format!("run {}: {}\n", hub.status().run, hub.phase().name()));
+    println!("run {}: {}", hub.status().run, hub.phase().name());
     Ok(())
 }
 
 async fn say_end(hub: &mut Control) -> Result<(), ControlError> {
     hub.until("the end of the run", |hub| !hub.phase().is_active()).await?;
     let (status, phase) = (hub.status(), hub.phase().name());
-    print(&format!(
-        "run {}: {phase} after {} env steps in {} iterations\n",
-        status.run, status.env_steps, status.iteration
-    ));
+    println!("run {}: {phase} after {} env steps in {} iterations", status.run, status.env_steps, status.iteration);
     Ok(())
 }

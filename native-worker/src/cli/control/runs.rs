@@ -9,11 +9,11 @@ use rollmesh_core::{
     run::RunConfig,
 };
 
-use super::{Target, print, run_command};
+use super::{Target, run_command};
 use crate::{
     cli::{
         exit::Failure,
-        settings::{self, setting},
+        settings::{self, setting, with_set},
         signals,
     },
     control::{Control, ControlError, printable},
@@ -106,8 +106,8 @@ impl RunsArgs {
     fn print(&self, lines: Vec<FoundRun>) {
         match self.json {
             // Texts and finite numbers can always be serialised.
-            true => print(&format!("{}\n", serde_json::to_string(&lines).unwrap_or_default())),
-            false => print(&lines.iter().map(FoundRun::text).collect::<String>()),
+            true => println!("{}", serde_json::to_string(&lines).unwrap_or_default()),
+            false => print!("{}", lines.iter().map(FoundRun::text).collect::<String>()),
         };
     }
 }
@@ -115,7 +115,7 @@ impl RunsArgs {
 impl StartArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
         let file = self.config.as_deref().map(settings::read::<Config>).transpose()?.unwrap_or_default();
-        let settings = self.set.iter().fold(file, |all, (path, value)| all.with_at(path, value.clone()));
+        let settings = with_set(file, &self.set);
         let text = settings.to_string();
         // Reports errors that any hub would report, with the path of the setting.
         let config = RunConfig::of_wire_settings(&text).map_err(|error| match &self.config {
@@ -148,8 +148,8 @@ impl StartArgs {
             End::Over(line) => line,
         };
         match self.json {
-            true => print(&format!("{}\n", serde_json::to_string(&line).map_err(Failure::other)?)),
-            false => print(&line.text()),
+            true => println!("{}", serde_json::to_string(&line).map_err(Failure::other)?),
+            false => print!("{}", line.text()),
         };
         let has_goal = config.stop.episode_return_mean.is_some();
         match (&*line.state, line.error) {
@@ -166,9 +166,9 @@ impl StartArgs {
         let place = row.place;
         match (self.json, self.wait) {
             (true, true) => {}
-            (true, false) => _ = print(&format!("{{\"run\":{run},\"place\":{place}}}\n")),
-            (false, _) if place > 0 => _ = print(&format!("run {run} waits, place {place}\n")),
-            (false, _) => _ = print(&format!("run {run} begins\n")),
+            (true, false) => println!("{{\"run\":{run},\"place\":{place}}}"),
+            (false, _) if place > 0 => println!("run {run} waits, place {place}"),
+            (false, _) => println!("run {run} begins"),
         }
     }
 }

@@ -7,7 +7,7 @@ use rollmesh_core::{group::Ledger, protocol::message::WorkerRow};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Target, print, run_command, state_name};
+use super::{Target, run_command, state_name};
 use crate::{
     cli::exit::Failure,
     control::{Control, ControlError, printable},
@@ -42,7 +42,7 @@ impl StatusArgs {
             if self.watch {
                 return self.watch(hub).await;
             }
-            print(&self.text(hub));
+            print!("{}", self.text(hub));
             Ok(())
         })
     }
@@ -54,14 +54,12 @@ impl StatusArgs {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                _ = ticks.tick() => if !print(&format!("{clear}{}", self.text(hub))) {
-                    return Ok(());
-                },
+                _ = ticks.tick() => print!("{clear}{}", self.text(hub)),
                 heard = hub.next() => match heard {
                     Ok(_) => {}
                     // Prints the last status; watching until the hub disconnects was the goal.
                     Err(ControlError::Left(reason)) => {
-                        print(&format!("{clear}{}", self.text(hub)));
+                        print!("{clear}{}", self.text(hub));
                         eprintln!("the hub has left: {reason}");
                         return Ok(());
                     }

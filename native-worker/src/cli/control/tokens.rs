@@ -8,7 +8,7 @@ use rollmesh_core::protocol::{
     message::{ManageTokens, NewToken, TokenRows},
 };
 
-use super::{Target, print, run_command};
+use super::{Target, run_command};
 use crate::{
     cli::exit::Failure,
     control::{Control, ControlError},
@@ -94,7 +94,7 @@ fn in_file(mut tokens: Tokens, action: &Action) -> Result<ExitCode, Failure> {
             let row = |(hash, grant): &(TokenHash, TokenGrant)| {
                 line(hash.id(), grant.role.name(), grant.expires.unwrap_or(0), None)
             };
-            print(&tokens.rows().iter().map(row).collect::<String>());
+            print!("{}", tokens.rows().iter().map(row).collect::<String>());
             return Ok(ExitCode::SUCCESS);
         }
         Action::Create { role, expires } => Some(tokens.create(*role, *expires).map_err(Failure::usage)?),
@@ -111,23 +111,14 @@ fn in_file(mut tokens: Tokens, action: &Action) -> Result<ExitCode, Failure> {
 }
 
 async fn at_hub(hub: &mut Control, action: &Action) -> Result<(), ControlError> {
+    let of = |action: TokenAction| ManageTokens { action: action.to_wire(), ..ManageTokens::default() };
     let wish = match *action {
-        Action::List => ManageTokens { action: TokenAction::List.to_wire(), ..ManageTokens::default() },
-        Action::Create { role, expires } => ManageTokens {
-            action: TokenAction::Create.to_wire(),
-            role: role.to_wire(),
-            seconds: expires.unwrap_or(0),
-            ..ManageTokens::default()
-        },
-        Action::Revoke { token } => {
-            ManageTokens { action: TokenAction::Revoke.to_wire(), token: token.0, ..ManageTokens::default() }
+        Action::List => of(TokenAction::List),
+        Action::Create { role, expires } => {
+            ManageTokens { role: role.to_wire(), seconds: expires.unwrap_or(0), ..of(TokenAction::Create) }
         }
-        Action::Rotate { token, grace } => ManageTokens {
-            action: TokenAction::Rotate.to_wire(),
-            token: token.0,
-            seconds: grace,
-            ..ManageTokens::default()
-        },
+        Action::Revoke { token } => ManageTokens { token: token.0, ..of(TokenAction::Revoke) },
+        Action::Rotate { token, grace } => ManageTokens { token: token.0, seconds: grace, ..of(TokenAction::Rotate) },
     };
     let answer = hub.ask_for(|request| Message::ManageTokens(ManageTokens { request, ..wish }), answer).await?;
     match answer {
@@ -137,7 +128,7 @@ async fn at_hub(hub: &mut Control, action: &Action) -> Result<(), ControlError> 
                 let role = Role::try_from(role).map_or("unknown", Role::name);
                 line(TokenId(id), role, expires, Some(connections))
             };
-            print(&rows.map(row).collect::<String>());
+            print!("{}", rows.map(row).collect::<String>());
         }
         Message::NewToken(NewToken { role, expires, token, .. }) => {
             if let Ok(role) = Role::try_from(role) {
@@ -164,7 +155,7 @@ fn answer(mine: u32, message: Message) -> Option<Message> {
 fn show(token: &Token, role: Role, expires: u64) {
     eprintln!("{} {}: keep it, it is not shown again", TokenHash::of(token).id(), role.name());
     eprintln!("{}", end(expires));
-    print(&format!("{}\n", token.to_hex()));
+    println!("{}", token.to_hex());
 }
 
 fn line(id: TokenId, role: &str, expires: u64, connections: Option<u32>) -> String {

@@ -6,7 +6,7 @@ use clap::Args;
 use rollmesh_core::protocol::message::{WorkerLocation, WorkerRow};
 use serde_json::{Value, json};
 
-use super::{Target, print, run_command, state_name};
+use super::{Target, run_command, state_name};
 use crate::{
     cli::{exit::Failure, table::table},
     control::{Control, printable},
@@ -27,7 +27,7 @@ impl WorkersArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
         run_command(self.target.viewer(), async |hub| {
             let text = if self.json { format!("{}\n", array(hub)) } else { text(hub) };
-            print(&text);
+            print!("{text}");
             Ok(())
         })
     }

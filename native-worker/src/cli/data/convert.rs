@@ -1,6 +1,6 @@
 //! `rollmesh data convert`, `merge` and `split`.
 
-use std::{fs, path::PathBuf, process::ExitCode, slice};
+use std::{fs, path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum as _};
 use rollmesh_core::{
@@ -14,7 +14,7 @@ use super::{
     InputArgs, Reading,
     losses::{self, Losses},
     renumber::Numbers,
-    sink::{Sink, Target, single},
+    sink::{self, Sink, Target, single},
     spaces::{SeenSpaces, dataset_id},
 };
 use crate::{
@@ -29,9 +29,11 @@ use crate::{
 /// Bytes that are read before the gathered rows are written: enough for all threads.
 const GATHERED: usize = 4 << 20;
 
-/// Where to write, and how.
-#[derive(Args, Clone, Debug)]
-struct OutputArgs {
+/// What to read, where to write, and how.
+#[derive(Args)]
+pub(super) struct ConvertArgs {
+    #[command(flatten)]
+    input: InputArgs,
     /// Folder for what is written; it is made if it is not there
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
@@ -49,6 +51,15 @@ struct OutputArgs {
     dataset_id: Option<String>,
 }
 
+#[derive(Args)]
+pub(super) struct SplitArgs {
+    #[command(flatten)]
+    to: ConvertArgs,
+    /// What each part gets of the rows; the sum is 1
+    #[arg(long, value_delimiter = ',', default_value = "0.9,0.1")]
+    fractions: Vec<f64>,
+}
+
 fn target(text: &str) -> Result<Target, String> {
     Target::from_str(text, true).map_err(|_| match text {
         "hdf5" | "h5" | "d4rl" => {
@@ -58,56 +69,13 @@ fn target(text: &str) -> Result<Target, String> {
     })
 }
 
-#[derive(Args)]
-#[command(
-    after_help = "Memory is bounded by --buffer-size; beside it, json gathers some MiB of rows, and minari takes an episode as a\n\
-                        whole, so that those that have not ended yet are held.\n\n\
-                        Examples:\n  rollmesh data convert samples --to parquet --output tables\n  \
-                        rollmesh data convert hopper-medium.hdf5 --to json --output samples\n  \
-                        rollmesh data convert samples --to minari --env CartPole-v1 --output ~/.minari/datasets/cartpole/mine-v0"
-)]
-pub(super) struct ConvertArgs {
-    #[command(flatten)]
-    input: InputArgs,
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-#[derive(Args)]
-#[command(after_help = "Examples:\n  rollmesh data merge monday tuesday --output both\n  \
-                        rollmesh data merge samples tables/*.parquet --to parquet --output all")]
-pub(super) struct MergeArgs {
-    #[command(flatten)]
-    input: InputArgs,
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-#[derive(Args)]
-#[command(
-    after_help = "Episodes are dealt out in turn, so that every part has its share of the early and of the late ones; those\n\
-                        of several agents stay whole batches. The parts are the folders part-0, part-1, … of the output.\n\n\
-                        Example:\n  rollmesh data split samples --fractions 0.9,0.1 --output parts"
-)]
-pub(super) struct SplitArgs {
-    #[command(flatten)]
-    input: InputArgs,
-    #[command(flatten)]
-    output: OutputArgs,
-    /// What each part gets of the rows; the sum is 1
-    #[arg(long, value_delimiter = ',', default_value = "0.9,0.1")]
-    fractions: Vec<f64>,
-}
-
 pub(super) fn convert(args: &ConvertArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    let mut job = Job::open(&args.input, &args.output, registry, slice::from_ref(&args.output.output))?;
-    job.run(&args.input, |batch, _, _| Ok(vec![(0, batch)]))
+    Job::open(args, registry, vec![args.output.clone()])?.run(|batch, _, _| Ok(vec![(0, batch)]))
 }
 
-pub(super) fn merge(args: &MergeArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    let mut job = Job::open(&args.input, &args.output, registry, slice::from_ref(&args.output.output))?;
+pub(super) fn merge(args: &ConvertArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let mut numbers = Numbers::default();
-    job.run(&args.input, |batch, place, losses| {
+    Job::open(args, registry, vec![args.output.clone()])?.run(|batch, place, losses| {
         // Lines of JSON do not carry types; usual types make all rows compatible.
         let usual = with_usual_types(batch.clone()).map_err(Failure::other)?;
         losses::digits(&batch, &usual, losses)?;
@@ -125,12 +93,10 @@ pub(super) fn split(args: &SplitArgs, registry: &Registry) -> Result<ExitCode, F
     if args.fractions.iter().any(|part| !(0.0..=1.0).contains(part)) || (sum - 1.0).abs() > 1e-9 {
         return Err(Failure::usage(format!("--fractions must be from 0 to 1 with the sum 1, which is {sum}")));
     }
-    let parts: Vec<PathBuf> =
-        (0..args.fractions.len()).map(|part| args.output.output.join(format!("part-{part}"))).collect();
-    let mut job = Job::open(&args.input, &args.output, registry, &parts)?;
-    let mut deal =
-        Deal { fractions: args.fractions.clone(), rows: vec![0; parts.len()], open: OpenEpisodes::default() };
-    job.run(&args.input, |batch, place, _| {
+    let parts = 0..args.fractions.len();
+    let folders = parts.clone().map(|part| args.to.output.join(format!("part-{part}"))).collect();
+    let mut deal = Deal { fractions: &args.fractions, rows: parts.map(|_| 0).collect(), open: OpenEpisodes::default() };
+    Job::open(&args.to, registry, folders)?.run(|batch, place, _| {
         if place.is_first {
             deal.open.begin_file();
         }
@@ -154,14 +120,14 @@ pub(super) fn split(args: &SplitArgs, registry: &Registry) -> Result<ExitCode, F
 }
 
 /// Assigns episodes to parts: each to the part that is furthest below its share.
-struct Deal {
-    fractions: Vec<f64>,
+struct Deal<'a> {
+    fractions: &'a [f64],
     rows: Vec<u64>,
     /// The parts of episodes that continue in later batches.
     open: OpenEpisodes<usize>,
 }
 
-impl Deal {
+impl Deal<'_> {
     fn next(&self) -> usize {
         let total = self.rows.iter().sum::<u64>() as f64;
         let lacks = |part: usize| self.fractions[part] * (total + 1.0) - self.rows[part] as f64;
@@ -187,80 +153,79 @@ impl Deal {
 }
 
 /// A conversion from an input to one or more outputs.
-struct Job {
+struct Job<'a> {
+    args: &'a ConvertArgs,
     logged: Logged,
     reading: Reading,
-    sinks: Vec<Sink>,
+    folders: Vec<PathBuf>,
+    /// One of each folder.
+    sinks: Vec<Box<dyn Sink>>,
     losses: Losses,
     interruption: Interruption,
 }
 
-impl Job {
-    fn open(input: &InputArgs, output: &OutputArgs, registry: &Registry, folders: &[PathBuf]) -> Result<Self, Failure> {
-        let mut logged = input.open()?;
+impl<'a> Job<'a> {
+    fn open(args: &'a ConvertArgs, registry: &Registry, folders: Vec<PathBuf>) -> Result<Self, Failure> {
+        let mut logged = args.input.open()?;
         let first = logged.files().first().map(|file| file.format);
-        let target = output.to.unwrap_or(match first {
+        let target = args.to.unwrap_or(match first {
             Some(Format::Json) => Target::Json,
             Some(Format::Minari) => Target::Minari,
             _ => Target::Parquet,
         });
         // An output must not contain files of the input.
-        for folder in folders {
+        for folder in &folders {
             if folder.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
                 return Err(Failure::usage(format!("{} is not empty: choose another --output", folder.display())));
             }
         }
         let interruption = Interruption::watch();
-        let reading = input.progress(&logged);
-        let spaces = if target == Target::Minari { Some(spaces(&mut logged, output, registry)?) } else { None };
-        let make = |folder: &PathBuf| match (target, &spaces) {
+        let reading = args.input.progress(&logged);
+        let spaces = if target == Target::Minari { Some(spaces(&mut logged, args, registry)?) } else { None };
+        let make = |folder: &PathBuf| match (target, spaces.clone()) {
             (Target::Minari, Some((observation_space, action_space))) => {
-                let dataset_id = output.dataset_id.clone().unwrap_or_else(|| dataset_id(folder));
-                let (observation_space, action_space) = (observation_space.clone(), action_space.clone());
-                let more = Map::new();
-                Sink::minari(folder, MinariInfo { dataset_id, observation_space, action_space, more })
+                let dataset_id = args.dataset_id.clone().unwrap_or_else(|| dataset_id(folder));
+                sink::minari(folder, MinariInfo { dataset_id, observation_space, action_space, more: Map::new() })
             }
-            (Target::Json, _) => Sink::json(folder, output.max_file_size),
-            _ => Sink::parquet(folder, output.max_file_size),
+            (Target::Json, _) => sink::json(folder, args.max_file_size),
+            _ => sink::parquet(folder, args.max_file_size),
         };
         let sinks = folders.iter().map(make).collect::<Result<_, _>>()?;
-        Ok(Self { logged, reading, sinks, losses: Losses::new(), interruption })
+        Ok(Self { args, logged, reading, folders, sinks, losses: Losses::new(), interruption })
     }
 
     /// Writes every batch to the sinks that `deal` returns, in the form that it returns.
     fn run(
-        &mut self,
-        input: &InputArgs,
+        self,
         mut deal: impl FnMut(AnyBatch, Place, &mut Losses) -> Result<Vec<(usize, AnyBatch)>, Failure>,
     ) -> Result<ExitCode, Failure> {
-        let Self { logged, reading, sinks, losses, interruption } = self;
+        let Self { args, mut logged, reading, folders, mut sinks, mut losses, interruption } = self;
         let (mut steps, mut read) = (vec![0; sinks.len()], 0);
-        let dealt = reading.each(logged, |batch, place| {
+        let dealt = reading.each(&mut logged, |batch, place| {
             if interruption.is_noticed() {
                 return Err(Failure::Interrupted("what was written is removed, since it was not all".into()));
             }
             if place.is_first {
-                sinks.iter_mut().try_for_each(|sink| sink.begin_file(losses))?;
+                sinks.iter_mut().try_for_each(|sink| sink.begin_file(&mut losses))?;
             }
             read += batch.size_bytes();
-            for (part, batch) in deal(batch, place, losses)? {
+            for (part, batch) in deal(batch, place, &mut losses)? {
                 if let (Some(sink), Some(steps)) = (sinks.get_mut(part), steps.get_mut(part)) {
                     *steps += batch.env_steps() as u64;
-                    sink.write(&batch, losses)?;
+                    sink.write(&batch, &mut losses)?;
                 }
             }
             // Gathered rows may keep their whole batches in memory.
             if read >= GATHERED {
                 read = 0;
-                sinks.iter_mut().try_for_each(Sink::flush)?;
+                sinks.iter_mut().try_for_each(|sink| sink.flush())?;
             }
             Ok(())
         });
         if let Err(failure @ Failure::Interrupted(_)) = dealt {
+            drop(sinks);
             // The folders were empty before.
-            for sink in sinks.drain(..) {
-                let folder = sink.folder().to_path_buf();
-                drop(sink);
+            for folder in folders {
                 let failed = |error| Failure::other(format!("cannot remove {}: {error}", folder.display()));
                 fs::remove_dir_all(&folder).map_err(failed)?;
             }
@@ -268,30 +233,28 @@ impl Job {
         }
         if let Err(failure) = dealt {
             // What was read before is kept.
-            sinks.iter_mut().try_for_each(Sink::flush)?;
-            tell(losses);
+            sinks.iter_mut().try_for_each(|sink| sink.flush())?;
+            tell(&losses);
             return Err(failure);
         }
         reading.progress.finish();
-        let folders: Vec<PathBuf> = sinks.iter().map(|sink| sink.folder().to_path_buf()).collect();
-        for sink in sinks.drain(..) {
-            sink.finish(losses)?;
-        }
+        sinks.iter_mut().try_for_each(|sink| sink.finish(&mut losses))?;
+        drop(sinks);
         losses.extend(logged.left_out());
         let corrupt = logged.corrupt_lines();
         if corrupt > 0 {
             losses.insert(format!("{corrupt} corrupt lines (see `rollmesh data validate`)"));
         }
-        if input.json {
+        if args.input.json {
             let outputs = folders.iter().zip(&steps).map(|(path, steps)| json!({"path": path, "env_steps": steps}));
-            say!("{}", json!({"outputs": outputs.collect::<Vec<_>>(), "lost": losses}));
+            println!("{}", json!({"outputs": outputs.collect::<Vec<_>>(), "lost": losses}));
             return Ok(ExitCode::SUCCESS);
         }
-        folders.iter().zip(&steps).for_each(|(path, steps)| say!("{}: {steps} env steps", path.display()));
+        folders.iter().zip(&steps).for_each(|(path, steps)| println!("{}: {steps} env steps", path.display()));
         if losses.is_empty() {
-            say!("nothing is lost");
+            println!("nothing is lost");
         }
-        tell(losses);
+        tell(&losses);
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -302,8 +265,8 @@ fn tell(losses: &Losses) {
 }
 
 /// Returns the spaces of an environment, or those that the rows show, which are read once more for that.
-fn spaces(logged: &mut Logged, output: &OutputArgs, registry: &Registry) -> Result<(Space, Space), Failure> {
-    if let Some(env) = &output.env {
+fn spaces(logged: &mut Logged, args: &ConvertArgs, registry: &Registry) -> Result<(Space, Space), Failure> {
+    if let Some(env) = &args.env {
         allow(env);
         let spaces = registry.envs.spec(env).map_err(Failure::usage)?.spaces().map_err(Failure::usage)?;
         return Ok((spaces.observation, spaces.action));

@@ -64,7 +64,7 @@ fn lines(batch: &SampleBatch, args: &HeadArgs, policy: Option<String>, most: usi
             let is_single = batch.column(name).is_some_and(|column| column.shape().dims().is_empty());
             object.insert(name.to_owned(), json(value, is_single));
         }
-        say!("{}", Value::Object(object));
+        println!("{}", Value::Object(object));
         shown += 1;
     }
     Ok(shown)
@@ -103,9 +103,9 @@ fn table(batch: &SampleBatch, args: &HeadArgs, policy: Option<String>, most: usi
         rows.push(names.iter().map(cell).collect());
     }
     if let Some(policy) = policy {
-        say!("policy {policy}");
+        println!("policy {policy}");
     }
-    say!("{}", table::table(&rows, |_| false).trim_end());
+    println!("{}", table::table(&rows, |_| false).trim_end());
     Ok(rows.len() - 1)
 }
 

@@ -45,7 +45,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<ExitCode, Failure> {
     })?;
     reading.progress.finish();
     if args.input.json {
-        say!("{}", object(&logged, &survey.report(BINS)));
+        println!("{}", object(&logged, &survey.report(BINS)));
     } else {
         print(&logged, &survey.report(BINS));
     }
@@ -67,18 +67,18 @@ fn object(logged: &Logged, report: &Report) -> Value {
 
 fn print(logged: &Logged, report: &Report) {
     match logged.files() {
-        [file] => say!("{} ({}, {})", file.path.display(), file.format, bytes(logged.progress().1)),
-        files => say!("{} files ({})", files.len(), bytes(logged.progress().1)),
+        [file] => println!("{} ({}, {})", file.path.display(), file.format, bytes(logged.progress().1)),
+        files => println!("{} files ({})", files.len(), bytes(logged.progress().1)),
     }
-    say!("batches     {}", report.batches);
-    say!("env steps   {}", report.env_steps);
+    println!("batches     {}", report.batches);
+    println!("env steps   {}", report.env_steps);
     if logged.corrupt_lines() > 0 {
-        say!("corrupt     {}, passed over (see `rollmesh data validate`)", count(logged.corrupt_lines(), "line"));
+        println!("corrupt     {}, passed over (see `rollmesh data validate`)", count(logged.corrupt_lines(), "line"));
     }
-    logged.left_out().iter().for_each(|what| say!("left out    {what}"));
+    logged.left_out().iter().for_each(|what| println!("left out    {what}"));
     for (id, policy) in &report.policies {
         if report.policies.len() > 1 {
-            say!("\npolicy {id}: {}", count(policy.rows, "row"));
+            println!("\npolicy {id}: {}", count(policy.rows, "row"));
         }
         print_policy(policy);
     }
@@ -89,10 +89,10 @@ fn print_policy(policy: &PolicyReport) {
         0 => String::new(),
         n => format!(", and {n} that did not end"),
     };
-    say!("episodes    {}{unfinished}", policy.episodes);
-    say!("return      {}", said(&policy.returns));
-    say!("length      {}", said(&policy.lengths));
-    say!("");
+    println!("episodes    {}{unfinished}", policy.episodes);
+    println!("return      {}", said(&policy.returns));
+    println!("length      {}", said(&policy.lengths));
+    println!();
     let header = ["column", "type", "rows", "min", "mean", "max"].map(String::from);
     let rows = policy.columns.iter().map(|(name, column)| {
         let values = &column.values;
@@ -107,10 +107,10 @@ fn print_policy(policy: &PolicyReport) {
         [name.clone(), column.kinds.join(" or "), column.rows.to_string(), min, mean, max]
     });
     // Numbers stand to the right.
-    say!("{}", table(&std::iter::once(header).chain(rows).collect::<Vec<_>>(), |i| i > 1).trim_end());
+    println!("{}", table(&std::iter::once(header).chain(rows).collect::<Vec<_>>(), |i| i > 1).trim_end());
     let bins = &policy.histogram;
     let Some(most) = bins.iter().map(|bin| bin.count).max().filter(|most| *most > 0) else { return };
-    say!("\nepisodes by return");
+    println!("\nepisodes by return");
     let all_equal = policy.returns.min == policy.returns.max;
     let range = |bin: &Bin| match all_equal {
         true => short(policy.returns.min),
@@ -120,7 +120,7 @@ fn print_policy(policy: &PolicyReport) {
     let width = ranges.iter().map(String::len).max().unwrap_or(0);
     for (bin, range) in bins.iter().zip(ranges) {
         let bar = "█".repeat((bin.count * BAR).div_ceil(most) as usize);
-        say!("{range:>width$}  {bar}{}{}", if bin.count > 0 { " " } else { "" }, bin.count);
+        println!("{range:>width$}  {bar}{}{}", if bin.count > 0 { " " } else { "" }, bin.count);
     }
 }
 

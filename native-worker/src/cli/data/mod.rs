@@ -1,12 +1,5 @@
 //! `rollmesh data`: inspects, validates and converts logged experience.
 
-/// Prints a line on standard output. A closed output is no error.
-macro_rules! say {
-    ($($text:tt)*) => {
-        super::print_line(format_args!($($text)*))
-    };
-}
-
 #[cfg(feature = "offline-parquet")]
 mod convert;
 mod head;
@@ -22,11 +15,7 @@ mod sink;
 mod spaces;
 mod validate;
 
-use std::{
-    cell::Cell,
-    io::{self, Write as _},
-    process::ExitCode,
-};
+use std::{cell::Cell, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use rollmesh_core::batch::AnyBatch;
@@ -56,13 +45,27 @@ enum Command {
     Head(head::HeadArgs),
     #[cfg(feature = "offline-parquet")]
     /// Write files in another format, and say what that loses
+    #[command(
+        after_help = "Memory is bounded by --buffer-size; beside it, json gathers some MiB of rows, and minari takes an episode as a\n\
+                        whole, so that those that have not ended yet are held.\n\n\
+                        Examples:\n  rollmesh data convert samples --to parquet --output tables\n  \
+                        rollmesh data convert hopper-medium.hdf5 --to json --output samples\n  \
+                        rollmesh data convert samples --to minari --env CartPole-v1 --output ~/.minari/datasets/cartpole/mine-v0"
+    )]
     Convert(convert::ConvertArgs),
     #[cfg(feature = "offline-parquet")]
     /// Divide episodes among several data sets
+    #[command(
+        after_help = "Episodes are dealt out in turn, so that every part has its share of the early and of the late ones; those\n\
+                        of several agents stay whole batches. The parts are the folders part-0, part-1, … of the output.\n\n\
+                        Example:\n  rollmesh data split samples --fractions 0.9,0.1 --output parts"
+    )]
     Split(convert::SplitArgs),
     #[cfg(feature = "offline-parquet")]
     /// Join files of any formats, and number their episodes anew
-    Merge(convert::MergeArgs),
+    #[command(after_help = "Examples:\n  rollmesh data merge monday tuesday --output both\n  \
+                        rollmesh data merge samples tables/*.parquet --to parquet --output all")]
+    Merge(convert::ConvertArgs),
     /// Find rows that are unfit for learning; exit code 1 if there are any
     Validate(validate::ValidateArgs),
 }
@@ -135,13 +138,6 @@ impl Reading {
             take(batch, place)?;
         }
         Ok(())
-    }
-}
-
-fn print_line(line: std::fmt::Arguments<'_>) {
-    match writeln!(io::stdout(), "{line}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => eprintln!("error: standard output: {error}"),
-        _ => {}
     }
 }
 

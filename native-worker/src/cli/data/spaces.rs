@@ -8,7 +8,7 @@ use rollmesh_core::{
     space::{BoxSpace, Space},
 };
 
-use crate::cli::exit::Failure;
+use crate::{cli::exit::Failure, offline::inputs::has_version};
 
 /// What the rows have shown so far of an observation's or action's parts: of `obs` itself, or of `obs.pos` and others.
 #[derive(Debug, Default)]
@@ -91,7 +91,5 @@ pub(super) fn dataset_id(folder: &Path) -> String {
     let id = names[names.len().saturating_sub(2)..].join("/");
     let id = id.trim_matches('/').to_owned();
     // Minari's ids end in a version.
-    let version = id.rsplit_once("-v").map(|(_, version)| version);
-    let has = version.is_some_and(|version| !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()));
-    if has { id } else { format!("{id}-v0") }
+    if has_version(&id) { id } else { format!("{id}-v0") }
 }

@@ -83,19 +83,19 @@ pub(super) fn run(args: &ValidateArgs, registry: &Registry) -> Result<ExitCode, 
     let found = found();
     let found = found.found();
     if args.input.json {
-        say!("{}", json!({"env_steps": env_steps, "problems": found}));
+        println!("{}", json!({"env_steps": env_steps, "problems": found}));
     } else {
-        say!("env steps   {env_steps}");
+        println!("env steps   {env_steps}");
         for (what, problem) in found {
-            say!("\n{what}: {}", problem.count);
-            problem.places.iter().for_each(|place| say!("  {place}"));
+            println!("\n{what}: {}", problem.count);
+            problem.places.iter().for_each(|place| println!("  {place}"));
             let more = problem.count - problem.places.len() as u64;
             if more > 0 {
-                say!("  … and {more} more");
+                println!("  … and {more} more");
             }
         }
         if found.is_empty() {
-            say!("no problems");
+            println!("no problems");
         }
     }
     Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use rollmesh_core::config::leaves;
+use serde_json::json;
 
 use super::NamedRun;
 
@@ -88,23 +89,8 @@ pub(super) fn differing(groups: &[Group<'_>]) -> Vec<String> {
 pub(super) fn settings_of(run: &NamedRun) -> BTreeMap<String, String> {
     // A configuration that was read can be written.
     let settings = run.curves.config.settings().map(|settings| json!(settings)).unwrap_or_default();
-    let mut leaves = BTreeMap::new();
-    collect("", &settings, &mut leaves);
-    leaves
-}
-
-fn collect(path: &str, value: &Value, leaves: &mut BTreeMap<String, String>) {
-    match value {
-        Value::Object(entries) if !entries.is_empty() => {
-            for (name, value) in entries {
-                let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                collect(&inner, value, leaves);
-            }
-        }
-        Value::Null => {}
-        Value::String(text) => _ = leaves.insert(path.into(), text.clone()),
-        other => _ = leaves.insert(path.into(), other.to_string()),
-    }
+    let set = leaves(&settings, ".").into_iter().filter(|(_, value)| !value.is_null());
+    set.map(|(path, value)| (path, value.as_str().map_or_else(|| value.to_string(), str::to_owned))).collect()
 }
 
 /// Returns the value at a place, linear between points; `None` beyond the ends.

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use rollmesh_core::{
     batch::{AnyBatch, BatchError, EpisodeMetrics, SlotFragment},
+    encoding,
     episode::{RolloutMetrics, Spread},
     hash::{BatchHasher, RolloutHasher},
     ids::PolicyId,
@@ -220,13 +221,13 @@ impl Tally {
             Hasher::Rollout(hasher) => Some(hasher),
             Hasher::Batch(_) | Hasher::None => None,
         };
-        postcard::to_allocvec(&(&self.counts, hasher)).map_err(|error| LearnError::Rows(error.to_string()))
+        Ok(encoding::encode(&(&self.counts, hasher)))
     }
 
     /// Continues from such a state. Without the hash of the rows before, there is none of all rows.
     pub(super) fn restore(&mut self, state: &[u8]) -> Result<(), LearnError> {
-        let damaged = |error| LearnError::Rows(format!("the counts of the rows are damaged: {error}"));
-        let (counts, hasher): (Counts, Option<Box<RolloutHasher>>) = postcard::from_bytes(state).map_err(damaged)?;
+        let damaged = || LearnError::Rows("the counts of the rows are damaged: take an earlier checkpoint".into());
+        let (counts, hasher): (Counts, Option<Box<RolloutHasher>>) = encoding::decode(state).ok_or_else(damaged)?;
         let is_hashed = matches!(self.hasher, Hasher::Rollout(_));
         self.counts = counts;
         self.hasher = hasher.filter(|_| is_hashed).map_or(Hasher::None, Hasher::Rollout);

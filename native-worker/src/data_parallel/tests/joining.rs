@@ -103,7 +103,7 @@ fn other_versions_are_turned_away() {
         move || TcpAllReduce::join(&request).map(drop).unwrap_err()
     });
     let mut stream = knock(&address);
-    let mut hello = Hello::of(&request(&address, 1, 2)).encode(&TOKEN);
+    let mut hello = Hello::of(&request(&address, 1, 2)).encode(&TOKEN).unwrap();
     hello[4] = 77;
     stream.write_all(&hello).unwrap();
     let refused = Frame::read(&mut stream).unwrap();
@@ -119,8 +119,8 @@ fn hostile_visitors_do_not_keep_ranks_from_coming_together() {
         let request = request(&address, 0, 2);
         move || TcpAllReduce::join(&request).unwrap()
     });
-    let head = Hello::of(&request(&address, 1, 2)).encode(&TOKEN);
-    let mut endless = head[..78].to_vec();
+    let head = Hello::of(&request(&address, 1, 2)).encode(&TOKEN).unwrap();
+    let mut endless = head[..74].to_vec();
     endless.extend(u32::MAX.to_le_bytes());
     let mut visitors = Vec::new();
     for bytes in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0xff; 4096], &head[..50], &endless] {

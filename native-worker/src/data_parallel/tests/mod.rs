@@ -92,7 +92,7 @@ fn by_hand() -> (TcpStream, thread::JoinHandle<TcpAllReduce>) {
         move || TcpAllReduce::join(&request).unwrap()
     });
     let mut stream = knock(&address);
-    stream.write_all(&Hello::of(&request(&address, 1, 2)).encode(&TOKEN)).unwrap();
+    stream.write_all(&Hello::of(&request(&address, 1, 2)).encode(&TOKEN).unwrap()).unwrap();
     assert_eq!(Frame::read(&mut stream).unwrap(), Frame::Welcome);
     (stream, first)
 }

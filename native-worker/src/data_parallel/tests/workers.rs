@@ -13,8 +13,8 @@ use rollmesh_core::{
     time::Micros,
     weights::Weights,
     worker::{
-        DataParallelConfig, DataParallelError, HostFacts as _, NewPolicy, PolicyConfig, Registry, RolloutConfig,
-        RolloutError, RolloutWorker, RolloutWorkerBuilder, SgdOptions, WorkerPlace,
+        CommandError, DataParallelConfig, HostFacts as _, NewPolicy, PolicyConfig, Registry, RolloutConfig,
+        RolloutError, RolloutWorker, RolloutWorkerBuilder, SgdOptions, WorkerCommand, WorkerPlace,
     },
 };
 
@@ -48,14 +48,10 @@ fn workers<R: Send + 'static>(
                 thread::spawn(move || {
                     let mut worker = make(rank);
                     let url = format!("tcp://127.0.0.1:{port}");
-                    let joined = worker.setup_data_parallel(&DataParallelConfig::new(
-                        url,
-                        rank,
-                        world_size,
-                        Token::new([1; 32]),
-                    ));
-                    match joined {
-                        Ok(()) => Some(f(rank, worker)),
+                    let config = DataParallelConfig::new(url, rank, world_size, Token::new([1; 32]));
+                    // As a hub does it.
+                    match worker.execute(WorkerCommand::SetupDataParallel(config)) {
+                        Ok(_) => Some(f(rank, worker)),
                         Err(error) => {
                             failed.send(error).unwrap();
                             None
@@ -70,9 +66,8 @@ fn workers<R: Send + 'static>(
         }
         // Another process may have taken the port meanwhile.
         drop(failed);
-        let errors: Vec<RolloutError> = failures.iter().collect();
-        let is_taken =
-            |error: &RolloutError| matches!(error, RolloutError::DataParallel(DataParallelError::Listen { .. }));
+        let errors: Vec<CommandError> = failures.iter().collect();
+        let is_taken = |error: &CommandError| error.message.contains("rank 0 cannot listen on ");
         assert!(errors.iter().any(is_taken), "{errors:?}");
     }
 }

@@ -12,26 +12,26 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{ENDING, EvalNames, LOOK_AGAIN};
-use crate::hub::private_file;
+use crate::private_file;
 
 /// The content of a name's file.
 #[derive(Serialize, Deserialize)]
-pub(in crate::eval) struct Address {
-    pub(in crate::eval) port: u16,
-    pub(in crate::eval) token: String,
+pub(crate) struct Address {
+    pub(crate) port: u16,
+    pub(crate) token: String,
     /// For users who wonder which process it is.
-    pub(in crate::eval) pid: u32,
+    pub(crate) pid: u32,
 }
 
 /// A name that this process holds, until this is dropped or the process ends in any way.
-pub(in crate::eval) struct Name {
-    pub(in crate::eval) file: PathBuf,
+pub(crate) struct Name {
+    pub(crate) file: PathBuf,
     lock: File,
 }
 
 impl Name {
     /// Takes a name; `None` if another process has it.
-    pub(in crate::eval) fn take(names: &EvalNames, name: &str) -> io::Result<Option<Self>> {
+    pub(crate) fn take(names: &EvalNames, name: &str) -> io::Result<Option<Self>> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&names.dir)?;
         let lock = names.dir.join(format!("{name}.lock"));
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock)?;
@@ -55,12 +55,12 @@ impl Name {
     }
 
     /// Writes the worker's address atomically, replacing a stale file.
-    pub(in crate::eval) fn write(&self, address: &Address) -> io::Result<()> {
+    pub(crate) fn write(&self, address: &Address) -> io::Result<()> {
         private_file::write(&self.file, &serde_json::to_vec(address)?)
     }
 
     /// Releases the name.
-    pub(in crate::eval) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         let _ = fs::remove_file(&self.file);
         let _ = self.lock.unlock();
     }
@@ -73,7 +73,7 @@ impl Drop for Name {
 }
 
 /// Reads an address; `None` for a file of another user, or one that others may read: another user may have written it.
-pub(in crate::eval) fn read(file: &Path) -> Option<Address> {
+pub(crate) fn read(file: &Path) -> Option<Address> {
     let file = File::open(file).ok()?;
     let about = file.metadata().ok()?;
     if about.uid() != rustix::process::geteuid().as_raw() || about.mode() & 0o077 != 0 {

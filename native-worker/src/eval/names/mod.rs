@@ -23,7 +23,7 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize};
 
 use self::file::read;
-pub(super) use self::file::{Address, Name};
+pub(crate) use self::file::{Address, Name};
 use super::{EvalWorker, hub::EvalHub, process::check_not_started_as_one};
 use crate::child::{read_json, spawn_detached, write_json};
 use crate::control::{HubUrl, HubUrlError, Trust};
@@ -59,11 +59,11 @@ pub struct EvalNames {
 
 /// What the process of a named worker reads when it starts.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Founding {
-    pub(super) dir: PathBuf,
-    pub(super) name: String,
-    pub(super) run: RunConfig,
-    pub(super) hub: Option<EvalHub>,
+pub(crate) struct Founding {
+    pub(crate) dir: PathBuf,
+    pub(crate) name: String,
+    pub(crate) run: RunConfig,
+    pub(crate) hub: Option<EvalHub>,
 }
 
 impl EvalNames {
@@ -128,7 +128,7 @@ impl EvalNames {
     }
 
     /// Returns what the process of a worker with this name reads at its start.
-    pub(super) fn founding(&self, name: &str, run: &RunConfig) -> Founding {
+    pub(crate) fn founding(&self, name: &str, run: &RunConfig) -> Founding {
         Founding { dir: self.dir.clone(), name: name.into(), run: run.clone(), hub: self.hub.clone() }
     }
 

@@ -1,7 +1,10 @@
 //! RLlib's sample files: one batch per line, see [`decode_record`](rollmesh_data::json::decode_record).
 //!
 //! ```
-//! use rollmesh::offline::json::{JsonReader, JsonReaderOptions, JsonWriter, JsonWriterOptions};
+//! use rollmesh::offline::{
+//!     inputs::{DatasetFolders, locate},
+//!     json::{JsonReader, JsonReaderOptions, JsonWriter, JsonWriterOptions},
+//! };
 //! use rollmesh_core::{batch::{ACTIONS, SampleBatch}, column::ColumnData};
 //!
 //! let folder = std::env::temp_dir().join(format!("rollmesh-doc-{}", std::process::id()));
@@ -9,7 +12,8 @@
 //! for action in 0..3 {
 //!     writer.append(&SampleBatch::new().with(ACTIONS, ColumnData::scalars(vec![action]))?.into())?;
 //! }
-//! let files = rollmesh::offline::files::find(&[folder.to_string_lossy().into()], &["json"])?;
+//! let files = locate(&[folder.to_string_lossy().into()], &DatasetFolders::default())?;
+//! let files = files.into_iter().map(|file| file.path).collect();
 //! let reader = JsonReader::new(files, JsonReaderOptions::default())?;
 //! let actions: Vec<i64> = reader
 //!     .read_all_files()
@@ -34,6 +38,3 @@ pub(crate) use series::{SeriesPlace, is_series, new_series};
 
 pub use reader::{AllFiles, JsonReader, JsonReaderOptions};
 pub use writer::{JsonWriter, JsonWriterOptions};
-
-/// Endings of the files in a directory that are read.
-pub const ENDINGS: [&str; 2] = ["json", "zip"];

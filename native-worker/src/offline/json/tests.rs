@@ -21,7 +21,7 @@ use crate::{
     NativeWorker as _,
     offline::{
         OfflineError,
-        inputs::{Format, Located},
+        inputs::{DatasetFolders, Format, Located, locate},
         logged::Logged,
     },
 };
@@ -48,7 +48,8 @@ fn written(rows: std::ops::Range<i64>, max_file_size: u64) -> TempDir {
 }
 
 fn files(folder: &TempDir) -> Vec<PathBuf> {
-    crate::offline::files::find(&[folder.path().to_str().unwrap().into()], &ENDINGS).unwrap()
+    let found = locate(&[folder.path().to_str().unwrap().into()], &DatasetFolders::default()).unwrap();
+    found.into_iter().map(|found| found.path).collect()
 }
 
 fn reader(folder: &TempDir, options: JsonReaderOptions) -> JsonReader {

@@ -11,6 +11,7 @@ use std::{
 use rollmesh_core::{
     batch::{AnyBatch, EpisodeMetrics},
     callbacks::Callbacks as _,
+    encoding,
     episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
     filter::{Filter, FilterKind},
     hash::weights_hash,
@@ -227,13 +228,13 @@ impl LocalWorker {
         let worker = worker.map_or_else(|| self.rows.learner()?.save().map_err(LearnError::from), Ok)?;
         let disturbances = self.disturbances + self.rows.disturbances();
         let state = State { worker, samplers, disturbances, blackholed_env_steps, corrupt_lines, filters };
-        Ok(postcard::to_allocvec(&state).map_err(|_| not_a_state())?)
+        Ok(encoding::encode(&state))
     }
 
     /// Restores a [state](Self::state).
     pub(crate) fn restore(&mut self, state: &[u8]) -> Result<(), LearnError> {
         let State { worker: own, mut samplers, disturbances, blackholed_env_steps, corrupt_lines, filters } =
-            postcard::from_bytes(state).map_err(|_| not_a_state())?;
+            encoding::decode(state).ok_or_else(not_a_state)?;
         let worker = self.rows.learner()?;
         worker.restore(&own)?;
         let info = worker.info().clone();

@@ -26,10 +26,10 @@ use super::{
         read_metrics::ReadMetrics,
         recording::Recording,
         request::Prepared,
-        run_dir::{NO_ALGORITHM, RunDir, RunDirError, output_series},
-        saving::{RunFiles, Saved, SavedRun, lock},
+        run_dir::{NO_ALGORITHM, RunDir, output_series},
+        saving::{RunFiles, Saved, SavedRun},
     },
-    RolledBack, Run, StartError, Taker, Task, Work, WorkerTerms,
+    Run, StartError, Taker, Task, Work, WorkerTerms,
 };
 use crate::learner::{LearnerThread, LearningStart, filter_of, gamma_of};
 
@@ -52,13 +52,6 @@ pub(crate) struct RunPlace<'a> {
     pub(crate) clock: &'a dyn Fn() -> Micros,
 }
 
-/// The directory of a resumed run.
-struct Directory {
-    lock: File,
-    /// The iteration of its newest checkpoint; `None` without any.
-    on_disk: Option<u64>,
-}
-
 /// The state from which a resumed run continues.
 #[derive(Default)]
 struct Start {
@@ -72,15 +65,19 @@ struct Start {
     resumes: bool,
 }
 
-/// A run to resume.
-struct Resumed {
-    request: RunRequest,
-    saved: Option<Saved>,
-    directory: Option<Directory>,
+/// A run that continues, from a checkpoint in its directory or from a snapshot in memory.
+#[derive(Debug)]
+pub(crate) struct Resumed {
+    pub(super) request: RunRequest,
+    pub(super) saved: Option<Saved>,
+    /// The lock of the run's directory; `None` for a run without one, and for ranks other than 0.
+    pub(super) lock: Option<File>,
+    /// The iteration of the newest checkpoint in the directory; `None` without any.
+    pub(super) on_disk: Option<u64>,
     /// The position of its output.
-    output: Option<OutputPlace>,
-    /// Env steps that are granted a second time.
-    regenerated: u64,
+    pub(super) output: Option<OutputPlace>,
+    /// Env steps that are granted a second time, besides those behind the metrics that are cut off.
+    pub(super) regenerated: u64,
 }
 
 impl Run {
@@ -88,14 +85,7 @@ impl Run {
         match task {
             Task::Begin(request) => Self::new_run(place, *request, work),
             Task::Resume(saved) => Self::resumed(place, Resumed::of(*saved)?, work),
-            Task::RollBack(from) => {
-                let RolledBack { request, saved, output, on_disk, regenerated } = *from;
-                let lock = request.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
-                // Otherwise the env steps behind the truncated metrics are counted there.
-                let regenerated = if lock.is_some() { 0 } else { regenerated };
-                let directory = lock.map(|lock| Directory { lock, on_disk });
-                Self::resumed(place, Resumed { request, saved, directory, output, regenerated }, work)
-            }
+            Task::RollBack(resumed) => Self::resumed(place, *resumed, work),
         }
     }
 
@@ -148,7 +138,7 @@ impl Run {
 
     /// Resumes the run from its checkpoint, or starts it if it has none. Its output is resumed, too, if it still has one.
     fn resumed(place: RunPlace<'_>, resumed: Resumed, work: Work) -> Result<Self, StartError> {
-        let Resumed { request, saved, directory, output, regenerated } = resumed;
+        let Resumed { request, saved, lock, on_disk, output, regenerated } = resumed;
         let (ranks, now) = (saved.as_ref().map(|saved| saved.progress.world_size), request.world_size());
         if let Some(saved) = ranks.filter(|saved| *saved != now) {
             return Err(StartError::Ranks { saved, now });
@@ -212,16 +202,13 @@ impl Run {
                 .push("the output continues in new files, and rows from after the checkpoint are in it twice".into());
         }
         run.warnings.extend(warnings);
-        let group = &mut run.state.group;
-        if directory.is_none() {
-            group.count_regenerated(regenerated);
-        }
-        if let (Some(path), Some(Directory { lock, on_disk })) = (&request.run_dir, directory) {
+        run.state.group.count_regenerated(regenerated);
+        if let (Some(path), Some(lock)) = (&request.run_dir, lock) {
             let (dir, cut) = RunDir::reopen(path, &run.stored_config(), kept, lock)?;
             run.output().map_or(Ok(()), |output| dir.note_output(output))?;
             let files = RunFiles::new(dir, request.config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.state.env_steps()));
-            run.state.group.count_regenerated(regenerated.saturating_add(lost));
+            run.state.group.count_regenerated(lost);
             let lacks = |file: &&str| format!("{file} lacks lines from before the checkpoint");
             run.warnings.extend(cut.short.iter().map(lacks));
             if let Err(error) = files.write_ledger(run.state.group.ledger()) {
@@ -383,8 +370,7 @@ impl Resumed {
         let begun = request.run_dir.as_deref().map_or(Ok(None), output_series)?;
         let kept = saved.as_ref().and_then(|saved| saved.progress.output.clone());
         let output = kept.or_else(|| begun.map(OutputPlace::start_of));
-        let directory = lock.map(|lock| Directory { lock, on_disk });
-        Ok(Self { request, saved, directory, output, regenerated })
+        Ok(Self { request, saved, lock, on_disk, output, regenerated })
     }
 }
 

@@ -44,8 +44,8 @@ use crate::{
     worker_group::WorkerGroup,
 };
 
-pub(crate) use making::RunPlace;
-pub(crate) use undo::{RolledBack, Undone};
+pub(crate) use making::{Resumed, RunPlace};
+pub(crate) use undo::Undone;
 
 /// A run to start.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(crate) enum Task {
     /// One to resume from its checkpoint.
     Resume(Box<SavedRun>),
     /// Train again from before a divergent fragment.
-    RollBack(Box<RolledBack>),
+    RollBack(Box<Resumed>),
 }
 
 impl Task {
@@ -64,7 +64,7 @@ impl Task {
         match self {
             Self::Begin(request) => request,
             Self::Resume(saved) => saved.request(),
-            Self::RollBack(rolled_back) => &rolled_back.request,
+            Self::RollBack(resumed) => &resumed.request,
         }
     }
 
@@ -73,7 +73,7 @@ impl Task {
         match self {
             Self::Begin(_) => 0,
             Self::Resume(saved) => saved.env_steps(),
-            Self::RollBack(rolled_back) => rolled_back.saved.as_ref().map_or(0, |saved| saved.policy.env_steps),
+            Self::RollBack(resumed) => resumed.saved.as_ref().map_or(0, |saved| saved.policy.env_steps),
         }
     }
 }

@@ -6,14 +6,13 @@ use rollmesh_core::time::Micros;
 
 use super::{
     super::{
-        RunRequest,
         consumer::Consumer,
         local::LocalWorker,
         output::{OutputPlace, RunOutput},
         recording::Recording,
-        saving::{Saved, SavedRun, Snapshot, progress},
+        saving::{SavedRun, Snapshot, progress},
     },
-    Run, Task,
+    Resumed, Run, Task,
 };
 use crate::checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint};
 
@@ -28,19 +27,6 @@ pub(crate) struct Undone {
     pub(crate) iteration: u64,
     /// Env steps that its ledger counts as rejected by audits.
     pub(crate) rejected: u64,
-}
-
-/// A run that continues from a snapshot in memory.
-#[derive(Debug)]
-pub(crate) struct RolledBack {
-    pub(super) request: RunRequest,
-    pub(super) saved: Option<Saved>,
-    /// The position of its output.
-    pub(super) output: Option<OutputPlace>,
-    /// The iteration of the newest remaining checkpoint; `None` without any.
-    pub(super) on_disk: Option<u64>,
-    /// Env steps that are granted a second time.
-    pub(super) regenerated: u64,
 }
 
 impl Run {
@@ -122,7 +108,7 @@ impl Run {
             // Its pending reports do not matter any more.
             drop(files.finish_saving(None));
         }
-        let mut on_disk = None;
+        let (mut on_disk, mut lock) = (None, None);
         if let Some(dir) = &request.run_dir {
             remove_newer(&dir.join(CHECKPOINTS_DIR), batch).map_err(|error| error.to_string())?;
             let found = SavedRun::load(dir).map_err(|error| error.to_string())?;
@@ -134,13 +120,15 @@ impl Run {
                 let on_disk = found.with_request(request).map_err(|error| error.to_string())?;
                 return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration, rejected });
             }
+            (.., lock) = found.into_parts();
         }
         let (iteration, env_steps) =
             saved.as_ref().map_or((0, 0), |saved| (saved.policy.iteration, saved.policy.env_steps));
-        let regenerated = self.state.env_steps().saturating_sub(env_steps);
+        // With a directory they are behind the metrics there.
+        let regenerated = if lock.is_some() { 0 } else { self.state.env_steps().saturating_sub(env_steps) };
         let output = saved.as_ref().and_then(|saved| saved.progress.output.clone()).or(output);
-        let rolled_back = RolledBack { request, saved, output, on_disk, regenerated };
-        Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration, rejected })
+        let resumed = Resumed { request, saved, lock, on_disk, output, regenerated };
+        Ok(Undone { task: Task::RollBack(Box::new(resumed)), iteration, rejected })
     }
 }
 

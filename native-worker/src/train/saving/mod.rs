@@ -14,7 +14,7 @@ pub use self::{
 };
 pub(super) use self::{
     files::{Ended, RunFiles},
-    saved_run::{Saved, lock, read_config},
-    snapshot::{Snapshot, progress},
+    saved_run::{lock, read_config},
+    snapshot::{Saved, Snapshot, progress},
 };
 pub(crate) use self::{saved_run::delete_run, set_weights::set_weights};

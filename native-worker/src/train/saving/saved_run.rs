@@ -9,11 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rollmesh_core::{
-    config::Config,
-    group::{GroupState, Ledger},
-    run::RunConfig,
-};
+use rollmesh_core::{config::Config, group::Ledger, run::RunConfig};
 
 use super::{
     super::{
@@ -22,11 +18,9 @@ use super::{
     },
     differences::{Differences, between},
     saver::LEDGER,
-    snapshot::{CONFIG, Contents, Progress},
+    snapshot::{CONFIG, Saved},
 };
-use crate::checkpoint::{
-    CHECKPOINTS_DIR, CheckpointError, PolicyCheckpoint, PolicyCheckpointError, newest, weights_file,
-};
+use crate::checkpoint::{CHECKPOINTS_DIR, CheckpointError, PolicyCheckpointError, newest, weights_file};
 
 /// A list of runs holds the lock of each for some microseconds, to see whether a process runs it: a lock that is taken is
 /// tried again this often …
@@ -54,15 +48,6 @@ pub struct SavedRun {
     notices: Vec<String>,
     /// `None` for a rank other than 0, since rank 0 resumes the run in the directory.
     lock: Option<File>,
-}
-
-/// The state from which a run is resumed.
-#[derive(Debug)]
-pub(in super::super) struct Saved {
-    pub(in super::super) policy: PolicyCheckpoint,
-    pub(in super::super) group: GroupState,
-    pub(in super::super) learner: Vec<u8>,
-    pub(in super::super) progress: Progress,
 }
 
 /// Why a run cannot be resumed.
@@ -189,11 +174,10 @@ impl SavedRun {
         let saved = match checkpoint {
             None => None,
             Some(files) => {
-                let Contents { config: stored, policy, group, learner, progress } =
-                    Contents::read(files, &dir.join(CHECKPOINTS_DIR))?;
+                let (stored, saved) = Saved::read(files, &dir.join(CHECKPOINTS_DIR))?;
                 check_unedited(&dir, &stored, &config)?;
-                notices.extend(policy.notice_of_unused(&dir));
-                Some(Saved { policy, group, learner, progress })
+                notices.extend(saved.policy.notice_of_unused(&dir));
+                Some(saved)
             }
         };
         let init = dir.join(INIT_WEIGHTS);

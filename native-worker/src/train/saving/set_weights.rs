@@ -15,7 +15,7 @@ use super::{
     ResumeError,
     saved_run::Left,
     saver::Shelf,
-    snapshot::Contents,
+    snapshot::Saved,
 };
 use crate::checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint, PolicyCheckpointError, weights_file};
 
@@ -73,7 +73,7 @@ pub(crate) fn set_weights(dir: &Path, file: &Path, registry: &Registry) -> Resul
         return Ok(policy);
     };
     let checkpoints = dir.join(CHECKPOINTS_DIR);
-    let Contents { policy, group, .. } = Contents::read(files.clone(), &checkpoints)?;
+    let (_, Saved { policy, group, .. }) = Saved::read(files.clone(), &checkpoints)?;
     weights.check_like(&policy.weights).map_err(misfit)?;
     // Workers hold the previous version, and are sent any later one.
     let version = WeightsVersion(policy.weights.version().0.saturating_add(1));

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::output::{OutputPlace, RunOutput},
-    ResumeError, Saved,
+    ResumeError,
 };
 use crate::{checkpoint::PolicyCheckpoint, learner::LearnError};
 
@@ -142,19 +142,18 @@ impl Snapshot {
     }
 }
 
-/// A checkpoint's contents.
+/// The state from which a run is resumed.
 #[derive(Debug)]
-pub(super) struct Contents {
-    pub(super) config: String,
-    pub(super) policy: PolicyCheckpoint,
-    pub(super) group: GroupState,
-    pub(super) learner: Vec<u8>,
-    pub(super) progress: Progress,
+pub(in super::super) struct Saved {
+    pub(in super::super) policy: PolicyCheckpoint,
+    pub(in super::super) group: GroupState,
+    pub(in super::super) learner: Vec<u8>,
+    pub(in super::super) progress: Progress,
 }
 
-impl Contents {
-    /// Reads the files of a checkpoint, which are untrusted; `dir` is for error messages.
-    pub(super) fn read(mut files: BTreeMap<String, Vec<u8>>, dir: &Path) -> Result<Self, ResumeError> {
+impl Saved {
+    /// Reads the files of a checkpoint, which are untrusted, and its configuration; `dir` is for error messages.
+    pub(super) fn read(mut files: BTreeMap<String, Vec<u8>>, dir: &Path) -> Result<(String, Self), ResumeError> {
         let bad = |name: &str, reason: String| ResumeError::Contents { path: dir.join(name), reason };
         let policy = PolicyCheckpoint::from_files(&files, dir)?;
         let mut take = |name: &str| files.remove(name).ok_or_else(|| bad(name, "it is missing".into()));
@@ -171,7 +170,7 @@ impl Contents {
         if progress.recent_episodes.len() > RecentEpisodes::WINDOW {
             return Err(bad(RUN, format!("it has more than the latest {} episodes", RecentEpisodes::WINDOW)));
         }
-        Ok(Self { config, policy, group, learner, progress })
+        Ok((config, Self { policy, group, learner, progress }))
     }
 }
 
@@ -247,7 +246,7 @@ pub(super) mod tests {
 
     #[test]
     fn everything_comes_back_bit_for_bit() {
-        let Contents { config, policy, group, learner, progress } = Contents::read(files(), Path::new("run")).unwrap();
+        let (config, Saved { policy, group, learner, progress }) = Saved::read(files(), Path::new("run")).unwrap();
         let preset = "none".into();
         assert_eq!(super::super::read_config(&config), Ok(RunConfig { preset, ..self::config() }));
         assert_eq!((policy.iteration, group.next_fragment().0, learner), (0, 0, vec![1, 2, 3]));
@@ -263,7 +262,7 @@ pub(super) mod tests {
         let error = |change: &dyn Fn(&mut Files)| {
             let mut files = files();
             change(&mut files);
-            Contents::read(files, Path::new("run")).unwrap_err().to_string()
+            Saved::read(files, Path::new("run")).unwrap_err().to_string()
         };
         for name in [CONFIG, GROUP, LEARNER, RUN, "policy.json", "weights.safetensors"] {
             assert_eq!(error(&|files| _ = files.remove(name)), format!("run/{name}: it is missing"));
@@ -297,9 +296,9 @@ pub(super) mod tests {
             contents[place] ^= flip;
             contents.truncate(keep);
             // Usually hashes find such damage first; here it may be missed, and must do no harm.
-            if let Ok(contents) = Contents::read(files, Path::new("run")) {
-                contents.progress.elapsed();
-                contents.progress.episodes();
+            if let Ok((_, saved)) = Saved::read(files, Path::new("run")) {
+                saved.progress.elapsed();
+                saved.progress.episodes();
             }
         }
     }

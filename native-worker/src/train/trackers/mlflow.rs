@@ -8,7 +8,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use rollmesh_core::run::RunConfig;
+use rollmesh_core::{config::leaves, run::RunConfig};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -73,7 +73,7 @@ impl MlflowRun {
         fs::write(run.dir.join("tags/mlflow.runName"), &run.name)?;
         // A configuration that was checked can be written.
         let settings = config.settings().map(|settings| json!(settings)).unwrap_or_default();
-        run.write_params("", &settings)?;
+        run.write_params(&settings)?;
         Ok(run)
     }
 
@@ -119,19 +119,13 @@ impl MlflowRun {
         replace(&self.dir.join("meta.yaml"), meta.as_bytes())
     }
 
-    fn write_params(&self, path: &str, value: &Value) -> io::Result<()> {
-        match value {
-            Value::Object(entries) if !entries.is_empty() => entries.iter().try_for_each(|(name, value)| {
-                let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                self.write_params(&inner, value)
-            }),
-            Value::Null => Ok(()),
-            other => {
-                let text = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
-                let text: String = text.chars().take(MAX_PARAM_CHARS).collect();
-                fs::write(self.dir.join("params").join(file_name(path).replace('/', "_")), text)
-            }
-        }
+    fn write_params(&self, settings: &Value) -> io::Result<()> {
+        let mut set = leaves(settings, ".").into_iter().filter(|(_, value)| !value.is_null());
+        set.try_for_each(|(path, value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let text: String = text.chars().take(MAX_PARAM_CHARS).collect();
+            fs::write(self.dir.join("params").join(file_name(&path).replace('/', "_")), text)
+        })
     }
 }
 

@@ -53,15 +53,7 @@ struct Peer {
 
 impl Peer {
     fn new(worker: WorkerId) -> Self {
-        let identity = Identity {
-            role: Role::Worker,
-            token: Token::new([1; 32]),
-            resume: None,
-            core_fingerprint: [0; 16],
-            kind: "native".into(),
-            name: "test".into(),
-            device: "cpu".into(),
-        };
+        let identity = Identity::new(Role::Worker, Token::new([1; 32]), "native", "test", "cpu");
         let session = WorkerSession::new(identity, Registry::builtin(), Kernels::PORTABLE)
             .with_workers(|| RolloutWorkerBuilder::new(registry()));
         let mut peer = Self { session, inbox: Inbox::of_hub(), outbox: Outbox::default() };

@@ -13,8 +13,8 @@ use rollmesh_core::{
     run::RunConfig,
     weights::{Tensor, Weights},
     worker::{
-        CommandError, CommandErrorKind, NamedFn, PolicyConfig, PolicyRoles, SgdOptions, TrainedPolicies, WorkerAnswer,
-        WorkerCommand,
+        CommandError, CommandErrorKind, DataParallelConfig, NamedFn, PolicyConfig, PolicyRoles, SgdOptions,
+        TrainedPolicies, WorkerAnswer, WorkerCommand,
     },
 };
 
@@ -268,6 +268,9 @@ fn commands_keep_their_numbers() {
     assert_command(&WorkerCommand::ForEachPolicyToTrain(function()), &format!("21 {f}"));
     let request = EvaluationRequest::new(300);
     assert_command(&WorkerCommand::Evaluate { weights: None, request }, "23 00 ac02 01 01 00 01 00 00");
+    let rank = DataParallelConfig::new("a:5", 1, 300, Token::new([7; 32]));
+    let token = "07".repeat(32);
+    assert_command(&WorkerCommand::SetupDataParallel(rank), &format!("26 03 613a35 01 ac02 {token} 80 8e ce 1c"));
 }
 
 #[test]

@@ -111,15 +111,8 @@ fn agent_fragments() -> (Vec<SlotFragment>, FragmentLimits) {
 }
 
 fn identity() -> Identity {
-    Identity {
-        role: Role::Worker,
-        token: Token::new([7; 32]),
-        resume: Some([8; 16]),
-        core_fingerprint: [9; 16],
-        kind: "native".into(),
-        name: "worker".into(),
-        device: "cpu".into(),
-    }
+    let identity = Identity::new(Role::Worker, Token::new([7; 32]), "native", "worker", "cpu");
+    Identity { resume: Some([8; 16]), core_fingerprint: [9; 16], ..identity }
 }
 
 /// Proper messages of every shape, those with tables and byte strings first.

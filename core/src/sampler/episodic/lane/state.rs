@@ -7,6 +7,7 @@ use super::{
     Lane, Phase, Round,
 };
 use crate::{
+    encoding,
     env::{BaseEnv, EnvError},
     episode::Episode,
     ids::{AgentId, SlotId},
@@ -48,13 +49,12 @@ pub(crate) fn agent_env(bytes: &[u8], slot: SlotId) -> Option<(u32, Vec<u8>)> {
 
 /// Decodes the state of a slot; `None` for invalid bytes.
 fn read(bytes: &[u8], slot: SlotId) -> Option<LaneState> {
-    let (state, rest): (LaneState, &[u8]) = postcard::take_from_bytes(bytes.strip_prefix(&[VERSION])?).ok()?;
+    let state: LaneState = encoding::decode(bytes.strip_prefix(&[VERSION])?)?;
     let LaneState { episode, steps, agents, acting, .. } = &state;
     let names: BTreeSet<&AgentId> = episode.agents().iter().map(|record| &record.agent).collect();
     let places: BTreeSet<usize> = acting.iter().copied().collect();
     let rewards = episode.agents().iter().map(|record| record.reward).chain([episode.total_reward()]);
-    let sound = rest.is_empty()
-        && episode.slot() == slot
+    let sound = episode.slot() == slot
         && episode.length() < SlotState::MAX_T
         && *steps <= u64::MAX / 2
         && names.len() == agents.len()
@@ -86,7 +86,7 @@ impl Lane {
             acting: self.acting.clone(),
             env: snapshot,
         };
-        postcard::to_extend(&state, vec![VERSION]).ok()
+        Some(encoding::encode_after(vec![VERSION], &state))
     }
 
     /// Restores an episode from an untrusted state. The lane must be new.

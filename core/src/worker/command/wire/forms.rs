@@ -20,7 +20,8 @@ use crate::{
     protocol::{convert, message::WeightsUpdate},
     weights::Weights,
     worker::{
-        CommandError, NamedFn, PolicyConfig, PolicyRoles, RolloutConfig, SgdOptions, TrainedPolicies, WorkerMetrics,
+        CommandError, DataParallelConfig, NamedFn, PolicyConfig, PolicyRoles, RolloutConfig, SgdOptions,
+        TrainedPolicies, WorkerMetrics,
     },
 };
 
@@ -129,6 +130,7 @@ forms! {
     String as Cow<'a, str>: |part| part.as_str().into(), |form, _| form.into_owned();
     PolicyId as PolicyId: |part| part.clone(), |form, _| form;
     SgdOptions as Cow<'a, SgdOptions>: |part| Cow::Borrowed(part), |form, _| form.into_owned();
+    DataParallelConfig as Cow<'a, DataParallelConfig>: |part| Cow::Borrowed(part), |form, _| form.into_owned();
     EvaluationRequest as Cow<'a, EvaluationRequest>: |part| Cow::Borrowed(part), |form, _| form.into_owned();
 
     EnvSpaces as Cow<'a, str>: |spaces| json_of(spaces)?, |text, json| json.read("a space", &text)?;

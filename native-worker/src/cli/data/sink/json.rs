@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
 };
 
@@ -13,7 +13,7 @@ use rollmesh_data::{
 };
 
 use super::{
-    kind,
+    Sink, kind,
     losses::{self, Losses},
 };
 use crate::{
@@ -22,9 +22,8 @@ use crate::{
 };
 
 /// Gathers batches, which several threads encode.
-pub(in crate::cli::data) struct JsonSink {
+pub(super) struct JsonSink {
     writer: JsonWriter,
-    folder: PathBuf,
     gathered: VecDeque<Arc<AnyBatch>>,
     /// Kinds of batches whose losses are known.
     seen: BTreeSet<String>,
@@ -34,14 +33,12 @@ impl JsonSink {
     pub(super) fn new(folder: &Path, max_file_size: u64) -> Result<Self, Failure> {
         let options = JsonWriterOptions { max_file_size, ..JsonWriterOptions::default() };
         let writer = JsonWriter::new(folder, options).map_err(Failure::usage)?;
-        Ok(Self { writer, folder: folder.into(), gathered: VecDeque::new(), seen: BTreeSet::new() })
+        Ok(Self { writer, gathered: VecDeque::new(), seen: BTreeSet::new() })
     }
+}
 
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    pub(super) fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
+impl Sink for JsonSink {
+    fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
         let policies = batch.as_multi_agent().policy_batches;
         let kind: String = policies.iter().map(|(id, rows)| format!("{id} {}\n", kind(rows))).collect();
         let may_differ = policies.values().any(|rows| rows.iter().any(|(_, column)| may_come_back_otherwise(column)));
@@ -52,8 +49,12 @@ impl JsonSink {
         Ok(())
     }
 
-    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+    fn flush(&mut self) -> Result<(), Failure> {
         self.writer.append_all(&mut self.gathered).map_err(Failure::other)
+    }
+
+    fn finish(&mut self, _: &mut Losses) -> Result<(), Failure> {
+        self.flush()
     }
 }
 

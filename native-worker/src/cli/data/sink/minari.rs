@@ -17,14 +17,14 @@ use rollmesh_data::{
 };
 
 use super::{
-    kind,
+    Sink, kind,
     losses::{self, Losses},
     single,
 };
 use crate::cli::exit::Failure;
 
 /// Assembles episodes, which Minari writes as a whole.
-pub(in crate::cli::data) struct MinariSink {
+pub(super) struct MinariSink {
     writer: MinariWriter,
     folder: PathBuf,
     /// Pieces of episodes that have not ended yet, by their ids.
@@ -47,29 +47,6 @@ impl MinariSink {
         let writer = MinariWriter::create(folder, info).map_err(Failure::usage)?;
         let (folder, open, seen) = (folder.into(), OpenEpisodes::default(), BTreeSet::new());
         Ok(Self { writer, folder, open, cut_off: 0, episodes: 0, seen })
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// Begins another file of the input.
-    pub(super) fn begin_file(&mut self, losses: &mut Losses) -> Result<(), Failure> {
-        let unknown = self.open.begin_file();
-        unknown.into_iter().try_for_each(|episode| self.cut_off(episode, losses)).map_err(Failure::other)
-    }
-
-    pub(super) fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
-        let mut rows = single(batch)?.clone();
-        if rows.zero_padded() {
-            return Err(Failure::usage("padding is no step of an episode, as minari holds them: take --to parquet"));
-        }
-        if matches!(batch, AnyBatch::Multi(_)) {
-            losses.insert("that batches are of policies by name, and their env steps".into());
-        }
-        losses::of_all_rows(&rows, &SampleBatch::new(), losses);
-        rows.decompress_if_needed().map_err(Failure::other)?;
-        self.add(&rows, losses).map_err(Failure::other)
     }
 
     fn add(&mut self, rows: &SampleBatch, losses: &mut Losses) -> Result<(), DatasetError> {
@@ -134,8 +111,28 @@ impl MinariSink {
         whole.insert(TRUNCATEDS.name(), ColumnData::scalars((1..=rows).map(|row| row == rows).collect()))?;
         self.episode(Unfinished { pieces: vec![whole], ..episode }, losses)
     }
+}
 
-    pub(super) fn finish(&mut self, losses: &mut Losses) -> Result<(), Failure> {
+impl Sink for MinariSink {
+    fn begin_file(&mut self, losses: &mut Losses) -> Result<(), Failure> {
+        let unknown = self.open.begin_file();
+        unknown.into_iter().try_for_each(|episode| self.cut_off(episode, losses)).map_err(Failure::other)
+    }
+
+    fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
+        let mut rows = single(batch)?.clone();
+        if rows.zero_padded() {
+            return Err(Failure::usage("padding is no step of an episode, as minari holds them: take --to parquet"));
+        }
+        if matches!(batch, AnyBatch::Multi(_)) {
+            losses.insert("that batches are of policies by name, and their env steps".into());
+        }
+        losses::of_all_rows(&rows, &SampleBatch::new(), losses);
+        rows.decompress_if_needed().map_err(Failure::other)?;
+        self.add(&rows, losses).map_err(Failure::other)
+    }
+
+    fn finish(&mut self, losses: &mut Losses) -> Result<(), Failure> {
         for episode in std::mem::take(&mut self.open).into_values() {
             self.cut_off(episode, losses).map_err(Failure::other)?;
         }

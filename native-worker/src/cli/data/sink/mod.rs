@@ -5,7 +5,7 @@ mod minari;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rollmesh_core::batch::{AnyBatch, SampleBatch};
 use rollmesh_data::{
@@ -35,63 +35,43 @@ pub(super) fn single(batch: &AnyBatch) -> Result<&SampleBatch, Failure> {
 }
 
 /// Writes batches, and reports what is read back differently.
-pub(super) enum Sink {
-    Json(Box<JsonSink>),
-    /// Loses nothing.
-    Parquet {
-        writer: Box<ParquetWriter>,
-        folder: PathBuf,
-    },
-    Minari(Box<MinariSink>),
-}
-
-impl Sink {
-    pub(super) fn json(folder: &Path, max_file_size: u64) -> Result<Self, Failure> {
-        Ok(Self::Json(Box::new(JsonSink::new(folder, max_file_size)?)))
-    }
-
-    pub(super) fn parquet(folder: &Path, max_file_size: u64) -> Result<Self, Failure> {
-        let options = ParquetOptions { max_file_size, ..ParquetOptions::default() };
-        let writer = ParquetWriter::new(folder, "part", options).map_err(Failure::usage)?;
-        Ok(Self::Parquet { writer: Box::new(writer), folder: folder.into() })
-    }
-
-    pub(super) fn minari(folder: &Path, info: MinariInfo) -> Result<Self, Failure> {
-        Ok(Self::Minari(Box::new(MinariSink::new(folder, info)?)))
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        match self {
-            Self::Json(sink) => sink.folder(),
-            Self::Parquet { folder, .. } => folder,
-            Self::Minari(sink) => sink.folder(),
-        }
-    }
-
+pub(super) trait Sink {
     /// Begins another file of the input.
-    pub(super) fn begin_file(&mut self, losses: &mut Losses) -> Result<(), Failure> {
-        if let Self::Minari(sink) = self { sink.begin_file(losses) } else { Ok(()) }
+    fn begin_file(&mut self, _: &mut Losses) -> Result<(), Failure> {
+        Ok(())
     }
 
-    pub(super) fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
-        match self {
-            Self::Json(sink) => sink.write(batch, losses),
-            Self::Parquet { writer, .. } => writer.write(batch).map_err(Failure::other),
-            Self::Minari(sink) => sink.write(batch, losses),
-        }
-    }
+    fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure>;
 
     /// Writes the gathered rows.
-    pub(super) fn flush(&mut self) -> Result<(), Failure> {
-        if let Self::Json(sink) = self { sink.flush() } else { Ok(()) }
+    fn flush(&mut self) -> Result<(), Failure> {
+        Ok(())
     }
 
-    pub(super) fn finish(self, losses: &mut Losses) -> Result<(), Failure> {
-        match self {
-            Self::Json(mut sink) => sink.flush(),
-            Self::Parquet { mut writer, .. } => writer.finish().map(drop).map_err(Failure::other),
-            Self::Minari(mut sink) => sink.finish(losses),
-        }
+    fn finish(&mut self, losses: &mut Losses) -> Result<(), Failure>;
+}
+
+pub(super) fn json(folder: &Path, max_file_size: u64) -> Result<Box<dyn Sink>, Failure> {
+    Ok(Box::new(JsonSink::new(folder, max_file_size)?))
+}
+
+pub(super) fn parquet(folder: &Path, max_file_size: u64) -> Result<Box<dyn Sink>, Failure> {
+    let options = ParquetOptions { max_file_size, ..ParquetOptions::default() };
+    Ok(Box::new(ParquetWriter::new(folder, "part", options).map_err(Failure::usage)?))
+}
+
+pub(super) fn minari(folder: &Path, info: MinariInfo) -> Result<Box<dyn Sink>, Failure> {
+    Ok(Box::new(MinariSink::new(folder, info)?))
+}
+
+/// Loses nothing.
+impl Sink for ParquetWriter {
+    fn write(&mut self, batch: &AnyBatch, _: &mut Losses) -> Result<(), Failure> {
+        Self::write(self, batch).map_err(Failure::other)
+    }
+
+    fn finish(&mut self, _: &mut Losses) -> Result<(), Failure> {
+        Self::finish(self).map(drop).map_err(Failure::other)
     }
 }
 

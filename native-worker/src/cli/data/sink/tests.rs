@@ -175,9 +175,9 @@ fn converted(batches: &[AnyBatch], target: Target) -> Result<(Vec<AnyBatch>, Los
     let folder = folder.path();
     let mut losses = Losses::new();
     let mut sink = match target {
-        Target::Json => Sink::json(folder, u64::MAX)?,
-        Target::Parquet => Sink::parquet(folder, u64::MAX)?,
-        Target::Minari => Sink::minari(folder, info(folder, batches)?)?,
+        Target::Json => json(folder, u64::MAX)?,
+        Target::Parquet => parquet(folder, u64::MAX)?,
+        Target::Minari => minari(folder, info(folder, batches)?)?,
     };
     batches.iter().try_for_each(|batch| sink.write(batch, &mut losses))?;
     sink.finish(&mut losses)?;

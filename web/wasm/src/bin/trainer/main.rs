@@ -23,7 +23,7 @@ mod tab_hub;
 
 use std::{cell::RefCell, panic, rc::Rc};
 
-use js_sys::{Object, Reflect, Uint8Array};
+use js_sys::Uint8Array;
 use rollmesh_core::{protocol::Message, time::Micros};
 use wasm_bindgen::prelude::*;
 use web_sys::MessageEvent;
@@ -34,7 +34,7 @@ pub use self::{
     failure::{Failure, use_error_class},
 };
 use self::{
-    scope::{now, scope},
+    scope::{now, post, post_object, scope},
     slices::Slices,
     tab_hub::{Report, TabHub},
 };
@@ -112,18 +112,4 @@ impl Trainer {
             self.slices.ask();
         }
     }
-}
-
-fn post(data: &JsValue) {
-    // Texts, bytes and plain objects can be posted.
-    let _ = scope().post_message(data);
-}
-
-fn post_object(fields: &[(&str, JsValue)]) {
-    let object = Object::new();
-    for (name, value) in fields {
-        // A fresh object takes any property.
-        let _ = Reflect::set(&object, &(*name).into(), value);
-    }
-    post(&object);
 }

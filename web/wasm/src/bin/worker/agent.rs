@@ -2,14 +2,12 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use rollmesh_core::{protocol::reconnect_delay, time::Micros};
+use rollmesh_core::{protocol::Retry, time::Micros};
 use wasm_bindgen::prelude::*;
 
 use crate::{
-    evaluating::Evaluating,
     page::{self, Status, Task},
     rate::Rate,
-    sampling::Sampling,
     scope,
     slices::Slices,
     socket::{Heard, Socket},
@@ -24,12 +22,10 @@ const TICK_MS: i32 = 250;
 /// What this tab does at a hub.
 pub(crate) struct Agent {
     url: String,
-    work: Box<dyn Work>,
+    work: Work,
     /// None between two connections.
     socket: Option<Socket>,
     slices: Slices,
-    /// Failed tries in a row.
-    failed: u32,
     rate: Rate,
     told: Option<Status>,
     is_over: bool,
@@ -40,12 +36,9 @@ type Shared = Rc<RefCell<Agent>>;
 impl Agent {
     /// Begins; it goes on until the Web Worker is terminated or another try would not help.
     pub(crate) fn start(task: &Task) {
-        let work: Box<dyn Work> = match &task.run {
-            None => Box::new(Sampling::new(task)),
-            Some(run) => match Evaluating::new(task, run) {
-                Ok(evaluating) => Box::new(evaluating),
-                Err(reason) => return page::post_end(&reason),
-            },
+        let work = match Work::new(task) {
+            Ok(work) => work,
+            Err(reason) => return page::post_end(&reason),
         };
         let Some(slices) = Slices::new() else {
             return page::post_end("this browser has no message channels");
@@ -55,7 +48,6 @@ impl Agent {
             work,
             socket: None,
             slices,
-            failed: 0,
             rate: Rate::default(),
             told: None,
             is_over: false,
@@ -63,15 +55,10 @@ impl Agent {
         let working = agent.clone();
         agent.borrow().slices.on_slice(move || working.borrow_mut().work());
         connect(&agent);
-        every(TICK_MS, move || agent.borrow_mut().tick());
-    }
-
-    fn handle_frame(&mut self, frame: &[u8]) {
-        self.work.handle_frame(frame);
-        if self.work.is_welcome() {
-            self.failed = 0;
-        }
-        self.go_on();
+        every(TICK_MS, move || {
+            agent.borrow_mut().tick();
+            leave_if_over(&agent);
+        });
     }
 
     /// A slice of work.
@@ -82,7 +69,7 @@ impl Agent {
         }
         let begun = scope::now();
         let mut now = begun;
-        while self.work.has_work() && now.since(begun) < SLICE {
+        while self.work.session.has_work() && now.since(begun) < SLICE {
             self.work.work(now);
             now = scope::now();
         }
@@ -92,14 +79,15 @@ impl Agent {
     /// Sends what there is to say, and sees whether it goes on.
     fn go_on(&mut self) {
         self.pump();
-        match self.work.end() {
-            Some(reason) => self.end(&reason),
-            None => self.ask_for_slice(),
+        if self.work.is_stopped() {
+            self.end("a handle has shut it down");
+        } else {
+            self.ask_for_slice();
         }
     }
 
     fn ask_for_slice(&mut self) {
-        if self.work.has_work() {
+        if self.work.session.has_work() {
             self.slices.ask();
         }
     }
@@ -107,7 +95,11 @@ impl Agent {
     /// Sends as far as there is room.
     fn pump(&mut self) {
         let Some(socket) = &self.socket else { return };
-        while socket.has_room() && self.work.send_next(socket) {}
+        while socket.has_room()
+            && let Some(frame) = self.work.session.poll_frame()
+        {
+            socket.send(&frame);
+        }
     }
 
     fn end(&mut self, reason: &str) {
@@ -116,13 +108,23 @@ impl Agent {
         page::post_end(reason);
     }
 
-    /// The connection is gone. Returns how long to wait before the next.
-    fn lose_socket(&mut self) -> Micros {
+    /// Closes the socket. Returns the delay before the next one, if there is one.
+    fn lose_socket(&mut self) -> Option<Micros> {
+        if self.is_over {
+            return None;
+        }
         self.socket = None;
-        self.work.disconnect();
-        self.ask_for_slice();
-        self.failed = self.failed.saturating_add(1);
-        reconnect_delay(self.failed, (js_sys::Math::random() * 4_294_967_296.0) as u32)
+        let random = (js_sys::Math::random() * 4_294_967_296.0) as u32;
+        match self.work.session.handle_close("the hub closed the connection", random) {
+            Ok(Retry { delay, .. }) => {
+                self.ask_for_slice();
+                Some(delay)
+            }
+            Err(end) => {
+                self.end(end.reason());
+                None
+            }
+        }
     }
 
     fn tick(&mut self) {
@@ -148,11 +150,16 @@ fn connect(agent: &Shared) {
     let hearing = agent.clone();
     let hear = move |heard| match heard {
         Heard::Open => hearing.borrow_mut().pump(),
-        Heard::Frame(frame) => hearing.borrow_mut().handle_frame(&frame),
+        Heard::Frame(frame) => {
+            let mut agent = hearing.borrow_mut();
+            agent.work.session.handle_frame(&frame);
+            agent.go_on();
+            drop(agent);
+            leave_if_over(&hearing);
+        }
         Heard::Closed => reconnect(&hearing),
     };
     let mut this = agent.borrow_mut();
-    this.work.connect();
     match Socket::open(&this.url, hear) {
         Some(socket) => this.socket = Some(socket),
         None => {
@@ -162,14 +169,15 @@ fn connect(agent: &Shared) {
     }
 }
 
+/// Closes the connection if the hub refused this tab, or either side said goodbye.
+fn leave_if_over(agent: &Shared) {
+    if agent.borrow().work.session.connection().end().is_some() {
+        reconnect(agent);
+    }
+}
+
 fn reconnect(agent: &Shared) {
-    let delay = {
-        let mut agent = agent.borrow_mut();
-        if agent.is_over {
-            return;
-        }
-        agent.lose_socket()
-    };
+    let Some(delay) = agent.borrow_mut().lose_socket() else { return };
     let agent = agent.clone();
     after((delay.0 / 1_000) as i32, move || connect(&agent));
 }

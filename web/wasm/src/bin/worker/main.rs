@@ -5,10 +5,8 @@
 //! page terminates it.
 
 mod agent;
-mod evaluating;
 mod page;
 mod rate;
-mod sampling;
 mod scope;
 mod slices;
 mod socket;

@@ -2,14 +2,14 @@
 
 use std::fmt::Display;
 
-use js_sys::{Object, Reflect};
+use js_sys::Reflect;
 use rollmesh_core::{
     protocol::{Role, Token, handshake::Identity},
     run::RunConfig,
 };
 use wasm_bindgen::prelude::*;
 
-use crate::scope::scope;
+use crate::scope::post_object;
 
 /// What the page wants done.
 pub(crate) struct Task {
@@ -67,13 +67,13 @@ pub(crate) struct Status {
 
 /// Asks for the task.
 pub(crate) fn post_ready() {
-    post(&[("state", "ready".into())]);
+    post_object(&[("state", "ready".into())]);
 }
 
 /// Tells how it goes.
 pub(crate) fn post_status(status: &Status) {
     // Numbers of JavaScript hold whole numbers up to 2^53.
-    post(&[
+    post_object(&[
         ("state", status.state.into()),
         ("reason", status.reason.as_str().into()),
         ("worker", status.worker.into()),
@@ -87,14 +87,5 @@ pub(crate) fn post_status(status: &Status) {
 
 /// Tells that the work is over and will not go on by itself.
 pub(crate) fn post_end(reason: &str) {
-    post(&[("state", "ended".into()), ("reason", reason.into())]);
-}
-
-fn post(fields: &[(&str, JsValue)]) {
-    let message = Object::new();
-    for (name, value) in fields {
-        // A fresh object takes any property, and texts and numbers can be posted.
-        let _ = Reflect::set(&message, &(*name).into(), value);
-    }
-    let _ = scope().post_message(&message);
+    post_object(&[("state", "ended".into()), ("reason", reason.into())]);
 }

@@ -1,28 +1,112 @@
-//! What a tab can do at a hub, whatever the socket is doing.
+//! What this tab does at a hub, whatever the socket is doing: it samples for the hub's run, or evaluates for handles that
+//! find it by its name.
 
-use rollmesh_core::time::Micros;
+use rollmesh_core::{
+    eval_worker::{EvalMakers, InlineEvalWorker},
+    evaluation::check_name,
+    kernels::Kernels,
+    protocol::{Connection, Role},
+    run::RunConfig,
+    time::Micros,
+    worker::{RolloutWorkerBuilder, WorkerSession, core_fingerprint},
+};
+use rollmesh_web_registry::registry;
 
-use crate::{page::Status, socket::Socket};
+use crate::{
+    page::{Status, Task},
+    scope,
+};
 
-/// Work at a hub: sampling for its run, or evaluating for its peers. Done in short pieces, between which messages are
-/// heard.
-pub(crate) trait Work {
-    /// Begins a session on a new connection.
-    fn connect(&mut self);
-    /// The connection is gone.
-    fn disconnect(&mut self);
-    /// Takes a frame from the hub.
-    fn handle_frame(&mut self, frame: &[u8]);
-    /// Sends the next frame, if there is one now.
-    fn send_next(&mut self, socket: &Socket) -> bool;
-    /// True while there is something to do.
-    fn has_work(&self) -> bool;
-    /// Does a piece of it, which takes a fraction of a slice.
-    fn work(&mut self, now: Micros);
-    /// True once the hub wants this tab.
-    fn is_welcome(&self) -> bool;
-    /// Why another connection would not help, if so.
-    fn end(&self) -> Option<String>;
-    /// How it goes. The state is that of a tab with a connection.
-    fn status(&self) -> Status;
+/// Steps of all slots of a lease between two looks at the clock.
+const VECTOR_STEPS: u32 = 16;
+
+/// The session of a tab, over all its connections.
+pub(crate) struct Work {
+    pub(crate) session: WorkerSession,
+    /// The worker that evaluates, with its weights.
+    evaluator: Option<InlineEvalWorker>,
+    /// Whether it has worked since the latest status.
+    has_worked: bool,
+}
+
+impl Work {
+    /// Begins a task. Fails with what is wrong with its description.
+    pub(crate) fn new(task: &Task) -> Result<Self, String> {
+        let connection = Connection::new(task.identity(Role::Worker, core_fingerprint(Kernels::PORTABLE)));
+        let session = |connection| WorkerSession::new(connection, registry(), Kernels::PORTABLE);
+        let Some(run) = &task.run else {
+            // With a clock, samples are made in spans, between which messages are heard and sent.
+            let session = session(connection);
+            let session = session.with_workers(|| RolloutWorkerBuilder::new(registry()).clock(scope::now));
+            return Ok(Self { session, evaluator: None, has_worked: false });
+        };
+        let evaluator = evaluator(&task.name, run)?;
+        let session = session(connection.staying()).with_evaluator(Box::new(evaluator.clone()));
+        Ok(Self { session, evaluator: Some(evaluator), has_worked: false })
+    }
+
+    /// Works for a fraction of a slice.
+    pub(crate) fn work(&mut self, now: Micros) {
+        self.session.work(VECTOR_STEPS, now);
+        self.has_worked = true;
+    }
+
+    /// Returns whether a handle has ended the work.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.evaluator.as_ref().is_some_and(InlineEvalWorker::is_stopped)
+    }
+
+    /// Returns the status of a tab with a connection.
+    pub(crate) fn status(&mut self) -> Status {
+        let session = &self.session;
+        let has_worked = std::mem::take(&mut self.has_worked);
+        let status = Status {
+            state: if session.connection().is_ready() { "idle" } else { "connecting" },
+            worker: session.worker_id().filter(|_| session.connection().is_ready()).map_or(0, |id| id.0),
+            ..Status::default()
+        };
+        if let Some(evaluator) = &self.evaluator {
+            let is_evaluating = status.state == "idle" && evaluator.is_playing();
+            let state = if is_evaluating { "evaluating" } else { status.state };
+            let (env_steps, evaluations) = (evaluator.env_steps(), evaluator.evaluations());
+            return Status { state, env_steps, evaluations, ..status };
+        }
+        let inability = session.inability();
+        Status {
+            state: match status.state {
+                "idle" if inability.is_some() => "unable",
+                "idle" if has_worked => "sampling",
+                state => state,
+            },
+            reason: inability.map_or_else(String::new, |(_, inability)| inability.to_string()),
+            env_steps: session.counters().env_steps,
+            fragments: session.counters().leases_done,
+            weights_version: session.weights_version().map_or(0, |version| version.0),
+            ..status
+        }
+    }
+}
+
+/// Makes the worker that evaluates the policy of a run. Fails with what is wrong with its description.
+fn evaluator(name: &str, run: &RunConfig) -> Result<InlineEvalWorker, String> {
+    check_name(name).map_err(|error| error.to_string())?;
+    run.refuse_host_settings().map_err(|error| format!("a tab has no process of its own: {error}"))?;
+    let makers = EvalMakers::of_run(run, &registry(), Kernels::PORTABLE).map_err(|error| error.to_string())?;
+    Ok(InlineEvalWorker::new(makers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tab_cannot_be_is_refused_by_name() {
+        let mut run = RunConfig::new("CartPole-v1");
+        let refused = |name: &str, run: &RunConfig| evaluator(name, run).err().unwrap_or_default();
+        assert_eq!(refused("judge", &run), "");
+        assert!(refused("no name", &run).starts_with("'no name' cannot be the name of an evaluation worker"));
+        run.host.evaluator.cpus = 1;
+        assert!(refused("judge", &run).starts_with("a tab has no process of its own: host"));
+        assert!(refused("judge", &RunConfig::new("Nowhere-v0")).contains("there is no environment 'Nowhere-v0'"));
+    }
 }

@@ -26,14 +26,14 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Waits for the lock of this name, and holds it as long as the returned file exists.
-pub(super) fn lock(path: &Path) -> io::Result<File> {
+pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let file = append(path)?;
     file.lock()?;
     Ok(file)
 }
 
 /// Opens a file for appending; a new one is readable by its owner only.
-pub(super) fn append(path: &Path) -> io::Result<File> {
+pub(crate) fn append(path: &Path) -> io::Result<File> {
     options().append(true).create(true).open(path)
 }
 
@@ -48,7 +48,7 @@ fn options() -> OpenOptions {
 }
 
 /// True if other users may read the file.
-pub(super) fn is_public(path: &Path) -> io::Result<bool> {
+pub(crate) fn is_public(path: &Path) -> io::Result<bool> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;

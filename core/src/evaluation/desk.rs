@@ -1,11 +1,32 @@
 //! The queue of an evaluation worker: the next evaluation, its weights, and the outcomes of the others.
 
-use super::{EvalDone, EvalOrder};
-use crate::{
-    evaluation::{Earlier, EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
-    prelude::*,
-    weights::Weights,
-};
+use super::{EvalOutcome, EvalWorkerError, Evaluation, EvaluationRequest, Ticket};
+use crate::{prelude::*, weights::Weights};
+
+/// An order for an engine.
+#[derive(Debug)]
+pub enum EvalOrder {
+    /// Executes an evaluation, with other weights if there are some.
+    Evaluate {
+        /// Its ticket.
+        ticket: Ticket,
+        /// The weights; `None` for those that the engine has.
+        weights: Option<Weights>,
+        /// The request.
+        request: EvaluationRequest,
+    },
+    /// Cancels this evaluation.
+    Cancel(Ticket),
+}
+
+/// A finished evaluation.
+#[derive(Debug, PartialEq)]
+pub struct EvalDone {
+    /// Its ticket.
+    pub ticket: Ticket,
+    /// The result; `None` if it was cancelled.
+    pub result: Result<Option<Evaluation>, EvalWorkerError>,
+}
 
 /// A queued evaluation.
 #[derive(Debug)]
@@ -43,7 +64,7 @@ pub enum Polled {
     Nothing,
 }
 
-/// An evaluation worker without its [engine](super::EvalEngine), which the caller creates, gives [orders](Self::next_order),
+/// An evaluation worker without its [engine](crate::eval_worker::EvalEngine), which the caller creates, gives [orders](Self::next_order),
 /// and replaces when it fails.
 ///
 /// Evaluations are executed sequentially, in order. Weights stay with the worker: an evaluation without weights uses the
@@ -108,27 +129,6 @@ impl EvalDesk {
         Ok(ticket)
     }
 
-    /// Queues an evaluation of a handle and appends it to the handle's list of pending ones; `earlier` says whether those
-    /// are cancelled.
-    ///
-    /// # Errors
-    /// [`EvalWorkerError::Stopped`], [`EvalWorkerError::QueueFull`].
-    pub fn submit_for(
-        &mut self,
-        pending: &mut VecDeque<Ticket>,
-        (weights, request, earlier): (Option<Weights>, EvaluationRequest, Earlier),
-    ) -> Result<Ticket, EvalWorkerError> {
-        if earlier == Earlier::Cancel {
-            pending.drain(..).for_each(|ticket| self.cancel(ticket));
-        }
-        if pending.len() >= EvalWorkerError::MAX_PENDING {
-            return Err(EvalWorkerError::QueueFull);
-        }
-        let ticket = self.submit(weights, request)?;
-        pending.push_back(ticket);
-        Ok(ticket)
-    }
-
     /// Cancels an evaluation, whether it is queued, running or over.
     pub fn cancel(&mut self, ticket: Ticket) {
         self.waiting.retain(|job| job.ticket != ticket);
@@ -143,17 +143,16 @@ impl EvalDesk {
         self.results.remove(&ticket)
     }
 
-    /// Returns the outcome of the first of a handle's pending evaluations, and removes that from the list; or the error with
-    /// which the engine failed while no evaluation was queued.
-    pub fn poll(&mut self, pending: &mut VecDeque<Ticket>) -> Polled {
-        if let Some((ticket, outcome)) = pending.front().and_then(|ticket| self.results.remove_entry(ticket)) {
-            pending.pop_front();
+    /// Returns the outcome of an evaluation that a handle waits for, if there is one; or the error with which the engine failed
+    /// while no evaluation was queued.
+    pub fn poll(&mut self, awaited: Option<Ticket>) -> Polled {
+        if let Some((ticket, outcome)) = awaited.and_then(|ticket| self.results.remove_entry(&ticket)) {
             return Polled::Found(Some(ticket), outcome);
         }
         if let Some(trouble) = self.trouble.take() {
             return Polled::Found(None, Err(trouble));
         }
-        if self.is_stopped || (self.has_begun && pending.is_empty()) { Polled::Nothing } else { Polled::NotYet }
+        if self.is_stopped || (self.has_begun && awaited.is_none()) { Polled::Nothing } else { Polled::NotYet }
     }
 
     /// Ends all evaluations.
@@ -251,18 +250,16 @@ impl EvalDesk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluation::Evaluation;
 
     /// Evaluations are queued in order, and a failed one does not affect the next one.
     #[test]
     fn engine_that_fails_ends_only_the_evaluation_it_does() {
         let mut desk = EvalDesk::new();
         desk.engine_failed(EvalWorkerError::failed("no engine"));
-        let mut none = VecDeque::new();
-        assert!(matches!(desk.poll(&mut none), Polled::Found(None, Err(_))) && desk.poll(&mut none) == Polled::Nothing);
+        assert!(matches!(desk.poll(None), Polled::Found(None, Err(_))) && desk.poll(None) == Polled::Nothing);
         let [first, second] = [1, 2].map(|steps| desk.submit(None, EvaluationRequest::new(steps)).unwrap());
         desk.engine_failed(EvalWorkerError::failed("before it was told anything"));
-        assert!(desk.next_order().is_some() && desk.next_order().is_none() && desk.poll(&mut none) == Polled::Nothing);
+        assert!(desk.next_order().is_some() && desk.next_order().is_none() && desk.poll(None) == Polled::Nothing);
         desk.engine_failed(EvalWorkerError::failed("it burns"));
         assert_eq!(desk.take(first), Some(Err(EvalWorkerError::failed("it burns"))));
         assert!(matches!(desk.next_order(), Some(EvalOrder::Evaluate { ticket, .. }) if ticket == second));

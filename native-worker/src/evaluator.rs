@@ -12,26 +12,20 @@ use std::{
 };
 
 use rollmesh_core::{
-    evaluation::{EvalOutcome, EvalWorkerError, Evaluates, EvaluationRequest, Ticket, check_name},
+    evaluation::{EvalDesk, EvalWorkerError, Evaluates, check_name},
     run::RunConfig,
-    weights::Weights,
     worker::HostSettings,
 };
 use tokio::runtime::Runtime;
 
-use super::{
-    EvalHub, EvalWorker,
-    names::{Address, EvalNames, Founding, Name},
-    supervisor::Shared,
-    there::ANSWER,
-};
 use crate::{
     Registry,
     child::{read_json, write_json},
     control::{HubUrl, HubUrlError, Trust},
+    eval::{ANSWER, Address, EvalHub, EvalNames, Founding, Name, Shared, Supervised},
     hub::{Hub, HubConfig},
     kernels,
-    worker::{self, Evaluating, WorkerConfig, WorkerEnd},
+    worker::{self, EndKind, Evaluating, WorkerConfig},
 };
 
 /// Time for the evaluation's process to end when the worker is shut down.
@@ -74,7 +68,8 @@ pub(crate) struct Process {
 /// State shared by all connections.
 struct Host {
     shared: Arc<Shared>,
-    worker: Mutex<EvalWorker>,
+    /// `None` once it is shut down.
+    worker: Mutex<Option<Supervised>>,
     name: Name,
     /// Where its evaluations act.
     device: String,
@@ -89,15 +84,15 @@ impl Process {
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
         let taken = || EvalWorkerError::NameTaken(name.clone());
         let file = Name::take(&EvalNames::new(dir), &name).map_err(failed)?.ok_or_else(taken)?;
-        let worker = EvalWorker::in_process_here(&run)?;
-        let shared = worker.shared().ok_or_else(|| EvalWorkerError::setup("process", "it is no worker of its own"))?;
+        let worker = Supervised::in_process(&crate::program().map_err(failed)?, &run)?;
+        let shared = worker.shared.clone();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(failed)?;
         let own = runtime.block_on(Hub::start(HubConfig::local().map_err(failed)?, &Registry::builtin()));
         let own = own.map_err(|error| EvalWorkerError::setup("process", error))?;
         let (ended, is_ended) = mpsc::channel();
         let device = run.host.evaluator.device.unwrap_or_else(|| "cpu".into());
-        let host = Arc::new(Host { shared, worker: Mutex::new(worker), name: file, device, ended });
+        let host = Arc::new(Host { shared, worker: Mutex::new(Some(worker)), name: file, device, ended });
         let url: HubUrl =
             own.worker_url().parse().map_err(|error: HubUrlError| EvalWorkerError::setup("process", error))?;
         let here = EvalHub { url, token: own.worker_token(), trust: Trust::default() };
@@ -145,17 +140,15 @@ impl Host {
             evaluating: Some(evaluating),
         };
         let (stays, leave) = tokio::sync::watch::channel(false);
-        let failed = joined.clone();
+        let (failed, name) = (joined.clone(), name.to_owned());
         runtime.spawn(async move {
             let end = worker::run(config, Registry::builtin(), leave, move |words: &str| {
                 let _ = joined.send(Err(EvalWorkerError::io(words)));
             });
-            let _ = failed.send(Err(match end.await {
-                WorkerEnd::NameTaken(name) => EvalWorkerError::NameTaken(name),
-                WorkerEnd::Refused(reason)
-                | WorkerEnd::Untrusted(reason)
-                | WorkerEnd::Closed(reason)
-                | WorkerEnd::Failed(reason) => EvalWorkerError::io(reason),
+            let end = end.await;
+            let _ = failed.send(Err(match end.kind {
+                EndKind::NameTaken => EvalWorkerError::NameTaken(name),
+                _ => EvalWorkerError::io(end.reason),
             }));
             drop(stays);
         });
@@ -168,9 +161,9 @@ impl Host {
         self.name.give_up();
         self.shared.stop();
         let (tell, told) = mpsc::channel();
-        let host = self.clone();
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
         let end = move || {
-            host.worker.lock().unwrap_or_else(PoisonError::into_inner).shutdown();
+            drop(worker);
             let _ = tell.send(());
         };
         if thread::Builder::new().name("eval-end".into()).spawn(end).is_ok() {
@@ -184,29 +177,11 @@ impl Host {
 struct Hosted(Arc<Host>);
 
 impl Evaluates for Hosted {
-    fn begin(&mut self) -> Result<(), EvalWorkerError> {
-        Ok(())
-    }
-
-    fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
-        self.0.shared.at_desk(|desk| desk.submit(weights, request))
-    }
-
-    fn cancel(&mut self, ticket: Ticket) {
-        self.0.shared.at_desk(|desk| desk.cancel(ticket));
-    }
-
-    fn take(&mut self, ticket: Ticket) -> Option<EvalOutcome> {
-        self.0.shared.at_desk(|desk| desk.take(ticket))
+    fn at_desk(&mut self, work: &mut dyn FnMut(&mut EvalDesk)) {
+        self.0.shared.at_desk(work);
     }
 
     fn stop(&mut self) {
         self.0.end();
     }
-
-    fn has_work(&self) -> bool {
-        false
-    }
-
-    fn work(&mut self, _: u32) {}
 }

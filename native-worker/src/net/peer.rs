@@ -1,0 +1,156 @@
+//! A peer's connection over its sockets: an I/O adapter of [`Connection`].
+
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, Stream, StreamExt as _};
+use rollmesh_core::protocol::{Connection, ConnectionEnd, Message, Received, Retry};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tokio_tungstenite::tungstenite::{self, Bytes, Message as Frame};
+
+use super::{ConnectError, HubSocket, Trust, connect};
+
+/// A hub pings every five seconds; after this time without a frame it counts as disconnected.
+const SILENCE_LIMIT: Duration = Duration::from_secs(20);
+/// Time for a goodbye to reach the hub.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Why a peer connects to its hub no more.
+#[derive(Debug)]
+pub(crate) enum PeerEnd {
+    /// It was asked to leave.
+    Asked,
+    /// The hub's identity could not be verified, so no token was sent.
+    Untrusted(String),
+    /// Another attempt would end in this way, too.
+    Over(ConnectionEnd),
+}
+
+/// Connects to a hub, again and again until it succeeds, at first after a delay if a connection was `lost` for this reason.
+/// `say` prints messages for users.
+pub(crate) async fn reconnect(
+    (hub, trust): (&str, &Trust),
+    connection: &mut Connection,
+    mut lost: Option<String>,
+    leave: &mut watch::Receiver<bool>,
+    say: &impl Fn(&str),
+) -> Result<HubSocket, PeerEnd> {
+    let attempts = async {
+        loop {
+            if let Some(reason) = lost.take() {
+                let random = getrandom::u32().unwrap_or(u32::MAX / 2);
+                let Retry { reason, delay } = connection.handle_close(&reason, random).map_err(PeerEnd::Over)?;
+                let delay = Duration::from(delay);
+                say(&format!("{reason}; trying again in {:.1} s", delay.as_secs_f64()));
+                sleep(delay).await;
+            }
+            match connect(hub, trust).await {
+                Ok(socket) => return Ok(socket),
+                Err(error @ ConnectError::UnknownIssuer) => {
+                    return Err(PeerEnd::Untrusted(format!("the hub at {hub} is not trusted: {error}")));
+                }
+                Err(ConnectError::Failed(reason)) => lost = Some(format!("cannot reach the hub at {hub}: {reason}")),
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        socket = attempts => socket,
+        () = asked(leave) => Err(PeerEnd::Asked),
+    }
+}
+
+/// Returns once this peer has been asked to leave.
+pub(crate) async fn asked(leave: &mut watch::Receiver<bool>) {
+    if leave.wait_for(|leave| *leave).await.is_err() {
+        // The sender is dropped, so it can no longer be asked.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits for the next frame of the hub. Nothing is lost if it is cancelled.
+///
+/// # Errors
+/// Why the connection has ended.
+pub(crate) async fn next_frame(
+    socket: &mut (impl Stream<Item = tungstenite::Result<Frame>> + Unpin),
+) -> Result<Bytes, String> {
+    loop {
+        match timeout(SILENCE_LIMIT, socket.next()).await {
+            Ok(Some(Ok(Frame::Binary(bytes)))) => return Ok(bytes),
+            Ok(Some(Ok(Frame::Close(_))) | None) => return Err("the hub closed the connection".into()),
+            // Pings and pongs show only that the hub is alive.
+            Ok(Some(Ok(_))) => {}
+            Ok(Some(Err(error))) => return Err(format!("the connection broke: {error}")),
+            Err(_) => return Err(format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs())),
+        }
+    }
+}
+
+/// A peer's connection and its socket.
+pub(crate) struct Linked<'a> {
+    pub(crate) socket: &'a mut HubSocket,
+    pub(crate) connection: &'a mut Connection,
+}
+
+impl Linked<'_> {
+    /// Waits until the hub has admitted this peer.
+    ///
+    /// # Errors
+    /// Why the connection has ended. [`Connection::end`] says whether the hub refused this peer.
+    pub(crate) async fn admitted(&mut self) -> Result<(), String> {
+        while !self.connection.is_ready() {
+            self.receive().await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// Why the connection has ended.
+    pub(crate) async fn send(&mut self, message: &Message) -> Result<(), String> {
+        self.connection.send(message);
+        self.flush().await
+    }
+
+    /// Says goodbye and closes the socket. A hub that does not answer is not waited for.
+    pub(crate) async fn leave(&mut self, reason: &str) {
+        self.connection.leave(reason);
+        let farewell = async {
+            if self.flush().await.is_ok() && self.socket.close(None).await.is_ok() {
+                // Closing a socket with unread data may discard what was sent.
+                while let Some(Ok(_)) = self.socket.next().await {}
+            }
+        };
+        let _ = timeout(FAREWELL, farewell).await;
+    }
+
+    /// Sends what is queued, and waits for the hub's next frame. Returns the message that it completes.
+    ///
+    /// # Errors
+    /// Why the connection has ended.
+    pub(crate) async fn receive(&mut self) -> Result<Option<Message>, String> {
+        self.flush().await?;
+        if let Some(end) = self.connection.end() {
+            return Err(end.to_string());
+        }
+        let frame = next_frame(self.socket).await?;
+        Ok(match self.connection.handle_frame(&frame, None) {
+            Some(Received::Message(message)) => Some(message),
+            Some(Received::Weights { .. }) | None => None,
+        })
+    }
+
+    async fn flush(&mut self) -> Result<(), String> {
+        while let Some(frame) = self.connection.poll_frame() {
+            match timeout(SILENCE_LIMIT, self.socket.send(Frame::Binary(frame))).await {
+                Ok(sent) => sent.map_err(|error| format!("the connection broke: {error}"))?,
+                Err(_) => return Err(format!("the hub has taken nothing for {} s", SILENCE_LIMIT.as_secs())),
+            }
+        }
+        Ok(())
+    }
+}
