@@ -16,12 +16,14 @@ pub(crate) struct Pulse {
     last: Arc<AtomicU64>,
 }
 
-impl Pulse {
+impl Default for Pulse {
     /// Starts now.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         Self { began: Instant::now(), last: Arc::default() }
     }
+}
 
+impl Pulse {
     /// Records progress.
     pub(crate) fn beat(&self) {
         // Threads may get here out of order: the latest time counts.

@@ -1,5 +1,8 @@
-//! Decisions of a hub about a run, without I/O: time and messages come from the caller, and effects such as learning, saving
-//! and sending are returned to the caller.
+//! A hub without I/O: time and messages come from the caller, and effects such as learning, saving and starting processes are
+//! returned to the caller.
+//!
+//! [`Hub`] has the peers, the tokens and the run. It admits peers, handles their messages, expels those that break the rules,
+//! audits fragments and shows dashboards what happens; [`Hub::poll_effect`] lists what follows from an event, and in which order.
 //!
 //! [`RunLoop`] is the loop of a run: it begins iterations over the leases of a [`LeaseGroup`](crate::group::LeaseGroup), turns
 //! complete ones into train batches, publishes weights and decides when the run ends. A shell gives it a learner, files and
@@ -43,23 +46,41 @@
 //! [`RunCourse`] says which step of a run comes next: the next iteration, a checkpoint, a rollback, the end. The other types
 //! are parts of a hub that outlive a run: its [tokens](HubTokens), its [queue](RunQueue), its [curves](Curve) for dashboards,
 //! and limits on what peers make it [say](NoticeRate) and [take](Offences).
-//!
-//! Not here yet: peers and their messages, which the native hub still handles.
 
+mod admission;
+mod asks;
 mod course;
 mod curve;
+mod dashboards;
+mod hub_state;
+pub mod limits;
+mod logs;
+mod messages;
 mod notices;
+mod peer;
 mod recent_episodes;
+mod record;
+mod requests;
 mod run_end;
 mod run_loop;
 mod run_queue;
 mod stopwatch;
+#[cfg(test)]
+mod tests;
 mod tokens;
+mod transitions;
+mod watched_fragment;
 
+use self::watched_fragment::WatchedFragment;
+pub use admission::{Arrival, PeerEnd};
 pub use course::{RunCourse, RunFacts, RunStep};
 pub use curve::{Curve, push_thinned};
+pub use dashboards::{Dashboards, IN_PROCESS};
+pub use hub_state::{ChildFate, Hub, HubEffect, HubRun, HubSetup};
 pub use notices::{NoticeRate, Offences};
+pub use peer::{CloseReason, Connection, Peer};
 pub use recent_episodes::RecentEpisodes;
+pub use record::{Causer, Record};
 pub use run_end::RunEnd;
 pub use run_loop::{
     BatchConsumer, BatchWork, DecodedUpload, Observed, RunLoop, RunLoopConfig, RunLoopError, RunProgress, SyncError,

@@ -1,6 +1,6 @@
 //! Access control: tokens authenticate peers, the Host and Origin headers authenticate HTTP requests.
 
-use std::{net::SocketAddr, ops::Deref};
+use std::net::SocketAddr;
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 use rollmesh_core::{
@@ -20,100 +20,75 @@ pub(crate) fn random_token() -> Result<Token, getrandom::Error> {
     Ok(Token::new(bytes))
 }
 
-/// The tokens that authenticate peers, and the files that keep some of them.
+/// The files that keep tokens.
 #[derive(Default)]
-pub(super) struct Tokens {
-    hub: HubTokens,
+pub(super) struct TokenFiles {
     file: Option<TokenFile>,
     /// The hub's own tokens that are kept in the run directory, so that a restarted hub accepts them as well.
     kept: RunTokens,
 }
 
-/// For all that only reads: what changes tokens has to change their files, too.
-impl Deref for Tokens {
-    type Target = HubTokens;
-
-    fn deref(&self) -> &HubTokens {
-        &self.hub
-    }
-}
-
-impl Tokens {
-    pub(super) fn new(file: Option<TokenFile>, kept: RunTokens) -> Self {
-        let mut tokens = Self { file, kept, ..Self::default() };
-        tokens.join();
-        tokens
+impl TokenFiles {
+    pub(super) fn new(file: Option<TokenFile>, kept: RunTokens, tokens: &mut HubTokens) -> Self {
+        let files = Self { file, kept };
+        files.join(tokens);
+        files
     }
 
-    fn join(&mut self) {
+    fn join(&self, tokens: &mut HubTokens) {
         if let Some(file) = &self.file {
-            self.hub.set_stored(file.rows());
+            tokens.set_stored(file.rows());
         }
     }
 
-    pub(super) fn add(&mut self, token: &Token, grant: TokenGrant) -> TokenId {
-        self.hub.add(token, grant)
-    }
-
-    /// Adds a token for a worker in a browser tab. Returns its id and its expiry in seconds since 1970.
-    pub(super) fn add_for_page(&mut self, token: &Token) -> (TokenId, Option<u64>) {
-        self.hub.add_for_page(token, now())
-    }
-
-    /// Marks this token as shared: many workers may present it.
-    pub(super) fn share(&mut self, token: &Token) {
-        self.hub.share(token);
-    }
-
-    /// Revokes one of the hub's own tokens. Returns whether it existed.
-    pub(super) fn forget(&mut self, id: TokenId) -> bool {
-        self.kept.replace(id, None);
-        self.hub.revoke(id)
-    }
-
-    /// Lets one of the hub's own tokens be valid until it is revoked.
-    pub(super) fn keep(&mut self, id: TokenId) {
-        self.hub.keep(id);
-    }
-
     /// Creates a token that expires after `seconds`, or never; it is stored in the token file if there is one.
-    pub(super) fn create(&mut self, role: Role, seconds: Option<u64>) -> Result<(Token, TokenGrant), TokenFileError> {
+    pub(super) fn create(
+        &mut self,
+        tokens: &mut HubTokens,
+        role: Role,
+        seconds: Option<u64>,
+    ) -> Result<(Token, TokenGrant), TokenFileError> {
         let Some(file) = &mut self.file else {
             let token = random_token().map_err(TokenFileError::Randomness)?;
-            return Ok((token, self.hub.create(&token, role, seconds, now())?));
+            return Ok((token, tokens.create(&token, role, seconds, now())?));
         };
         let made = file.create(role, seconds)?;
-        self.join();
+        self.join(tokens);
         Ok(made)
     }
 
     /// Revokes any token, the hub's own or one of the file.
-    pub(super) fn revoke(&mut self, id: TokenId) -> Result<(), TokenFileError> {
-        if self.forget(id) {
+    pub(super) fn revoke(&mut self, tokens: &mut HubTokens, id: TokenId) -> Result<(), TokenFileError> {
+        self.kept.replace(id, None);
+        if tokens.revoke(id) {
             return Ok(());
         }
         let revoked = self.file.as_mut().map_or(Err(TokenFileError::Unknown(id)), |file| file.revoke(id));
-        self.join();
+        self.join(tokens);
         revoked
     }
 
     /// Creates a token with the same role and expiry; the old one expires after `seconds`.
-    pub(super) fn rotate(&mut self, id: TokenId, seconds: u64) -> Result<(Token, TokenGrant), TokenFileError> {
+    pub(super) fn rotate(
+        &mut self,
+        tokens: &mut HubTokens,
+        id: TokenId,
+        seconds: u64,
+    ) -> Result<(Token, TokenGrant), TokenFileError> {
         let token = random_token().map_err(TokenFileError::Randomness)?;
-        if let Some(grant) = self.hub.rotate(id, &token, seconds, now())? {
+        if let Some(grant) = tokens.rotate(id, &token, seconds, now())? {
             self.kept.replace(id, Some(&token));
             return Ok((token, grant));
         }
         let made = self.file.as_mut().map_or(Err(TokenFileError::Unknown(id)), |file| file.rotate(id, seconds));
-        self.join();
+        self.join(tokens);
         made
     }
 
     /// Reloads the token file if it has changed on disk.
-    pub(super) fn follow(&mut self) -> Result<(), TokenFileError> {
-        let changed = self.file.as_mut().map_or(Ok(false), TokenFile::follow)?;
-        if changed {
-            self.join();
+    pub(super) fn follow(&mut self, tokens: &mut HubTokens) -> Result<(), TokenFileError> {
+        if self.file.as_mut().map_or(Ok(false), TokenFile::follow)? {
+            self.join(tokens);
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! The actor: the task that owns all of the hub's state.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     future::pending,
     net::SocketAddr,
     path::PathBuf,
@@ -9,18 +8,17 @@ use std::{
 };
 
 use rollmesh_core::{
-    hub::{NoticeRate, Offences, RunCourse, RunQueue},
+    group::AuditPolicy,
+    hub::{CloseReason, Connection as _, Hub, PeerEnd, Record},
     ids::{LeaseId, WeightsVersion},
     kernels::Kernels,
     protocol::{
-        Role, Token, TokenId,
-        handshake::PeerService,
+        Role, Token,
         message::{HostReport, RunStatus},
     },
     time::Micros,
     weights::Weights,
     worker::Registry,
-    worker::core_fingerprint,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -29,30 +27,28 @@ use tokio::{
 
 use super::{
     HubNotice, Traffic,
-    access::Tokens,
+    access::TokenFiles,
     admit::random_id,
-    asks::Asks,
-    audit::{Audit, Record},
-    auditor::{Auditor, Distrust},
+    audit::Audit,
+    auditor::{Audited, Auditor},
     calls::{NewsSink, WorkerOrder},
     checkpoints::{Asker, Askers, next_save},
     children::Children,
-    dashboard::Dashboard,
     departure::Departure,
     in_process::InProcess,
     launchers::Launchers,
-    link::{CloseReason, PeerLink},
-    monitoring::{HUB, Monitoring},
+    link::PeerLink,
     peer::Knock,
     room::Reserved,
     runs::{Finishing, next_fault},
     saved_runs::Finding,
     socket::Received,
+    token_file,
 };
 use crate::{
     checkpoint::PolicyCheckpoint,
     launch::{LaunchedEnd, WorkerSpec},
-    train::{Consuming, IterationMetrics, Run, RunEnd, StartError, Summary, SyncError, Task, Update, Work},
+    train::{Consuming, IterationMetrics, Run, RunEnd, SaveReport, StartError, Summary, SyncError, Task, Update, Work},
     worker::WorkerEnd,
 };
 
@@ -60,7 +56,6 @@ use crate::{
 const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Events that the actor handles.
-#[derive(Debug)]
 pub(super) enum Event {
     /// A peer sent its Hello.
     Knock(Box<Knock>),
@@ -122,58 +117,32 @@ pub(super) enum Event {
     Drain { drained: oneshot::Sender<()> },
     /// The program shuts the hub down.
     Shutdown,
+    /// The consumer is done with a batch.
+    Updated(Update),
+    /// A checkpoint is on disk, or could not be saved.
+    Saved(SaveReport),
+    /// An episode of the run that is over was not recorded; `None` once all are.
+    PictureFailed(Option<String>),
+    /// A fragment was recomputed.
+    Audited(Box<Audited>),
+    /// A deadline is over.
+    Deadline,
+    /// Some time has passed.
+    Tick,
     /// Replaces the run's ledger by this one, to test the balance check.
     #[cfg(test)]
     Falsify(rollmesh_core::group::Ledger),
 }
 
-pub(super) struct Peer {
-    pub(super) role: Role,
-    pub(super) link: PeerLink,
-    /// `native`, `browser`, …
-    pub(super) kind: String,
-    pub(super) name: String,
-    pub(super) device: String,
-    /// The launcher that started it, if a connected one did.
-    pub(super) launcher: String,
-    /// The local worker's number: of a child process, or [`IN_PROCESS`](super::in_process::IN_PROCESS).
-    pub(super) child: Option<u32>,
-    /// The service that the peer connected for.
-    pub(super) service: PeerService,
-    /// True for a spare local worker, which has no place in the run yet.
-    pub(super) is_spare: bool,
-    /// The token that the peer authenticated with.
-    pub(super) token: TokenId,
-    /// Why the peer is about to leave, if it has announced that.
-    pub(super) leaving: Option<String>,
-    pub(super) admitted_at: Micros,
-    /// True for a worker of which the hub has accepted something.
-    pub(super) has_delivered: bool,
-    /// True once the peer has its welcome and, as a dashboard, a full snapshot: from then on it receives changes.
-    pub(super) is_up_to_date: bool,
-    /// True if state updates were skipped because the peer is a slow consumer.
-    pub(super) has_missed: bool,
-    /// Calls that the peer has not answered yet.
-    pub(super) calls: BTreeSet<u64>,
-    pub(super) offences: Offences,
-}
-
-impl Peer {
-    /// True for a worker that has a place and takes part in runs.
-    pub(super) fn is_worker(&self) -> bool {
-        self.role == Role::Worker && self.service == PeerService::Runs && !self.is_spare
-    }
-}
-
+/// The shell of a [`Hub`]: sockets, processes, files and threads.
 pub(super) struct Actor {
+    pub(super) hub: Hub<PeerLink, Run>,
     pub(super) registry: Registry,
     pub(super) kernels: Kernels,
     pub(super) auditor: Auditor,
-    pub(super) distrust: Distrust,
-    /// Distinguishes connections of this process from those of earlier hubs of the same run. Never 0.
-    pub(super) life: u32,
-    pub(super) fingerprint: [u8; 16],
-    pub(super) tokens: Tokens,
+    /// Which fragments of untrusted workers are recomputed.
+    pub(super) audits: AuditPolicy,
+    pub(super) tokens: TokenFiles,
     pub(super) children: Children,
     /// Starts the children.
     pub(super) launchers: Launchers,
@@ -184,24 +153,12 @@ pub(super) struct Actor {
     pub(super) runs_dir: Option<PathBuf>,
     /// Resources of a local worker, unless the run specifies others.
     pub(super) worker: WorkerSpec,
-    pub(super) peers: BTreeMap<u32, Peer>,
-    /// Open requests of workers to evaluators.
-    pub(super) asks: Asks,
-    /// Evaluator names that a browser tab may not use.
-    pub(super) reserved_names: BTreeSet<String>,
-    pub(super) next_peer: u32,
-    pub(super) run: Option<Run>,
     pub(super) next_run: u32,
-    pub(super) queue: RunQueue,
+    pub(super) next_lease: LeaseId,
     /// Number of requests for which files are being read.
     pub(super) num_reading: usize,
-    pub(super) next_lease: LeaseId,
-    /// Decides which step of the run comes next.
-    pub(super) course: RunCourse,
     /// Callers waiting for the run to have drained.
     pub(super) drained: Vec<oneshot::Sender<()>>,
-    /// True once the program is about to exit.
-    pub(super) is_leaving: bool,
     /// The consumer's progress with the iteration's batch.
     pub(super) update: Option<Consuming>,
     /// Delivers the metrics of the iteration that the program has asked for.
@@ -215,146 +172,56 @@ pub(super) struct Actor {
     pub(super) done: Option<oneshot::Sender<Summary>>,
     /// The run that is over, until its last pictures are drawn. Its summary follows.
     pub(super) finishing: Option<Finishing>,
-    /// Number of local workers that ended unexpectedly and were replaced.
-    pub(super) num_worker_restarts: u64,
-    pub(super) dashboard: Dashboard,
-    pub(super) monitoring: Monitoring,
-    /// Hung workers, and since when.
-    pub(super) hung: BTreeMap<u32, Micros>,
     /// Since when no worker has been able to continue the run.
     pub(super) hopeless_since: Option<Micros>,
     /// Since when the run has been waiting for workers, and whether the user was told.
     pub(super) waiting_since: Option<(Micros, bool)>,
     /// Receives worker notifications besides the run.
     pub(super) listener: Option<NewsSink>,
-    status: watch::Sender<RunStatus>,
+    pub(super) status: watch::Sender<RunStatus>,
     pub(super) notices: mpsc::Sender<HubNotice>,
-    /// Rate limit for notices about unauthenticated and misbehaving peers, and the count of those left out.
-    pub(super) loud: NoticeRate,
-    /// Rate limit for notices about peers that connect and disconnect.
-    pub(super) comings: NoticeRate,
     pub(super) audit: Audit,
-    epoch: Instant,
+    pub(super) epoch: Instant,
 }
 
 impl Actor {
-    pub(super) fn new(
-        registry: Registry,
-        (kernels, distrust, life): (Kernels, Distrust, u32),
-        tokens: Tokens,
-        (children, launchers, worker): (Children, Launchers, WorkerSpec),
-        (program, runs_dir): (PathBuf, Option<PathBuf>),
-        (status, notices): (watch::Sender<RunStatus>, mpsc::Sender<HubNotice>),
-        audit: Audit,
-    ) -> Self {
-        Self {
-            auditor: Auditor::new(registry.clone(), kernels),
-            distrust,
-            life,
-            registry,
-            kernels,
-            fingerprint: core_fingerprint(kernels),
-            tokens,
-            children,
-            launchers,
-            in_process: None,
-            program,
-            runs_dir,
-            worker,
-            peers: BTreeMap::new(),
-            asks: Asks::default(),
-            reserved_names: BTreeSet::new(),
-            next_peer: 1,
-            run: None,
-            next_run: 1,
-            queue: RunQueue::default(),
-            num_reading: 0,
-            next_lease: LeaseId(1),
-            course: RunCourse::default(),
-            drained: Vec::new(),
-            is_leaving: false,
-            update: None,
-            turn: None,
-            askers: Askers::default(),
-            syncing: Vec::new(),
-            left_bytes: 0,
-            done: None,
-            finishing: None,
-            num_worker_restarts: 0,
-            dashboard: Dashboard::default(),
-            monitoring: Monitoring::default(),
-            hung: BTreeMap::new(),
-            hopeless_since: None,
-            waiting_since: None,
-            listener: None,
-            status,
-            notices,
-            loud: NoticeRate::default(),
-            comings: NoticeRate::default(),
-            audit,
-            epoch: Instant::now(),
-        }
-    }
-
     pub(super) fn now(&self) -> Micros {
         self.epoch.elapsed().into()
+    }
+
+    /// Tells the hub the time of the event that follows.
+    pub(super) fn set_time(&mut self) {
+        self.hub.set_time(self.now(), token_file::now());
     }
 
     pub(super) async fn run(mut self, mut events: mpsc::Receiver<Event>) {
         let mut refresh = interval(DASHBOARD_INTERVAL);
         loop {
-            let deadline = self.run.as_ref().and_then(|run| run.state.group.poll_timeout());
-            let step = self.run.as_ref().and_then(|run| self.course.poll_timeout(&run.state, self.now()));
-            let [deadline, step] = [deadline, step].map(|at| at.map(|at| self.epoch + Duration::from(at)));
-            tokio::select! {
+            let deadline = self.hub.poll_timeout().map(|at| self.epoch + Duration::from(at));
+            let event = tokio::select! {
                 event = events.recv() => match event {
                     None | Some(Event::Shutdown) => break,
-                    Some(event) => self.handle(event),
+                    Some(event) => event,
                 },
-                update = next_update(&mut self.update) => self.handle_update(update),
-                report = next_save(&mut self.run) => self.handle_save(report),
-                fault = next_fault(&mut self.finishing) => self.handle_last_pictures(fault),
-                Some(audited) = self.auditor.next() => self.handle_audited(&audited),
-                () = until(deadline) => self.handle_deadline(&mut events),
-                () = until(step) => {}
-                _ = refresh.tick() => {
-                    self.expel_invalid();
-                    self.tend_launchers();
-                    self.end_hung();
-                    self.end_hung_run();
-                    self.tell_of_waiting();
-                    self.end_hopeless();
-                    self.end_unwanted_run();
-                    self.hear_evaluation();
-                    self.interrupt_late_run();
-                    self.catch_up_lines();
-                    self.check_books();
-                    self.refresh_dashboards();
-                }
+                update = next_update(&mut self.update) => Event::Updated(update),
+                report = next_save(&mut self.hub.run) => Event::Saved(report),
+                fault = next_fault(&mut self.finishing) => Event::PictureFailed(fault),
+                Some(audited) = self.auditor.next() => Event::Audited(Box::new(audited)),
+                () = until(deadline) => Event::Deadline,
+                _ = refresh.tick() => Event::Tick,
+            };
+            if let Event::Deadline = event {
+                self.handle_arrived(&mut events);
             }
+            self.handle(event);
             self.settle();
         }
         self.say_goodbye(&mut events).await;
     }
 
-    /// Takes all steps that are due after an event. Each may make others due.
-    fn settle(&mut self) {
-        loop {
-            self.convict_liars();
-            self.drain_group();
-            self.audit_fragments();
-            match self.poll_step() {
-                Some(step) => self.take_step(step),
-                None if self.begin_next_run() => {}
-                None => break,
-            }
-        }
-        self.tend_in_process();
-    }
-
     /// Handles the events that are queued before it handles a deadline: after a suspension of the hub, workers must not be
     /// blamed for messages that were not read yet.
-    fn handle_deadline(&mut self, events: &mut mpsc::Receiver<Event>) {
+    fn handle_arrived(&mut self, events: &mut mpsc::Receiver<Event>) {
         for _ in 0..events.len() {
             match events.try_recv() {
                 // The event loop has to see the shutdown: it does when the channel is closed.
@@ -363,41 +230,37 @@ impl Actor {
                 Err(_) => break,
             }
         }
-        let now = self.now();
-        if let Some(run) = &mut self.run {
-            run.state.group.handle_timeout(now);
-        }
     }
 
     fn handle(&mut self, event: Event) {
+        self.set_time();
         match event {
             Event::Knock(knock) => self.answer(*knock),
             Event::Refused { from, reason } => {
-                self.remember(&Record::Refused { from, why: "no Hello" });
-                self.notice_offence(format!("a connection was refused: {reason}"));
+                self.hub.record(Record::Refused { from, why: "no Hello" });
+                self.hub.notice_offence(format!("a connection was refused: {reason}"));
             }
-            Event::Remember(record) => self.remember(&record),
+            Event::Remember(record) => self.hub.record(record),
             Event::Received { peer, received, room } => {
-                // A peer that was expelled after it had sent this is ignored.
-                if self.peers.contains_key(&peer) {
-                    self.handle_received(peer, *received);
-                }
+                self.handle_received(peer, *received);
                 drop(room);
             }
-            Event::Left { peer, departure } => self.forget(peer, &departure),
+            Event::Left { peer, departure: Departure { reason, is_fault, denied, .. } } => {
+                self.hub.handle_left(peer, PeerEnd { reason: &reason, is_fault, denied });
+            }
             Event::ChildExited { number, end } => self.handle_child_exit(number, &end),
             Event::ChildSilent { number } => self.handle_silent_child(number),
-            Event::ChildSaid { number, line } => self.log_child(number, &line),
-            Event::Measured(report) => self.handle_host_report(HUB, report),
+            Event::ChildSaid { number, line } => self.hub.log_child(number, self.children.peer_of(number), &line),
+            Event::Measured(report) => self.hub.handle_host_report(0, report),
             Event::FilesRead(finding) => self.handle_finding(finding),
             // The connection may have ended.
             Event::Metrics { token, reply } => _ = reply.send(self.metrics_for(&token)),
-            Event::InProcessSaid(line) => self.notice(1, format!("in-process worker: {line}")),
+            Event::InProcessSaid(line) => self.hub.notice(1, format!("in-process worker: {line}")),
             Event::InProcessEnded(end) => self.handle_in_process_end(&end),
             Event::ReplaceChild { number } => self.replace_awaited(number),
             Event::Step { asker } => self.take_turn(asker),
             Event::Policy { asker } => {
-                if let Some(run) = self.run.as_ref().filter(|_| self.has_stepwise_run()) {
+                if let Some(run) = self.hub.run.as_ref().filter(|_| self.has_stepwise_run()) {
                     // The caller may no longer wait.
                     let _ = asker.send(run.policy());
                 }
@@ -406,63 +269,93 @@ impl Actor {
                 let result = self.start_run(None, task, work);
                 if result.is_ok() {
                     self.done = Some(done);
-                    self.course.set_stepwise(stepwise);
+                    self.hub.course.set_stepwise(stepwise);
                 }
                 // The caller may have dropped the receiver; the run continues.
                 let _ = started.send(result);
             }
             Event::Drain { drained } => {
-                self.is_leaving = true;
+                self.hub.is_leaving = true;
                 self.give_up_waiting();
-                if self.run.as_ref().is_some_and(|run| !run.is_over()) {
+                if self.hub.current().is_some() {
                     self.drained.push(drained);
-                    self.drain_run();
+                    self.hub.drain_run();
                 } else {
                     // The caller may have dropped the receiver.
                     let _ = drained.send(());
                 }
             }
-            Event::StopRun => self.stop_run(),
+            Event::StopRun => self.hub.stop_run(),
             Event::Checkpoint { asker } => self.checkpoint_now(asker),
             Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
             // The caller may have dropped the receiver.
             Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
             Event::Workers(order) => self.obey_program(order),
+            Event::Updated(update) => self.handle_update(update),
+            Event::Saved(report) => self.handle_save(report),
+            Event::PictureFailed(fault) => self.handle_last_pictures(fault),
+            Event::Audited(audited) => self.hub.handle_audited(audited.run, &audited.task, audited.verdict),
+            Event::Deadline => self.hub.handle_timeout(),
+            Event::Tick => self.tend_all(),
             Event::Shutdown => {}
             #[cfg(test)]
-            Event::Falsify(books) => self.run.iter_mut().for_each(|run| run.false_ledger = Some(books)),
+            Event::Falsify(books) => self.hub.run.iter_mut().for_each(|run| run.false_ledger = Some(books)),
         }
     }
 
+    /// Checks everything that changes without an event.
+    fn tend_all(&mut self) {
+        self.expel_invalid();
+        self.tend_launchers();
+        self.end_hung();
+        self.end_hung_run();
+        self.tell_of_waiting();
+        self.end_hopeless();
+        self.end_unwanted_run();
+        self.hear_evaluation();
+        self.interrupt_late_run();
+        self.catch_up_lines();
+        self.check_books();
+        self.refresh_dashboards();
+    }
+
     fn traffic(&self) -> Traffic {
-        let workers = self.peers.values().filter(|peer| peer.role == Role::Worker);
+        let workers = self.hub.peers.values().filter(|peer| peer.role == Role::Worker);
         let received = workers.map(|peer| peer.link.received_bytes()).sum::<u64>();
         Traffic { received_bytes: self.left_bytes + received, worker_pids: self.children.pids() }
     }
 
     pub(super) fn publish_status(&self) {
-        if let Some(run) = &self.run {
+        if let Some(run) = self.hub.state() {
             // There may be no receiver.
-            let _ = self.status.send(run.state.status(self.now()));
+            let _ = self.status.send(run.status(self.now()));
         }
     }
 
+    /// Tells the program and dashboards what has changed.
+    pub(super) fn refresh_dashboards(&mut self) {
+        self.publish_status();
+        self.hub.refresh_dashboards();
+    }
+
     async fn say_goodbye(mut self, events: &mut mpsc::Receiver<Event>) {
-        self.remember(&Record::Stopped);
+        self.set_time();
+        self.hub.record(Record::Stopped);
         self.give_up_waiting();
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
         self.launchers.remove_all();
-        for peer in self.peers.values() {
+        for peer in self.hub.peers.values() {
             peer.link.close(CloseReason::Away, "the hub is shutting down");
         }
+        self.settle();
         // Waits until all peers have disconnected and all children have exited; children that do not exit are killed when
         // the channel closes.
         let farewell = async {
-            while !(self.children.is_empty() && self.peers.is_empty()) {
+            while !(self.children.is_empty() && self.hub.peers.is_empty()) {
                 match events.recv().await {
                     Some(Event::ChildExited { number, .. }) => _ = self.children.handle_exit(number),
-                    Some(Event::Left { peer, .. }) => _ = self.peers.remove(&peer),
+                    Some(Event::Left { peer, .. }) => _ = self.hub.peers.remove(&peer),
                     Some(_) => {}
                     None => return,
                 }
@@ -472,6 +365,7 @@ impl Actor {
         while self.finishing.is_some() {
             let fault = next_fault(&mut self.finishing).await;
             self.handle_last_pictures(fault);
+            self.settle();
         }
     }
 }

@@ -5,16 +5,12 @@
 use std::{
     collections::BTreeMap,
     fs, io,
-    net::SocketAddr,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use rollmesh_core::{
-    group::Ledger,
-    protocol::{Kind, Role, TokenId},
-};
-use serde::{Serialize, Serializer};
+use rollmesh_core::hub::{Causer, Record};
+use serde::Serialize;
 
 use super::limits::{MAX_AUDIT_BYTES, MAX_AUDIT_RECORDS};
 use crate::{
@@ -25,202 +21,6 @@ use crate::{
 /// File names in error messages.
 const FILE: &str = "the audit log";
 const LEASES_FILE: &str = "the audit log of leases";
-
-/// A record of the audit log.
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum Record {
-    Started {
-        address: SocketAddr,
-        encrypted: bool,
-    },
-    Stopped,
-    /// A peer opened a connection.
-    Connected {
-        from: SocketAddr,
-    },
-    /// A peer was admitted.
-    Admitted {
-        from: SocketAddr,
-        peer: u32,
-        #[serde(serialize_with = "debug")]
-        role: Role,
-        #[serde(serialize_with = "display")]
-        token: TokenId,
-        kind: String,
-        name: String,
-    },
-    /// A peer was refused.
-    Refused {
-        from: SocketAddr,
-        why: &'static str,
-    },
-    /// A request was not meant for this hub, or came from a foreign page.
-    Foreign {
-        from: SocketAddr,
-    },
-    /// A limit was reached.
-    Limit {
-        from: SocketAddr,
-        what: &'static str,
-    },
-    /// A peer sent a message that its role does not allow.
-    Denied {
-        peer: u32,
-        #[serde(serialize_with = "debug")]
-        role: Role,
-        #[serde(serialize_with = "debug")]
-        kind: Kind,
-    },
-    Left {
-        peer: u32,
-        #[serde(serialize_with = "debug")]
-        role: Role,
-        /// The fault, if there was one.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        fault: Option<String>,
-    },
-    /// A spare local worker was started; it takes the place of the next local worker that ends.
-    Spare {
-        number: u32,
-    },
-    /// A local worker ended and another one took its place; both by number.
-    Replaced {
-        ended: u32,
-        by: u32,
-    },
-    LeaseGranted {
-        worker: u32,
-        lease: u64,
-        slots: usize,
-    },
-    LeaseRevoked {
-        worker: u32,
-        lease: u64,
-    },
-    LeaseRefused {
-        worker: u32,
-        lease: u64,
-    },
-    /// The hub accepted something of a worker for the first time.
-    Delivered {
-        worker: u32,
-        /// Since the worker was admitted.
-        after_ms: u64,
-    },
-    UploadRejected {
-        worker: u32,
-        lease: u64,
-        why: String,
-    },
-    /// An event of the lease group: expiry, rejection, quarantine.
-    Group {
-        text: String,
-        /// True if a worker can cause this event as often as it likes.
-        #[serde(skip)]
-        is_cheap: bool,
-    },
-    RunStarted {
-        run: u32,
-        env: String,
-    },
-    RunEnded {
-        run: u32,
-    },
-    /// The run's ledger does not balance: env steps were lost or counted twice.
-    BooksUnbalanced {
-        run: u32,
-        ledger: Box<Ledger>,
-    },
-    /// An operator sent a command.
-    Command {
-        peer: u32,
-        #[serde(serialize_with = "debug")]
-        kind: Kind,
-        done: bool,
-    },
-    TokenMade {
-        #[serde(serialize_with = "display")]
-        token: TokenId,
-        #[serde(serialize_with = "debug")]
-        role: Role,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        expires: Option<u64>,
-    },
-    TokenRevoked {
-        #[serde(serialize_with = "display")]
-        token: TokenId,
-    },
-    /// Number of records that were dropped because their causer exceeded its budget.
-    LeftOut {
-        records: u32,
-        of: Causer,
-    },
-}
-
-/// Causers that can produce records without limit. Each has its own budget, so that none can hide what others do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Causer {
-    /// Unauthenticated peers.
-    Strangers,
-    /// Authenticated peers of any role that break the rules.
-    Peers,
-    /// Viewers that connect and disconnect; the other roles likewise.
-    Viewers,
-    Operators,
-    Workers,
-    Clients,
-    Launchers,
-}
-
-impl From<Role> for Causer {
-    fn from(role: Role) -> Self {
-        match role {
-            Role::Viewer => Self::Viewers,
-            Role::Operator => Self::Operators,
-            Role::Worker => Self::Workers,
-            Role::Client => Self::Clients,
-            Role::Launcher => Self::Launchers,
-        }
-    }
-}
-
-impl Record {
-    /// Returns who can cause the record as often as they like, if anyone can.
-    fn causer(&self) -> Option<Causer> {
-        match self {
-            Self::Connected { .. } | Self::Refused { .. } | Self::Foreign { .. } | Self::Limit { .. } => {
-                Some(Causer::Strangers)
-            }
-            Self::LeaseRefused { .. } | Self::UploadRejected { .. } | Self::Group { is_cheap: true, .. } => {
-                Some(Causer::Peers)
-            }
-            Self::Admitted { role, .. } | Self::Left { role, .. } => Some((*role).into()),
-            Self::Delivered { .. } => Some(Causer::Workers),
-            _ => None,
-        }
-    }
-
-    fn is_of_leases(&self) -> bool {
-        matches!(
-            self,
-            Self::LeaseGranted { .. }
-                | Self::LeaseRevoked { .. }
-                | Self::LeaseRefused { .. }
-                | Self::UploadRejected { .. }
-                | Self::Group { .. }
-        )
-    }
-}
-
-fn debug<T: std::fmt::Debug, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{value:?}"))
-}
-
-fn display<T: std::fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(value)
-}
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -372,6 +172,10 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use rollmesh_core::protocol::{Kind, Role, TokenId};
+
     use super::*;
 
     fn from() -> SocketAddr {

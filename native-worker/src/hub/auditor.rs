@@ -8,22 +8,17 @@ use std::{
 };
 
 use rollmesh_core::{
-    group::{AuditPolicy, AuditTask, Conviction, Party, Verdict},
-    ids::{FragmentNo, WorkerId},
+    group::{AuditPolicy, AuditTask, Verdict},
+    ids::FragmentNo,
     kernels::Kernels,
-    protocol::{Message, Phase, message::RunEnd as RunEndMessage},
+    protocol::Phase,
     run::RunConfig,
     weights::Weights,
     worker::{Registry, RolloutWorkerBuilder, SlotRunner},
 };
 use tokio::sync::mpsc;
 
-use super::{
-    actor::{Actor, Peer},
-    audit::Record,
-    checkpoints::CheckpointNowError,
-    departure::Departure,
-};
+use super::{actor::Actor, checkpoints::CheckpointNowError};
 use crate::{
     NativeShell,
     train::{Undone, Work},
@@ -60,8 +55,6 @@ pub(super) struct Auditor {
     registry: Registry,
     kernels: Kernels,
     jobs: Option<std_mpsc::Sender<Job>>,
-    /// The run number of every pending audit.
-    pending: Vec<u32>,
     results: (mpsc::UnboundedSender<Audited>, mpsc::UnboundedReceiver<Audited>),
 }
 
@@ -74,32 +67,22 @@ struct Job {
 
 /// Result of an audit.
 pub(super) struct Audited {
-    run: u32,
-    task: AuditTask,
-    verdict: Verdict,
+    pub(super) run: u32,
+    pub(super) task: AuditTask,
+    pub(super) verdict: Verdict,
 }
 
 impl Auditor {
     pub(super) fn new(registry: Registry, kernels: Kernels) -> Self {
-        Self { registry, kernels, jobs: None, pending: Vec::new(), results: mpsc::unbounded_channel() }
+        Self { registry, kernels, jobs: None, results: mpsc::unbounded_channel() }
     }
 
     /// Waits for the next result.
     pub(super) async fn next(&mut self) -> Option<Audited> {
-        let audited = self.results.1.recv().await?;
-        if let Some(done) = self.pending.iter().position(|run| *run == audited.run) {
-            self.pending.swap_remove(done);
-        }
-        Some(audited)
-    }
-
-    /// Returns how many audits of a run are pending.
-    pub(super) fn pending_of(&self, run: u32) -> u64 {
-        self.pending.iter().filter(|of| **of == run).count() as u64
+        self.results.1.recv().await
     }
 
     fn submit(&mut self, job: Job) {
-        self.pending.push(job.run);
         if self.jobs.is_none() {
             let (jobs, queue) = std_mpsc::channel();
             let (registry, kernels, results) = (self.registry.clone(), self.kernels, self.results.0.clone());
@@ -152,101 +135,29 @@ fn audit_all(
 }
 
 impl Actor {
-    /// Returns the principal of an untrusted worker, `None` for a trusted one.
-    pub(super) fn party_of(&self, id: u32, peer: &Peer) -> Option<Party> {
-        let is_asked_for = self.tokens.is_of_page(peer.token);
-        // What a launcher has started runs on machines of others.
-        let is_own = peer.child.is_some() && peer.launcher.is_empty();
-        let is_untrusted = !is_own && (is_asked_for || peer.kind == "browser" || self.distrust.distrust_remote);
-        // A checkpoint keeps quarantines longer than this process lives: no later connection may inherit them.
-        let of_connection = u64::from(self.life) << 32 | u64::from(id);
-        is_untrusted.then(|| self.tokens.principal(peer.token, of_connection))
-    }
-
-    /// Submits all audits that the group asks for.
-    pub(super) fn audit_fragments(&mut self) {
-        let Some(run) = self.run.as_mut() else { return };
-        while let Some(task) = run.state.group.poll_audit() {
-            let (number, config) = (run.state.number(), run.config().clone());
-            match run.state.weights_of(task.fragment.weights_version) {
-                Some(weights) => self.auditor.submit(Job { run: number, config, weights, task }),
-                None => run.state.group.handle_audited(&task, Verdict::Unknown, rollmesh_core::time::Micros(0)),
-            }
+    /// Recomputes a fragment of the current run.
+    pub(super) fn audit_fragment(&mut self, run: u32, task: AuditTask, weights: Weights) {
+        if let Some(current) = &self.hub.run {
+            self.auditor.submit(Job { run, config: current.config().clone(), weights, task });
         }
-    }
-
-    pub(super) fn handle_audited(&mut self, audited: &Audited) {
-        let now = self.now();
-        if let Some(run) = self.run.as_mut().filter(|run| run.state.number() == audited.run) {
-            run.state.group.handle_audited(&audited.task, audited.verdict, now);
-        }
-    }
-
-    /// Expels and undoes principals that failed an audit, also in a run that is over.
-    pub(super) fn convict_liars(&mut self) {
-        while let Some(conviction) = self.run.as_mut().and_then(|run| run.state.group.poll_conviction()) {
-            self.expel_liar(&conviction);
-            self.undo_lies(&conviction);
-        }
-    }
-
-    fn undo_lies(&mut self, Conviction { first_doubtful, .. }: &Conviction) {
-        let (Some(first), Some(run)) = (*first_doubtful, &mut self.run) else { return };
-        if run.is_over() {
-            return self.notice(2, "the run that has ended has in it what a liar made: it is tainted".into());
-        }
-        match self.distrust.on_liar {
-            OnLiar::RollBack if run.can_be_undone() => {
-                self.course.roll_back(first);
-            }
-            OnLiar::RollBack | OnLiar::Continue => {
-                run.taint();
-                self.notice(2, "the run goes on with what the liar made: it is tainted".into());
-            }
-        }
-    }
-
-    /// Expels the workers of a principal that failed an audit, and revokes the token that they presented.
-    fn expel_liar(&mut self, conviction: &Conviction) {
-        const REASON: &str = "a fragment was made again and is another one than its";
-        for &WorkerId(id) in &conviction.workers {
-            let Some(peer) = self.peers.get(&id) else { continue };
-            let token = peer.token;
-            peer.link.expel(REASON);
-            self.forget(id, &Departure::expelled(REASON));
-            if !self.tokens.is_shared(token) && self.tokens.revoke(token).is_ok() {
-                self.remember(&Record::TokenRevoked { token });
-            }
-        }
-        // Revokes the principal's token also if its worker has disconnected already.
-        if let Some(token) = self.tokens.of_principal(conviction.party)
-            && self.tokens.revoke(token).is_ok()
-        {
-            self.remember(&Record::TokenRevoked { token });
-        }
-        self.expel_invalid();
     }
 
     /// Rolls the run back to before a batch.
     pub(super) fn roll_back(&mut self, FragmentNo(first): FragmentNo) {
-        let Some(mut run) = self.run.take() else { return };
+        self.hub.announce_end();
+        let Some(mut run) = self.hub.run.take() else { return };
         self.update = None;
         self.next_lease = run.state.group.next_lease_id();
-        let over = Message::RunEnd(RunEndMessage { run: run.state.number() });
-        for peer in self.peers.values().filter(|peer| peer.is_worker()) {
-            let _ = peer.link.send(&over);
-            peer.link.forget_leases();
-        }
         let (before, phase, undone) = (run.state.iteration(), run.state.phase(), run.undo(first));
         drop(run);
         let restarted = match undone {
             Ok(Undone { task, iteration, rejected }) => {
-                self.notice(
+                self.hub.notice(
                     1,
                     format!("the run goes back from iteration {before} to {iteration}, before what a liar made"),
                 );
                 let started = self.begin_run(None, task, Work::Learn).map_err(|error| error.to_string());
-                if let Some(run) = &mut self.run {
+                if let Some(run) = &mut self.hub.run {
                     run.state.group.count_taken_back(rejected);
                 }
                 started
@@ -256,7 +167,7 @@ impl Actor {
         match restarted {
             Ok(()) => self.be_again(phase),
             Err(error) => {
-                self.notice(2, format!("the run could not go back to before a lie, and is over: {error}"));
+                self.hub.notice(2, format!("the run could not go back to before a lie, and is over: {error}"));
                 self.run_is_lost();
             }
         }
@@ -267,10 +178,10 @@ impl Actor {
         self.askers.ask_again();
         let now = self.now();
         let now_paused =
-            self.run.as_mut().filter(|_| phase == Phase::Paused).map_or(Ok(()), |run| run.state.pause(now));
+            self.hub.run.as_mut().filter(|_| phase == Phase::Paused).map_or(Ok(()), |run| run.state.pause(now));
         debug_assert!(now_paused.is_ok(), "a run that has just begun can be paused");
         if phase == Phase::Draining {
-            self.drain_run();
+            self.hub.drain_run();
         }
         self.save_if_due();
     }
@@ -279,7 +190,7 @@ impl Actor {
     fn run_is_lost(&mut self) {
         self.done = None;
         // Commands for the lost run must not apply to the next one.
-        self.course.reset();
+        self.hub.course.reset();
         self.turn = None;
         self.syncing.clear();
         self.refuse_checkpoints(CheckpointNowError::Ended);

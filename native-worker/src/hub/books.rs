@@ -1,14 +1,14 @@
 //! Checks the run's ledger while the run is going on.
 
-use rollmesh_core::group::UnbalancedLedger;
+use rollmesh_core::{group::UnbalancedLedger, hub::Record};
 
-use super::{actor::Actor, audit::Record};
+use super::actor::Actor;
 use crate::train::{Run, RunEnd};
 
 impl Actor {
     /// Ends a run that has lost an env step or counted one twice, since everything after that would be wrong.
     pub(super) fn check_books(&mut self) {
-        let checked = self.run.as_ref().filter(|run| !run.is_over()).map_or(Ok(()), Run::check_ledger);
+        let checked = self.hub.run.as_ref().filter(|run| !run.is_over()).map_or(Ok(()), Run::check_ledger);
         if let Err(error) = checked {
             self.end_run(RunEnd::Unbalanced(error));
         }
@@ -17,8 +17,8 @@ impl Actor {
     /// Logs and reports an unbalanced ledger, if that ended the run.
     pub(super) fn report_books(&mut self, run: u32, end: &RunEnd) {
         if let RunEnd::Unbalanced(error @ UnbalancedLedger(ledger)) = end {
-            self.remember(&Record::BooksUnbalanced { run, ledger: ledger.clone() });
-            self.notice(2, format!("the run has failed: {error}"));
+            self.hub.record(Record::BooksUnbalanced { run, ledger: ledger.clone() });
+            self.hub.notice(2, format!("the run has failed: {error}"));
         }
     }
 }

@@ -1,21 +1,18 @@
 //! Commands of the program itself to workers, outside of a run: who joins and leaves, calls and their results.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rollmesh_core::{
-    protocol::{
-        Message,
-        handshake::PeerService,
-        message::{self, CallProgress, CallResult},
-    },
-    worker::{CommandError, CommandErrorKind},
+    hub::Peer,
+    protocol::{Message, message::CallResult},
 };
 use tokio::sync::mpsc;
 
 use super::{
     Hub,
-    actor::{Actor, Event, Peer},
+    actor::{Actor, Event},
     children::ChildTerms,
+    link::PeerLink,
 };
 use crate::{
     launch::{LaunchError, Launcher, WorkerSpec},
@@ -84,20 +81,6 @@ pub(crate) enum WorkerOrder {
     Pids(Reply<Vec<u32>>),
 }
 
-impl fmt::Debug for WorkerOrder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Listen { .. } => "Listen",
-            Self::Send { .. } => "Send",
-            Self::Start { .. } => "Start",
-            Self::Dismiss { .. } => "Dismiss",
-            Self::End { .. } => "End",
-            Self::Kill { .. } => "Kill",
-            Self::Pids(_) => "Pids",
-        })
-    }
-}
-
 /// A handle for sending commands to a hub's workers.
 #[derive(Clone, Debug)]
 pub(crate) struct Workers(mpsc::Sender<Event>);
@@ -120,18 +103,16 @@ impl Actor {
         match order {
             WorkerOrder::Listen { sink, replacement } => {
                 self.children.replace_as(replacement);
-                for (&peer, known) in self.peers.iter().filter(|(_, known)| known.is_worker()) {
-                    sink(known.joined(peer));
-                }
+                self.hub.workers().for_each(|(peer, known)| sink(joined(peer, known)));
                 self.listener = Some(sink);
             }
-            WorkerOrder::Send { peer, message } => self.send_to_worker(peer, &message),
+            WorkerOrder::Send { peer, message } => self.hub.call(peer, &message),
             WorkerOrder::Start { number, spec, environs, launcher, reply } => {
                 let launcher = launcher.unwrap_or_else(|| self.children.launcher());
                 let terms = ChildTerms { launcher, spec: *spec, environs };
                 reply(self.add_children_on(&Arc::new(terms), number as usize));
             }
-            WorkerOrder::Dismiss { peer } => self.dismiss(peer),
+            WorkerOrder::Dismiss { peer } => self.hub.dismiss(peer),
             WorkerOrder::End { child, gone } => self.end_child(child, gone),
             WorkerOrder::Kill { child } => self.children.kill(child),
             WorkerOrder::Pids(reply) => reply(self.children.pids()),
@@ -145,66 +126,12 @@ impl Actor {
         }
     }
 
-    fn send_to_worker(&mut self, peer: u32, message: &Message) {
-        let (Message::Call(message::Call { call, .. }) | Message::WorkerSetup(message::WorkerSetup { call, .. })) =
-            message
-        else {
-            // No other kind of message is sent this way.
-            return;
-        };
-        if let Err(error) = self.call(peer, *call, message) {
-            let result = CallResult { call: *call, ok: false, body: error.encode() };
-            self.tell(WorkerNews::Result { peer, result });
-        }
-    }
-
-    /// Sends a call to a worker that is connected, and expects its result.
-    pub(super) fn call(&mut self, peer: u32, call: u64, message: &Message) -> Result<(), CommandError> {
-        let Some(known) = self.peers.get_mut(&peer) else { return Ok(()) };
-        // Counted before anything is sent, since the answer may arrive at once.
-        known.link.note_call();
-        if let Err(error) = known.link.send(message) {
-            known.link.note_result();
-            return Err(CommandError::new(CommandErrorKind::TooLarge, error.to_string()));
-        }
-        known.calls.insert(call);
-        Ok(())
-    }
-
-    /// Checks that the progress belongs to a call that the worker was asked. Its arrival counts as progress by itself.
-    pub(super) fn handle_call_progress(&mut self, peer: u32, progress: CallProgress) {
-        if self.peers.get(&peer).is_some_and(|known| !known.calls.contains(&progress.call)) {
-            self.notice_offence(format!("worker {peer} works on call {}, which was not made", progress.call));
-            self.blame(peer);
-        }
-    }
-
-    /// Forwards the result of an open call, once; unsolicited results are an offence, since they would only fill the memory.
-    pub(super) fn handle_result(&mut self, peer: u32, result: CallResult) {
-        let Some(known) = self.peers.get_mut(&peer) else { return };
-        if !known.calls.remove(&result.call) {
-            self.notice_offence(format!("worker {peer} answered call {}, which was not made", result.call));
-            return self.blame(peer);
-        }
-        known.link.note_result();
-        if known.service == PeerService::Evaluates {
-            return self.handle_asked(result);
-        }
-        if let Some(child) = known.child {
-            self.children.was_useful(child);
-        }
-        self.tell(WorkerNews::Result { peer, result });
+    pub(super) fn tell_joined(&self, peer: u32) {
+        self.hub.peers.get(&peer).into_iter().for_each(|known| self.tell(joined(peer, known)));
     }
 }
 
-impl Peer {
-    /// Returns the notification for a worker that joined.
-    pub(super) fn joined(&self, peer: u32) -> WorkerNews {
-        WorkerNews::Joined { peer, child: self.child, pulse: self.link.pulse(), is_throttled: self.is_throttled() }
-    }
-
-    /// True if the peer may be slowed down at any time, like a browser tab.
-    pub(super) fn is_throttled(&self) -> bool {
-        self.kind == "browser"
-    }
+/// Returns the notification for a worker that joined.
+fn joined(peer: u32, known: &Peer<PeerLink>) -> WorkerNews {
+    WorkerNews::Joined { peer, child: known.child, pulse: known.link.pulse(), is_throttled: known.is_throttled() }
 }

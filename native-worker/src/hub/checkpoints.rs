@@ -5,7 +5,7 @@ use std::future::pending;
 use rollmesh_core::protocol::Kind;
 use tokio::sync::oneshot;
 
-use super::{actor::Actor, audit::Record};
+use super::actor::Actor;
 use crate::train::{Run, SaveReport};
 
 /// A checkpoint that was requested.
@@ -64,7 +64,7 @@ impl Askers {
 impl Actor {
     /// Saves the run as soon as its learner is idle and the previous checkpoint is on disk.
     pub(super) fn checkpoint_now(&mut self, asker: Asker) {
-        let error = match self.run.as_ref().filter(|run| !run.is_over()) {
+        let error = match self.hub.run.as_ref().filter(|run| !run.is_over()) {
             None => CheckpointNowError::NoRun,
             Some(run) if !run.has_files() => CheckpointNowError::NoDirectory,
             Some(_) => {
@@ -80,8 +80,8 @@ impl Actor {
             // The caller may have dropped the receiver.
             Asker::Program(sender) => _ = sender.send(answer),
             Asker::Peer { peer, request } => {
-                self.remember(&Record::Command { peer, kind: Kind::Checkpoint, done: answer.is_ok() });
-                self.answer_request(peer, request, answer.map(|_| 0).map_err(|error| error.to_string()));
+                let done = answer.map(|_| 0).map_err(|error| error.to_string());
+                self.hub.reply(peer, Kind::Checkpoint, request, done);
             }
         }
     }
@@ -89,7 +89,7 @@ impl Actor {
     /// Saves the run if a checkpoint is due or was requested.
     pub(super) fn save_if_due(&mut self) {
         let now = self.now();
-        let Some(run) = &mut self.run else { return };
+        let Some(run) = &mut self.hub.run else { return };
         if self.askers.waiting.is_empty() {
             run.save_if_due(now);
         } else if run.save_now(now) {
@@ -98,9 +98,9 @@ impl Actor {
     }
 
     pub(super) fn handle_save(&mut self, report: SaveReport) {
-        let Some(run) = &mut self.run else { return };
+        let Some(run) = &mut self.hub.run else { return };
         if let Some(news) = run.note_save(&report) {
-            self.notice(if report.saved.is_ok() { 0 } else { 2 }, news);
+            self.hub.notice(if report.saved.is_ok() { 0 } else { 2 }, news);
         }
         let iteration = report.iteration;
         let saved = report.saved.map(|number| SavedCheckpoint { number, iteration });

@@ -10,6 +10,7 @@ use std::{
 };
 
 use rollmesh_core::{
+    hub::Connection as _,
     protocol::{
         EpisodeDriver, Frame as OutFrame, Message,
         convert::{AgentTable, AgentTableError, RowKind},

@@ -1,24 +1,27 @@
 //! What the hub does about connected launchers and their workers.
 
-use rollmesh_core::protocol::{handshake::shortened, message::LauncherReady};
+use rollmesh_core::{
+    hub::Connection as _,
+    protocol::{handshake::shortened, message::LauncherReady},
+};
 
 use super::{actor::Actor, launchers::LauncherKey, token_file};
 
 impl Actor {
     /// Handles a launcher's report of its state. An older connection of the same launcher is closed.
     pub(super) fn handle_launcher_ready(&mut self, id: u32, ready: &LauncherReady) {
-        let Some(peer) = self.peers.get(&id) else { return };
+        let Some(peer) = self.hub.peers.get(&id) else { return };
         let key = LauncherKey { token: peer.token, name: peer.name.clone() };
         let text = format!("launcher {} has places for {} workers", key.name, ready.capacity);
         if let Some(older) = self.launchers.handle_ready((id, key, &peer.link), ready) {
             older.expel("a newer connection has its token and name");
         }
-        self.notice_coming(text);
+        self.hub.notice_coming(text);
     }
 
     /// Removes launchers that did not return, and those whose token is no longer valid.
     pub(super) fn tend_launchers(&mut self) {
-        let (now, tokens) = (token_file::now(), self.tokens.table());
+        let (now, tokens) = (token_file::now(), self.hub.tokens.table());
         for key in self.launchers.over(|token| tokens.is_valid(token, now)) {
             self.remove_launcher(&key, "it does not return, or its token is no longer valid");
         }
@@ -34,6 +37,6 @@ impl Actor {
             self.children.forget_replacements();
         }
         let (name, count) = (&key.name, workers.len());
-        self.notice(1, format!("launcher {name} was removed with its {count} workers: {}", shortened(reason)));
+        self.hub.notice(1, format!("launcher {name} was removed with its {count} workers: {}", shortened(reason)));
     }
 }

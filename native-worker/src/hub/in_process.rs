@@ -3,6 +3,7 @@
 use std::mem;
 
 use rollmesh_core::{
+    hub::IN_PROCESS,
     protocol::{Role, TokenGrant, TokenId, WorkerState},
     worker::HostSettings,
 };
@@ -18,9 +19,6 @@ use crate::{
     train::{Run, RunEnd},
     worker::{EndKind, WorkerConfig, WorkerEnd, run},
 };
-
-/// The in-process worker's number among the local workers; no child process has it. RLlib's local worker is 0, too.
-pub(super) const IN_PROCESS: u32 = 0;
 
 /// The running in-process worker. It is an ordinary peer with a token of its own, whose connection ends when this is
 /// dropped; a rollout thread that hangs outlives it.
@@ -42,7 +40,7 @@ impl Actor {
     pub(super) fn tend_in_process(&mut self) {
         let is_needed = self.needs_in_process();
         match &self.in_process {
-            None if is_needed && !self.is_leaving => self.start_in_process(),
+            None if is_needed && !self.hub.is_leaving => self.start_in_process(),
             Some(worker) if !is_needed => {
                 worker.leave.send_if_modified(|leave| !mem::replace(leave, true));
             }
@@ -53,8 +51,8 @@ impl Actor {
 
     fn needs_in_process(&self) -> bool {
         // A program that listens to workers manages their number itself.
-        let run = self.run.as_ref().filter(|run| run.samples_in_process() && self.listener.is_none());
-        let is_other = |id: u32| self.peers.get(&id).is_some_and(|peer| peer.child != Some(IN_PROCESS));
+        let run = self.hub.run.as_ref().filter(|run| run.samples_in_process() && self.listener.is_none());
+        let is_other = |id: u32| self.hub.peers.get(&id).is_some_and(|peer| peer.child != Some(IN_PROCESS));
         let can_sample = |state| matches!(state, WorkerState::Idle | WorkerState::Sampling);
         run.is_some_and(|run| {
             !run.state.group.workers(self.now()).any(|worker| can_sample(worker.state) && is_other(worker.worker.0))
@@ -65,9 +63,9 @@ impl Actor {
         // A hub does not start without randomness. Should it fail now, the next event retries.
         let Ok(token) = random_token() else { return };
         let grant = TokenGrant { role: Role::Worker, child: Some(IN_PROCESS), expires: None };
-        let token_id = self.tokens.add(&token, grant);
+        let token_id = self.hub.tokens.add(&token, grant);
         let (leave, wish) = watch::channel(false);
-        let of_run = self.run.as_ref().and_then(|run| run.worker_terms.spec.as_ref());
+        let of_run = self.hub.run.as_ref().and_then(|run| run.worker_terms.spec.as_ref());
         let acting = device_of(of_run.unwrap_or(&self.worker));
         let acting = acting.and_then(|device| Ok((device, acting_on(&self.registry, device)?)));
         let (device, registry) = match acting {
@@ -102,8 +100,8 @@ impl Actor {
         self.end_in_process();
         let WorkerEnd { kind, reason } = end;
         match kind {
-            EndKind::Refused => self.notice(1, format!("the hub refused the in-process worker: {reason}")),
-            EndKind::Failed => self.notice(1, format!("the in-process worker cannot work: {reason}")),
+            EndKind::Refused => self.hub.notice(1, format!("the hub refused the in-process worker: {reason}")),
+            EndKind::Failed => self.hub.notice(1, format!("the in-process worker cannot work: {reason}")),
             EndKind::Untrusted | EndKind::Closed | EndKind::NameTaken => {}
         }
     }
@@ -113,7 +111,7 @@ impl Actor {
     /// Ends the in-process worker's connection. If it is still needed, another one is started.
     pub(super) fn end_in_process(&mut self) {
         if let Some(worker) = self.in_process.take() {
-            self.tokens.forget(worker.token);
+            self.hub.tokens.revoke(worker.token);
         }
     }
 }

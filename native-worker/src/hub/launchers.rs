@@ -7,15 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rollmesh_core::protocol::{
-    Message, TokenHash, TokenId,
-    handshake::Accepted,
-    message::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded},
-    printable,
+use rollmesh_core::{
+    hub::{CloseReason, Connection as _},
+    protocol::{
+        Message, TokenHash, TokenId,
+        handshake::Accepted,
+        message::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded},
+        printable,
+    },
 };
 use tokio::{sync::oneshot, time::timeout};
 
-use super::link::{CloseReason, PeerLink};
+use super::link::PeerLink;
 use crate::{
     launch::{LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher},
     net::LAUNCHER_ABSENCE,

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use rollmesh_core::{
-    hub::{HubTokens, NoticeRate, Offences},
+    hub::{
+        HubTokens, NoticeRate, Offences,
+        limits::{MAX_ASK_BACKLOG_BYTES, MAX_ASKS, MAX_BACKLOG_BYTES, MAX_PEERS, STATE_BACKLOG_BYTES},
+    },
     protocol::{
         DASHBOARD_FRAME_BYTES, INITIAL_CREDIT, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES, Role, allow,
         handshake::MAX_TEXT_BYTES,
@@ -50,8 +53,6 @@ pub(super) const MAX_CONNECTIONS_PER_S: u32 = 1000;
 pub(super) const MAX_DASHBOARD_MESSAGES_PER_S: u32 = 50;
 /// Send buffer of a dashboard's socket in the operating system.
 pub(super) const DASHBOARD_SOCKET_BYTES: usize = 32 << 10;
-/// Maximum number of concurrent peers.
-pub(super) const MAX_PEERS: usize = 4096;
 /// Memory budget in bytes for messages that come in parts, over all connections, until they have been handled. Further
 /// messages wait before they begin. At least the largest message.
 pub(super) const MAX_PARTIAL_BYTES: usize = 256 << 20;
@@ -59,15 +60,6 @@ pub(super) const MAX_PARTIAL_BYTES: usize = 256 << 20;
 pub(super) const PARTIAL_PATIENCE: Duration = Duration::from_secs(2);
 /// It is also dropped if it has arrived slower than this rate, in bytes per second, for longer than that.
 pub(super) const PARTIAL_RATE: f64 = (4 << 20) as f64;
-/// Maximum backlog in bytes of a dashboard, or of an operator's replies; beyond it the peer has to reconnect.
-pub(super) const MAX_BACKLOG_BYTES: usize = 1 << 20;
-/// Backlog in bytes above which nothing more is queued for an evaluator, or for a handle that asked one: the size of the
-/// largest message.
-pub(super) const MAX_ASK_BACKLOG_BYTES: usize = 64 << 20;
-/// Maximum number of unanswered requests from one worker to others.
-pub(super) const MAX_ASKS: usize = 256;
-/// Backlog in bytes above which a dashboard gets no state updates; once it has caught up, it gets the latest state.
-pub(super) const STATE_BACKLOG_BYTES: usize = 64 << 10;
 /// Deadline for writing a frame, counted from when the system's buffers are full.
 pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 /// Interval between pings, …

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollmesh_core::{
+    hub::{Connection as _, IN_PROCESS, Record},
     ids::WorkerId,
     protocol::{Role, TokenGrant, TokenHash, WorkerState},
     time::Micros,
@@ -10,10 +11,8 @@ use rollmesh_core::{
 
 use super::{
     actor::Actor,
-    audit::Record,
     calls::{Reply, WorkerNews},
     children::{ChildTerms, Ended, Exit},
-    in_process::IN_PROCESS,
     token_file,
 };
 use crate::{
@@ -34,12 +33,6 @@ const HOPE: Micros = Micros::from_secs(5);
 const TELL_AFTER: Micros = Micros::from_secs(1);
 
 impl Actor {
-    /// Starts a local worker on the run's terms, or on the hub's if there is no run.
-    pub(super) fn add_child(&mut self) -> Result<u32, LaunchError> {
-        let terms = self.terms_of_child(self.run.as_ref().map(|run| &run.worker_terms));
-        self.add_one(&terms)
-    }
-
     /// Starts the local workers that a run lacks. Failed starts are retried later; if the launcher refuses one, none is
     /// started.
     pub(super) fn add_children_for(&mut self, terms: &WorkerTerms, wanted: usize) -> Result<Vec<u32>, StartError> {
@@ -64,7 +57,7 @@ impl Actor {
 
     /// Starts this many local workers on the run's terms; all or none.
     pub(super) fn add_children(&mut self, number: usize) -> Result<(), LaunchError> {
-        let terms = self.terms_of_child(self.run.as_ref().map(|run| &run.worker_terms));
+        let terms = self.terms_of_child(self.hub.run.as_ref().map(|run| &run.worker_terms));
         self.add_children_on(&terms, number).map(|_| ())
     }
 
@@ -96,9 +89,9 @@ impl Actor {
         // If it has ended already, its replacement may be scheduled.
         self.children.begin_replacement(child);
         self.children.do_not_replace(child);
-        match self.peers.iter().find(|(_, peer)| peer.child == Some(child)).map(|(&id, _)| id) {
+        match self.hub.peer_of_child(child) {
             Some(peer) => {
-                self.dismiss(peer);
+                self.hub.dismiss(peer);
                 self.children.dismiss(child);
             }
             None => self.children.kill(child),
@@ -115,7 +108,7 @@ impl Actor {
     /// Adds one local worker with a place.
     fn add_one(&mut self, terms: &Arc<ChildTerms>) -> Result<u32, LaunchError> {
         let child = self.spare_or_new(terms)?;
-        self.employ(child);
+        self.hub.employ(child);
         Ok(child)
     }
 
@@ -129,17 +122,17 @@ impl Actor {
         let seconds = self.launchers.token_seconds(TokenHash::of(&token).id());
         let expires = seconds.map(|seconds| token_file::now().saturating_add(seconds.into()));
         let grant = TokenGrant { role: Role::Worker, child: Some(number), expires };
-        let token = self.tokens.add(&token, grant);
+        let token = self.hub.tokens.add(&token, grant);
         if expires.is_some() {
             // It leaves this machine.
-            self.remember(&Record::TokenMade { token, role: Role::Worker, expires });
+            self.hub.record(Record::TokenMade { token, role: Role::Worker, expires });
         }
         Ok(number)
     }
 
     /// Carries out a scheduled replacement.
     pub(super) fn replace_awaited(&mut self, number: u32) {
-        if let Some(terms) = self.children.begin_replacement(number).filter(|_| !self.is_leaving) {
+        if let Some(terms) = self.children.begin_replacement(number).filter(|_| !self.hub.is_leaving) {
             self.replace_child(number, &terms);
         }
     }
@@ -148,38 +141,26 @@ impl Actor {
     fn replace_child(&mut self, number: u32, terms: &Arc<ChildTerms>) {
         match self.spare_or_new(terms) {
             Ok(by) => {
-                self.remember(&Record::Replaced { ended: number, by });
+                self.hub.record(Record::Replaced { ended: number, by });
                 self.tell(WorkerNews::Replaced { child: number, by });
-                self.employ(by);
+                self.hub.employ(by);
                 self.start_spare(terms);
             }
             Err(error) => self.handle_failed_start(number, terms, &error),
         }
     }
 
-    /// Gives a local worker its place: if it is connected already, it works from now on.
-    fn employ(&mut self, child: u32) {
-        let found = self.peers.iter_mut().find(|(_, peer)| peer.child == Some(child) && peer.is_spare);
-        let found = found.map(|(&id, peer)| {
-            peer.is_spare = false;
-            id
-        });
-        if let Some(id) = found {
-            self.introduce(id);
-        }
-    }
-
     /// Starts a spare local worker. Where one worker has ended, others may follow, and the run would have to wait for each
     /// replacement's start. If the launcher has no capacity for another one, there is no spare.
     fn start_spare(&mut self, terms: &Arc<ChildTerms>) {
-        let is_running = self.run.as_ref().is_some_and(|run| !run.is_over());
+        let is_running = self.hub.run.as_ref().is_some_and(|run| !run.is_over());
         // A program that listens to workers manages their number itself.
         if !is_running || self.listener.is_some() || !self.children.wants_spare() {
             return;
         }
         if let Ok(number) = self.start_child(terms) {
             self.children.keep_as_spare(number);
-            self.remember(&Record::Spare { number });
+            self.hub.record(Record::Spare { number });
         }
     }
 
@@ -197,7 +178,7 @@ impl Actor {
                 if !matches!(error, LaunchError::NotYet(_)) {
                     let again = pause.as_secs_f64();
                     let text = format!("a local worker could not be started: {error}; trying again in {again:.1} s");
-                    self.notice(2, text);
+                    self.hub.notice(2, text);
                 }
                 self.children.replace_after(number, terms.clone(), pause);
             }
@@ -212,9 +193,8 @@ impl Actor {
     }
 
     pub(super) fn handle_silent_child(&mut self, number: u32) {
-        let is_back = self.peers.values().any(|peer| peer.child == Some(number));
-        if !is_back && self.children.may_end(number) {
-            self.notice(
+        if self.hub.peer_of_child(number).is_none() && self.children.may_end(number) {
+            self.hub.notice(
                 1,
                 format!("local worker {number} has lost its connection and does not come back: it is ended"),
             );
@@ -226,24 +206,25 @@ impl Actor {
     /// may come back, so that their slots are tried again.
     pub(super) fn end_hung(&mut self) {
         let now = self.now();
-        let Some(run) = self.run.as_ref().filter(|run| !run.is_over()) else { return };
+        let Some(run) = self.hub.run.as_ref().filter(|run| !run.is_over()) else { return };
         let Some(patience) = run.worker_terms.hung_timeout else { return };
-        let overdue = self.hung.extract_if(.., |_, since| now.since(*since) >= patience);
+        let overdue = self.hub.hung.extract_if(.., |_, since| now.since(*since) >= patience);
         for (id, _) in overdue.collect::<Vec<_>>() {
-            let Some(peer) = self.peers.get(&id) else { continue };
+            let Some(peer) = self.hub.peers.get(&id) else { continue };
             match peer.child {
                 Some(IN_PROCESS) => {
-                    self.notice(1, format!("the in-process worker hangs for {patience}: another one takes its place"));
+                    self.hub
+                        .notice(1, format!("the in-process worker hangs for {patience}: another one takes its place"));
                     self.end_in_process();
                 }
                 Some(child) if self.children.may_end(child) => {
-                    self.notice(1, format!("worker {id} hangs for {patience}: it is ended"));
+                    self.hub.notice(1, format!("worker {id} hangs for {patience}: it is ended"));
                     self.children.kill(child);
                 }
                 Some(_) => {}
                 None => {
                     peer.link.hang_up();
-                    self.notice(1, format!("worker {id} hangs for {patience}: it is disconnected"));
+                    self.hub.notice(1, format!("worker {id} hangs for {patience}: it is disconnected"));
                 }
             }
         }
@@ -251,7 +232,7 @@ impl Actor {
 
     /// Ends a run whose own worker hangs: its thread cannot be ended, nor replaced without the learner.
     pub(super) fn end_hung_run(&mut self) {
-        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
+        let Some(run) = self.hub.run.as_mut().filter(|run| !run.is_over()) else { return };
         run.record_own_failures();
         if let Some(reason) = run.own_hang() {
             self.end_run(RunEnd::Failed(reason));
@@ -261,7 +242,7 @@ impl Actor {
     /// Tells the user once that the run waits for workers, unless they come at once.
     pub(super) fn tell_of_waiting(&mut self) {
         let now = self.now();
-        let run = self.run.as_ref().filter(|run| !self.starts_worker_for(run));
+        let run = self.hub.run.as_ref().filter(|run| !self.starts_worker_for(run));
         let Some(waiting) = run.and_then(|run| run.state.waiting(now)) else {
             self.waiting_since = None;
             return;
@@ -269,17 +250,17 @@ impl Actor {
         let (since, is_told) = *self.waiting_since.get_or_insert((now, false));
         if !is_told && now.since(since) >= TELL_AFTER {
             self.waiting_since = Some((since, true));
-            self.notice(1, format!("the run is {waiting}"));
+            self.hub.notice(1, format!("the run is {waiting}"));
         }
     }
 
     /// Ends a local worker in quarantine, so that another one takes its place.
-    pub(super) fn end_quarantined(&mut self, id: u32) {
-        if self.peers.get(&id).and_then(|peer| peer.child) == Some(IN_PROCESS) {
-            return self.end_in_process();
+    pub(super) fn replace_quarantined(&mut self, child: u32) {
+        if child == IN_PROCESS {
+            self.end_in_process();
+        } else if self.children.may_end(child) {
+            self.children.kill(child);
         }
-        let child = self.peers.get(&id).and_then(|peer| peer.child).filter(|child| self.children.may_end(*child));
-        child.into_iter().for_each(|child| self.children.kill(child));
     }
 
     /// Ends a run that no worker can sample for: all connected workers are unable or in quarantine, and no local replacement
@@ -298,14 +279,14 @@ impl Actor {
 
     /// True if a local worker is on its way.
     fn starts_worker_for(&self, run: &Run) -> bool {
-        let is_connected = |child: &u32| self.peers.values().any(|peer| peer.child == Some(*child));
+        let is_connected = |child: &u32| self.hub.peer_of_child(*child).is_some();
         self.children.awaits_any()
             || !self.children.staying().iter().all(is_connected)
             || run.samples_in_process() && !is_connected(&IN_PROCESS)
     }
 
     fn why_hopeless(&self) -> Option<String> {
-        let run = self.run.as_ref().filter(|run| !run.is_over() && self.listener.is_none())?;
+        let run = self.hub.run.as_ref().filter(|run| !run.is_over() && self.listener.is_none())?;
         if self.starts_worker_for(run) {
             return None;
         }
@@ -314,7 +295,7 @@ impl Actor {
             let (WorkerState::Unable | WorkerState::Quarantined) = worker.state else { return None };
             // An untrusted worker must not be able to end a run that waits for others.
             let id = worker.worker.0;
-            if self.peers.get(&id).is_some_and(|peer| self.party_of(id, peer).is_some()) {
+            if self.hub.principal(id).is_some() {
                 continue;
             }
             reasons.extend(worker.idle.map(|reason| format!("worker {}: {reason}", worker.worker)));
@@ -329,19 +310,19 @@ impl Actor {
         let LaunchedEnd { status, .. } = end;
         self.blame_environment(number, end);
         let Some(Exit { token, terms, ended }) = self.children.handle_exit(number) else { return };
-        self.tokens.forget(token);
+        self.hub.tokens.revoke(token);
         match ended {
             Ended::AsWished => {}
             Ended::NotReplaced => {
                 let text = format!("local worker {number} ended ({status}), and is not replaced");
                 self.tell(WorkerNews::GaveUp(text.clone()));
-                self.notice(1, text);
+                self.hub.notice(1, text);
             }
             // A Ctrl-C in the terminal may have reached the workers as well.
-            Ended::Replace(_) if self.is_leaving => {}
+            Ended::Replace(_) if self.hub.is_leaving => {}
             Ended::Replace(pause) => {
-                self.num_worker_restarts += 1;
-                self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
+                self.hub.num_worker_restarts += 1;
+                self.hub.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
                 if pause.is_zero() {
                     self.replace_child(number, &terms);
                 } else {
@@ -358,7 +339,7 @@ impl Actor {
     fn blame_environment(&mut self, number: u32, end: &LaunchedEnd) {
         let now = self.now();
         let Some(peer) = self.children.peer_of(number).filter(|_| end.is_crash) else { return };
-        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
+        let Some(run) = self.hub.run.as_mut().filter(|run| !run.is_over()) else { return };
         if run.state.group.handle_crashed(WorkerId(peer), &end.status, now) {
             self.children.has_crashed_at_work(number);
         }
@@ -366,12 +347,12 @@ impl Actor {
 
     /// Leaves a place empty.
     fn give_up(&mut self, reason: String) {
-        self.notice(2, reason.clone());
+        self.hub.notice(2, reason.clone());
         self.tell(WorkerNews::GaveUp(reason.clone()));
         // A process may have exited before its connection closed.
         let lives = |child: Option<u32>| child.is_none_or(|child| self.children.is_running(child));
-        let has_workers = self.peers.values().any(|peer| peer.is_worker() && lives(peer.child));
-        let samples_itself = self.run.as_ref().is_some_and(Run::samples_in_process);
+        let has_workers = self.hub.workers().any(|(_, peer)| lives(peer.child));
+        let samples_itself = self.hub.run.as_ref().is_some_and(Run::samples_in_process);
         if !has_workers && !samples_itself && !self.children.awaits_any() && self.done.is_some() {
             // No worker would ever sample for it.
             self.end_run(RunEnd::Failed(reason));

@@ -7,10 +7,13 @@ use std::{
 };
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use rollmesh_core::protocol::{
-    Inbox, Message, RefusalCode, Role,
-    handshake::{busy, malformed},
-    message::{Hello, Refused},
+use rollmesh_core::{
+    hub::{CloseReason, Connection as _},
+    protocol::{
+        Inbox, Message, RefusalCode, Role,
+        handshake::{busy, malformed},
+        message::{Hello, Refused},
+    },
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
@@ -25,7 +28,7 @@ use super::{
     departure::{Departure, LAST_WORDS},
     gate::{Gate, Pass},
     limits::HANDSHAKE_DEADLINE,
-    link::{CloseReason, PeerLink},
+    link::PeerLink,
     meter::Meter,
     room::Room,
     server::READ_BYTES,
@@ -69,7 +72,7 @@ pub(super) async fn receive(
 ) -> Option<Guest> {
     let (mut sink, mut stream) = socket.split();
     let mut inbox = Inbox::of_hub();
-    let link = PeerLink::new();
+    let link = PeerLink::default();
     let lost = doorstep.pass.lost();
     let heard = tokio::select! {
         heard = read_hello(&mut stream, &mut inbox, &doorstep.pass) => Some(heard),

@@ -53,7 +53,7 @@ type Family<T> = (&'static str, &'static str, fn(&T) -> f64);
 impl Actor {
     /// Returns the numbers; `None` if the token is not valid for a dashboard.
     pub(super) fn metrics_for(&self, token: &Token) -> Option<String> {
-        let (_, grant) = self.tokens.table().find(token, token_file::now())?;
+        let (_, grant) = self.hub.tokens.table().find(token, token_file::now())?;
         matches!(grant.role, Role::Viewer | Role::Operator).then(|| self.metrics())
     }
 
@@ -62,7 +62,7 @@ impl Actor {
         text.family("rollmesh_info", "Version of the hub.");
         text.sample("rollmesh_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
         text.single("rollmesh_uptime_seconds", "Time since the hub started.", self.now().as_secs_f64());
-        let restarts = self.num_worker_restarts;
+        let restarts = self.hub.num_worker_restarts;
         text.single(
             "rollmesh_worker_restarts_total",
             "Local workers that ended unexpectedly and were replaced.",
@@ -75,7 +75,7 @@ impl Actor {
     }
 
     fn add_run(&self, text: &mut Exposition) {
-        let Some(run) = &self.run else { return };
+        let Some(run) = &self.hub.run else { return };
         let status = run.state.status(self.now());
         text.family("rollmesh_run_phase", "1 for the phase of the latest run.");
         let number = status.run.to_string();
@@ -105,7 +105,7 @@ impl Actor {
     }
 
     fn add_workers(&self, text: &mut Exposition) {
-        let rows = self.worker_rows();
+        let rows = self.hub.worker_rows();
         text.family("rollmesh_workers", "Connected workers by state.");
         for state in WorkerState::ALL {
             let count = rows.iter().filter(|row| row.state == state.to_wire()).count();
@@ -135,7 +135,7 @@ impl Actor {
             ("rollmesh_host_memory_used_bytes", "Used memory of the host.", |host| host.memory_used as f64),
             ("rollmesh_host_memory_bytes", "Memory of the host.", |host| host.memory_total as f64),
         ];
-        let measured = || self.monitoring.hosts().filter(|host| host.memory_total > 0);
+        let measured = || self.hub.dashboards.hosts().filter(|host| host.memory_total > 0);
         for (name, help, number) in families {
             text.family(name, help);
             for host in measured() {

@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     hub::{RunQueue, WaitingRun},
-    protocol::{Message, Phase, message::RunRow},
+    protocol::{Phase, message::RunRow},
     run::RunConfig,
 };
 
@@ -23,24 +23,19 @@ impl Actor {
             // Outputs have no place.
             config.refuse_host_settings().map_err(|error| error.to_string())?;
         }
-        if !self.lets_runs_wait() || self.is_free() && self.queue.is_empty() {
+        if !self.hub.keeps_queue || self.hub.is_leaving || self.is_free() && self.hub.queue.is_empty() {
             self.begin_from_page(None, config)?;
-            return Ok(self.run.as_ref().map_or(0, |run| run.state.number()));
+            return Ok(self.hub.run.as_ref().map_or(0, |run| run.state.number()));
         }
-        if self.queue.is_full() {
+        if self.hub.queue.is_full() {
             return Err(format!("{} runs wait already: remove one of them first", RunQueue::MAX_WAITING));
         }
         // Reports errors at once that can be found without making the environment, which may take long.
         self.registry.env(config.env()).map_err(|error| error.to_string())?;
         RunRequest::from(config.clone()).written_out().map_err(|error| error.to_string())?;
-        self.queue.push(WaitingRun { number: self.next_run, config });
+        self.hub.queue.push(WaitingRun { number: self.next_run, config });
         self.next_run += 1;
         Ok(self.next_run - 1)
-    }
-
-    /// False if the hub ends with its run.
-    fn lets_runs_wait(&self) -> bool {
-        self.runs_dir.is_some() && !self.is_leaving
     }
 
     fn begin_from_page(&mut self, number: Option<u32>, mut config: RunConfig) -> Result<(), String> {
@@ -59,46 +54,28 @@ impl Actor {
 
     /// True if a run can begin: none is going on, and the previous one is completely finished.
     pub(super) fn is_free(&self) -> bool {
-        self.run.as_ref().is_none_or(Run::is_over) && self.finishing.is_none()
+        self.hub.run.as_ref().is_none_or(Run::is_over) && self.finishing.is_none()
     }
 
     /// Begins the run that has waited longest, if possible, and returns whether one has begun. A run that cannot begin does not
     /// block the others.
     pub(super) fn begin_next_run(&mut self) -> bool {
-        while !self.is_leaving && self.is_free() {
-            let Some(waiting) = self.queue.pop() else { return false };
+        while !self.hub.is_leaving && self.is_free() {
+            let Some(waiting) = self.hub.queue.pop() else { return false };
             let (number, row) = (waiting.number, waiting.row());
             let Err(error) = self.begin_from_page(Some(number), waiting.config) else { return true };
-            self.notice(2, format!("run {number} could not begin: {error}"));
-            self.queue.add_past(RunRow { phase: Phase::Failed.to_wire(), error, ..row }, None);
+            self.hub.notice(2, format!("run {number} could not begin: {error}"));
+            self.hub.queue.add_past(RunRow { phase: Phase::Failed.to_wire(), error, ..row }, None);
         }
         false
     }
 
-    /// Moves the current run, which is over, to the past runs.
-    pub(super) fn remember_run(&mut self) {
-        if let Some(run) = &self.run {
-            self.queue.add_past(run.state.final_row(self.now()), self.current_history());
-        }
-    }
-
-    /// Removes a waiting run from the queue.
-    pub(super) fn remove_run(&mut self, number: u32) -> Result<(), String> {
-        let was_there = self.queue.remove(number);
-        was_there.then_some(()).ok_or_else(|| format!("no run {number} waits; one that has begun is stopped"))
-    }
-
     /// Drops all waiting runs before the hub ends, and reports them.
     pub(super) fn give_up_waiting(&mut self) {
-        let numbers: Vec<String> = std::iter::from_fn(|| self.queue.pop()).map(|run| run.number.to_string()).collect();
+        let numbers: Vec<String> =
+            std::iter::from_fn(|| self.hub.queue.pop()).map(|run| run.number.to_string()).collect();
         if !numbers.is_empty() {
-            self.notice(2, format!("the hub ends before these runs have begun: {}", numbers.join(", ")));
+            self.hub.notice(2, format!("the hub ends before these runs have begun: {}", numbers.join(", ")));
         }
-    }
-
-    /// Returns the list of all runs.
-    pub(super) fn run_list(&self) -> Message {
-        let current = self.run.as_ref().filter(|run| !run.is_over()).map(|run| run.state.row(self.now()));
-        Message::RunList(self.queue.list(current, self.lets_runs_wait()))
     }
 }

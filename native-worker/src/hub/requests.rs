@@ -30,20 +30,21 @@ impl Hub {
         self.start_run(Task::Resume(Box::new(saved)), Work::Learn, false).await
     }
 
+    /// Sends an event that is answered; `None` if the hub has stopped, or has no answer.
+    async fn ask<T>(&self, event: impl FnOnce(oneshot::Sender<T>) -> Event) -> Option<T> {
+        let (asker, answer) = oneshot::channel();
+        self.events.send(event(asker)).await.ok()?;
+        answer.await.ok()
+    }
+
     /// Runs the next iteration of a stepwise run; `None` if the run is over.
     pub(crate) async fn step(&self) -> Option<IterationMetrics> {
-        let (asker, answer) = oneshot::channel();
-        // Without a hub there is no answer.
-        let _ = self.events.send(Event::Step { asker }).await;
-        answer.await.ok()
+        self.ask(|asker| Event::Step { asker }).await
     }
 
     /// Returns the policies of the current run.
     pub(crate) async fn policy(&self) -> Option<PolicyCheckpoint> {
-        let (asker, answer) = oneshot::channel();
-        // Without a hub there is no answer.
-        let _ = self.events.send(Event::Policy { asker }).await;
-        answer.await.ok()
+        self.ask(|asker| Event::Policy { asker }).await
     }
 
     /// Saves the run after its latest update in its directory, and waits until the checkpoint is on disk. Periodic
@@ -53,10 +54,9 @@ impl Hub {
     /// [`CheckpointNowError`]. Earlier checkpoints remain.
     #[doc(alias = "save_checkpoint")]
     pub async fn checkpoint(&self) -> Result<SavedCheckpoint, CheckpointNowError> {
-        let (asker, answer) = oneshot::channel();
-        // Without a hub there is no answer.
-        let _ = self.events.send(Event::Checkpoint { asker: checkpoints::Asker::Program(asker) }).await;
-        answer.await.unwrap_or(Err(CheckpointNowError::NoRun))
+        self.ask(|asker| Event::Checkpoint { asker: checkpoints::Asker::Program(asker) })
+            .await
+            .unwrap_or(Err(CheckpointNowError::NoRun))
     }
 
     /// Starts a run without a learner and its local workers: it samples with fixed weights and hands over batch by batch.
@@ -92,18 +92,12 @@ impl Hub {
     /// [`SyncError`] when there is no such run, or its policy has other tensors.
     #[doc(alias = "set_weights")]
     pub async fn sync_weights(&self, weights: Weights) -> Result<WeightsVersion, SyncError> {
-        let (applied, answer) = oneshot::channel();
-        // Without a hub there is no answer.
-        let _ = self.events.send(Event::SyncWeights { weights, applied }).await;
-        answer.await.unwrap_or(Err(SyncError::Ended))
+        self.ask(|applied| Event::SyncWeights { weights, applied }).await.unwrap_or(Err(SyncError::Ended))
     }
 
     /// Returns what workers have sent so far, and the process ids of the local ones.
     pub async fn traffic(&self) -> Traffic {
-        let (reply, answer) = oneshot::channel();
-        // Without a hub there is no answer.
-        let _ = self.events.send(Event::CountTraffic { reply }).await;
-        answer.await.unwrap_or_default()
+        self.ask(|reply| Event::CountTraffic { reply }).await.unwrap_or_default()
     }
 
     /// Starts a run; each iteration of a stepwise one begins only when [`step`](Self::step) is called.
@@ -113,12 +107,9 @@ impl Hub {
         work: Work,
         stepwise: bool,
     ) -> Result<oneshot::Receiver<Summary>, StartRunError> {
-        let (started, answer) = oneshot::channel();
         let (done, summary) = oneshot::channel();
-        let request = Event::Start { task, work, stepwise, started, done };
-        let sent = self.events.send(request).await.is_ok();
-        let answer = if sent { answer.await.unwrap_or(Err(StartError::HubGone)) } else { Err(StartError::HubGone) };
-        answer.map(|()| summary).map_err(StartRunError)
+        let started = self.ask(|started| Event::Start { task, work, stepwise, started, done }).await;
+        started.unwrap_or(Err(StartError::HubGone)).map(|()| summary).map_err(StartRunError)
     }
 
     /// Prepares the program's exit: accepts no more workers and runs, and drains the current run. Its leases have ten

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rollmesh_core::protocol::{
-    Frame, Kind, Message,
+    Kind, Message,
     message::{RunHistory, SavedRunRequest, SavedRunRow, SavedRuns},
 };
 use tokio::task::spawn_blocking;
@@ -89,7 +89,7 @@ impl Actor {
             Some(_) => None,
         };
         if let Some(reason) = refused {
-            return self.answer_request(peer, request, Err(reason));
+            return self.hub.answer(peer, request, Err(reason));
         }
         let (runs, events) = (self.runs_dir.clone().unwrap_or_default(), self.children.events.clone());
         self.num_reading += 1;
@@ -104,22 +104,20 @@ impl Actor {
     pub(super) fn handle_finding(&mut self, finding: Finding) {
         let Finding { peer, kind, request, found } = finding;
         self.num_reading -= 1;
-        match found {
-            Ok(Found::Answer(message)) => match Frame::new(&message) {
-                Ok(frame) => self.answer_with_frame(peer, frame),
-                Err(error) => self.answer_request(peer, request, Err(error.to_string())),
-            },
-            Ok(Found::Deleted) => self.reply_with_run(peer, kind, request, |_| Ok(0)),
-            Ok(Found::Run(saved)) => self.reply_with_run(peer, kind, request, |hub| hub.resume_from_page(*saved)),
-            Err(reason) => self.reply_with_run(peer, kind, request, |_| Err(reason)),
-        }
+        let done = match found {
+            Ok(Found::Answer(message)) => return self.hub.answer(peer, request, Ok(*message)),
+            Ok(Found::Deleted) => Ok(0),
+            Ok(Found::Run(saved)) => self.resume_from_page(*saved),
+            Err(reason) => Err(reason),
+        };
+        self.hub.reply(peer, kind, request, done);
     }
 
     fn resume_from_page(&mut self, saved: SavedRun) -> Result<u32, String> {
         let notices = saved.notices().to_vec();
         self.start_run(None, Task::Resume(Box::new(saved)), Work::Learn).map_err(|error| error.to_string())?;
-        notices.into_iter().for_each(|notice| self.notice(1, notice));
-        Ok(self.run.as_ref().map_or(0, |run| run.state.number()))
+        notices.into_iter().for_each(|notice| self.hub.notice(1, notice));
+        Ok(self.hub.run.as_ref().map_or(0, |run| run.state.number()))
     }
 }
 
@@ -186,6 +184,8 @@ fn row(found: FoundRun, id: String) -> SavedRunRow {
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::protocol::Frame;
+
     use super::*;
 
     #[test]

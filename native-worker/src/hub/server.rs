@@ -16,7 +16,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rollmesh_core::protocol::MAX_FRAME_BYTES;
+use rollmesh_core::{hub::Record, protocol::MAX_FRAME_BYTES};
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
@@ -36,7 +36,6 @@ use super::{
     access::Names,
     actor::Event,
     assets::{self, Answer, Assets, text},
-    audit::Record,
     client::Clients,
     gate::{Gate, Pass},
     limits::{

@@ -9,7 +9,7 @@ use futures_util::{
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use rollmesh_core::{
-    hub::{DecodedUpload, WorkerUpload},
+    hub::{CloseReason, Connection as _, DecodedUpload, WorkerUpload},
     protocol::{Inbox, Kind, Message, Role},
 };
 use tokio::{
@@ -26,7 +26,7 @@ use super::{
     client::Client,
     departure::{Departure, is_offence, wish},
     limits::{MAX_DASHBOARD_MESSAGES_PER_S, PARTIAL_PATIENCE, PING_INTERVAL, SILENCE_LIMIT, WRITE_DEADLINE},
-    link::{CloseReason, PeerLink},
+    link::PeerLink,
     meter::Meter,
     pace::Pace,
     room::{Reserved, Room},

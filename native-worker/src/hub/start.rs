@@ -3,12 +3,14 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rollmesh_core::{
+    hub::{HubSetup, HubTokens, Record},
+    ids::LeaseId,
     protocol::{Role, TokenGrant, message::RunStatus},
-    worker::HostFacts as _,
+    worker::{HostFacts as _, core_fingerprint},
 };
 use tokio::{
     net::TcpListener,
@@ -16,10 +18,12 @@ use tokio::{
 };
 
 use super::{
-    Distrust, Hub, HubConfig, HubError, HubNotice, SecurityConfig, access,
+    Hub, HubConfig, HubError, HubNotice, OnLiar, SecurityConfig, access,
     actor::{Actor, Event, life},
     assets,
-    audit::{Audit, Record},
+    audit::Audit,
+    auditor::Auditor,
+    checkpoints::Askers,
     children::{Children, Way},
     client, door,
     launchers::Launchers,
@@ -32,6 +36,7 @@ use crate::{
     NativeHost, Registry,
     kernels::AUTO,
     launch::{Launcher, LocalLauncher, WorkerSpec},
+    learner::run_schema,
     lines::LineNews,
     machine::{Machine, REPORT_INTERVAL},
     net::{Fingerprint, Trust},
@@ -69,7 +74,6 @@ impl Hub {
             distrust,
         } = config.security.clone();
         let audits = distrust.audits.check()?;
-        let distrust = Distrust { audits, ..distrust };
         let is_local = config.listen.ip().is_loopback();
         if !is_local && tls.is_none() && !allow_unencrypted {
             return Err(HubError::NotEncrypted(config.listen));
@@ -94,7 +98,9 @@ impl Hub {
         let mut kept = RunTokens::open(run_tokens.as_deref())?;
         let roles = [Role::Operator, Role::Viewer, Role::Worker, Role::Client];
         let [operator, viewer, worker, client] = kept.of_roles(roles)?;
-        let mut tokens = access::Tokens::new(token_file.as_deref().map(TokenFile::open).transpose()?, kept);
+        let mut tokens = HubTokens::default();
+        let token_file = token_file.as_deref().map(TokenFile::open).transpose()?;
+        let token_files = access::TokenFiles::new(token_file, kept, &mut tokens);
         let clients = config.external.clone().map(client::Clients::new).transpose()?.map(Arc::new);
         let assets = assets::Assets::find(config.dashboard, config.assets.as_deref())?;
         let mut let_in = |token, role| tokens.add(token, TokenGrant { role, child: None, expires: None });
@@ -122,10 +128,48 @@ impl Hub {
         let life = life();
         let launchers = Launchers::new(launcher, life);
         let children = Children::new(Arc::new(launchers.clone()), way, events.clone());
-        let (local, files) =
-            ((children, launchers, worker_spec), (config.worker_program.clone(), config.runs_dir.clone()));
-        let own = (config.kernels, distrust, life);
-        let actor = Actor::new(registry.clone(), own, tokens, local, files, (status_sender, notice_sender), audit);
+        let setup = HubSetup {
+            life,
+            fingerprint: core_fingerprint(config.kernels),
+            server: concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into(),
+            schema: run_schema(registry).to_string(),
+            distrusts_remote: distrust.distrust_remote,
+            rolls_back: distrust.on_liar == OnLiar::RollBack,
+        };
+        let mut core = rollmesh_core::hub::Hub::new(setup, tokens);
+        core.keeps_queue = config.runs_dir.is_some();
+        let actor = Actor {
+            hub: core,
+            registry: registry.clone(),
+            kernels: config.kernels,
+            auditor: Auditor::new(registry.clone(), config.kernels),
+            audits,
+            tokens: token_files,
+            children,
+            launchers,
+            in_process: None,
+            program: config.worker_program.clone(),
+            runs_dir: config.runs_dir.clone(),
+            worker: worker_spec,
+            next_run: 1,
+            next_lease: LeaseId(1),
+            num_reading: 0,
+            drained: Vec::new(),
+            update: None,
+            turn: None,
+            askers: Askers::default(),
+            syncing: Vec::new(),
+            left_bytes: 0,
+            done: None,
+            finishing: None,
+            hopeless_since: None,
+            waiting_since: None,
+            listener: None,
+            status: status_sender,
+            notices: notice_sender,
+            audit,
+            epoch: Instant::now(),
+        };
         let reached_at = match hosts.first() {
             Some(host) if host.contains(':') => host.clone(),
             Some(host) => format!("{host}:{}", address.port()),

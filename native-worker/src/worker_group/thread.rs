@@ -37,7 +37,7 @@ impl ThreadLink {
     pub(super) fn start(id: WorkerId, generation: u64, factory: Factory, news: mpsc::Sender<News>) -> io::Result<Self> {
         let (calls, inbox) = mpsc::channel();
         // Environments need not be `Send`: everything is created on the thread that uses it.
-        let pulse = Pulse::new();
+        let pulse = Pulse::default();
         let felt = pulse.clone();
         let serve = move || serve(id, generation, &factory, &inbox, &news, &felt);
         thread::Builder::new().name(format!("worker-{id}")).spawn(serve)?;

@@ -23,6 +23,11 @@ pub struct RunHistory(pub Vec<(Micros, RunEvent)>);
 pub enum RunEvent {
     /// A user or program asked for something.
     Asked(Request),
+    /// A worker was admitted.
+    Admitted {
+        /// Its principal, if it is untrusted.
+        principal: Option<Party>,
+    },
     /// An iteration began.
     Began,
     /// A lease was granted.
@@ -86,6 +91,8 @@ struct Model {
     is_consuming: bool,
     is_paused: bool,
     draining_since: Option<Micros>,
+    /// The program is about to exit.
+    is_leaving: bool,
     /// The first request to stop, and how many there were.
     stopping_since: Option<Micros>,
     stops: u32,
@@ -113,6 +120,9 @@ impl RunRules<'_> {
         let (Some(end), Some(ended_at)) = (&model.ended, report.ended_at) else {
             return Err("the run never ends".into());
         };
+        if report.unanswered > 0 || report.shown != Some(end.phase()) {
+            return Err(format!("{} requests without a reply; {:?} was shown last", report.unanswered, report.shown));
+        }
         let last = scenario.requests.iter().map(|(at, _)| *at).max().unwrap_or_default().max(scenario.until);
         let learning = Micros::from_millis(scenario.learner_ms) + SLACK;
         let limits = [
@@ -138,6 +148,10 @@ impl RunRules<'_> {
         must(model.ended.is_none(), "the run has ended")?;
         match *event {
             RunEvent::Asked(request) => model.ask(request, at),
+            RunEvent::Admitted { principal } => {
+                must(principal.is_none_or(|it| !model.convicted.contains(&it)), "its token is revoked")?;
+                must(!model.is_leaving, "the hub is about to exit")?;
+            }
             RunEvent::Began => {
                 must(!model.is_open && !model.is_consuming, "the iteration before is not over")?;
                 must(model.draining_since.is_none(), "the run is draining")?;
@@ -215,6 +229,10 @@ impl Model {
                 self.stops += 1;
             }
             Request::Drain => _ = self.draining_since.get_or_insert(at),
+            Request::Exit => {
+                self.draining_since.get_or_insert(at);
+                self.is_leaving = true;
+            }
             Request::Step => self.may_step = true,
         }
     }

@@ -1,218 +1,239 @@
-//! The hub of a simulated run: what executes the steps of its course.
+//! The shell of the simulated hub: what executes the effects of its state machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeMap, mem};
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{AuditPolicy, AuditTask, GroupCommand, GroupState, Party, Verdict},
+    group::{AuditTask, Verdict},
     hub::{
-        BatchConsumer, BatchWork, HubTokens, Observed, RunCourse, RunEnd, RunFacts, RunLoop, RunLoopConfig,
-        RunProgress, RunStep,
+        Arrival, BatchWork, ChildFate, Hub, HubEffect, HubRun as _, HubSetup, HubTokens, Observed, RunEnd,
+        RunLoopConfig, RunStep,
     },
     ids::{LeaseId, WeightsVersion, WorkerId},
-    policy::Postprocessing,
-    protocol::{Phase, Role, Token, TokenGrant, TokenId},
-    run::RunConfig,
+    protocol::{
+        Message, Phase, Role, Token, TokenGrant, TokenId, convert,
+        handshake::{Accepted, Identity},
+        message::Request as Asked,
+    },
     time::Micros,
-    worker::{Registry, RolloutWorkerBuilder},
 };
 
-use super::{Event, Plant, Request, RunEvent, RunScenario, RunSim, RunWorker, workers::SimWorker};
-use crate::{
-    fake_worker::{Said, Told},
-    simnet::replay,
+use super::{
+    Event, Plant, Request, RunEvent, RunScenario, RunSim,
+    link::SimLink,
+    run::{SimRun, Snapshot, Snapshots, parts},
 };
-
-/// Every fragment of an untrusted worker is recomputed.
-const AUDITS: AuditPolicy = AuditPolicy { share: 1.0, first_fragments: 0 };
+use crate::{fake_worker::Told, simnet::replay};
 
 pub(super) struct SimHub {
     parts: RunLoopConfig,
-    pub(super) run: RunLoop,
-    course: RunCourse,
+    pub(super) core: Hub<SimLink, SimRun>,
+    /// An operator, who is always connected.
+    operator: (u32, SimLink),
     /// How often the run, or the hub, was restarted.
     pub(super) life: u32,
     /// The batches that were taken; the last one may be in the learner's hands.
     pub(super) batches: Vec<Vec<SlotFragment>>,
-    /// Snapshots by iteration, and when they are complete.
-    snapshots: BTreeMap<u64, (Snapshot, Micros)>,
     /// Checkpoints by iteration, and when they are on disk.
-    checkpoints: BTreeMap<u64, (Snapshot, Micros)>,
-    /// Audits that are going on.
-    num_unaudited: u64,
-    /// Outlives the hub's process.
-    tokens: HubTokens,
-    /// The token of each place of the scenario.
-    token_of: Vec<TokenId>,
-    evaluating_until: Micros,
+    checkpoints: Snapshots,
     is_done: bool,
     pub(super) rollbacks: u64,
     pub(super) crashes: u64,
+    /// Requests that were sent, and those that were answered.
+    pub(super) asked: u32,
+    pub(super) answered: u32,
+    /// The phase that the operator was shown last.
+    pub(super) shown: Option<Phase>,
 }
 
-/// A state from which the run can go on.
-#[derive(Clone)]
-struct Snapshot {
-    group: Vec<u8>,
-    iteration: u64,
-    env_steps: u64,
+/// The numbers of tokens: that of the operator, that of several workers, and the first of those that one worker has.
+const OPERATOR: u8 = 0;
+const SHARED: u8 = 1;
+const OWN: u8 = 2;
+
+fn token(number: u8) -> Token {
+    Token::new([number; 32])
 }
 
-/// Returns what a run of the scenario is made of. Its rows are made up, so the environment does not matter.
-fn parts(scenario: &RunScenario) -> RunLoopConfig {
-    let steps = scenario.iterations * u64::from(scenario.num_slots) * u64::from(scenario.length);
-    let config = RunConfig::sampling("CartPole-v1", scenario.num_slots)
-        .rollout_fragment_length(scenario.length)
-        .fcnet_hiddens(&[1])
-        .stop_after(steps);
-    let parts = RolloutWorkerBuilder::new(Registry::builtin()).learning_parts(&config).expect("a run");
-    let pace = Micros::from_millis(scenario.pace_ms);
-    let consumer = BatchConsumer::Learner(Postprocessing::None);
-    RunLoopConfig { pace, consumer, ..RunLoopConfig::sampling(1, config, &parts).expect("weights") }
-}
-
-/// The number of the token that several workers have.
-const SHARED: usize = 0;
-
-fn token(number: usize) -> Token {
-    Token::new([number as u8; 32])
-}
-
-fn add_token(tokens: &mut HubTokens, place: usize, worker: &RunWorker) -> TokenId {
-    let token = token(if worker.shares_token { SHARED } else { place + 1 });
-    tokens.add(&token, TokenGrant { role: Role::Worker, child: None, expires: None })
+fn from() -> std::net::SocketAddr {
+    ([127, 0, 0, 1], 1).into()
 }
 
 impl SimHub {
     pub(super) fn new(scenario: &RunScenario) -> Self {
-        let (parts, mut tokens) = (parts(scenario), HubTokens::default());
-        let places = scenario.workers.iter().enumerate();
-        let token_of = places.map(|(place, worker)| add_token(&mut tokens, place, worker)).collect();
+        let mut tokens = HubTokens::default();
+        tokens.add(&token(OPERATOR), TokenGrant { role: Role::Operator, child: None, expires: None });
+        for place in 0..scenario.workers.len() {
+            // Trusted workers are the hub's own.
+            let child = scenario.workers[place].lies.is_none().then_some(place as u32 + 1);
+            tokens.add(&Self::token_of(scenario, place), TokenGrant { role: Role::Worker, child, expires: None });
+        }
         tokens.share(&token(SHARED));
         let mut hub = Self {
-            run: RunLoop::new(parts.clone(), Micros(0)).expect("slots"),
-            parts,
-            course: RunCourse::default(),
+            parts: parts(scenario),
+            core: Self::process(tokens, 0),
+            operator: (0, SimLink::default()),
             life: 0,
             batches: Vec::new(),
-            snapshots: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
-            num_unaudited: 0,
-            token_of,
-            tokens,
-            evaluating_until: Micros(0),
             is_done: false,
             rollbacks: 0,
             crashes: 0,
+            asked: 0,
+            answered: 0,
+            shown: None,
         };
-        hub.begin(scenario);
+        hub.begin(None, Snapshots::new(), scenario, Micros(0));
         hub
     }
 
-    /// Sets up the audits of a run that begins, and its turns.
-    fn begin(&mut self, scenario: &RunScenario) {
-        let secret = scenario.seed ^ u64::from(self.life) << 32;
-        self.run.group.set_audits(AUDITS, secret).expect("a share");
-        self.num_unaudited = 0;
-        self.evaluating_until = Micros(0);
+    fn token_of(scenario: &RunScenario, place: usize) -> Token {
+        let worker = &scenario.workers[place];
+        token(if worker.shares_token && worker.lies.is_some() { SHARED } else { OWN + place as u8 })
+    }
+
+    /// Returns a hub as a process begins. Tokens outlive it.
+    fn process(tokens: HubTokens, crashes: u64) -> Hub<SimLink, SimRun> {
+        let life = crashes as u32 + 1;
+        Hub::new(HubSetup { life, distrusts_remote: true, rolls_back: true, ..HubSetup::default() }, tokens)
+    }
+
+    /// Begins a run from a snapshot, or from its beginning. Returns the iteration.
+    fn begin(&mut self, from: Option<Snapshot>, kept: Snapshots, scenario: &RunScenario, now: Micros) -> u64 {
+        if self.core.peers.is_empty() {
+            let link = SimLink::default();
+            let accepted = self.check(Role::Operator, token(OPERATOR)).expect("the operator's token stays");
+            self.operator = (self.admit(accepted, link.clone()), link);
+        }
+        let run = SimRun::new(&self.parts, scenario, self.life, (from, kept), now);
+        let iteration = run.state().iteration();
+        self.batches.truncate(iteration as usize);
+        self.core.run = Some(run);
+        self.core.dashboards.begin_run();
+        self.core.bring_all_into_run();
+        iteration
+    }
+
+    fn check(&self, role: Role, token: Token) -> Option<Accepted> {
+        let Message::Hello(hello) = Identity::new(role, token, "native", "it", "cpu").hello() else { return None };
+        self.core.check(&hello).ok()
+    }
+
+    fn admit(&mut self, accepted: Accepted, link: SimLink) -> u32 {
+        let (launcher, is_spare) = (String::new(), false);
+        self.core.admit(accepted, Arrival { from: from(), link, session: [1; 16], launcher, is_spare })
     }
 
     pub(super) fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Returns whether the token of a worker is valid.
-    pub(super) fn admits(&self, place: usize) -> bool {
-        self.tokens.table().is_valid(self.token_of[place], 0)
-    }
-
-    pub(super) fn principal(&self, place: usize, connection: u64) -> Party {
-        self.tokens.principal(self.token_of[place], connection)
-    }
-
-    /// Keeps a snapshot if untrusted workers may commit fragments, and those from before batches in doubt.
-    pub(super) fn keep_snapshot(&mut self, now: Micros, save_ms: u64) {
-        if !self.run.group.has_untrusted() {
-            return;
-        }
-        let iteration = self.run.iteration();
-        if !self.run.is_consuming() && !self.snapshots.contains_key(&iteration) {
-            self.snapshots.insert(iteration, (self.snapshot(), now + Micros::from_millis(save_ms)));
-        }
-        let newest_before = |batch: u64| self.snapshots.range(..=batch).next_back().map(|(iteration, _)| *iteration);
-        let mut kept: BTreeSet<u64> = self.run.group.doubtful().filter_map(|batch| newest_before(batch.0)).collect();
-        kept.insert(iteration);
-        self.snapshots.retain(|iteration, _| kept.contains(iteration));
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        let (iteration, env_steps) = (self.run.iteration(), self.run.env_steps());
-        Snapshot { group: self.run.group.state().encode(), iteration, env_steps }
-    }
-
-    /// Restarts the run from a snapshot, or from its beginning.
-    fn restart(&mut self, from: Option<Snapshot>, scenario: &RunScenario, now: Micros) -> u64 {
-        self.life += 1;
-        let (iteration, group) = from
-            .as_ref()
-            .map_or((0, None), |from| (from.iteration, Some(GroupState::decode(&from.group).expect("what was saved"))));
-        let parts = RunLoopConfig {
-            number: self.life + 1,
-            first_lease: LeaseId(u64::from(self.life) << 40),
-            weights: self.parts.weights.with_version(WeightsVersion(iteration)),
-            group,
-            ..self.parts.clone()
-        };
-        self.run = RunLoop::new(parts, now).expect("the same run");
-        if let Some(Snapshot { iteration, env_steps, .. }) = from {
-            self.run.resume_from(RunProgress { iteration, env_steps, ..RunProgress::default() }, now);
-        }
-        self.batches.truncate(iteration as usize);
-        self.begin(scenario);
-        iteration
+    pub(super) fn run(&mut self) -> &mut SimRun {
+        self.core.run.as_mut().expect("a run")
     }
 }
 
 impl RunSim {
+    /// A worker's connection reaches the hub. Returns its id and its connection, unless it is refused.
+    pub(super) fn admit(&mut self, place: usize) -> Option<(u32, SimLink)> {
+        let link = SimLink::default();
+        let mut accepted = self.hub.check(Role::Worker, SimHub::token_of(&self.scenario, place));
+        if self.scenario.plant == Some(Plant::AdmitAnyone) {
+            accepted = accepted.or_else(|| self.accepted.get(&place).cloned());
+        }
+        let accepted = accepted?;
+        self.accepted.insert(place, accepted.clone());
+        let id = self.hub.admit(accepted, link.clone());
+        let principal = self.hub.core.principal(id);
+        self.note(RunEvent::Admitted { principal });
+        Some((id, link))
+    }
+
     /// Executes everything that follows from an event, as the hub's own task does.
     pub(super) fn settle(&mut self) {
-        loop {
-            self.convict_liars();
-            self.execute_commands();
-            self.take_batch();
-            self.audit();
-            while self.hub.run.group.poll_event().is_some() || self.hub.run.group.poll_journal().is_some() {}
-            let facts = self.facts();
-            let Some(step) = self.hub.course.poll(&self.hub.run, &facts, self.now) else { break };
-            self.take_step(step);
+        while let Some(effect) = self.hub.core.poll_effect() {
+            self.execute(effect);
+            self.deliver();
             if self.hub.is_done {
-                return;
+                break;
             }
         }
-        assert!(self.hub.run.group.ledger().balances(), "{:?}", self.hub.run.group.ledger());
-        let timeouts = [
-            self.hub.run.group.poll_timeout(),
-            self.hub.course.poll_timeout(&self.hub.run, self.now),
-            Some(self.hub.evaluating_until).filter(|at| *at > self.now),
-        ];
-        if let Some(at) = timeouts.into_iter().flatten().min() {
+        self.deliver();
+        let run = self.hub.run();
+        assert!(run.state().group.ledger().balances(), "{:?}", run.state().group.ledger());
+        let evaluated = Some(run.evaluating_until).filter(|at| *at > self.now);
+        if let Some(at) = self.hub.core.poll_timeout().into_iter().chain(evaluated).min() {
             self.after(at.since(self.now).max(Micros(1)), Event::Wake);
         }
     }
 
-    fn facts(&self) -> RunFacts {
-        let SimHub { course, snapshots, .. } = &self.hub;
-        let is_complete = |before: u64| {
-            snapshots.range(..=before).next_back().is_none_or(|(_, (_, complete_at))| *complete_at <= self.now)
-        };
-        let forgets = |plant| self.scenario.plant == Some(plant);
-        RunFacts {
-            num_workers: self.scenario.workers.len() as u32,
-            keeps_last_batch: self.scenario.has_files,
-            awaits_evaluation: self.now < self.hub.evaluating_until && !forgets(Plant::ForgetEvaluations),
-            num_unaudited: if forgets(Plant::ForgetAudits) { 0 } else { self.hub.num_unaudited },
-            may_be_undone: course.roll_back_before().is_some_and(|before| is_complete(before.0)),
-            ..RunFacts::default()
+    fn execute(&mut self, effect: HubEffect<SimLink>) {
+        match effect {
+            HubEffect::Left { id, .. } => {
+                if let Some(worker) = self.workers.remove(&WorkerId(id)) {
+                    // It does not know yet that it is not wanted any more.
+                    self.after(Micros::from_secs(1), Event::Join(worker.place));
+                }
+            }
+            HubEffect::Child { child, fate: ChildFate::Replaced } => {
+                let worker = self.hub.core.peer_of_child(child);
+                worker.into_iter().for_each(|worker| self.break_connection(WorkerId(worker)));
+            }
+            HubEffect::Quarantine { principal, tokens, first_doubtful } => {
+                let first = first_doubtful.map(|first| first.0);
+                self.note(RunEvent::Convicted { principal, first });
+                self.revoke(tokens);
+            }
+            HubEffect::Consume(Ok(BatchWork::Learn(rows))) => {
+                self.note(RunEvent::Batch { number: self.hub.batches.len() as u64 });
+                self.hub.batches.push(rows.fragments().to_vec());
+                let took = Micros::from_millis(self.scenario.learner_ms);
+                self.after(took, Event::Learned { life: self.hub.life });
+            }
+            HubEffect::Consume(other) => panic!("{other:?}"),
+            HubEffect::Audit { run, task, .. } => {
+                let verdict = match self.scenario.plant {
+                    Some(Plant::BlindAudits) => Verdict::Agrees,
+                    _ => replay(&task, self.scenario.length),
+                };
+                let took = self.dice.within_ms(self.scenario.audit_ms);
+                self.after(took, Event::Audited { crashes: self.hub.crashes, run, task, verdict });
+            }
+            HubEffect::Step(step) => self.take_step(step),
+            // The audit log, the terminal and processes have no part in the simulation.
+            _ => {}
+        }
+    }
+
+    fn revoke(&mut self, tokens: Vec<TokenId>) {
+        if self.scenario.plant != Some(Plant::KeepTokens) {
+            tokens.into_iter().for_each(|token| _ = self.hub.core.tokens.revoke(token));
+            self.hub.core.expel_invalid();
+        }
+    }
+
+    /// Sends what the hub has queued for its peers.
+    fn deliver(&mut self) {
+        for (id, link) in self.workers.iter().map(|(id, worker)| (*id, worker.link.clone())).collect::<Vec<_>>() {
+            while let Some(message) = link.poll() {
+                match message {
+                    Message::RunStart(start) => self.announce(id, start.run),
+                    Message::LeaseGrant(grant) => {
+                        let lease = convert::lease(&grant, &self.hub.parts.config).expect("a lease of the hub");
+                        self.note(RunEvent::Granted { principal: self.hub.core.principal(id.0) });
+                        self.send_to_worker(id, Told::Grant(lease));
+                    }
+                    Message::Revoke(revoke) => self.send_to_worker(id, Told::Revoke(LeaseId(revoke.lease))),
+                    _ => {}
+                }
+            }
+        }
+        while let Some(message) = self.hub.operator.1.poll() {
+            match message {
+                Message::Reply(_) => self.hub.answered += 1,
+                Message::RunStatus(status) => self.hub.shown = Phase::try_from(status.phase).ok(),
+                _ => {}
+            }
         }
     }
 
@@ -222,12 +243,18 @@ impl RunSim {
             RunStep::RollBack(_) if plant == Some(Plant::IgnoreRollBack) => {}
             RunStep::RollBack(before) => self.roll_back(before.0),
             RunStep::End(end) => {
-                let end = self.hub.course.end(end);
+                let end = self.hub.core.course.end(end);
                 self.note(RunEvent::Ended(end.clone()));
                 if plant == Some(Plant::EndTwice) && end == RunEnd::Finished {
                     self.begin_iteration();
                 }
-                self.hub.run.end(&end, self.now);
+                let now = self.now;
+                self.hub.run().state_mut().end(&end, now);
+                self.hub.core.announce_end();
+                self.hub.core.add_past_run();
+                if plant != Some(Plant::ForgetDashboards) {
+                    self.hub.core.refresh_dashboards();
+                }
                 self.hub.is_done = true;
             }
             RunStep::Save if plant == Some(Plant::SaveLate) => {}
@@ -243,189 +270,108 @@ impl RunSim {
 
     fn begin_iteration(&mut self) {
         self.note(RunEvent::Began);
-        self.hub.run.poll_weights().expect("small weights");
-        self.hub.run.begin_iteration(self.now).expect("the iteration before is over");
+        self.hub.core.begin_iteration();
     }
 
     fn save(&mut self) {
-        let iteration = self.hub.run.iteration();
+        let (iteration, snapshot) = (self.hub.run().state().iteration(), self.hub.run().snapshot());
         let is_busy = self.hub.checkpoints.values().any(|(_, complete_at)| *complete_at > self.now);
         if self.scenario.has_files && !is_busy {
             self.note(RunEvent::Saved { iteration });
             let on_disk = self.now + Micros::from_millis(self.scenario.save_ms);
-            self.hub.checkpoints.insert(iteration, (self.hub.snapshot(), on_disk));
-        }
-    }
-
-    fn execute_commands(&mut self) {
-        while let Some(command) = self.hub.run.group.poll_command() {
-            match command {
-                GroupCommand::Grant { worker, lease } => {
-                    let principal = self.principal(worker);
-                    self.note(RunEvent::Granted { principal });
-                    let _ = self.hub.run.grant(worker, lease.clone());
-                    self.send_to_worker(worker, Told::Grant(lease));
-                }
-                GroupCommand::Revoke { worker, lease } => self.send_to_worker(worker, Told::Revoke(lease)),
-                GroupCommand::Dismiss { .. } => {}
-            }
-        }
-    }
-
-    fn take_batch(&mut self) {
-        if !self.hub.course.may_take_batch(&self.hub.run) {
-            return;
-        }
-        match self.hub.run.poll_batch() {
-            None => {}
-            Some(Ok(BatchWork::Learn(rows))) => {
-                self.note(RunEvent::Batch { number: self.hub.batches.len() as u64 });
-                self.hub.batches.push(rows.fragments().to_vec());
-                let took = Micros::from_millis(self.scenario.learner_ms);
-                self.after(took, Event::Learned { life: self.hub.life });
-            }
-            Some(other) => panic!("{other:?}"),
+            self.hub.checkpoints.insert(iteration, (snapshot, on_disk));
         }
     }
 
     pub(super) fn learned(&mut self) {
-        let SimHub { run, course, .. } = &mut self.hub;
-        let version = WeightsVersion(run.weights().version().0 + 1);
-        run.handle_learned(run.weights().with_version(version), Observed::default(), self.now);
-        let iteration = run.iteration();
-        course.handle_counted();
-        self.note(RunEvent::Counted { iteration });
-        self.hub.keep_snapshot(self.now, self.scenario.save_ms);
-        let every = self.scenario.evaluation_every;
-        if every > 0 && iteration.is_multiple_of(every) {
-            self.hub.evaluating_until = self.now + Micros::from_millis(self.scenario.evaluation_ms);
-            self.note(RunEvent::Evaluating { until: self.hub.evaluating_until });
+        let (now, every) = (self.now, self.scenario.evaluation_every);
+        let run = self.hub.run();
+        let state = run.state_mut();
+        let version = WeightsVersion(state.weights().version().0 + 1);
+        state.handle_learned(state.weights().with_version(version), Observed::default(), now);
+        let iteration = state.iteration();
+        run.keep_for_undoing(now);
+        let is_evaluated = every > 0 && iteration.is_multiple_of(every);
+        if is_evaluated {
+            run.evaluating_until = now + Micros::from_millis(self.scenario.evaluation_ms);
         }
-    }
-
-    pub(super) fn hub_hears(&mut self, from: WorkerId, life: u32, said: Said) {
-        let (is_of_this_run, now) = (life == self.hub.life, self.now);
-        let group = &mut self.hub.run.group;
-        match said {
-            // The answer belongs to the run before it was rolled back.
-            Said::Answer(_) if !is_of_this_run => {}
-            Said::Answer(answer) => _ = group.handle_answer(from, answer, now),
-            Said::Progress(lease, env_steps) => group.handle_progress(from, lease, env_steps, now),
-            Said::Refused(lease) => group.handle_refused(from, lease, "no", now),
-            Said::Upload(lease, fragments) => _ = group.handle_fragments(from, lease, fragments, now),
+        self.hub.core.course.handle_counted();
+        self.note(RunEvent::Counted { iteration });
+        if is_evaluated {
+            let until = self.hub.run().evaluating_until;
+            self.note(RunEvent::Evaluating { until });
         }
     }
 
     pub(super) fn ask(&mut self, request: Request) {
         self.note(RunEvent::Asked(request));
-        let (facts, plant) = (self.facts(), self.scenario.plant);
-        let SimHub { run, course, .. } = &mut self.hub;
-        let step = match request {
-            Request::Pause if plant == Some(Plant::IgnorePause) => None,
-            // A draining run is neither paused nor resumed.
-            Request::Pause => run.pause(self.now).err().and(None),
-            Request::Resume => run.resume(self.now).err().and(None),
-            Request::Stop if plant == Some(Plant::ForgetStop) => None,
-            Request::Stop => course.stop(run, &facts, self.now),
-            Request::Drain => {
-                run.drain();
-                course.drain(run, self.now);
-                None
+        let plant = self.scenario.plant;
+        let asked = Asked { request: self.hub.asked };
+        let message = match request {
+            Request::Pause if plant == Some(Plant::IgnorePause) => return,
+            Request::Stop if plant == Some(Plant::ForgetStop) => return,
+            Request::Pause => Message::Pause(asked),
+            Request::Resume => Message::Resume(asked),
+            Request::Stop => Message::Stop(asked),
+            Request::Drain => Message::Drain(asked),
+            Request::Exit => {
+                self.hub.core.is_leaving = plant != Some(Plant::ForgetExit);
+                return self.hub.core.drain_run();
             }
-            Request::Step => {
-                course.take_turn();
-                None
-            }
+            Request::Step => return self.hub.core.course.take_turn(),
         };
-        step.into_iter().for_each(|step| self.take_step(step));
+        self.hub.asked += 1;
+        let left = self.hub.core.handle_message(self.hub.operator.0, message);
+        assert_eq!(left, None, "the shell has no part in it");
     }
 
-    /// Submits the audits that the group asks for.
-    fn audit(&mut self) {
-        while let Some(task) = self.hub.run.group.poll_audit() {
-            let verdict = match self.scenario.plant {
-                Some(Plant::BlindAudits) => Verdict::Agrees,
-                _ => replay(&task, self.scenario.length),
-            };
-            self.hub.num_unaudited += 1;
-            let took = self.dice.within_ms(self.scenario.audit_ms);
-            self.after(took, Event::Audited { life: self.hub.life, task: Box::new(task), verdict });
-        }
-    }
-
-    pub(super) fn audited(&mut self, task: &AuditTask, verdict: Verdict) {
-        self.hub.num_unaudited -= 1;
-        self.hub.run.group.handle_audited(task, verdict, self.now);
-    }
-
-    fn convict_liars(&mut self) {
-        while let Some(conviction) = self.hub.run.group.poll_conviction() {
-            let principal = conviction.party;
-            let keeps = self.scenario.plant == Some(Plant::KeepTokens);
-            let revoked = self.hub.tokens.of_principal(principal).filter(|_| !keeps);
-            revoked.into_iter().for_each(|token| _ = self.hub.tokens.revoke(token));
-            for worker in conviction.workers {
-                self.hub.run.group.handle_left(worker, self.now);
-                if let Some(SimWorker { place, .. }) = self.workers.remove(&worker) {
-                    // It does not know yet that it is not wanted any more.
-                    self.after(Micros::from_secs(1), Event::Join(place));
-                }
-            }
-            let first = conviction.first_doubtful.map(|first| first.0);
-            self.note(RunEvent::Convicted { principal, first });
-            if let Some(first) = conviction.first_doubtful {
-                self.hub.course.roll_back(first);
-            }
+    pub(super) fn audited(&mut self, run: u32, task: &AuditTask, verdict: Verdict) {
+        if self.scenario.plant != Some(Plant::ForgetAudits) {
+            self.hub.core.handle_audited(run, task, verdict);
         }
     }
 
     fn roll_back(&mut self, before: u64) {
-        let (phase, hub) = (self.hub.run.phase(), &mut self.hub);
-        let too_little = self.scenario.plant == Some(Plant::RollBackTooLittle);
-        if !too_little {
-            hub.snapshots.retain(|iteration, _| *iteration <= before);
-            hub.checkpoints.retain(|iteration, _| *iteration <= before);
+        let SimHub { core, checkpoints, .. } = &mut self.hub;
+        core.announce_end();
+        let run = core.run.take().expect("a run");
+        let (phase, mut snapshots) = (run.state().phase(), run.snapshots);
+        if self.scenario.plant != Some(Plant::RollBackTooLittle) {
+            snapshots.retain(|iteration, _| *iteration <= before);
+            checkpoints.retain(|iteration, _| *iteration <= before);
         }
-        let from = hub.snapshots.pop_last().map(|(_, (snapshot, _))| snapshot);
-        let to = hub.restart(from, &self.scenario, self.now);
-        hub.rollbacks += 1;
+        let from = snapshots.pop_last().map(|(_, (snapshot, _))| snapshot);
+        self.hub.life += 1;
+        let to = self.hub.begin(from, snapshots, &self.scenario, self.now);
+        self.hub.rollbacks += 1;
         self.note(RunEvent::RolledBack { before, to });
+        let now = self.now;
         match phase {
-            Phase::Paused => self.hub.run.pause(self.now).expect("it is running"),
-            Phase::Draining => {
-                self.hub.run.drain();
-                self.hub.course.drain(&self.hub.run, self.now);
-            }
+            Phase::Paused => self.hub.run().state_mut().pause(now).expect("it is running"),
+            Phase::Draining => self.hub.core.drain_run(),
             _ => {}
         }
-        self.rejoin();
     }
 
     /// Restarts the hub's process from its latest checkpoint. What was asked of it is forgotten.
     pub(super) fn crash_hub(&mut self) {
-        let SimHub { checkpoints, snapshots, course, crashes, .. } = &mut self.hub;
-        checkpoints.retain(|_, (_, on_disk)| *on_disk <= self.now);
-        snapshots.clear();
-        *course = RunCourse::default();
-        *crashes += 1;
-        let from = checkpoints.last_key_value().map(|(_, (snapshot, _))| snapshot.clone());
-        let to = self.hub.restart(from, &self.scenario, self.now);
-        self.set_turns();
-        self.note(RunEvent::Restarted { to });
-        for (_, worker) in std::mem::take(&mut self.workers) {
+        for (_, worker) in mem::take(&mut self.workers) {
             let back = self.dice.within_ms(1_000);
             self.after(back, Event::Join(worker.place));
         }
-    }
-
-    /// All connected workers take part in the run that has just begun.
-    fn rejoin(&mut self) {
-        let connected: Vec<WorkerId> = self.workers.keys().copied().collect();
-        connected.into_iter().for_each(|worker| self.bring_into_run(worker));
+        let SimHub { core, checkpoints, crashes, life, .. } = &mut self.hub;
+        checkpoints.retain(|_, (_, on_disk)| *on_disk <= self.now);
+        (*crashes, *life) = (*crashes + 1, *life + 1);
+        *core = SimHub::process(mem::take(&mut core.tokens), *crashes);
+        core.set_time(self.now, 0);
+        let from = checkpoints.last_key_value().map(|(_, (snapshot, _))| snapshot.clone());
+        let to = self.hub.begin(from, Snapshots::new(), &self.scenario, self.now);
+        self.set_turns();
+        self.note(RunEvent::Restarted { to });
     }
 
     pub(super) fn set_turns(&mut self) {
         let stepwise = self.scenario.stepwise && self.scenario.plant != Some(Plant::ForgetTurns);
-        self.hub.course.set_stepwise(stepwise);
+        self.hub.core.course.set_stepwise(stepwise);
     }
 }

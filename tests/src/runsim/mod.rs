@@ -1,10 +1,12 @@
-//! Simulates a run of a hub on a virtual clock: its loop, its course, a learner, snapshots and checkpoints, audits, requests of
-//! users, and workers behind a bad network.
+//! Simulates a hub and its run on a virtual clock: admission, tokens, messages, the course of the run, a learner, snapshots and
+//! checkpoints, audits, an operator with a dashboard, and workers behind a bad network.
 //!
 //! [`RunScenario`] determines everything. The events are kept in a [`RunHistory`], whose checker shares no code with the hub.
 
 mod history;
 mod hub;
+mod link;
+mod run;
 mod scenario;
 mod workers;
 
@@ -14,6 +16,7 @@ use rollmesh_core::{
     batch::SlotFragment,
     group::{AuditTask, Verdict},
     ids::WorkerId,
+    protocol::{Phase, handshake::Accepted},
     time::Micros,
 };
 
@@ -30,12 +33,14 @@ use crate::{
 /// Virtual time after which a run that has not ended counts as stuck.
 const TOO_LATE: Micros = Micros::from_secs(3_600);
 
-/// An event of the simulation. Those of a run carry its `life`: how often the hub has restarted the run, or itself, before.
+/// An event of the simulation. Those of a run carry its `life`: how often the hub has restarted the run, or itself, before. Those
+/// of a connection carry how often the hub had crashed.
 #[derive(Debug)]
 enum Event {
     ToHub {
         from: WorkerId,
-        life: u32,
+        crashes: u64,
+        run: u32,
         said: Said,
     },
     ToWorker {
@@ -46,12 +51,16 @@ enum Event {
     Tick(WorkerId),
     /// The worker at this place of the scenario connects.
     Join(usize),
-    Lost(WorkerId),
+    Lost {
+        worker: WorkerId,
+        crashes: u64,
+    },
     Learned {
         life: u32,
     },
     Audited {
-        life: u32,
+        crashes: u64,
+        run: u32,
         task: Box<AuditTask>,
         verdict: Verdict,
     },
@@ -74,6 +83,10 @@ pub struct RunReport {
     pub rollbacks: u64,
     /// How often the hub's process was restarted.
     pub crashes: u64,
+    /// Requests of the operator without a reply.
+    pub unanswered: u32,
+    /// The phase of the run that the operator was shown last.
+    pub shown: Option<Phase>,
 }
 
 /// A run in progress.
@@ -86,7 +99,8 @@ pub struct RunSim {
     scheduled: u64,
     hub: SimHub,
     workers: BTreeMap<WorkerId, SimWorker>,
-    next_worker: u32,
+    /// How workers were admitted, by place of the scenario.
+    accepted: BTreeMap<usize, Accepted>,
     history: RunHistory,
 }
 
@@ -104,7 +118,7 @@ impl RunSim {
             scheduled: 0,
             hub: SimHub::new(&scenario),
             workers: BTreeMap::new(),
-            next_worker: 1,
+            accepted: BTreeMap::new(),
             history: RunHistory::default(),
             scenario,
         };
@@ -128,29 +142,30 @@ impl RunSim {
         while !self.hub.is_done() {
             let Some(((at, _), event)) = self.queue.pop_first().filter(|((at, _), _)| *at < TOO_LATE) else { break };
             self.now = at;
+            self.hub.core.set_time(at, 0);
             self.handle(event);
             self.settle();
         }
         let ended_at = self.hub.is_done().then_some(self.now);
-        let SimHub { batches, rollbacks, crashes, .. } = self.hub;
-        RunReport { batches, history: self.history, ended_at, rollbacks, crashes }
+        let SimHub { batches, rollbacks, crashes, asked, answered, shown, .. } = self.hub;
+        let unanswered = asked - answered;
+        RunReport { batches, history: self.history, ended_at, rollbacks, crashes, unanswered, shown }
     }
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::ToHub { from, life, said } => self.hub_hears(from, life, said),
+            Event::ToHub { from, crashes, run, said } if crashes == self.hub.crashes => self.hub_hears(from, run, said),
             Event::ToWorker { to, life, told } => self.worker_hears(to, life, told),
             Event::Tick(worker) => self.tick(worker),
             Event::Join(place) => self.join(place),
-            Event::Lost(worker) => {
-                self.workers.remove(&worker);
-                self.hub.run.group.handle_left(worker, self.now);
-            }
+            Event::Lost { worker, crashes } if crashes == self.hub.crashes => self.handle_lost(worker),
             Event::Learned { life } if life == self.hub.life => self.learned(),
-            Event::Audited { life, task, verdict } if life == self.hub.life => self.audited(&task, verdict),
+            Event::Audited { crashes, run, task, verdict } if crashes == self.hub.crashes => {
+                self.audited(run, &task, verdict);
+            }
             // Those of an earlier life have no effect.
-            Event::Learned { .. } | Event::Audited { .. } => {}
-            Event::Wake => self.hub.run.group.handle_timeout(self.now),
+            Event::ToHub { .. } | Event::Lost { .. } | Event::Learned { .. } | Event::Audited { .. } => {}
+            Event::Wake => self.hub.core.handle_timeout(),
             Event::Ask(request) => self.ask(request),
             Event::Fault => self.fault(),
         }

@@ -15,6 +15,8 @@ pub enum Request {
     Stop,
     /// Drain it.
     Drain,
+    /// Drain it, and admit no more workers: the program is about to exit.
+    Exit,
     /// Begin the next iteration of a stepwise run.
     Step,
 }
@@ -37,7 +39,7 @@ pub enum Plant {
     IgnoreRollBack,
     /// The run is rolled back to after the batch in doubt.
     RollBackTooLittle,
-    /// The shell says that the snapshot is complete and every audit is over.
+    /// Results of audits are lost.
     ForgetAudits,
     /// Audits find nothing.
     BlindAudits,
@@ -55,11 +57,17 @@ pub enum Plant {
     ForgetEvaluations,
     /// The run goes on after its end.
     EndTwice,
+    /// Workers are admitted that the hub refuses.
+    AdmitAnyone,
+    /// Workers are admitted while the program is about to exit.
+    ForgetExit,
+    /// Dashboards are not shown the end of the run.
+    ForgetDashboards,
 }
 
 impl Plant {
     /// Every kind.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::IgnoreRollBack,
         Self::RollBackTooLittle,
         Self::ForgetAudits,
@@ -71,6 +79,9 @@ impl Plant {
         Self::ForgetStop,
         Self::ForgetEvaluations,
         Self::EndTwice,
+        Self::AdmitAnyone,
+        Self::ForgetExit,
+        Self::ForgetDashboards,
     ];
 }
 
@@ -144,11 +155,12 @@ impl RunScenario {
             requests.extend([(at, Request::Pause), (at + span, Request::Resume)]);
         }
         let end = dice.within_ms(3_000);
-        match dice.between(0, 5) {
+        match dice.between(0, 6) {
             0 => requests.push((end, Request::Stop)),
             1 => requests.push((end, Request::Drain)),
             2 => requests.extend([(end, Request::Stop), (end + dice.within_ms(50), Request::Stop)]),
             3 => requests.extend([(end, Request::Drain), (end + dice.within_ms(50), Request::Stop)]),
+            4 => requests.push((end, Request::Exit)),
             _ => {}
         }
         if stepwise {

@@ -1,12 +1,16 @@
 //! The workers of a simulated run, the network between them and the hub, and faults of both.
 
 use rollmesh_core::{
-    group::{Party, WorkerProfile},
+    hub::{DecodedUpload, PeerEnd},
     ids::WorkerId,
+    protocol::{
+        Message,
+        message::{LeaseRefused, Progress, RunAnswer},
+    },
     time::Micros,
 };
 
-use super::{Event, RunSim};
+use super::{Event, RunSim, link::SimLink};
 use crate::{
     fake_rows::{flip_a_reward_bit, flip_a_state_bit},
     fake_worker::{FakeWorker, Said, Told},
@@ -18,7 +22,11 @@ const CHUNK: u64 = 3;
 pub(super) struct SimWorker {
     /// Its place in the scenario.
     pub(super) place: usize,
+    /// The hub's end of its connection.
+    pub(super) link: SimLink,
     machine: FakeWorker,
+    /// The run that it works for.
+    run: u32,
     /// The life of the run that it works for.
     life: u32,
     is_ticking: bool,
@@ -28,37 +36,47 @@ pub(super) struct SimWorker {
 
 impl RunSim {
     pub(super) fn join(&mut self, place: usize) {
-        if !self.hub.admits(place) {
-            return;
-        }
-        let id = WorkerId(self.next_worker);
-        self.next_worker += 1;
+        let Some((id, link)) = self.admit(place) else {
+            // A hub that is busy may admit it later; one that has revoked its token will not.
+            let is_busy = self.hub.core.is_leaving;
+            return if is_busy {
+                self.after(Micros::from_secs(1), Event::Join(place))
+            };
+        };
         let machine = FakeWorker::new(self.scenario.length, true);
-        let worker = SimWorker { place, machine, life: self.hub.life, is_ticking: false, cut_off_until: Micros(0) };
-        self.workers.insert(id, worker);
-        self.bring_into_run(id);
+        let (life, cut_off_until) = (self.hub.life, Micros(0));
+        let worker = SimWorker { place, link, machine, run: 0, life, is_ticking: false, cut_off_until };
+        self.workers.insert(WorkerId(id), worker);
     }
 
     /// Announces the run to a worker, which answers.
-    pub(super) fn bring_into_run(&mut self, id: WorkerId) {
+    pub(super) fn announce(&mut self, id: WorkerId, run: u32) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
-        (worker.machine, worker.life) = (FakeWorker::new(self.scenario.length, true), self.hub.life);
+        (worker.machine, worker.life, worker.run) = (FakeWorker::new(self.scenario.length, true), self.hub.life, run);
         let answer = worker.machine.answer();
-        if let Some(principal) = self.principal(id) {
-            self.hub.run.group.distrust(id, principal);
-            self.hub.keep_snapshot(self.now, self.scenario.save_ms);
-        }
-        self.hub.run.group.handle_joined(id, WorkerProfile::NATIVE, self.now);
         // A worker that does not answer is lost sooner or later; its answer is not.
         let delay = self.delay();
-        self.after(delay, Event::ToHub { from: id, life: self.hub.life, said: answer });
+        self.after(delay, Event::ToHub { from: id, crashes: self.hub.crashes, run, said: answer });
     }
 
-    /// Returns the principal of an untrusted worker.
-    pub(super) fn principal(&self, id: WorkerId) -> Option<Party> {
-        let place = self.workers.get(&id)?.place;
-        let is_untrusted = self.scenario.workers[place].lies.is_some();
-        is_untrusted.then(|| self.hub.principal(place, 1 << 32 | u64::from(id.0)))
+    /// The hub handles what a worker has said about a run.
+    pub(super) fn hub_hears(&mut self, WorkerId(from): WorkerId, run: u32, said: Said) {
+        let message = match said {
+            Said::Answer(answer) => Message::RunAnswer(RunAnswer::new(run, answer.as_ref().map(|()| ()))),
+            Said::Progress(lease, env_steps) => Message::Progress(Progress { lease: lease.0, env_steps }),
+            Said::Refused(lease) => {
+                Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: "no".into(), failed: None })
+            }
+            Said::Upload(lease, fragments) => {
+                return self.hub.core.handle_decoded(from, DecodedUpload::new(lease, fragments));
+            }
+        };
+        assert_eq!(self.hub.core.handle_message(from, message), None, "the shell has no part in it");
+    }
+
+    /// The hub notices that a connection is gone.
+    pub(super) fn handle_lost(&mut self, WorkerId(id): WorkerId) {
+        self.hub.core.handle_left(id, PeerEnd { reason: "gone", is_fault: true, denied: None });
     }
 
     pub(super) fn worker_hears(&mut self, to: WorkerId, life: u32, told: Told) {
@@ -88,7 +106,7 @@ impl RunSim {
 
     fn send_to_hub(&mut self, from: WorkerId, mut said: Said) {
         let Some(worker) = self.workers.get(&from) else { return };
-        let (life, lies) = (worker.life, self.scenario.workers[worker.place].lies.unwrap_or(0));
+        let (run, lies) = (worker.run, self.scenario.workers[worker.place].lies.unwrap_or(0));
         if let Said::Upload(_, fragments) = &mut said {
             for fragment in fragments {
                 if self.dice.chance(lies) {
@@ -97,7 +115,7 @@ impl RunSim {
             }
         }
         if let Some(delay) = self.delivery(from) {
-            self.after(delay, Event::ToHub { from, life, said });
+            self.after(delay, Event::ToHub { from, crashes: self.hub.crashes, run, said });
         }
     }
 
@@ -151,10 +169,10 @@ impl RunSim {
     }
 
     /// Crashes a worker, or breaks its connection: the hub notices that later, and the worker connects anew.
-    fn break_connection(&mut self, worker: WorkerId) {
+    pub(super) fn break_connection(&mut self, worker: WorkerId) {
         let Some(process) = self.workers.remove(&worker) else { return };
         let (noticed, back) = (self.dice.within_ms(3_000), self.dice.within_ms(3_000));
-        self.after(noticed, Event::Lost(worker));
+        self.after(noticed, Event::Lost { worker, crashes: self.hub.crashes });
         self.after(back, Event::Join(process.place));
     }
 }

@@ -24,6 +24,18 @@ pub enum BatchWork {
     HandOver(Vec<SlotFragment>),
 }
 
+impl BatchWork {
+    /// Returns the fragments of the batch, in slot order; none of a batch that is still to be made.
+    #[must_use]
+    pub fn fragments(&self) -> &[SlotFragment] {
+        match self {
+            Self::Learn(rows) => rows.fragments(),
+            Self::HandOver(fragments) => fragments,
+            Self::Iterate => &[],
+        }
+    }
+}
+
 /// The rows of a complete iteration, which any thread can join to a train batch: that takes long.
 #[derive(Clone, Debug)]
 pub struct TrainRows {

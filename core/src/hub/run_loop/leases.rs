@@ -103,6 +103,12 @@ impl UploadDecoder {
 }
 
 impl DecodedUpload {
+    /// Creates an upload whose fragments need no decoding.
+    #[must_use]
+    pub fn new(lease: LeaseId, fragments: Vec<SlotFragment>) -> Self {
+        Self { lease, fragments: Ok(fragments) }
+    }
+
     /// Returns its fragments; none if it is invalid.
     pub fn fragments(&self) -> impl Iterator<Item = (SlotId, FragmentNo)> {
         self.fragments.iter().flatten().map(|fragment| (fragment.slot, fragment.fragment))

@@ -2,7 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use rollmesh_core::{hub::Observed, time::Micros};
+use rollmesh_core::{
+    hub::{HubRun as _, Observed},
+    time::Micros,
+};
 
 use super::{
     super::{consumer::Consumer, local::Iterated, metrics::IterationMetrics, own_sampler::Watchdog},
@@ -13,13 +16,6 @@ impl Run {
     /// Returns true if the run's own worker makes its batches: it has no slots.
     pub(crate) fn is_local(&self) -> bool {
         self.state.is_local()
-    }
-
-    /// Keeps the run's own worker from completing its current batch.
-    pub(crate) fn interrupt(&self) {
-        if let Some(Consumer::Local(_, is_interrupted)) = &self.consumer {
-            is_interrupted.store(true, Ordering::Relaxed);
-        }
     }
 
     /// True in a data-parallel run, whose other ranks must be notified of its end.

@@ -7,13 +7,14 @@ mod making;
 mod saving;
 mod undo;
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, io, sync::atomic::Ordering};
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::UnbalancedLedger,
-    hub::{BatchWork, Observed, RunEnd, RunFacts, RunLoop, RunLoopError, TrainBatchError},
-    protocol::message::{EnvTrace, EvaluationPoint},
+    group::{JournalEntry, UnbalancedLedger},
+    hub::{BatchWork, HubRun, Observed, RunEnd, RunFacts, RunLoop, RunLoopError},
+    ids::FragmentNo,
+    protocol::message::EvaluationPoint,
     run::RunConfig,
     time::Micros,
 };
@@ -149,15 +150,6 @@ pub(crate) struct Run {
     pub(crate) false_ledger: Option<Ledger>,
 }
 
-/// A batch that is being consumed.
-pub(crate) struct Submitted {
-    pub(crate) update: Consuming,
-    /// What the watched slot observed.
-    pub(crate) trace: EnvTrace,
-    /// The fragment of the watched slot, if the batch has one.
-    pub(crate) watched: Option<SlotFragment>,
-}
-
 /// Why a run could not begin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
@@ -209,43 +201,17 @@ impl Run {
         self.state.is_over()
     }
 
-    /// Returns what decides about the course of the run; its auditor adds what it knows.
-    pub(crate) fn facts(&self, now: Micros) -> RunFacts {
-        RunFacts {
-            num_workers: self.worker_terms.num_workers,
-            keeps_last_batch: self.has_files() || self.takes_rows(),
-            has_ranks: self.has_ranks(),
-            has_ranks_to_tell: self.has_ranks_to_tell(),
-            awaits_evaluation: self.awaits_evaluation(now),
-            ..RunFacts::default()
-        }
-    }
-
     /// True if its batches were for a caller that has dropped its receiver.
     pub(crate) fn is_unwanted(&self) -> bool {
         matches!(&self.consumer, Some(Consumer::Caller(batches)) if batches.is_closed())
     }
 
-    /// Passes the batch of the iteration to its consumer, once it is complete.
-    pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, TrainBatchError>> {
-        let consumer = self.consumer.as_ref()?;
-        let forced = if self.has_ranks_to_tell() { self.state.force_due_batch() } else { None };
-        let work = match forced.map_or_else(|| self.state.poll_batch(), |work| Some(Ok(work)))? {
-            Ok(work) => work,
-            Err(error) => return Some(Err(error)),
-        };
-        let fragments = match &work {
-            BatchWork::Learn(rows) => rows.fragments(),
-            BatchWork::HandOver(fragments) => &fragments[..],
-            BatchWork::Iterate => &[],
-        };
-        let trace = self.state.trace(fragments);
+    /// Passes a batch to its consumer, unless the run is over.
+    pub(crate) fn submit(&mut self, work: BatchWork) -> Option<Consuming> {
         if let Some(recording) = &mut self.recording {
-            recording.add(fragments, |version| self.state.weights_of(version));
+            recording.add(work.fragments(), |version| self.state.weights_of(version));
         }
-        // The rows are shared, not copied.
-        let watched = fragments.iter().rfind(|fragment| fragment.slot.0 == self.state.watched_slot).cloned();
-        Some(Ok(Submitted { update: consumer.submit(work, results_before(&self.state)), trace, watched }))
+        Some(self.consumer.as_ref()?.submit(work, results_before(&self.state)))
     }
 
     /// Applies the learner's result for the batch.
@@ -267,13 +233,9 @@ impl Run {
         IterationMetrics::new(&self.state, UpdateStats::default(), now)
     }
 
-    /// Writes the journal of asynchronous decisions, if the run has files and needs it for a replay.
-    pub(crate) fn write_journal(&mut self) -> Vec<LineNews> {
-        let mut news = Vec::new();
-        while let Some(entry) = self.state.group.poll_journal() {
-            news.extend(self.files.as_mut().and_then(|files| files.dir.add_to_journal(&entry)));
-        }
-        news
+    /// Writes an entry of the journal of asynchronous decisions, if the run has files and needs it for a replay.
+    pub(crate) fn add_to_journal(&mut self, entry: &JournalEntry) -> Option<LineNews> {
+        self.files.as_mut().and_then(|files| files.dir.add_to_journal(entry))
     }
 
     /// Writes a line of metrics, if the run has files.
@@ -303,14 +265,6 @@ impl Run {
             return ledger.check();
         }
         self.state.check_ledger()
-    }
-
-    /// Drains the run: nothing more is granted or begun.
-    pub(crate) fn drain(&mut self) {
-        if !self.is_over() {
-            self.interrupt();
-            self.state.drain();
-        }
     }
 
     /// Ends the run, of which `unaudited` fragments are still being recomputed, and writes its last files. A run whose policy or
@@ -364,6 +318,46 @@ impl Run {
             }
         }
         (summary, faults)
+    }
+}
+
+impl HubRun for Run {
+    fn state(&self) -> &RunLoop {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut RunLoop {
+        &mut self.state
+    }
+
+    fn facts(&mut self, roll_back_before: Option<FragmentNo>, now: Micros) -> RunFacts {
+        RunFacts {
+            num_workers: self.worker_terms.num_workers,
+            keeps_last_batch: self.has_files() || self.takes_rows(),
+            has_ranks: self.has_ranks(),
+            has_ranks_to_tell: self.has_ranks_to_tell(),
+            awaits_evaluation: self.awaits_evaluation(now),
+            may_be_undone: roll_back_before.is_some_and(|before| self.may_be_undone(before.0)),
+            ..RunFacts::default()
+        }
+    }
+
+    fn keep_for_undoing(&mut self, now: Micros) {
+        self.keep_snapshot(now);
+    }
+
+    fn interrupt(&self) {
+        if let Some(Consumer::Local(_, is_interrupted)) = &self.consumer {
+            is_interrupted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A resuming process has to know that, so a checkpoint is written soon.
+    fn taint(&mut self) {
+        self.state.taint();
+        if let Some(files) = &mut self.files {
+            files.saver.hurry();
+        }
     }
 }
 

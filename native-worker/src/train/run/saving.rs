@@ -33,15 +33,6 @@ impl Run {
         if self.is_last_batch_cut { None } else { self.take_snapshot(now) }
     }
 
-    /// Records that the learner has used divergent rows. A resuming process has to know that, so a checkpoint is written
-    /// soon.
-    pub(crate) fn taint(&mut self) {
-        self.state.taint();
-        if let Some(files) = &mut self.files {
-            files.saver.hurry();
-        }
-    }
-
     /// Saves a checkpoint if one is due. The report follows.
     pub(crate) fn save_if_due(&mut self, now: Micros) {
         if self.files.as_ref().is_some_and(|files| files.saver.is_due(self.state.iteration())) {

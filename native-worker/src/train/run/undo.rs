@@ -30,15 +30,10 @@ pub(crate) struct Undone {
 }
 
 impl Run {
-    /// True if it can be rolled back: rows that were handed to a caller cannot be recalled.
-    pub(crate) fn can_be_undone(&self) -> bool {
-        !self.state.is_sampling_only()
-    }
-
     /// Keeps a snapshot of the run if untrusted workers are about to commit fragments, together with earlier snapshots from
     /// before each principal's first unaudited fragment.
-    pub(crate) fn keep_for_undoing(&mut self, now: Micros) {
-        if !self.can_be_undone() || !self.state.group.has_untrusted() {
+    pub(super) fn keep_snapshot(&mut self, now: Micros) {
+        if self.state.is_sampling_only() || !self.state.group.has_untrusted() {
             return;
         }
         let iteration = self.state.iteration();
@@ -91,7 +86,7 @@ impl Run {
     }
 
     /// True if the snapshot from before this batch is complete.
-    pub(crate) fn may_be_undone(&mut self, batch: u64) -> bool {
+    pub(super) fn may_be_undone(&mut self, batch: u64) -> bool {
         let newest = self.snapshots.range_mut(..=batch).next_back();
         newest.is_none_or(|(_, snapshot)| snapshot.is_complete())
     }

@@ -1,22 +1,17 @@
-//! Hosts for dashboards, and the logs of workers for operators: bounded, and sent as they change.
+//! What a hub reports: records for the audit log, notices for users, and the logs of workers for operators, which are bounded
+//! and sent as they grow.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    time::{SystemTime, UNIX_EPOCH},
-};
-
-use rollmesh_core::{
+use super::{Connection, Hub, HubEffect, HubRun, Record, limits::STATE_BACKLOG_BYTES};
+use crate::{
     group::GroupEvent,
     ids::WorkerId,
+    prelude::*,
     protocol::{
         Frame, Message, Role,
-        handshake::shortened,
-        message::{HostReport, LogLine, WorkerLog},
+        message::{LogLine, WorkerLog},
         printable,
     },
 };
-
-use super::{actor::Actor, limits::STATE_BACKLOG_BYTES};
 
 /// Maximum number of lines that are kept of a worker, …
 const MAX_LINES: usize = 200;
@@ -27,12 +22,9 @@ const MAX_SNAPSHOT_BYTES: usize = 64 << 10;
 /// The log of the hub itself.
 pub(super) const HUB: u32 = 0;
 
-/// What hosts and workers have reported.
-#[derive(Default)]
-pub(super) struct Monitoring {
-    hosts: BTreeMap<u32, HostReport>,
-    /// Those that dashboards have not been sent.
-    fresh_hosts: BTreeSet<u32>,
+/// The logs of workers and of the hub.
+#[derive(Debug, Default)]
+pub(super) struct Logs {
     logs: BTreeMap<u32, Log>,
     /// Number of lines of all logs, evicted ones included.
     num_lines: u64,
@@ -41,7 +33,7 @@ pub(super) struct Monitoring {
 }
 
 /// The latest lines of a worker.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Log {
     lines: VecDeque<LogLine>,
     /// Position of the last line among those of all logs.
@@ -74,9 +66,8 @@ impl Log {
     }
 }
 
-impl Monitoring {
-    fn log(&mut self, worker: u32, level: u8, text: &str) {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+impl Logs {
+    fn log(&mut self, worker: u32, level: u8, text: &str, seconds: u64) {
         let text = printable(text).chars().take(WorkerLog::MAX_CHARS).collect();
         self.num_lines += 1;
         let log = self.logs.entry(worker).or_insert_with(|| Log { first: self.evicted, ..Log::default() });
@@ -91,20 +82,11 @@ impl Monitoring {
         }
     }
 
-    pub(super) fn host(&self, worker: u32) -> Option<&HostReport> {
-        self.hosts.get(&worker)
-    }
-
-    pub(super) fn hosts(&self) -> impl Iterator<Item = &HostReport> {
-        self.hosts.values()
-    }
-
-    pub(super) fn forget_host(&mut self, worker: u32) {
-        self.hosts.remove(&worker);
-    }
-
-    /// Returns the logs for a new operator, those of the newest workers first, within a limit of bytes.
-    fn snapshot(&self) -> Vec<Frame> {
+    /// Returns the logs for a new dashboard, if it is an operator's: those of the newest workers first, within a limit of bytes.
+    pub(super) fn snapshot_for(&self, role: Role) -> Vec<Frame> {
+        if role != Role::Operator {
+            return Vec::new();
+        }
         let mut left = MAX_SNAPSHOT_BYTES;
         let logs = self.logs.iter().rev().filter_map(|(&worker, log)| log.since(worker, 0));
         let frames = logs.filter_map(|log| Frame::new(&Message::WorkerLog(log)).ok());
@@ -126,55 +108,62 @@ impl Monitoring {
     }
 }
 
-impl Actor {
+impl<C: Connection, R: HubRun> Hub<C, R> {
+    /// Adds a record to the audit log.
+    pub fn record(&mut self, record: Record) {
+        self.effects.push_back(HubEffect::Record(record));
+    }
+
+    /// Sends a notice to dashboards and the user of the program.
+    pub fn notice(&mut self, level: u8, text: String) {
+        self.broadcast_notice(level, &text);
+        self.log(HUB, level, &text);
+        self.effects.push_back(HubEffect::Notice { level, text });
+    }
+
+    pub(super) fn notice_leave(&mut self, is_fault: bool, text: String) {
+        if is_fault { self.notice_offence(text) } else { self.notice_coming(text) }
+    }
+
+    /// Like [`notice`](Self::notice), rate-limited, about peers that connect and disconnect.
+    pub fn notice_coming(&mut self, text: String) {
+        if let Some(text) = self.comings.say(text, self.now) {
+            self.notice(0, text);
+        }
+    }
+
+    /// Like [`notice`](Self::notice), rate-limited, for what any peer may cause as often as it likes.
+    pub fn notice_offence(&mut self, text: String) {
+        if let Some(text) = self.loud.say(text, self.now) {
+            self.notice(1, text);
+        }
+    }
+
+    /// Counts an unsolicited answer of a peer. Messages cross on the way, so this happens to honest peers as well, but not
+    /// repeatedly: above the limit the peer is expelled.
+    pub(super) fn count_offence(&mut self, id: u32) {
+        let now = self.now;
+        if self.peers.get_mut(&id).is_some_and(|peer| peer.offences.add(now)) {
+            self.expel(id, "it keeps sending answers without a call");
+        }
+    }
+
     /// Adds a line to the log of a worker.
     pub(super) fn log(&mut self, worker: u32, level: u8, text: &str) {
-        self.monitoring.log(worker, level, text);
+        self.logs.log(worker, level, text, self.seconds);
     }
 
     /// Adds a line of a local worker's standard error to its log; before it connects, to the hub's.
-    pub(super) fn log_child(&mut self, child: u32, line: &str) {
-        match self.children.peer_of(child) {
+    pub fn log_child(&mut self, child: u32, worker: Option<u32>, line: &str) {
+        match worker {
             Some(worker) => self.log(worker, 0, line),
             None => self.log(HUB, 1, &format!("local worker {child}: {line}")),
         }
     }
 
-    /// Adds an event of the group to the log of its worker.
-    pub(super) fn log_event(&mut self, event: &GroupEvent, text: &str) {
-        if let Some(WorkerId(worker)) = worker_of(event) {
-            self.log(worker, 1, text);
-        }
-    }
-
-    /// Stores a report of a worker, or of the hub itself; dashboards get the latest one.
-    pub(super) fn handle_host_report(&mut self, worker: u32, report: HostReport) {
-        let (host, version) = (shortened(&report.host), shortened(&report.version));
-        let mut report = HostReport { worker, host, version, ..report };
-        report.gpus.iter_mut().for_each(|gpu| gpu.name = shortened(&gpu.name));
-        self.monitoring.hosts.insert(worker, report);
-        self.monitoring.fresh_hosts.insert(worker);
-    }
-
-    /// Sends a new dashboard the hosts, and an operator the logs.
-    pub(super) fn show_monitoring(&self, id: u32) {
-        let Some(peer) = self.peers.get(&id) else { return };
-        // All of these are small.
-        self.monitoring.hosts().for_each(|report| _ = peer.link.send(&Message::HostReport(report.clone())));
-        if peer.role == Role::Operator {
-            self.monitoring.snapshot().into_iter().for_each(|frame| peer.link.send_frame(frame));
-        }
-    }
-
-    /// Sends dashboards new reports, and operators the new lines of all logs. A slow consumer misses lines, which it sees by
-    /// their numbers.
-    pub(super) fn refresh_monitoring(&mut self) {
-        for worker in std::mem::take(&mut self.monitoring.fresh_hosts) {
-            if let Some(report) = self.monitoring.hosts.get(&worker).cloned() {
-                self.broadcast(&Message::HostReport(report));
-            }
-        }
-        let fresh = self.monitoring.take_fresh();
+    /// Sends operators the new lines of all logs. A slow consumer misses lines, which it sees by their numbers.
+    pub(super) fn send_logs(&mut self) {
+        let fresh = self.logs.take_fresh();
         for peer in self.peers.values().filter(|peer| peer.role == Role::Operator && peer.is_up_to_date) {
             if peer.link.queued_bytes() <= STATE_BACKLOG_BYTES {
                 fresh.iter().for_each(|frame| peer.link.send_frame(frame.clone()));
@@ -184,7 +173,7 @@ impl Actor {
 }
 
 /// Returns the worker that an event is about.
-fn worker_of(event: &GroupEvent) -> Option<WorkerId> {
+pub(super) fn worker_of(event: &GroupEvent) -> Option<WorkerId> {
     match event {
         GroupEvent::LeaseExpired { worker, .. }
         | GroupEvent::WorkerUnable { worker, .. }
@@ -206,9 +195,9 @@ mod tests {
 
     #[test]
     fn logs_are_bounded_and_lines_are_sent_once() {
-        let mut all = Monitoring::default();
+        let mut all = Logs::default();
         for number in 0..MAX_LINES + 5 {
-            all.log(3, 0, &format!("line {number}\n{}", "x".repeat(1_000)));
+            all.log(3, 0, &format!("line {number}\n{}", "x".repeat(1_000)), 0);
         }
         let log = &all.logs[&3];
         assert_eq!((log.lines.len(), log.first), (MAX_LINES, 5));
@@ -216,16 +205,16 @@ mod tests {
         let newest = log.since(3, 0).expect("lines");
         assert_eq!((newest.lines.len(), newest.first), (WorkerLog::MAX_LINES, 5 + 200 - 64));
         assert_eq!((all.take_fresh().len(), all.take_fresh().len()), (1, 0));
-        all.log(3, 1, "more");
+        all.log(3, 1, "more", 0);
         assert_eq!(all.take_fresh().len(), 1);
         for worker in 0..2 * MAX_LOGS as u32 {
-            all.log(worker, 0, &"y".repeat(1_000));
+            all.log(worker, 0, &"y".repeat(1_000), 0);
         }
         assert!(all.logs.len() <= MAX_LOGS && all.logs.contains_key(&HUB));
         // The workers with the smallest ids still log, with greater numbers than before their logs were evicted.
-        all.log(3, 0, "here");
+        all.log(3, 0, "here", 0);
         assert!(all.logs.len() <= MAX_LOGS && all.logs[&3].first > 200, "{}", all.logs[&3].first);
-        let bytes: usize = all.snapshot().iter().map(Frame::num_bytes).sum();
+        let bytes: usize = all.snapshot_for(Role::Operator).iter().map(Frame::num_bytes).sum();
         assert!((MAX_SNAPSHOT_BYTES / 2..=MAX_SNAPSHOT_BYTES).contains(&bytes), "{bytes} bytes");
     }
 }

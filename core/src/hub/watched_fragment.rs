@@ -1,17 +1,13 @@
 //! The latest fragment of the watched slot, for dashboards that request it.
 
-use std::collections::VecDeque;
+use core::iter;
 
-use rollmesh_core::{
+use crate::{
     batch::{SlotFragment, codec},
     ids::{FragmentNo, SlotId},
-    protocol::{
-        Frame, Message,
-        message::{FragmentReport, Request},
-    },
+    prelude::*,
+    protocol::message::FragmentReport,
 };
-
-use super::actor::Actor;
 
 /// Maximum number of bytes of rows that are sent; of a larger fragment the first rows are.
 const MAX_BATCH_BYTES: usize = 200 << 10;
@@ -19,12 +15,13 @@ const MAX_BATCH_BYTES: usize = 200 << 10;
 const MAX_UPLOADS: usize = 64;
 
 /// The latest fragment of the watched slot, and which workers have uploaded fragments of it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct WatchedFragment {
     latest: Option<SlotFragment>,
     uploads: VecDeque<Upload>,
 }
 
+#[derive(Debug)]
 struct Upload {
     slot: u32,
     fragment: u64,
@@ -52,7 +49,7 @@ impl WatchedFragment {
         self.latest = fragment.or_else(|| self.latest.take());
     }
 
-    fn report(&self, run: u32) -> Result<FragmentReport, &'static str> {
+    pub(super) fn report(&self, run: u32) -> Result<FragmentReport, &'static str> {
         let fragment = self.latest.as_ref().ok_or("no batch has had a fragment of the watched slot yet")?;
         let (slot, number) = (fragment.slot.0, fragment.fragment.0);
         let mut uploads = self.uploads.iter().rev();
@@ -80,34 +77,17 @@ fn batch(fragment: &SlotFragment) -> Option<Vec<u8>> {
     if let Some(agents) = &fragment.agents {
         return Some(codec::encode_multi_agent(agents)).filter(fits);
     }
-    let halves = std::iter::successors(Some(fragment.rows.len()), |rows| Some(rows / 2).filter(|rows| *rows > 0));
+    let halves = iter::successors(Some(fragment.rows.len()), |rows| Some(rows / 2).filter(|rows| *rows > 0));
     halves.filter_map(|rows| Some(codec::encode(&fragment.rows.slice(0, rows).ok()?))).find(fits)
-}
-
-impl Actor {
-    /// Answers a dashboard with the latest fragment of the watched slot.
-    pub(super) fn answer_fragment(&self, peer: u32, Request { request }: Request) {
-        let run = self.run.as_ref().map_or(0, |run| run.state.number());
-        let frame = self.dashboard.fragment.report(run).map_err(str::to_owned).and_then(|report| {
-            let report = FragmentReport { request, ..report };
-            Frame::new(&Message::FragmentReport(report)).map_err(|error| error.to_string())
-        });
-        match frame {
-            Ok(frame) => self.answer_with_frame(peer, frame),
-            Err(reason) => self.answer_request(peer, request, Err(reason)),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::{
+    use super::*;
+    use crate::{
         batch::{Cut, CutReason, REWARDS, SampleBatch},
         column::ColumnData,
-        ids::SlotId,
     };
-
-    use super::*;
 
     fn fragment(rows: usize) -> SlotFragment {
         let rewards = ColumnData::scalars(vec![0.5_f32; rows]);

@@ -1,0 +1,266 @@
+//! Admits, introduces, expels and removes peers.
+
+use core::net::SocketAddr;
+
+use super::{
+    ChildFate, CloseReason, Connection, Hub, HubEffect, HubRun, Peer, Record,
+    limits::{MAX_PEERS, MAX_RESERVED_NAMES},
+};
+use crate::{
+    group::{Party, WorkerProfile},
+    ids::WorkerId,
+    prelude::*,
+    protocol::{
+        INITIAL_CREDIT, Kind, Message, RefusalCode, Role,
+        handshake::{Accepted, PeerService, busy, check_hello, name_taken},
+        message::{Hello, Refused, Welcome, WorkerGone},
+    },
+};
+
+/// What the shell knows about a peer that is to be admitted.
+#[derive(Clone, Debug)]
+pub struct Arrival<C> {
+    /// Its address.
+    pub from: SocketAddr,
+    /// Its connection.
+    pub link: C,
+    /// The id of a new session; one that resumes a session keeps its id.
+    pub session: [u8; 16],
+    /// The name of the launcher that started it, if a connected one did; else empty.
+    pub launcher: String,
+    /// Whether it is the spare local worker.
+    pub is_spare: bool,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerEnd<'a> {
+    /// Why.
+    pub reason: &'a str,
+    /// True if the peer broke the rules or the connection failed.
+    pub is_fault: bool,
+    /// The kind of the message that the peer's role does not allow, if that was the reason.
+    pub denied: Option<Kind>,
+}
+
+impl<C: Connection, R: HubRun> Hub<C, R> {
+    /// Checks whether the hub admits a peer.
+    ///
+    /// # Errors
+    /// The refusal to answer with.
+    pub fn check(&self, hello: &Hello) -> Result<Accepted, Refused> {
+        if self.peers.len() >= MAX_PEERS {
+            return Err(busy("the hub has as many peers as it takes; try again later"));
+        }
+        let accepted = check_hello(hello, self.tokens.table(), self.seconds, self.setup.fingerprint)?;
+        if accepted.role == Role::Worker && self.is_leaving {
+            return Err(busy("the hub is about to end"));
+        }
+        if accepted.service == PeerService::Evaluates && !self.may_have_name(&accepted) {
+            return Err(name_taken(&accepted.name));
+        }
+        Ok(accepted)
+    }
+
+    /// Records that a peer was refused.
+    pub fn handle_refused(&mut self, from: SocketAddr, refused: &Refused) {
+        self.record(Record::Refused { from, why: why(refused) });
+        self.notice_offence(format!("a peer was refused: {}", refused.reason));
+    }
+
+    /// Admits a peer that was [accepted](Self::check), sends it its initial state and puts it to use. Returns its id.
+    pub fn admit(&mut self, accepted: Accepted, arrival: Arrival<C>) -> u32 {
+        let Arrival { from, link, session, launcher, is_spare } = arrival;
+        if accepted.service == PeerService::Evaluates {
+            self.take_name(&accepted);
+        }
+        let (peer, &Accepted { protocol, role, token, .. }) = (self.next_peer, &accepted);
+        self.next_peer += 1;
+        let (kind, name) = (accepted.kind.clone(), accepted.name.clone());
+        self.record(Record::Admitted { from, peer, role, token, kind, name });
+        let (resume_id, server) = (accepted.resume.unwrap_or(session), self.setup.server.clone());
+        // Queued before anything else can be. It is small.
+        let _ = link.send(&Message::Welcome(Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server }));
+        self.peers.insert(peer, Peer::new(accepted, link, (launcher, is_spare), self.now));
+        self.introduce(peer);
+        peer
+    }
+
+    /// Gives a spare local worker its place: if it is connected already, it works from now on.
+    pub fn employ(&mut self, child: u32) {
+        let found = self.peers.iter_mut().find(|(_, peer)| peer.child == Some(child) && peer.is_spare);
+        if let Some((&id, peer)) = found {
+            peer.is_spare = false;
+            self.introduce(id);
+        }
+    }
+
+    fn introduce(&mut self, id: u32) {
+        let Some(newcomer) = self.peers.get(&id) else { return };
+        let Accepted { role, service, kind, name, device, .. } = &newcomer.identity;
+        match (role, service) {
+            (Role::Viewer | Role::Operator, _) => self.show_everything(id),
+            // A spare worker is not announced before it has a place.
+            (Role::Worker, _) if newcomer.is_spare => {}
+            (Role::Worker, PeerService::Evaluates) => {
+                self.notice_coming(format!("worker {id} evaluates as {name} ({kind}, {device})"));
+            }
+            (Role::Worker, PeerService::Asks) => {}
+            (Role::Worker, PeerService::Runs) => {
+                let text = format!("worker {id} joined: {name} ({kind}, {device})");
+                self.log(id, 0, &text);
+                self.notice_coming(text);
+                self.effects.push_back(HubEffect::Joined(id));
+                self.bring_into_run(id);
+            }
+            (Role::Launcher, _) => self.notice_coming(format!("launcher {id} joined: {name} ({kind})")),
+            // The shell sends a client what it needs to know.
+            (Role::Client, _) => self.notice_coming(format!("client {id} joined: {name} ({kind})")),
+        }
+    }
+
+    /// Announces a run that has just begun to all workers.
+    pub fn bring_all_into_run(&mut self) {
+        let workers: Vec<u32> = self.workers().map(|(id, _)| id).collect();
+        workers.into_iter().for_each(|id| self.bring_into_run(id));
+    }
+
+    /// Announces the run and its current weights to a worker. The worker gets leases once it has answered that it is able.
+    fn bring_into_run(&mut self, id: u32) {
+        let (now, principal) = (self.now, self.principal(id));
+        let (Some(run), Some(peer)) = (&mut self.run, self.peers.get(&id)) else { return };
+        let state = run.state_mut();
+        if state.is_over() || state.is_local() {
+            return;
+        }
+        // Both have been sent to other workers before, so they are not too large.
+        let _ = peer.link.send(&state.announcement());
+        if let Ok(weights) = state.weights_frame() {
+            peer.link.send_frame(weights);
+        }
+        if let Some(principal) = principal {
+            state.group.distrust(WorkerId(id), principal);
+            run.keep_for_undoing(now);
+        }
+        let profile = if peer.is_throttled() { WorkerProfile::BROWSER } else { WorkerProfile::NATIVE };
+        run.state_mut().group.handle_joined(WorkerId(id), profile, now);
+    }
+
+    /// Returns the principal of an untrusted worker, `None` for a trusted one.
+    pub fn principal(&self, id: u32) -> Option<Party> {
+        let peer = self.peers.get(&id)?;
+        // What a launcher has started runs on machines of others.
+        let is_own = peer.child.is_some() && peer.launcher.is_empty();
+        let is_of_page = self.tokens.is_of_page(peer.token);
+        let is_untrusted = !is_own && (is_of_page || peer.is_throttled() || self.setup.distrusts_remote);
+        // A checkpoint keeps quarantines longer than this process lives: no later connection may inherit them.
+        let connection = u64::from(self.setup.life) << 32 | u64::from(id);
+        is_untrusted.then(|| self.tokens.principal(peer.token, connection))
+    }
+
+    /// Removes a peer that has disconnected.
+    pub fn handle_left(&mut self, id: u32, PeerEnd { reason, is_fault, denied }: PeerEnd<'_>) {
+        let Some(peer) = self.peers.remove(&id) else { return };
+        let role = peer.role;
+        if let Some(kind) = denied {
+            self.record(Record::Denied { peer: id, role, kind });
+        }
+        self.record(Record::Left { peer: id, role, fault: is_fault.then(|| reason.to_owned()) });
+        let reason = peer.leaving.as_deref().filter(|_| !is_fault).unwrap_or(reason).to_owned();
+        self.dashboards.forget_peer(id);
+        match (role, peer.service) {
+            _ if peer.is_worker() => self.remove_from_run(id, is_fault, &reason),
+            (Role::Worker, PeerService::Evaluates) => {
+                self.notice_leave(is_fault, format!("worker {id} no longer evaluates as {}: {reason}", peer.name));
+            }
+            (Role::Worker, _) => {}
+            (Role::Launcher, _) => self.notice_leave(is_fault, format!("launcher {id} left: {reason}")),
+            (Role::Client, _) => self.notice_leave(is_fault, format!("client {id} left: {reason}")),
+            (Role::Viewer | Role::Operator, _) if is_fault => {
+                self.notice_offence(format!("a dashboard was disconnected: {reason}"));
+            }
+            (Role::Viewer | Role::Operator, _) => {}
+        }
+        if role == Role::Worker {
+            self.forget_asks(id);
+        }
+        self.effects.push_back(HubEffect::Left { id, peer: Box::new(peer), reason });
+    }
+
+    fn remove_from_run(&mut self, id: u32, is_fault: bool, reason: &str) {
+        let now = self.now;
+        if let Some(run) = self.state_mut() {
+            run.group.handle_left(WorkerId(id), now);
+            run.forget_worker(WorkerId(id));
+            self.effects.push_back(HubEffect::WeightsApplied);
+        }
+        self.hung.remove(&id);
+        let text = format!("worker {id} left: {reason}");
+        self.log(id, u8::from(is_fault), &text);
+        self.notice_leave(is_fault, text);
+        self.broadcast(&Message::WorkerGone(WorkerGone { worker: id }));
+    }
+
+    /// Expels a peer; from here on the hub ignores anything that the peer has sent before.
+    pub fn expel(&mut self, id: u32, reason: &str) {
+        if let Some(peer) = self.peers.get(&id) {
+            peer.link.expel(reason);
+        }
+        self.handle_left(id, PeerEnd { reason, is_fault: true, denied: None });
+    }
+
+    /// Expels peers whose token has been revoked or has expired.
+    pub fn expel_invalid(&mut self) {
+        let table = self.tokens.table();
+        let invalid = self.peers.iter().filter(|(_, peer)| !table.is_valid(peer.token, self.seconds));
+        let invalid: Vec<u32> = invalid.map(|(id, _)| *id).collect();
+        invalid.into_iter().for_each(|id| self.expel(id, "its token is no longer valid"));
+    }
+
+    /// Dismisses a worker: it is sent a goodbye. A local one is not replaced, unless it leaves of its own accord.
+    pub fn dismiss(&mut self, id: u32) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        peer.link.close(CloseReason::Done, peer.leaving.as_deref().unwrap_or("the hub dismissed this worker"));
+        let child = peer.child.filter(|_| peer.leaving.is_none());
+        self.decide(child, ChildFate::Dismissed);
+    }
+
+    /// Returns the worker that evaluates under this name, if there is one.
+    pub(super) fn evaluator(&self, name: &str) -> Option<u32> {
+        let mut evaluators = self.peers.iter().filter(|(_, peer)| peer.service == PeerService::Evaluates);
+        evaluators.find(|(_, peer)| peer.name == name).map(|(id, _)| *id)
+    }
+
+    /// Returns whether a worker may evaluate under its name: the name is free, or a browser tab holds it and the worker's
+    /// own token was not given to a page. A tab may not take a name that another token has used, since requests for that
+    /// worker would reach the tab instead.
+    fn may_have_name(&self, Accepted { name, token, .. }: &Accepted) -> bool {
+        let is_of_page = self.tokens.is_of_page(*token);
+        let holder = self.evaluator(name).and_then(|id| self.peers.get(&id));
+        let is_free = holder.is_none_or(|holder| !is_of_page && self.tokens.is_of_page(holder.token));
+        is_free && !(is_of_page && self.reserved_names.contains(name))
+    }
+
+    /// Gives a worker its name, and expels a browser tab that holds it.
+    fn take_name(&mut self, Accepted { name, token, .. }: &Accepted) {
+        if let Some(id) = self.evaluator(name) {
+            self.expel(id, "a worker that no page started has its name now");
+        }
+        if !self.tokens.is_of_page(*token) && self.reserved_names.len() < MAX_RESERVED_NAMES {
+            self.reserved_names.insert(name.clone());
+        }
+    }
+}
+
+/// Returns why a peer was refused, without any text that the peer sent.
+fn why(refused: &Refused) -> &'static str {
+    match RefusalCode::try_from(refused.code) {
+        Ok(RefusalCode::ProtocolVersion) => "protocol version",
+        Ok(RefusalCode::Fingerprint) => "fingerprint",
+        Ok(RefusalCode::Token) => "token",
+        Ok(RefusalCode::Malformed) => "no Hello",
+        Ok(RefusalCode::Busy) => "busy",
+        Ok(RefusalCode::NameTaken) => "name taken",
+        Err(_) => "other",
+    }
+}

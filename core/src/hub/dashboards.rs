@@ -1,0 +1,324 @@
+//! What dashboards are shown: the state of the hub, of which only changes are sent, and curves.
+
+use super::{
+    Connection, Curve, Hub, HubRun, Peer, WatchedFragment,
+    limits::{MAX_BACKLOG_BYTES, STATE_BACKLOG_BYTES},
+};
+use crate::{
+    group::WorkerStatus,
+    ids::WorkerId,
+    prelude::*,
+    protocol::{
+        Frame, Message, WorkerState,
+        handshake::shortened,
+        message::{
+            EvaluationPoint, HostReport, Iteration, LedgerReport, NamedMetrics, Notice, RunHistory, RunSchema,
+            WorkerLocation, WorkerRow,
+        },
+    },
+};
+
+/// Maximum number of bytes of metrics with names that a new dashboard is sent. With [`Curve::MAX_POINTS`] of both other curves
+/// and an answer it stays below [`MAX_BACKLOG_BYTES`], beyond which the dashboard would be disconnected.
+const MAX_NAMED_BYTES: usize = MAX_BACKLOG_BYTES / 4;
+
+/// The number of the worker in the hub's own process; no child process has it. RLlib's local worker is 0, too.
+pub const IN_PROCESS: u32 = 0;
+
+/// What dashboards were sent, and what they are to be sent next.
+#[derive(Debug, Default)]
+pub struct Dashboards {
+    /// The latest messages of which each supersedes earlier ones.
+    states: BTreeMap<StateKey, Message>,
+    /// Those that have not been sent.
+    unsent: BTreeSet<StateKey>,
+    points: Curve<Iteration>,
+    /// The metrics with names of the same iterations.
+    named: Curve<()>,
+    /// The curve of the run's evaluations.
+    evaluations: Curve<EvaluationPoint>,
+    /// The trace of the latest evaluated episode, and whether it still has to be sent.
+    evaluation_trace: Option<Frame>,
+    is_trace_new: bool,
+    pub(super) fragment: WatchedFragment,
+}
+
+/// What a message supersedes, in the order in which dashboards get the messages: a run that the list calls over has its final
+/// numbers already, and the ledger completes the snapshot of a new dashboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum StateKey {
+    Status,
+    Runs,
+    Location(u32),
+    Row(u32),
+    Host(u32),
+    Trace,
+    Ledger,
+}
+
+impl StateKey {
+    /// Returns the key of a message; `None` for one that supersedes none.
+    fn of(message: &Message) -> Option<Self> {
+        Some(match message {
+            Message::RunList(_) => Self::Runs,
+            Message::RunStatus(_) => Self::Status,
+            Message::WorkerLocation(place) => Self::Location(place.worker),
+            Message::WorkerRow(row) => Self::Row(row.worker),
+            Message::HostReport(report) => Self::Host(report.worker),
+            Message::EnvTrace(_) => Self::Trace,
+            Message::LedgerReport(_) => Self::Ledger,
+            _ => return None,
+        })
+    }
+}
+
+impl Dashboards {
+    /// Forgets the curves of an earlier run.
+    pub fn begin_run(&mut self) {
+        let Self { states, unsent, .. } = core::mem::take(self);
+        *self = Self { states, unsent, ..Self::default() };
+        self.states.remove(&StateKey::Trace);
+    }
+
+    /// Adds an iteration to the curves.
+    pub fn add_iteration(&mut self, point: Iteration, named: NamedMetrics) {
+        self.points.push(point, &Message::Iteration(point));
+        self.named.push((), &Message::NamedMetrics(named));
+    }
+
+    /// Adds an evaluation to its curve.
+    pub fn add_evaluation(&mut self, point: EvaluationPoint) {
+        self.evaluations.push(point, &Message::Evaluation(point));
+    }
+
+    /// Replaces the trace of the latest evaluated episode.
+    pub fn set_evaluation_trace(&mut self, trace: Option<Frame>) {
+        (self.evaluation_trace, self.is_trace_new) = (trace, true);
+    }
+
+    /// Returns the curves for a new dashboard. Metrics with names follow the iterations that they belong to.
+    fn curves(&self) -> impl Iterator<Item = Frame> {
+        let largest = self.named.frames().map(|frame| frame.num_bytes()).max().unwrap_or(1);
+        let named = self.named.every_nth(MAX_NAMED_BYTES / largest).map(|(_, frame)| frame.clone());
+        self.points.frames().chain(named).chain(self.evaluations.frames())
+    }
+
+    pub(super) fn forget_peer(&mut self, peer: u32) {
+        for key in [StateKey::Location(peer), StateKey::Row(peer), StateKey::Host(peer)] {
+            self.states.remove(&key);
+        }
+    }
+
+    /// Replaces the message that this one supersedes, and marks it as unsent if it says anything else.
+    pub(super) fn set_state(&mut self, message: Message) {
+        let Some(key) = StateKey::of(&message) else { return };
+        // NaN is a valid value here but unequal to itself: unequal messages are compared as they are encoded.
+        let is_same = |last: &Message| *last == message || last.encode() == message.encode();
+        if !self.states.get(&key).is_some_and(is_same) {
+            self.states.insert(key, message);
+            self.unsent.insert(key);
+        }
+    }
+
+    fn host(&self, worker: u32) -> Option<&HostReport> {
+        match self.states.get(&StateKey::Host(worker)) {
+            Some(Message::HostReport(report)) => Some(report),
+            _ => None,
+        }
+    }
+
+    /// Returns the latest reports of all hosts.
+    pub fn hosts(&self) -> impl Iterator<Item = &HostReport> {
+        let hosts = self.states.range(StateKey::Host(0)..=StateKey::Host(u32::MAX));
+        hosts.filter_map(|(_, message)| if let Message::HostReport(report) = message { Some(report) } else { None })
+    }
+
+    /// Returns the curves of a run, thinned out to fit into a message, without its settings.
+    pub(super) fn history(&self) -> RunHistory {
+        RunHistory {
+            iterations: self.points.at_most(RunHistory::MAX_ITERATIONS),
+            evaluations: self.evaluations.at_most(RunHistory::MAX_EVALUATIONS),
+            ..RunHistory::default()
+        }
+    }
+}
+
+impl<C: Connection, R: HubRun> Hub<C, R> {
+    /// Stores a report of a worker's host, or of the hub's own; dashboards get the latest one.
+    pub fn handle_host_report(&mut self, worker: u32, report: HostReport) {
+        let (host, version) = (shortened(&report.host), shortened(&report.version));
+        let mut report = HostReport { worker, host, version, ..report };
+        report.gpus.iter_mut().for_each(|gpu| gpu.name = shortened(&gpu.name));
+        self.dashboards.set_state(Message::HostReport(report));
+    }
+
+    /// Sends a new dashboard a full snapshot.
+    pub(super) fn show_everything(&mut self, id: u32) {
+        self.refresh_dashboards();
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.is_up_to_date = true;
+        let shown = &self.dashboards;
+        // All of these are small.
+        let _ = peer.link.send(&Message::RunSchema(RunSchema { schema: self.setup.schema.clone() }));
+        let ledger = shown.states.get(&StateKey::Ledger);
+        let others = shown.states.range(..StateKey::Ledger).map(|(_, message)| message);
+        others.for_each(|message| _ = peer.link.send(message));
+        let frames = shown.curves().chain(shown.evaluation_trace.clone()).chain(self.logs.snapshot_for(peer.role));
+        frames.for_each(|frame| peer.link.send_frame(frame));
+        ledger.into_iter().for_each(|message| _ = peer.link.send(message));
+    }
+
+    /// Sends all dashboards what has changed.
+    pub fn refresh_dashboards(&mut self) {
+        if !self.peers.values().any(Peer::is_dashboard) {
+            // The next dashboard gets a full snapshot.
+            return;
+        }
+        self.update_states();
+        for key in core::mem::take(&mut self.dashboards.unsent) {
+            if let Some(frame) = self.dashboards.states.get(&key).map(Frame::new) {
+                self.broadcast_frame(frame.ok(), true);
+            }
+        }
+        let Dashboards { points, named, evaluations, evaluation_trace, is_trace_new, .. } = &mut self.dashboards;
+        let fresh = [points.take_fresh(), named.take_fresh(), evaluations.take_fresh()].concat();
+        let trace = evaluation_trace.clone().filter(|_| core::mem::take(is_trace_new));
+        fresh.into_iter().for_each(|point| self.broadcast_frame(Some(point), false));
+        self.broadcast_frame(trace, true);
+        self.send_logs();
+        self.catch_up();
+    }
+
+    fn update_states(&mut self) {
+        let (now, state) = (self.now, self.state());
+        let status = state.map(|run| run.status(now)).unwrap_or_default();
+        let ledger = state.map(|run| run.ledger_report()).unwrap_or_default();
+        let ledger = LedgerReport { num_worker_restarts: self.num_worker_restarts, ..ledger };
+        let current = state.filter(|run| !run.is_over()).map(|run| run.row(now));
+        let runs = self.queue.list(current, self.keeps_queue && !self.is_leaving);
+        let (places, rows) = (self.worker_places(), self.worker_rows());
+        let states = [Message::RunStatus(status), Message::RunList(runs), Message::LedgerReport(ledger)].into_iter();
+        let places = places.into_iter().map(Message::WorkerLocation);
+        let states = states.chain(places).chain(rows.into_iter().map(Message::WorkerRow));
+        states.for_each(|message| self.dashboards.set_state(message));
+    }
+
+    pub(super) fn broadcast_notice(&mut self, level: u8, text: &str) {
+        self.broadcast(&Message::Notice(Notice { level, text: text.chars().take(512).collect() }));
+    }
+
+    /// Sends a message to all dashboards; one that is too large for them is dropped.
+    pub(super) fn broadcast(&mut self, message: &Message) {
+        if self.peers.values().any(|peer| peer.is_up_to_date) {
+            self.broadcast_frame(Frame::new(message).ok(), false);
+        }
+    }
+
+    fn broadcast_frame(&mut self, frame: Option<Frame>, is_state: bool) {
+        let Some(frame) = frame else { return };
+        for viewer in self.peers.values_mut().filter(|peer| peer.is_up_to_date) {
+            let backlog = viewer.link.queued_bytes();
+            if is_state && backlog > STATE_BACKLOG_BYTES {
+                viewer.has_missed = true;
+            } else if backlog < MAX_BACKLOG_BYTES {
+                viewer.link.send_frame(frame.clone());
+            } else {
+                viewer.link.hang_up();
+            }
+        }
+    }
+
+    /// Sends the current state to dashboards that have missed updates and whose queue is empty again.
+    fn catch_up(&mut self) {
+        for peer in self.peers.values_mut().filter(|peer| peer.has_missed && peer.link.queued_bytes() == 0) {
+            peer.has_missed = false;
+            // All of these are small.
+            self.dashboards.states.values().for_each(|message| _ = peer.link.send(message));
+        }
+    }
+
+    /// Returns where workers run, as far as that is known.
+    fn worker_places(&self) -> Vec<WorkerLocation> {
+        let place = |(worker, peer): (u32, &Peer<C>)| {
+            let host = self.dashboards.host(worker).map(|report| report.host.clone()).unwrap_or_default();
+            WorkerLocation { worker, host, launcher: peer.launcher.clone() }
+        };
+        let is_known = |place: &WorkerLocation| !(place.host.is_empty() && place.launcher.is_empty());
+        self.workers().map(place).filter(is_known).collect()
+    }
+
+    /// Returns the states of all workers.
+    pub fn worker_rows(&self) -> Vec<WorkerRow> {
+        let run = self.state();
+        let in_group: BTreeMap<u32, WorkerStatus<'_>> =
+            run.iter().flat_map(|run| run.group.workers(self.now).map(|status| (status.worker.0, status))).collect();
+        let row = |(id, peer): (u32, &Peer<C>)| {
+            let known = run.zip(in_group.get(&id));
+            let (state, reason) =
+                known.map_or((WorkerState::Idle, "there is no run".into()), |(run, known)| run.shown_state(known));
+            let before = match self.dashboards.states.get(&StateKey::Row(id)) {
+                Some(Message::WorkerRow(row)) => row.env_steps,
+                _ => 0,
+            };
+            WorkerRow {
+                worker: id,
+                kind: peer.kind.clone(),
+                name: peer.name.clone(),
+                device: peer.device.clone(),
+                state: state.to_wire(),
+                local: peer.child.is_some_and(|child| child != IN_PROCESS),
+                slots: run.filter(|run| !run.is_over()).map_or(0, |run| run.latest_slots(WorkerId(id))),
+                env_steps: known.map_or(before, |(_, status)| status.env_steps),
+                steps_per_s: known.map_or(0.0, |(_, status)| status.env_steps_per_s as f32),
+                weights_lag: known.map_or(0, |(run, status)| run.weights_lag(status.weights_version)),
+                reason,
+            }
+        };
+        self.workers().map(row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Kind, Outbox};
+
+    #[test]
+    fn new_dashboard_has_room_for_the_curves_of_a_long_run_and_an_answer() {
+        let name = |number| format!("custom/{number:0width$}", width = NamedMetrics::MAX_NAME - "custom/".len());
+        let mut dashboard = Dashboards::default();
+        let last = Curve::<Iteration>::MAX_POINTS as u64;
+        for iteration in 1..=last {
+            let (run, env_steps) = (1_000, iteration * 1_000_000);
+            let point = Iteration { run, iteration, env_steps, wall_ms: env_steps, ..Iteration::default() };
+            let named = NamedMetrics::new(run, iteration, (0..100).map(|number| (name(number), 1.0)));
+            dashboard.add_iteration(point, named);
+            dashboard.add_evaluation(EvaluationPoint { run, iteration, env_steps, ..EvaluationPoint::default() });
+        }
+        let mut outbox = Outbox::default();
+        dashboard.curves().for_each(|frame| outbox.push_frame(frame));
+        let answer = Kind::RunHistory.body_cap() as usize;
+        assert!(outbox.queued_bytes() + answer < MAX_BACKLOG_BYTES, "{} bytes", outbox.queued_bytes());
+
+        let named: Vec<Frame> = dashboard.curves().filter(|frame| frame.kind() == Kind::NamedMetrics).collect();
+        let newest = NamedMetrics::new(1_000, last, (0..100).map(|number| (name(number), 1.0)));
+        assert!(named.len() > 64, "{} iterations have metrics with names", named.len());
+        assert_eq!(named.last(), Frame::new(&Message::NamedMetrics(newest)).ok().as_ref());
+    }
+
+    #[test]
+    fn few_points_are_sent_without_gaps_and_thinned_ones_end_with_the_latest() {
+        let mut dashboard = Dashboards::default();
+        for iteration in 1..=7 {
+            let point = Iteration { iteration, ..Iteration::default() };
+            dashboard.add_iteration(point, NamedMetrics::new(0, iteration, [("lag_mean".into(), 0.5)]));
+        }
+        assert_eq!(dashboard.curves().count(), 14);
+        let at_most = |most| dashboard.points.at_most(most).iter().map(|point| point.iteration).collect::<Vec<_>>();
+        assert_eq!(
+            [at_most(RunHistory::MAX_ITERATIONS), at_most(3), at_most(1)],
+            [(1..=7).collect(), vec![1, 4, 7], vec![7]]
+        );
+        assert_eq!(Dashboards::default().curves().count(), 0);
+    }
+}

@@ -1,0 +1,207 @@
+//! A hub with one run and a queue for every peer.
+
+use core::{
+    cell::{Cell, RefCell},
+    net::SocketAddr,
+};
+use std::rc::Rc;
+
+use super::*;
+use crate::{
+    ids::FragmentNo,
+    prelude::*,
+    protocol::{
+        Frame, Kind, Message, Outbox, RefusalCode, Role, Token, TokenGrant, convert,
+        handshake::Identity,
+        message::{CallResult, Request, RunAnswer, RunStatus},
+    },
+    run::RunConfig,
+    time::Micros,
+    worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
+};
+
+#[derive(Clone, Debug, Default)]
+struct Queue(Rc<(RefCell<Outbox>, Cell<bool>)>);
+
+impl Queue {
+    fn take(&self) -> Vec<Message> {
+        let mut outbox = self.0.0.borrow_mut();
+        let frames = core::iter::from_fn(|| outbox.poll_frame());
+        frames.map(|bytes| Message::decode(&bytes).expect("what was sent")).collect()
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        self.take().iter().map(Message::kind).collect()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.1.get()
+    }
+}
+
+impl Connection for Queue {
+    fn send_frame(&self, frame: Frame) {
+        self.0.0.borrow_mut().push_frame(frame);
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.0.0.borrow().queued_bytes()
+    }
+
+    fn close(&self, _: CloseReason, _: &str) {
+        self.0.1.set(true);
+    }
+
+    fn expel(&self, _: &str) {
+        self.hang_up();
+    }
+
+    fn hang_up(&self) {
+        self.0.0.take();
+        self.0.1.set(true);
+    }
+}
+
+struct Run(RunLoop);
+
+impl HubRun for Run {
+    fn state(&self) -> &RunLoop {
+        &self.0
+    }
+
+    fn state_mut(&mut self) -> &mut RunLoop {
+        &mut self.0
+    }
+
+    fn facts(&mut self, _: Option<FragmentNo>, _: Micros) -> RunFacts {
+        RunFacts { num_workers: 1, ..RunFacts::default() }
+    }
+
+    fn keep_for_undoing(&mut self, _: Micros) {}
+}
+
+fn token(role: Role) -> Token {
+    Token::new([role.to_wire(); 32])
+}
+
+fn hub() -> Hub<Queue, Run> {
+    let mut tokens = HubTokens::default();
+    for &role in Role::ALL {
+        tokens.add(&token(role), TokenGrant { role, child: None, expires: None });
+    }
+    Hub::new(HubSetup { life: 1, ..HubSetup::default() }, tokens)
+}
+
+fn join(hub: &mut Hub<Queue, Run>, role: Role) -> Result<(u32, Queue), RefusalCode> {
+    let Message::Hello(hello) = Identity::new(role, token(role), "native", "it", "cpu").hello() else {
+        panic!("Hello")
+    };
+    let accepted = hub.check(&hello).map_err(|refused| RefusalCode::try_from(refused.code).expect("a code"))?;
+    let (link, from) = (Queue::default(), SocketAddr::from(([127, 0, 0, 1], 1)));
+    let arrival = Arrival { from, link: link.clone(), session: [1; 16], launcher: String::new(), is_spare: false };
+    Ok((hub.admit(accepted, arrival), link))
+}
+
+/// Returns the effects that are due, as the first word of each. Steps of the run are taken.
+fn effects(hub: &mut Hub<Queue, Run>) -> Vec<String> {
+    let word = |effect: &HubEffect<Queue>| match effect {
+        HubEffect::Record(record) => format!("{record:?}"),
+        HubEffect::Step(step) => format!("{step:?}"),
+        HubEffect::Consume(work) => format!("{work:?}").replace("Ok(", "Consume "),
+        other => format!("{other:?}"),
+    };
+    let mut words = Vec::new();
+    while let Some(effect) = hub.poll_effect() {
+        words.push(word(&effect).split([' ', '(', '{']).next().unwrap_or_default().to_owned());
+        match effect {
+            HubEffect::Step(RunStep::Begin) => hub.begin_iteration(),
+            HubEffect::Step(RunStep::End(end)) => hub.run.as_mut().expect("a run").0.end(&end, Micros(0)),
+            _ => {}
+        }
+    }
+    words
+}
+
+#[test]
+fn effects_of_an_event_come_in_the_order_of_the_transitions() {
+    let config = RunConfig::sampling("CartPole-v1", 2).rollout_fragment_length(8).fcnet_hiddens(&[4]).stop_after(16);
+    let builder = || RolloutWorkerBuilder::new(Registry::builtin());
+    let parts = builder().learning_parts(&config).expect("a run");
+    let mut runner = SlotRunner::new(&config, builder()).expect("a runner");
+    let mut hub = hub();
+    let parts = RunLoopConfig::sampling(1, config.clone(), &parts).expect("weights");
+    hub.run = Some(Run(RunLoop::new(parts, Micros(0)).expect("slots")));
+    assert!(effects(&mut hub).is_empty());
+
+    // The worker is announced to the user before it gets work, and gets none before it has answered.
+    let (id, link) = join(&mut hub, Role::Worker).expect("it is admitted");
+    assert_eq!(effects(&mut hub), ["Admitted", "Notice", "Joined"]);
+    assert_eq!(link.kinds(), [Kind::Welcome, Kind::RunStart, Kind::WeightsUpdate]);
+    assert_eq!(hub.handle_message(id, Message::RunAnswer(RunAnswer::new(1, Ok(())))), None);
+    assert_eq!(effects(&mut hub), ["Begin", "LeaseGranted"]);
+    let sent = link.take();
+    let [Message::LeaseGrant(grant)] = &sent[..] else { panic!("{sent:?}") };
+
+    // What an upload shows about the worker precedes the batch that it completes.
+    runner.begin(convert::lease(grant, &config).expect("a lease")).expect("it can be run");
+    let Advance::Done { lease, fragments } = runner.advance(8) else { panic!("8 steps are a fragment") };
+    hub.handle_decoded(id, DecodedUpload::new(lease, fragments));
+    assert_eq!(effects(&mut hub), ["Delivered", "Consume"]);
+    hub.run.as_mut().expect("a run").0.handle_taken(Micros(0));
+    hub.course.handle_counted();
+    assert_eq!(effects(&mut hub), ["End"]);
+}
+
+#[test]
+fn worker_with_a_revoked_token_is_expelled_with_all_that_it_has_sent_and_not_admitted_again() {
+    let mut hub = hub();
+    let (id, link) = join(&mut hub, Role::Worker).expect("it is admitted");
+    let token = hub.peers[&id].token;
+    hub.tokens.revoke(token);
+    hub.expel_invalid();
+    assert!(link.is_closed() && hub.peers.is_empty());
+    assert_eq!(join(&mut hub, Role::Worker).err(), Some(RefusalCode::Token));
+    let late = Message::CallResult(CallResult { call: 1, ok: true, body: Vec::new() });
+    assert_eq!(hub.handle_message(id, late), None);
+    assert_eq!(effects(&mut hub), ["Admitted", "Notice", "Joined", "Left", "Notice", "Left"]);
+}
+
+#[test]
+fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
+    let mut hub = hub();
+    let (id, link) = join(&mut hub, Role::Operator).expect("it is admitted");
+    let snapshot = link.kinds();
+    assert_eq!((snapshot[1], snapshot.last()), (Kind::RunSchema, Some(&Kind::LedgerReport)));
+    let filler = Message::RunStatus(RunStatus { env: "x".repeat(4_000), ..Default::default() });
+    (0..20).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
+    hub.num_worker_restarts = 1;
+    hub.refresh_dashboards();
+    assert_eq!(hub.handle_message(id, Message::Pause(Request { request: 7 })), None);
+    let queued = link.kinds();
+    assert_eq!((queued.len(), queued[20]), (21, Kind::Reply), "the ledger was skipped");
+    hub.refresh_dashboards();
+    assert_eq!(link.kinds().last(), Some(&Kind::LedgerReport));
+    hub.refresh_dashboards();
+    assert!(link.kinds().is_empty(), "nothing has changed");
+    // What takes no answers at all is expelled.
+    (0..300).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
+    assert_eq!(hub.handle_message(id, Message::Pause(Request { request: 8 })), None);
+    assert!(link.is_closed());
+}
+
+#[test]
+fn requests_of_the_shell_are_handed_over_and_others_are_answered() {
+    let mut hub = hub();
+    let (id, link) = join(&mut hub, Role::Operator).expect("it is admitted");
+    let _ = (link.take(), effects(&mut hub));
+    let checkpoint = Message::Checkpoint(Request { request: 1 });
+    assert_eq!(hub.handle_message(id, checkpoint.clone()), Some(checkpoint));
+    for (number, message) in [Message::Stop, Message::Drain, Message::Pause, Message::Resume].into_iter().enumerate() {
+        let request = number as u32;
+        assert_eq!(hub.handle_message(id, message(Request { request })), None);
+        let sent = link.take();
+        let Some(Message::Reply(reply)) = sent.last() else { panic!("{sent:?}") };
+        assert!(reply.request == request && reply.error.starts_with("there is no run to "), "{reply:?}");
+        assert_eq!(effects(&mut hub), ["Command"]);
+    }
+}

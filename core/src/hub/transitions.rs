@@ -1,0 +1,265 @@
+//! What follows from an event, step by step, until nothing does.
+
+use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Record, RunEnd, RunFacts, RunStep, logs::worker_of};
+use crate::{
+    group::{AuditTask, Conviction, ExpiryCause, GroupCommand, GroupEvent, QuarantineCause, Verdict},
+    ids::WorkerId,
+    prelude::*,
+    protocol::{
+        Message, TokenId, TooLarge,
+        message::{Revoke, RunEnd as RunEndMessage},
+    },
+    time::Micros,
+};
+
+impl<C: Connection, R: HubRun> Hub<C, R> {
+    /// Returns the next effect for the shell to execute; `None` once nothing is due until the next event.
+    ///
+    /// Of several transitions that are due the first one of this list is taken:
+    ///
+    /// 1. Effects of earlier transitions are executed.
+    /// 2. Principals that failed an audit are expelled, and the run is to be rolled back or is tainted.
+    /// 3. The group's commands are sent to workers.
+    /// 4. The group's events are reported; they may expel workers.
+    /// 5. A run that no worker can make rows for has failed.
+    /// 6. A complete batch goes to its consumer, unless the previous one is still being consumed.
+    /// 7. The group's decisions are written to the journal.
+    /// 8. Weights that were set meanwhile are published: they need not wait until a consumer takes the batch.
+    /// 9. Fragments to audit are recomputed.
+    /// 10. The run takes the next step of its [course](super::RunCourse).
+    pub fn poll_effect(&mut self) -> Option<HubEffect<C>> {
+        loop {
+            if let Some(effect) = self.effects.pop_front() {
+                return Some(effect);
+            }
+            if !(self.quarantine_principal() || self.send_command() || self.report_event()) {
+                break;
+            }
+        }
+        let now = self.now;
+        let run = self.run.as_mut()?.state_mut();
+        if let Some(error) = run.fatal_failure().filter(|_| !run.is_over()) {
+            return Some(HubEffect::Step(RunStep::End(RunEnd::Failed(error))));
+        }
+        if let Some(batch) = self.poll_batch() {
+            return Some(batch);
+        }
+        let run = self.run.as_mut()?.state_mut();
+        if let Some(entry) = run.group.poll_journal() {
+            return Some(HubEffect::Journal(entry));
+        }
+        if run.has_next_weights()
+            && let Err(error) = self.publish_weights()
+        {
+            return Some(HubEffect::Step(RunStep::End(RunEnd::Failed(error.to_string()))));
+        }
+        if let Some(audit) = self.poll_audit() {
+            return Some(audit);
+        }
+        let facts = self.facts()?;
+        self.course.poll(self.run.as_ref()?.state(), &facts, now).map(HubEffect::Step)
+    }
+
+    /// Returns when something is due if nothing happens before: [`handle_timeout`](Self::handle_timeout) is called then.
+    pub fn poll_timeout(&self) -> Option<Micros> {
+        let run = self.state()?;
+        [run.group.poll_timeout(), self.course.poll_timeout(run, self.now)].into_iter().flatten().min()
+    }
+
+    /// Handles deadlines that are over.
+    pub fn handle_timeout(&mut self) {
+        let now = self.now;
+        self.state_mut().into_iter().for_each(|run| run.group.handle_timeout(now));
+    }
+
+    /// Returns what decides about the course of the run; `None` without one.
+    pub(super) fn facts(&mut self) -> Option<RunFacts> {
+        let num_unaudited = self.num_unaudited();
+        let facts = self.run.as_mut()?.facts(self.course.roll_back_before(), self.now);
+        Some(RunFacts { num_unaudited, ..facts })
+    }
+
+    /// Expels the workers of a principal that failed an audit, revokes its tokens, and undoes what it made, also in a run that
+    /// is over. Returns whether there was one.
+    fn quarantine_principal(&mut self) -> bool {
+        let Some(conviction) = self.state_mut().and_then(|run| run.group.poll_conviction()) else { return false };
+        let Conviction { party, workers, first_doubtful, .. } = conviction;
+        // Also the token of a worker that has disconnected already.
+        let mut tokens: BTreeSet<TokenId> = self.tokens.of_principal(party).into_iter().collect();
+        for WorkerId(id) in workers {
+            tokens.extend(self.peers.get(&id).map(|peer| peer.token));
+            self.expel(id, "a fragment was made again and is another one than its");
+        }
+        let tokens = tokens.into_iter().filter(|token| !self.tokens.is_shared(*token)).collect();
+        self.effects.push_back(HubEffect::Quarantine { principal: party, tokens, first_doubtful });
+        let (Some(first), Some(run)) = (first_doubtful, &mut self.run) else { return true };
+        if run.state().is_over() {
+            self.notice(2, "the run that has ended has in it what a liar made: it is tainted".into());
+        // Rows that were handed to a caller cannot be recalled.
+        } else if self.setup.rolls_back && !run.state().is_sampling_only() {
+            self.course.roll_back(first);
+        } else {
+            run.taint();
+            self.notice(2, "the run goes on with what the liar made: it is tainted".into());
+        }
+        true
+    }
+
+    /// Sends the group's next command. Returns whether there was one.
+    fn send_command(&mut self) -> bool {
+        let Some(command) = self.state_mut().and_then(|run| run.group.poll_command()) else { return false };
+        let WorkerId(worker) = command.worker();
+        match &command {
+            GroupCommand::Grant { lease, .. } => {
+                self.record(Record::LeaseGranted { worker, lease: lease.id.0, slots: lease.slots.len() });
+            }
+            GroupCommand::Revoke { lease, .. } => self.record(Record::LeaseRevoked { worker, lease: lease.0 }),
+            GroupCommand::Dismiss { .. } => {}
+        }
+        let (Some(peer), Some(run)) = (self.peers.get(&worker), &mut self.run) else { return true };
+        let message = match command {
+            GroupCommand::Grant { lease, .. } => {
+                let (id, run) = (lease.id, run.state_mut());
+                let message = run.grant(WorkerId(worker), lease);
+                // Before the lease is sent.
+                run.decoder(id).into_iter().for_each(|decoder| peer.link.note_lease(decoder));
+                message
+            }
+            GroupCommand::Revoke { lease, .. } => Message::Revoke(Revoke { lease: lease.0 }),
+            GroupCommand::Dismiss { .. } => {
+                self.dismiss(worker);
+                return true;
+            }
+        };
+        if let Err(error) = peer.link.send(&message) {
+            // A lease that cannot be sent can never be completed.
+            self.effects.push_back(HubEffect::Step(RunStep::End(RunEnd::Failed(error.to_string()))));
+        }
+        true
+    }
+
+    /// Reports the group's next event. Returns whether there was one.
+    fn report_event(&mut self) -> bool {
+        let Some(event) = self.state_mut().and_then(|run| run.group.poll_event()) else { return false };
+        match &event {
+            GroupEvent::WorkerHung { worker, .. } => _ = self.hung.insert(worker.0, self.now),
+            GroupEvent::WorkerRecovered { worker } => _ = self.hung.remove(&worker.0),
+            GroupEvent::WorkerQuarantined { worker, cause: QuarantineCause::Failures } => {
+                let child = self.peers.get(&worker.0).and_then(|peer| peer.child);
+                self.decide(child, ChildFate::Replaced);
+            }
+            _ => {}
+        }
+        let text = event.to_string();
+        worker_of(&event).into_iter().for_each(|worker| self.log(worker.0, 1, &text));
+        // Workers can cause these as often as they like.
+        let is_cheap = matches!(
+            event,
+            GroupEvent::FragmentsRejected { .. }
+                | GroupEvent::WorkerUnable { .. }
+                | GroupEvent::FragmentFailed { .. }
+                | GroupEvent::LeaseExpired { cause: ExpiryCause::Refused, .. }
+        );
+        self.record(Record::Group { text: text.clone(), is_cheap });
+        if is_cheap {
+            self.notice_offence(text);
+        } else {
+            self.notice(1, text);
+        }
+        if let GroupEvent::FragmentsRejected { worker, .. } = event {
+            self.count_offence(worker.0);
+        }
+        // The event may have removed a worker from the run; callers waiting for weights need not wait for it.
+        self.effects.push_back(HubEffect::WeightsApplied);
+        true
+    }
+
+    /// Returns the next batch if it is complete and the previous one has been consumed. Other ranks wait for one more batch of
+    /// a run that was interrupted.
+    fn poll_batch(&mut self) -> Option<HubEffect<C>> {
+        let run = self.run.as_mut()?;
+        if !self.course.may_take_batch(run.state()) {
+            return None;
+        }
+        let has_ranks_to_tell = run.state().is_local() && run.facts(None, self.now).has_ranks_to_tell;
+        let state = run.state_mut();
+        let forced = if has_ranks_to_tell { state.force_due_batch() } else { None };
+        let work = forced.map_or_else(|| state.poll_batch(), |work| Some(Ok(work)))?;
+        if let Ok(work) = &work {
+            let fragments = work.fragments();
+            let trace = state.trace(fragments);
+            // The rows are shared, not copied.
+            let watched = fragments.iter().rfind(|fragment| fragment.slot.0 == state.watched_slot).cloned();
+            self.dashboards.fragment.take(watched);
+            self.dashboards.set_state(Message::EnvTrace(trace));
+        }
+        Some(HubEffect::Consume(work))
+    }
+
+    fn poll_audit(&mut self) -> Option<HubEffect<C>> {
+        loop {
+            let run = self.state_mut()?;
+            let task = run.group.poll_audit()?;
+            if let Some(weights) = run.weights_of(task.fragment.weights_version) {
+                let run = run.number();
+                self.audits.push(run);
+                return Some(HubEffect::Audit { run, task: Box::new(task), weights });
+            }
+            run.group.handle_audited(&task, Verdict::Unknown, Micros(0));
+        }
+    }
+
+    /// Handles the result of an audit.
+    pub fn handle_audited(&mut self, run: u32, task: &AuditTask, verdict: Verdict) {
+        if let Some(done) = self.audits.iter().position(|of| *of == run) {
+            self.audits.swap_remove(done);
+        }
+        let now = self.now;
+        if let Some(current) = self.state_mut().filter(|current| current.number() == run) {
+            current.group.handle_audited(task, verdict, now);
+        }
+    }
+
+    /// Returns the number of pending audits of the current run.
+    pub fn num_unaudited(&self) -> u64 {
+        let number = self.state().map_or(0, |run| run.number());
+        self.audits.iter().filter(|run| **run == number).count() as u64
+    }
+
+    /// Publishes new weights and begins the next iteration.
+    pub fn begin_iteration(&mut self) {
+        let (now, published) = (self.now, self.publish_weights().map_err(|error| error.to_string()));
+        let Some(run) = self.current().map(R::state_mut) else { return };
+        let begun = published.and_then(|()| run.begin_iteration(now).map_err(|error| error.to_string()));
+        if let Err(error) = begun {
+            self.effects.push_back(HubEffect::Step(RunStep::End(RunEnd::Failed(error))));
+        }
+    }
+
+    /// Sends new weights to all workers; they are encoded once.
+    ///
+    /// # Errors
+    /// [`TooLarge`].
+    pub fn publish_weights(&mut self) -> Result<(), TooLarge> {
+        let Some(run) = self.current() else { return Ok(()) };
+        if let Some(frame) = run.state_mut().poll_weights()? {
+            self.workers().for_each(|(_, peer)| peer.link.send_frame(frame.clone()));
+        }
+        Ok(())
+    }
+
+    /// Tells workers what the group still has for them, and that the run is over.
+    pub fn announce_end(&mut self) {
+        while self.send_command() || self.report_event() {}
+        let Some(run) = self.state().map(|run| run.number()) else { return };
+        for (_, peer) in self.workers() {
+            let _ = peer.link.send(&Message::RunEnd(RunEndMessage { run }));
+            peer.link.forget_leases();
+        }
+    }
+
+    /// Expels all principals that are known to have failed an audit, before the run ends.
+    pub fn quarantine_all(&mut self) {
+        while self.quarantine_principal() {}
+    }
+}

@@ -1,0 +1,88 @@
+//! Executes what the hub's state machine asks for.
+
+use rollmesh_core::{
+    hub::{ChildFate, HubEffect, Record},
+    protocol::{Role, handshake::PeerService},
+};
+
+use super::{HubNotice, actor::Actor, calls::WorkerNews, link::PeerLink};
+use crate::{
+    lines::LineNews,
+    train::{Run, RunEnd},
+};
+
+impl Actor {
+    /// Executes all effects that are due after an event. Each may make others due.
+    pub(super) fn settle(&mut self) {
+        loop {
+            while let Some(effect) = self.hub.poll_effect() {
+                self.execute(effect);
+            }
+            if !self.begin_next_run() {
+                break;
+            }
+        }
+        self.tend_in_process();
+    }
+
+    fn execute(&mut self, effect: HubEffect<PeerLink>) {
+        match effect {
+            HubEffect::Record(record) => {
+                let news = self.audit.add(&record);
+                self.note_lines(news);
+            }
+            // Notices that the program does not read are dropped.
+            HubEffect::Notice { level, text } => _ = self.notices.try_send(HubNotice { level, text }),
+            HubEffect::Joined(peer) => self.tell_joined(peer),
+            HubEffect::Left { id, peer, reason } => match (peer.role, peer.service) {
+                (Role::Worker, PeerService::Runs) => {
+                    // A disconnected spare has exited, reconnects, or hangs.
+                    peer.child.into_iter().for_each(|child| self.look_after(child));
+                    if peer.is_worker() {
+                        self.left_bytes += peer.link.received_bytes();
+                        self.tell(WorkerNews::Left { peer: id, reason });
+                    }
+                }
+                (Role::Launcher, _) => self.launchers.handle_lost(id),
+                _ => {}
+            },
+            HubEffect::Answered { peer, result } => self.tell(WorkerNews::Result { peer, result }),
+            HubEffect::Child { child, fate } => match fate {
+                ChildFate::Useful => self.children.was_useful(child),
+                ChildFate::Last => self.children.do_not_replace(child),
+                ChildFate::Dismissed => self.children.dismiss(child),
+                ChildFate::Replaced => self.replace_quarantined(child),
+            },
+            HubEffect::Quarantine { tokens, .. } => {
+                for token in tokens {
+                    if self.tokens.revoke(&mut self.hub.tokens, token).is_ok() {
+                        self.hub.record(Record::TokenRevoked { token });
+                    }
+                }
+                self.expel_invalid();
+            }
+            HubEffect::WeightsApplied => self.note_applied(),
+            HubEffect::Consume(Ok(work)) => self.update = self.hub.run.as_mut().and_then(|run| run.submit(work)),
+            HubEffect::Consume(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
+            HubEffect::Journal(entry) => {
+                let news = self.hub.run.as_mut().and_then(|run| run.add_to_journal(&entry));
+                self.note_lines(news);
+            }
+            HubEffect::Audit { run, task, weights } => self.audit_fragment(run, *task, weights),
+            HubEffect::Step(step) => self.take_step(step),
+        }
+    }
+
+    /// Retries lines that could not be written, and writes the audit log's pending counts.
+    pub(super) fn catch_up_lines(&mut self) {
+        let news = self.hub.run.as_mut().map_or_else(Vec::new, Run::retry_lines);
+        self.note_lines(news);
+        let news = self.audit.catch_up();
+        self.note_lines(news);
+    }
+
+    /// Reports failures and recoveries of files of lines.
+    pub(super) fn note_lines(&mut self, news: impl IntoIterator<Item = LineNews>) {
+        news.into_iter().for_each(|news| self.hub.notice(news.level(), news.to_string()));
+    }
+}
