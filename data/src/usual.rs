@@ -93,7 +93,9 @@ pub(crate) fn cast(column: &Column, wanted: DType, shape: RowShape) -> Result<Co
             let whole = |value: f64| {
                 // Within the range in which a float represents every integer.
                 let is_whole = value.abs() <= 9_007_199_254_740_992.0 && value as i64 as f64 == value;
-                is_whole.then_some(value as i64).ok_or(ColumnError::WrongType { wanted: DType::I64.into(), found })
+                is_whole
+                    .then_some(value as i64)
+                    .ok_or_else(|| ColumnError::WrongType { wanted: DType::I64.into(), found })
             };
             by_type!(RowsRef, values, values => {
                 let numbers: Vec<i64> = values.iter().map(|value| whole(value.to_f64())).collect::<Result<_, _>>()?;

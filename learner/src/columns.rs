@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rollmesh_core::{
     batch::{ACTIONS, BatchError, OBS, REWARDS, SampleBatch},
-    column::{Column, ColumnError, DType},
+    column::{Column, ColumnError},
     env::RowsRef,
     policy::{ObsEncoder, PreviousStep},
 };
@@ -122,7 +122,7 @@ impl<'a> Columns<'a> {
         let (name, column, len) = (ACTIONS.name(), self.steps_of(ACTIONS.name())?, head.action_len());
         check_width(name, column.shape().elements(), len)?;
         let components = head.components().cycle();
-        let is_whole = !column.dtype().is_some_and(DType::is_float) && head.components().all(|values| values.is_some());
+        let is_whole = head.components().all(|values| values.is_some());
         let actions: Result<Vec<f32>, LearnError> = if is_whole {
             let actions = integers(name, &column)?.into_iter().zip(components.flatten());
             actions.map(|(action, values)| index_of(action, values)).collect()

@@ -12,8 +12,8 @@ use crate::{
         Frame, Message, WorkerState,
         handshake::shortened,
         message::{
-            EvaluationPoint, HostReport, Iteration, LedgerReport, NamedMetrics, Notice, RunHistory, RunSchema,
-            WorkerLocation, WorkerRow,
+            EnvTrace, EvaluationPoint, HostReport, Iteration, LedgerReport, NamedMetrics, Notice, RunHistory,
+            RunSchema, WorkerLocation, WorkerRow,
         },
     },
 };
@@ -32,6 +32,8 @@ pub struct Dashboards {
     states: BTreeMap<StateKey, Message>,
     /// Those that have not been sent.
     unsent: BTreeSet<StateKey>,
+    /// The trace of the watched slot in the latest batch, until it is sent.
+    trace: Option<Message>,
     points: Curve<Iteration>,
     /// The metrics with names of the same iterations.
     named: Curve<()>,
@@ -52,7 +54,6 @@ enum StateKey {
     Location(u32),
     Row(u32),
     Host(u32),
-    Trace,
     Ledger,
 }
 
@@ -65,7 +66,6 @@ impl StateKey {
             Message::WorkerLocation(place) => Self::Location(place.worker),
             Message::WorkerRow(row) => Self::Row(row.worker),
             Message::HostReport(report) => Self::Host(report.worker),
-            Message::EnvTrace(_) => Self::Trace,
             Message::LedgerReport(_) => Self::Ledger,
             _ => return None,
         })
@@ -77,7 +77,6 @@ impl Dashboards {
     pub fn begin_run(&mut self) {
         let Self { states, unsent, .. } = core::mem::take(self);
         *self = Self { states, unsent, ..Self::default() };
-        self.states.remove(&StateKey::Trace);
     }
 
     /// Adds an iteration to the curves.
@@ -101,6 +100,11 @@ impl Dashboards {
         let largest = self.named.frames().map(|frame| frame.num_bytes()).max().unwrap_or(1);
         let named = self.named.every_nth(MAX_NAMED_BYTES / largest).map(|(_, frame)| frame.clone());
         self.points.frames().chain(named).chain(self.evaluations.frames())
+    }
+
+    /// Replaces the trace of the watched slot. It is only sent to dashboards that are there already.
+    pub(super) fn set_trace(&mut self, trace: EnvTrace) {
+        self.trace = Some(Message::EnvTrace(trace));
     }
 
     pub(super) fn forget_peer(&mut self, peer: u32) {
@@ -180,6 +184,8 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
                 self.broadcast_frame(frame.ok(), true);
             }
         }
+        let trace = self.dashboards.trace.take().and_then(|trace| Frame::new(&trace).ok());
+        self.broadcast_frame(trace, true);
         let Dashboards { points, named, evaluations, evaluation_trace, is_trace_new, .. } = &mut self.dashboards;
         let fresh = [points.take_fresh(), named.take_fresh(), evaluations.take_fresh()].concat();
         let trace = evaluation_trace.clone().filter(|_| core::mem::take(is_trace_new));
@@ -254,8 +260,8 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             run.iter().flat_map(|run| run.group.workers(self.now).map(|status| (status.worker.0, status))).collect();
         let row = |(id, peer): (u32, &Peer<C>)| {
             let known = run.zip(in_group.get(&id));
-            let (state, reason) =
-                known.map_or((WorkerState::Idle, "there is no run".into()), |(run, known)| run.shown_state(known));
+            let (state, reason) = known
+                .map_or_else(|| (WorkerState::Idle, "there is no run".into()), |(run, known)| run.shown_state(known));
             let before = match self.dashboards.states.get(&StateKey::Row(id)) {
                 Some(Message::WorkerRow(row)) => row.env_steps,
                 _ => 0,

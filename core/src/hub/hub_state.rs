@@ -23,7 +23,7 @@ pub struct Hub<C, R> {
     pub(super) setup: HubSetup,
     pub(super) now: Micros,
     pub(super) seconds: u64,
-    /// The tokens that admit peers.
+    /// The tokens that admit peers. A shell that keeps tokens in files changes both.
     pub tokens: HubTokens,
     /// The connected peers, by id.
     pub peers: BTreeMap<u32, Peer<C>>,

@@ -78,7 +78,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
 
     /// Records which worker has uploaded fragments of the watched slot.
     fn note_fragments(&mut self, peer: u32, fragments: impl Iterator<Item = (SlotId, FragmentNo)>) {
-        if let Some(run) = &self.run {
+        if let Some(run) = self.run.as_ref().filter(|_| self.peers.contains_key(&peer)) {
             self.dashboards.fragment.note_upload(peer, fragments, SlotId(run.state().watched_slot));
         }
     }

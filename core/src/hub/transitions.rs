@@ -1,6 +1,6 @@
 //! What follows from an event, step by step, until nothing does.
 
-use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Record, RunEnd, RunFacts, RunStep, logs::worker_of};
+use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Peer, Record, RunEnd, RunFacts, RunStep, logs::worker_of};
 use crate::{
     group::{AuditTask, Conviction, ExpiryCause, GroupCommand, GroupEvent, QuarantineCause, Verdict},
     ids::WorkerId,
@@ -88,19 +88,19 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let mut tokens: BTreeSet<TokenId> = self.tokens.of_principal(party).into_iter().collect();
         for WorkerId(id) in workers {
             tokens.extend(self.peers.get(&id).map(|peer| peer.token));
-            self.expel(id, "a fragment was made again and is another one than its");
+            self.expel(id, "a fragment of its principal failed an audit");
         }
         let tokens = tokens.into_iter().filter(|token| !self.tokens.is_shared(*token)).collect();
         self.effects.push_back(HubEffect::Quarantine { principal: party, tokens, first_doubtful });
         let (Some(first), Some(run)) = (first_doubtful, &mut self.run) else { return true };
         if run.state().is_over() {
-            self.notice(2, "the run that has ended has in it what a liar made: it is tainted".into());
+            self.notice(2, "the run that has ended contains rows of a quarantined principal: it is tainted".into());
         // Rows that were handed to a caller cannot be recalled.
         } else if self.setup.rolls_back && !run.state().is_sampling_only() {
             self.course.roll_back(first);
         } else {
             run.taint();
-            self.notice(2, "the run goes on with what the liar made: it is tainted".into());
+            self.notice(2, "the run continues with rows of a quarantined principal: it is tainted".into());
         }
         true
     }
@@ -187,11 +187,12 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let work = forced.map_or_else(|| state.poll_batch(), |work| Some(Ok(work)))?;
         if let Ok(work) = &work {
             let fragments = work.fragments();
-            let trace = state.trace(fragments);
+            if self.peers.values().any(Peer::is_dashboard) {
+                self.dashboards.set_trace(state.trace(fragments));
+            }
             // The rows are shared, not copied.
             let watched = fragments.iter().rfind(|fragment| fragment.slot.0 == state.watched_slot).cloned();
             self.dashboards.fragment.take(watched);
-            self.dashboards.set_state(Message::EnvTrace(trace));
         }
         Some(HubEffect::Consume(work))
     }
@@ -248,7 +249,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         Ok(())
     }
 
-    /// Tells workers what the group still has for them, and that the run is over.
+    /// Sends the group's last commands to workers, and tells them that the run is over.
     pub fn announce_end(&mut self) {
         while self.send_command() || self.report_event() {}
         let Some(run) = self.state().map(|run| run.number()) else { return };

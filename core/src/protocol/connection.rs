@@ -253,7 +253,9 @@ impl Connection {
             // Of a peer that comes back, the hub may not have noticed yet that it was disconnected.
             ConnectionEnd::Refused { code: Some(RefusalCode::NameTaken), .. } => self.welcome.is_some(),
             ConnectionEnd::Refused { .. } => false,
-            ConnectionEnd::Closed { .. } | ConnectionEnd::Violated { .. } => self.stays,
+            ConnectionEnd::Closed { .. } => self.stays,
+            // A hub that violates the protocol before it has admitted this peer speaks another version.
+            ConnectionEnd::Violated { .. } => self.stays && self.welcome.is_some(),
         };
         let reason = match &self.end {
             Some(end) if !may_retry(end) => return Err(end.clone()),

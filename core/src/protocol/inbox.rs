@@ -145,6 +145,7 @@ enum Parts {
 
 /// A complete message, as [`Inbox::receive`] returns it.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant)] // Messages are handled one by one.
 pub enum Received {
     /// A message of a kind that is allowed.
     Message(Message),

@@ -46,7 +46,7 @@ fn the_gradient_is_the_mean_over_all_steps() {
     let batch = batch(&Space::Discrete { n: 3 });
     let config = PolicyGradientConfig { grad_clip: None, ..PolicyGradientConfig::a2c() };
     let gradient = |batch: &SampleBatch| {
-        let (gradients, _) = learner(config.clone()).compute_gradients(batch).unwrap();
+        let (gradients, _) = learner(config).compute_gradients(batch).unwrap();
         let scale = batch.len() as f32;
         gradients.0.tensors().iter().flat_map(|t| t.values.iter().map(|g| g * scale)).collect::<Vec<f32>>()
     };

@@ -230,7 +230,7 @@ impl Control {
     }
 
     fn link(&mut self) -> Linked<'_> {
-        Linked { socket: &mut self.socket, connection: &mut self.connection }
+        Linked::new(&mut self.socket, &mut self.connection)
     }
 
     /// Says how the connection has ended. `reason` is that of its socket.

@@ -172,9 +172,11 @@ async fn converse(
     let identity = Identity::new(Role::Worker, hub.token, "native", "evaluation handle", "cpu");
     let core_fingerprint = core_fingerprint(kernels::AUTO);
     let mut connection = Connection::new(Identity { core_fingerprint, service: PeerService::Asks, ..identity });
-    let mut link = Linked { socket: &mut socket, connection: &mut connection };
+    let mut link = Linked::new(&mut socket, &mut connection);
     link.admitted().await?;
     loop {
+        // What stays queued waits for credit, so for a frame of the hub.
+        link.flush().await?;
         tokio::select! {
             // One message after the other: small ones must not overtake large ones.
             request = requests.recv(), if link.connection.queued_bytes() == 0 => match request {
@@ -184,7 +186,7 @@ async fn converse(
                     return Ok(());
                 }
             },
-            message = link.receive() => if let Some(Message::Asked(asked)) = message? {
+            message = link.next() => if let Some(Message::Asked(asked)) = message? {
                 // The handle may be dropped at any time.
                 let _ = answers.send(Ok(asked));
             },

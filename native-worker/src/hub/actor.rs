@@ -226,7 +226,10 @@ impl Actor {
             match events.try_recv() {
                 // The event loop has to see the shutdown: it does when the channel is closed.
                 Ok(Event::Shutdown) => return events.close(),
-                Ok(event) => self.handle(event),
+                Ok(event) => {
+                    self.handle(event);
+                    self.settle();
+                }
                 Err(_) => break,
             }
         }

@@ -154,7 +154,7 @@ impl Actor {
             Ok(Undone { task, iteration, rejected }) => {
                 self.hub.notice(
                     1,
-                    format!("the run goes back from iteration {before} to {iteration}, before what a liar made"),
+                    format!("the run goes back from iteration {before} to {iteration}, before the rows of a quarantined principal"),
                 );
                 let started = self.begin_run(None, task, Work::Learn).map_err(|error| error.to_string());
                 if let Some(run) = &mut self.hub.run {

@@ -27,8 +27,11 @@ impl Actor {
         let kind = message.kind();
         match message {
             Message::Goodbye(goodbye) => {
-                let key = self.launchers.of_peer(peer);
-                key.into_iter().for_each(|key| self.remove_launcher(&key, &goodbye.reason));
+                match self.launchers.of_peer(peer) {
+                    Some(key) => self.remove_launcher(&key, &goodbye.reason),
+                    // It is not ready yet, or a newer connection has taken its place.
+                    None => self.hub.dismiss(peer),
+                }
             }
             Message::LauncherReady(ready) => self.handle_launcher_ready(peer, &ready),
             Message::WorkerEnded(ended) => self.launchers.handle_ended(peer, &ended),

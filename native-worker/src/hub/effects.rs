@@ -15,8 +15,11 @@ impl Actor {
     /// Executes all effects that are due after an event. Each may make others due.
     pub(super) fn settle(&mut self) {
         loop {
+            // An effect may take long.
+            self.set_time();
             while let Some(effect) = self.hub.poll_effect() {
                 self.execute(effect);
+                self.set_time();
             }
             if !self.begin_next_run() {
                 break;
@@ -28,6 +31,9 @@ impl Actor {
     fn execute(&mut self, effect: HubEffect<PeerLink>) {
         match effect {
             HubEffect::Record(record) => {
+                if let Record::Command { .. } = record {
+                    self.publish_status();
+                }
                 let news = self.audit.add(&record);
                 self.note_lines(news);
             }

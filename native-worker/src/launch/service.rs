@@ -123,7 +123,7 @@ pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<boo
             Ok(socket) => socket,
             Err(end) => break LauncherEnd::from(end),
         };
-        let mut link = Linked { socket: &mut socket, connection: &mut connection };
+        let mut link = Linked::new(&mut socket, &mut connection);
         let reason = match link.admitted().await {
             Ok(()) => {
                 let reason = service.session(&mut link, &mut ends, &mut leave, &say).await;
@@ -200,8 +200,9 @@ impl LaunchService {
         };
         link.send(&Message::LauncherReady(ready)).await?;
         loop {
+            link.flush().await?;
             let refused = tokio::select! {
-                message = link.receive() => match message? {
+                message = link.next() => match message? {
                     Some(Message::LaunchWorker(order)) => self.start(&order).err().map(|status| (order.worker, status)),
                     // Its end is reported.
                     Some(Message::EndWorker(end)) => match self.workers.get_mut(&end.worker) {

@@ -6,7 +6,7 @@ use futures_util::{SinkExt as _, Stream, StreamExt as _};
 use rollmesh_core::protocol::{Connection, ConnectionEnd, Message, Received, Retry};
 use tokio::{
     sync::watch,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_tungstenite::tungstenite::{self, Bytes, Message as Frame};
 
@@ -70,15 +70,20 @@ pub(crate) async fn asked(leave: &mut watch::Receiver<bool>) {
     }
 }
 
-/// Waits for the next frame of the hub. Nothing is lost if it is cancelled.
+/// Waits for the next frame of the hub, which was last `heard` at this time. Nothing is lost if it is cancelled.
 ///
 /// # Errors
 /// Why the connection has ended.
 pub(crate) async fn next_frame(
     socket: &mut (impl Stream<Item = tungstenite::Result<Frame>> + Unpin),
+    heard: &mut Instant,
 ) -> Result<Bytes, String> {
     loop {
-        match timeout(SILENCE_LIMIT, socket.next()).await {
+        let frame = timeout_at(*heard + SILENCE_LIMIT, socket.next()).await;
+        if frame.is_ok() {
+            *heard = Instant::now();
+        }
+        match frame {
             Ok(Some(Ok(Frame::Binary(bytes)))) => return Ok(bytes),
             Ok(Some(Ok(Frame::Close(_))) | None) => return Err("the hub closed the connection".into()),
             // Pings and pongs show only that the hub is alive.
@@ -91,11 +96,17 @@ pub(crate) async fn next_frame(
 
 /// A peer's connection and its socket.
 pub(crate) struct Linked<'a> {
-    pub(crate) socket: &'a mut HubSocket,
+    socket: &'a mut HubSocket,
     pub(crate) connection: &'a mut Connection,
+    /// When the hub was last heard.
+    heard: Instant,
 }
 
-impl Linked<'_> {
+impl<'a> Linked<'a> {
+    pub(crate) fn new(socket: &'a mut HubSocket, connection: &'a mut Connection) -> Self {
+        Self { socket, connection, heard: Instant::now() }
+    }
+
     /// Waits until the hub has admitted this peer.
     ///
     /// # Errors
@@ -133,18 +144,35 @@ impl Linked<'_> {
     /// # Errors
     /// Why the connection has ended.
     pub(crate) async fn receive(&mut self) -> Result<Option<Message>, String> {
-        self.flush().await?;
+        let flushed = self.flush().await;
+        // Why the connection is over matters more than whether the goodbye could be sent.
+        if self.connection.end().is_none() {
+            flushed?;
+        }
+        self.next().await
+    }
+
+    /// Waits for the hub's next frame, and returns the message that it completes. Nothing is lost if it is cancelled; it
+    /// sends nothing.
+    ///
+    /// # Errors
+    /// Why the connection has ended.
+    pub(crate) async fn next(&mut self) -> Result<Option<Message>, String> {
         if let Some(end) = self.connection.end() {
             return Err(end.to_string());
         }
-        let frame = next_frame(self.socket).await?;
+        let frame = next_frame(self.socket, &mut self.heard).await?;
         Ok(match self.connection.handle_frame(&frame, None) {
             Some(Received::Message(message)) => Some(message),
             Some(Received::Weights { .. }) | None => None,
         })
     }
 
-    async fn flush(&mut self) -> Result<(), String> {
+    /// Sends what is queued, as far as there is credit for it. A frame is lost if it is cancelled.
+    ///
+    /// # Errors
+    /// Why the connection has ended.
+    pub(crate) async fn flush(&mut self) -> Result<(), String> {
         while let Some(frame) = self.connection.poll_frame() {
             match timeout(SILENCE_LIMIT, self.socket.send(Frame::Binary(frame))).await {
                 Ok(sent) => sent.map_err(|error| format!("the connection broke: {error}"))?,

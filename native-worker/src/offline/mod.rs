@@ -1,7 +1,7 @@
 //! Files of experience on this machine: resolving names, and multithreaded reading and writing. The formats are in
 //! [`rollmesh_data`].
 //!
-//! - [`inputs`]: resolves the name of an input; [`files`]: finds the files of a path, directory or pattern.
+//! - [`inputs`]: resolves the name of an input; `files`: finds the files of a path, directory or pattern.
 //! - [`logged`]: yields everything in some files once, whatever their formats.
 //! - [`json`]: reads and writes files of RLlib's lines on several threads.
 //!

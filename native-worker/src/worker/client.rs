@@ -305,9 +305,10 @@ async fn carry(
     let (mut sink, mut stream) = socket.split();
     let read = async {
         let mut is_leaving = false;
+        let mut heard = tokio::time::Instant::now();
         loop {
             let frame = tokio::select! {
-                frame = next_frame(&mut stream) => frame,
+                frame = next_frame(&mut stream, &mut heard) => frame,
                 () = asked(&mut leave), if !is_leaving => {
                     is_leaving = true;
                     if from_hub.send(Incoming::Leave).await.is_err() {

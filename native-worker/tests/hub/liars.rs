@@ -115,7 +115,7 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
         // To where nothing is unconfirmed: an audit of an honest fragment may still have been on its way.
         let back: u32 = line
             .split_once(" to ")
-            .and_then(|(_, rest)| rest.split_once(", before what a liar made")?.0.parse().ok())
+            .and_then(|(_, rest)| rest.split_once(", before the rows of a quarantined principal")?.0.parse().ok())
             .unwrap();
         assert!(back <= 3, "{line}");
         let mut again = Client::connect(hub.hub.address()).await;
@@ -172,7 +172,7 @@ async fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() 
     let token = token_of_page(&hub).await;
     lie_after(&hub, token, 0).await;
     let line = hub.notice("the run goes back").await;
-    assert!(line.contains(" to 0, before what a liar made"), "{line}");
+    assert!(line.contains(" to 0, before the rows of a quarantined principal"), "{line}");
     let helper = hub.worker();
     let summary = end(run).await;
     assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, false));
@@ -270,7 +270,7 @@ async fn a_tab_that_is_only_contradicted_is_thrown_out() {
     honest.client.say(&Message::FragmentUpload(right)).await;
     hub.status("the first iteration", |status| status.iteration == 1).await;
     liar.client.say(&Message::FragmentUpload(lie)).await;
-    hub.notice("a fragment was made again and is another one than its").await;
+    hub.notice("a fragment of its principal failed an audit").await;
     let mut again = Client::connect(hub.hub.address()).await;
     again.say(&Message::Hello(hello(Role::Worker, of_liar))).await;
     assert!(again.refusal().await.is_some(), "its token is worth nothing any more");
@@ -309,7 +309,7 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
     let token = token_of_page(&hub).await;
     lie_after(&hub, token, 2).await;
     let line = hub.notice("the run goes back").await;
-    assert!(line.contains(" to 2, before what a liar made"), "{line}");
+    assert!(line.contains(" to 2, before the rows of a quarantined principal"), "{line}");
     let helper = hub.worker();
     assert_eq!(end(run).await.end, RunEnd::Finished);
     assert!(lines() >= 5 && took(3) > PACE, "{} {:?}", lines(), took(3));

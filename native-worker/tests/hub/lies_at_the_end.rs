@@ -159,7 +159,7 @@ async fn a_lie_that_is_found_after_the_end_taints_the_run() {
     assert_eq!((summary.end, summary.env_steps, summary.tainted), (RunEnd::Stopped, 2 * ROUND, false));
     assert_eq!(summary.unaudited, 2 * 12);
     gate.open();
-    hub.notice("the run that has ended has in it what a liar made: it is tainted").await;
+    hub.notice("the run that has ended contains rows of a quarantined principal: it is tainted").await;
     let mut again = hub.connect().await;
     again.say(&Message::Hello(hello(Role::Worker, token))).await;
     assert!(again.refusal().await.is_some(), "its token is worth nothing any more");

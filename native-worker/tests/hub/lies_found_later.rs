@@ -73,7 +73,7 @@ async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk(
     let run = third.hub.resume(saved()).await.unwrap();
     lie_after(&third, token, 0).await;
     let line = third.notice("the run goes back").await;
-    assert!(line.contains(" to 3, before what a liar made"), "{line}");
+    assert!(line.contains(" to 3, before the rows of a quarantined principal"), "{line}");
     let helper = third.worker();
     let summary = end(run).await;
     assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, false));
@@ -117,7 +117,7 @@ async fn the_command_line_says_whom_to_trust_how_often_to_look_and_what_to_do() 
     assert_eq!((&summary["weights_hash"], &summary["tainted"]), (&expected.as_str().into(), &Value::Null));
 
     let (told, summary) = lied_to("--distrust-workers --audit-share 1 --on-liar continue", true).await;
-    assert!(told.contains("the run goes on with what the liar made: it is tainted"), "{told}");
+    assert!(told.contains("the run continues with rows of a quarantined principal: it is tainted"), "{told}");
     assert_eq!(summary["tainted"], true);
 
     for flags in ["--audit-share 1", "--distrust-workers --audit-share 0"] {

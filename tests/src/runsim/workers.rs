@@ -62,7 +62,7 @@ impl RunSim {
     /// The hub handles what a worker has said about a run.
     pub(super) fn hub_hears(&mut self, WorkerId(from): WorkerId, run: u32, said: Said) {
         let message = match said {
-            Said::Answer(answer) => Message::RunAnswer(RunAnswer::new(run, answer.as_ref().map(|()| ()))),
+            Said::Answer(answer) => Message::RunAnswer(RunAnswer::new(run, answer.as_ref().copied())),
             Said::Progress(lease, env_steps) => Message::Progress(Progress { lease: lease.0, env_steps }),
             Said::Refused(lease) => {
                 Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: "no".into(), failed: None })

@@ -55,13 +55,16 @@ impl RolloutWorkerBuilder {
         let lanes = self.sampler != SamplerChoice::Episodic && made.needs_episodic.is_none();
         made.envs = self.make(&source, contexts, lanes)?;
         made.source = Some(source);
-        let Some(spaces) = made.single_spaces().filter(|_| pref == PreprocessorPref::DeepMind) else { return Ok(made) };
-        if !deepmind::is_game(&spaces) {
-            return Ok(made);
-        }
+        let spaces = made.single_spaces().filter(|_| pref == PreprocessorPref::DeepMind);
+        let spec = match &made.source {
+            Some(RegisteredEnv::SingleAgent(spec)) if spaces.is_some_and(|spaces| deepmind::is_game(&spaces)) => {
+                spec.clone()
+            }
+            // A `BaseEnv` of the user's wraps its games itself.
+            _ => return Ok(made),
+        };
         // Never have two sets of games in memory: drop the unwrapped ones first.
         made.envs = Envs::None;
-        let Some(RegisteredEnv::SingleAgent(spec)) = made.source.take() else { return Ok(made) };
         let options = deepmind::options(&self.config.model_config, &spec.name)?;
         let wrapped = RegisteredEnv::SingleAgent(spec.wrapped(options));
         made.in_wrappers();

@@ -328,14 +328,12 @@ impl WorkerSession {
     fn handle_message(&mut self, message: Message) {
         match message {
             Message::RunStart(start) => self.start_run(start),
-            Message::RunEnd(end) => {
-                if self.run.as_ref().is_some_and(|run| run.number == end.run) {
-                    self.run = None;
-                    self.leases = Leases::default();
-                }
+            Message::RunEnd(end) if self.run.as_ref().is_some_and(|run| run.number == end.run) => {
+                self.run = None;
+                self.leases = Leases::default();
             }
-            // Those of the present run were handled before; these belong to an earlier one.
-            Message::WeightsUpdate(_) => {}
+            // Weights of the present run were handled before; these belong to an earlier one.
+            Message::RunEnd(_) | Message::WeightsUpdate(_) => {}
             Message::LeaseGrant(grant) => self.take_lease(&grant),
             Message::Revoke(revoke) => self.revoke(LeaseId(revoke.lease)),
             Message::WorkerSetup(setup) => {
