@@ -170,6 +170,8 @@ pub(super) struct Actor {
     /// Bytes received from workers that have disconnected since.
     pub(super) left_bytes: u64,
     pub(super) done: Option<oneshot::Sender<Summary>>,
+    /// The summary of the run that is over, until its last effects are executed.
+    pub(super) ended: Option<Summary>,
     /// The run that is over, until its last pictures are drawn. Its summary follows.
     pub(super) finishing: Option<Finishing>,
     /// Since when no worker has been able to continue the run.

@@ -194,7 +194,6 @@ impl Actor {
         self.turn = None;
         self.syncing.clear();
         self.refuse_checkpoints(CheckpointNowError::Ended);
-        self.drained.drain(..).for_each(|drained| _ = drained.send(()));
         self.refresh_dashboards();
     }
 }

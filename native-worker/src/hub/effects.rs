@@ -21,6 +21,7 @@ impl Actor {
                 self.execute(effect);
                 self.set_time();
             }
+            self.report_end();
             if !self.begin_next_run() {
                 break;
             }

@@ -89,24 +89,27 @@ impl Actor {
         self.refresh_dashboards();
         match pictures {
             Some(pictures) => self.finishing = Some(Finishing { pictures, summary }),
-            None => self.report_end(summary),
+            None => self.ended = Some(summary),
         }
-        // The callers may have dropped their receivers.
-        self.drained.drain(..).for_each(|drained| _ = drained.send(()));
     }
 
     /// Handles that an episode of the run that is over was not recorded, or `None` once all are.
     pub(super) fn handle_last_pictures(&mut self, fault: Option<String>) {
         match fault {
             Some(fault) => self.hub.notice(2, fault),
-            None => self.finishing.take().into_iter().for_each(|Finishing { summary, .. }| self.report_end(summary)),
+            None => self.ended = self.finishing.take().map(|finishing| finishing.summary),
         }
     }
 
-    fn report_end(&mut self, summary: Summary) {
-        if let Some(done) = self.done.take() {
+    /// Tells the waiting callers that the run is over. They may end the program, so its notices and records come first.
+    pub(super) fn report_end(&mut self) {
+        if let Some(summary) = self.ended.take() {
             // A run that the page started has no waiting caller.
-            let _ = done.send(summary);
+            let _ = self.done.take().map(|done| done.send(summary));
+        }
+        if self.hub.current().is_none() {
+            // The callers may have dropped their receivers.
+            self.drained.drain(..).for_each(|drained| _ = drained.send(()));
         }
     }
 

@@ -161,6 +161,7 @@ impl Hub {
             syncing: Vec::new(),
             left_bytes: 0,
             done: None,
+            ended: None,
             finishing: None,
             hopeless_since: None,
             waiting_since: None,
