@@ -103,9 +103,11 @@ impl Actor {
 
     /// Tells the waiting callers that the run is over. They may end the program, so its notices and records come first.
     pub(super) fn report_end(&mut self) {
-        if let Some(summary) = self.ended.take() {
+        if let Some(summary) = self.ended.take()
+            && let Some(done) = self.done.take()
+        {
             // A run that the page started has no waiting caller.
-            let _ = self.done.take().map(|done| done.send(summary));
+            let _ = done.send(summary);
         }
         if self.hub.current().is_none() {
             // The callers may have dropped their receivers.
