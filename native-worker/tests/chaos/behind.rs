@@ -19,8 +19,8 @@ enum Fault {
 }
 
 /// Checks that late and repeated messages change no sample, and that a worker whose connection is lost or silent samples
-/// again. `calm` is the same group in this process. With `replays`, bytes of the connection are also replayed to the hub.
-pub(crate) fn samples_go_on(mut behind: WorkerGroup, mut calm: WorkerGroup, proxy: &Proxy, replays: bool) {
+/// again. `calm` is the same group in this process.
+pub(crate) fn samples_go_on(mut behind: WorkerGroup, mut calm: WorkerGroup, proxy: &Proxy) {
     let late = Way::Late(Duration::from_millis(20));
     assert!(behind.wait_for_workers(1, SOON).unwrap());
     for (fault, is_harmless) in [
@@ -33,9 +33,6 @@ pub(crate) fn samples_go_on(mut behind: WorkerGroup, mut calm: WorkerGroup, prox
         // Its lease expires.
         (Fault::Weather(Weather { up: Way::Held, down: Way::Held }), false),
     ] {
-        if matches!(fault, Fault::Blow(Blow::Replay)) && !replays {
-            continue;
-        }
         match fault {
             Fault::Weather(weather) => proxy.set(weather),
             // A worker that comes back may not have reached the network yet.

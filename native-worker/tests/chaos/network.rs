@@ -164,7 +164,7 @@ pub(crate) async fn group_samples_the_same_behind_such_a_network() {
     });
     let calm = group(Placement::Threads).build().unwrap();
     // The group's calls block, and the network needs this thread.
-    let sampled = tokio::task::spawn_blocking(move || samples_go_on(behind, calm, &proxy, true)).await;
+    let sampled = tokio::task::spawn_blocking(move || samples_go_on(behind, calm, &proxy)).await;
     worker.signal(Signal::KILL);
     let worker = worker.finish().await;
     assert!(sampled.is_ok(), "{sampled:?} {}", worker.stderr);

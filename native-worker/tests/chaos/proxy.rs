@@ -289,7 +289,7 @@ fn flip(bytes: &mut [u8]) {
     }
 }
 
-/// Finds where a worker's WebSocket frames end, so that faults hit whole messages or the middle of one; what is no
+/// Finds where a worker's WebSocket messages end, so that faults hit whole messages or the middle of one; what is no
 /// WebSocket passes as it comes.
 #[derive(Default)]
 struct Frames {
@@ -310,7 +310,7 @@ impl Frames {
         let len = match (self.is_opaque, self.has_begun) {
             (true, _) => self.waiting.len(),
             (false, false) => self.waiting.windows(4).position(|end| end == b"\r\n\r\n")? + 4,
-            (false, true) => self.frame_len()?,
+            (false, true) => self.message_len()?,
         };
         if len == 0 || len > self.waiting.len() {
             return None;
@@ -319,12 +319,26 @@ impl Frames {
         Some(self.waiting.drain(..len).collect())
     }
 
-    fn frame_len(&self) -> Option<usize> {
-        let short = usize::from(self.waiting.get(1)? & 0x7f);
+    /// A browser sends a message in several frames, with control frames in between.
+    fn message_len(&self) -> Option<usize> {
+        let (mut len, mut is_open) = (0, false);
+        loop {
+            let frame = self.waiting.get(len..)?;
+            let (is_last, is_control) = (frame.first()? & 0x80 != 0, frame.first()? & 0x08 != 0);
+            len += Self::frame_len(frame)?;
+            if (is_last && !is_control) || (is_control && !is_open) {
+                return Some(len);
+            }
+            is_open = true;
+        }
+    }
+
+    fn frame_len(frame: &[u8]) -> Option<usize> {
+        let short = usize::from(frame.get(1)? & 0x7f);
         let number = |bytes: &[u8]| bytes.iter().fold(0, |number, &byte| number << 8 | usize::from(byte));
         let (head, body) = match short {
-            126 => (4, number(self.waiting.get(2..4)?)),
-            127 => (10, number(self.waiting.get(2..10)?)),
+            126 => (4, number(frame.get(2..4)?)),
+            127 => (10, number(frame.get(2..10)?)),
             body => (2, body),
         };
         // A client's frames are masked.

@@ -105,5 +105,5 @@ async fn a_tab_behind_a_network_that_fails_samples_the_same() {
     let (behind, calm) = spawn_blocking(move || (behind(), group(Placement::Threads))).await.expect("groups");
     proxy.lead_to(listen);
     join_from(&browser, &behind, &format!("http://{listen}")).await;
-    spawn_blocking(move || samples_go_on(behind, calm, &proxy, false)).await.expect("samples");
+    spawn_blocking(move || samples_go_on(behind, calm, &proxy)).await.expect("samples");
 }
