@@ -21,11 +21,11 @@ pub(super) struct ActionHead(Vec<HeadPart>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeadPart {
-    /// One of so many integers from the first one on.
+    /// One of `n` consecutive integers, of which this is the first.
     Choice { first: i64, n: u32 },
     /// 0 or 1.
     Bit,
-    /// So many floats.
+    /// This number of floats.
     Floats(usize),
 }
 

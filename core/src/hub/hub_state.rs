@@ -8,7 +8,7 @@ use crate::{
     group::{AuditTask, JournalEntry, Party},
     ids::FragmentNo,
     prelude::*,
-    protocol::{TokenId, message::CallResult},
+    protocol::{Kind, TokenId, message::CallResult},
     time::Micros,
     weights::Weights,
 };
@@ -144,6 +144,15 @@ pub enum HubEffect<C> {
         tokens: Vec<TokenId>,
         /// The first batch that may have divergent rows of it, if there is one.
         first_doubtful: Option<FragmentNo>,
+    },
+    /// [Reply](Hub::reply) to an operator whose command the earlier effects have executed.
+    Reply {
+        /// The operator.
+        peer: u32,
+        /// The command's kind.
+        kind: Kind,
+        /// Its number.
+        request: u32,
     },
     /// Notify callers that wait until all workers act with new weights.
     WeightsApplied,

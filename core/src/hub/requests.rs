@@ -31,7 +31,14 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             Message::Resume(Request { request }) => {
                 (request, self.active("resume").and_then(|run| run.resume(now).map_err(str::to_owned)))
             }
-            Message::Stop(Request { request }) => (request, self.active("stop").map(drop).map(|()| self.stop_run())),
+            Message::Stop(Request { request }) => match self.active("stop").map(drop) {
+                Ok(()) => {
+                    self.stop_run();
+                    self.effects.push_back(HubEffect::Reply { peer, kind, request });
+                    return None;
+                }
+                Err(error) => (request, Err(error)),
+            },
             Message::Drain(Request { request }) => (request, self.active("drain").map(drop).map(|()| self.drain_run())),
             Message::RemoveWorker(RemoveWorker { request, worker }) => (request, self.remove_worker(worker)),
             Message::Watch(Watch { request, slot }) => (request, self.watch(slot)),

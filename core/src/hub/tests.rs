@@ -11,7 +11,7 @@ use crate::{
     ids::FragmentNo,
     prelude::*,
     protocol::{
-        Frame, Kind, Message, Outbox, RefusalCode, Role, Token, TokenGrant, convert,
+        Frame, Kind, Message, Outbox, Phase, RefusalCode, Role, Token, TokenGrant, convert,
         handshake::Identity,
         message::{CallResult, Request, RunAnswer, RunStatus},
     },
@@ -92,6 +92,22 @@ fn hub() -> Hub<Queue, Run> {
     Hub::new(HubSetup { life: 1, ..HubSetup::default() }, tokens)
 }
 
+fn config() -> RunConfig {
+    RunConfig::sampling("CartPole-v1", 2).rollout_fragment_length(8).fcnet_hiddens(&[4]).stop_after(16)
+}
+
+fn builder() -> RolloutWorkerBuilder {
+    RolloutWorkerBuilder::new(Registry::builtin())
+}
+
+fn hub_with_run() -> Hub<Queue, Run> {
+    let parts = builder().learning_parts(&config()).expect("a run");
+    let parts = RunLoopConfig::sampling(1, config(), &parts).expect("weights");
+    let mut hub = hub();
+    hub.run = Some(Run(RunLoop::new(parts, Micros(0)).expect("slots")));
+    hub
+}
+
 fn join(hub: &mut Hub<Queue, Run>, role: Role) -> Result<(u32, Queue), RefusalCode> {
     let Message::Hello(hello) = Identity::new(role, token(role), "native", "it", "cpu").hello() else {
         panic!("Hello")
@@ -116,6 +132,7 @@ fn effects(hub: &mut Hub<Queue, Run>) -> Vec<String> {
         match effect {
             HubEffect::Step(RunStep::Begin) => hub.begin_iteration(),
             HubEffect::Step(RunStep::End(end)) => hub.run.as_mut().expect("a run").0.end(&end, Micros(0)),
+            HubEffect::Reply { peer, kind, request } => hub.reply(peer, kind, request, Ok(0)),
             _ => {}
         }
     }
@@ -124,13 +141,9 @@ fn effects(hub: &mut Hub<Queue, Run>) -> Vec<String> {
 
 #[test]
 fn effects_of_an_event_come_in_the_order_of_the_transitions() {
-    let config = RunConfig::sampling("CartPole-v1", 2).rollout_fragment_length(8).fcnet_hiddens(&[4]).stop_after(16);
-    let builder = || RolloutWorkerBuilder::new(Registry::builtin());
-    let parts = builder().learning_parts(&config).expect("a run");
+    let config = config();
     let mut runner = SlotRunner::new(&config, builder()).expect("a runner");
-    let mut hub = hub();
-    let parts = RunLoopConfig::sampling(1, config.clone(), &parts).expect("weights");
-    hub.run = Some(Run(RunLoop::new(parts, Micros(0)).expect("slots")));
+    let mut hub = hub_with_run();
     assert!(effects(&mut hub).is_empty());
 
     // The worker is announced to the user before it gets work, and gets none before it has answered.
@@ -187,6 +200,19 @@ fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
     (0..300).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
     assert_eq!(hub.handle_message(id, Message::Pause(Request { request: 8 })), None);
     assert!(link.is_closed());
+}
+
+#[test]
+fn stop_is_answered_once_the_run_has_ended() {
+    let mut hub = hub_with_run();
+    let (id, link) = join(&mut hub, Role::Operator).expect("it is admitted");
+    let _ = (link.take(), effects(&mut hub));
+    assert_eq!(hub.handle_message(id, Message::Stop(Request { request: 3 })), None);
+    assert!(link.take().is_empty());
+    assert_eq!(effects(&mut hub), ["End", "Reply", "Command"]);
+    let sent = link.take();
+    let [Message::RunStatus(status), .., Message::Reply(reply)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((status.phase, reply.request), (Phase::Stopped.to_wire(), 3));
 }
 
 #[test]

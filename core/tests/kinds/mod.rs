@@ -57,7 +57,7 @@ pub(crate) struct Kind {
     pub(crate) batch_hash: String,
     /// Hash of as many fragments of each slot, under the first weights; `None` if no run supports the settings.
     pub(crate) rollout_hash: Option<String>,
-    /// Hash of what a run [learns](Kind::training) from so many rows.
+    /// Hash of the weights that a run [learns](Kind::training) from the rows of these fragments.
     pub(crate) weights_hash: Option<String>,
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn batch_hash(batches: &[AnyBatch]) -> String {
     hasher.finish().to_string()
 }
 
-/// The hash of so many fragments of every slot, under the first weights.
+/// Returns the hash of this number of fragments of every slot, under the first weights.
 fn lease_hash(mut runner: SlotRunner, num_slots: u32, fragments: u64) -> String {
     let mut hasher = RolloutHasher::new();
     let mut add = |fragments: Vec<SlotFragment>| {

@@ -63,7 +63,7 @@ pub(super) struct PlayFlags {
 }
 
 impl PlayFlags {
-    /// Returns what to evaluate. Without `--max-steps` each sub-environment takes at most so many steps.
+    /// Returns what to evaluate. `max_steps` limits the steps of each sub-environment where `--max-steps` is absent.
     pub(super) fn request(&self, max_steps: u32) -> EvaluationRequest {
         EvaluationRequest {
             deterministic: !self.explore,

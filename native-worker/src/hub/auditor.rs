@@ -144,7 +144,7 @@ impl Actor {
 
     /// Rolls the run back to before a batch.
     pub(super) fn roll_back(&mut self, FragmentNo(first): FragmentNo) {
-        self.hub.announce_end();
+        self.hub.forget_run();
         let Some(mut run) = self.hub.run.take() else { return };
         self.update = None;
         self.next_lease = run.state.group.next_lease_id();
@@ -167,7 +167,7 @@ impl Actor {
         match restarted {
             Ok(()) => self.be_again(phase),
             Err(error) => {
-                self.hub.notice(2, format!("the run could not go back to before a lie, and is over: {error}"));
+                self.hub.notice(2, format!("the run could not go back to before these rows, and is over: {error}"));
                 self.run_is_lost();
             }
         }

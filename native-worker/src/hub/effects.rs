@@ -68,6 +68,7 @@ impl Actor {
                 }
                 self.expel_invalid();
             }
+            HubEffect::Reply { peer, kind, request } => self.hub.reply(peer, kind, request, Ok(0)),
             HubEffect::WeightsApplied => self.note_applied(),
             HubEffect::Consume(Ok(work)) => self.update = self.hub.run.as_mut().and_then(|run| run.submit(work)),
             HubEffect::Consume(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),

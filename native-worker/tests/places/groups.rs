@@ -37,7 +37,7 @@ pub(super) fn group_with(config: &RolloutConfig, placement: &Placement, more: &[
     }
 }
 
-/// So many samples of the group's worker, and what became of their episodes.
+/// Returns the batches of this number of rounds of the group's worker, and their episodes as text.
 pub(super) fn samples(group: &mut WorkerGroup, rounds: u64) -> (Vec<AnyBatch>, Vec<String>) {
     let sample = |_| group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
     let batches = (0..rounds).flat_map(sample).collect();

@@ -154,9 +154,6 @@ impl RunSim {
         while let Some(effect) = self.hub.core.poll_effect() {
             self.execute(effect);
             self.deliver();
-            if self.hub.is_done {
-                break;
-            }
         }
         self.deliver();
         let run = self.hub.run();
@@ -199,6 +196,7 @@ impl RunSim {
                 let took = self.dice.within_ms(self.scenario.audit_ms);
                 self.after(took, Event::Audited { crashes: self.hub.crashes, run, task, verdict });
             }
+            HubEffect::Reply { peer, kind, request } => self.hub.core.reply(peer, kind, request, Ok(0)),
             HubEffect::Step(step) => self.take_step(step),
             // The audit log, the terminal and processes have no part in the simulation.
             _ => {}
@@ -333,7 +331,7 @@ impl RunSim {
 
     fn roll_back(&mut self, before: u64) {
         let SimHub { core, checkpoints, .. } = &mut self.hub;
-        core.announce_end();
+        core.forget_run();
         let run = core.run.take().expect("a run");
         let (phase, mut snapshots) = (run.state().phase(), run.snapshots);
         if self.scenario.plant != Some(Plant::RollBackTooLittle) {
