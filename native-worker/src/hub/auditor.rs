@@ -156,7 +156,9 @@ impl Actor {
                     1,
                     format!("the run goes back from iteration {before} to {iteration}, before the rows of a quarantined principal"),
                 );
-                let started = self.begin_run(None, task, Work::Learn).map_err(|error| error.to_string());
+                // This environment could be made before, so the hub does not wait for long.
+                let parts = self.maker.make(task, Work::Learn);
+                let started = parts.and_then(|parts| self.begin_run(None, parts)).map_err(|error| error.to_string());
                 if let Some(run) = &mut self.hub.run {
                     run.state.group.count_taken_back(rejected);
                 }

@@ -56,7 +56,7 @@ use tokio::{
 };
 
 use self::actor::Event;
-use crate::net::Fingerprint;
+use crate::{net::Fingerprint, train::RunMaker};
 
 pub use self::{
     auditor::{Distrust, OnLiar},
@@ -89,6 +89,7 @@ pub struct Hub {
     viewer: Token,
     worker: Token,
     client: Token,
+    maker: RunMaker,
     events: mpsc::Sender<Event>,
     status: watch::Receiver<RunStatus>,
     notices: mpsc::Receiver<HubNotice>,

@@ -40,6 +40,7 @@ use crate::{
     lines::LineNews,
     machine::{Machine, REPORT_INTERVAL},
     net::{Fingerprint, Trust},
+    train::RunMaker,
 };
 
 impl Hub {
@@ -138,17 +139,17 @@ impl Hub {
         };
         let mut core = rollmesh_core::hub::Hub::new(setup, tokens);
         core.keeps_queue = config.runs_dir.is_some();
+        let (registry, kernels, program) = (registry.clone(), config.kernels, config.worker_program.clone());
+        let maker = RunMaker { registry, kernels, program };
         let actor = Actor {
             hub: core,
-            registry: registry.clone(),
-            kernels: config.kernels,
-            auditor: Auditor::new(registry.clone(), config.kernels),
+            maker: maker.clone(),
+            auditor: Auditor::new(maker.registry.clone(), kernels),
             audits,
             tokens: token_files,
             children,
             launchers,
             in_process: None,
-            program: config.worker_program.clone(),
             runs_dir: config.runs_dir.clone(),
             worker: worker_spec,
             next_run: 1,
@@ -163,6 +164,7 @@ impl Hub {
             done: None,
             ended: None,
             finishing: None,
+            starting: None,
             hopeless_since: None,
             waiting_since: None,
             listener: None,
@@ -200,6 +202,7 @@ impl Hub {
             viewer,
             worker,
             client,
+            maker,
             status,
             notices,
             actor: tokio::spawn(actor.run(inbox)),
