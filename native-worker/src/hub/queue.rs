@@ -31,8 +31,8 @@ pub(super) struct Starter {
 pub(super) struct Starting {
     /// `None` for a run that has waited.
     starter: Option<Starter>,
-    /// The row of a run that has waited.
-    waited: Option<RunRow>,
+    /// The number of a run that has waited.
+    waited: Option<u32>,
     env: String,
     /// Notices of a saved run.
     notices: Vec<String>,
@@ -78,7 +78,7 @@ impl Actor {
     fn begin_config(
         &mut self,
         starter: Option<Starter>,
-        waited: Option<RunRow>,
+        waited: Option<u32>,
         mut config: RunConfig,
     ) -> Result<(), String> {
         let run_dir = self.runs_dir.as_deref().map(|runs| new_run_dir(runs, config.env(), config.rollout.seed));
@@ -94,7 +94,7 @@ impl Actor {
     }
 
     /// Begins to make a run's parts.
-    fn begin(&mut self, starter: Option<Starter>, waited: Option<RunRow>, task: Task) -> Result<(), String> {
+    fn begin(&mut self, starter: Option<Starter>, waited: Option<u32>, task: Task) -> Result<(), String> {
         if self.hub.is_leaving {
             return Err(StartError::HubGone.to_string());
         }
@@ -119,22 +119,30 @@ impl Actor {
     /// Begins the run whose parts have been made, and replies to the operator who started it.
     pub(super) fn handle_parts(&mut self, parts: Result<RunParts, StartError>) {
         let Some(Starting { starter, waited, notices, .. }) = self.starting.take() else { return };
-        let number = waited.as_ref().map(|row| row.run);
-        let begun = parts.and_then(|parts| self.start_run(number, parts)).map_err(|error| error.to_string());
+        if waited.is_some_and(|number| !self.hub.queue.contains(number)) {
+            // An operator has removed it.
+            return;
+        }
+        let begun = parts.and_then(|parts| self.start_run(waited, parts)).map_err(|error| error.to_string());
         if begun.is_ok() {
             notices.into_iter().for_each(|notice| self.hub.notice(1, notice));
         }
         if let Some(Starter { peer, kind, request }) = starter {
             let number = self.hub.run.as_ref().map_or(0, |run| run.state.number());
             self.hub.reply(peer, kind, request, begun.map(|()| number));
-        } else if let (Some(row), Err(error)) = (waited, begun) {
-            self.add_failed(row, error);
+        } else if let Some(number) = waited {
+            match begun {
+                Ok(()) => _ = self.hub.queue.remove(number),
+                Err(error) => self.fail_waiting(number, error),
+            }
         }
     }
 
-    fn add_failed(&mut self, row: RunRow, error: String) {
-        self.hub.notice(2, format!("run {} could not begin: {error}", row.run));
-        self.hub.queue.add_past(RunRow { phase: Phase::Failed.to_wire(), error, ..row }, None);
+    fn fail_waiting(&mut self, number: u32, error: String) {
+        self.hub.notice(2, format!("run {number} could not begin: {error}"));
+        if let Some(waiting) = self.hub.queue.remove(number) {
+            self.hub.queue.add_past(RunRow { phase: Phase::Failed.to_wire(), error, ..waiting.row() }, None);
+        }
     }
 
     /// Tells the user of an environment that takes long to make.
@@ -159,23 +167,21 @@ impl Actor {
         if self.hub.is_leaving || !self.is_free() {
             return false;
         }
-        let Some(waiting) = self.hub.queue.pop() else { return false };
-        let row = waiting.row();
-        if let Err(error) = self.begin_config(None, Some(row.clone()), waiting.config) {
-            self.add_failed(row, error);
+        // It is listed as waiting, and can be removed, until it begins.
+        let Some(WaitingRun { number, config }) = self.hub.queue.first().cloned() else { return false };
+        if let Err(error) = self.begin_config(None, Some(number), config) {
+            self.fail_waiting(number, error);
         }
         true
     }
 
     /// Drops all waiting runs before the hub ends, and reports them.
     pub(super) fn give_up_waiting(&mut self) {
-        let starting = self.starting.take();
-        if let Some(Starter { peer, kind, request }) = starting.as_ref().and_then(|starting| starting.starter) {
+        if let Some(Starter { peer, kind, request }) = self.starting.take().and_then(|starting| starting.starter) {
             self.hub.reply(peer, kind, request, Err(StartError::HubGone.to_string()));
         }
-        let waited = starting.and_then(|starting| starting.waited).map(|row| row.run);
-        let waiting = std::iter::from_fn(|| self.hub.queue.pop()).map(|run| run.number);
-        let numbers: Vec<String> = waited.into_iter().chain(waiting).map(|number| number.to_string()).collect();
+        let numbers: Vec<String> =
+            std::iter::from_fn(|| self.hub.queue.pop()).map(|run| run.number.to_string()).collect();
         if !numbers.is_empty() {
             self.hub.notice(2, format!("the hub ends before these runs have begun: {}", numbers.join(", ")));
         }

@@ -96,7 +96,7 @@ pub(crate) async fn hub_gives_up_runs_whose_environment_is_never_made() {
     let hub = process.invitation().await;
     let never = ["start", "--set", "env=Faulty-v0", "--set", "env_config.kind=make"];
     let start = |patience: &str| command(&hub, &[&never[..], &["--set", patience]].concat());
-    let ended = start("hung_worker_timeout_s=1").finish_with(1).await;
+    let ended = start("hung_worker_timeout_s=1").finish_with(2).await;
     let reason = "the environment was not made within 1 s (hung_worker_timeout_s)";
     assert!(ended.stderr.contains(reason), "{}", ended.stderr);
 
@@ -106,7 +106,7 @@ pub(crate) async fn hub_gives_up_runs_whose_environment_is_never_made() {
     let queued = start("hung_worker_timeout_s=1").finish_with(0).await;
     let small = ["num_workers=0", "num_envs=2", "stop.env_steps=64"].map(|setting| ["--set", setting]).concat();
     let good = command(&hub, &[&["start", "--wait"], &small[..]].concat());
-    let ended = waits.finish_with(1).await;
+    let ended = waits.finish_with(2).await;
     assert!(ended.stderr.contains("within 4 s"), "{}", ended.stderr);
     let failed = process.line("could not begin: ").await;
     assert!(failed.contains(reason), "{failed} {}", queued.stdout);

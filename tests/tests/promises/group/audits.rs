@@ -241,6 +241,23 @@ fn hedged() -> (LeaseGroup, [Lease; 2]) {
     (group, leases)
 }
 
+#[test]
+fn slots_that_cannot_be_recomputed_are_neither_hedged_nor_audited() {
+    let config = GroupConfig { reproducible: false, ..GroupConfig::new(2, LENGTH) };
+    let mut group = LeaseGroup::new(config).unwrap();
+    group.set_audits(AuditPolicy { share: 1.0, ..AuditPolicy::NONE }, 1).unwrap();
+    group.distrust(WorkerId(2), Party(2));
+    join(&mut group, WorkerId(2), WorkerProfile::BROWSER, Micros(0));
+    group.begin_iteration(WeightsVersion(0), Micros(0)).unwrap();
+    join(&mut group, WorkerId(1), WorkerProfile::NATIVE, Micros(0));
+    group.handle_timeout(Micros::from_secs(20));
+    let Some(GroupCommand::Grant { worker: WorkerId(2), lease }) = group.poll_command() else { panic!("no lease") };
+    assert_eq!(group.poll_command(), None, "an overdue lease of a reproducible run would be granted to worker 1, too");
+    let receipt = group.handle_fragments(WorkerId(2), lease.id, fragments(), Micros::from_secs(21));
+    assert_eq!((receipt.count(Outcome::Committed), group.poll_audit()), (2, None));
+    assert_eq!(group.poll_batch(), Some(fragments()));
+}
+
 fn fragments() -> Vec<SlotFragment> {
     [0, 1].map(|slot| FakeState::new(SlotId(slot)).fragment(WeightsVersion(0), LENGTH)).to_vec()
 }

@@ -1,6 +1,6 @@
 //! Promises of the group under everything that can go wrong at once, over many seeds.
 //!
-//! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test group sim::` runs that one alone.
+//! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test promises sim::` runs that one alone.
 //! `ROLLMESH_SIM_SEEDS=10000` runs so many of every mode, and of what takes longer in proportion; `cargo xtask test
 //! simulator` does that.
 
