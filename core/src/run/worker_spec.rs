@@ -66,7 +66,8 @@ impl WorkerSpec {
     /// # Errors
     /// [`BadAmount`].
     pub fn parse_memory(text: &str) -> Result<u64, BadAmount> {
-        let bad = || BadAmount { text: text.into(), what: "amount of memory of at least 1MiB", example: "512MiB or 2GiB" };
+        let bad =
+            || BadAmount { text: text.into(), what: "amount of memory of at least 1MiB", example: "512MiB or 2GiB" };
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
         let shift = match text.get(digits.len()..).map(str::trim) {
             Some("" | "B") => 0,

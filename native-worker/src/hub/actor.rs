@@ -36,9 +36,9 @@ use super::{
     in_process::InProcess,
     launchers::Launchers,
     link::PeerLink,
-    peer::Knock,
+    memory_budget::Reserved,
+    peer::HandshakeRequest,
     queue::{Starting, next_parts},
-    room::Reserved,
     runs::{Finishing, next_fault},
     saved_runs::Finding,
     socket::Received,
@@ -47,7 +47,10 @@ use super::{
 use crate::{
     checkpoint::PolicyCheckpoint,
     launch::{LaunchedEnd, WorkerSpec},
-    train::{Consuming, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError, Summary, SyncError, Update},
+    train::{
+        Consuming, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError, Summary, SyncError,
+        Update,
+    },
     worker::WorkerEnd,
 };
 
@@ -57,7 +60,7 @@ const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
 /// Events that the actor handles.
 pub(super) enum Event {
     /// A peer sent its Hello.
-    Knock(Box<Knock>),
+    Handshake(Box<HandshakeRequest>),
     /// A peer was refused before its Hello was accepted.
     Refused { from: SocketAddr, reason: String },
     /// A record for the audit log.
@@ -67,7 +70,7 @@ pub(super) enum Event {
         peer: u32,
         received: Box<Received>,
         /// The memory reserved for the message, if it came in parts.
-        room: Option<Reserved>,
+        budget: Option<Reserved>,
     },
     /// A peer disconnected.
     Left { peer: u32, departure: Departure },
@@ -241,15 +244,15 @@ impl Actor {
     fn handle(&mut self, event: Event) {
         self.set_time();
         match event {
-            Event::Knock(knock) => self.answer(*knock),
+            Event::Handshake(request) => self.answer(*request),
             Event::Refused { from, reason } => {
                 self.hub.record(Record::Refused { from, why: "no Hello" });
                 self.hub.notice_offence(format!("a connection was refused: {reason}"));
             }
             Event::Remember(record) => self.hub.record(record),
-            Event::Received { peer, received, room } => {
+            Event::Received { peer, received, budget } => {
                 self.handle_received(peer, *received);
-                drop(room);
+                drop(budget);
             }
             Event::Left { peer, departure: Departure { reason, is_fault, denied, .. } } => {
                 self.hub.handle_left(peer, PeerEnd { reason: &reason, is_fault, denied });
@@ -306,7 +309,7 @@ impl Actor {
             Event::Tick => self.tend_all(),
             Event::Shutdown => {}
             #[cfg(test)]
-            Event::Falsify(books) => self.hub.run.iter_mut().for_each(|run| run.false_ledger = Some(books)),
+            Event::Falsify(ledger) => self.hub.run.iter_mut().for_each(|run| run.false_ledger = Some(ledger)),
         }
     }
 
@@ -323,7 +326,7 @@ impl Actor {
         self.hear_evaluation();
         self.interrupt_late_run();
         self.catch_up_lines();
-        self.check_books();
+        self.check_ledger();
         self.refresh_dashboards();
     }
 

@@ -36,14 +36,14 @@ pub struct Distrust {
     /// share the hub's own token, each principal is a single connection, and no token is revoked.
     pub distrust_remote: bool,
     /// What happens to a run after a failed audit.
-    pub on_liar: OnLiar,
+    pub on_divergence: OnDivergence,
 }
 
 /// What happens to a run after an untrusted worker failed an audit and its token was revoked. A run that only samples always
 /// continues, marked as tainted: its batches have been handed over and cannot be recalled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum OnLiar {
-    /// It goes back to where it was before the liar's first fragment that was not made again.
+pub enum OnDivergence {
+    /// The run goes back to before the divergent worker's first unaudited fragment.
     #[default]
     RollBack,
     /// It goes on, and its summary says that it is tainted.

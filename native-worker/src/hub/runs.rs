@@ -25,12 +25,7 @@ impl Actor {
             return Err(StartError::Busy);
         }
         let number = number.unwrap_or(self.next_run);
-        let place = RunPlace {
-            number,
-            maker: &self.maker,
-            first_lease: self.next_lease,
-            clock: &|| self.now(),
-        };
+        let place = RunPlace { number, maker: &self.maker, first_lease: self.next_lease, clock: &|| self.now() };
         let mut run = Run::new(place, parts)?;
         // The secret seeds the choice of audits: without it, workers could foresee which fragments are recomputed.
         let mut secret = [0; 8];
@@ -74,7 +69,7 @@ impl Actor {
         let pictures = run.finish_recording();
         self.next_lease = run.state.group.next_lease_id();
         let run = run.state.number();
-        self.report_books(run, &summary.end);
+        self.report_ledger(run, &summary.end);
         self.hub.record(Record::RunEnded { run });
         self.update = None;
         self.turn = None;

@@ -18,16 +18,16 @@ use tokio::{
 };
 
 use super::{
-    Hub, HubConfig, HubError, HubNotice, OnLiar, SecurityConfig, access,
+    Hub, HubConfig, HubError, HubNotice, OnDivergence, SecurityConfig, access,
     actor::{Actor, Event, life},
     assets,
     audit::Audit,
     auditor::Auditor,
     checkpoints::Askers,
     children::{Children, Way},
-    client, door,
+    client,
     launchers::Launchers,
-    room,
+    listener_thread, memory_budget,
     run_tokens::RunTokens,
     server, tls,
     token_file::TokenFile,
@@ -135,7 +135,7 @@ impl Hub {
             server: concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into(),
             schema: run_schema(registry).to_string(),
             distrusts_remote: distrust.distrust_remote,
-            rolls_back: distrust.on_liar == OnLiar::RollBack,
+            rolls_back: distrust.on_divergence == OnDivergence::RollBack,
         };
         let mut core = rollmesh_core::hub::Hub::new(setup, tokens);
         core.keeps_queue = config.runs_dir.is_some();
@@ -186,14 +186,14 @@ impl Hub {
             assets,
             events: events.clone(),
             clients,
-            gate: Arc::default(),
-            room: room::Room::default(),
+            limiter: Arc::default(),
+            budget: memory_budget::MemoryBudget::default(),
             inside: tokio::runtime::Handle::current(),
         };
         if config.dashboard {
             tokio::spawn(measure(events.clone()));
         }
-        let door = door::Door::open(listener, server).map_err(failed)?;
+        let listener_thread = listener_thread::ListenerThread::open(listener, server).map_err(failed)?;
         Ok(Self {
             address,
             reached_at,
@@ -206,7 +206,7 @@ impl Hub {
             status,
             notices,
             actor: tokio::spawn(actor.run(inbox)),
-            _door: door,
+            _listener: listener_thread,
             events,
         })
     }

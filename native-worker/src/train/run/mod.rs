@@ -379,12 +379,7 @@ mod tests {
         let registry = crate::registry::native(Registry::builtin());
         let maker = RunMaker { registry, kernels: Kernels::PORTABLE, program: "".into() };
         let parts = maker.make(Task::Begin(request), Work::Learn).unwrap();
-        let place = RunPlace {
-            number: 1,
-            maker: &maker,
-            first_lease: LeaseId(0),
-            clock: &|| Micros(0),
-        };
+        let place = RunPlace { number: 1, maker: &maker, first_lease: LeaseId(0), clock: &|| Micros(0) };
         let mut run = Run::new(place, parts).unwrap();
         assert!(run.take_snapshot(Micros(0)).is_some());
         let ledger = Ledger { granted: 8, committed: 7, consumed: 7, ..Ledger::default() };
@@ -393,6 +388,6 @@ mod tests {
         let (summary, _) = run.end(RunEnd::Finished, 0, Micros(0));
         let unbalanced = RunEnd::Unbalanced(UnbalancedLedger(Box::new(ledger)));
         assert_eq!((summary.end, run.state.phase()), (unbalanced, Phase::Failed));
-        assert!(run.state.status(Micros(0)).error.starts_with("the books do not balance: of 8 granted"));
+        assert!(run.state.status(Micros(0)).error.starts_with("the ledger does not balance: of 8 granted"));
     }
 }

@@ -225,12 +225,7 @@ pub(super) mod tests {
         let registry = native(Registry::builtin());
         let maker = RunMaker { registry, kernels: Kernels::PORTABLE, program: "".into() };
         let parts = maker.make(Task::Begin(Box::new(config().into())), Work::Learn).unwrap();
-        let place = RunPlace {
-            number: 1,
-            maker: &maker,
-            first_lease: LeaseId(0),
-            clock: &|| Micros(0),
-        };
+        let place = RunPlace { number: 1, maker: &maker, first_lease: LeaseId(0), clock: &|| Micros(0) };
         let run = Run::new(place, parts).unwrap();
         let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
         let (sender, learner) = oneshot::channel();

@@ -17,7 +17,7 @@ use rollmesh_tests::{
 };
 
 mod courses;
-mod liars;
+mod divergent;
 
 /// Seeds of each mode.
 const SEEDS: u64 = 1_000;
@@ -56,7 +56,7 @@ fn run(scenario: &Scenario) -> Report {
     report
 }
 
-/// Runs a scenario for many seeds, and adds up the books.
+/// Runs a scenario for many seeds, and adds up the ledger.
 fn run_all(few: u64, scenario: impl Fn(u64) -> Scenario, check: impl Fn(&Scenario, &Report)) -> Ways {
     let mut ways = Ways::default();
     for seed in seeds(few) {
