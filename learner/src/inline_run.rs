@@ -60,6 +60,7 @@ pub enum InlineWork {
 
 /// Why a run cannot begin or continue.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum InlineRunError {
     /// A setting of its algorithm.
     #[error(transparent)]

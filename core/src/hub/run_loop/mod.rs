@@ -73,6 +73,7 @@ pub struct RunLoopConfig {
 
 /// Why a [`RunLoop`] could not be created.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RunLoopError {
     /// The number of slots or the sampling mode is invalid.
     #[error(transparent)]
