@@ -7,7 +7,9 @@ use crate::support::{
     process::{Signal, children_of, has_ended, kill},
     soon, until,
 };
-use rollmesh::train::RunConfig;
+use rollmesh::{Registry, kernels::KernelChoice, train::RunConfig};
+use rollmesh_core::{group::JournalEntry, time::Micros};
+use rollmesh_learner::{InlineRun, InlineWork};
 use serde_json::Value;
 
 /// Twelve environments, whatever the number of workers, and a small network: an iteration takes milliseconds.
@@ -201,6 +203,16 @@ async fn training_need_not_wait_for_the_slowest_and_says_what_it_learned_from() 
         assert!(newest > 5, "only {newest} updates");
         assert_eq!(setup.summary()["env_steps"], consumed);
         assert!(setup.file("config.toml").contains("max_staleness = 1"));
+        // By the journal every build learns the same weights.
+        let config = RunConfig::of_settings(&toml::from_str(&setup.file("config.toml")).unwrap()).unwrap();
+        let journal: Vec<JournalEntry> =
+            setup.file("journal.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for kernels in KernelChoice::ALL.into_iter().filter_map(|choice| choice.table().ok()) {
+            let registry = Registry::builtin();
+            let mut again = InlineRun::replaying(1, config.clone(), &registry, kernels, journal.clone()).unwrap();
+            while again.work(u32::MAX, Micros(0)).unwrap() != InlineWork::Over {}
+            assert_eq!(again.state().weights_hash().to_string(), setup.weights_hash(), "{mode:?} {}", kernels.name);
+        }
     }
 }
 

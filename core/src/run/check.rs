@@ -1,6 +1,6 @@
 //! Finds invalid numbers and combinations before anything is created.
 
-use super::{RunConfig, RunConfigError, schema};
+use super::{Inference, RunConfig, RunConfigError, schema};
 use crate::{
     config::ConfigError,
     filter::FilterKind,
@@ -99,6 +99,7 @@ impl RunConfig {
                 "the stop return is a mean of the policy's own episodes: let --evaluation-episodes be more than 0",
             ),
             ("mode", !self.mode.is_synchronous(), "only sampling workers have modes: leave it out"),
+            ("inference", self.inference != Inference::Local, "only workers that sample ask a server: leave it out"),
             ("observation_filter", filters, "what is read is not normalised: leave it out"),
             ("output", self.rollout.output.is_some(), "what is read is not written again: use `rollmesh data convert`"),
         ];

@@ -1,6 +1,7 @@
 //! Starting a hub.
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
@@ -147,7 +148,7 @@ impl Hub {
             tokens: token_files,
             children,
             launchers,
-            in_process: None,
+            in_process: BTreeMap::new(),
             program: config.worker_program.clone(),
             runs_dir: config.runs_dir.clone(),
             worker: worker_spec,
