@@ -337,7 +337,7 @@ async fn json_is_one_object_and_nothing_else() {
 
 #[tokio::test]
 async fn wrong_usage_ends_with_2_and_says_what_to_do() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--device", "cuda:0"], "`--features cuda`; use --device cpu otherwise"),
         (&["--worker-device", "cuda:0"], "host.worker.device is cuda:0; it must be cpu, unless device_rows is true"),
@@ -348,7 +348,11 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (&["--device", "abacus"], "'abacus' is no device; use cpu, cuda:N or metal"),
         (&["--listen", "0.0.0.0:0"], "listen on 127.0.0.1 and use an SSH tunnel"),
         (&["--listen", "192.0.2.1:80"], "listen on 127.0.0.1 and use an SSH tunnel"),
-        (&["--hidden", "0"], "model_config.fcnet_hiddens is [0]; it must be a list, each from 1 to 1024"),
+        (&["--hidden", "0"], "model_config.fcnet_hiddens is [0]; it must be a list, each from 1 to 16384"),
+        (
+            &["--hidden", "4096,4097"],
+            "model_config.fcnet_hiddens is of 16781312 weights; it must be of at most 16777216, as many as a message holds",
+        ),
         (&["--max-env-steps", "0"], "stop.env_steps is 0; it must be at least 1"),
         (&["--stop-return", "NaN"], "--stop-return is NaN; it must be a finite number"),
         (

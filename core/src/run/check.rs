@@ -124,6 +124,15 @@ impl RunConfig {
             if let Some(width) = widths.iter().find(|width| !(1..=Self::MAX_HIDDEN).contains(*width)) {
                 return Err(RunConfigError::range(path, width, format!("from 1 to {}", Self::MAX_HIDDEN)));
             }
+            let weights: u64 = widths.windows(2).map(|pair| u64::from(pair[0]) * u64::from(pair[1])).sum();
+            if weights > Self::MAX_HIDDEN_WEIGHTS {
+                let (found, most) = (format!("of {weights} weights"), Self::MAX_HIDDEN_WEIGHTS);
+                return Err(RunConfigError::range(
+                    path,
+                    found,
+                    format!("of at most {most}, as many as a message holds"),
+                ));
+            }
         }
         if let Some(CustomModel::Described(custom)) = model.custom_model {
             let (path, layers) = ("model_config.custom_model", [custom.trunk, custom.policy, custom.value].concat());

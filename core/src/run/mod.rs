@@ -131,7 +131,9 @@ impl RunConfig {
     /// Maximum `rollout_fragment_length`, and maximum number of env steps of the episode that completes a fragment.
     pub const MAX_FRAGMENT_LENGTH: u32 = 65_536;
     /// Maximum width of a hidden layer.
-    pub const MAX_HIDDEN: u32 = 1_024;
+    pub const MAX_HIDDEN: u32 = 16_384;
+    /// Maximum number of weights between hidden layers: as many as a message holds.
+    pub const MAX_HIDDEN_WEIGHTS: u64 = 1 << 24;
     /// Maximum number of hidden layers.
     pub const MAX_LAYERS: usize = 32;
     /// Maximum size of an environment's settings in bytes of JSON text.

@@ -46,7 +46,7 @@ pub use command::{
 };
 pub use data_parallel::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy};
 pub use error::{RolloutError, SetupError};
-pub use fingerprint::{core_fingerprint, rollout_hash};
+pub use fingerprint::{core_fingerprint, device_fingerprint, rollout_hash};
 pub use functions::{EnvFn, NamedFn, PolicyFn, PolicyMappingFactory};
 pub use inference::{InferenceServer, forward_by};
 pub use place::WorkerPlace;

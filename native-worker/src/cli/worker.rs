@@ -14,7 +14,7 @@ use crate::{
     kernels::KernelChoice,
     learner::DeviceSpec,
     net::is_hub_url,
-    registry::acting_on,
+    registry::{acting_on, shown_device},
     worker::{self, Duty, EndKind, WorkerConfig, WorkerEnd},
 };
 
@@ -125,14 +125,15 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
     let registry = acting_on(registry, args.device).map_err(Failure::usage)?;
     let trust = args.trust.trust();
     trust.check(&args.hub).map_err(Failure::usage)?;
+    let kernels = args.kernels.table().map_err(Failure::usage)?;
     let config = WorkerConfig {
         hub: args.hub.clone(),
         trust,
         token,
         kind: "native",
         name: args.name.clone(),
-        device: args.device.to_string(),
-        kernels: args.kernels.table().map_err(Failure::usage)?,
+        device: shown_device(&registry, args.device, kernels).map_err(Failure::other)?,
+        kernels,
         host_settings: host_settings(args)?,
         duty: if args.serve_inference { Duty::ActsForOthers } else { Duty::Runs },
     };

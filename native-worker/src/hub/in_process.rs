@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     learner::{DeviceError, DeviceSpec},
-    registry::{acting_on, device_of},
+    registry::{acting_on, device_of, shown_device},
     train::{Run, RunEnd},
     worker::{Duty, EndKind, WorkerConfig, WorkerEnd, run},
 };
@@ -82,7 +82,11 @@ impl Actor {
         let grant = TokenGrant { role: Role::Worker, child: Some(child), expires: None };
         let token_id = self.hub.tokens.add(&token, grant);
         let (leave, wish) = watch::channel(false);
-        let acting = self.device_in_process(child).and_then(|device| Ok((device, acting_on(&self.registry, device)?)));
+        let acting = self.device_in_process(child).map_err(|error| error.to_string()).and_then(|device| {
+            let registry = acting_on(&self.registry, device).map_err(|error| error.to_string())?;
+            let device = shown_device(&registry, device, self.kernels).map_err(|error| error.to_string())?;
+            Ok((device, registry))
+        });
         let (device, registry) = match acting {
             Ok(acting) => acting,
             // The device was there when the run was checked.
@@ -94,7 +98,7 @@ impl Actor {
             token,
             kind: LOCAL_KIND,
             name: if child == IN_PROCESS { "in-process" } else { "inference" }.into(),
-            device: device.to_string(),
+            device,
             kernels: self.kernels,
             host_settings: HostSettings::Taken,
             duty: if child == IN_PROCESS { Duty::Runs } else { Duty::ActsForOthers },

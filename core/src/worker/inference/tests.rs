@@ -4,13 +4,16 @@ use std::thread_local;
 use super::*;
 use crate::{
     batch::SlotFragment,
+    column::DType,
+    env::EnvSpaces,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
-    policy::PolicyError,
+    policy::{ModelConfig, ModelSpec, PolicyContext, PolicyError},
     prelude::*,
     protocol::message::{Infer, Inferred},
     run::{Inference, InferenceBatch, RunConfig, SamplingMode},
+    space::Space,
     time::Micros,
     weights::Weights,
     worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
@@ -108,8 +111,15 @@ fn answers_that_are_not_of_these_weights_and_rows_are_errors() {
 
 #[test]
 fn rows_that_fit_into_no_message_are_refused_when_the_policy_is_made() {
-    let run = run(r#"{"fcnet_hiddens": [], "use_lstm": true, "lstm_cell_size": 40000}"#);
-    let error = SlotRunner::new(&run, builder().inference(forward_by(ask))).err().unwrap().to_string();
+    let spaces = EnvSpaces {
+        observation: Space::vector(&vec![0.0; 70_000], &vec![1.0; 70_000]),
+        observation_type: DType::F32,
+        action: Space::Discrete { n: 2 },
+        action_type: DType::I64,
+    };
+    let spec = ModelSpec::for_spaces(&spaces, &ModelConfig::of_widths(&[])).unwrap();
+    let (weights, context) = (spec.init_weights(1).unwrap(), PolicyContext::new(spaces, 1, Kernels::PORTABLE));
+    let error = forward_by(ask).make(&context, &spec, &weights).err().unwrap().to_string();
     assert!(error.contains("does not fit into a message") && error.contains("inference = \"local\""), "{error}");
 }
 

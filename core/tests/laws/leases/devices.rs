@@ -2,14 +2,16 @@
 
 use rollmesh_core::{
     batch::{ACTION_LOGP, ACTIONS, REWARDS, SlotFragment, VF_PREDS},
+    column::{ColumnData, RowShape},
     group::{AuditTask, Party, Verdict},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
+    kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{Forward, ForwardFactory, Input, NetPolicy, Output, Policy, PolicyContext, PolicyError},
     run::RunConfig,
     sampler::SlotState,
     weights::Weights,
-    worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
+    worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner, core_fingerprint, device_fingerprint},
 };
 
 /// Computes what the kernels do, but for the last bits.
@@ -30,14 +32,18 @@ impl Forward for Device {
     }
 }
 
+fn device() -> ForwardFactory {
+    ForwardFactory::new(|context, _, weights| {
+        let mut policy = NetPolicy::for_context(&PolicyContext { forward: None, ..context.clone() })?;
+        policy.set_weights(weights)?;
+        Ok(Box::new(Device(policy)))
+    })
+}
+
 fn builder(on_device: bool) -> RolloutWorkerBuilder {
     let mut registry = Registry::builtin();
     if on_device {
-        registry.policies.act_with(ForwardFactory::new(|context, _, weights| {
-            let mut policy = NetPolicy::for_context(&PolicyContext { forward: None, ..context.clone() })?;
-            policy.set_weights(weights)?;
-            Ok(Box::new(Device(policy)))
-        }));
+        registry.policies.act_with(device());
     }
     RolloutWorkerBuilder::new(registry)
 }
@@ -46,6 +52,16 @@ fn run(env: &str, model: &str) -> RunConfig {
     let mut run = RunConfig::new(env).seed(3).slots(2).num_envs(2).rollout_fragment_length(40);
     run.rollout.model_config = model.parse().unwrap();
     RunConfig { preset: "none".into(), device_rows: true, ..run }
+}
+
+#[test]
+fn device_has_a_fingerprint_of_its_own() {
+    let fingerprint = || {
+        let forward = device();
+        device_fingerprint(forward, Kernels::PORTABLE).unwrap().0
+    };
+    assert_eq!(fingerprint(), fingerprint());
+    assert!(fingerprint() != core_fingerprint(Kernels::PORTABLE));
 }
 
 /// Two fragments of slot 1, and the weights.
@@ -113,15 +129,14 @@ fn replayed_actions_agree_within_the_tolerance_and_every_change_differs() {
                 let actions = fragment.rows.column(ACTIONS.name()).unwrap().clone();
                 let mut actions = actions.typed::<f32>().unwrap().values().to_vec();
                 actions[7] += 0.5;
-                let column =
-                    rollmesh_core::column::ColumnData::new(actions, rollmesh_core::column::RowShape::vector(1));
+                let column = ColumnData::new(actions, RowShape::vector(1));
                 fragment.rows.insert(ACTIONS.name(), column.unwrap()).unwrap();
             }
             _ => {
                 let actions = fragment.rows.column(ACTIONS.name()).unwrap().clone();
                 let mut actions = actions.typed::<i64>().unwrap().values().to_vec();
                 actions[7] = 1 - actions[7];
-                fragment.rows.insert(ACTIONS.name(), rollmesh_core::column::ColumnData::scalars(actions)).unwrap();
+                fragment.rows.insert(ACTIONS.name(), ColumnData::scalars(actions)).unwrap();
             }
         });
         assert_eq!(another, Verdict::Differs, "{env}");
