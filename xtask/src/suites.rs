@@ -59,7 +59,18 @@ pub(crate) fn aarch64(job: &Job) -> Result<()> {
         tools::apt_install(job, &["qemu-user", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"])?;
     }
     let mut tests = toolchain::cargo_for(TARGET)?;
-    tests.args(["test", "--locked", "--package", "rollmesh-core", "--test", "laws", "--target", TARGET, "--", "same_bits"]);
+    tests.args([
+        "test",
+        "--locked",
+        "--package",
+        "rollmesh-core",
+        "--test",
+        "laws",
+        "--target",
+        TARGET,
+        "--",
+        "same_bits",
+    ]);
     tests
         .env("CARGO_TARGET_DIR", target().join("xtask/aarch64"))
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
