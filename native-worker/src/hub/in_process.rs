@@ -83,8 +83,8 @@ impl Actor {
         let token_id = self.hub.tokens.add(&token, grant);
         let (leave, wish) = watch::channel(false);
         let acting = self.device_in_process(child).map_err(|error| error.to_string()).and_then(|device| {
-            let registry = acting_on(&self.registry, device).map_err(|error| error.to_string())?;
-            let device = shown_device(&registry, device, self.kernels).map_err(|error| error.to_string())?;
+            let registry = acting_on(&self.maker.registry, device).map_err(|error| error.to_string())?;
+            let device = shown_device(&registry, device, self.maker.kernels).map_err(|error| error.to_string())?;
             Ok((device, registry))
         });
         let (device, registry) = match acting {
@@ -99,7 +99,7 @@ impl Actor {
             kind: LOCAL_KIND,
             name: if child == IN_PROCESS { "in-process" } else { "inference" }.into(),
             device,
-            kernels: self.kernels,
+            kernels: self.maker.kernels,
             host_settings: HostSettings::Taken,
             duty: if child == IN_PROCESS { Duty::Runs } else { Duty::ActsForOthers },
         };

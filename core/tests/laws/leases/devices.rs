@@ -3,7 +3,7 @@
 use rollmesh_core::{
     batch::{ACTION_LOGP, ACTIONS, REWARDS, SlotFragment, VF_PREDS},
     column::{ColumnData, RowShape},
-    group::{AuditTask, Party, Verdict},
+    group::{AuditTask, Principal, Verdict},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
@@ -82,7 +82,7 @@ fn sampled(run: &RunConfig) -> (Vec<SlotFragment>, Weights) {
 /// Replays the second of two fragments by the kernels.
 fn audit(run: &RunConfig, first: &SlotFragment, second: SlotFragment, weights: &Weights) -> (Verdict, Verdict) {
     let start = Some(first.state.clone());
-    let task = AuditTask { number: 1, party: Party(1), worker: WorkerId(1), start, fragment: second };
+    let task = AuditTask { number: 1, principal: Principal(1), worker: WorkerId(1), start, fragment: second };
     let mut runner = SlotRunner::new(run, builder(false)).unwrap();
     let replayed = runner.replay_actions(task.lease(), weights, task.actions().unwrap()).unwrap();
     let verdicts = (task.verdict_of_actions(&replayed[0]), task.verdict(&replayed[0]));
