@@ -120,7 +120,7 @@ impl InlineRun {
         let LearningStart { learners, config: start, postprocessing } = LearningStart::new(&config, parts, None)?;
         let mut state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
         let mut runner = SlotRunner::new(&config, builder())?;
-        runner.set_weights(state.weights())?;
+        runner.set_weights(state.acting_weights())?;
         state.group.handle_joined(WORKER, WorkerProfile { progress_timeout: Micros(u64::MAX) }, now);
         state.group.handle_answer(WORKER, Ok(()), now);
         state.begin_iteration(now)?;
@@ -210,7 +210,7 @@ impl InlineRun {
             match command {
                 GroupCommand::Grant { lease, .. } => {
                     if self.runner.weights_version() != lease.weights_version {
-                        self.runner.set_weights(self.state.weights())?;
+                        self.runner.set_weights(self.state.acting_weights())?;
                     }
                     self.runner.begin(lease)?;
                 }

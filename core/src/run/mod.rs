@@ -35,7 +35,7 @@ mod worker_spec;
 
 pub use check::MAX_LOCAL_WORKERS;
 pub use error::RunConfigError;
-pub use parts::{EvaluationConfig, HostConfig, InitSpec, ReplayMismatch, SamplingMode, StopConfig};
+pub use parts::{EvaluationConfig, HostConfig, InitSpec, ReplayMismatch, SamplingMode, StopConfig, WeightsDtype};
 pub use rollout::{FragmentLength, InputSource, PolicyConfig, PreprocessorPref, RolloutConfig};
 pub use worker_spec::{BadAmount, WorkerSpec};
 
@@ -79,6 +79,9 @@ pub struct RunConfig {
     /// Whether policies may act on devices, whose rows do not have the kernels' bits. Workers that act on one take part in no
     /// other run. The run is then not reproducible, and no fragment is audited or made twice.
     pub device_rows: bool,
+    /// Element type of the weights that workers act with. The learner's own weights always have 32-bit floats.
+    #[serde(default, skip_serializing_if = "WeightsDtype::is_default")]
+    pub weights_dtype: WeightsDtype,
     /// How its policy is evaluated, without influence on its rows.
     pub evaluation: EvaluationConfig,
     /// Iterations between two checkpoints; a run with a directory also saves one every ten seconds.
@@ -109,6 +112,7 @@ impl Default for RunConfig {
             mode: SamplingMode::Synchronous,
             replay_mismatch: ReplayMismatch::Fail,
             device_rows: false,
+            weights_dtype: WeightsDtype::Float32,
             evaluation: EvaluationConfig::default(),
             // A few seconds in small runs; in large ones the ten seconds decide.
             checkpoint_interval: 100,

@@ -76,7 +76,9 @@ impl Actor {
         let config = WorkerConfig {
             hub: self.children.way.url.clone(),
             trust: self.children.way.trust.clone(),
+            relay: None,
             token,
+            token_file: None,
             kind: LOCAL_KIND,
             name: "in-process".into(),
             device: device.to_string(),

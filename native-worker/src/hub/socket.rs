@@ -10,7 +10,7 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use rollmesh_core::{
     hub::{CloseReason, Connection as _, DecodedUpload, WorkerUpload},
-    protocol::{Inbox, Kind, Message, Role},
+    protocol::{Inbox, Kind, Message, Role, convert},
 };
 use tokio::{
     sync::mpsc,
@@ -129,7 +129,7 @@ pub(super) async fn read(
     hearing: &mut Hearing,
     events: &mpsc::Sender<Event>,
 ) -> Departure {
-    let sends_little = matches!(role, Role::Viewer | Role::Operator | Role::Launcher);
+    let sends_little = matches!(role, Role::Viewer | Role::Operator | Role::Launcher | Role::Relay);
     let mut pace = sends_little.then(|| Pace::new(MAX_DASHBOARD_MESSAGES_PER_S));
     loop {
         if let Some(pace) = &mut pace {
@@ -140,6 +140,24 @@ pub(super) async fn read(
             Ok(Some(Message::Credit(credit))) => link.grant(credit.bytes),
             Ok(Some(Message::Goodbye(goodbye))) if !matches!(role, Role::Worker | Role::Launcher) => {
                 return wish(&goodbye);
+            }
+            Ok(Some(Message::CompressedUpload(upload))) => {
+                let room = match hearing.take_reserved(inbox) {
+                    Some(room) => room,
+                    None => {
+                        let room = hearing.room.reserve(upload.bytes as usize).await;
+                        room.complete();
+                        room
+                    }
+                };
+                let message = match convert::decompressed(&upload) {
+                    Ok(message) => message,
+                    Err(error) => return Departure::fault(error),
+                };
+                let received = Box::new(Received::of(message, link));
+                if events.send(Event::Received { peer, received, room: Some(room) }).await.is_err() {
+                    return Departure::wished("the hub has stopped");
+                }
             }
             // Goodbyes of workers and launchers are for the actor, too: a worker may have a lease to finish.
             Ok(Some(message)) => {

@@ -149,7 +149,7 @@ impl RunLoop {
 
     fn take_weights(&mut self, weights: Weights, now: Micros) {
         self.keep_weights();
-        self.weights = match &mut self.filter {
+        let weights = match &mut self.filter {
             None => weights,
             Some(filter) => {
                 let weights = filter.publish(&weights);
@@ -157,6 +157,7 @@ impl RunLoop {
                 weights
             }
         };
+        self.put_weights(weights);
         self.count_batch(now);
     }
 

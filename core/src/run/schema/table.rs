@@ -96,6 +96,11 @@ const RUN: &[Setting] = &[
         "Whether policies may act on GPUs, whose rows have other bits than those of CPUs: the run is not reproducible then.",
     ),
     row(
+        "weights_dtype",
+        &[Choice(&["float32", "float16"])],
+        "Element type of the weights that workers act with; float16 halves the bytes for each worker, and the rows are others.",
+    ),
+    row(
         "preset",
         &[Choice(&["auto", "none"])],
         "auto: settings known to work for environment and algorithm come first.",

@@ -3,7 +3,7 @@ use core::num::NonZeroU32;
 use super::*;
 use crate::{
     evaluation::RewardKey,
-    run::{EvaluationConfig, InitSpec, ReplayMismatch, RolloutConfig, StopConfig},
+    run::{EvaluationConfig, InitSpec, ReplayMismatch, RolloutConfig, StopConfig, WeightsDtype},
     time::Micros,
 };
 
@@ -37,6 +37,7 @@ fn full() -> Vec<Value> {
         mode,
         replay_mismatch: ReplayMismatch::Abandon,
         device_rows: true,
+        weights_dtype: WeightsDtype::Float16,
         evaluation: EvaluationConfig {
             interval: 1,
             episodes: 1,
