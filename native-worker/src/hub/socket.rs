@@ -129,7 +129,7 @@ pub(super) async fn read(
     hearing: &mut Hearing,
     events: &mpsc::Sender<Event>,
 ) -> Departure {
-    let sends_little = matches!(role, Role::Viewer | Role::Operator | Role::Launcher | Role::Relay);
+    let sends_little = matches!(role, Role::Viewer | Role::Operator | Role::Launcher);
     let mut pace = sends_little.then(|| Pace::new(MAX_DASHBOARD_MESSAGES_PER_S));
     loop {
         if let Some(pace) = &mut pace {

@@ -72,14 +72,17 @@ impl Module {
 
     /// Returns the weights of a policy with the module's layers, and with its own value network.
     pub(super) fn weights_of(&self, own: &Weights) -> Result<Weights, RllinkError> {
-        let tensor = |name: String, array: &Array| Tensor {
-            name,
-            shape: array.shape.clone(),
-            values: array.values.clone(),
-        };
-        let acting = self.layers.iter().enumerate().flat_map(|(at, layer)| {
-            let at = 2 * at;
-            [tensor(format!("policy.{at}.weight"), &layer.weight), tensor(format!("policy.{at}.bias"), &layer.bias)]
+        let acting = self.layers.iter().enumerate().flat_map(|(at, Dense { weight, bias })| {
+            let (outputs, inputs) = (weight.shape[0], weight.shape[1]);
+            // PyTorch has a row for each output, the kernels one for each input.
+            let by_input = (0..inputs as usize)
+                .flat_map(|input| weight.values.iter().skip(input).step_by(inputs as usize).copied())
+                .collect();
+            let name = |kind: &str| format!("policy.{at}.{kind}");
+            [
+                Tensor { name: name("weight"), shape: vec![inputs, outputs], values: by_input },
+                Tensor { name: name("bias"), shape: bias.shape.clone(), values: bias.values.clone() },
+            ]
         });
         let others = own.tensors().iter().filter(|tensor| !tensor.name.starts_with("policy.")).cloned();
         Ok(Weights::new(own.version(), acting.chain(others).collect())?)

@@ -55,7 +55,7 @@ async fn weights_through_relays_make_the_same_run_and_outlive_them() {
     let hub = TestHub::start().await;
     let (first, first_url) = relay_of(&hub, None).await;
     let (second, second_url) = relay_of(&hub, Some(&first_url)).await;
-    let run = hub.train(remote(20_000)).await;
+    let run = hub.train(remote(6_000)).await;
     let workers = ["a", "b"].map(|name| worker_at(&hub, &second_url, name));
     hub.status("the run has begun", |status| status.iteration >= 5).await;
     // Their connections break with the relay; they come back directly, and the hub sends the weights.
@@ -68,7 +68,7 @@ async fn weights_through_relays_make_the_same_run_and_outlive_them() {
     drop(workers);
 
     let plain = TestHub::start().await;
-    let direct = plain.train(remote(20_000)).await;
+    let direct = plain.train(remote(6_000)).await;
     let token = plain.hub.worker_token().to_hex();
     let worker = Process::worker(&plain.hub.address().to_string(), &token);
     assert_eq!(end(direct).await.weights_hash, summary.weights_hash);

@@ -32,12 +32,12 @@ pub enum CompressedError {
 /// Bytes that a byte of a block stands for, at most.
 const MAX_RATIO: usize = 255;
 
-/// Compresses an upload; `None` if that saves less than a tenth of its bytes.
+/// Compresses an upload; `None` if that saves less than a twentieth of its bytes.
 #[must_use]
 pub fn compressed(upload: &Message) -> Option<CompressedUpload> {
     let message = upload.encode();
     let block = compress(&message);
-    let saves = block.len() < message.len() - message.len() / 10;
+    let saves = block.len() < message.len() - message.len() / 20;
     saves.then_some(CompressedUpload { bytes: message.len() as u32, block })
 }
 
