@@ -8,7 +8,7 @@ use super::{
     peer::BROWSER,
 };
 use crate::{
-    group::{Party, WorkerProfile},
+    group::{Principal, WorkerProfile},
     ids::WorkerId,
     prelude::*,
     protocol::{
@@ -202,7 +202,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     }
 
     /// Returns the principal of an untrusted worker, `None` for a trusted one.
-    pub fn principal(&self, id: u32) -> Option<Party> {
+    pub fn principal(&self, id: u32) -> Option<Principal> {
         let peer = self.peers.get(&id)?;
         // What a launcher has started runs on machines of others.
         let is_own = peer.child.is_some() && peer.launcher.is_empty();

@@ -368,7 +368,7 @@ fn messages_for_many_workers() {
 }
 
 #[test]
-fn the_books_of_a_run() {
+fn the_ledger_of_a_run() {
     let rejected = |first: u64| Rejected {
         late: first,
         duplicate: first + 1,
