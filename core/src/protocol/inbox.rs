@@ -319,7 +319,7 @@ impl Inbox {
 
     /// Returns whether this is the inbox of a relay.
     fn passes_on(&self) -> bool {
-        matches!(self.gate, Gate::FromHub(Role::Relay))
+        matches!(self.filter, KindFilter::FromHub(Role::Relay))
     }
 
     fn check_gate(&self, kind: Kind, bytes: usize) -> Result<(), InboxError> {
