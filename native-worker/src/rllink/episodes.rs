@@ -3,8 +3,8 @@
 use rmpv::Value;
 use rollmesh_core::{
     batch::{
-        ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, BatchError, EPS_ID, EpisodeKey, NEW_OBS, OBS, REWARDS, SampleBatch, T,
-        TERMINATEDS, TRUNCATEDS,
+        ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, BatchError, EPS_ID, EpisodeKey, NEW_OBS, OBS, REWARDS, SampleBatch,
+        T, TERMINATEDS, TRUNCATEDS,
     },
     column::{Column, ColumnData, DType, RowBuffer, RowShape, RowsRef, append_le},
     env::Moment,
