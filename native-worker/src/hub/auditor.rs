@@ -119,8 +119,13 @@ fn audit_all(
                     runner = SlotRunner::new(&config, builder).ok().map(|runner| (run, runner));
                 }
                 let Some((_, runner)) = &mut runner else { return Verdict::Unknown };
-                let made = runner.replay(task.lease(), &weights);
-                made.ok().as_deref().and_then(<[_]>::first).map_or(Verdict::Unknown, |made| task.verdict(made))
+                let made = match (config.device_rows, task.actions()) {
+                    (false, _) => runner.replay(task.lease(), &weights).ok(),
+                    (true, Some(actions)) => runner.replay_actions(task.lease(), &weights, actions).ok(),
+                    (true, None) => None,
+                };
+                let compare = if config.device_rows { AuditTask::verdict_of_actions } else { AuditTask::verdict };
+                made.as_deref().and_then(<[_]>::first).map_or(Verdict::Unknown, |made| compare(&task, made))
             }))
         };
         // A panic in the environment proves nothing about the worker; the runner is rebuilt.

@@ -16,6 +16,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why there is no token. Does not contain what was found instead.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TokenError {
     /// The environment variable is not set.
     #[error(
