@@ -15,7 +15,8 @@ use rollmesh_core::{
     evaluation::Evaluates,
     kernels::Kernels,
     protocol::{
-        Connection, ConnectionEnd, InabilityKind, RefusalCode, Role, Token, handshake::Identity,
+        Connection, ConnectionEnd, InabilityKind, RefusalCode, Role, Token,
+        handshake::Identity,
         message::{HostReport, WeightsNotice},
     },
     worker::{HostSettings, Registry, RolloutWorkerBuilder, WorkerSession, core_fingerprint, forward_by},

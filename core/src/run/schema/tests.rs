@@ -3,7 +3,9 @@ use core::num::NonZeroU32;
 use super::*;
 use crate::{
     evaluation::RewardKey,
-    run::{EvaluationConfig, Inference, InferenceBatch, InitSpec, ReplayMismatch, RolloutConfig, StopConfig, WeightsDtype},
+    run::{
+        EvaluationConfig, Inference, InferenceBatch, InitSpec, ReplayMismatch, RolloutConfig, StopConfig, WeightsDtype,
+    },
     time::Micros,
 };
 

@@ -4,9 +4,9 @@ mod calls;
 mod evaluations;
 mod leases;
 mod pace;
-mod uplink;
 #[cfg(test)]
 mod tests;
+mod uplink;
 mod work;
 
 use bytes::Bytes;
@@ -33,8 +33,8 @@ use crate::{
         convert::{self, FragmentLimits},
         handshake::PeerService,
         message::{
-            CallProgress, Goodbye, HostReport, Inferred, LeaseGrant, RunAnswer, RunStart, WeightsApplied, WeightsNotice,
-            WeightsRequest,
+            CallProgress, Goodbye, HostReport, Inferred, LeaseGrant, RunAnswer, RunStart, WeightsApplied,
+            WeightsNotice, WeightsRequest,
         },
         printable,
     },

@@ -611,8 +611,14 @@ fn an_episode_of_a_client() {
 #[test]
 fn the_document_lists_every_kind_as_it_is() {
     let document = include_str!("../../../../PROTOCOL.md");
-    let roles =
-        [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C'), (Role::Launcher, 'L'), (Role::Relay, 'R')];
+    let roles = [
+        (Role::Viewer, 'V'),
+        (Role::Operator, 'O'),
+        (Role::Worker, 'W'),
+        (Role::Client, 'C'),
+        (Role::Launcher, 'L'),
+        (Role::Relay, 'R'),
+    ];
     for &kind in Kind::ALL {
         let who = |may: fn(Role, Kind) -> bool| -> String {
             let letters: String = roles.iter().filter(|(role, _)| may(*role, kind)).map(|(_, letter)| letter).collect();
