@@ -277,7 +277,7 @@ impl InlineRun {
         if let SamplingMode::Asynchronous { max_staleness, .. } | SamplingMode::Deadline { max_staleness, .. } =
             self.state.config().mode
         {
-            self.past.push_back(self.state.weights().clone());
+            self.past.push_back(self.state.acting_weights().clone());
             while self.past.len() as u64 > max_staleness {
                 self.past.pop_front();
             }

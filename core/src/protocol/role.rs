@@ -172,6 +172,8 @@ LauncherReady      from ----L-  to ------
 LaunchWorker       from ------  to ----L-
 EndWorker          from ------  to ----L-
 WorkerEnded        from ----L-  to ------
+Infer              from --W---  to --W---
+Inferred           from --W---  to --W---
 HalfWeightsUpdate  from ------  to --W--R
 WeightsNotice      from ------  to --W--R
 WeightsRequest     from --W--R  to ------

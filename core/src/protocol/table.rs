@@ -231,16 +231,16 @@ messages! {
     EndWorker(EndWorker) = 0x72, from NONE to LAUNCHER, at most SMALL;
     /// Launcher to hub: a worker has ended, or could not be started.
     WorkerEnded(WorkerEnded) = 0x73, from LAUNCHER to NONE, at most 4 * KIB;
-    /// Hub to worker: new weights with 16-bit values.
-    HalfWeightsUpdate(HalfWeightsUpdate) = 0x80, from NONE to ACTORS, at most 64 * MIB;
-    /// Hub to worker or relay: the hash of new weights, which a relay has.
-    WeightsNotice(WeightsNotice) = 0x81, from NONE to ACTORS, at most SMALL;
-    /// Worker or relay to hub: requests weights that no relay could provide.
-    WeightsRequest(WeightsRequest) = 0x82, from ACTORS to NONE, at most SMALL;
-    /// Worker to hub: fragments of a lease, compressed.
-    CompressedUpload(CompressedUpload) = 0x83, from WORKER to NONE, at most 32 * MIB;
     /// Worker to hub, and hub to a worker that acts for others: rows of observations.
-    Infer(Infer) = 0x90, from WORKER to WORKER, at most IN_FRAME;
+    Infer(Infer) = 0x80, from WORKER to WORKER, at most IN_FRAME;
     /// The answer: the outputs of the policy's networks.
-    Inferred(Inferred) = 0x91, from WORKER to WORKER, at most IN_FRAME;
+    Inferred(Inferred) = 0x81, from WORKER to WORKER, at most IN_FRAME;
+    /// Hub to worker: new weights with 16-bit values.
+    HalfWeightsUpdate(HalfWeightsUpdate) = 0x90, from NONE to ACTORS, at most 64 * MIB;
+    /// Hub to worker or relay: the hash of new weights, which a relay has.
+    WeightsNotice(WeightsNotice) = 0x91, from NONE to ACTORS, at most SMALL;
+    /// Worker or relay to hub: requests weights that no relay could provide.
+    WeightsRequest(WeightsRequest) = 0x92, from ACTORS to NONE, at most SMALL;
+    /// Worker to hub: fragments of a lease, compressed.
+    CompressedUpload(CompressedUpload) = 0x93, from WORKER to NONE, at most 32 * MIB;
 }

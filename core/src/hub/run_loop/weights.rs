@@ -70,8 +70,7 @@ impl RunLoop {
             return Ok(notice);
         }
         let frame = self.weights_frame()?;
-        let notice =
-            WeightsNotice { run: self.number, version, bytes: frame.num_bytes() as u32, hash: frame.sha256() };
+        let notice = WeightsNotice { run: self.number, version, bytes: frame.num_bytes() as u32, hash: frame.sha256() };
         self.notice = Some(notice);
         Ok(notice)
     }
