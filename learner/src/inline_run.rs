@@ -65,6 +65,7 @@ pub enum InlineWork {
 
 /// Why a run cannot begin or continue.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum InlineRunError {
     /// A setting of its algorithm.
     #[error(transparent)]
@@ -163,7 +164,7 @@ impl InlineRun {
         let LearningStart { learners, config: start, postprocessing } = LearningStart::new(&config, parts, None)?;
         let state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
         let mut runner = SlotRunner::new(&config, builder())?;
-        runner.set_weights(state.weights())?;
+        runner.set_weights(state.acting_weights())?;
         let trace = state.trace(&[]);
         Ok(Self { state, learners, runner, trace, gamma: gamma_of(postprocessing), past: VecDeque::new() })
     }
@@ -252,7 +253,7 @@ impl InlineRun {
                     if self.runner.weights_version() != lease.weights_version {
                         let mut past = self.past.iter();
                         let past = past.find(|weights| weights.version() == lease.weights_version);
-                        self.runner.set_weights(past.unwrap_or(self.state.weights()))?;
+                        self.runner.set_weights(past.unwrap_or(self.state.acting_weights()))?;
                     }
                     self.runner.begin(lease)?;
                 }

@@ -66,6 +66,7 @@ impl GroupConfig {
 
 /// Why a group could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GroupConfigError {
     /// The run has no slots.
     #[error("num_slots is 0: a run needs at least one slot")]
@@ -83,6 +84,7 @@ pub enum GroupConfigError {
 
 /// Why an iteration could not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BeginError {
     /// The previous iteration is not over and has other weights, or two iterations are open.
     #[error("iteration {0} is not over: take its batch with poll_batch first")]

@@ -93,6 +93,7 @@ use crate::{
 
 /// Why a policy could not act.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PolicyError {
     /// The policy does not take these observations or give these actions.
     #[error("the policy takes {wanted}, not {found}")]

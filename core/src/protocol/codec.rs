@@ -11,6 +11,7 @@ use crate::prelude::*;
 
 /// Why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// The header is incomplete.
     #[error("a frame of {bytes} bytes is shorter than its header")]
