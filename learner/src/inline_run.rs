@@ -1,11 +1,12 @@
 //! A run in one thread: its leases, the worker that makes their rows, and its learner. No hub, no sockets, no files.
 
 use rollmesh_core::{
+    batch::SlotFragment,
     group::{BeginError, GroupCommand, WorkerProfile},
-    hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
-    ids::WorkerId,
+    hub::{BatchWork, RecentFragments, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
+    ids::{SlotId, WorkerId},
     kernels::Kernels,
-    protocol::message::{EnvTrace, Iteration},
+    protocol::message::{EnvClip, Iteration},
     run::RunConfig,
     time::Micros,
     worker::{Advance, Registry, RolloutWorkerBuilder, RunnerError, SetupError, SlotRunner},
@@ -41,7 +42,9 @@ pub struct InlineRun {
     state: RunLoop,
     learners: Learners,
     runner: SlotRunner,
-    trace: EnvTrace,
+    /// What makes a worker that draws, and the worker once it has drawn.
+    painter: (Registry, Kernels, Option<SlotRunner>),
+    recent: RecentFragments,
     gamma: f64,
 }
 
@@ -124,8 +127,8 @@ impl InlineRun {
         state.group.handle_joined(WORKER, WorkerProfile { progress_timeout: Micros(u64::MAX) }, now);
         state.group.handle_answer(WORKER, Ok(()), now);
         state.begin_iteration(now)?;
-        let trace = state.trace(&[]);
-        Ok(Self { state, learners, runner, trace, gamma: gamma_of(postprocessing) })
+        let (painter, gamma) = ((registry, kernels, None), gamma_of(postprocessing));
+        Ok(Self { state, learners, runner, painter, recent: RecentFragments::default(), gamma })
     }
 
     /// Returns the loop of the run, which knows how far it is.
@@ -145,10 +148,22 @@ impl InlineRun {
         PolicyFile::of_run(&self.state, self.gamma)
     }
 
-    /// Returns what the watched slot observed in the latest batch.
-    #[must_use]
-    pub fn trace(&self) -> &EnvTrace {
-        &self.trace
+    /// Draws the watched slot's fragment of the latest batch; `None` if there is no new one.
+    ///
+    /// # Errors
+    /// [`SetupError`] if a second worker of the run cannot be made, which draws.
+    pub fn draw(&mut self) -> Result<Option<EnvClip>, SetupError> {
+        let (number, slot) = (self.state.number(), SlotId(self.state.watched_slot));
+        let Some(job) = self.recent.take_clip_job(number, slot) else { return Ok(None) };
+        let (registry, kernels, runner) = &mut self.painter;
+        let runner = match runner {
+            Some(runner) => runner,
+            None => {
+                let builder = RolloutWorkerBuilder::new(registry.clone()).kernels(*kernels);
+                runner.insert(SlotRunner::new(self.state.config(), builder)?)
+            }
+        };
+        Ok(Some(job.draw(runner)))
     }
 
     /// Steps all slots that are being worked on, at most so often, or learns from a batch that is complete.
@@ -228,7 +243,8 @@ impl InlineRun {
 
     fn learn(&mut self, work: BatchWork, now: Micros) -> Result<InlineWork, InlineRunError> {
         let BatchWork::Learn(rows) = work else { return Ok(InlineWork::Paused) };
-        self.trace = self.state.trace(rows.fragments());
+        let is_watched = |fragment: &&SlotFragment| fragment.slot.0 == self.state.watched_slot;
+        self.recent.add(rows.fragments().iter().filter(is_watched), |version| self.state.weights_of(version));
         let (batch, observed) = rows.join()?;
         let learned = self.learners.learn(batch, results_before(&self.state))?;
         self.state.handle_learned(learned.weights, observed, now);

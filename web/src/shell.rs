@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -13,7 +14,7 @@ use crate::{
     data_file::DataFile,
     link,
     socket::Socket,
-    state::{Action, Effect, Event, State, Texts, reduce},
+    state::{Action, Clip, ClipSource, Effect, Event, State, Texts, reduce},
     tab_worker::TabWorkerHandle,
     token,
     trainer::Trainer,
@@ -63,6 +64,11 @@ impl Store {
         part: impl Fn(&State) -> T + Send + Sync + 'static,
     ) -> Memo<T> {
         Memo::new(move |_| self.state.with(&part))
+    }
+
+    /// What is watched, as far as it is there.
+    pub(crate) fn clip(self, source: ClipSource) -> Option<Arc<Clip>> {
+        self.state.with(|state| state.clip(source).cloned())
     }
 
     /// Looks at the state without following it.

@@ -82,6 +82,8 @@ pub struct Peer<C> {
     pub(super) is_up_to_date: bool,
     /// True if state updates were skipped because the peer is a slow consumer.
     pub(super) has_missed: bool,
+    /// Whether a dashboard has missed clips since it last caught up.
+    pub(super) has_missed_clips: bool,
     /// Calls that the peer has not answered yet.
     calls: BTreeSet<u64>,
     pub(super) offences: Offences,
@@ -108,6 +110,7 @@ impl<C: Connection> Peer<C> {
             has_delivered: false,
             is_up_to_date: false,
             has_missed: false,
+            has_missed_clips: false,
             calls: BTreeSet::new(),
             offences: Offences::default(),
         }

@@ -8,13 +8,13 @@ use std::{
 };
 
 use rollmesh_core::{
-    group::AuditPolicy,
-    hub::{CloseReason, Connection as _, Hub, PeerEnd, Record},
+    group::{AuditPolicy, Verdict},
+    hub::{ClipJob, CloseReason, Connection as _, Hub, PeerEnd, Record},
     ids::{LeaseId, WeightsVersion},
     kernels::Kernels,
     protocol::{
         Role, Token,
-        message::{HostReport, RunStatus},
+        message::{EnvClip, HostReport, RunStatus},
     },
     time::Micros,
     weights::Weights,
@@ -30,7 +30,6 @@ use super::{
     access::TokenFiles,
     admit::random_id,
     audit::Audit,
-    auditor::{Audited, Auditor},
     calls::{NewsSink, WorkerOrder},
     checkpoints::{Asker, Askers, next_save},
     children::Children,
@@ -39,6 +38,7 @@ use super::{
     launchers::Launchers,
     link::PeerLink,
     peer::Knock,
+    recompute::{AuditJob, Recomputer},
     room::Reserved,
     runs::{Finishing, next_fault},
     saved_runs::Finding,
@@ -124,7 +124,9 @@ pub(super) enum Event {
     /// An episode of the run that is over was not recorded; `None` once all are.
     PictureFailed(Option<String>),
     /// A fragment was recomputed.
-    Audited(Box<Audited>),
+    Audited(Box<AuditJob>, Verdict),
+    /// Pictures of the watched slot are drawn.
+    Drawn(Box<EnvClip>),
     /// A deadline is over.
     Deadline,
     /// Some time has passed.
@@ -139,7 +141,8 @@ pub(super) struct Actor {
     pub(super) hub: Hub<PeerLink, Run>,
     pub(super) registry: Registry,
     pub(super) kernels: Kernels,
-    pub(super) auditor: Auditor,
+    pub(super) auditor: Recomputer<AuditJob>,
+    pub(super) painter: Recomputer<ClipJob>,
     /// Which fragments of untrusted workers are recomputed.
     pub(super) audits: AuditPolicy,
     pub(super) tokens: TokenFiles,
@@ -208,7 +211,8 @@ impl Actor {
                 update = next_update(&mut self.update) => Event::Updated(update),
                 report = next_save(&mut self.hub.run) => Event::Saved(report),
                 fault = next_fault(&mut self.finishing) => Event::PictureFailed(fault),
-                Some(audited) = self.auditor.next() => Event::Audited(Box::new(audited)),
+                Some((job, verdict)) = self.auditor.next() => Event::Audited(Box::new(job), verdict),
+                Some((_, clip)) = self.painter.next() => Event::Drawn(Box::new(clip)),
                 () = until(deadline) => Event::Deadline,
                 _ = refresh.tick() => Event::Tick,
             };
@@ -299,7 +303,8 @@ impl Actor {
             Event::Updated(update) => self.handle_update(update),
             Event::Saved(report) => self.handle_save(report),
             Event::PictureFailed(fault) => self.handle_last_pictures(fault),
-            Event::Audited(audited) => self.hub.handle_audited(audited.run, &audited.task, audited.verdict),
+            Event::Audited(job, verdict) => self.hub.handle_audited(job.run, &job.task, verdict),
+            Event::Drawn(clip) => self.hub.handle_clip(*clip),
             Event::Deadline => self.hub.handle_timeout(),
             Event::Tick => self.tend_all(),
             Event::Shutdown => {}

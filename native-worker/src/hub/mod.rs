@@ -35,6 +35,7 @@ mod pace;
 mod peer;
 mod prometheus;
 mod queue;
+mod recompute;
 mod requests;
 mod room;
 mod run_tokens;

@@ -5,6 +5,8 @@ use rollmesh_core::protocol::{WorkerState, message::WorkerRow};
 
 use super::{
     action_button::ActionButton,
+    group_map::GroupMap,
+    invite::Invite,
     logs::{self, ShownLog},
 };
 use crate::{
@@ -25,6 +27,7 @@ pub(crate) fn Workers() -> impl IntoView {
                 <h2 id="workers-title">"Workers"</h2>
                 <span class="detail" data-testid="workers-count">{move || ids.with(Vec::len)}</span>
             </div>
+            <GroupMap/>
             <div class="table-box" tabindex="0" role="group" aria-label="Workers, scrollable">
                 <table data-testid="workers">
                     <thead>
@@ -51,6 +54,7 @@ pub(crate) fn Workers() -> impl IntoView {
                     "No worker is connected. Add a local one, or join with this tab."
                 </p>
             </div>
+            <Invite/>
         </section>
     }
 }
@@ -144,11 +148,11 @@ fn is_this_tab(state: &State, id: u32) -> bool {
     matches!(&state.tab, TabWorker::In(_, status) if status.worker == id && id != 0)
 }
 
-fn state_name(state: u8) -> &'static str {
+pub(super) fn state_name(state: u8) -> &'static str {
     WorkerState::try_from(state).map_or("unknown", WorkerState::name)
 }
 
-fn state_tone(state: u8) -> &'static str {
+pub(super) fn state_tone(state: u8) -> &'static str {
     match WorkerState::try_from(state) {
         Ok(WorkerState::Sampling) => "good",
         Ok(WorkerState::Hung | WorkerState::Quarantined) => "bad",
