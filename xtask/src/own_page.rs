@@ -148,12 +148,16 @@ mod tests {
     }
 
     #[test]
-    fn repository_has_what_the_workspace_is_made_of() {
-        let read = |file: &str| fs::read_to_string(root().join(file)).expect("a file of the repository");
-        let text = workspace_manifest(&read("Cargo.toml"), "/r");
-        for line in ["[workspace.package]", "[profile.wasm]", "rollmesh-data = { path = \"/r/data\""] {
-            assert!(text.contains(line), "{line}");
+    fn cargo_reads_the_workspace_of_a_crate() {
+        let stage = stage(&root().join("examples/own-env")).expect("it is written");
+        let mut metadata = crate::workspace::cargo();
+        metadata.args(["metadata", "--offline", "--no-deps", "--format-version", "1", "--manifest-path"]);
+        let read = metadata.arg(stage.join("Cargo.toml")).output().expect("cargo starts");
+        let text = String::from_utf8_lossy(&read.stdout);
+        assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+        for name in ["\"name\":\"rollmesh-example-own-env\"", "\"name\":\"rollmesh_trainer\""] {
+            assert!(text.contains(name), "{name} is not in {text}");
         }
-        assert!(page(&read("index.html"), "/r").contains("href=\"wasm/Cargo.toml\""));
+        assert!(fs::read_to_string(stage.join("index.html")).expect("a page").contains("href=\"wasm/Cargo.toml\""));
     }
 }

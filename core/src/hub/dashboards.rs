@@ -12,7 +12,7 @@ use crate::{
         Frame, Kind, Message, WorkerState,
         handshake::shortened,
         message::{
-            EnvClip, EvaluationPoint, HostReport, Iteration, LedgerReport, NamedMetrics, Notice, RunHistory,
+            EnvClip, EvaluationPoint, HostReport, OtherPeers, Iteration, LedgerReport, NamedMetrics, Notice, RunHistory,
             RunSchema, WorkerLocation, WorkerRow,
         },
     },
@@ -46,6 +46,8 @@ pub struct Dashboards {
     best_return: f32,
     /// When the next pictures of the watched slot are made; `None` while they are.
     pub(super) clip_due: Option<Micros>,
+    /// When the latest ones were begun.
+    pub(super) clip_begun: Micros,
     pub(super) fragments: RecentFragments,
 }
 
@@ -61,6 +63,7 @@ impl Default for Dashboards {
             unsent_clips: BTreeSet::new(),
             best_return: f32::NEG_INFINITY,
             clip_due: Some(Micros(0)),
+            clip_begun: Micros(0),
             fragments: RecentFragments::default(),
         }
     }
@@ -75,6 +78,7 @@ enum StateKey {
     Location(u32),
     Row(u32),
     Host(u32),
+    Others,
     Ledger,
 }
 
@@ -87,6 +91,7 @@ impl StateKey {
             Message::WorkerLocation(place) => Self::Location(place.worker),
             Message::WorkerRow(row) => Self::Row(row.worker),
             Message::HostReport(report) => Self::Host(report.worker),
+            Message::OtherPeers(_) => Self::Others,
             Message::LedgerReport(_) => Self::Ledger,
             _ => return None,
         })
@@ -243,7 +248,9 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let current = state.filter(|run| !run.is_over()).map(|run| run.row(now));
         let runs = self.queue.list(current, self.keeps_queue && !self.is_leaving);
         let (places, rows) = (self.worker_places(), self.worker_rows());
-        let states = [Message::RunStatus(status), Message::RunList(runs), Message::LedgerReport(ledger)].into_iter();
+        let others = Message::OtherPeers(self.other_peers());
+        let states = [Message::RunStatus(status), Message::RunList(runs), others, Message::LedgerReport(ledger)];
+        let states = states.into_iter();
         let places = places.into_iter().map(Message::WorkerLocation);
         let states = states.chain(places).chain(rows.into_iter().map(Message::WorkerRow));
         states.for_each(|message| self.dashboards.set_state(message));
@@ -285,6 +292,12 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             peer.has_missed_clips = false;
             self.dashboards.clips.values().for_each(|clip| peer.link.send_frame(clip.clone()));
         }
+    }
+
+    /// Returns the peers that are no workers of runs.
+    fn other_peers(&self) -> OtherPeers {
+        let others = self.peers.iter().filter(|(_, peer)| !peer.is_worker());
+        OtherPeers::new(others.map(|(&id, peer)| (id, peer.service_name(), &*peer.name)))
     }
 
     /// Returns where workers run, as far as that is known.

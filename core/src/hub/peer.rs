@@ -121,6 +121,20 @@ impl<C: Connection> Peer<C> {
         self.role == Role::Worker && self.service == PeerService::Runs && !self.is_spare
     }
 
+    /// Returns what the peer is here for, for people.
+    pub fn service_name(&self) -> &'static str {
+        match (self.role, self.service) {
+            (Role::Worker, PeerService::Evaluates) => "evaluation worker",
+            (Role::Worker, PeerService::Asks) => "program that evaluates",
+            (Role::Worker, PeerService::Runs) if self.is_spare => "spare worker",
+            (Role::Worker, PeerService::Runs) => "worker",
+            (Role::Viewer, _) => "viewer",
+            (Role::Operator, _) => "operator",
+            (Role::Client, _) => "client of an environment",
+            (Role::Launcher, _) => "launcher",
+        }
+    }
+
     /// Returns true for viewers and operators.
     pub fn is_dashboard(&self) -> bool {
         matches!(self.role, Role::Viewer | Role::Operator)

@@ -208,13 +208,15 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
         let run = self.run.as_ref()?.state();
         let job = self.dashboards.fragments.take_clip_job(run.number(), SlotId(run.watched_slot))?;
-        self.dashboards.clip_due = None;
+        (self.dashboards.clip_due, self.dashboards.clip_begun) = (None, self.now);
         Some(HubEffect::Draw(Box::new(job)))
     }
 
     /// Handles the pictures of the watched slot: dashboards get them, also later ones.
     pub fn handle_clip(&mut self, clip: EnvClip) {
-        self.dashboards.clip_due = Some(self.now + CLIP_INTERVAL);
+        // Of one core at most a tenth.
+        let took = self.now.since(self.dashboards.clip_begun);
+        self.dashboards.clip_due = Some(self.now + CLIP_INTERVAL.max(Micros(took.0.saturating_mul(9))));
         if self.state().is_some_and(|run| run.number() == clip.run) {
             self.dashboards.set_clip(clip);
         }

@@ -12,7 +12,7 @@ pub use super::external::{
 };
 pub use super::launcher::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded, WorkerLocation};
 pub use super::monitoring::{
-    EnvClip, FragmentReport, GpuReport, HostReport, LogLine, RecentFragmentRequest, WorkerLog,
+    EnvClip, FragmentReport, GpuReport, HostReport, LogLine, OtherPeers, RecentFragmentRequest, WorkerLog,
 };
 pub use super::saved_runs::{SavedRunRequest, SavedRunRow, SavedRuns};
 

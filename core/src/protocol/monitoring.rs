@@ -51,6 +51,51 @@ pub struct GpuReport {
     pub memory_total: u64,
 }
 
+/// The peers of a hub besides the workers of runs: dashboards, launchers, evaluation workers, clients. Tables with an entry each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherPeers {
+    /// Their numbers.
+    pub ids: Vec<u32>,
+    /// What each is, for example `evaluation worker`, joined by newlines.
+    pub services: String,
+    /// Their names, joined by newlines.
+    pub names: String,
+    /// Number of peers that are left out.
+    pub left_out: u32,
+}
+
+impl OtherPeers {
+    /// Maximum number of peers in a message.
+    pub const MAX: usize = 64;
+
+    /// Lists number, service and name of the first [`MAX`](Self::MAX) peers.
+    #[must_use]
+    pub fn new<'a>(peers: impl Iterator<Item = (u32, &'static str, &'a str)>) -> Self {
+        let mut all = Self::default();
+        for (id, service, name) in peers {
+            if all.ids.len() == Self::MAX {
+                all.left_out += 1;
+                continue;
+            }
+            if !all.ids.is_empty() {
+                all.services.push('\n');
+                all.names.push('\n');
+            }
+            all.ids.push(id);
+            all.services.push_str(service);
+            // A hub admits printable names only.
+            all.names.push_str(name);
+        }
+        all
+    }
+
+    /// Iterates over number, service and name.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &str, &str)> {
+        let texts = self.services.split('\n').zip(self.names.split('\n'));
+        self.ids.iter().zip(texts).map(|(&id, (service, name))| (id, service, name))
+    }
+}
+
 /// New lines of a worker's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerLog {

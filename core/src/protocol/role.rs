@@ -118,6 +118,7 @@ RunSchema          from -----  to VO---
 RunList            from -----  to VO---
 NamedMetrics       from -----  to VO---
 WorkerLocation     from -----  to VO---
+OtherPeers         from -----  to VO---
 Pause              from -O---  to -----
 Resume             from -O---  to -----
 Stop               from -O---  to -----

@@ -135,6 +135,8 @@ messages! {
     NamedMetrics(NamedMetrics) = 0x29, from NONE to DASHBOARDS, at most 4 * KIB;
     /// Hub to dashboard: where a worker runs.
     WorkerLocation(WorkerLocation) = 0x2a, from NONE to DASHBOARDS, at most SMALL;
+    /// Hub to dashboard: its peers besides the workers of runs.
+    OtherPeers(OtherPeers) = 0x2b, from NONE to DASHBOARDS, at most 16 * KIB;
     /// Operator to hub: pause the run.
     Pause(Request) = 0x30, from OPERATOR to NONE, at most SMALL;
     /// Operator to hub: resume the run.

@@ -31,7 +31,7 @@ use rollmesh_core::{
     group::TooFewSlots,
     protocol::{
         Message, Phase, Role, Token, TokenId, WorkerState,
-        message::{LedgerReport, RunList, RunStatus, SavedRuns, WorkerLocation, WorkerRow},
+        message::{LedgerReport, OtherPeers, RunList, RunStatus, SavedRuns, WorkerLocation, WorkerRow},
     },
     time::Micros,
 };
@@ -98,6 +98,8 @@ pub struct State {
     pub workers: BTreeMap<u32, WorkerRow>,
     /// Where workers run, by id.
     pub places: BTreeMap<u32, WorkerLocation>,
+    /// The hub's other peers.
+    pub others: OtherPeers,
     /// What can be watched.
     pub clips: BTreeMap<ClipSource, Arc<Clip>>,
     /// This tab at work for the hub.

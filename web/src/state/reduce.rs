@@ -6,7 +6,7 @@ use rollmesh_core::{
     config::Config,
     protocol::{
         Message, Phase, RefusalCode, TokenHash,
-        message::{self, EnvClip, EvaluationPoint, Iteration, NewToken, Refused, Reply, RunList, WorkerToken},
+        message::{self, EnvClip, EvaluationPoint, Iteration, OtherPeers, NewToken, Refused, Reply, RunList, WorkerToken},
         reconnect_delay,
     },
     time::Micros,
@@ -129,6 +129,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.comparison.forget_all();
             state.workers.clear();
             state.places.clear();
+            state.others = OtherPeers::default();
             state.clips.clear();
             state.evaluations.clear();
             state.invitation = None;
@@ -242,6 +243,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             state.runs = runs;
             return ask_for_run(state).into_iter().collect();
         }
+        Message::OtherPeers(others) => state.others = others,
         Message::LedgerReport(ledger) => state.ledger = Some(ledger),
         Message::Iteration(iteration) => {
             state.curves.push(iteration);
@@ -398,8 +400,8 @@ fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
     }
     let failed = action.failed();
     let mut effects = vec![];
-    if let Action::Compare { run } = action {
-        state.comparison.give_up(run);
+    if let Action::Compare { run } = &action {
+        state.comparison.give_up(run.clone());
         effects.extend(ask_for_run(state));
     }
     if action.into_job().is_some() {

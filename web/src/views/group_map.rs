@@ -10,25 +10,20 @@ use crate::{
     state::{HUB, State},
 };
 
-/// A host and its workers.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A host and the ids of its workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct HostNode {
     name: String,
     launcher: String,
-    slots: u32,
-    workers: Vec<WorkerNode>,
+    workers: Vec<u32>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-struct WorkerNode {
-    id: u32,
-    kind: String,
+/// A worker's mark.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Mark {
     slots: u32,
-    lag: u64,
-    state: &'static str,
     tone: &'static str,
-    /// Why it makes no rows, or what failed there last.
-    trouble: String,
+    text: String,
 }
 
 /// The hub above its hosts, with a mark per worker: its colour is the state, its number the slots that it holds.
@@ -37,21 +32,25 @@ pub(crate) fn GroupMap() -> impl IntoView {
     let store = expect_context::<Store>();
     let hosts = store.select(hosts);
     let restarts = store.select(|state| state.ledger.as_ref().map_or(0, |ledger| ledger.num_worker_restarts));
+    let others = store.select(others);
     let hub = store.select(|state| {
         let name = state.monitoring.host(HUB).map(|host| host.host.clone()).unwrap_or_default();
         if name.is_empty() { "hub".into() } else { format!("hub on {name}") }
     });
     view! {
-        <div class="group-map" data-testid="group-map" hidden=move || hosts.with(Vec::is_empty)>
+        <div class="group-map" data-testid="group-map">
             <p class="group-hub">
                 {hub}
                 <span class="detail" hidden=move || restarts.get() == 0>
-                    {move || format!("{} local workers replaced", restarts.get())}
+                    {move || format!(" · {} local workers replaced", restarts.get())}
                 </span>
             </p>
             <ul class="group-hosts" aria-label="Hosts and their workers">
-                {move || hosts.get().into_iter().map(|host| view! { <Host host/> }).collect_view()}
+                <For each=move || hosts.get() key=HostNode::clone let:host>
+                    <Host host/>
+                </For>
             </ul>
+            <p class="hint" data-testid="group-others" hidden=move || others.with(String::is_empty)>{others}</p>
         </div>
     }
 }
@@ -61,60 +60,87 @@ fn Host(
     /// What it is.
     host: HostNode,
 ) -> impl IntoView {
-    let HostNode { name, launcher, slots, workers } = host;
+    let store = expect_context::<Store>();
+    let HostNode { name, launcher, workers } = host;
+    let count = if workers.len() == 1 { "1 worker".into() } else { format!("{} workers", workers.len()) };
     let by = if launcher.is_empty() { String::new() } else { format!(" by {launcher}") };
-    let detail = format!("{} workers{by}, {slots} slots", workers.len());
-    let detail = detail.replace("1 workers", "1 worker");
+    let all = workers.clone();
+    let slots = store.select(move |state| all.iter().filter_map(|id| state.workers.get(id)).map(|row| row.slots).sum::<u32>());
     view! {
         <li class="group-host" data-testid="group-host">
-            <p class="group-name">{name} <span class="detail">{detail}</span></p>
-            <ul class="group-workers">
-                {workers.into_iter().map(|worker| {
-                    let WorkerNode { id, kind, slots, lag, state, tone, trouble } = worker;
-                    let text = format!("worker {id}, {kind}: {state}, {slots} slots, {lag} updates behind");
-                    let text = if trouble.is_empty() { text } else { format!("{text}. {trouble}") };
-                    view! {
-                        <li class="group-worker" data-tone=tone data-testid=format!("group-worker-{id}") title=text.clone()>
-                            <span aria-hidden="true">{slots}</span>
-                            <span class="hidden">{text}</span>
-                        </li>
-                    }
-                }).collect_view()}
-            </ul>
+            <p class="group-name">{name} <span class="detail">{move || format!("{count}{by}, {} slots", slots.get())}</span></p>
+            <ul class="group-workers">{workers.into_iter().map(|id| view! { <Worker id/> }).collect_view()}</ul>
         </li>
     }
 }
 
-fn hosts(state: &State) -> Vec<HostNode> {
-    let mut hosts: BTreeMap<(String, String), HostNode> = BTreeMap::new();
-    for row in state.workers.values() {
-        let place = state.places.get(&row.worker).cloned().unwrap_or_default();
-        let is_browser = row.kind == "browser";
-        let name = match (is_browser, place.host.is_empty()) {
-            (true, _) => "browser tabs".to_owned(),
-            (false, true) => "unknown host".to_owned(),
-            (false, false) => place.host,
-        };
-        let host = hosts.entry((name.clone(), place.launcher.clone())).or_default();
-        (host.name, host.launcher) = (name, place.launcher);
-        host.slots += row.slots;
-        let last_error = || state.monitoring.last_error(row.worker).map(|line| format!("Last error: {}", line.text));
-        host.workers.push(WorkerNode {
-            id: row.worker,
-            kind: row.kind.clone(),
-            slots: row.slots,
-            lag: row.weights_lag,
-            state: state_name(row.state),
-            tone: state_tone(row.state),
-            trouble: state.reason(row.worker).or_else(last_error).unwrap_or_default(),
-        });
+#[component]
+fn Worker(
+    /// Its id.
+    id: u32,
+) -> impl IntoView {
+    let store = expect_context::<Store>();
+    let mark = store.select(move |state| mark(state, id));
+    view! {
+        <li
+            class="group-worker"
+            data-testid=format!("group-worker-{id}")
+            data-tone=move || mark.with(|mark| mark.tone)
+            title=move || mark.with(|mark| mark.text.clone())
+        >
+            <span aria-hidden="true">{move || mark.with(|mark| mark.slots)}</span>
+            <span class="hidden">{move || mark.with(|mark| mark.text.clone())}</span>
+        </li>
     }
-    hosts.into_values().collect()
+}
+
+fn mark(state: &State, id: u32) -> Mark {
+    let Some(row) = state.workers.get(&id) else { return Mark::default() };
+    let (kind, slots, lag, name) = (&row.kind, row.slots, row.weights_lag, state_name(row.state));
+    let last_error = || state.monitoring.last_error(id).map(|line| format!("last error: {}", line.text));
+    let trouble = state.reason(id).or_else(last_error).map(|text| format!(". {text}")).unwrap_or_default();
+    let text = format!("worker {id}, {kind}: {name}, {slots} slots, {lag} updates behind{trouble}");
+    Mark { slots, tone: state_tone(row.state), text }
+}
+
+/// The hub's other peers, in a sentence: those of equal service and name are counted.
+fn others(state: &State) -> String {
+    let mut counts: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    state.others.iter().for_each(|(_, service, name)| *counts.entry((service, name)).or_default() += 1);
+    let text = |((service, name), count): (&(&str, &str), &u32)| match count {
+        1 => format!("{service} {name}"),
+        count => format!("{count} × {service} {name}"),
+    };
+    let mut texts: Vec<String> = counts.iter().map(text).collect();
+    if state.others.left_out > 0 {
+        texts.push(format!("{} more", state.others.left_out));
+    }
+    if texts.is_empty() { String::new() } else { format!("Also connected: {}.", texts.join(", ")) }
+}
+
+fn hosts(state: &State) -> Vec<HostNode> {
+    let mut hosts: BTreeMap<(&str, &str), Vec<u32>> = BTreeMap::new();
+    for row in state.workers.values() {
+        let place = state.places.get(&row.worker);
+        let host = place.map_or("", |place| &*place.host);
+        let name = match row.kind.as_str() {
+            "browser" => "browser tabs",
+            _ if host.is_empty() => "unknown host",
+            _ => host,
+        };
+        hosts.entry((name, place.map_or("", |place| &*place.launcher))).or_default().push(row.worker);
+    }
+    let node = |((name, launcher), workers): ((&str, &str), _)| HostNode {
+        name: name.into(),
+        launcher: launcher.into(),
+        workers,
+    };
+    hosts.into_iter().map(node).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::protocol::message::{WorkerLocation, WorkerRow};
+    use rollmesh_core::protocol::message::{OtherPeers, WorkerLocation, WorkerRow};
 
     use super::*;
 
@@ -122,14 +148,19 @@ mod tests {
     fn workers_are_grouped_by_host_and_launcher_and_tabs_are_one_host() {
         let mut state = State::default();
         for (worker, kind, host) in [(1, "native", "a"), (2, "native", "b"), (3, "native", "a"), (4, "browser", "c")] {
-            let row = WorkerRow { worker, kind: kind.into(), slots: worker, reason: "paused".into(), ..WorkerRow::default() };
+            let row =
+                WorkerRow { worker, kind: kind.into(), slots: worker, reason: "paused".into(), ..WorkerRow::default() };
             state.workers.insert(worker, row);
             let place = WorkerLocation { worker, host: host.into(), launcher: String::new() };
             state.places.insert(worker, place);
         }
         let found = hosts(&state);
-        let shown: Vec<_> = found.iter().map(|host| (&*host.name, host.workers.len(), host.slots)).collect();
-        assert_eq!(shown, [("a", 2, 4), ("b", 1, 2), ("browser tabs", 1, 4)]);
-        assert_eq!(found[1].workers[0].trouble, "paused");
+        let shown: Vec<_> = found.iter().map(|host| (&*host.name, &*host.workers)).collect();
+        assert_eq!(shown, [("a", &[1, 3][..]), ("b", &[2]), ("browser tabs", &[4])]);
+        let peers = [(7, "viewer", "dashboard"), (8, "viewer", "dashboard"), (9, "launcher", "slurm")];
+        state.others = OtherPeers::new(peers.into_iter());
+        assert_eq!(others(&state), "Also connected: launcher slurm, 2 × viewer dashboard.");
+        let mark = mark(&state, 2);
+        assert!(mark.slots == 2 && mark.text.ends_with("0 updates behind. paused"), "{}", mark.text);
     }
 }

@@ -92,7 +92,7 @@ pub(crate) fn LivePicture(
         reason.filter(|reason| !reason.is_empty()).map_or_else(|| "Nothing to see yet".into(), |reason| format!("No pictures: {reason}"))
     };
     let env = store.select(|state| state.run.as_ref().map(|run| run.env.clone()).unwrap_or_default());
-    let legend = store.select(|state| legend(state));
+    let legend = store.select(legend);
     view! {
         <div class="live-box">
             <canvas

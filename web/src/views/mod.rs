@@ -44,7 +44,6 @@ use self::{
     ledger::Ledger,
     live::Live,
     logs::{Logs, ShownLog},
-    shortcuts::Shortcuts,
     system::System,
     tab_run::TabResult,
     this_tab::ThisTab,
@@ -99,7 +98,6 @@ pub(crate) fn App() -> impl IntoView {
                 </div>
             </div>
         </main>
-        <Shortcuts/>
         <Toasts/>
     }
 }

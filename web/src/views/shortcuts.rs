@@ -24,13 +24,13 @@ pub(crate) fn Shortcuts() -> impl IntoView {
         dialog.get_untracked().into_iter().for_each(|dialog| _ = dialog.show_modal());
     };
     let close = move |_| dialog.get_untracked().into_iter().for_each(|dialog| dialog.close());
-    let keys = window_event_listener(leptos::ev::keydown, move |event| {
+    // It lives as long as the page.
+    let _ = window_event_listener(leptos::ev::keydown, move |event| {
         let is_typing = event_target::<web_sys::Element>(&event).matches("input, textarea, select").unwrap_or(false);
         if event.key() == "?" && !is_typing {
             show();
         }
     });
-    on_cleanup(move || keys.remove());
     view! {
         <button
             type="button"

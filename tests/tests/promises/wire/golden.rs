@@ -541,6 +541,9 @@ fn what_an_evaluation_has_found() {
     for (message, kind) in messages.into_iter().zip(["5a", "5b", "6c"]) {
         assert_bytes(&message(clip.clone()), &format!("524d0100{kind}000000 {body}"));
     }
+    let others = OtherPeers::new([(3, "viewer", "a"), (300, "launcher", "b")].into_iter());
+    let golden = "524d01002b000000 02 03 ac02 0f 7669657765720a6c61756e63686572 03 610a62 00";
+    assert_bytes(&Message::OtherPeers(others), golden);
     let request = RecentFragmentRequest { request: 300, slot: 2, back: 1 };
     assert_bytes(&Message::RecentFragmentRequest(request), "524d01006d000000 ac02 02 01");
 }

@@ -135,6 +135,7 @@ fn messages() -> Vec<Message> {
         Message::AgentUpload(convert::agent_upload(RUN, LeaseId(2), &agent_fragments().0).unwrap()),
         Message::Chunk(Chunk { stream: 0, total: CHUNK_BYTES + 9, offset: 0, data: vec![1; 200] }),
         Message::SlotClip(EnvClip { film: vec![0; 64], steps: vec![0; 16], batch: vec![7; 40], ..EnvClip::default() }),
+        Message::OtherPeers(OtherPeers { ids: vec![1], services: "viewer".into(), ..OtherPeers::default() }),
         Message::RecentFragmentRequest(RecentFragmentRequest { request: 300, slot: 1, back: 2 }),
         Message::Ask(Ask { ask: 300, name: "eval-1".into(), body: vec![35; 100] }),
         Message::AskCancel(AskCancel { ask: 300 }),
