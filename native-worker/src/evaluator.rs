@@ -140,7 +140,7 @@ impl Host {
             evaluating: Some(evaluating),
         };
         let (stays, leave) = tokio::sync::watch::channel(false);
-        let (failed, name) = (joined.clone(), name.to_owned());
+        let (failed, name, host) = (joined.clone(), name.to_owned(), self.clone());
         runtime.spawn(async move {
             let end = worker::run(config, Registry::builtin(), leave, move |words: &str| {
                 let _ = joined.send(Err(EvalWorkerError::io(words)));
@@ -151,6 +151,8 @@ impl Host {
                 _ => EvalWorkerError::io(end.reason),
             }));
             drop(stays);
+            // Under this name it can no longer be found: the hub has refused it for good.
+            let _ = tokio::task::spawn_blocking(move || host.end()).await;
         });
         is_in.recv_timeout(2 * ANSWER).unwrap_or_else(|_| Err(EvalWorkerError::io("the hub does not let it in")))
     }

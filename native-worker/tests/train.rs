@@ -325,7 +325,7 @@ async fn json_is_one_object_and_nothing_else() {
 
 #[tokio::test]
 async fn wrong_usage_ends_with_2_and_says_what_to_do() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--device", "cuda:0"], "`--features cuda`; use --device cpu otherwise"),
         (&["--worker-device", "cuda:0"], "host.worker.device is cuda:0; it must be cpu, unless device_rows is true"),
@@ -341,9 +341,11 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (&["--stop-return", "NaN"], "--stop-return is NaN; it must be a finite number"),
         (
             &["--policy-config", r#"{"learning_rate": 1}"#],
-            "policy_config: the settings are wrong: unknown field `learning_rate`, expected one of",
+            "policy_config: unknown field `learning_rate`, expected one of",
         ),
-        (&["--policy-config", r#"{"lr": -1}"#], "policy_config: the setting 'lr' is wrong: -1 must be above 0"),
+        (&["--policy-config", r#"{"lr": -1}"#], "policy_config.lr: -1 must be above 0"),
+        (&["--set", "policies.default_policy.x=1"], "policies.default_policy: unknown field `x`"),
+        (&["--set", "policies.default_policy.config.lr=-1"], "policies.default_policy.config.lr: -1 must be above 0"),
         (&["--config", "nowhere.toml"], "nowhere.toml: No such file or directory"),
         (&["--set", "num_worker=3"], "num_worker: there is no such setting; did you mean num_workers?"),
     ];

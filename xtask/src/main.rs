@@ -5,7 +5,6 @@
 //! the user's own package managers (rustup, apt) are asked for.
 
 mod artifacts;
-mod baseline;
 mod checks;
 mod chromium;
 mod cuda;
@@ -35,9 +34,6 @@ Usage: cargo xtask COMMAND
        --list                     name the steps and do nothing
   page [--registry CRATE]         build the dashboard into dist; with a crate's registry() in its Web Workers into CRATE/dist
   dist                            build a binary with the dashboard within
-  baseline                        build the commit that the current code is compared with
-  baseline freeze                 write tests/golden/frozen.json, the hashes of its rollouts
-  baseline compare [--turns N]    speeds of both; fails below 0.95 of the speed
   help                            print this text
 ";
 
@@ -46,7 +42,6 @@ enum Command {
     Test { long: bool, steps: Vec<String> },
     Page { registry: Option<std::path::PathBuf> },
     Dist,
-    Baseline(baseline::Task),
     List,
     Help,
 }
@@ -80,7 +75,6 @@ fn parse() -> Result<Command, lexopt::Error> {
         "test" => parse_test(&mut parser),
         "page" => parse_page(&mut parser),
         "dist" => Ok(Command::Dist),
-        "baseline" => parse_baseline(&mut parser).map(Command::Baseline),
         "help" => Ok(Command::Help),
         other => Err(format!("there is no command `{other}`").into()),
     }
@@ -110,29 +104,12 @@ fn parse_page(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     Ok(Command::Page { registry })
 }
 
-fn parse_baseline(parser: &mut lexopt::Parser) -> Result<baseline::Task, lexopt::Error> {
-    let mut task = baseline::Task::Build;
-    while let Some(arg) = parser.next()? {
-        task = match (arg, task) {
-            (Value(name), baseline::Task::Build) if name == "freeze" => baseline::Task::Freeze,
-            (Value(name), baseline::Task::Build) if name == "compare" => baseline::Task::Compare { turns: 7 },
-            (Long("turns"), baseline::Task::Compare { .. }) => {
-                let turns: std::num::NonZeroUsize = parser.value()?.parse()?;
-                baseline::Task::Compare { turns: turns.get() }
-            }
-            (other, _) => return Err(other.unexpected()),
-        };
-    }
-    Ok(task)
-}
-
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Help => print!("{HELP}"),
         Command::List => print!("{}", plan::list(steps::STEPS)),
         Command::Demo { args } => return demo::run(&args),
         Command::Page { registry } => return own_page::run(registry.as_deref()),
-        Command::Baseline(task) => return baseline::run(&task),
         Command::Test { long, steps } => {
             let report = plan::run(&plan::select(steps::STEPS, &steps, long)?);
             print!("{report}");

@@ -5,7 +5,7 @@ use super::{
     TrainBatchError, asks::Asks, dashboards::Dashboards, logs::Logs,
 };
 use crate::{
-    group::{AuditTask, JournalEntry, Party},
+    group::{AuditTask, JournalEntry, Principal},
     ids::FragmentNo,
     prelude::*,
     protocol::{Kind, TokenId, message::CallResult},
@@ -139,7 +139,7 @@ pub enum HubEffect<C> {
     /// [expel](Hub::expel_invalid) their holders.
     Quarantine {
         /// The principal.
-        principal: Party,
+        principal: Principal,
         /// Its tokens, unless others have them, too.
         tokens: Vec<TokenId>,
         /// The first batch that may have divergent rows of it, if there is one.

@@ -67,7 +67,7 @@ impl Actor {
         let (leave, wish) = watch::channel(false);
         let of_run = self.hub.run.as_ref().and_then(|run| run.worker_terms.spec.as_ref());
         let acting = device_of(of_run.unwrap_or(&self.worker));
-        let acting = acting.and_then(|device| Ok((device, acting_on(&self.registry, device)?)));
+        let acting = acting.and_then(|device| Ok((device, acting_on(&self.maker.registry, device)?)));
         let (device, registry) = match acting {
             Ok(acting) => acting,
             // The device was there when the run was checked.
@@ -80,7 +80,7 @@ impl Actor {
             kind: LOCAL_KIND,
             name: "in-process".into(),
             device: device.to_string(),
-            kernels: self.kernels,
+            kernels: self.maker.kernels,
             host_settings: HostSettings::Taken,
             evaluating: None,
         };

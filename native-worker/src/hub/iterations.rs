@@ -73,7 +73,7 @@ impl Actor {
         let is_watched = self.hub.has_dashboards();
         let Some(run) = self.hub.run.as_mut() else { return };
         let number = run.state.number();
-        let evaluated = match run.poll_evaluation(&self.program, is_watched) {
+        let evaluated = match run.poll_evaluation(&self.maker.program, is_watched) {
             None => return,
             Some(Err(error)) => return self.hub.notice(1, error.to_string()),
             Some(Ok(evaluated)) => evaluated,

@@ -18,16 +18,16 @@ use tokio::{
 };
 
 use super::{
-    Hub, HubConfig, HubError, HubNotice, OnLiar, SecurityConfig, access,
+    Hub, HubConfig, HubError, HubNotice, OnDivergence, SecurityConfig, access,
     actor::{Actor, Event, life},
     assets,
     audit::Audit,
     checkpoints::Askers,
     children::{Children, Way},
-    client, door,
+    client,
     launchers::Launchers,
+    listener_thread, memory_budget,
     recompute::Recomputer,
-    room,
     run_tokens::RunTokens,
     server, tls,
     token_file::TokenFile,
@@ -40,6 +40,7 @@ use crate::{
     lines::LineNews,
     machine::{Machine, REPORT_INTERVAL},
     net::{Fingerprint, Trust},
+    train::RunMaker,
 };
 
 impl Hub {
@@ -134,22 +135,22 @@ impl Hub {
             server: concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into(),
             schema: run_schema(registry).to_string(),
             distrusts_remote: distrust.distrust_remote,
-            rolls_back: distrust.on_liar == OnLiar::RollBack,
+            rolls_back: distrust.on_divergence == OnDivergence::RollBack,
         };
         let mut core = rollmesh_core::hub::Hub::new(setup, tokens);
         core.keeps_queue = config.runs_dir.is_some();
+        let (registry, kernels, program) = (registry.clone(), config.kernels, config.worker_program.clone());
+        let maker = RunMaker { registry, kernels, program };
         let actor = Actor {
             hub: core,
-            registry: registry.clone(),
-            kernels: config.kernels,
-            auditor: Recomputer::new("audits", registry.clone(), config.kernels),
-            painter: Recomputer::new("pictures", registry.clone(), config.kernels),
+            maker: maker.clone(),
+            auditor: Recomputer::new("audits", maker.registry.clone(), kernels),
+            painter: Recomputer::new("pictures", maker.registry.clone(), kernels),
             audits,
             tokens: token_files,
             children,
             launchers,
             in_process: None,
-            program: config.worker_program.clone(),
             runs_dir: config.runs_dir.clone(),
             worker: worker_spec,
             next_run: 1,
@@ -164,6 +165,7 @@ impl Hub {
             done: None,
             ended: None,
             finishing: None,
+            starting: None,
             hopeless_since: None,
             waiting_since: None,
             listener: None,
@@ -185,14 +187,14 @@ impl Hub {
             assets,
             events: events.clone(),
             clients,
-            gate: Arc::default(),
-            room: room::Room::default(),
+            limiter: Arc::default(),
+            budget: memory_budget::MemoryBudget::default(),
             inside: tokio::runtime::Handle::current(),
         };
         if config.dashboard {
             tokio::spawn(measure(events.clone()));
         }
-        let door = door::Door::open(listener, server).map_err(failed)?;
+        let listener_thread = listener_thread::ListenerThread::open(listener, server).map_err(failed)?;
         Ok(Self {
             address,
             reached_at,
@@ -201,10 +203,11 @@ impl Hub {
             viewer,
             worker,
             client,
+            maker,
             status,
             notices,
             actor: tokio::spawn(actor.run(inbox)),
-            _door: door,
+            _listener: listener_thread,
             events,
         })
     }

@@ -344,7 +344,7 @@ fn launchers_and_their_workers() {
 }
 
 #[test]
-fn the_books_of_a_run() {
+fn the_ledger_of_a_run() {
     let rejected = |first: u64| Rejected {
         late: first,
         duplicate: first + 1,
