@@ -66,6 +66,18 @@ impl Store {
         Memo::new(move |_| self.state.with(&part))
     }
 
+    /// A part of the state that only messages about a worker change: it is not looked at before.
+    pub(crate) fn of_worker<T: PartialEq + Send + Sync + 'static>(
+        self,
+        revision: Memo<u64>,
+        part: impl Fn(&State) -> T + Send + Sync + 'static,
+    ) -> Memo<T> {
+        Memo::new(move |_| {
+            revision.track();
+            self.peek(&part)
+        })
+    }
+
     /// What is watched, as far as it is there.
     pub(crate) fn clip(self, source: ClipSource) -> Option<Arc<Clip>> {
         self.state.with(|state| state.clip(source).cloned())

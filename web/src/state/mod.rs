@@ -96,6 +96,9 @@ pub struct State {
     pub evaluations: Curves,
     /// The workers by id.
     pub workers: BTreeMap<u32, WorkerRow>,
+    /// Numbers that grow with each message about a worker, by id.
+    revisions: BTreeMap<u32, u64>,
+    last_revision: u64,
     /// Where workers run, by id.
     pub places: BTreeMap<u32, WorkerLocation>,
     /// The hub's other peers.
@@ -270,6 +273,17 @@ impl State {
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.run.as_ref().and_then(|run| Phase::try_from(run.phase).ok()).unwrap_or(Phase::Idle)
+    }
+
+    /// Changes whenever anything about a worker does.
+    #[must_use]
+    pub fn revision_of(&self, worker: u32) -> u64 {
+        self.revisions.get(&worker).copied().unwrap_or(0)
+    }
+
+    fn touch(&mut self, worker: u32) {
+        self.last_revision += 1;
+        self.revisions.insert(worker, self.last_revision);
     }
 
     /// Why a worker makes no rows; `None` while it does.

@@ -129,6 +129,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.comparison.forget_all();
             state.workers.clear();
             state.places.clear();
+            state.revisions.clear();
             state.others = OtherPeers::default();
             state.clips.clear();
             state.evaluations.clear();
@@ -258,18 +259,27 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         Message::NamedMetrics(metrics) => state.curves.add_named(&metrics),
         Message::WorkerRow(row) => {
             state.monitoring.add_rate(row.worker, row.steps_per_s);
+            state.touch(row.worker);
             state.workers.insert(row.worker, row);
         }
         Message::WorkerLocation(place) => {
+            state.touch(place.worker);
             state.places.insert(place.worker, place);
         }
         Message::WorkerGone(gone) => {
             state.workers.remove(&gone.worker);
             state.monitoring.forget_worker(gone.worker);
             state.places.remove(&gone.worker);
+            state.revisions.remove(&gone.worker);
         }
-        Message::HostReport(report) => state.monitoring.add_host(report),
-        Message::WorkerLog(log) => state.monitoring.add_log(log),
+        Message::HostReport(report) => {
+            state.touch(report.worker);
+            state.monitoring.add_host(report);
+        }
+        Message::WorkerLog(log) => {
+            state.touch(log.worker);
+            state.monitoring.add_log(log);
+        }
         Message::Evaluation(point) => {
             let point = evaluated(point, &state.curves);
             state.evaluations.push(point);

@@ -68,7 +68,7 @@ fn Host(
     let slots = store.select(move |state| all.iter().filter_map(|id| state.workers.get(id)).map(|row| row.slots).sum::<u32>());
     view! {
         <li class="group-host" data-testid="group-host">
-            <p class="group-name">{name} <span class="detail">{move || format!("{count}{by}, {} slots", slots.get())}</span></p>
+            <p class="group-name">{name} " " <span class="detail">{move || format!("{count}{by}, {} slots", slots.get())}</span></p>
             <ul class="group-workers">{workers.into_iter().map(|id| view! { <Worker id/> }).collect_view()}</ul>
         </li>
     }
@@ -80,7 +80,8 @@ fn Worker(
     id: u32,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
-    let mark = store.select(move |state| mark(state, id));
+    let revision = store.select(move |state| state.revision_of(id));
+    let mark = store.of_worker(revision, move |state| mark(state, id));
     view! {
         <li
             class="group-worker"

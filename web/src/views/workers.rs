@@ -62,16 +62,17 @@ pub(crate) fn Workers() -> impl IntoView {
 #[component]
 fn Row(id: u32) -> impl IntoView {
     let store = expect_context::<Store>();
-    let row = store.select(move |state| state.workers.get(&id).cloned().unwrap_or_default());
+    let revision = store.select(move |state| state.revision_of(id));
+    let row = store.of_worker(revision, move |state| state.workers.get(&id).cloned().unwrap_or_default());
     let is_this_tab = store.select(move |state| is_this_tab(state, id));
-    let reason = store.select(move |state| state.reason(id));
-    let place = store.select(move |state| state.places.get(&id).cloned().unwrap_or_default());
+    let reason = store.of_worker(revision, move |state| state.reason(id));
+    let place = store.of_worker(revision, move |state| state.places.get(&id).cloned().unwrap_or_default());
     let text = move |show: fn(&WorkerRow) -> String| move || row.with(show);
-    let build = store.select(move |state| build(state, id));
-    let last_error = store.select(move |state| state.monitoring.last_error(id).map(|line| line.text.clone()));
-    let line = store.select(move |state| sparkline(state.monitoring.rates(id)));
+    let build = store.of_worker(revision, move |state| build(state, id));
+    let last_error = store.of_worker(revision, move |state| state.monitoring.last_error(id).map(|line| line.text.clone()));
+    let line = store.of_worker(revision, move |state| sparkline(state.monitoring.rates(id)));
     let ShownLog(shown_log) = expect_context::<ShownLog>();
-    let has_log = store.select(move |state| state.monitoring.log(id).is_some());
+    let has_log = store.of_worker(revision, move |state| state.monitoring.log(id).is_some());
     let state = move || row.with(|row| state_name(row.state));
     view! {
         <tr data-testid="worker-row" data-worker=id data-kind=text(|row| row.kind.clone()) data-state=state>
