@@ -176,7 +176,7 @@ fn AgentSteps(
 fn texts(step: AgentStep) -> [String; 5] {
     let AgentStep { agent, action, probability, value, reward } = step;
     let number = |number: f64| if number.is_nan() { "–".into() } else { format!("{number:.3}") };
-    let agent = if agent.is_empty() { "the only one".into() } else { agent };
+    let agent = if agent.is_empty() { "–".into() } else { agent };
     [agent, action, number(probability), number(value), format::short(reward)]
 }
 
