@@ -31,6 +31,7 @@ pub struct LearningStart {
 
 /// Why a run cannot begin to learn.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LearningStartError {
     /// The policies or their saved state.
     #[error("the learner's state: {0}")]

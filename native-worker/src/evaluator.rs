@@ -25,7 +25,7 @@ use crate::{
     eval::{ANSWER, Address, EvalHub, EvalNames, Founding, Name, Shared, Supervised},
     hub::{Hub, HubConfig},
     kernels,
-    worker::{self, EndKind, Evaluating, WorkerConfig},
+    worker::{self, Duty, EndKind, Evaluating, WorkerConfig},
 };
 
 /// Time for the evaluation's process to end when the worker is shut down.
@@ -137,7 +137,7 @@ impl Host {
             device: self.device.clone(),
             kernels: kernels::AUTO,
             host_settings: HostSettings::Refused,
-            evaluating: Some(evaluating),
+            duty: Duty::Evaluates(evaluating),
         };
         let (stays, leave) = tokio::sync::watch::channel(false);
         let (failed, name, host) = (joined.clone(), name.to_owned(), self.clone());

@@ -92,6 +92,12 @@ pub(crate) const STEPS: &[Step] = &[
     // Long, because other features make most dependencies others.
     minutes("no-parquet", "clippy, the program without Parquet", checks::no_parquet),
     long(step("cuda", "the program for NVIDIA's GPUs, compiled without one", &["fetch", "python"], cuda::check)),
+    minutes(
+        "other-systems",
+        "core, learner and data formats for Windows and macOS, without their libraries",
+        checks::other_systems,
+    ),
+    minutes("aarch64", "rollouts with the same bits on an emulated ARM processor", suites::aarch64),
     minutes("simulator", "the group in the simulator, ten times the seeds", suites::simulator),
     minutes("test-debug", "long rollouts without optimisation", suites::debug),
     minutes("test-native-cpu", "long rollouts for this CPU", suites::native_cpu),

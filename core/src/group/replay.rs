@@ -9,9 +9,14 @@ mod failed_audit;
 
 pub use failed_audit::FailedAudit;
 
-use super::{GroupEvent, LeaseGroup, QuarantineCause, audit::same_bits, slot_table::Checked};
+use super::{
+    GroupEvent, LeaseGroup, QuarantineCause,
+    audit::{same_bits, same_within_tolerance},
+    slot_table::Checked,
+};
 use crate::{
-    batch::SlotFragment,
+    batch::{ACTIONS, SlotFragment},
+    column::Column,
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
@@ -90,6 +95,20 @@ impl AuditTask {
     #[must_use]
     pub fn verdict(&self, made: &SlotFragment) -> Verdict {
         if same_bits(&self.fragment, made) { Verdict::Agrees } else { Verdict::Differs }
+    }
+
+    /// Returns the actions to replay if a policy may have acted on a device, whose numbers cannot be recomputed in every bit;
+    /// `None` for rows by policy, which cannot be compared then.
+    #[must_use]
+    pub fn actions(&self) -> Option<Column> {
+        self.fragment.rows.column(ACTIONS.name()).cloned()
+    }
+
+    /// Compares a fragment in which the [actions](Self::actions) were replayed: it agrees if what the environment made of them
+    /// is bit-identical, and log-probabilities, values and recurrent states are equal within 1e-4.
+    #[must_use]
+    pub fn verdict_of_actions(&self, made: &SlotFragment) -> Verdict {
+        if same_within_tolerance(&self.fragment, made) { Verdict::Agrees } else { Verdict::Differs }
     }
 }
 
@@ -370,7 +389,7 @@ impl LeaseGroup {
 
     /// Records a fragment that is about to be committed.
     pub(super) fn note_for_audit(&mut self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) {
-        if self.audits.principal(worker).is_none() || !self.config.reproducible {
+        if self.audits.principal(worker).is_none() || !self.config.audited {
             return;
         }
         let batch = self.batch_of(fragment);

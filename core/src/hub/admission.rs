@@ -183,6 +183,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
         if role == Role::Worker {
             self.forget_asks(id);
+            self.forget_inference(id);
         }
         self.effects.push_back(HubEffect::Left { id, peer: Box::new(peer), reason });
     }

@@ -2,7 +2,7 @@
 
 use super::{
     BatchWork, ClipJob, Connection, HubTokens, NoticeRate, Peer, Record, RunCourse, RunFacts, RunLoop, RunQueue, RunStep,
-    TrainBatchError, asks::Asks, dashboards::Dashboards, logs::Logs,
+    TrainBatchError, asks::Asks, dashboards::Dashboards, inference::Inference, logs::Logs,
 };
 use crate::{
     group::{AuditTask, JournalEntry, Principal},
@@ -31,6 +31,7 @@ pub struct Hub<C, R> {
     /// Evaluator names that a browser tab may not use.
     pub(super) reserved_names: BTreeSet<String>,
     pub(super) asks: Asks,
+    pub(super) inference: Inference,
     /// The current run, or the one that is over.
     pub run: Option<R>,
     /// Decides which step of the run comes next.
@@ -201,6 +202,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             next_peer: 1,
             reserved_names: BTreeSet::new(),
             asks: Asks::default(),
+            inference: Inference::default(),
             run: None,
             course: RunCourse::default(),
             queue: RunQueue::default(),

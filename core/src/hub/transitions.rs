@@ -288,6 +288,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             let _ = peer.link.send(&Message::RunEnd(RunEndMessage { run }));
             peer.link.forget_leases();
         }
+        self.end_inference();
     }
 
     /// Expels all principals that are known to have failed an audit, before the run ends.

@@ -11,6 +11,7 @@ use crate::{prelude::*, weights::Weights};
 
 /// Why a frame is rejected. The connection must be closed after any of these.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InboxError {
     /// The bytes are not a message.
     #[error(transparent)]

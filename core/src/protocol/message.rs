@@ -10,6 +10,7 @@ pub use super::control::{LedgerReport, Scale};
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };
+pub use super::inference::{Infer, Inferred};
 pub use super::launcher::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded, WorkerLocation};
 pub use super::monitoring::{
     EnvClip, FragmentReport, GpuReport, HostReport, LogLine, OtherPeers, RecentFragmentRequest, WorkerLog,

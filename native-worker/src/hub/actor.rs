@@ -1,6 +1,7 @@
 //! The actor: the task that owns all of the hub's state.
 
 use std::{
+    collections::BTreeMap,
     future::pending,
     net::SocketAddr,
     path::PathBuf,
@@ -88,8 +89,8 @@ pub(super) enum Event {
     Metrics { token: Token, reply: oneshot::Sender<Option<String>> },
     /// A message of the in-process worker for the user.
     InProcessSaid(String),
-    /// The in-process worker ended.
-    InProcessEnded(WorkerEnd),
+    /// The in-process worker of this number ended.
+    InProcessEnded { child: u32, end: WorkerEnd },
     /// The delay is over after which a local worker that ended, or failed to start, is replaced.
     ReplaceChild { number: u32 },
     /// The program starts a run.
@@ -152,7 +153,8 @@ pub(super) struct Actor {
     pub(super) children: Children,
     /// Starts the children.
     pub(super) launchers: Launchers,
-    pub(super) in_process: Option<InProcess>,
+    /// The in-process workers by their numbers.
+    pub(super) in_process: BTreeMap<u32, InProcess>,
     /// Parent directory of the run directories for runs started from the page.
     pub(super) runs_dir: Option<PathBuf>,
     /// Resources of a local worker, unless the run specifies others.
@@ -269,7 +271,7 @@ impl Actor {
             // The connection may have ended.
             Event::Metrics { token, reply } => _ = reply.send(self.metrics_for(&token)),
             Event::InProcessSaid(line) => self.hub.notice(1, format!("in-process worker: {line}")),
-            Event::InProcessEnded(end) => self.handle_in_process_end(&end),
+            Event::InProcessEnded { child, end } => self.handle_in_process_end(child, &end),
             Event::ReplaceChild { number } => self.replace_awaited(number),
             Event::Step { asker } => self.take_turn(asker),
             Event::Policy { asker } => {

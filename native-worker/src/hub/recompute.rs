@@ -40,6 +40,8 @@ pub(super) struct AuditJob {
     pub(super) run: u32,
     pub(super) task: AuditTask,
     weights: Weights,
+    /// Whether the rows come from a device: then their actions are replayed, and the rest is compared.
+    device_rows: bool,
 }
 
 impl Recompute for AuditJob {
@@ -50,8 +52,13 @@ impl Recompute for AuditJob {
     }
 
     fn recompute(&self, runner: &mut SlotRunner) -> Verdict {
-        let made = runner.replay(self.task.lease(), &self.weights);
-        made.ok().as_deref().and_then(<[_]>::first).map_or(Verdict::Unknown, |made| self.task.verdict(made))
+        let made = match (self.device_rows, self.task.actions()) {
+            (false, _) => runner.replay(self.task.lease(), &self.weights).ok(),
+            (true, Some(actions)) => runner.replay_actions(self.task.lease(), &self.weights, actions).ok(),
+            (true, None) => None,
+        };
+        let compare = if self.device_rows { AuditTask::verdict_of_actions } else { AuditTask::verdict };
+        made.as_deref().and_then(<[_]>::first).map_or(Verdict::Unknown, |made| compare(&self.task, made))
     }
 
     fn failed(&self, _: &str) -> Verdict {
@@ -150,7 +157,8 @@ impl Actor {
     /// Recomputes a fragment of the current run.
     pub(super) fn audit_fragment(&mut self, run: u32, task: AuditTask, weights: Weights) {
         if let Some(current) = &self.hub.run {
-            self.auditor.submit(AuditJob { run, task, weights }, current.config().clone());
+            let config = current.config().clone();
+            self.auditor.submit(AuditJob { run, task, weights, device_rows: config.device_rows }, config);
         }
     }
 

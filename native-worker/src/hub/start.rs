@@ -1,6 +1,7 @@
 //! Starting a hub.
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
@@ -150,7 +151,7 @@ impl Hub {
             tokens: token_files,
             children,
             launchers,
-            in_process: None,
+            in_process: BTreeMap::new(),
             runs_dir: config.runs_dir.clone(),
             worker: worker_spec,
             next_run: 1,

@@ -320,8 +320,8 @@ impl Run {
     ) -> Result<Self, StartError> {
         let opaque = "the environment is opaque: the open episodes of lost workers end, no fragment is audited, and the run is not \
                       reproducible";
-        let devices =
-            "device_rows is set: workers may act on GPUs, no fragment is audited, and the run is not reproducible";
+        let devices = "device_rows is set: workers may act on GPUs, audits replay their actions and compare within 1e-4, and the run \
+                       is not reproducible";
         let no_place = "evaluation.render draws GIFs into the run's directory, and this run has none";
         let warnings = [
             (state.env_state == EnvState::Opaque, opaque),
