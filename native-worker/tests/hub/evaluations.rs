@@ -44,10 +44,12 @@ async fn dashboards_are_told_of_evaluations_also_those_that_come_later() {
         assert_eq!((latest.run, latest.episodes, latest.unfinished), (clip.run, 1, 0));
         assert_eq!(latest.episode_return_mean, latest.episode_len_mean);
         assert_eq!(clip.weights_version, latest.iteration);
-        // A picture after each step.
-        let steps: Vec<_> = (0..latest.episode_len_mean as u32).map(|t| (0, t)).take(EnvClip::MAX_STEPS).collect();
+        // A picture after each step, or after as many as there is room for.
+        let steps: Vec<_> = (0..latest.episode_len_mean as u32).map(|t| (0, t)).collect();
         let mut film = Film::read(clip.width, clip.height, &clip.film).expect("a film");
-        assert_eq!((clip.steps().collect::<Vec<_>>(), film.len(), clip.stride), (steps.clone(), steps.len(), 1));
+        let shown: Vec<_> = clip.steps().collect();
+        assert!(steps.starts_with(&shown) && shown.len() >= steps.len().min(64), "{} of {}", shown.len(), steps.len());
+        assert_eq!((film.len(), clip.stride), (shown.len(), 1));
         assert!(film.picture(0).cloned() != film.picture(film.len() - 1).cloned(), "the pole moves");
     };
     check(&before, &clip);

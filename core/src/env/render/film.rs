@@ -101,7 +101,7 @@ impl FilmWriter {
                 bytes.truncate(4 + packed);
                 return (bytes, pictures);
             }
-            pictures = pictures * 3 / 4;
+            pictures = pictures * 7 / 8;
         }
         (Vec::new(), 0)
     }
