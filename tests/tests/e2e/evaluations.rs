@@ -35,16 +35,15 @@ async fn evaluation_of_a_run_is_shown_on_every_page() {
     page.wait_for("connection", "data-state", "online").await;
     page.wait("the curve is back", async || points(&page).await >= before).await;
     watch(&page, "Best evaluation").await;
+    page.assert_quiet_console().await;
 
-    // They stay when the run is over, also for a page that is opened then.
+    // They stay when the run is over, and the program with its hub has ended.
     page.click("stop").await;
     page.click("stop-confirm").await;
     page.wait_for_phase("stopped").await;
-    page.reload().await;
     watch(&page, "Latest evaluation").await;
     page.choose("live-source", "Slot").await;
     page.wait("the slot's last steps are played", async || caption(&page).await.contains("slot 0")).await;
-    page.assert_quiet_console().await;
 }
 
 /// Points of the line, which is not there before the first.
