@@ -22,6 +22,10 @@ use crate::{
 
 /// The page's address follows the charts this late: browsers forbid changing it with every move of a finger.
 const LINK_DELAY: Duration = Duration::from_millis(300);
+/// Events that are applied in a frame, …
+const EVENTS_OF_FRAME: usize = 32;
+/// … unless so many wait, as when the hub sends a new page everything.
+const MANY_EVENTS: usize = 512;
 /// While the page is hidden there are no frames; then events wait this long.
 const HIDDEN_FRAME: Duration = Duration::from_millis(250);
 
@@ -90,11 +94,12 @@ impl Store {
 
     /// Something happened. It is applied with the next frame.
     pub(crate) fn dispatch(self, event: Event) {
-        let is_first = self.shell.with_value(|shell| {
-            shell.waiting.borrow_mut().push(event);
-            !shell.is_scheduled.replace(true)
-        });
-        if !is_first {
+        self.shell.with_value(|shell| shell.waiting.borrow_mut().push(event));
+        self.schedule();
+    }
+
+    fn schedule(self) {
+        if self.shell.with_value(|shell| shell.is_scheduled.replace(true)) {
             return;
         }
         if document().hidden() {
@@ -124,10 +129,18 @@ impl Store {
     fn flush(self) {
         let waiting = self.shell.with_value(|shell| {
             shell.is_scheduled.set(false);
-            shell.waiting.take()
+            let mut waiting = shell.waiting.take();
+            // A hub sends what has changed ten times a second: the frames until then share it.
+            if (EVENTS_OF_FRAME..MANY_EVENTS).contains(&waiting.len()) && !document().hidden() {
+                shell.waiting.replace(waiting.split_off(EVENTS_OF_FRAME));
+            }
+            waiting
         });
         if waiting.is_empty() {
             return;
+        }
+        if self.shell.with_value(|shell| !shell.waiting.borrow().is_empty()) {
+            self.schedule();
         }
         let mut effects = Vec::new();
         self.state.update(|state| {
