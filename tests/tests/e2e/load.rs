@@ -24,10 +24,8 @@ const UPDATES_PER_TICK: u64 = 100;
 const MEASURED: Duration = Duration::from_secs(20);
 /// Updates that are sent as fast as the page takes them; an hour has 3,600,000.
 const UPDATES: u64 = 200_000;
-/// What a frame may take of the main thread: 95 of 100 frames, and any task. Asserted with room for a machine that is busy with
-/// other things; the figures are in docs/performance.md.
-const MAX_P95_MS: f64 = 24.0;
-const MAX_LONG_TASKS: u64 = 3;
+/// What 95 of 100 frames may take of the main thread, where the environment asks for figures: on an idle machine.
+const MAX_P95_MS: f64 = 8.0;
 
 /// Times from the beginning of each frame to the next task, with everything that the page does in between.
 const PROBE: &str = "window.frames_ms = []; window.long_tasks = [];
@@ -87,8 +85,10 @@ async fn page_stays_fast_and_small_beside_a_large_hub() {
     let after = renderer_mib(&page);
     println!("{updates} updates: {before} MiB before, {after} MiB after");
     assert!(after <= before + before / 4 + 16, "the page grows from {before} to {after} MiB");
-    assert!(p95 <= MAX_P95_MS, "95 of 100 frames take up to {p95:.1} ms");
-    assert!(long.len() as u64 <= MAX_LONG_TASKS, "tasks over 50 ms: {long:?}");
+    if env::var_os("ROLLMESH_LONG").is_some() {
+        assert!(p95 <= MAX_P95_MS, "95 of 100 frames take up to {p95:.1} ms");
+        assert!(long.is_empty(), "tasks over 50 ms: {long:?}");
+    }
     page.assert_quiet_console().await;
     hub.abort();
 }
