@@ -13,8 +13,10 @@
 //! ```
 
 mod file;
+mod half;
 
 pub use file::WeightsFileError;
+pub(crate) use half::{from_half, is_half, to_half};
 
 use serde::{Deserialize, Serialize};
 

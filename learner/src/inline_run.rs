@@ -167,7 +167,7 @@ impl InlineRun {
         let LearningStart { learners, config: start, postprocessing } = LearningStart::new(&config, parts, None)?;
         let state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
         let mut runner = SlotRunner::new(&config, builder())?;
-        runner.set_weights(state.weights())?;
+        runner.set_weights(state.acting_weights())?;
         let (painter, gamma) = ((registry, kernels, None), gamma_of(postprocessing));
         let (recent, past) = (RecentFragments::default(), VecDeque::new());
         Ok(Self { state, learners, runner, painter, recent, gamma, past })
@@ -269,7 +269,7 @@ impl InlineRun {
                     if self.runner.weights_version() != lease.weights_version {
                         let mut past = self.past.iter();
                         let past = past.find(|weights| weights.version() == lease.weights_version);
-                        self.runner.set_weights(past.unwrap_or(self.state.weights()))?;
+                        self.runner.set_weights(past.unwrap_or(self.state.acting_weights()))?;
                     }
                     self.runner.begin(lease)?;
                 }

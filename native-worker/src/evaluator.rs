@@ -131,7 +131,9 @@ impl Host {
         let config = WorkerConfig {
             hub: hub.url.to_string(),
             trust: hub.trust.clone(),
+            relay: None,
             token: hub.token,
+            token_file: None,
             kind: "native",
             name: name.into(),
             device: self.device.clone(),

@@ -87,7 +87,7 @@ pub(crate) const STEPS: &[Step] = &[
         suites::wheel_with(job, &["torch", "stable-baselines3"], "long_torch.py")
     })),
     long(step("wheel-ray", "the Python package with RLlib", &["binary", "maturin"], |job| {
-        suites::wheel_with(job, &["torch", "ray[rllib]"], "long_ray.py")
+        suites::wheel_with(job, &["torch", "ray[rllib]", "msgpack", "msgpack_numpy"], "long_ray.py")
     })),
     // Long, because other features make most dependencies others.
     minutes("no-parquet", "clippy, the program without Parquet", checks::no_parquet),
@@ -124,6 +124,7 @@ pub(crate) const STEPS: &[Step] = &[
     minutes("chaos", "workers killed, stopped and cut off for minutes", |job| {
         suites::long(job, "--release --package rollmesh --test own_program -- chaos:: --nocapture")
     }),
+    long(step("network", "a hub, workers and a relay in network namespaces", &["binary"], suites::network)),
     minutes("security", "crowds and a million hostile frames", |job| {
         suites::long(job, "--release --package rollmesh --test program -- security:: control:: --nocapture")
     }),

@@ -183,6 +183,15 @@ pub(crate) fn wheel_with(job: &Job, packages: &[&str], script: &str) -> Result<(
     job.run_tests(tests.env("ROLLMESH_ROOT", root()).env("ROLLMESH_BIN", artifacts::binary_path()))
 }
 
+/// A run on machines that are network namespaces, disturbed and not, where the kernel gives this user any.
+pub(crate) fn network(job: &Job) -> Result<()> {
+    if job.output(command("unshare").args(["--net", "ip", "link"])).is_err() {
+        job.note("not run: the kernel gives this user no network namespaces, or `ip` is missing");
+        return Ok(());
+    }
+    job.run(command("python3").arg(root().join("tests/network/hosts.py")).env("ROLLMESH_BIN", artifacts::binary_path()))
+}
+
 /// The manifests of `deploy/` by the schemas of Kubernetes.
 pub(crate) fn manifests(job: &Job) -> Result<()> {
     let python = tools::virtual_env(job, &target().join("xtask/manifests"))?;

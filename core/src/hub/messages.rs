@@ -60,6 +60,8 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
                 self.take_out(peer);
             }
             Message::HostReport(report) => self.handle_host_report(peer, report),
+            Message::WeightsRequest(request) => self.handle_weights_request(peer, request.run),
+            Message::Renew(renewal) => self.handle_renewal(peer, &renewal.token),
             Message::Ask(ask) => self.ask(peer, ask),
             Message::AskCancel(cancel) => self.cancel_ask(peer, cancel),
             Message::Infer(request) => self.infer(peer, request),

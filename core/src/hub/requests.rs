@@ -125,7 +125,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             rows.ids.push(id.0);
             rows.roles.push(grant.role.to_wire());
             rows.expires.push(grant.expires.unwrap_or(0));
-            rows.connections.push(self.peers.values().filter(|peer| peer.token == id).count() as u32);
+            rows.connections.push(self.peers.values().filter(|peer| peer.valid_by == id).count() as u32);
         }
         rows
     }

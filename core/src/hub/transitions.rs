@@ -92,7 +92,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         // Also the token of a worker that has disconnected already.
         let mut tokens: BTreeSet<TokenId> = self.tokens.of_principal(principal).into_iter().collect();
         for WorkerId(id) in workers {
-            tokens.extend(self.peers.get(&id).map(|peer| peer.token));
+            tokens.extend(self.peers.get(&id).into_iter().flat_map(|peer| [peer.token, peer.valid_by]));
             self.expel(id, "a fragment of its principal failed an audit");
         }
         let tokens = tokens.into_iter().filter(|token| !self.tokens.is_shared(*token)).collect();
@@ -269,7 +269,9 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     pub fn publish_weights(&mut self) -> Result<(), TooLarge> {
         let Some(run) = self.current() else { return Ok(()) };
         if let Some(frame) = run.state_mut().poll_weights()? {
-            self.workers().for_each(|(_, peer)| peer.link.send_frame(frame.clone()));
+            let peers = self.peers.iter().filter(|(_, peer)| peer.gets_weights());
+            let peers: Vec<u32> = peers.map(|(&id, _)| id).collect();
+            peers.into_iter().for_each(|id| self.send_weights(id, &frame));
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! The receiving side of a connection: checks limits, then the sender's role, then joins chunks, then decodes.
 
+use ::bytes::Bytes;
+
 use super::{
     CHUNK_BYTES, DecodeError, INITIAL_CREDIT, Kind, Message, PRE_AUTH_FRAME_BYTES, Role, allow,
     convert::{self, WeightsReader, WeightsUpdateError},
@@ -142,6 +144,8 @@ enum Parts {
     Joined(Vec<u8>),
     /// Weights, decoded as they arrive instead of kept as bytes.
     Weights(Box<WeightsReader>),
+    /// Weights that are passed on as they arrive.
+    Passed,
 }
 
 /// A complete message, as [`Inbox::receive`] returns it.
@@ -157,6 +161,33 @@ pub enum Received {
         /// The weights.
         weights: Weights,
     },
+    /// A part of a message with weights, for a relay, which decodes none.
+    Piece(WeightsPiece),
+}
+
+/// A part of a message with weights, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightsPiece {
+    /// The run and the version of the weights, with the first part.
+    pub start: Option<(u32, u64)>,
+    /// Length of the whole message, its header included.
+    pub total: u32,
+    /// The bytes.
+    pub data: Bytes,
+}
+
+impl WeightsPiece {
+    fn new(total: u32, offset: u32, data: &[u8]) -> Result<Self, DecodeError> {
+        let start = match offset {
+            0 => {
+                let (kind, body) = header::read(data)?;
+                // Both kinds of weights begin with these.
+                Some(postcard::take_from_bytes::<(u32, u64)>(body).map_err(|_| DecodeError::Body { kind })?.0)
+            }
+            _ => None,
+        };
+        Ok(Self { start, total, data: Bytes::copy_from_slice(data) })
+    }
 }
 
 /// Largest buffer that is kept for reuse once a message has been read.
@@ -210,14 +241,16 @@ impl Inbox {
         let received = self.receive(frame, None)?;
         // A receiver may have many connections, most of them idle, so keep no buffer.
         self.spare = Vec::new();
-        Ok(received.map(|received| match received {
-            Received::Message(message) => message,
+        Ok(received.and_then(|received| match received {
+            Received::Message(message) => Some(message),
             // Weights begun in a call of `receive`.
-            Received::Weights { run, weights } => Message::WeightsUpdate(convert::weights_update(run, &weights)),
+            Received::Weights { run, weights } => Some(Message::WeightsUpdate(convert::weights_update(run, &weights))),
+            // Only the inbox of a relay has parts.
+            Received::Piece(_) => None,
         }))
     }
 
-    /// Returns the kind and length of the message of which this frame is the first chunk; `None` for all other frames, and
+    /// Returns the kind of the message of which this frame is the first chunk, and the bytes that it takes once decompressed; `None` for all other frames, and
     /// for those that will be rejected. A caller with a memory budget for all its connections checks it before it handles
     /// the frame.
     #[must_use]
@@ -230,7 +263,13 @@ impl Inbox {
         let chunk = ChunkRef::decode(body).ok()?;
         self.check_chunk(&chunk).ok()?;
         let kind = self.check_first(&chunk).ok()?;
-        Some((kind, chunk.total as usize))
+        // A compressed upload becomes as long as its first field says.
+        let longer = match kind {
+            Kind::CompressedUpload => chunk.data.get(HEADER_BYTES..).and_then(|body| postcard::take_from_bytes(body).ok()),
+            _ => None,
+        };
+        let longer = longer.map_or(0, |(bytes, _): (u32, _)| bytes.min(Kind::FragmentUpload.body_cap()));
+        Some((kind, chunk.total as usize + longer as usize))
     }
 
     /// Returns true while a split message is incomplete.
@@ -256,6 +295,10 @@ impl Inbox {
         if frame.len() > CHUNK_BYTES as usize {
             return Err(InboxError::FrameTooLarge { kind, bytes: frame.len() });
         }
+        if self.passes_on() && kind.is_of_weights() {
+            let piece = WeightsPiece::new(frame.len() as u32, 0, frame)?;
+            return Ok(Some(Received::Piece(piece)));
+        }
         if let Some(run) = run
             && let Some(weights) = convert::weights_in(frame, run)?
         {
@@ -273,6 +316,11 @@ impl Inbox {
         let bytes = core::mem::take(&mut self.used);
         self.credit += bytes;
         Some(Credit { bytes })
+    }
+
+    /// Returns whether this is the inbox of a relay.
+    fn passes_on(&self) -> bool {
+        matches!(self.filter, KindFilter::FromHub(Role::Relay))
     }
 
     fn check_gate(&self, kind: Kind, bytes: usize) -> Result<(), InboxError> {
@@ -308,15 +356,22 @@ impl Inbox {
                 joined.extend_from_slice(chunk.data);
             }
             Parts::Weights(reader) => reader.read(chunk.data)?,
+            Parts::Passed => {}
         }
         joining.bytes += bytes as u32;
         self.credit -= bytes as u32;
         self.used += bytes as u32;
-        if joining.bytes < total {
+        let is_complete = joining.bytes == total;
+        if matches!(joining.parts, Parts::Passed) {
+            self.joining = (!is_complete).then_some(joining);
+            return Ok(Some(Received::Piece(WeightsPiece::new(total, offset, chunk.data)?)));
+        }
+        if !is_complete {
             self.joining = Some(joining);
             return Ok(None);
         }
         match joining.parts {
+            Parts::Passed => Ok(None),
             Parts::Joined(joined) => {
                 let message = Message::decode(&joined)?;
                 self.spare = joined;
@@ -363,6 +418,7 @@ impl Inbox {
         let kind = self.check_first(first)?;
         let &ChunkRef { stream, total, .. } = first;
         let parts = match run {
+            _ if self.passes_on() => Parts::Passed,
             Some(run) if kind == Kind::WeightsUpdate => {
                 Parts::Weights(Box::new(WeightsReader::new(run, total as usize)))
             }
@@ -487,7 +543,7 @@ mod tests {
             assert_eq!(inbox.is_joining(), place + 1 < frames.len());
             let joined = inbox.joining.iter().map(|joining| match &joining.parts {
                 Parts::Joined(joined) => joined.capacity(),
-                Parts::Weights(_) => 0,
+                Parts::Weights(_) | Parts::Passed => 0,
             });
             assert!(joined.sum::<usize>() + inbox.spare.capacity() <= large().encode().len());
         }

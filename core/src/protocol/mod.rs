@@ -50,7 +50,7 @@ pub(crate) use failure::MAX_ATTEMPTS;
 pub use failure::{FailureKind, FatalFailure, FragmentFailure};
 pub use header::{HEADER_BYTES, HEADER_VERSION, MAGIC};
 pub use inability::{Inability, InabilityKind, printable};
-pub use inbox::{ChunkPlace, Inbox, InboxError, Received};
+pub use inbox::{ChunkPlace, Inbox, InboxError, Received, WeightsPiece};
 pub use kind::{CHUNK_BYTES, DASHBOARD_FRAME_BYTES, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES};
 pub use outbox::{Frame, Outbox, TooLarge};
 pub use phase::{AskOutcome, EpisodeCode, Phase, RefusalCode, TokenAction, WorkerState};

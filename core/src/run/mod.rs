@@ -37,6 +37,7 @@ pub use check::MAX_LOCAL_WORKERS;
 pub use error::RunConfigError;
 pub use parts::{
     EvaluationConfig, HostConfig, Inference, InferenceBatch, InitSpec, ReplayMismatch, SamplingMode, StopConfig,
+    WeightsDtype,
 };
 pub use rollout::{FragmentLength, InputSource, PolicyConfig, PreprocessorPref, RolloutConfig};
 pub use worker_spec::{BadAmount, WorkerSpec};
@@ -85,6 +86,9 @@ pub struct RunConfig {
     pub inference: Inference,
     /// How a worker that acts for others puts their rows together.
     pub inference_batch: InferenceBatch,
+    /// Element type of the weights that workers act with. The learner's own weights always have 32-bit floats.
+    #[serde(default, skip_serializing_if = "WeightsDtype::is_default")]
+    pub weights_dtype: WeightsDtype,
     /// How its policy is evaluated, without influence on its rows.
     pub evaluation: EvaluationConfig,
     /// Iterations between two checkpoints; a run with a directory also saves one every ten seconds.
@@ -117,6 +121,7 @@ impl Default for RunConfig {
             device_rows: false,
             inference: Inference::Local,
             inference_batch: InferenceBatch::default(),
+            weights_dtype: WeightsDtype::Float32,
             evaluation: EvaluationConfig::default(),
             // A few seconds in small runs; in large ones the ten seconds decide.
             checkpoint_interval: 100,

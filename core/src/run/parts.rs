@@ -106,6 +106,23 @@ impl EvaluationConfig {
     }
 }
 
+/// Element type of the weights that workers act with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WeightsDtype {
+    /// The learner's weights as they are.
+    #[default]
+    Float32,
+    /// Rounded to 16 bits, once, by the hub: half the bytes for each worker. Rows are as reproducible, but others.
+    Float16,
+}
+
+impl WeightsDtype {
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Settings that belong to one machine, in addition to the paths and variables in [`RolloutConfig`](super::RolloutConfig).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

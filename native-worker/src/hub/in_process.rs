@@ -95,7 +95,9 @@ impl Actor {
         let config = WorkerConfig {
             hub: self.children.way.url.clone(),
             trust: self.children.way.trust.clone(),
+            relay: None,
             token,
+            token_file: None,
             kind: LOCAL_KIND,
             name: if child == IN_PROCESS { "in-process" } else { "inference" }.into(),
             device,

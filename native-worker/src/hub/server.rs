@@ -23,7 +23,6 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep, timeout, timeout_at},
 };
-use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -48,6 +47,7 @@ use super::{
     pace::Pace,
     peer::{self, Unauthenticated},
     prometheus,
+    tls::Tls,
 };
 use crate::net::Io;
 
@@ -58,7 +58,7 @@ const LISTEN_AGAIN: Duration = Duration::from_millis(100);
 
 /// State shared by all connections.
 pub(super) struct Shared {
-    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) tls: Option<Tls>,
     /// Names of the hub, in addition to its addresses.
     pub(super) hosts: Vec<String>,
     pub(super) allow_origins: Vec<String>,
@@ -113,7 +113,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
     let answered = async {
         let stream: Box<dyn Io> = match &shared.tls {
             None => Box::new(stream),
-            Some(acceptor) => match timeout_at(deadline, acceptor.accept(stream)).await {
+            Some(tls) => match timeout_at(deadline, tls.accept(stream, from.ip())).await {
                 Ok(Ok(stream)) => Box::new(stream),
                 Ok(Err(_)) => return shared.blame(from, Record::Limit { from, what: "no TLS" }),
                 Err(_) => return shared.remember(Record::Limit { from, what: "handshake deadline" }),

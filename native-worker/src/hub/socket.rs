@@ -10,7 +10,7 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use rollmesh_core::{
     hub::{CloseReason, Connection as _, DecodedUpload, WorkerUpload},
-    protocol::{Inbox, Kind, Message, Role},
+    protocol::{Inbox, Kind, Message, Role, convert},
 };
 use tokio::{
     sync::mpsc,
@@ -140,6 +140,24 @@ pub(super) async fn read(
             Ok(Some(Message::Credit(credit))) => link.grant(credit.bytes),
             Ok(Some(Message::Goodbye(goodbye))) if !matches!(role, Role::Worker | Role::Launcher) => {
                 return wish(&goodbye);
+            }
+            Ok(Some(Message::CompressedUpload(upload))) => {
+                let budget = match hearing.take_reserved(inbox) {
+                    Some(budget) => budget,
+                    None => {
+                        let budget = hearing.budget.reserve(upload.bytes as usize).await;
+                        budget.complete();
+                        budget
+                    }
+                };
+                let message = match convert::decompressed(&upload) {
+                    Ok(message) => message,
+                    Err(error) => return Departure::fault(error),
+                };
+                let received = Box::new(Received::of(message, link));
+                if events.send(Event::Received { peer, received, budget: Some(budget) }).await.is_err() {
+                    return Departure::wished("the hub has stopped");
+                }
             }
             // Goodbyes of workers and launchers are for the actor, too: a worker may have a lease to finish.
             Ok(Some(message)) => {

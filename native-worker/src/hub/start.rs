@@ -67,6 +67,7 @@ impl Hub {
     ) -> Result<Self, HubError> {
         let SecurityConfig {
             tls,
+            client_ca,
             allow_unencrypted,
             hosts,
             frame_origins,
@@ -87,7 +88,7 @@ impl Hub {
             return Err(HubError::Host(text.clone()));
         }
         let hosts = names(config.listen, hosts);
-        let tls = tls.map(|tls| tls::Tls::open(&tls, config.listen, &hosts)).transpose()?;
+        let tls = tls.map(|tls| tls::Tls::open(&tls, config.listen, &hosts, client_ca.as_deref())).transpose()?;
         let fingerprint = tls.as_ref().map(|tls| tls.fingerprint);
         // Bind before anything is written: another hub may be running with the same files.
         let failed = |source| HubError::Listen { address: config.listen, source };
@@ -181,7 +182,7 @@ impl Hub {
             None => address.to_string(),
         };
         let server = server::Shared {
-            tls: tls.map(|tls| tls.acceptor),
+            tls,
             hosts,
             allow_origins: config.allow_origins,
             frame_origins,
@@ -233,7 +234,7 @@ fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Way {
     let scheme = if fingerprint.is_some() { "wss" } else { "ws" };
     Way {
         url: format!("{scheme}://{}", SocketAddr::new(host, address.port())),
-        trust: Trust { ca: None, fingerprint, allow_unencrypted: fingerprint.is_none() },
+        trust: Trust { fingerprint, allow_unencrypted: fingerprint.is_none(), ..Trust::default() },
         kernels: None,
     }
 }

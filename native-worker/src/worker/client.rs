@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     fmt,
+    path::PathBuf,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread,
@@ -14,7 +15,9 @@ use rollmesh_core::{
     evaluation::Evaluates,
     kernels::Kernels,
     protocol::{
-        Connection, ConnectionEnd, InabilityKind, RefusalCode, Role, Token, handshake::Identity, message::HostReport,
+        Connection, ConnectionEnd, InabilityKind, RefusalCode, Role, Token,
+        handshake::Identity,
+        message::{HostReport, WeightsNotice},
     },
     worker::{HostSettings, Registry, RolloutWorkerBuilder, WorkerSession, core_fingerprint, forward_by},
 };
@@ -29,7 +32,9 @@ use super::asks::{AnswerFrames, Asks};
 use crate::{
     envs::{catch_panics, words},
     machine::{Machine, REPORT_INTERVAL},
-    net::{HubSocket, PeerEnd, Trust, asked, next_frame, reconnect},
+    net::{
+        HubSocket, PeerEnd, RelayAddress, Route, Trust, WeightsSource, asked, next_frame, reconnect, token_from_file,
+    },
     shell::NativeWorker as _,
 };
 
@@ -45,6 +50,8 @@ const ASKED_TO_LEAVE: &str = "it was asked to leave";
 const MAX_SLICE_STEPS: u32 = 64;
 /// … and about how long they may take.
 const SLICE: Duration = Duration::from_millis(20);
+/// Interval at which a token's file is read.
+const TOKEN_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of frames queued for the socket; beyond it the worker blocks.
 const QUEUED_FRAMES: usize = 16;
 
@@ -55,7 +62,11 @@ pub(crate) struct WorkerConfig {
     pub(crate) hub: String,
     /// How to verify the hub.
     pub(crate) trust: Trust,
+    /// A relay that has weights.
+    pub(crate) relay: Option<RelayAddress>,
     pub(crate) token: Token,
+    /// The file of the token, which may get another one.
+    pub(crate) token_file: Option<PathBuf>,
     /// The kind that the hub shows.
     pub(crate) kind: &'static str,
     pub(crate) name: String,
@@ -158,6 +169,10 @@ enum Incoming {
     Leave,
     /// There may be something to send.
     Wake,
+    /// Weights of a relay, if it has provided them.
+    Relayed(WeightsNotice, Option<Vec<u8>>),
+    /// Another token of this worker.
+    Renew(Token),
     /// A report about this machine, to be sent once the hub has admitted the worker.
     Report(HostReport),
 }
@@ -170,16 +185,17 @@ pub(crate) async fn run(
     mut leave: watch::Receiver<bool>,
     say: impl Fn(&str) + Clone + Send + 'static,
 ) -> WorkerEnd {
-    let WorkerConfig { hub, trust, kernels, host_settings, duty, .. } = config;
+    let WorkerConfig { hub, trust, relay, token_file, kernels, host_settings, duty, .. } = config;
     let evaluating = if let Duty::Evaluates(evaluating) = &duty { Some(evaluating.clone()) } else { None };
     let identity = Identity::new(Role::Worker, config.token, config.kind, &config.name, &config.device);
-    let mut connection = Connection::new(Identity { core_fingerprint: core_fingerprint(kernels), ..identity });
+    let mut connection = Connection::new(Identity { core_fingerprint: core_fingerprint(kernels), by_relay: relay.is_some(), ..identity });
     if evaluating.is_some() {
         connection = connection.staying();
     }
     let mut lost = None;
     loop {
-        let socket = match reconnect((&hub, &trust), &mut connection, lost, &mut leave, &say).await {
+        let route = Route { hub: &hub, trust: &trust, relay: relay.as_ref() };
+        let socket = match reconnect(route, &mut connection, lost, &mut leave, &say).await {
             Ok(socket) => socket,
             Err(end) => return end.into(),
         };
@@ -210,7 +226,8 @@ pub(crate) async fn run(
         let heard = tells(say.clone(), joined);
         // The hub measures its own machine.
         let measures = host_settings != HostSettings::Taken;
-        let reason = match serve(session, heard, socket, (leave.clone(), changes, measures)).await {
+        let sources = Sources { relay: relay.clone(), token_file: token_file.clone(), changes, measures };
+        let reason = match serve(session, heard, socket, leave.clone(), sources).await {
             Ok((ended, reason)) => {
                 connection = ended;
                 reason
@@ -262,16 +279,19 @@ async fn serve(
     session: impl FnOnce(Asks) -> WorkerSession + Send + 'static,
     heard: impl FnMut(&WorkerSession) + Send + 'static,
     socket: HubSocket,
-    (mut leave, changes, measures): (watch::Receiver<bool>, Option<watch::Receiver<()>>, bool),
+    mut leave: watch::Receiver<bool>,
+    sources: Sources,
 ) -> Result<(Connection, String), SessionError> {
+    let Sources { relay, token_file, changes, measures } = sources;
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
+    let (wanted, notices) = watch::channel(None);
     let (done, ended) = oneshot::channel();
     let (asks, answers) = Asks::new(outgoing.clone());
     let clock = Clock { epoch: Instant::now(), runtime: Handle::current() };
     let work = move || {
         // A panic ends this session, not the process: the hub may run in it.
-        let end = catch_unwind(AssertUnwindSafe(|| work(session(asks), heard, incoming, &outgoing, &clock)));
+        let end = catch_unwind(AssertUnwindSafe(|| work(session(asks), heard, incoming, &outgoing, (&wanted, &clock))));
         // The receiver may be dropped.
         let _ = done.send(end.map_err(|panic| words(&*panic)));
     };
@@ -283,10 +303,12 @@ async fn serve(
         sleep(LEAVE_DEADLINE).await;
         Some(format!("its lease was not done within {} s", LEAVE_DEADLINE.as_secs()))
     };
-    let reports = from_hub.clone();
+    let (reports, fetched, renewed) = (from_hub.clone(), from_hub.clone(), from_hub.clone());
     let lost = tokio::select! {
         lost = carry(socket, (from_hub, answers), to_hub, (wish, changes)) => lost,
         never = report(reports, measures) => match never {},
+        never = fetch_weights(relay, notices, fetched) => match never {},
+        never = follow_token(token_file, renewed) => match never {},
         lost = overdue => lost,
     };
     // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: another connection
@@ -308,6 +330,51 @@ async fn serve(
         Ok(Err(panic)) => Err(SessionError::Abandoned(format!("the rollout thread {panic}"))),
         // Panics are caught: the thread always reports how it ended.
         Err(_) => Err(SessionError::Abandoned("the rollout thread is gone".into())),
+    }
+}
+
+/// What reaches the rollout thread besides the hub's frames.
+#[derive(Default)]
+struct Sources {
+    relay: Option<RelayAddress>,
+    token_file: Option<PathBuf>,
+    changes: Option<watch::Receiver<()>>,
+    /// Whether this machine's load is reported.
+    measures: bool,
+}
+
+/// Fetches the newest announced weights from a relay.
+async fn fetch_weights(
+    relay: Option<RelayAddress>,
+    mut notices: watch::Receiver<Option<WeightsNotice>>,
+    incoming: mpsc::Sender<Incoming>,
+) -> Infallible {
+    let Some(relay) = relay else { return std::future::pending().await };
+    let mut source = WeightsSource::new(relay);
+    while notices.changed().await.is_ok() {
+        let Some(notice) = *notices.borrow_and_update() else { continue };
+        let mut message = Vec::new();
+        let fetched = source.fetch(&notice, |part| message.extend_from_slice(&part)).await;
+        // Without them the hub is asked.
+        let relayed = Incoming::Relayed(notice, fetched.is_ok().then_some(message));
+        if incoming.send(relayed).await.is_err() {
+            break;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Presents another token once the file has one.
+async fn follow_token(file: Option<PathBuf>, incoming: mpsc::Sender<Incoming>) -> Infallible {
+    let Some(file) = file else { return std::future::pending().await };
+    let mut latest = token_from_file(&file).ok();
+    let mut ticks = interval(TOKEN_INTERVAL);
+    loop {
+        ticks.tick().await;
+        let Ok(token) = token_from_file(&file) else { continue };
+        if latest.replace(token) != Some(token) && incoming.send(Incoming::Renew(token)).await.is_err() {
+            return std::future::pending().await;
+        }
     }
 }
 
@@ -403,9 +470,15 @@ fn work(
     mut heard: impl FnMut(&WorkerSession),
     mut incoming: mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
-    clock: &Clock,
+    (wanted, clock): (&watch::Sender<Option<WeightsNotice>>, &Clock),
 ) -> Connection {
     let mut steps = 1;
+    let mut heard = |session: &mut WorkerSession| {
+        heard(session);
+        if let Some(notice) = session.poll_notice() {
+            wanted.send_replace(Some(notice));
+        }
+    };
     while exchange(&mut session, &mut incoming, outgoing, clock, &mut heard) {
         if session.has_work() || session.due_at().is_some() {
             let began = clock.epoch.elapsed();
@@ -427,9 +500,10 @@ fn exchange(
     incoming: &mut mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
     clock: &Clock,
-    heard: &mut impl FnMut(&WorkerSession),
+    heard: &mut impl FnMut(&mut WorkerSession),
 ) -> bool {
     loop {
+        session.set_time(clock.epoch.elapsed().into());
         while let Some(frame) = session.poll_frame() {
             if outgoing.blocking_send(frame).is_err() {
                 // The connection is lost. Its last frames may contain a goodbye.
@@ -463,6 +537,8 @@ fn exchange(
             }
             Some(Incoming::Leave) => session.leave_when_done(ASKED_TO_LEAVE),
             Some(Incoming::Wake) => {}
+            Some(Incoming::Relayed(notice, message)) => session.take_relayed(&notice, message.as_deref()),
+            Some(Incoming::Renew(token)) => session.renew(token),
             Some(Incoming::Report(report)) => session.report_host(report),
             None => return false,
         }
@@ -474,7 +550,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::net::connect;
+    use crate::net::{Route, connect};
 
     #[tokio::test]
     async fn worker_asked_to_leave_exits_although_its_environment_hangs() {
@@ -485,7 +561,7 @@ mod tests {
             tokio_tungstenite::accept_async(stream).await.unwrap()
         };
         let trust = Trust::default();
-        let (hub, socket) = tokio::join!(hub, connect(&url, &trust));
+        let (hub, socket) = tokio::join!(hub, connect(Route::direct(&url, &trust)));
         // The channels' other ends are closed, and the session never ends.
         drop(hub);
         let (_wish, leave) = watch::channel(true);
@@ -494,7 +570,7 @@ mod tests {
                 thread::park();
             }
         };
-        let end = timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), (leave, None, false))).await;
+        let end = timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), leave, Sources::default())).await;
         let Ok(Err(SessionError::Abandoned(reason))) = end else { panic!("it waits for ever") };
         assert!(reason.ends_with("; its environments hang"), "{reason}");
     }

@@ -15,6 +15,7 @@ mod matrix;
 mod monitoring;
 mod operators;
 mod peers;
+mod relays;
 mod replacing;
 mod sampling;
 mod saved_runs;

@@ -21,7 +21,7 @@ use crate::{
     lease::Lease,
     policy::Postprocessing,
     prelude::*,
-    protocol::{Message, Phase, convert::FragmentLimits, message::RunStart},
+    protocol::{Message, Phase, convert::FragmentLimits, message::{RunStart, WeightsNotice}},
     run::{ReplayMismatch, RunConfig},
     sampler::FragmentLayout,
     time::Micros,
@@ -124,6 +124,10 @@ pub struct RunLoop {
     consumer: BatchConsumer,
     filter: Option<RunFilter>,
     weights: Weights,
+    /// The weights that workers act with, if they are others.
+    acting: Option<Weights>,
+    /// Of the message with the newest weights.
+    notice: Option<WeightsNotice>,
     policies: Vec<PolicyId>,
     /// The weights that all workers were sent, except for workers that joined later and were sent newer ones.
     published: WeightsVersion,
@@ -213,6 +217,7 @@ impl RunLoop {
             Some(state) => LeaseGroup::restore(group_config, state)?,
             None => LeaseGroup::new(group_config)?,
         };
+        let acting = weights::acting(&config, &parts.weights);
         Ok(Self {
             number,
             config,
@@ -228,6 +233,8 @@ impl RunLoop {
             consumer: parts.consumer,
             filter: parts.filter,
             published: parts.weights.version(),
+            acting,
+            notice: None,
             weights: parts.weights,
             policies: parts.policies,
             next_weights: None,

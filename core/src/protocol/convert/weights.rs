@@ -35,6 +35,14 @@ pub enum WeightsUpdateError {
     /// Values follow that belong to no tensor.
     #[error("{0} bytes of values belong to no tensor")]
     ExtraValues(usize),
+    /// There are more or fewer element types than tensors.
+    #[error("{halves} element types for {tensors} tensors")]
+    Halves {
+        /// Number of element types.
+        halves: usize,
+        /// Number of tensors.
+        tensors: usize,
+    },
     /// The tensors do not form weights.
     #[error(transparent)]
     Weights(#[from] WeightsError),
@@ -75,7 +83,7 @@ pub fn weights_frame(run: u32, weights: &Weights) -> Result<Frame, TooLarge> {
 }
 
 /// Returns the message without values.
-fn table(run: u32, weights: &Weights) -> WeightsUpdate {
+pub(super) fn table(run: u32, weights: &Weights) -> WeightsUpdate {
     let tensors = weights.tensors();
     let names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     WeightsUpdate {

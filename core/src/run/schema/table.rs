@@ -111,6 +111,11 @@ const RUN: &[Setting] = &[
         "Microseconds that the oldest row waits at most for others.",
     ),
     row(
+        "weights_dtype",
+        &[Choice(&["float32", "float16"])],
+        "Element type of the weights that workers act with; float16 halves the bytes for each worker, and the rows are others.",
+    ),
+    row(
         "preset",
         &[Choice(&["auto", "none"])],
         "auto: settings known to work for environment and algorithm come first.",

@@ -4,6 +4,7 @@ mod calls;
 mod evaluations;
 mod leases;
 mod pace;
+mod uplink;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -14,6 +15,7 @@ use calls::{Advanced, Calls, Done};
 use evaluations::Evaluations;
 use leases::{Leases, Turn};
 use pace::Pace;
+use uplink::Uplink;
 
 use super::{
     CalledWorker, Guard, InferenceServer, Registry, RolloutWorkerBuilder, SetupError, SlotRunner, WorkerAnswer,
@@ -27,14 +29,18 @@ use crate::{
     lease::Lease,
     prelude::*,
     protocol::{
-        Connection, ConnectionEnd, Inability, InabilityKind, Message, Received, Retry,
+        Connection, ConnectionEnd, Inability, InabilityKind, Message, Received, Retry, Token,
         convert::{self, FragmentLimits},
         handshake::PeerService,
-        message::{CallProgress, Goodbye, HostReport, Inferred, LeaseGrant, RunAnswer, RunStart, WeightsApplied},
+        message::{
+            CallProgress, Goodbye, HostReport, Inferred, LeaseGrant, RunAnswer, RunStart, WeightsApplied,
+            WeightsNotice, WeightsRequest,
+        },
         printable,
     },
     run::{Inference, RunConfig},
     time::Micros,
+    weights::Weights,
 };
 
 /// Interval of progress reports for a running lease or sample: only progress extends them.
@@ -82,6 +88,9 @@ pub struct WorkerSession {
     acts_for_others: bool,
     guard: Guard,
     counters: SessionCounters,
+    uplink: Uplink,
+    /// Weights that a relay has, if they were not fetched yet.
+    notice: Option<WeightsNotice>,
 }
 
 /// The run that the hub has announced.
@@ -138,6 +147,8 @@ impl WorkerSession {
             acts_for_others: false,
             guard: unguarded,
             counters: SessionCounters::default(),
+            uplink: Uplink::default(),
+            notice: None,
         }
     }
 
@@ -198,14 +209,8 @@ impl WorkerSession {
         match self.connection.handle_frame(frame, run) {
             Some(Received::Message(message)) => self.handle_message(message),
             // The run may have ended while they arrived.
-            Some(Received::Weights { run: of, weights }) if run == Some(of) => match self.server() {
-                Some(server) => server.add_weights(weights),
-                None => {
-                    self.leases.add_weights(weights);
-                    self.apply_weights();
-                }
-            },
-            Some(Received::Weights { .. }) | None => {}
+            Some(Received::Weights { run: of, weights }) if run == Some(of) => self.add_weights(weights),
+            Some(Received::Weights { .. } | Received::Piece(_)) | None => {}
         }
         self.end_if_over();
     }
@@ -215,7 +220,32 @@ impl WorkerSession {
         while let Some(done) = self.evaluations.as_mut().and_then(Evaluations::poll) {
             self.answer(done);
         }
-        self.connection.poll_frame()
+        let frame = self.connection.poll_frame();
+        if frame.is_none() {
+            self.uplink.observe(self.connection.queued_bytes());
+        }
+        frame
+    }
+
+    /// Sets the time on the worker's clock, from which the session learns how fast its link is.
+    pub fn set_time(&mut self, now: Micros) {
+        self.uplink.set_time(now);
+    }
+
+    /// Returns, once, the notice of weights that a relay has. The caller fetches them and calls
+    /// [`take_relayed`](Self::take_relayed).
+    pub fn poll_notice(&mut self) -> Option<WeightsNotice> {
+        self.notice.take()
+    }
+
+    /// Takes weights of a relay, the message of a notice. Without them, or if they are not those that the hub has announced,
+    /// requests the newest weights from the hub.
+    pub fn take_relayed(&mut self, notice: &WeightsNotice, message: Option<&[u8]>) {
+        let Some(run) = self.run.as_ref().map(|run| run.number).filter(|run| *run == notice.run) else { return };
+        match message.and_then(|message| convert::weights_of_notice(notice, message)) {
+            Some(weights) => self.add_weights(weights),
+            None => self.send(&Message::WeightsRequest(WeightsRequest { run })),
+        }
     }
 
     /// Returns true if [`work`](Self::work) has something to do now.
@@ -238,6 +268,7 @@ impl WorkerSession {
     /// when it is complete. A call for a sample is executed in spans of a few milliseconds on the worker's clock, if it has
     /// one; any other call takes as long as it needs.
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) {
+        self.uplink.set_time(now);
         if let Some(call) = self.evaluations.as_mut().and_then(|evaluations| evaluations.work(now)) {
             self.send(&Message::CallProgress(CallProgress { call: call.0 }));
         }
@@ -285,6 +316,12 @@ impl WorkerSession {
         if self.connection.end().is_none() {
             self.send(&Message::Goodbye(Goodbye { reason: printable(reason) }));
         }
+    }
+
+    /// Replaces the worker's token, see [`Connection::renew`].
+    pub fn renew(&mut self, token: Token) {
+        self.connection.renew(token);
+        self.end_if_over();
     }
 
     /// Sends the hub a report about this machine.
@@ -343,6 +380,7 @@ impl WorkerSession {
 
     fn end(&mut self) {
         self.run = None;
+        self.notice = None;
         self.leases = Leases::default();
         self.calls.stop();
         self.evaluations.iter_mut().for_each(Evaluations::end);
@@ -357,6 +395,13 @@ impl WorkerSession {
             }
             // Weights of the present run were handled before; these belong to an earlier one.
             Message::RunEnd(_) | Message::WeightsUpdate(_) => {}
+            Message::HalfWeightsUpdate(update) if self.run.as_ref().is_some_and(|run| run.number == update.run) => {
+                match convert::half_weights(&update) {
+                    Ok(weights) => self.add_weights(weights),
+                    Err(error) => self.connection.violated(&error),
+                }
+            }
+            Message::WeightsNotice(notice) => self.notice = Some(notice),
             Message::LeaseGrant(grant) => self.take_lease(&grant),
             Message::Revoke(revoke) => self.revoke(LeaseId(revoke.lease)),
             Message::Infer(request) => match self.server() {
@@ -432,6 +477,14 @@ impl WorkerSession {
         while let Some(answer) = self.server().and_then(InferenceServer::poll_answer) {
             self.send(&Message::Inferred(answer));
         }
+    }
+
+    fn add_weights(&mut self, weights: Weights) {
+        if let Some(server) = self.server() {
+            return server.add_weights(weights);
+        }
+        self.leases.add_weights(weights);
+        self.apply_weights();
     }
 
     /// Sets new weights as soon as no lease is running, so that the next one need not wait for them. If they do not fit,

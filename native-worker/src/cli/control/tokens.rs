@@ -38,7 +38,7 @@ enum Action {
     List,
     /// Make a token and print it, once
     Create {
-        /// viewer, operator, worker or client
+        /// viewer, operator, worker, client, launcher or relay
         #[arg(long, value_parser = role)]
         role: Role,
         /// When it runs out, for example 90s, 30m, 24h or 7d [default: never]
@@ -63,7 +63,7 @@ enum Action {
 }
 
 fn role(text: &str) -> Result<Role, String> {
-    role_of(text).ok_or_else(|| "expected viewer, operator, worker, client or launcher".into())
+    role_of(text).ok_or_else(|| "expected viewer, operator, worker, client, launcher or relay".into())
 }
 
 /// Longest lifetime of a token: ten years.

@@ -452,11 +452,22 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
     for mut inbox in peers.into_iter().chain([Inbox::of_hub()]) {
         let _ = inbox.handle_frame(frame);
     }
+    let _ = Inbox::of_peer(Role::Relay).receive(frame, None);
     match decoded.into_inner() {
         Some(Ok(Message::FragmentUpload(upload))) => accept_upload(&upload)?,
         Some(Ok(Message::WeightsUpdate(update))) => {
             if let Ok(weights) = convert::weights(&update) {
                 prop_assert_eq!(convert::weights(&convert::weights_update(RUN, &weights)), Ok(weights));
+            }
+        }
+        Some(Ok(Message::HalfWeightsUpdate(update))) => {
+            if let Ok(weights) = convert::half_weights(&update) {
+                prop_assert_eq!(convert::half_weights(&convert::half_weights_update(RUN, &weights)), Ok(weights));
+            }
+        }
+        Some(Ok(Message::CompressedUpload(upload))) => {
+            if let Ok(Message::FragmentUpload(upload)) = convert::decompressed(&upload) {
+                accept_upload(&upload)?;
             }
         }
         Some(Ok(Message::LeaseGrant(grant))) => {
