@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 
 use rollmesh_core::{
+    batch::SlotFragment,
     group::{BeginError, GroupCommand, JournalEntry, JournalError, WorkerProfile},
-    hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
-    ids::WorkerId,
+    hub::{BatchWork, RecentFragments, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
+    ids::{SlotId, WorkerId},
     kernels::Kernels,
-    protocol::message::{EnvTrace, Iteration},
+    protocol::message::{EnvClip, Iteration},
     run::{RunConfig, SamplingMode},
     time::Micros,
     weights::Weights,
@@ -44,7 +45,9 @@ pub struct InlineRun {
     state: RunLoop,
     learners: Learners,
     runner: SlotRunner,
-    trace: EnvTrace,
+    /// What makes a worker that draws, and the worker once it has drawn.
+    painter: (Registry, Kernels, Option<SlotRunner>),
+    recent: RecentFragments,
     gamma: f64,
     /// Weights before the newest ones, which leases of a replayed run may want, oldest first.
     past: VecDeque<Weights>,
@@ -165,8 +168,9 @@ impl InlineRun {
         let state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
         let mut runner = SlotRunner::new(&config, builder())?;
         runner.set_weights(state.acting_weights())?;
-        let trace = state.trace(&[]);
-        Ok(Self { state, learners, runner, trace, gamma: gamma_of(postprocessing), past: VecDeque::new() })
+        let (painter, gamma) = ((registry, kernels, None), gamma_of(postprocessing));
+        let (recent, past) = (RecentFragments::default(), VecDeque::new());
+        Ok(Self { state, learners, runner, painter, recent, gamma, past })
     }
 
     /// Returns the loop of the run, which knows how far it is.
@@ -186,10 +190,22 @@ impl InlineRun {
         PolicyFile::of_run(&self.state, self.gamma)
     }
 
-    /// Returns what the watched slot observed in the latest batch.
-    #[must_use]
-    pub fn trace(&self) -> &EnvTrace {
-        &self.trace
+    /// Draws the watched slot's fragment of the latest batch; `None` if there is no new one.
+    ///
+    /// # Errors
+    /// [`SetupError`] if a second worker of the run cannot be made, which draws.
+    pub fn draw(&mut self) -> Result<Option<EnvClip>, SetupError> {
+        let (number, slot) = (self.state.number(), SlotId(self.state.watched_slot));
+        let Some(job) = self.recent.take_clip_job(number, slot) else { return Ok(None) };
+        let (registry, kernels, runner) = &mut self.painter;
+        let runner = match runner {
+            Some(runner) => runner,
+            None => {
+                let builder = RolloutWorkerBuilder::new(registry.clone()).kernels(*kernels);
+                runner.insert(SlotRunner::new(self.state.config(), builder)?)
+            }
+        };
+        Ok(Some(job.draw(runner)))
     }
 
     /// Steps all slots that are being worked on, at most so often, or learns from a batch that is complete.
@@ -271,7 +287,8 @@ impl InlineRun {
 
     fn learn(&mut self, work: BatchWork, now: Micros) -> Result<InlineWork, InlineRunError> {
         let BatchWork::Learn(rows) = work else { return Ok(InlineWork::Paused) };
-        self.trace = self.state.trace(rows.fragments());
+        let is_watched = |fragment: &&SlotFragment| fragment.slot.0 == self.state.watched_slot;
+        self.recent.add(rows.fragments().iter().filter(is_watched), |version| self.state.weights_of(version));
         let (batch, observed) = rows.join()?;
         let learned = self.learners.learn(batch, results_before(&self.state))?;
         if let SamplingMode::Asynchronous { max_staleness, .. } | SamplingMode::Deadline { max_staleness, .. } =

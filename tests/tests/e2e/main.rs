@@ -19,6 +19,7 @@ mod evaluating;
 mod evaluations;
 mod front;
 mod group;
+mod load;
 mod matrix;
 mod monitoring;
 mod program;

@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 const VECTOR_STEPS: u32 = 16;
 /// The page is sent the state of a run this often.
 const REPORT_EVERY: Micros = Micros::from_millis(100);
+/// The watched slot is drawn this often.
+const DRAW_EVERY: Micros = Micros::from_secs(1);
 /// Parts of the settings that are of no use in a tab, which has one worker, no files and no processes.
 const OTHER_SECTIONS: [&str; 3] = ["Evaluation and checkpoints", "Environment processes", "Logged data"];
 /// The same of single settings.
@@ -60,7 +62,7 @@ pub(crate) struct TabHub {
     /// The run waits for a request, or has ended.
     is_idle: bool,
     reported: Micros,
-    has_new_trace: bool,
+    drawn: Micros,
     outbox: VecDeque<Report>,
 }
 
@@ -76,7 +78,7 @@ impl TabHub {
             number,
             is_idle: true,
             reported: Micros(0),
-            has_new_trace: false,
+            drawn: Micros(0),
             outbox: VecDeque::new(),
         };
         hub.send(Message::RunSchema(schema));
@@ -111,7 +113,6 @@ impl TabHub {
         let run = InlineRun::new(self.number + 1, config, &self.registry, Kernels::PORTABLE, now);
         self.run = Some(run.map_err(|error| error.to_string())?);
         self.number += 1;
-        self.has_new_trace = false;
         Ok(())
     }
 
@@ -131,7 +132,6 @@ impl TabHub {
         match run.work(VECTOR_STEPS, now) {
             Ok(InlineWork::Sampled) => {}
             Ok(InlineWork::Learned(point)) => {
-                self.has_new_trace |= !run.trace().dones.is_empty();
                 let quantiles = [("episode_return_p10", 0.1), ("episode_return_p90", 0.9)];
                 let episodes = run.state().episodes();
                 let named = quantiles
@@ -174,13 +174,15 @@ impl TabHub {
     }
 
     fn report(&mut self, now: Micros) {
-        let Some(run) = &self.run else { return };
+        let Some(run) = &mut self.run else { return };
         self.reported = now;
+        let is_due = self.is_idle || now.since(self.drawn) >= DRAW_EVERY;
+        // A worker that cannot be made could not have made the run.
+        let clip = if is_due { run.draw().ok().flatten() } else { None };
+        self.drawn = if clip.is_some() { now } else { self.drawn };
         let state = run.state();
         let mut messages = vec![Message::RunStatus(state.status(now)), Message::LedgerReport(state.ledger_report())];
-        if std::mem::take(&mut self.has_new_trace) {
-            messages.push(Message::EnvTrace(run.trace().clone()));
-        }
+        messages.extend(clip.map(Message::SlotClip));
         let has_result = self.is_idle && state.iteration() > 0 && state.is_over() && state.phase() != Phase::Failed;
         let hash =
             has_result.then(|| Report::Hash { run: state.number(), weights_hash: state.weights_hash().to_string() });
@@ -291,7 +293,8 @@ mod tests {
         assert_eq!((status.phase, status.env_steps, status.iteration), (Phase::Finished.to_wire(), 400, 5));
         let count = |is: fn(&Message) -> bool| reports.iter().filter_map(message).filter(|it| is(it)).count();
         assert_eq!(count(|message| matches!(message, Message::Iteration(_))), 5);
-        assert!(count(|message| matches!(message, Message::EnvTrace(trace) if trace.dones.len() == 20)) > 0);
+        let has_pictures = |message: &Message| matches!(message, Message::SlotClip(clip) if !clip.film.is_empty());
+        assert!(count(has_pictures) > 0);
         let weights_hash = hub.run.as_ref().expect("a run").state().weights_hash().to_string();
         assert_eq!(reports.last(), Some(&Report::Hash { run: 1, weights_hash }));
         for file in [WEIGHTS_FILE, POLICY_FILE] {
