@@ -38,23 +38,35 @@ class Algorithm:
     ) -> None:
         _program.prepare(env)
         all_ = without_functions("Algorithm", settings(env, config, more))
-        self._algorithm = _native.Algorithm(all_, None if run_dir is None else os.fspath(run_dir))
+        self._begin(_native.Algorithm(all_, None if run_dir is None else os.fspath(run_dir)))
+
+    def _begin(self, algorithm: Any) -> None:
+        self._algorithm = algorithm
         self._calls: Counter[str] = Counter()
+        self._last_evaluated: int | None = None
 
     @classmethod
     def from_checkpoint(cls, run_dir: str | os.PathLike[str]) -> Self:
         """Resumes the run in a directory bit-identically."""
         _program.prepare()
         made = cls.__new__(cls)
-        made._algorithm = _native.Algorithm.restore(os.fspath(run_dir))
-        made._calls = Counter()
+        made._begin(_native.Algorithm.restore(os.fspath(run_dir)))
         return made
 
     restore = from_checkpoint
 
     def step(self) -> dict[str, Any] | None:
-        """Executes one iteration and returns its metrics; None once the run has reached one of its stop conditions."""
-        return self._algorithm.step()
+        """Executes one iteration and returns its metrics; None once the run has reached one of its stop conditions.
+
+        With `evaluation.interval`, other episodes are played alongside the iterations; the first step after the end of an
+        evaluation has its result as `"evaluation"`, with the iteration whose policy was evaluated.
+        """
+        metrics = self._algorithm.step()
+        evaluated = None if metrics is None else self._algorithm.evaluated()
+        if evaluated is not None and evaluated["iteration"] != self._last_evaluated:
+            self._last_evaluated = evaluated["iteration"]
+            metrics["evaluation"] = evaluated
+        return metrics
 
     train = step
 

@@ -54,6 +54,12 @@ impl Algorithm {
         column::json(py, &metrics)
     }
 
+    /// The latest of the run's own evaluations; none before the first.
+    fn evaluated<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let evaluated = self.0.call(py, |algorithm| Ok::<_, AlgorithmError>(algorithm.evaluated()))?;
+        column::json(py, &evaluated)
+    }
+
     fn save(&self, py: Python<'_>) -> PyResult<PathBuf> {
         self.0.call(py, |algorithm| algorithm.save().map(ToOwned::to_owned))
     }

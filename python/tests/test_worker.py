@@ -317,6 +317,15 @@ class Runs(unittest.TestCase):
                 self.assertEqual(plain.stop()["weights_hash"], want)
                 self.assertIsNone(plain.stop())
 
+    def test_evaluations_alongside_a_run_are_among_the_metrics_of_a_step(self):
+        settings = {**self.SETTINGS, "evaluation": {"interval": 2, "episodes": 3}}
+        with Algorithm(settings) as algorithm:
+            evaluated = []
+            while not evaluated:
+                evaluated += filter(None, [algorithm.step().get("evaluation")])
+            self.assertEqual((evaluated[0]["episodes"], evaluated[0]["iteration"] % 2), (3, 0))
+            self.assertEqual(algorithm.stop()["evaluation"]["episodes"], 3)
+
     def test_worker_processes_make_the_same_weights(self):
         with Algorithm({**self.SETTINGS, "num_workers": 1}) as algorithm, Algorithm(self.SETTINGS) as local:
             algorithm.step()

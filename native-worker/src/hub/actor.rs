@@ -48,7 +48,10 @@ use super::{
 use crate::{
     checkpoint::PolicyCheckpoint,
     launch::{LaunchedEnd, WorkerSpec},
-    train::{Consuming, IterationMetrics, Run, RunEnd, SaveReport, StartError, Summary, SyncError, Task, Update, Work},
+    train::{
+        Consuming, EvaluationMetrics, IterationMetrics, Run, RunEnd, SaveReport, StartError, Summary, SyncError, Task, Update,
+        Work,
+    },
     worker::WorkerEnd,
 };
 
@@ -103,6 +106,8 @@ pub(super) enum Event {
     Step { asker: oneshot::Sender<IterationMetrics> },
     /// The program asks for the policies of the current run.
     Policy { asker: oneshot::Sender<PolicyCheckpoint> },
+    /// The program asks for the latest evaluation of the current run.
+    Evaluation { asker: oneshot::Sender<EvaluationMetrics> },
     /// The program sets weights.
     SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
     /// The program asks for a checkpoint of the run.
@@ -268,6 +273,13 @@ impl Actor {
                 if let Some(run) = self.hub.run.as_ref().filter(|_| self.has_stepwise_run()) {
                     // The caller may no longer wait.
                     let _ = asker.send(run.policy());
+                }
+            }
+            Event::Evaluation { asker } => {
+                self.hear_evaluation();
+                if let Some(evaluated) = self.hub.run.as_ref().and_then(Run::evaluated) {
+                    // The caller may no longer wait.
+                    let _ = asker.send(evaluated.clone());
                 }
             }
             Event::Start { task, work, stepwise, started, done } => {

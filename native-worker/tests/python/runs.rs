@@ -43,6 +43,10 @@ async fn samples_are_the_same_with_workers_and_with_hosts() {
         let more = rollmesh(&[&sample[..], &more].concat()).await;
         assert_eq!(hash(&more), hash(&alone), "{}", more.stderr);
     }
+    // Where rows cannot be in shared memory, they go through pipes.
+    let folder = format!("{}/no_memory", lab());
+    let piped = Process::start_with(sample, |command| _ = command.env("PYTHONPATH", folder)).finish().await;
+    assert_eq!(hash(&piped), hash(&alone), "{}", piped.stderr);
 }
 
 #[tokio::test]

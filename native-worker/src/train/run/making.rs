@@ -6,7 +6,7 @@ use rollmesh_core::{
     env::EnvState,
     group::GroupState,
     hub::{BatchConsumer, RunLoop, RunLoopConfig, RunProgress, push_thinned},
-    ids::LeaseId,
+    ids::{LeaseId, SlotId},
     kernels::Kernels,
     run::RunConfig,
     sampler::FragmentLayout,
@@ -31,7 +31,10 @@ use super::{
     },
     Run, StartError, Taker, Task, Work, WorkerTerms,
 };
-use crate::learner::{LearnerThread, LearningStart, filter_of, gamma_of};
+use crate::{
+    envs::with_fingerprint,
+    learner::{LearnerThread, LearningStart, filter_of, gamma_of},
+};
 
 /// A directory's name that fits into a status together with everything else.
 const MAX_RUN_DIR_BYTES: usize = 1_024;
@@ -90,8 +93,12 @@ impl Run {
     }
 
     fn new_run(place: RunPlace<'_>, request: RunRequest, work: Work) -> Result<Self, StartError> {
-        let request = request.written_out()?;
+        let mut request = request.written_out()?;
         let (prepared, taker) = place.prepare(&request, work)?;
+        // Workers on other machines must compute the same bits.
+        if let Some(env_config) = with_fingerprint(request.config.env(), &request.config.env_context(SlotId(0))) {
+            request.config.rollout.env_config = env_config;
+        }
         request.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
         let slots = request.config.num_slots();
         let output = request.leased_output(&prepared).map(|dir| RunOutput::create(dir, slots)).transpose()?;
