@@ -1,23 +1,15 @@
 """Training runs and evaluation workers."""
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Self
 
-from . import _native, _program
-from ._functions import named
+from . import _native, _program, _progress
+from ._functions import without_functions
 from ._policy import Policy, Weights, of_policies, to_policies
 from ._worker import RolloutWorker, settings
-
-
-def without_functions(owner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings without Python functions, which runs and evaluations in other processes cannot call."""
-    settings, functions = named(settings)
-    if functions:
-        names = ", ".join(name.split(":")[1] for _, name, _ in functions)
-        raise _native.ConfigError(f"{owner} cannot call {names}: RolloutWorker and WorkerGroup call Python functions")
-    return settings
 
 
 class Algorithm:
@@ -69,6 +61,20 @@ class Algorithm:
         return metrics
 
     train = step
+
+    def run(self, progress: bool | None = None) -> dict[str, Any] | None:
+        """Executes iterations until the run reaches a stop condition; returns the last metrics, None if there were none.
+
+        In a terminal and in a notebook a line shows the progress; `progress` says whether, anywhere. After Ctrl-C the run can
+        be continued.
+        """
+        is_shown = _progress.is_watched(sys.stderr) if progress is None else progress
+        last = None
+        with _progress.Progress(sys.stderr if is_shown else None) as line:
+            while (metrics := self.step()) is not None:
+                line.show(metrics)
+                last = metrics
+        return last
 
     def save(self) -> str:
         """Writes a checkpoint into the run's directory and returns the directory."""

@@ -53,7 +53,7 @@ def native_vector(id, config, lanes):
 
 def made_by(order):
     """The environments of an order, one vector environment if its settings say so."""
-    config = {name: value for name, value in order["config"].items() if name not in ("vectorize", "host_fingerprint")}
+    config = {name: value for name, value in order["config"].items() if name not in HOST_SETTINGS}
     lanes = order["lanes"] if is_native(order) else None
     make, missing, here = factory_of(order["env"], config, lanes)
     try:
@@ -67,6 +67,13 @@ def is_native(order):
     if vectorize not in (None, "native"):
         raise Refused(f'vectorize is {vectorize!r}: it is "native", or left out')
     return vectorize == "native"
+
+
+def narrowed(space, dtype):
+    """Returns a box of 64-bit floats as one of 32-bit floats, which normalising filters take."""
+    if dtype != "float32" or not isinstance(space, spaces.Box) or space.dtype != np.float64:
+        raise Refused(f"observation_dtype is {dtype!r}: it is \"float32\", for a Box of float64, and the space is {str(space)[:100]}")
+    return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
 
 
 def picture_of(env):
@@ -126,9 +133,11 @@ class Order:
                 PROVEN[kind] = is_proven(self.simulator, env)
             self.simulator = PROVEN[kind] and self.simulator
         state = "opaque" if getattr(spec, "nondeterministic", False) else "snapshot" if self.simulator else "replay"
-        self.translate(env.observation_space, env.action_space, state)
+        self.translate(env.observation_space, env.action_space, state, order["config"].get("observation_dtype"))
 
-    def translate(self, observation_space, action_space, state):
+    def translate(self, observation_space, action_space, state, dtype):
+        if dtype is not None:
+            observation_space = narrowed(observation_space, dtype)
         self.obs, obs, obs_type = translated("observation", observation_space, FlatObservation)
         self.act, act, act_type = translated("action", action_space, JoinedAction)
         self.action_space = action_space
@@ -238,7 +247,8 @@ class VectorOrder(Order):
         self.is_same_step = mode == gymnasium.vector.AutoresetMode.SAME_STEP
         # First observations of episodes that rollmesh has not begun yet, by lane; None before the first episodes.
         self.begun = None
-        self.translate(env.single_observation_space, env.single_action_space, "opaque")
+        dtype = order["config"].get("observation_dtype")
+        self.translate(env.single_observation_space, env.single_action_space, "opaque", dtype)
 
     def rows_of(self, obs):
         return list(gymnasium.vector.utils.iterate(self.envs[0].observation_space, obs))

@@ -117,9 +117,11 @@ class Game:
         env = self.env
         agents = [env.agent_selection] if self.acts_in_turn else env.agents
         if step == 0:
-            for at, agent in enumerate(env.possible_agents):
-                env.action_space(agent).seed(at)
-        actions = {agent: env.action_space(agent).sample() for agent in agents}
+            # Kept, since a game may make its spaces anew whenever it is asked for them.
+            self.action_spaces = {agent: env.action_space(agent) for agent in env.possible_agents}
+            for at, space in enumerate(self.action_spaces.values()):
+                space.seed(at)
+        actions = {agent: self.action_spaces[agent].sample() for agent in agents}
         turn = self.turn(*(self.one_acts(actions) if self.acts_in_turn else self.all_act(actions)))
         return turn, self.is_over
 
