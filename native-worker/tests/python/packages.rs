@@ -153,20 +153,19 @@ fn games_of_pettingzoo_keep_the_rules_of_environments_with_several_agents() {
 /// The packages of `CartPole-v1` are those of the short suite.
 #[tokio::test]
 async fn weights_are_the_same_for_any_workers_and_whichever_dies() {
-    // A reset of Breakout loads the game, which takes as long as hundreds of steps. Pictures of 84x84, four of them, into a
-    // dense net: the wrappers are DeepMind's.
-    let dense = ["--max-env-steps", "384"];
-    let smooth = [&dense[..], &["--env-config", r#"{"repeat_action_probability": 0}"#]].concat();
-    let cases: [(&str, &[&str]); 6] = [
-        ("gym:LunarLander-v3", &["--max-env-steps", "3200", "--python-processes", "2"]),
-        ("gym:HalfCheetah-v5", &["--max-env-steps", "1600"]),
-        ("gym:ALE/Breakout-v5", &dense),
-        ("gym:ALE/Breakout-v5", &smooth),
-        ("pettingzoo:classic/rps_v2", &["--max-env-steps", "1600"]),
-        ("pettingzoo:classic/tictactoe_v3", &["--max-env-steps", "1600"]),
+    // Pictures of 84x84, four of them, into a dense net: the wrappers are DeepMind's. Few slots, since a reset of Breakout loads the
+    // game, which takes as long as hundreds of steps.
+    let smooth = ["--max-env-steps", "480", "--env-config", r#"{"repeat_action_probability": 0}"#];
+    let cases: [(&str, u32, &[&str]); 6] = [
+        ("gym:LunarLander-v3", 8, &["--max-env-steps", "3200", "--python-processes", "2"]),
+        ("gym:HalfCheetah-v5", 8, &["--max-env-steps", "1600"]),
+        ("gym:ALE/Breakout-v5", 3, &["--max-env-steps", "480"]),
+        ("gym:ALE/Breakout-v5", 3, &smooth),
+        ("pettingzoo:classic/rps_v2", 8, &["--max-env-steps", "1600"]),
+        ("pettingzoo:classic/tictactoe_v3", 8, &["--max-env-steps", "1600"]),
     ];
-    for (env, more) in cases {
+    for (env, slots, more) in cases {
         let directory = tempfile::tempdir().unwrap();
-        Run { env, more, python_path: "" }.check(directory.path()).await;
+        Run { env, more, python_path: "", slots }.check(directory.path()).await;
     }
 }
