@@ -43,6 +43,7 @@ pub struct Weights {
 
 /// Why tensors are not valid weights.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WeightsError {
     /// The values do not fill the shape.
     #[error("tensor '{name}' has {values} values for shape {shape:?}")]

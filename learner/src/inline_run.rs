@@ -1,13 +1,16 @@
 //! A run in one thread: its leases, the worker that makes their rows, and its learner. No hub, no sockets, no files.
 
+use std::collections::VecDeque;
+
 use rollmesh_core::{
-    group::{BeginError, GroupCommand, WorkerProfile},
+    group::{BeginError, GroupCommand, JournalEntry, JournalError, WorkerProfile},
     hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
     ids::WorkerId,
     kernels::Kernels,
     protocol::message::{EnvTrace, Iteration},
-    run::RunConfig,
+    run::{RunConfig, SamplingMode},
     time::Micros,
+    weights::Weights,
     worker::{Advance, Registry, RolloutWorkerBuilder, RunnerError, SetupError, SlotRunner},
 };
 
@@ -43,6 +46,8 @@ pub struct InlineRun {
     runner: SlotRunner,
     trace: EnvTrace,
     gamma: f64,
+    /// Weights before the newest ones, which leases of a replayed run may want, oldest first.
+    past: VecDeque<Weights>,
 }
 
 /// What a call of [`InlineRun::work`] has done.
@@ -60,6 +65,7 @@ pub enum InlineWork {
 
 /// Why a run cannot begin or continue.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum InlineRunError {
     /// A setting of its algorithm.
     #[error(transparent)]
@@ -76,6 +82,9 @@ pub enum InlineRunError {
     /// Its number of slots or its sampling mode.
     #[error(transparent)]
     Loop(#[from] RunLoopError),
+    /// The journal is not one of such a run.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// An iteration cannot begin.
     #[error(transparent)]
     Begin(#[from] BeginError),
@@ -105,6 +114,41 @@ impl InlineRun {
         kernels: Kernels,
         now: Micros,
     ) -> Result<Self, InlineRunError> {
+        Self::prepared(number, config, registry, kernels, now)?.begun(now)
+    }
+
+    /// Makes a run that repeats an asynchronous one of the same settings, by its journal: it learns from the same batches, so its
+    /// weights are the same, too.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new), and [`InlineRunError::Journal`].
+    pub fn replaying(
+        number: u32,
+        config: RunConfig,
+        registry: &Registry,
+        kernels: Kernels,
+        journal: impl IntoIterator<Item = JournalEntry>,
+    ) -> Result<Self, InlineRunError> {
+        let now = Micros(0);
+        let mut run = Self::prepared(number, config, registry, kernels, now)?;
+        run.state.group.replay(journal)?;
+        run.begun(now)
+    }
+
+    fn begun(mut self, now: Micros) -> Result<Self, InlineRunError> {
+        self.state.group.handle_joined(WORKER, WorkerProfile { progress_timeout: Micros(u64::MAX) }, now);
+        self.state.group.handle_answer(WORKER, Ok(()), now);
+        self.state.begin_iteration(now)?;
+        Ok(self)
+    }
+
+    fn prepared(
+        number: u32,
+        config: RunConfig,
+        registry: &Registry,
+        kernels: Kernels,
+        now: Micros,
+    ) -> Result<Self, InlineRunError> {
         // There is one process, which may be a browser's, and nothing is written.
         config.refuse_host_settings().map_err(SetupError::from)?;
         let config = written_out(config)?;
@@ -118,14 +162,11 @@ impl InlineRun {
         let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
         let parts = builder().learning_parts(&config)?;
         let LearningStart { learners, config: start, postprocessing } = LearningStart::new(&config, parts, None)?;
-        let mut state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
+        let state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
         let mut runner = SlotRunner::new(&config, builder())?;
         runner.set_weights(state.weights())?;
-        state.group.handle_joined(WORKER, WorkerProfile { progress_timeout: Micros(u64::MAX) }, now);
-        state.group.handle_answer(WORKER, Ok(()), now);
-        state.begin_iteration(now)?;
         let trace = state.trace(&[]);
-        Ok(Self { state, learners, runner, trace, gamma: gamma_of(postprocessing) })
+        Ok(Self { state, learners, runner, trace, gamma: gamma_of(postprocessing), past: VecDeque::new() })
     }
 
     /// Returns the loop of the run, which knows how far it is.
@@ -210,7 +251,9 @@ impl InlineRun {
             match command {
                 GroupCommand::Grant { lease, .. } => {
                     if self.runner.weights_version() != lease.weights_version {
-                        self.runner.set_weights(self.state.weights())?;
+                        let mut past = self.past.iter();
+                        let past = past.find(|weights| weights.version() == lease.weights_version);
+                        self.runner.set_weights(past.unwrap_or(self.state.weights()))?;
                     }
                     self.runner.begin(lease)?;
                 }
@@ -231,6 +274,14 @@ impl InlineRun {
         self.trace = self.state.trace(rows.fragments());
         let (batch, observed) = rows.join()?;
         let learned = self.learners.learn(batch, results_before(&self.state))?;
+        if let SamplingMode::Asynchronous { max_staleness, .. } | SamplingMode::Deadline { max_staleness, .. } =
+            self.state.config().mode
+        {
+            self.past.push_back(self.state.weights().clone());
+            while self.past.len() as u64 > max_staleness {
+                self.past.pop_front();
+            }
+        }
         self.state.handle_learned(learned.weights, observed, now);
         let stats = UpdateStats::mean_of(learned.infos.values());
         let point = self.point(&stats, now);

@@ -10,7 +10,7 @@ use crate::{
     job::Job,
     toolchain::{self, WASM},
     tools,
-    workspace::{cargo, command, root, target},
+    workspace::{cargo, command, find, root, target},
 };
 
 /// The crates for browsers, as arguments of cargo.
@@ -49,6 +49,33 @@ pub(crate) fn native_cpu(job: &Job) -> Result<()> {
     same_bits(job, "--release", |tests| {
         tests.env("CARGO_TARGET_DIR", target().join("xtask/native-cpu")).env("RUSTFLAGS", "-Ctarget-cpu=native");
     })
+}
+
+/// Core's rollouts on ARM, whose instructions a program emulates: by a compiler, a linker and an emulator of Debian's.
+pub(crate) fn aarch64(job: &Job) -> Result<()> {
+    const TARGET: &str = "aarch64-unknown-linux-gnu";
+    toolchain::ensure(job, TARGET)?;
+    if ["qemu-aarch64", "aarch64-linux-gnu-gcc"].into_iter().any(|program| find(program).is_none()) {
+        tools::apt_install(job, &["qemu-user", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"])?;
+    }
+    let mut tests = toolchain::cargo_for(TARGET)?;
+    tests.args([
+        "test",
+        "--locked",
+        "--package",
+        "rollmesh-core",
+        "--test",
+        "laws",
+        "--target",
+        TARGET,
+        "--",
+        "same_bits",
+    ]);
+    tests
+        .env("CARGO_TARGET_DIR", target().join("xtask/aarch64"))
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu");
+    job.run_tests(&mut tests)
 }
 
 /// The same without any optimisation.

@@ -7,7 +7,7 @@ use super::{
     limits::{MAX_PEERS, MAX_RESERVED_NAMES},
 };
 use crate::{
-    group::{Party, WorkerProfile},
+    group::{Principal, WorkerProfile},
     ids::WorkerId,
     prelude::*,
     protocol::{
@@ -147,7 +147,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     }
 
     /// Returns the principal of an untrusted worker, `None` for a trusted one.
-    pub fn principal(&self, id: u32) -> Option<Party> {
+    pub fn principal(&self, id: u32) -> Option<Principal> {
         let peer = self.peers.get(&id)?;
         // What a launcher has started runs on machines of others.
         let is_own = peer.child.is_some() && peer.launcher.is_empty();
@@ -183,6 +183,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
         if role == Role::Worker {
             self.forget_asks(id);
+            self.forget_inference(id);
         }
         self.effects.push_back(HubEffect::Left { id, peer: Box::new(peer), reason });
     }

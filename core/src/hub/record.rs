@@ -114,7 +114,7 @@ pub enum Record {
         run: u32,
     },
     /// The run's ledger does not balance: env steps were lost or counted twice.
-    BooksUnbalanced {
+    LedgerUnbalanced {
         run: u32,
         ledger: Box<Ledger>,
     },

@@ -11,6 +11,7 @@ use crate::{prelude::*, weights::Weights};
 
 /// Why a frame is rejected. The connection must be closed after any of these.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InboxError {
     /// The bytes are not a message.
     #[error(transparent)]
@@ -115,7 +116,7 @@ impl core::fmt::Display for ChunkPlace {
 
 /// Whose messages this side accepts.
 #[derive(Clone, Copy, Debug)]
-enum Gate {
+enum KindFilter {
     /// Hub: the peer is not authenticated yet.
     Hello,
     /// Hub: messages of a peer of this role.
@@ -169,7 +170,7 @@ const EARNEST_BYTES: usize = 1 << 20;
 /// The receiving side of a connection.
 #[derive(Clone, Debug)]
 pub struct Inbox {
-    gate: Gate,
+    filter: KindFilter,
     joining: Option<Joining>,
     /// The latest split message, then the buffer for the next one: fresh memory costs more time than all copying.
     spare: Vec<u8>,
@@ -183,22 +184,22 @@ impl Inbox {
     /// Creates the hub's side of a new connection: accepts a `Hello` and nothing else until [`admit`](Self::admit).
     #[must_use]
     pub fn of_hub() -> Self {
-        Self::new(Gate::Hello)
+        Self::new(KindFilter::Hello)
     }
 
     /// Creates the side of a peer of this role.
     #[must_use]
     pub fn of_peer(role: Role) -> Self {
-        Self::new(Gate::FromHub(role))
+        Self::new(KindFilter::FromHub(role))
     }
 
-    fn new(gate: Gate) -> Self {
-        Self { gate, joining: None, spare: Vec::new(), credit: INITIAL_CREDIT, used: 0 }
+    fn new(filter: KindFilter) -> Self {
+        Self { filter, joining: None, spare: Vec::new(), credit: INITIAL_CREDIT, used: 0 }
     }
 
     /// Accepts the messages of a role, after the peer's `Hello` was accepted.
     pub fn admit(&mut self, role: Role) {
-        self.gate = Gate::FromPeer(role);
+        self.filter = KindFilter::FromPeer(role);
     }
 
     /// Handles a frame; returns the message if it is complete now.
@@ -275,13 +276,13 @@ impl Inbox {
     }
 
     fn check_gate(&self, kind: Kind, bytes: usize) -> Result<(), InboxError> {
-        match self.gate {
-            Gate::Hello if kind != Kind::Hello || bytes > PRE_AUTH_FRAME_BYTES as usize => {
+        match self.filter {
+            KindFilter::Hello if kind != Kind::Hello || bytes > PRE_AUTH_FRAME_BYTES as usize => {
                 Err(InboxError::HelloExpected { kind, bytes })
             }
-            Gate::FromPeer(role) if !allow(role, kind) => Err(InboxError::NotAllowed { role, kind }),
-            Gate::FromHub(role) if !expect(role, kind) => Err(InboxError::NotExpected { role, kind }),
-            Gate::Hello | Gate::FromPeer(_) | Gate::FromHub(_) => Ok(()),
+            KindFilter::FromPeer(role) if !allow(role, kind) => Err(InboxError::NotAllowed { role, kind }),
+            KindFilter::FromHub(role) if !expect(role, kind) => Err(InboxError::NotExpected { role, kind }),
+            KindFilter::Hello | KindFilter::FromPeer(_) | KindFilter::FromHub(_) => Ok(()),
         }
     }
 

@@ -10,6 +10,7 @@ pub use super::control::{LedgerReport, Scale};
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };
+pub use super::inference::{Infer, Inferred};
 pub use super::launcher::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded, WorkerLocation};
 pub use super::monitoring::{FragmentReport, GpuReport, HostReport, LogLine, WorkerLog};
 pub use super::saved_runs::{SavedRunRequest, SavedRunRow, SavedRuns};

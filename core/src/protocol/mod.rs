@@ -28,6 +28,7 @@ pub mod handshake;
 mod header;
 mod inability;
 mod inbox;
+mod inference;
 mod kind;
 mod launcher;
 pub(crate) mod ledger;

@@ -229,4 +229,8 @@ messages! {
     EndWorker(EndWorker) = 0x72, from NONE to LAUNCHER, at most SMALL;
     /// Launcher to hub: a worker has ended, or could not be started.
     WorkerEnded(WorkerEnded) = 0x73, from LAUNCHER to NONE, at most 4 * KIB;
+    /// Worker to hub, and hub to a worker that acts for others: rows of observations.
+    Infer(Infer) = 0x80, from WORKER to WORKER, at most IN_FRAME;
+    /// The answer: the outputs of the policy's networks.
+    Inferred(Inferred) = 0x81, from WORKER to WORKER, at most IN_FRAME;
 }

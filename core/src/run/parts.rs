@@ -147,6 +147,36 @@ impl HostConfig {
     }
 }
 
+/// Where the networks of the policies of workers that sample compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Inference {
+    /// In the worker itself.
+    #[default]
+    Local,
+    /// In a worker that acts for others, or while none is connected in the hub's process. By the kernels the rows are the
+    /// same. A worker with a device of its own, and a browser tab, which cannot wait for answers, act by themselves.
+    Server,
+}
+
+/// How a worker that acts for others puts their rows together. Rows have the same outputs in every batch, except on GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct InferenceBatch {
+    /// Rows for which it waits.
+    pub min_rows: u32,
+    /// Most rows that it computes at once, rounded up to a whole request.
+    pub max_rows: u32,
+    /// Microseconds that the oldest row waits at most for others.
+    pub wait_us: u32,
+}
+
+impl Default for InferenceBatch {
+    fn default() -> Self {
+        Self { min_rows: 1, max_rows: 4_096, wait_us: 1_000 }
+    }
+}
+
 /// How to handle an open episode whose replay on another worker ends in another state, see
 /// [`EnvState::Replay`](crate::env::EnvState::Replay).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use rollmesh_core::group::AuditPolicy;
 
 use super::exit::Failure;
 use crate::{
-    hub::{Distrust, OnLiar, SecurityConfig, TlsConfig, UNENCRYPTED_FLAG},
+    hub::{Distrust, OnDivergence, SecurityConfig, TlsConfig, UNENCRYPTED_FLAG},
     net::{Fingerprint, Trust},
 };
 
@@ -64,7 +64,7 @@ pub(super) struct SecurityFlags {
     distrust_workers: bool,
     /// What becomes of a run after a failed audit
     #[arg(long, hide_short_help = true, value_enum, default_value_t)]
-    on_liar: OnLiar,
+    on_divergence: OnDivergence,
     /// Directory for the certificate and the audit log [default: rollmesh in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, hide_short_help = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
@@ -94,7 +94,7 @@ impl SecurityFlags {
             distrust: Distrust {
                 audits: AuditPolicy { share: self.audit_share, ..AuditPolicy::default() },
                 distrust_remote: self.distrust_workers,
-                on_liar: self.on_liar,
+                on_divergence: self.on_divergence,
             },
         })
     }

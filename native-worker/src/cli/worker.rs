@@ -14,8 +14,8 @@ use crate::{
     kernels::KernelChoice,
     learner::DeviceSpec,
     net::is_hub_url,
-    registry::acting_on,
-    worker::{self, EndKind, WorkerConfig, WorkerEnd},
+    registry::{acting_on, shown_device},
+    worker::{self, Duty, EndKind, WorkerConfig, WorkerEnd},
 };
 
 #[derive(Args)]
@@ -49,6 +49,11 @@ pub(super) struct WorkerArgs {
     /// worker
     #[arg(long, default_value = "cpu")]
     device: DeviceSpec,
+    /// Act for the other workers instead of sampling
+    ///
+    /// Of runs with inference = "server": it computes the outputs of their policies' networks, in large batches
+    #[arg(long)]
+    serve_inference: bool,
     /// Instantiation of the hot loops
     ///
     /// Has no influence on the rows
@@ -94,6 +99,7 @@ impl WorkerArgs {
         let mut arguments = vec!["worker".to_owned()];
         arguments.extend(own.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
         arguments.extend(["--device".into(), self.device.to_string()]);
+        arguments.extend(self.serve_inference.then(|| "--serve-inference".into()));
         let root = self.data_root.iter().flat_map(|root| ["--data-root".into(), root.display().to_string()]);
         arguments.extend(root.chain(self.trust.arguments()));
         arguments.extend(["--token-file".into(), "-".into(), "--until-stdin-closes".into()]);
@@ -119,16 +125,17 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
     let registry = acting_on(registry, args.device).map_err(Failure::usage)?;
     let trust = args.trust.trust();
     trust.check(&args.hub).map_err(Failure::usage)?;
+    let kernels = args.kernels.table().map_err(Failure::usage)?;
     let config = WorkerConfig {
         hub: args.hub.clone(),
         trust,
         token,
         kind: "native",
         name: args.name.clone(),
-        device: args.device.to_string(),
-        kernels: args.kernels.table().map_err(Failure::usage)?,
+        device: shown_device(&registry, args.device, kernels).map_err(Failure::other)?,
+        kernels,
         host_settings: host_settings(args)?,
-        evaluating: None,
+        duty: if args.serve_inference { Duty::ActsForOthers } else { Duty::Runs },
     };
     let runtime = runtime(1)?;
     let end = runtime.block_on(async {

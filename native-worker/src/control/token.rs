@@ -11,6 +11,7 @@ use crate::net::TOKEN_VARIABLE;
 
 /// Why there is no token. Does not contain what was found instead.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TokenError {
     /// The environment variable is not set.
     #[error(

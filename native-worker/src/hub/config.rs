@@ -78,6 +78,7 @@ pub struct SecurityConfig {
 
 /// Why a hub could not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HubError {
     /// The hub would listen unencrypted beyond the loopback interface.
     #[error(

@@ -35,6 +35,7 @@ pub enum TlsConfig {
 
 /// Why a hub cannot encrypt.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TlsError {
     /// A file does not have the expected content.
     #[error("cannot use {path}: {what}")]

@@ -31,6 +31,7 @@ pub(crate) struct TokenFile {
 
 /// Why tokens cannot be read or written.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TokenFileError {
     /// The operating system reported an error.
     #[error("cannot use {0}: {1}")]

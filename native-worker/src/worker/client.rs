@@ -13,15 +13,19 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
     evaluation::Evaluates,
     kernels::Kernels,
-    protocol::{Connection, ConnectionEnd, RefusalCode, Role, Token, handshake::Identity, message::HostReport},
-    worker::{HostSettings, Registry, RolloutWorkerBuilder, WorkerSession, core_fingerprint},
+    protocol::{
+        Connection, ConnectionEnd, InabilityKind, RefusalCode, Role, Token, handshake::Identity, message::HostReport,
+    },
+    worker::{HostSettings, Registry, RolloutWorkerBuilder, WorkerSession, core_fingerprint, forward_by},
 };
 use tokio::{
+    runtime::Handle,
     sync::{mpsc, oneshot, watch},
     time::{interval, sleep, timeout},
 };
 use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
+use super::asks::{AnswerFrames, Asks};
 use crate::{
     envs::{catch_panics, words},
     machine::{Machine, REPORT_INTERVAL},
@@ -59,8 +63,19 @@ pub(crate) struct WorkerConfig {
     pub(crate) kernels: Kernels,
     /// What becomes of the hub's settings that name files and environment variables of this machine.
     pub(crate) host_settings: HostSettings,
-    /// The evaluator, if it evaluates under its name instead of sampling.
-    pub(crate) evaluating: Option<Evaluating>,
+    pub(crate) duty: Duty,
+}
+
+/// What a worker does for its hub.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Duty {
+    /// It samples for runs and answers calls.
+    #[default]
+    Runs,
+    /// It acts for the other workers of runs.
+    ActsForOthers,
+    /// It evaluates under its name.
+    Evaluates(Evaluating),
 }
 
 /// Makes a worker evaluate. It stays at the hub until it is stopped, and reconnects after the hub was lost.
@@ -155,7 +170,8 @@ pub(crate) async fn run(
     mut leave: watch::Receiver<bool>,
     say: impl Fn(&str) + Clone + Send + 'static,
 ) -> WorkerEnd {
-    let WorkerConfig { hub, trust, kernels, host_settings, evaluating, .. } = config;
+    let WorkerConfig { hub, trust, kernels, host_settings, duty, .. } = config;
+    let evaluating = if let Duty::Evaluates(evaluating) = &duty { Some(evaluating.clone()) } else { None };
     let identity = Identity::new(Role::Worker, config.token, config.kind, &config.name, &config.device);
     let mut connection = Connection::new(Identity { core_fingerprint: core_fingerprint(kernels), ..identity });
     if evaluating.is_some() {
@@ -168,18 +184,27 @@ pub(crate) async fn run(
             Err(end) => return end.into(),
         };
         // Environments need not be `Send`: the session is created on the thread that uses it.
-        let (registry, evaluating, settings) = (registry.clone(), evaluating.clone(), host_settings.clone());
+        let (registry, duty, settings) = (registry.clone(), duty.clone(), host_settings.clone());
         let changes = evaluating.as_ref().map(|evaluating| evaluating.changes.clone());
         let joined = evaluating.as_ref().map(|evaluating| evaluating.joined.clone());
         let begun = connection.clone();
-        let session = move || {
-            let session = WorkerSession::new(begun, registry.clone(), kernels)
-                .with_workers(move || RolloutWorkerBuilder::new(registry.clone()).native().kernels(kernels))
+        let session = move |asks: Asks| {
+            let inference = forward_by(move |request| asks.ask(request));
+            let builder = {
+                let (registry, is_sampling) = (registry.clone(), matches!(duty, Duty::Runs));
+                move || {
+                    let builder = RolloutWorkerBuilder::new(registry.clone()).native().kernels(kernels);
+                    if is_sampling { builder.inference(inference.clone()) } else { builder }
+                }
+            };
+            let session = WorkerSession::new(begun, registry, kernels)
+                .with_workers(builder)
                 .with_guard(catch_panics)
                 .with_host_settings(settings);
-            match evaluating {
-                Some(evaluating) => session.with_evaluator((evaluating.evaluator)()),
-                None => session,
+            match duty {
+                Duty::Runs => session,
+                Duty::ActsForOthers => session.acting_for_others(),
+                Duty::Evaluates(evaluating) => session.with_evaluator((evaluating.evaluator)()),
             }
         };
         let heard = tells(say.clone(), joined);
@@ -223,7 +248,10 @@ fn tells(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>) -> imp
         }
         let inability = session.inability();
         if let Some((run, inability)) = inability.filter(|(run, _)| unable_for != Some(*run)) {
-            say(&format!("this worker cannot run the hub's run {run}, and waits for the next one: {inability}"));
+            say(&match inability.kind() {
+                InabilityKind::ActsForOthers => format!("this worker acts for the other workers of run {run}"),
+                _ => format!("this worker cannot run the hub's run {run}, and waits for the next one: {inability}"),
+            });
         }
         unable_for = inability.map(|(run, _)| run);
     }
@@ -231,7 +259,7 @@ fn tells(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>) -> imp
 
 /// Moves frames between the socket and the rollout thread. Returns the session's connection, and why the socket ended.
 async fn serve(
-    session: impl FnOnce() -> WorkerSession + Send + 'static,
+    session: impl FnOnce(Asks) -> WorkerSession + Send + 'static,
     heard: impl FnMut(&WorkerSession) + Send + 'static,
     socket: HubSocket,
     (mut leave, changes, measures): (watch::Receiver<bool>, Option<watch::Receiver<()>>, bool),
@@ -239,9 +267,11 @@ async fn serve(
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
     let (done, ended) = oneshot::channel();
+    let (asks, answers) = Asks::new(outgoing.clone());
+    let clock = Clock { epoch: Instant::now(), runtime: Handle::current() };
     let work = move || {
         // A panic ends this session, not the process: the hub may run in it.
-        let end = catch_unwind(AssertUnwindSafe(|| work(session(), heard, incoming, &outgoing)));
+        let end = catch_unwind(AssertUnwindSafe(|| work(session(asks), heard, incoming, &outgoing, &clock)));
         // The receiver may be dropped.
         let _ = done.send(end.map_err(|panic| words(&*panic)));
     };
@@ -255,7 +285,7 @@ async fn serve(
     };
     let reports = from_hub.clone();
     let lost = tokio::select! {
-        lost = carry(socket, from_hub, to_hub, (wish, changes)) => lost,
+        lost = carry(socket, (from_hub, answers), to_hub, (wish, changes)) => lost,
         never = report(reports, measures) => match never {},
         lost = overdue => lost,
     };
@@ -298,7 +328,7 @@ async fn report(incoming: mpsc::Sender<Incoming>, measures: bool) -> Infallible 
 /// Transports frames in both directions until the connection is lost, and returns why, or until the session is over.
 async fn carry(
     socket: HubSocket,
-    from_hub: mpsc::Sender<Incoming>,
+    (from_hub, answers): (mpsc::Sender<Incoming>, AnswerFrames),
     mut to_hub: mpsc::Receiver<Bytes>,
     (mut leave, mut changes): (watch::Receiver<bool>, Option<watch::Receiver<()>>),
 ) -> Option<String> {
@@ -325,6 +355,7 @@ async fn carry(
             };
             match frame {
                 Ok(bytes) => {
+                    let Some(bytes) = answers.take(bytes) else { continue };
                     if from_hub.send(Incoming::Frame(bytes)).await.is_err() {
                         return None;
                     }
@@ -360,20 +391,26 @@ async fn carry(
     }
 }
 
+/// The clock of a session, and what wakes its thread at a time.
+struct Clock {
+    epoch: Instant,
+    runtime: Handle,
+}
+
 /// Works until the session or the socket is over; calls `heard` after each frame. Returns the connection.
 fn work(
     mut session: WorkerSession,
     mut heard: impl FnMut(&WorkerSession),
     mut incoming: mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
+    clock: &Clock,
 ) -> Connection {
-    let epoch = Instant::now();
     let mut steps = 1;
-    while exchange(&mut session, &mut incoming, outgoing, &mut heard) {
-        if session.has_work() {
-            let began = epoch.elapsed();
+    while exchange(&mut session, &mut incoming, outgoing, clock, &mut heard) {
+        if session.has_work() || session.due_at().is_some() {
+            let began = clock.epoch.elapsed();
             session.work(steps, began.into());
-            steps = match epoch.elapsed().saturating_sub(began) {
+            steps = match clock.epoch.elapsed().saturating_sub(began) {
                 took if took > SLICE => (steps / 2).max(1),
                 took if took < SLICE / 4 => (steps * 2).min(MAX_SLICE_STEPS),
                 _ => steps,
@@ -389,6 +426,7 @@ fn exchange(
     session: &mut WorkerSession,
     incoming: &mut mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
+    clock: &Clock,
     heard: &mut impl FnMut(&WorkerSession),
 ) -> bool {
     loop {
@@ -408,6 +446,12 @@ fn exchange(
             match incoming.try_recv() {
                 Err(mpsc::error::TryRecvError::Empty) => return true,
                 received => received.ok(),
+            }
+        } else if let Some(due) = session.due_at() {
+            let left = Duration::from(due).saturating_sub(clock.epoch.elapsed());
+            match clock.runtime.block_on(async { timeout(left, incoming.recv()).await }) {
+                Err(_) => return true,
+                Ok(received) => received,
             }
         } else {
             incoming.blocking_recv()
@@ -445,7 +489,7 @@ mod tests {
         // The channels' other ends are closed, and the session never ends.
         drop(hub);
         let (_wish, leave) = watch::channel(true);
-        let hangs = || -> WorkerSession {
+        let hangs = |_| -> WorkerSession {
             loop {
                 thread::park();
             }

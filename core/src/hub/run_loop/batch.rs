@@ -70,6 +70,7 @@ impl TrainRows {
 
 /// Why a complete iteration is no train batch.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TrainBatchError {
     /// Its rows cannot be postprocessed.
     #[error(transparent)]

@@ -73,6 +73,7 @@ pub struct RunLoopConfig {
 
 /// Why a [`RunLoop`] could not be created.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RunLoopError {
     /// The number of slots or the sampling mode is invalid.
     #[error(transparent)]
@@ -193,18 +194,19 @@ impl RunLoop {
         let RunLoopConfig { number, config, run_dir, algo, pace, layout, env_state, .. } = parts;
         let (num_slots, mode) = (config.num_slots(), config.sampling_mode());
         let limits = FragmentLimits::new(&config, &layout);
+        let moves = match env_state {
+            EnvState::Snapshot => true,
+            EnvState::Replay => config.replay_mismatch == ReplayMismatch::Fail,
+            EnvState::Opaque => false,
+        };
         let group_config = GroupConfig {
             slots_per_worker: config.slots_per_worker(),
             first_lease: parts.first_lease,
             max_fragment_steps: config.max_fragment_steps(),
             max_slots_per_lease: largest_lease(&limits, num_slots),
             mode,
-            reproducible: !config.device_rows
-                && match env_state {
-                    EnvState::Snapshot => true,
-                    EnvState::Replay => config.replay_mismatch == ReplayMismatch::Fail,
-                    EnvState::Opaque => false,
-                },
+            reproducible: moves && !config.device_rows,
+            audited: moves,
             ..GroupConfig::new(num_slots, config.fragment_length())
         };
         let group = match parts.group {

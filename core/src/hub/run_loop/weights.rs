@@ -17,6 +17,7 @@ const MAX_RECENT_WEIGHTS: usize = 64;
 
 /// Why weights could not be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SyncError {
     /// No run takes weights from outside.
     #[error("no run of rows alone is going on: begin one with Hub::sample")]

@@ -10,6 +10,7 @@ use crate::{
 
 /// Why an update contains no valid weights.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WeightsUpdateError {
     /// It has too many tensors.
     #[error("{0} tensors are more than {MAX_TENSORS}")]

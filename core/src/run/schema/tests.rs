@@ -3,7 +3,7 @@ use core::num::NonZeroU32;
 use super::*;
 use crate::{
     evaluation::RewardKey,
-    run::{EvaluationConfig, InitSpec, ReplayMismatch, RolloutConfig, StopConfig},
+    run::{EvaluationConfig, Inference, InferenceBatch, InitSpec, ReplayMismatch, RolloutConfig, StopConfig},
     time::Micros,
 };
 
@@ -37,6 +37,8 @@ fn full() -> Vec<Value> {
         mode,
         replay_mismatch: ReplayMismatch::Abandon,
         device_rows: true,
+        inference: Inference::Server,
+        inference_batch: InferenceBatch::default(),
         evaluation: EvaluationConfig {
             interval: 1,
             episodes: 1,

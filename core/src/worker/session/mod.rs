@@ -16,7 +16,7 @@ use leases::{Leases, Turn};
 use pace::Pace;
 
 use super::{
-    CalledWorker, Guard, Registry, RolloutWorkerBuilder, SetupError, SlotRunner, WorkerAnswer,
+    CalledWorker, Guard, InferenceServer, Registry, RolloutWorkerBuilder, SetupError, SlotRunner, WorkerAnswer,
     command::{PanicWords, guarded, unguarded},
 };
 use crate::{
@@ -30,10 +30,10 @@ use crate::{
         Connection, ConnectionEnd, Inability, InabilityKind, Message, Received, Retry,
         convert::{self, FragmentLimits},
         handshake::PeerService,
-        message::{CallProgress, Goodbye, HostReport, LeaseGrant, RunAnswer, RunStart, WeightsApplied},
+        message::{CallProgress, Goodbye, HostReport, Inferred, LeaseGrant, RunAnswer, RunStart, WeightsApplied},
         printable,
     },
-    run::RunConfig,
+    run::{Inference, RunConfig},
     time::Micros,
 };
 
@@ -78,6 +78,8 @@ pub struct WorkerSession {
     calls: Calls,
     /// Set if the worker evaluates instead.
     evaluations: Option<Evaluations>,
+    /// True if the worker acts for others instead.
+    acts_for_others: bool,
     guard: Guard,
     counters: SessionCounters,
 }
@@ -88,6 +90,8 @@ struct ActiveRun {
     config: RunConfig,
     /// Runs its leases; the error says why the worker cannot.
     runner: Result<Runner, Inability>,
+    /// Computes the outputs of networks for the run's other workers.
+    server: Option<InferenceServer>,
     /// When progress of the running lease was last reported.
     reported: Micros,
     pace: Pace,
@@ -131,6 +135,7 @@ impl WorkerSession {
             leases: Leases::default(),
             calls: Calls::new(CalledWorker::new(workers)),
             evaluations: None,
+            acts_for_others: false,
             guard: unguarded,
             counters: SessionCounters::default(),
         }
@@ -181,16 +186,25 @@ impl WorkerSession {
         self
     }
 
+    /// Makes this a worker that acts for the others of runs with [`Inference::Server`], and samples nothing.
+    #[must_use]
+    pub fn acting_for_others(self) -> Self {
+        Self { acts_for_others: true, ..self }
+    }
+
     /// Handles a frame from the hub.
     pub fn handle_frame(&mut self, frame: &[u8]) {
         let run = self.run.as_ref().map(|run| run.number);
         match self.connection.handle_frame(frame, run) {
             Some(Received::Message(message)) => self.handle_message(message),
             // The run may have ended while they arrived.
-            Some(Received::Weights { run: of, weights }) if run == Some(of) => {
-                self.leases.add_weights(weights);
-                self.apply_weights();
-            }
+            Some(Received::Weights { run: of, weights }) if run == Some(of) => match self.server() {
+                Some(server) => server.add_weights(weights),
+                None => {
+                    self.leases.add_weights(weights);
+                    self.apply_weights();
+                }
+            },
             Some(Received::Weights { .. }) | None => {}
         }
         self.end_if_over();
@@ -208,7 +222,15 @@ impl WorkerSession {
     #[must_use]
     pub fn has_work(&self) -> bool {
         let evaluates = self.evaluations.as_ref().is_some_and(Evaluations::has_work);
-        evaluates || self.may_call() || self.leases.running().is_some() || self.may_begin()
+        let acts = self.run.as_ref().and_then(|run| run.server.as_ref()).is_some_and(InferenceServer::has_work);
+        acts || evaluates || self.may_call() || self.leases.running().is_some() || self.may_begin()
+    }
+
+    /// Returns when there is [work](Self::work) although [`has_work`](Self::has_work) says no, on the clock of `work`: rows of
+    /// other workers wait for more of them until then.
+    #[must_use]
+    pub fn due_at(&self) -> Option<Micros> {
+        self.run.as_ref()?.server.as_ref()?.due_at()
     }
 
     /// Executes a queued call, and works for at most `max_vector_steps` steps of the slots that are sampled together, so
@@ -219,6 +241,7 @@ impl WorkerSession {
         if let Some(call) = self.evaluations.as_mut().and_then(|evaluations| evaluations.work(now)) {
             self.send(&Message::CallProgress(CallProgress { call: call.0 }));
         }
+        self.act_for_others(now);
         if self.may_call() {
             match self.calls.advance(now) {
                 Some(Advanced::Done(done)) => self.answer(done),
@@ -336,6 +359,13 @@ impl WorkerSession {
             Message::RunEnd(_) | Message::WeightsUpdate(_) => {}
             Message::LeaseGrant(grant) => self.take_lease(&grant),
             Message::Revoke(revoke) => self.revoke(LeaseId(revoke.lease)),
+            Message::Infer(request) => match self.server() {
+                Some(server) => server.handle(request),
+                None => {
+                    let refused = Inferred::failed(&request, "this worker acts for no run");
+                    self.send(&Message::Inferred(refused));
+                }
+            },
             Message::WorkerSetup(setup) => {
                 let refused = self.calls.set_up(setup);
                 refused.into_iter().for_each(|done| self.answer(done));
@@ -360,20 +390,48 @@ impl WorkerSession {
 
     fn start_run(&mut self, start: RunStart) {
         let RunStart { run: number, config } = start;
+        let (mut server, guard) = (None, self.guard);
         let (config, runner) = match RunConfig::from_wire(&config) {
             Ok(config) => {
-                let guard = self.guard;
-                let runner = guarded(guard, || {
-                    let made = Runner::new(&config, self.calls.builder(), guard);
-                    made.map_err(|error| inability(&error))
+                let runner = guarded(guard, || match self.acts_for_others {
+                    false => Runner::new(&config, self.calls.builder(), guard).map_err(|error| inability(&error)),
+                    true => {
+                        server = Some(self.make_server(&config)?);
+                        Err(Inability::new(InabilityKind::ActsForOthers, ""))
+                    }
                 });
                 (config, runner)
             }
             Err(error) => (RunConfig::default(), Err(inability(&error.into()))),
         };
         self.send(&Message::RunAnswer(RunAnswer::new(number, runner.as_ref().map(|_| ()))));
-        self.run = Some(ActiveRun { number, config, runner, reported: Micros(0), pace: Pace::default() });
+        self.run = Some(ActiveRun { number, config, runner, server, reported: Micros(0), pace: Pace::default() });
         self.leases = Leases::default();
+    }
+
+    /// Creates what acts for the other workers of a run, if that is what the run wants.
+    fn make_server(&mut self, config: &RunConfig) -> Result<InferenceServer, Inability> {
+        if config.inference == Inference::Local {
+            let reason = "this worker acts for others, in runs with inference = \"server\"";
+            return Err(Inability::new(InabilityKind::Other, reason));
+        }
+        InferenceServer::new(config, self.calls.builder()).map_err(|error| inability(&error))
+    }
+
+    fn server(&mut self) -> Option<&mut InferenceServer> {
+        self.run.as_mut()?.server.as_mut()
+    }
+
+    /// Computes the outputs that are due for other workers, and sends them.
+    fn act_for_others(&mut self, now: Micros) {
+        if self.connection.queued_bytes() >= MAX_BACKLOG_BYTES {
+            return;
+        }
+        let Some(server) = self.server() else { return };
+        server.work(now);
+        while let Some(answer) = self.server().and_then(InferenceServer::poll_answer) {
+            self.send(&Message::Inferred(answer));
+        }
     }
 
     /// Sets new weights as soon as no lease is running, so that the next one need not wait for them. If they do not fit,

@@ -344,7 +344,7 @@ fn launchers_and_their_workers() {
 }
 
 #[test]
-fn the_books_of_a_run() {
+fn the_ledger_of_a_run() {
     let rejected = |first: u64| Rejected {
         late: first,
         duplicate: first + 1,
@@ -534,6 +534,15 @@ fn what_is_asked_of_workers_that_evaluate() {
     assert_bytes(&Message::AskCancel(AskCancel { ask: 300 }), "524d010058000000 ac02");
     let asked = Asked { ask: 300, outcome: 3, body: vec![] };
     assert_bytes(&Message::Asked(asked), "524d010059000000 ac02 03 00");
+}
+
+#[test]
+fn rows_of_a_worker_and_their_outputs() {
+    let (policy, obs) = ("p".to_owned(), vec![0, 0, 128, 63]);
+    let infer = Infer { ask: 300, policy, version: 5, rows: 1, wants: 3, obs, state: vec![] };
+    assert_bytes(&Message::Infer(infer), "524d010080000000 ac02 01 70 05 01 03 04 0000803f 00");
+    let inferred = Inferred { ask: 300, version: 5, error: "e".into(), outputs: vec![7] };
+    assert_bytes(&Message::Inferred(inferred), "524d010081000000 ac02 05 01 65 01 07");
 }
 
 /// The example of the document.

@@ -146,6 +146,16 @@ fn messages() -> Vec<Message> {
         Message::Ask(Ask { ask: 300, name: "eval-1".into(), body: vec![35; 100] }),
         Message::AskCancel(AskCancel { ask: 300 }),
         Message::Asked(Asked { ask: 300, outcome: 1, body: vec![7; 100] }),
+        Message::Infer(Infer {
+            ask: 300,
+            policy: "p".into(),
+            version: 5,
+            rows: 2,
+            wants: 3,
+            obs: vec![1; 32],
+            state: vec![0; 8],
+        }),
+        Message::Inferred(Inferred { ask: 300, version: 5, error: "no".into(), outputs: vec![1; 24] }),
         Message::Evaluation(EvaluationPoint { run: 1, iteration: 300, ..EvaluationPoint::default() }),
         Message::EvaluationTrace(EnvTrace {
             run: 1,
