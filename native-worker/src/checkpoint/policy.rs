@@ -21,7 +21,6 @@ use rollmesh_core::{
 use super::{CheckpointError, Disk, MANIFEST, Storage as _, newest, read, weights_file};
 use crate::{
     Registry,
-    envs::without_fingerprint,
     learner::{OnnxError, PolicyFile, to_onnx},
 };
 
@@ -131,8 +130,7 @@ fn read_policy(bytes: &[u8], dir: &Path) -> Result<PolicyFile, PolicyCheckpointE
 
 impl PolicyCheckpoint {
     fn of(file: PolicyFile, weights: Weights) -> Self {
-        let PolicyFile { algo, gamma, iteration, env_steps, policies, model, mut run, .. } = file;
-        run.rollout.env_config = without_fingerprint(run.rollout.env_config);
+        let PolicyFile { algo, gamma, iteration, env_steps, policies, model, run, .. } = file;
         Self { run, model, algo, gamma, iteration, env_steps, policies, weights }
     }
 
