@@ -154,9 +154,10 @@ pub(crate) fn with_packages(job: &Job, tests: &str, packages: &[&str]) -> Result
     job.run_tests(cargo_test(&format!("--test languages {tests}::")).env("VIRTUAL_ENV", folder))
 }
 
-/// Environments of packages that take minutes to install. PettingZoo's classic games are drawn with pygame.
+/// Environments of packages that take minutes to install. PettingZoo's games are drawn with pygame.
 pub(crate) fn python_packages(job: &Job) -> Result<()> {
-    let packages = [&tools::GYMNASIUM[..], &["box2d", "ale-py", "pettingzoo", "pygame"]].concat();
+    let packages = ["box2d", "ale-py", "mujoco", "imageio", "packaging", "pettingzoo", "pygame", "pymunk"];
+    let packages = [&tools::GYMNASIUM[..], &packages].concat();
     with_packages(job, "python::packages", &packages)
 }
 

@@ -49,8 +49,8 @@ use crate::{
     checkpoint::PolicyCheckpoint,
     launch::{LaunchedEnd, WorkerSpec},
     train::{
-        Consuming, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError, Summary, SyncError,
-        Update,
+        Consuming, EvaluationMetrics, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError,
+        Summary, SyncError, Update,
     },
     worker::WorkerEnd,
 };
@@ -105,6 +105,8 @@ pub(super) enum Event {
     Step { asker: oneshot::Sender<IterationMetrics> },
     /// The program asks for the policies of the current run.
     Policy { asker: oneshot::Sender<PolicyCheckpoint> },
+    /// The program asks for the latest evaluation of the current run.
+    Evaluation { asker: oneshot::Sender<EvaluationMetrics> },
     /// The program sets weights.
     SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
     /// The program asks for a checkpoint of the run.
@@ -278,6 +280,13 @@ impl Actor {
                 if let Some(run) = self.hub.run.as_ref().filter(|_| self.has_stepwise_run()) {
                     // The caller may no longer wait.
                     let _ = asker.send(run.policy());
+                }
+            }
+            Event::Evaluation { asker } => {
+                self.hear_evaluation();
+                if let Some(evaluated) = self.hub.run.as_ref().and_then(Run::evaluated) {
+                    // The caller may no longer wait.
+                    let _ = asker.send(evaluated.clone());
                 }
             }
             Event::Start { parts, stepwise, started, done } => {

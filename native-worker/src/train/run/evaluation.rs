@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use rollmesh_core::time::Micros;
 
 use super::{
-    super::evaluation::{Candidate, Evaluated},
+    super::evaluation::{Candidate, Evaluated, EvaluationMetrics},
     Run,
 };
 use crate::{eval::EvalWorkerError, lines::LineNews};
@@ -39,6 +39,11 @@ impl Run {
         let evaluation = self.evaluation.as_ref().filter(|evaluation| !evaluation.is_idle());
         self.config().reads_input()
             && evaluation.is_some_and(|evaluation| !evaluation.hangs() || self.state.is_used_up(now))
+    }
+
+    /// Returns the latest result.
+    pub(crate) fn evaluated(&self) -> Option<&EvaluationMetrics> {
+        self.evaluated.as_ref()
     }
 
     /// Returns the result of a finished evaluation. `program` is the program of local workers; the next evaluation has pictures
