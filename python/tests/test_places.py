@@ -201,11 +201,12 @@ class Environments(unittest.TestCase):
         self.assertEqual((plain["obs"].shape, plain["rewards"][0]), ((3, 64, 64, 3), np.float32(0.3)))
 
     def test_vector_environments_lose_no_last_observation(self):
+        # In one process, whose lanes count to three, four and five.
+        rollmesh.allow_python("py:lab", processes=1)
         for mode in ("SameStep", "Disabled"):
             config = {"env": "py:lab:counters", "env_config": {"vectorize": "native", "mode": mode}, "num_envs": 3}
             with self.subTest(mode), RolloutWorker(config, rollout_fragment_length=12) as worker:
                 batch = worker.sample()
-                # Lanes count to three, four and five.
                 self.assertEqual(sorted(set(batch["new_obs"][batch["terminateds"]].ravel())), [3.0, 4.0, 5.0])
                 self.assertEqual(batch["terminateds"].sum(), 4 + 3 + 2)
 
