@@ -127,6 +127,11 @@ fn messages() -> Vec<Message> {
     vec![
         Message::FragmentUpload(convert::fragment_upload(RUN, LeaseId(2), &fragments).unwrap()),
         Message::WeightsUpdate(convert::weights_update(RUN, &weights)),
+        Message::HalfWeightsUpdate(convert::half_weights_update(RUN, &weights.in_halves())),
+        Message::WeightsNotice(WeightsNotice { run: RUN, version: 5, bytes: 300, hash: [7; 32] }),
+        Message::WeightsRequest(WeightsRequest { run: RUN }),
+        Message::CompressedUpload(CompressedUpload { bytes: 300, block: vec![7; 40] }),
+        Message::Renew(Renew { token: Token::new([7; 32]) }),
         Message::LeaseGrant(convert::lease_grant(RUN, &moved)),
         Message::RunStart(RunStart { run: RUN, config: spec().to_wire() }),
         identity().hello(),
