@@ -1,31 +1,22 @@
-//! A run in one thread: its leases, the worker that makes their rows, and its learner. No hub, no sockets, no files.
+//! A run in one thread: a hub in memory, the worker that makes its rows, and its learner. No sockets, no files.
 
 use rollmesh_core::{
-    group::{BeginError, GroupCommand, WorkerProfile},
-    hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
-    ids::WorkerId,
+    hub::RunLoop,
     kernels::Kernels,
-    protocol::message::{EnvTrace, Iteration},
+    protocol::{Phase, Role, Token, handshake::Identity, message::Iteration},
     run::RunConfig,
     time::Micros,
-    worker::{Advance, Registry, RolloutWorkerBuilder, RunnerError, SetupError, SlotRunner},
+    worker::{Registry, WorkerSession, core_fingerprint},
 };
 
 use super::{
-    algorithm::algorithm,
-    error::LearnError,
-    learners::Learners,
-    learning_start::{AlgorithmSettingsError, LearningStart, LearningStartError, results_before, written_out},
+    inline_hub::{HubOutput, InlineHub, InlineRunError, PortId},
     policy::register_learning_policies,
-    policy_file::{PolicyFile, gamma_of},
-    stats::UpdateStats,
+    policy_file::PolicyFile,
 };
 
-/// The only worker.
-const WORKER: WorkerId = WorkerId(1);
-
 /// A run that the caller drives with [`work`](Self::work). In synchronous mode its weights are those of the same settings under
-/// a hub, with any number of workers. It runs no evaluations and writes no files.
+/// any other hub, with any number of workers. It runs no evaluations and writes no files.
 ///
 /// ```
 /// use rollmesh_core::{kernels::Kernels, run::RunConfig, time::Micros, worker::Registry};
@@ -38,11 +29,10 @@ const WORKER: WorkerId = WorkerId(1);
 /// # Ok::<(), rollmesh_learner::InlineRunError>(())
 /// ```
 pub struct InlineRun {
-    state: RunLoop,
-    learners: Learners,
-    runner: SlotRunner,
-    trace: EnvTrace,
-    gamma: f64,
+    hub: InlineHub,
+    registry: Registry,
+    kernels: Kernels,
+    worker: Option<(PortId, WorkerSession)>,
 }
 
 /// What a call of [`InlineRun::work`] has done.
@@ -52,45 +42,10 @@ pub enum InlineWork {
     Sampled,
     /// An update, with its metrics.
     Learned(Box<Iteration>),
-    /// Nothing: the run is paused.
-    Paused,
+    /// Nothing: the run waits for a later time.
+    Waiting,
     /// Nothing: the run is over.
     Over,
-}
-
-/// Why a run cannot begin or continue.
-#[derive(Debug, thiserror::Error)]
-pub enum InlineRunError {
-    /// A setting of its algorithm.
-    #[error(transparent)]
-    Config(#[from] AlgorithmSettingsError),
-    /// Its algorithm learns from logged experience alone, and it reads none.
-    #[error("{0} learns from logged experience, and this run samples: choose another algorithm")]
-    Offline(&'static str),
-    /// Its environment or its policy cannot be made.
-    #[error(transparent)]
-    Setup(#[from] SetupError),
-    /// Its learner.
-    #[error(transparent)]
-    Start(#[from] LearningStartError),
-    /// Its number of slots or its sampling mode.
-    #[error(transparent)]
-    Loop(#[from] RunLoopError),
-    /// An iteration cannot begin.
-    #[error(transparent)]
-    Begin(#[from] BeginError),
-    /// A lease that cannot be run here.
-    #[error(transparent)]
-    Lease(#[from] RunnerError),
-    /// The user's environment, policy or callbacks failed again and again.
-    #[error("{0}")]
-    Failed(String),
-    /// The rows cannot be joined to a train batch.
-    #[error(transparent)]
-    Batch(#[from] TrainBatchError),
-    /// An update failed.
-    #[error(transparent)]
-    Learn(#[from] LearnError),
 }
 
 impl InlineRun {
@@ -105,50 +60,25 @@ impl InlineRun {
         kernels: Kernels,
         now: Micros,
     ) -> Result<Self, InlineRunError> {
-        // There is one process, which may be a browser's, and nothing is written.
-        config.refuse_host_settings().map_err(SetupError::from)?;
-        let config = written_out(config)?;
-        let policies = config.worker_config().policies;
-        let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
-        if let Some(spec) = known.find(|spec| spec.is_offline) {
-            return Err(InlineRunError::Offline(spec.name));
-        }
+        let mut hub = InlineHub::new(number.saturating_sub(1), 1, String::new(), registry.clone(), kernels);
+        hub.start(config, now)?;
         let mut registry = registry.clone();
         register_learning_policies(&mut registry.policies);
-        let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
-        let parts = builder().learning_parts(&config)?;
-        let LearningStart { learners, config: start, postprocessing } = LearningStart::new(&config, parts, None)?;
-        let mut state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
-        let mut runner = SlotRunner::new(&config, builder())?;
-        runner.set_weights(state.weights())?;
-        state.group.handle_joined(WORKER, WorkerProfile { progress_timeout: Micros(u64::MAX) }, now);
-        state.group.handle_answer(WORKER, Ok(()), now);
-        state.begin_iteration(now)?;
-        let trace = state.trace(&[]);
-        Ok(Self { state, learners, runner, trace, gamma: gamma_of(postprocessing) })
+        let mut run = Self { hub, registry, kernels, worker: None };
+        run.exchange(now);
+        Ok(run)
     }
 
     /// Returns the loop of the run, which knows how far it is.
     #[must_use]
     pub fn state(&self) -> &RunLoop {
-        &self.state
-    }
-
-    /// Returns the loop of the run, to pause, resume or drain it, or to watch another slot.
-    pub fn state_mut(&mut self) -> &mut RunLoop {
-        &mut self.state
+        self.hub.state().expect("the run has begun")
     }
 
     /// Describes the policy as it is now, as `rollmesh train` writes it beside the weights.
     #[must_use]
     pub fn policy_file(&self) -> PolicyFile {
-        PolicyFile::of_run(&self.state, self.gamma)
-    }
-
-    /// Returns what the watched slot observed in the latest batch.
-    #[must_use]
-    pub fn trace(&self) -> &EnvTrace {
-        &self.trace
+        self.hub.policy_file().expect("the run has begun")
     }
 
     /// Steps all slots that are being worked on, at most so often, or learns from a batch that is complete.
@@ -156,111 +86,48 @@ impl InlineRun {
     /// # Errors
     /// [`InlineRunError`]; the run has failed then and is over.
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) -> Result<InlineWork, InlineRunError> {
-        let worked = self.try_work(max_vector_steps, now);
-        if let Err(error) = &worked {
-            self.state.end(&RunEnd::Failed(error.to_string()), now);
-        }
-        worked
-    }
-
-    fn try_work(&mut self, max_vector_steps: u32, now: Micros) -> Result<InlineWork, InlineRunError> {
-        if self.state.is_over() {
+        if self.state().is_over() {
             return Ok(InlineWork::Over);
         }
-        let batch = self.state.poll_batch();
-        // Before the batch is learned from: what was granted when it was taken needs the weights of before.
-        self.handle_commands(now)?;
-        // No file keeps it.
-        while self.state.group.poll_journal().is_some() {}
-        if let Some(work) = batch {
-            return self.learn(work?, now);
+        if let Some(point) = self.hub.learn(now)? {
+            self.exchange(now);
+            return Ok(InlineWork::Learned(Box::new(point)));
         }
-        let mut advance = self.runner.advance(max_vector_steps);
-        while let Advance::Failed { lease, failure, .. } = advance {
-            self.state.group.handle_failed(WORKER, lease, failure, now);
-            if let Some(failure) = self.state.fatal_failure() {
-                return Err(InlineRunError::Failed(failure));
-            }
-            // A lease whose last fragment has failed is over for the group, which grants the next one: it ends here, too.
-            advance = self.runner.advance(0);
-            if matches!(advance, Advance::Idle) {
-                return Ok(InlineWork::Sampled);
-            }
+        if let Some((_, session)) = &mut self.worker {
+            session.work(max_vector_steps, now);
         }
-        match advance {
-            Advance::Idle if self.state.is_drained() => {
-                let end = self.state.end_reached(now).unwrap_or(RunEnd::Drained);
-                self.end(end, now);
-                return Ok(InlineWork::Over);
+        self.exchange(now);
+        let is_working = self.hub.has_batch() || self.worker.as_ref().is_some_and(|(_, session)| session.has_work());
+        match self.state().phase() {
+            Phase::Failed => Err(InlineRunError::Failed(self.state().status(now).error)),
+            _ if self.state().is_over() => Ok(InlineWork::Over),
+            _ if is_working => Ok(InlineWork::Sampled),
+            _ => Ok(InlineWork::Waiting),
+        }
+    }
+
+    /// Transports frames between hub and worker until there are none.
+    fn exchange(&mut self, now: Micros) {
+        loop {
+            let sent = self.worker.as_mut().and_then(|(port, session)| Some((*port, session.poll_frame()?)));
+            if let Some((port, frame)) = sent {
+                self.hub.handle_frame(port, &frame, now);
+                continue;
             }
-            Advance::Idle => return Ok(InlineWork::Paused),
-            Advance::Working { lease, env_steps } => self.state.group.handle_progress(WORKER, lease, env_steps, now),
-            Advance::Part { lease, fragments, .. } | Advance::Done { lease, fragments } => {
-                if !fragments.is_empty() {
-                    self.state.group.handle_fragments(WORKER, lease, fragments, now);
+            match self.hub.poll_output() {
+                Some(HubOutput::Frame { bytes, .. }) => {
+                    self.worker.iter_mut().for_each(|(_, session)| session.handle_frame(&bytes));
                 }
-            }
-            Advance::Failed { .. } => {}
-        }
-        Ok(InlineWork::Sampled)
-    }
-
-    fn handle_commands(&mut self, now: Micros) -> Result<(), InlineRunError> {
-        while let Some(command) = self.state.group.poll_command() {
-            match command {
-                GroupCommand::Grant { lease, .. } => {
-                    if self.runner.weights_version() != lease.weights_version {
-                        self.runner.set_weights(self.state.weights())?;
-                    }
-                    self.runner.begin(lease)?;
-                }
-                GroupCommand::Revoke { lease, .. } => {
-                    if self.runner.lease() == Some(lease) {
-                        self.runner.abandon();
-                    }
-                    self.state.group.handle_refused(WORKER, lease, "revoked", now);
-                }
-                GroupCommand::Dismiss { .. } => {}
+                Some(HubOutput::Start { port, token }) => self.worker = Some((port, self.session(token))),
+                Some(HubOutput::Closed { .. } | HubOutput::Trained { .. }) => {}
+                None => return,
             }
         }
-        Ok(())
     }
 
-    fn learn(&mut self, work: BatchWork, now: Micros) -> Result<InlineWork, InlineRunError> {
-        let BatchWork::Learn(rows) = work else { return Ok(InlineWork::Paused) };
-        self.trace = self.state.trace(rows.fragments());
-        let (batch, observed) = rows.join()?;
-        let learned = self.learners.learn(batch, results_before(&self.state))?;
-        self.state.handle_learned(learned.weights, observed, now);
-        let stats = UpdateStats::mean_of(learned.infos.values());
-        let point = self.point(&stats, now);
-        match self.state.end_reached(now) {
-            Some(end) => self.end(end, now),
-            None if self.state.is_draining() => self.end(RunEnd::Drained, now),
-            None => self.state.begin_iteration(now)?,
-        }
-        Ok(InlineWork::Learned(Box::new(point)))
-    }
-
-    fn end(&mut self, end: RunEnd, now: Micros) {
-        let end = self.state.check_ledger().map_or_else(RunEnd::Unbalanced, |()| end);
-        self.state.end(&end, now);
-    }
-
-    fn point(&self, stats: &UpdateStats, now: Micros) -> Iteration {
-        let mean = |mean: Option<f64>| mean.map_or(f32::NAN, |mean| mean as f32);
-        Iteration {
-            run: self.state.number(),
-            iteration: self.state.iteration(),
-            env_steps: self.state.env_steps(),
-            wall_ms: self.state.elapsed(now).0 / 1_000,
-            episode_return_mean: mean(self.state.episodes().return_mean()),
-            episode_len_mean: mean(self.state.episodes().len_mean()),
-            steps_per_s: self.state.steps_per_s() as f32,
-            policy_loss: stats.policy_loss as f32,
-            vf_loss: stats.vf_loss as f32,
-            entropy: stats.entropy as f32,
-            kl: stats.kl as f32,
-        }
+    fn session(&self, token: Token) -> WorkerSession {
+        let identity = Identity::new(Role::Worker, token, "native", "inline", "cpu");
+        let identity = Identity { core_fingerprint: core_fingerprint(self.kernels), ..identity };
+        WorkerSession::new(identity, self.registry.clone(), self.kernels)
     }
 }

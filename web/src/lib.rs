@@ -11,6 +11,7 @@ mod format;
 mod link;
 mod picture;
 mod playback;
+mod player;
 mod save;
 mod shell;
 mod socket;

@@ -32,7 +32,7 @@ Usage: cargo xtask COMMAND
   test [--long] [STEP…]           run every check, or only the named steps and what they need
        --long                     also the checks that take minutes
        --list                     name the steps and do nothing
-  dist                            build a binary with the dashboard within
+  dist                            build binary, page, crates, wheel and npm package of this version
   baseline                        build the commit that the current code is compared with
   baseline freeze                 write tests/golden/frozen.json, the hashes of its rollouts
   baseline compare [--turns N]    speeds of both; fails below 0.95 of the speed

@@ -123,7 +123,12 @@ pub(crate) const STEPS: &[Step] = &[
         suites::long(job, "--release --package rollmesh --test program -- learning:: --nocapture")
     }),
     minutes("figures", "speeds that are promised, on an idle machine", suites::figures),
-    long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),
+    long(step(
+        "dist",
+        "everything that is given away: binary, page, crates, wheel, npm package",
+        &["page", "maturin"],
+        artifacts::dist,
+    )),
 ];
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod ledger;
 mod live;
 mod live_picture;
 mod logs;
+mod player;
 mod runs;
 mod saved_runs;
 mod start_form;
@@ -39,6 +40,7 @@ use self::{
     ledger::Ledger,
     live::Live,
     logs::{Logs, ShownLog},
+    player::Player,
     system::System,
     tab_run::TabResult,
     this_tab::ThisTab,
@@ -73,14 +75,13 @@ pub(crate) fn App() -> impl IntoView {
                     <Comparison/>
                     <SmallCurves/>
                     <MoreCurves/>
-                    <Show when=move || !is_tab.get()>
-                        <Workers/>
-                        <Logs/>
-                        <LatestFragment/>
-                    </Show>
+                    <Workers/>
+                    <Logs/>
+                    <LatestFragment/>
                     <DataFile/>
                 </div>
                 <div class="column-narrow" class:run-first=move || is_new.get()>
+                    <Player/>
                     <Live/>
                     <Controls/>
                     <Show when=move || is_tab.get() fallback=|| view! { <ThisTab/> }>
