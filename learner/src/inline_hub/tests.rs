@@ -89,7 +89,7 @@ impl Page {
         self.ask(&Message::StartRun(StartRun { request: 1, settings: settings.into() }))
     }
 
-    /// Everyone works for a millisecond.
+    /// Hub and workers work for a millisecond.
     fn work(&mut self) {
         self.now = Micros(self.now.0 + 1_000);
         // A failed update ends the run, which says so.
