@@ -72,7 +72,7 @@ test("an environment of JavaScript is trained in", async () => {
 for (const [fault, message] of [["throws", /the motor is stuck/], ["nan", /reward/], ["length", /observation/]]) {
   test(`an environment of JavaScript that fails is told, and the run goes on: ${fault}`, async () => {
     const hub = await Hub.start({ workers: 1, spawn });
-    await hub.train({ ...config, num_slots: 2, env: "Faulty-v0", env_config: { fault }, stop: { env_steps: 1024 }, restart_failed_sub_environments: true });
+    await hub.train({ ...config, num_slots: 2, env: "Faulty-v0", env_config: { fault }, stop: { env_steps: 1024 } });
     const results = await all(hub.results());
     assert.equal(results.at(-1).envSteps, 1024);
     assert.ok(hub.status.failures > 0, JSON.stringify(hub.status));
@@ -82,7 +82,7 @@ for (const [fault, message] of [["throws", /the motor is stuck/], ["nan", /rewar
 
 test("a worker whose environment hangs is told and replaced, and the run goes on", { timeout: 120_000 }, async (t) => {
   const notices = [];
-  const hub = await Hub.start({ workers: 2, spawn, onNotice: (text) => notices.push(text) });
+  const hub = await Hub.start({ workers: 1, spawn, onNotice: (text) => notices.push(text) });
   const env_config = { fault: "hangs", flag: join(folder(t), "has_hung") };
   await hub.train({ ...config, num_slots: 2, env: "Faulty-v0", env_config, stop: { env_steps: 1024 }, hung_worker_timeout_s: 1 });
   assert.equal((await all(hub.results())).at(-1).envSteps, 1024);
