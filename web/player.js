@@ -7,14 +7,18 @@ const POLICY = 'policy.json', WEIGHTS = 'weights.safetensors';
 const MOST_BYTES = { [POLICY]: 1 << 20, [WEIGHTS]: 256 << 20 };
 const FRAME_MS = 33;
 
-const parts = new Map();
-let canvas, game, taken;
+/** What was read, and why what was not, by file. */
+const parts = new Map(), faults = new Map();
+let canvas, game, next, taken;
 const loaded = init();
 
 onmessage = ({ data }) => {
   if (data.canvas) canvas = data.canvas;
   else if ('action' in data) taken = data.action;
-  else hear(data).catch((error) => postMessage({ error: error.message }));
+  else hear(data).catch((error) => {
+    stop();
+    postMessage({ error: error.message });
+  });
 };
 
 async function hear({ name, bytes, file, folder }) {
@@ -22,8 +26,16 @@ async function hear({ name, bytes, file, folder }) {
     await Promise.all([POLICY, WEIGHTS].map(async (name) => parts.set(name, await fetched(folder, name))));
   } else {
     const part = name.endsWith('.safetensors') ? WEIGHTS : POLICY;
-    check(part, bytes?.length ?? file.size);
-    parts.set(part, bytes ?? new Uint8Array(await file.arrayBuffer()));
+    faults.delete(part);
+    try {
+      check(part, bytes?.length ?? file.size);
+      parts.set(part, bytes ?? new Uint8Array(await file.arrayBuffer()));
+    } catch (error) {
+      parts.delete(part);
+      faults.set(part, error);
+    }
+    // The other file may have come, or failed, meanwhile.
+    for (const fault of faults.values()) throw fault;
   }
   if (parts.size < 2) return postMessage({ missing: parts.has(POLICY) ? WEIGHTS : POLICY });
   await loaded;
@@ -68,16 +80,22 @@ function begin(text, weights) {
   };
   const policy = new PolicyHandle(JSON.stringify(description), weights);
   const env = new LanesHandle(name, JSON.stringify(config), 1, BigInt(Date.now()));
-  const isFirst = !game;
-  game?.policy.free();
-  game?.env.free();
+  stop();
   game = { name, policy, env, n: spaces.action.type === 'discrete' ? spaces.action.n : 0, memory: {}, episode: 1, steps: 0, total: 0, last: null };
   [game.obs] = env.reset();
-  if (isFirst) frame();
+  frame();
+}
+
+function stop() {
+  game?.policy.free();
+  game?.env.free();
+  game = undefined;
 }
 
 function frame() {
-  setTimeout(frame, FRAME_MS);
+  clearTimeout(next);
+  if (!game) return;
+  next = setTimeout(frame, FRAME_MS);
   try {
     step(game);
   } catch (error) {

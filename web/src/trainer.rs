@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use js_sys::{Array, Object, Reflect, Uint8Array};
+use js_sys::{Array, Reflect, Uint8Array};
 use rollmesh_core::protocol::{Message, Role, Token};
 use wasm_bindgen::{JsCast as _, JsValue};
 use web_sys::{MessageEvent, Worker};
