@@ -44,6 +44,7 @@ pub struct Config(Arc<Map<String, Value>>);
 
 /// Why settings are invalid for the code that reads them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// The text is not a JSON object.
     #[error("settings must be a JSON object: {0}")]

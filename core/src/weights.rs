@@ -13,8 +13,10 @@
 //! ```
 
 mod file;
+mod half;
 
 pub use file::WeightsFileError;
+pub(crate) use half::{from_half, is_half, to_half};
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +45,7 @@ pub struct Weights {
 
 /// Why tensors are not valid weights.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WeightsError {
     /// The values do not fill the shape.
     #[error("tensor '{name}' has {values} values for shape {shape:?}")]

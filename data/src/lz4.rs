@@ -8,6 +8,7 @@ const MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
 
 /// Why a frame cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Lz4Error {
     /// The bytes do not begin with a frame.
     #[error("it is no LZ4 frame")]

@@ -18,6 +18,7 @@ pub enum DeviceSpec {
 
 /// Why there is no such device.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// The text names no device.
     #[error("'{0}' is no device; use cpu, cuda:N or metal")]

@@ -13,6 +13,7 @@ use super::{algorithm::ConfigError, model::ModelError};
 
 /// Why the learner could not be made or could not learn from a batch.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LearnError {
     /// A setting makes no sense.
     #[error(transparent)]

@@ -5,7 +5,7 @@ use rollmesh_core::{
     env::EnvSpaces,
     filter::FILTER_PREFIX,
     kernels::Kernels,
-    policy::{Forward, ForwardFactory, Input, ModelSpec, Output, PolicyError},
+    policy::{Forward, ForwardFactory, Input, ModelSpec, Output, PolicyContext, PolicyError},
     weights::Weights,
 };
 
@@ -34,8 +34,8 @@ use super::{
 /// ```
 #[must_use]
 pub fn forward_on(device: Device) -> ForwardFactory {
-    ForwardFactory::new(move |spec, spaces, weights, kernels| {
-        Ok(Box::new(DeviceForward::new(spec, spaces, weights, device.clone(), kernels)?))
+    ForwardFactory::new(move |PolicyContext { spaces, kernels, .. }, spec, weights| {
+        Ok(Box::new(DeviceForward::new(spec, spaces, weights, device.clone(), *kernels)?))
     })
 }
 

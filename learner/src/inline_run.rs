@@ -1,22 +1,34 @@
-//! A run in one thread: a hub in memory, the worker that makes its rows, and its learner. No sockets, no files.
+//! A run in one thread: its leases, the worker that makes their rows, and its learner. No hub, no sockets, no files.
+
+use std::collections::VecDeque;
 
 use rollmesh_core::{
-    hub::RunLoop,
+    group::{BeginError, GroupCommand, JournalEntry, JournalError, WorkerProfile},
+    hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
+    ids::WorkerId,
     kernels::Kernels,
-    protocol::{Phase, Role, Token, handshake::Identity, message::Iteration},
-    run::RunConfig,
+    protocol::message::{EnvTrace, Iteration},
+    run::{RunConfig, SamplingMode},
     time::Micros,
-    worker::{Registry, WorkerSession, core_fingerprint},
+    weights::Weights,
+    worker::{Advance, Registry, RolloutWorkerBuilder, RunnerError, SetupError, SlotRunner},
 };
 
 use super::{
-    inline_hub::{HubOutput, InlineHub, InlineRunError, PortId},
+    algorithm::algorithm,
+    error::LearnError,
+    learners::Learners,
+    learning_start::{AlgorithmSettingsError, LearningStart, LearningStartError, results_before, written_out},
     policy::register_learning_policies,
-    policy_file::PolicyFile,
+    policy_file::{PolicyFile, gamma_of},
+    stats::UpdateStats,
 };
 
+/// The only worker.
+const WORKER: WorkerId = WorkerId(1);
+
 /// A run that the caller drives with [`work`](Self::work). In synchronous mode its weights are those of the same settings under
-/// any other hub, with any number of workers. It runs no evaluations and writes no files.
+/// a hub, with any number of workers. It runs no evaluations and writes no files.
 ///
 /// ```
 /// use rollmesh_core::{kernels::Kernels, run::RunConfig, time::Micros, worker::Registry};
@@ -29,10 +41,13 @@ use super::{
 /// # Ok::<(), rollmesh_learner::InlineRunError>(())
 /// ```
 pub struct InlineRun {
-    hub: InlineHub,
-    registry: Registry,
-    kernels: Kernels,
-    worker: Option<(PortId, WorkerSession)>,
+    state: RunLoop,
+    learners: Learners,
+    runner: SlotRunner,
+    trace: EnvTrace,
+    gamma: f64,
+    /// Weights before the newest ones, which leases of a replayed run may want, oldest first.
+    past: VecDeque<Weights>,
 }
 
 /// What a call of [`InlineRun::work`] has done.
@@ -42,10 +57,52 @@ pub enum InlineWork {
     Sampled,
     /// An update, with its metrics.
     Learned(Box<Iteration>),
-    /// Nothing: the run waits for a later time.
-    Waiting,
+    /// Nothing: the run is paused.
+    Paused,
     /// Nothing: the run is over.
     Over,
+}
+
+/// Why a run cannot begin or continue.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InlineRunError {
+    /// Another run of the hub is going on.
+    #[error("a run is going on; stop it first")]
+    Busy,
+    /// A setting of its algorithm.
+    #[error(transparent)]
+    Config(#[from] AlgorithmSettingsError),
+    /// Its algorithm learns from logged experience alone, and it reads none.
+    #[error("{0} learns from logged experience, and this run samples: choose another algorithm")]
+    Offline(&'static str),
+    /// Its environment or its policy cannot be made.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// Its learner.
+    #[error(transparent)]
+    Start(#[from] LearningStartError),
+    /// Its number of slots or its sampling mode.
+    #[error(transparent)]
+    Loop(#[from] RunLoopError),
+    /// The journal is not one of such a run.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// An iteration cannot begin.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    /// A lease that cannot be run here.
+    #[error(transparent)]
+    Lease(#[from] RunnerError),
+    /// The user's environment, policy or callbacks failed again and again.
+    #[error("{0}")]
+    Failed(String),
+    /// The rows cannot be joined to a train batch.
+    #[error(transparent)]
+    Batch(#[from] TrainBatchError),
+    /// An update failed.
+    #[error(transparent)]
+    Learn(#[from] LearnError),
 }
 
 impl InlineRun {
@@ -60,25 +117,71 @@ impl InlineRun {
         kernels: Kernels,
         now: Micros,
     ) -> Result<Self, InlineRunError> {
-        let mut hub = InlineHub::new(number.saturating_sub(1), 1, String::new(), registry.clone(), kernels);
-        hub.start(config, now)?;
-        let mut registry = registry.clone();
-        register_learning_policies(&mut registry.policies);
-        let mut run = Self { hub, registry, kernels, worker: None };
-        run.exchange(now);
-        Ok(run)
+        Self::prepared(number, config, registry, kernels, now)?.begun(now)
+    }
+
+    /// Makes a run that repeats an asynchronous one of the same settings, by its journal: it learns from the same batches, so its
+    /// weights are the same, too.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new), and [`InlineRunError::Journal`].
+    pub fn replaying(
+        number: u32,
+        config: RunConfig,
+        registry: &Registry,
+        kernels: Kernels,
+        journal: impl IntoIterator<Item = JournalEntry>,
+    ) -> Result<Self, InlineRunError> {
+        let now = Micros(0);
+        let mut run = Self::prepared(number, config, registry, kernels, now)?;
+        run.state.group.replay(journal)?;
+        run.begun(now)
+    }
+
+    fn begun(mut self, now: Micros) -> Result<Self, InlineRunError> {
+        self.state.group.handle_joined(WORKER, WorkerProfile { progress_timeout: Micros(u64::MAX) }, now);
+        self.state.group.handle_answer(WORKER, Ok(()), now);
+        self.state.begin_iteration(now)?;
+        Ok(self)
+    }
+
+    fn prepared(
+        number: u32,
+        config: RunConfig,
+        registry: &Registry,
+        kernels: Kernels,
+        now: Micros,
+    ) -> Result<Self, InlineRunError> {
+        let (builder, config, start) = learning_start(config, registry, kernels)?;
+        let LearningStart { learners, config: start, postprocessing } = start;
+        let state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
+        let mut runner = SlotRunner::new(&config, builder)?;
+        runner.set_weights(state.acting_weights())?;
+        let trace = state.trace(&[]);
+        Ok(Self { state, learners, runner, trace, gamma: gamma_of(postprocessing), past: VecDeque::new() })
     }
 
     /// Returns the loop of the run, which knows how far it is.
     #[must_use]
     pub fn state(&self) -> &RunLoop {
-        self.hub.state().expect("the run has begun")
+        &self.state
+    }
+
+    /// Returns the loop of the run, to pause, resume or drain it, or to watch another slot.
+    pub fn state_mut(&mut self) -> &mut RunLoop {
+        &mut self.state
     }
 
     /// Describes the policy as it is now, as `rollmesh train` writes it beside the weights.
     #[must_use]
     pub fn policy_file(&self) -> PolicyFile {
-        self.hub.policy_file().expect("the run has begun")
+        PolicyFile::of_run(&self.state, self.gamma)
+    }
+
+    /// Returns what the watched slot observed in the latest batch.
+    #[must_use]
+    pub fn trace(&self) -> &EnvTrace {
+        &self.trace
     }
 
     /// Steps all slots that are being worked on, at most so often, or learns from a batch that is complete.
@@ -86,48 +189,143 @@ impl InlineRun {
     /// # Errors
     /// [`InlineRunError`]; the run has failed then and is over.
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) -> Result<InlineWork, InlineRunError> {
-        if self.state().is_over() {
+        let worked = self.try_work(max_vector_steps, now);
+        if let Err(error) = &worked {
+            self.state.end(&RunEnd::Failed(error.to_string()), now);
+        }
+        worked
+    }
+
+    fn try_work(&mut self, max_vector_steps: u32, now: Micros) -> Result<InlineWork, InlineRunError> {
+        if self.state.is_over() {
             return Ok(InlineWork::Over);
         }
-        if let Some(point) = self.hub.learn(now)? {
-            self.exchange(now);
-            return Ok(InlineWork::Learned(Box::new(point)));
+        let batch = self.state.poll_batch();
+        // Before the batch is learned from: what was granted when it was taken needs the weights of before.
+        self.handle_commands(now)?;
+        // No file keeps it.
+        while self.state.group.poll_journal().is_some() {}
+        if let Some(work) = batch {
+            return self.learn(work?, now);
         }
-        if let Some((_, session)) = &mut self.worker {
-            session.work(max_vector_steps, now);
-        }
-        self.exchange(now);
-        let is_working = self.hub.has_batch() || self.worker.as_ref().is_some_and(|(_, session)| session.has_work());
-        match self.state().phase() {
-            Phase::Failed => Err(InlineRunError::Failed(self.state().status(now).error)),
-            _ if self.state().is_over() => Ok(InlineWork::Over),
-            _ if is_working => Ok(InlineWork::Sampled),
-            _ => Ok(InlineWork::Waiting),
-        }
-    }
-
-    /// Transports frames between hub and worker until there are none.
-    fn exchange(&mut self, now: Micros) {
-        loop {
-            let sent = self.worker.as_mut().and_then(|(port, session)| Some((*port, session.poll_frame()?)));
-            if let Some((port, frame)) = sent {
-                self.hub.handle_frame(port, &frame, now);
-                continue;
+        let mut advance = self.runner.advance(max_vector_steps);
+        while let Advance::Failed { lease, failure, .. } = advance {
+            self.state.group.handle_failed(WORKER, lease, failure, now);
+            if let Some(failure) = self.state.fatal_failure() {
+                return Err(InlineRunError::Failed(failure));
             }
-            match self.hub.poll_output() {
-                Some(HubOutput::Frame { bytes, .. }) => {
-                    self.worker.iter_mut().for_each(|(_, session)| session.handle_frame(&bytes));
+            // A lease whose last fragment has failed is over for the group, which grants the next one: it ends here, too.
+            advance = self.runner.advance(0);
+            if matches!(advance, Advance::Idle) {
+                return Ok(InlineWork::Sampled);
+            }
+        }
+        match advance {
+            Advance::Idle if self.state.is_drained() => {
+                let end = self.state.end_reached(now).unwrap_or(RunEnd::Drained);
+                self.end(end, now);
+                return Ok(InlineWork::Over);
+            }
+            Advance::Idle => return Ok(InlineWork::Paused),
+            Advance::Working { lease, env_steps } => self.state.group.handle_progress(WORKER, lease, env_steps, now),
+            Advance::Part { lease, fragments, .. } | Advance::Done { lease, fragments } => {
+                if !fragments.is_empty() {
+                    self.state.group.handle_fragments(WORKER, lease, fragments, now);
                 }
-                Some(HubOutput::Start { port, token }) => self.worker = Some((port, self.session(token))),
-                Some(HubOutput::Closed { .. } | HubOutput::Trained { .. }) => {}
-                None => return,
             }
+            Advance::Failed { .. } => {}
         }
+        Ok(InlineWork::Sampled)
     }
 
-    fn session(&self, token: Token) -> WorkerSession {
-        let identity = Identity::new(Role::Worker, token, "native", "inline", "cpu");
-        let identity = Identity { core_fingerprint: core_fingerprint(self.kernels), ..identity };
-        WorkerSession::new(identity, self.registry.clone(), self.kernels)
+    fn handle_commands(&mut self, now: Micros) -> Result<(), InlineRunError> {
+        while let Some(command) = self.state.group.poll_command() {
+            match command {
+                GroupCommand::Grant { lease, .. } => {
+                    if self.runner.weights_version() != lease.weights_version {
+                        let mut past = self.past.iter();
+                        let past = past.find(|weights| weights.version() == lease.weights_version);
+                        self.runner.set_weights(past.unwrap_or(self.state.acting_weights()))?;
+                    }
+                    self.runner.begin(lease)?;
+                }
+                GroupCommand::Revoke { lease, .. } => {
+                    if self.runner.lease() == Some(lease) {
+                        self.runner.abandon();
+                    }
+                    self.state.group.handle_refused(WORKER, lease, "revoked", now);
+                }
+                GroupCommand::Dismiss { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, work: BatchWork, now: Micros) -> Result<InlineWork, InlineRunError> {
+        let BatchWork::Learn(rows) = work else { return Ok(InlineWork::Paused) };
+        self.trace = self.state.trace(rows.fragments());
+        let (batch, observed) = rows.join()?;
+        let learned = self.learners.learn(batch, results_before(&self.state))?;
+        if let SamplingMode::Asynchronous { max_staleness, .. } | SamplingMode::Deadline { max_staleness, .. } =
+            self.state.config().mode
+        {
+            self.past.push_back(self.state.weights().clone());
+            while self.past.len() as u64 > max_staleness {
+                self.past.pop_front();
+            }
+        }
+        self.state.handle_learned(learned.weights, observed, now);
+        let stats = UpdateStats::mean_of(learned.infos.values());
+        let point = point(&self.state, &stats, now);
+        match self.state.end_reached(now) {
+            Some(end) => self.end(end, now),
+            None if self.state.is_draining() => self.end(RunEnd::Drained, now),
+            None => self.state.begin_iteration(now)?,
+        }
+        Ok(InlineWork::Learned(Box::new(point)))
+    }
+
+    fn end(&mut self, end: RunEnd, now: Micros) {
+        let end = self.state.check_ledger().map_or_else(RunEnd::Unbalanced, |()| end);
+        self.state.end(&end, now);
+    }
+}
+
+/// Returns what runs here begin with: the builder of their workers, their settings written out, and their learner.
+pub(super) fn learning_start(
+    config: RunConfig,
+    registry: &Registry,
+    kernels: Kernels,
+) -> Result<(RolloutWorkerBuilder, RunConfig, LearningStart), InlineRunError> {
+    // There is one process, which may be a browser's, and nothing is written.
+    config.refuse_host_settings().map_err(SetupError::from)?;
+    let config = written_out(config)?;
+    let policies = config.worker_config().policies;
+    let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
+    if let Some(spec) = known.find(|spec| spec.is_offline) {
+        return Err(InlineRunError::Offline(spec.name));
+    }
+    let mut registry = registry.clone();
+    register_learning_policies(&mut registry.policies);
+    let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
+    let start = LearningStart::new(&config, builder().learning_parts(&config)?, None)?;
+    Ok((builder(), config, start))
+}
+
+/// Returns the metrics of a run's latest update.
+pub(super) fn point(state: &RunLoop, stats: &UpdateStats, now: Micros) -> Iteration {
+    let mean = |mean: Option<f64>| mean.map_or(f32::NAN, |mean| mean as f32);
+    Iteration {
+        run: state.number(),
+        iteration: state.iteration(),
+        env_steps: state.env_steps(),
+        wall_ms: state.elapsed(now).0 / 1_000,
+        episode_return_mean: mean(state.episodes().return_mean()),
+        episode_len_mean: mean(state.episodes().len_mean()),
+        steps_per_s: state.steps_per_s() as f32,
+        policy_loss: stats.policy_loss as f32,
+        vf_loss: stats.vf_loss as f32,
+        entropy: stats.entropy as f32,
+        kl: stats.kl as f32,
     }
 }

@@ -31,6 +31,7 @@ pub struct LearningStart {
 
 /// Why a run cannot begin to learn.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LearningStartError {
     /// The policies or their saved state.
     #[error("the learner's state: {0}")]
@@ -45,12 +46,20 @@ pub enum LearningStartError {
 
 /// A setting of an algorithm is unknown or out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{path}: {error}")]
+#[error("{}", described(.path, .error))]
 pub struct AlgorithmSettingsError {
-    /// Where the setting stands.
+    /// The group of settings: `policy_config` or `policies.ID.config`.
     pub path: String,
     /// What is wrong with it.
     pub error: ConfigError,
+}
+
+fn described(path: &str, error: &ConfigError) -> String {
+    match error {
+        ConfigError::BadValue { name, reason } => format!("{path}.{name}: {reason}"),
+        ConfigError::BadSettings(reason) => format!("{path}: {reason}"),
+        other => format!("{path}: {other}"),
+    }
 }
 
 impl LearningStart {
@@ -137,8 +146,10 @@ pub fn written_out(mut config: RunConfig) -> Result<RunConfig, AlgorithmSettings
         // Policies of several kinds share the settings that were given, and each has the others of its own kind.
         for (id, policy) in &mut rollout.policies {
             let kind = if policy.policy == "net" { algorithm } else { &policy.policy };
-            let path = format!("policy_config, with policies.{id}.config over it");
-            policy.config = all_settings(path, kind, &rollout.policy_config.merged(&policy.config))?;
+            // An error of the policy's own settings comes first, and any other is one of those that policies share.
+            all_settings(format!("policies.{id}.config"), kind, &policy.config)?;
+            let merged = rollout.policy_config.merged(&policy.config);
+            policy.config = all_settings("policy_config".into(), kind, &merged)?;
         }
     }
     config.num_slots = Some(config.num_slots());

@@ -52,8 +52,8 @@ pub use device::{DeviceError, DeviceSpec};
 pub use error::LearnError;
 pub use fitted_q::{Fit, FittedQ, FittedQConfig};
 pub use forward::forward_on;
-pub use inline_hub::{HubOutput, InlineHub, InlineRunError, PortId};
-pub use inline_run::{InlineRun, InlineWork};
+pub use inline_hub::{HubOutput, InlineHub, PortId};
+pub use inline_run::{InlineRun, InlineRunError, InlineWork};
 pub use learners::{ENV_STEPS, Learned, Learners, Results, tell_results};
 pub use learning_start::{
     AlgorithmSettingsError, LearningStart, LearningStartError, filter_of, results_before, written_out,

@@ -48,6 +48,7 @@ impl TensorBatch {
 
 /// Why a batch could not be brought to a device.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ToDeviceError {
     /// A column has to be decompressed first.
     #[error("column '{0}' is compressed: call decompress_if_needed first")]

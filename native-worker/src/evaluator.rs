@@ -25,7 +25,7 @@ use crate::{
     eval::{ANSWER, Address, EvalHub, EvalNames, Founding, Name, Shared, Supervised},
     hub::{Hub, HubConfig},
     kernels,
-    worker::{self, EndKind, Evaluating, WorkerConfig},
+    worker::{self, Duty, EndKind, Evaluating, WorkerConfig},
 };
 
 /// Time for the evaluation's process to end when the worker is shut down.
@@ -131,16 +131,18 @@ impl Host {
         let config = WorkerConfig {
             hub: hub.url.to_string(),
             trust: hub.trust.clone(),
+            relay: None,
             token: hub.token,
+            token_file: None,
             kind: "native",
             name: name.into(),
             device: self.device.clone(),
             kernels: kernels::AUTO,
             host_settings: HostSettings::Refused,
-            evaluating: Some(evaluating),
+            duty: Duty::Evaluates(evaluating),
         };
         let (stays, leave) = tokio::sync::watch::channel(false);
-        let (failed, name) = (joined.clone(), name.to_owned());
+        let (failed, name, host) = (joined.clone(), name.to_owned(), self.clone());
         runtime.spawn(async move {
             let end = worker::run(config, Registry::builtin(), leave, move |words: &str| {
                 let _ = joined.send(Err(EvalWorkerError::io(words)));
@@ -151,6 +153,8 @@ impl Host {
                 _ => EvalWorkerError::io(end.reason),
             }));
             drop(stays);
+            // Under this name it can no longer be found: the hub has refused it for good.
+            let _ = tokio::task::spawn_blocking(move || host.end()).await;
         });
         is_in.recv_timeout(2 * ANSWER).unwrap_or_else(|_| Err(EvalWorkerError::io("the hub does not let it in")))
     }

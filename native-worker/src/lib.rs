@@ -35,6 +35,8 @@ mod program;
 mod progress;
 mod pulse;
 mod registry;
+mod relay;
+mod rllink;
 mod shell;
 pub mod train;
 mod worker;

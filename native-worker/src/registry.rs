@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use rollmesh_core::worker::{Registry, WorkerSpec};
+use rollmesh_core::{
+    kernels::Kernels,
+    worker::{Registry, RolloutError, WorkerSpec, device_fingerprint},
+};
 
 use crate::{
     envs::{guarded, python},
@@ -43,6 +46,17 @@ pub(crate) fn acting_on(registry: &Registry, device: DeviceSpec) -> Result<Regis
     Ok(registry)
 }
 
+/// Describes where the policies of these names act, for people: the device, and unless it is the CPU the beginning of its
+/// [fingerprint](device_fingerprint).
+///
+/// # Errors
+/// Why the device failed.
+pub(crate) fn shown_device(registry: &Registry, device: DeviceSpec, kernels: Kernels) -> Result<String, RolloutError> {
+    let Some(forward) = registry.policies.forward() else { return Ok(device.to_string()) };
+    let fingerprint = device_fingerprint(forward.clone(), kernels)?.to_string();
+    Ok(format!("{device} {}", fingerprint.get(..8).unwrap_or_default()))
+}
+
 /// Returns where a worker's policies act.
 ///
 /// # Errors
@@ -56,6 +70,18 @@ mod tests {
     use rollmesh_core::{env::EnvSpec, policy::PolicySpec};
 
     use super::*;
+
+    #[test]
+    fn devices_are_shown_with_their_fingerprint() {
+        let mut registry = native(Registry::builtin());
+        let shown = |registry: &Registry, device| shown_device(registry, device, crate::kernels::AUTO).unwrap();
+        assert_eq!(shown(&registry, DeviceSpec::Cpu), "cpu");
+        registry.policies.act_with(forward_on(DeviceSpec::Cpu.open().unwrap()));
+        let text = shown(&registry, DeviceSpec::Cuda(1));
+        let fingerprint = text.strip_prefix("cuda:1 ").unwrap();
+        assert!(fingerprint.len() == 8 && fingerprint.bytes().all(|digit| digit.is_ascii_hexdigit()), "{text}");
+        assert_eq!(shown(&registry, DeviceSpec::Cuda(1)), text);
+    }
 
     #[test]
     fn users_names_go_before_ours_and_their_panics_do_no_harm() {

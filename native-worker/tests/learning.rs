@@ -14,11 +14,23 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 /// Arguments of `rollmesh train`, mean return, and env steps within which it is reached.
-const GOALS: [(&[&str], &str, &str); 5] = [
+const GOALS: [(&[&str], &str, &str); 6] = [
     (&["--env", "FrozenLake-v1", "--set", "env_config.is_slippery=false"], "0.95", "100000"),
     (&["--env", "Pendulum-v1"], "-250", "500000"),
     (&["--env", "Acrobot-v1"], "-100", "500000"),
     (&["--env", "StatelessCartPole-v1"], "400", "500000"),
+    (
+        &[
+            "--env",
+            "StatelessCartPole-v1",
+            "--set",
+            "model_config.use_lstm=false",
+            "--set",
+            "model_config.use_gru=true",
+        ],
+        "400",
+        "500000",
+    ),
     // More than hand-written drivers and lights: 25 cars of 2.3 and 9 lights of 0.2 make 59.
     (&["--config", TRAFFIC_GRID, "--num-slots", "8"], "62", "96000"),
 ];

@@ -47,7 +47,7 @@ mod own {
     use super::{chaos, eval, failures, places, remote_envs, worker_group};
 
     /// Commands of `rollmesh` that tests start this program with.
-    const COMMANDS: [&str; 4] = ["train", "sample", "evaluate", "worker"];
+    const COMMANDS: [&str; 5] = ["train", "sample", "evaluate", "worker", "hub"];
 
     pub(crate) fn main() -> ExitCode {
         if let Some(code) = eval::be_another_program() {

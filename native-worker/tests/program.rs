@@ -14,6 +14,8 @@ mod external;
 mod filters;
 #[cfg(target_os = "linux")]
 mod hub;
+#[cfg(target_os = "linux")]
+mod inference;
 mod kernels;
 #[path = "../../learner/src/tests/learned.rs"]
 mod learned;

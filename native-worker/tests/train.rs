@@ -7,7 +7,9 @@ use crate::support::{
     process::{Signal, children_of, has_ended, kill},
     soon, until,
 };
-use rollmesh::train::RunConfig;
+use rollmesh::{Registry, kernels::KernelChoice, train::RunConfig};
+use rollmesh_core::{group::JournalEntry, time::Micros};
+use rollmesh_learner::{InlineRun, InlineWork};
 use serde_json::Value;
 
 /// Twelve environments, whatever the number of workers, and a small network: an iteration takes milliseconds.
@@ -201,6 +203,16 @@ async fn training_need_not_wait_for_the_slowest_and_says_what_it_learned_from() 
         assert!(newest > 5, "only {newest} updates");
         assert_eq!(setup.summary()["env_steps"], consumed);
         assert!(setup.file("config.toml").contains("max_staleness = 1"));
+        // By the journal every build learns the same weights.
+        let config = RunConfig::of_settings(&toml::from_str(&setup.file("config.toml")).unwrap()).unwrap();
+        let journal: Vec<JournalEntry> =
+            setup.file("journal.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for kernels in KernelChoice::ALL.into_iter().filter_map(|choice| choice.table().ok()) {
+            let registry = Registry::builtin();
+            let mut again = InlineRun::replaying(1, config.clone(), &registry, kernels, journal.clone()).unwrap();
+            while again.work(u32::MAX, Micros(0)).unwrap() != InlineWork::Over {}
+            assert_eq!(again.state().weights_hash().to_string(), setup.weights_hash(), "{mode:?} {}", kernels.name);
+        }
     }
 }
 
@@ -325,7 +337,7 @@ async fn json_is_one_object_and_nothing_else() {
 
 #[tokio::test]
 async fn wrong_usage_ends_with_2_and_says_what_to_do() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--device", "cuda:0"], "`--features cuda`; use --device cpu otherwise"),
         (&["--worker-device", "cuda:0"], "host.worker.device is cuda:0; it must be cpu, unless device_rows is true"),
@@ -336,14 +348,20 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (&["--device", "abacus"], "'abacus' is no device; use cpu, cuda:N or metal"),
         (&["--listen", "0.0.0.0:0"], "listen on 127.0.0.1 and use an SSH tunnel"),
         (&["--listen", "192.0.2.1:80"], "listen on 127.0.0.1 and use an SSH tunnel"),
-        (&["--hidden", "0"], "model_config.fcnet_hiddens is [0]; it must be a list, each from 1 to 1024"),
+        (&["--hidden", "0"], "model_config.fcnet_hiddens is [0]; it must be a list, each from 1 to 16384"),
+        (
+            &["--hidden", "4096,4097"],
+            "model_config.fcnet_hiddens is of 16781312 weights; it must be of at most 16777216, as many as a message holds",
+        ),
         (&["--max-env-steps", "0"], "stop.env_steps is 0; it must be at least 1"),
         (&["--stop-return", "NaN"], "--stop-return is NaN; it must be a finite number"),
         (
             &["--policy-config", r#"{"learning_rate": 1}"#],
-            "policy_config: the settings are wrong: unknown field `learning_rate`, expected one of",
+            "policy_config: unknown field `learning_rate`, expected one of",
         ),
-        (&["--policy-config", r#"{"lr": -1}"#], "policy_config: the setting 'lr' is wrong: -1 must be above 0"),
+        (&["--policy-config", r#"{"lr": -1}"#], "policy_config.lr: -1 must be above 0"),
+        (&["--set", "policies.default_policy.x=1"], "policies.default_policy: unknown field `x`"),
+        (&["--set", "policies.default_policy.config.lr=-1"], "policies.default_policy.config.lr: -1 must be above 0"),
         (&["--config", "nowhere.toml"], "nowhere.toml: No such file or directory"),
         (&["--set", "num_worker=3"], "num_worker: there is no such setting; did you mean num_workers?"),
     ];

@@ -82,6 +82,15 @@ class RolloutWorker:
     def remove_policy(self, policy_id: str) -> None:
         self._worker.remove_policy(policy_id)
 
+    def export_policy(self, policy_id: str = "default_policy") -> bytes:
+        """Returns a policy for `import_policy` of any worker: its kind, settings, weights and filter."""
+        return self._worker.export_policy(policy_id)
+
+    def import_policy(self, state: bytes, policy_id: str = "default_policy") -> Policy:
+        """Takes a policy of `export_policy`: one that is there gets its weights and filter, another one is added."""
+        self._worker.import_policy(policy_id, state)
+        return self.get_policy(policy_id)
+
     def get_weights(self, policies: Iterable[str] | None = None) -> dict[str, Weights]:
         """Returns the weights by policy, under PyTorch's names."""
         return of_policies(self._worker.weights(None if policies is None else list(policies)))

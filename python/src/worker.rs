@@ -117,6 +117,15 @@ impl Worker {
         self.worker.call(py, move |worker| worker.remove_policy(&PolicyId::new(id), None, None))
     }
 
+    fn export_policy<'py>(&self, py: Python<'py>, id: String) -> PyResult<Bound<'py, PyBytes>> {
+        let state = self.worker.call(py, move |worker| worker.export_policy(&PolicyId::new(id)))?;
+        Ok(PyBytes::new(py, &state))
+    }
+
+    fn import_policy(&self, py: Python<'_>, id: String, state: Vec<u8>) -> PyResult<()> {
+        self.worker.call(py, move |worker| worker.import_policy(&PolicyId::new(id), &state))
+    }
+
     fn weights(&self, py: Python<'_>, policies: Option<Vec<String>>) -> PyResult<Vec<(String, Tensors)>> {
         let ids = policy::ids(policies);
         let weights = self.worker.call(py, move |worker| worker.weights(ids.as_deref()))?;

@@ -2,6 +2,7 @@
 another program."""
 
 import functools
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import time
 import unittest
 
 import ray
+from ray.cluster_utils import Cluster
 
 from rollmesh import ray as cluster
 
@@ -30,7 +32,8 @@ class Hub:
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        command = [PROGRAM, "hub", "--listen", "127.0.0.1:0", "--state-dir", self.folder.name]
+        folder = self.folder.name
+        command = [PROGRAM, "hub", "--listen", "127.0.0.1:0", "--state-dir", folder, "--runs-dir", f"{folder}/runs"]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         dashboard = re.compile(r"dashboard  http://([^/]+)/#token=(\w+)")
         for line in self.process.stderr:
@@ -161,6 +164,65 @@ class LocalRay(unittest.TestCase):
         self.scale(1)
         until("a worker", lambda: self.running(1))
         cluster.down(name=name)
+
+
+class Nodes(unittest.TestCase):
+    """A cluster whose head has no CPUs, so that all workers are on nodes that can be killed."""
+
+    def setUp(self) -> None:
+        memory = {"object_store_memory": 100 << 20, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **memory})
+        self.addCleanup(self.cluster.shutdown)
+        self.nodes = [self.cluster.add_node(num_cpus=2, object_store_memory=100 << 20) for _ in range(2)]
+        ray.init(address=self.cluster.address, log_to_driver=False)
+        self.addCleanup(ray.shutdown)
+        self.hub = Hub()
+        self.addCleanup(self.hub.stop)
+        cluster.up(self.hub.url, self.hub.launcher, name="nodes", program=PROGRAM, capacity=2)
+
+    def run_on_hub(self, disturb) -> dict:
+        """Runs two workers' work on the cluster. Returns the run's summary."""
+        settings = ["seed=5", "num_workers=2", "num_envs=8", "num_slots=16", "stop.env_steps=120000"]
+        command = [PROGRAM, "start", "--hub", self.hub.url, "--wait", "--json"]
+        command += [word for setting in settings for word in ("--set", setting)]
+        environment = os.environ | {"ROLLMESH_TOKEN": self.hub.operator}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as run:
+            until("two workers", lambda: len(self.workers()) == 2)
+            disturb()
+            done = json.loads(run.communicate(timeout=PATIENCE)[0])
+        with open(os.path.join(done["dir"], "summary.json")) as file:
+            return json.load(file)
+
+    def workers(self) -> list[int]:
+        return processes("worker --hub", self.hub.url)
+
+    def replaced(self, victims: list[int]) -> bool:
+        workers = self.workers()
+        return len(workers) == 2 and not set(victims) <= set(workers)
+
+    def kill_everything_once(self) -> None:
+        [victim, _] = self.workers()
+        os.kill(victim, signal.SIGKILL)
+        until("another worker", lambda: self.replaced([victim]))
+        before = self.workers()
+        os.kill(cluster.status(name="nodes")["workers"][0]["actor_pid"], signal.SIGKILL)
+        until("another worker", lambda: self.replaced(before))
+        # A node of the cluster ends with its raylet, and with it whatever runs there.
+        before = self.workers()
+        self.cluster.remove_node(self.nodes[0], allow_graceful=False)
+        self.cluster.add_node(num_cpus=2, object_store_memory=100 << 20)
+        until("workers on the other nodes", lambda: len(self.workers()) == 2)
+        self.assertEqual(len(before), 2)
+
+    def test_run_ends_as_a_calm_one_although_worker_actor_and_raylet_are_killed(self) -> None:
+        calm = self.run_on_hub(lambda: None)
+        disturbed = self.run_on_hub(self.kill_everything_once)
+        self.assertEqual(disturbed["weights_hash"], calm["weights_hash"])
+        self.assertEqual(disturbed["env_steps"], calm["env_steps"])
+        self.hub.process.kill()
+        ended = time.monotonic()
+        until("the end of the workers", lambda: not self.workers())
+        self.assertLess(time.monotonic() - ended, 40, "the launcher waits for 30 s for a hub that was killed")
 
 
 if __name__ == "__main__":

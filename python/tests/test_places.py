@@ -51,6 +51,19 @@ class Kinds(unittest.TestCase):
             worker.remove_policy("2")
             self.assertEqual(worker.policy_ids, ["0", "1"])
 
+    def test_policy_travels_in_bytes_to_another_worker(self):
+        config = {"env": "RockPaperScissors-v0", "policy_mapping_fn": "agent_id", "policies": {"0": {}, "1": {}}}
+        with RolloutWorker(config, seed=1) as here, RolloutWorker(config, seed=2) as there:
+            state = here.export_policy("0")
+            there.import_policy(state, "1")
+            there.import_policy(state, "guest")
+            self.assertEqual(there.policy_ids, ["0", "1", "guest"])
+            expected, found = here.get_weights()["0"], there.get_weights()
+            for id, is_same in {"0": False, "1": True, "guest": True}.items():
+                self.assertEqual(all((found[id][name] == expected[name]).all() for name in expected), is_same, id)
+            with self.assertRaises(WorkerError):
+                there.import_policy(state[:-1], "1")
+
     def test_policies_of_several_agents_are_evaluated(self):
         run = {"env": "MultiAgentTrafficGrid-v0", "num_workers": 0, "num_envs": 2, "seed": 7}
         with EvalWorker(run) as worker:

@@ -68,7 +68,7 @@ pub enum Happened {
         fragments: Vec<SlotFragment>,
     },
     /// The current state of the ledger.
-    Books(Box<Ledger>),
+    Ledger(Box<Ledger>),
     /// The group's state was saved.
     Saved,
     /// The group was restarted from its last saved state.
@@ -179,7 +179,7 @@ struct Model {
     live: BTreeMap<LeaseId, Grant>,
     newest_lease: Option<LeaseId>,
     saved: Option<Kept>,
-    books: Ledger,
+    ledger: Ledger,
 }
 
 impl Model {
@@ -198,7 +198,7 @@ impl Model {
         };
         let queues = vec![VecDeque::new(); slots.len()];
         let live = BTreeMap::new();
-        Self { rules, kept, queues, taken: slots, live, newest_lease: None, saved: None, books: Ledger::default() }
+        Self { rules, kept, queues, taken: slots, live, newest_lease: None, saved: None, ledger: Ledger::default() }
     }
 
     fn go_on(&mut self, happened: &Happened) -> Result<(), String> {
@@ -219,7 +219,7 @@ impl Model {
             }
             Happened::Committed { worker, lease, fragment } => self.commit(*worker, *lease, fragment),
             Happened::Batch { fragments } => self.take(fragments),
-            Happened::Books(books) => self.compare(books),
+            Happened::Ledger(ledger) => self.compare(ledger),
             Happened::Saved => {
                 self.save();
                 Ok(())
@@ -333,25 +333,31 @@ impl Model {
         Ok(())
     }
 
-    fn compare(&mut self, books: &Ledger) -> Result<(), String> {
-        ensure!(books.balances(), "the books do not balance: {books:?}");
+    fn compare(&mut self, ledger: &Ledger) -> Result<(), String> {
+        ensure!(ledger.balances(), "the ledger does not balance: {ledger:?}");
         let queued = self.steps(self.kept.order.len());
         let Kept { granted, committed, consumed, dropped, regenerated, .. } = self.kept;
         let seen = [granted, committed, consumed, queued, dropped, regenerated];
-        let said =
-            [books.granted, books.committed, books.consumed, books.queued, books.dropped_stale, books.regenerated];
+        let said = [
+            ledger.granted,
+            ledger.committed,
+            ledger.consumed,
+            ledger.queued,
+            ledger.dropped_stale,
+            ledger.regenerated,
+        ];
         ensure!(
             seen == said,
-            "granted, committed, consumed, queued, dropped, regenerated: {seen:?}, but the books say {said:?}"
+            "granted, committed, consumed, queued, dropped, regenerated: {seen:?}, but the ledger say {said:?}"
         );
-        self.books = *books;
+        self.ledger = *ledger;
         Ok(())
     }
 
     /// Saves the model; queued and outstanding fragments are not saved.
     fn save(&mut self) {
         let queued = self.steps(self.kept.order.len());
-        let again = queued + self.books.outstanding;
+        let again = queued + self.ledger.outstanding;
         self.saved = Some(Kept {
             slots: self.taken.clone(),
             order: VecDeque::new(),

@@ -1,7 +1,7 @@
 //! Defines the faults of a simulated run, all drawn from one seed.
 
 use rollmesh_core::{
-    group::{AuditPolicy, Party, SamplingMode},
+    group::{AuditPolicy, Principal, SamplingMode},
     time::Micros,
 };
 
@@ -77,7 +77,7 @@ pub struct Watch {
     /// Which fragments the hub audits.
     pub audits: AuditPolicy,
     /// Number of dishonest workers, counted from the first.
-    pub liars: usize,
+    pub divergent: usize,
     /// Falsified fragments among theirs, per thousand.
     pub lies: u64,
     /// Maximum duration of a replay in milliseconds.
@@ -90,14 +90,14 @@ impl Watch {
     /// Returns the principal of the worker at this place of [`Scenario::workers`], unless it is trusted. Some honest workers
     /// are untrusted.
     #[must_use]
-    pub fn party(&self, place: usize) -> Option<Party> {
-        (place < self.liars || place.is_multiple_of(2)).then_some(Party(place as u64))
+    pub fn principal(&self, place: usize) -> Option<Principal> {
+        (place < self.divergent || place.is_multiple_of(2)).then_some(Principal(place as u64))
     }
 
     /// Returns whether this principal is dishonest.
     #[must_use]
-    pub fn is_liar(&self, party: Party) -> bool {
-        party.0 < self.liars as u64
+    pub fn is_divergent(&self, principal: Principal) -> bool {
+        principal.0 < self.divergent as u64
     }
 }
 
@@ -249,14 +249,14 @@ impl Scenario {
     #[must_use]
     pub fn watched(mut self) -> Self {
         let mut dice = Dice::new(self.seed ^ 0x11a2);
-        let liars = dice.between(1, 2) as usize;
-        for _ in 0..liars {
+        let divergent = dice.between(1, 2) as usize;
+        for _ in 0..divergent {
             self.workers.insert(0, 10u64.pow(dice.between(1, 4) as u32));
         }
         let audits =
             AuditPolicy { share: dice.between(1, 5) as f64 / 10.0, first_fragments: dice.between(0, 2) as u32 };
         let (lies, audit_ms, unknown) = (dice.between(20, 400), dice.between(1, 1_000), dice.between(0, 50));
-        self.watch = Some(Watch { audits, liars, lies, audit_ms, unknown });
+        self.watch = Some(Watch { audits, divergent, lies, audit_ms, unknown });
         self
     }
 

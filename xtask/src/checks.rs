@@ -69,12 +69,26 @@ pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
     job.run(cargo().args(["clippy", "--locked"]).args(packages).args(["--", "--deny", "warnings"]))
 }
 
-/// The data formats for a browser, but for Zstandard, whose C library needs a C compiler for that target.
+/// The data formats for a browser, which needs a C compiler of its own for Zstandard.
 pub(crate) fn data_wasm(job: &Job) -> Result<()> {
-    let options =
-        ["--package", "rollmesh-data", "--no-default-features", "--features", "hdf5,parquet", "--target", WASM];
-    job.run(toolchain::cargo_for(WASM)?.args(["check", "--locked"]).args(options))
+    job.run(toolchain::cargo_for(WASM)?.args(["check", "--locked", "--target", WASM]).args(DATA_WITHOUT_C))
 }
+
+/// What needs no C compiler of the system that it is for, by the standard libraries that rustup brings.
+pub(crate) fn other_systems(job: &Job) -> Result<()> {
+    for target in ["x86_64-pc-windows-msvc", "aarch64-apple-darwin"] {
+        toolchain::ensure(job, target)?;
+        let check = |options: &[&str]| {
+            job.run(toolchain::cargo_for(target)?.args(["check", "--locked", "--target", target]).args(options))
+        };
+        check(&["--package", "rollmesh-core", "--package", "rollmesh-learner"])?;
+        check(&DATA_WITHOUT_C)?;
+    }
+    Ok(())
+}
+
+/// The data formats but for Zstandard, whose library is written in C.
+const DATA_WITHOUT_C: [&str; 5] = ["--package", "rollmesh-data", "--no-default-features", "--features", "hdf5,parquet"];
 
 /// The learner for a browser: nothing in it needs threads, sockets or files.
 pub(crate) fn learner_wasm(job: &Job) -> Result<()> {

@@ -5,7 +5,6 @@
 //! the user's own package managers (rustup, apt) are asked for.
 
 mod artifacts;
-mod baseline;
 mod checks;
 mod chromium;
 mod cuda;
@@ -33,9 +32,6 @@ Usage: cargo xtask COMMAND
        --long                     also the checks that take minutes
        --list                     name the steps and do nothing
   dist                            build binary, page, crates, wheel and npm package of this version
-  baseline                        build the commit that the current code is compared with
-  baseline freeze                 write tests/golden/frozen.json, the hashes of its rollouts
-  baseline compare [--turns N]    speeds of both; fails below 0.95 of the speed
   help                            print this text
 ";
 
@@ -43,7 +39,6 @@ enum Command {
     Demo { args: Vec<std::ffi::OsString> },
     Test { long: bool, steps: Vec<String> },
     Dist,
-    Baseline(baseline::Task),
     List,
     Help,
 }
@@ -76,7 +71,6 @@ fn parse() -> Result<Command, lexopt::Error> {
         "demo" => Ok(Command::Demo { args: parser.raw_args()?.collect() }),
         "test" => parse_test(&mut parser),
         "dist" => Ok(Command::Dist),
-        "baseline" => parse_baseline(&mut parser).map(Command::Baseline),
         "help" => Ok(Command::Help),
         other => Err(format!("there is no command `{other}`").into()),
     }
@@ -95,28 +89,11 @@ fn parse_test(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     Ok(Command::Test { long, steps })
 }
 
-fn parse_baseline(parser: &mut lexopt::Parser) -> Result<baseline::Task, lexopt::Error> {
-    let mut task = baseline::Task::Build;
-    while let Some(arg) = parser.next()? {
-        task = match (arg, task) {
-            (Value(name), baseline::Task::Build) if name == "freeze" => baseline::Task::Freeze,
-            (Value(name), baseline::Task::Build) if name == "compare" => baseline::Task::Compare { turns: 7 },
-            (Long("turns"), baseline::Task::Compare { .. }) => {
-                let turns: std::num::NonZeroUsize = parser.value()?.parse()?;
-                baseline::Task::Compare { turns: turns.get() }
-            }
-            (other, _) => return Err(other.unexpected()),
-        };
-    }
-    Ok(task)
-}
-
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Help => print!("{HELP}"),
         Command::List => print!("{}", plan::list(steps::STEPS)),
         Command::Demo { args } => return demo::run(&args),
-        Command::Baseline(task) => return baseline::run(&task),
         Command::Test { long, steps } => {
             let report = plan::run(&plan::select(steps::STEPS, &steps, long)?);
             print!("{report}");

@@ -87,22 +87,33 @@ pub(crate) const STEPS: &[Step] = &[
         suites::wheel_with(job, &["torch", "stable-baselines3"], "long_torch.py")
     })),
     long(step("wheel-ray", "the Python package with RLlib", &["binary", "maturin"], |job| {
-        suites::wheel_with(job, &["torch", "ray[rllib]"], "long_ray.py")
+        suites::wheel_with(job, &["torch", "ray[rllib]", "msgpack", "msgpack_numpy"], "long_ray.py")
     })),
     // Long, because other features make most dependencies others.
     minutes("no-parquet", "clippy, the program without Parquet", checks::no_parquet),
     long(step("cuda", "the program for NVIDIA's GPUs, compiled without one", &["fetch", "python"], cuda::check)),
+    minutes(
+        "other-systems",
+        "core, learner and data formats for Windows and macOS, without their libraries",
+        checks::other_systems,
+    ),
+    minutes("aarch64", "rollouts with the same bits on an emulated ARM processor", suites::aarch64),
     minutes("simulator", "the group in the simulator, ten times the seeds", suites::simulator),
     minutes("test-debug", "long rollouts without optimisation", suites::debug),
     minutes("test-native-cpu", "long rollouts for this CPU", suites::native_cpu),
-    minutes("kills", "hubs killed at fifty points", |job| {
-        suites::long(job, "--package rollmesh --test program resume::kills::")
+    minutes("kills", "hubs killed at hundreds of points, in runs of every kind", |job| {
+        suites::long(job, "--release --package rollmesh --test program -- resume:: --nocapture")
+    }),
+    minutes("failures", "failures of users' code in every command, and killed ranks", |job| {
+        suites::long(job, "--release --package rollmesh --test own_program -- failures:: --nocapture")?;
+        suites::long(job, "--release --package rollmesh --test program -- data_parallel:: --nocapture")
     }),
     minutes("fuzz", "decoders, with many mutated messages", |job| {
         suites::long(job, "--release --package rollmesh-tests --test promises hostile_bytes -- --nocapture")
     }),
     minutes("damage", "readers of data sets, with many damaged files", |job| {
-        suites::long(job, "--package rollmesh-data --package rollmesh --test data_sets --test program damage::")
+        suites::long(job, "--package rollmesh-data --package rollmesh --test data_sets --test program damage::")?;
+        suites::long(job, "--package rollmesh --lib data::sink::")
     }),
     minutes("matrix", "runs of every kind, each with ten workers killed", |job| {
         suites::long(
@@ -113,6 +124,7 @@ pub(crate) const STEPS: &[Step] = &[
     minutes("chaos", "workers killed, stopped and cut off for minutes", |job| {
         suites::long(job, "--release --package rollmesh --test own_program -- chaos:: --nocapture")
     }),
+    long(step("network", "a hub, workers and a relay in network namespaces", &["binary"], suites::network)),
     minutes("security", "crowds and a million hostile frames", |job| {
         suites::long(job, "--release --package rollmesh --test program -- security:: control:: --nocapture")
     }),
@@ -120,7 +132,8 @@ pub(crate) const STEPS: &[Step] = &[
         suites::long(job, "--release --package rollmesh --test program -- ope_coverage:: --nocapture")
     }),
     minutes("learning", "returns that presets and defaults reach", |job| {
-        suites::long(job, "--release --package rollmesh --test program -- learning:: --nocapture")
+        suites::long(job, "--release --package rollmesh --test program -- learning:: --nocapture")?;
+        suites::long(job, "--release --package rollmesh-example-worker-group --test program")
     }),
     minutes("figures", "speeds that are promised, on an idle machine", suites::figures),
     long(step(

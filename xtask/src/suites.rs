@@ -51,6 +51,33 @@ pub(crate) fn native_cpu(job: &Job) -> Result<()> {
     })
 }
 
+/// Core's rollouts on ARM, whose instructions a program emulates: by a compiler, a linker and an emulator of Debian's.
+pub(crate) fn aarch64(job: &Job) -> Result<()> {
+    const TARGET: &str = "aarch64-unknown-linux-gnu";
+    toolchain::ensure(job, TARGET)?;
+    if ["qemu-aarch64", "aarch64-linux-gnu-gcc"].into_iter().any(|program| find(program).is_none()) {
+        tools::apt_install(job, &["qemu-user", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"])?;
+    }
+    let mut tests = toolchain::cargo_for(TARGET)?;
+    tests.args([
+        "test",
+        "--locked",
+        "--package",
+        "rollmesh-core",
+        "--test",
+        "laws",
+        "--target",
+        TARGET,
+        "--",
+        "same_bits",
+    ]);
+    tests
+        .env("CARGO_TARGET_DIR", target().join("xtask/aarch64"))
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu");
+    job.run_tests(&mut tests)
+}
+
 /// The same without any optimisation.
 pub(crate) fn debug(job: &Job) -> Result<()> {
     same_bits(job, "", |_| ())
@@ -155,6 +182,15 @@ pub(crate) fn wheel_with(job: &Job, packages: &[&str], script: &str) -> Result<(
     let mut tests = command(python);
     tests.arg("-P").arg(root().join("python/tests").join(script)).current_dir(target());
     job.run_tests(tests.env("ROLLMESH_ROOT", root()).env("ROLLMESH_BIN", artifacts::binary_path()))
+}
+
+/// A run on machines that are network namespaces, disturbed and not, where the kernel gives this user any.
+pub(crate) fn network(job: &Job) -> Result<()> {
+    if job.output(command("unshare").args(["--net", "ip", "link"])).is_err() {
+        job.note("not run: the kernel gives this user no network namespaces, or `ip` is missing");
+        return Ok(());
+    }
+    job.run(command("python3").arg(root().join("tests/network/hosts.py")).env("ROLLMESH_BIN", artifacts::binary_path()))
 }
 
 /// The manifests of `deploy/` by the schemas of Kubernetes.

@@ -51,7 +51,7 @@ pub const VALUE_TARGETS: ColumnKey<f32> = ColumnKey::new("value_targets");
 pub const WEIGHTS_VERSION: ColumnKey<i64> = ColumnKey::new("weights_version");
 
 /// Recurrent states before the rows; one row per sequence if the batch has sequences.
-pub(super) const STATE_IN: &str = "state_in_";
+pub(crate) const STATE_IN: &str = "state_in_";
 /// Recurrent states after the rows, one row per step.
 pub(super) const STATE_OUT: &str = "state_out_";
 

@@ -4,6 +4,7 @@ use crate::{column::ColumnError, ids::PolicyId, prelude::*};
 
 /// Why a batch could not be built, read or changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BatchError {
     /// A column has the wrong number of rows.
     #[error("column '{name}' has {found} rows, the batch has {expected}")]

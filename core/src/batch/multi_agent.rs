@@ -358,8 +358,8 @@ mod tests {
     #[test]
     fn lengths_that_lie_cost_nothing() {
         let seq_lens = Some(ColumnData::scalars(vec![i32::MAX; 4]));
-        let liar = SampleBatch::from_parts(BatchParts { seq_lens, ..BatchParts::default() }).unwrap();
-        assert_eq!(liar.as_multi_agent().timeslices(1).unwrap_err(), BatchError::HasSequences("timeslices"));
-        assert_eq!(liar.rows().unwrap().len(), 0);
+        let recurrent = SampleBatch::from_parts(BatchParts { seq_lens, ..BatchParts::default() }).unwrap();
+        assert_eq!(recurrent.as_multi_agent().timeslices(1).unwrap_err(), BatchError::HasSequences("timeslices"));
+        assert_eq!(recurrent.rows().unwrap().len(), 0);
     }
 }

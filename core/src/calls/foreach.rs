@@ -110,6 +110,7 @@ impl<R> ForEach<R> {
 
 /// Why no call started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ForEachError {
     /// No worker has this id.
     #[error("there is no worker {0}; ids begin with 1, and those of workers that were removed are not used again")]

@@ -36,6 +36,7 @@ pub struct CallResult<T> {
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CallError {
     /// The worker failed to do it, for this reason.
     #[error(transparent)]

@@ -57,6 +57,7 @@ use crate::prelude::*;
 
 /// Why a column could not be created, joined or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ColumnError {
     /// The operation requires one value per row.
     #[error("its rows have shape {0}; one value per row is needed")]

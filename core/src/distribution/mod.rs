@@ -40,6 +40,7 @@ use crate::{column::Element, math, prelude::*, rng::Rng};
 
 /// Why a distribution could not be created or evaluated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DistributionError {
     /// The distribution would have no actions or too many.
     #[error("a distribution needs at least one component with at least one value, and fewer than 2^24 in all")]

@@ -175,6 +175,7 @@ pub struct Step {
 
 /// Errors of environments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EnvError {
     /// No client drives the external environment, for this reason.
     #[error("no client drives the external environment: {0}")]

@@ -117,6 +117,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 
 /// Why an estimate is impossible.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EstimateError {
     /// A column is missing or invalid.
     #[error(transparent)]

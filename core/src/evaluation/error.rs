@@ -9,6 +9,7 @@ use crate::prelude::*;
 /// Why there is no evaluation. Has the same text in every process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum EvalWorkerError {
     /// The worker could not be set up.
     #[error("the evaluation worker cannot begin: its {part} failed: {reason}")]

@@ -112,6 +112,7 @@ impl Default for EvaluatorOptions {
 
 /// Why there is no evaluation.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EvaluationError {
     /// The environments failed. They are restarted for the next evaluation.
     #[error(transparent)]

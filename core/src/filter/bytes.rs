@@ -12,6 +12,7 @@ const MAX_BYTES: usize = 2 * 2 * 8 * RunningStat::MAX_ELEMENTS + 256;
 
 /// Why bytes do not decode to a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FilterStateError {
     /// There are too many bytes.
     #[error("filter state has at most {MAX_BYTES} bytes, this one {0}")]

@@ -65,6 +65,7 @@ use crate::{
 
 /// Why a filter could not be created, called or merged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FilterError {
     /// The shape has no elements, or too many.
     #[error("a filter takes rows of 1 to {max} elements, not of shape {0}", max = RunningStat::MAX_ELEMENTS)]

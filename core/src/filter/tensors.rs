@@ -18,6 +18,7 @@ const CONFIG: usize = 4 + PARTS;
 
 /// Why tensors do not hold statistics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FilterTensorError {
     /// A tensor is missing or has another shape.
     #[error("the filter wants tensor '{name}' of shape {shape:?}")]

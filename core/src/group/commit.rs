@@ -42,11 +42,11 @@ impl LeaseGroup {
         now: Micros,
     ) -> Receipt {
         self.heard_of(worker);
-        let liar = fragments.iter().any(|fragment| self.contradicts(lease, fragment));
-        let dispute = if liar { self.dispute(worker, lease, &fragments) } else { Dispute::None };
+        let divergent = fragments.iter().any(|fragment| self.contradicts(lease, fragment));
+        let dispute = if divergent { self.dispute(worker, lease, &fragments) } else { Dispute::None };
         let mut receipt = Receipt::default();
         for fragment in fragments {
-            let outcome = match liar {
+            let outcome = match divergent {
                 true => Outcome::Rejected(RejectReason::Audit),
                 false => self.judge(worker, lease, &fragment),
             };
@@ -75,7 +75,7 @@ impl LeaseGroup {
     /// Requests an audit of each committed fragment that these contradict, if the worker that made it is untrusted and
     /// belongs to another principal.
     fn dispute(&mut self, worker: WorkerId, lease: LeaseId, fragments: &[SlotFragment]) -> Dispute {
-        let party = self.audits.party(worker);
+        let principal = self.audits.principal(worker);
         let mut is_open = false;
         let mut refuted = None;
         for fragment in fragments {
@@ -85,13 +85,13 @@ impl LeaseGroup {
             let slot = self.slots.get(fragment.slot);
             let first = slot.and_then(|slot| slot.untrusted(fragment.fragment));
             let (Some(Untrusted { by, start, checked }), Some(twin)) = (first, self.twin(fragment)) else { continue };
-            if Some(by.1) == party {
+            if Some(by.1) == principal {
                 continue;
             }
             match checked {
                 Checked::No => {
                     let (twin, start, batch) = (twin.clone(), start.cloned(), self.batch_of(fragment));
-                    is_open |= self.audits.demand(by, twin, start, batch, (worker, party));
+                    is_open |= self.audits.demand(by, twin, start, batch, (worker, principal));
                 }
                 Checked::Unknown => is_open = true,
                 Checked::Agrees => refuted = Some((fragment.slot, fragment.fragment)),
@@ -174,8 +174,8 @@ impl LeaseGroup {
             if !self.config.reproducible {
                 self.ledger.abandoned_episodes += self.slots.abandoned_before(&fragment);
             }
-            let party = self.audits.party(worker);
-            self.slots.commit(fragment, (lease, worker, party), is_held);
+            let principal = self.audits.principal(worker);
+            self.slots.commit(fragment, (lease, worker, principal), is_held);
             self.clear_suspicion(slot, number);
             self.note_commit(slot, number, weights_version);
         }
@@ -220,10 +220,10 @@ impl LeaseGroup {
         for (&reason, &fragments) in &rejected {
             self.event(GroupEvent::FragmentsRejected { worker, lease, fragments, reason });
         }
-        match (dispute, self.audits.party(worker)) {
+        match (dispute, self.audits.principal(worker)) {
             // The pending audit decides which of the two is wrong.
             (Dispute::Open, _) => return,
-            (Dispute::Lost(place), Some(party)) => return self.convict_contradicting(party, place),
+            (Dispute::Lost(place), Some(principal)) => return self.fail_contradicting(principal, place),
             (Dispute::Lost(_), None) | (Dispute::None, _) => {}
         }
         if rejected.contains_key(&RejectReason::Audit) {

@@ -30,8 +30,10 @@ pub struct GroupConfig {
     pub mode: SamplingMode,
     /// False if open episodes may end when their slots move, see [`EnvState::Opaque`](crate::env::EnvState::Opaque), or if
     /// policies may act on [devices](crate::run::RunConfig::device_rows): two workers with the same lease may then return
-    /// different fragments. In that case the group neither hedges nor audits, and tolerates more imbalance before it moves slots.
+    /// different fragments. In that case the group does not hedge, and tolerates more imbalance before it moves slots.
     pub reproducible: bool,
+    /// False if fragments cannot be recomputed, not even from their actions: no audits.
+    pub audited: bool,
 }
 
 impl GroupConfig {
@@ -51,6 +53,7 @@ impl GroupConfig {
             hedge_floor: Self::HEDGE_FLOOR,
             mode: SamplingMode::Synchronous,
             reproducible: true,
+            audited: true,
         }
     }
 
@@ -63,6 +66,7 @@ impl GroupConfig {
 
 /// Why a group could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GroupConfigError {
     /// The run has no slots.
     #[error("num_slots is 0: a run needs at least one slot")]
@@ -80,6 +84,7 @@ pub enum GroupConfigError {
 
 /// Why an iteration could not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BeginError {
     /// The previous iteration is not over and has other weights, or two iterations are open.
     #[error("iteration {0} is not over: take its batch with poll_batch first")]

@@ -6,13 +6,13 @@ use crate::ids::WorkerId;
 impl LeaseGroup {
     /// Returns true if ledger, slots, leases and workers agree with each other.
     pub(super) fn is_consistent(&self) -> bool {
-        self.books_are_right()
+        self.ledger_is_right()
             && self.leases_are_in_place()
             && self.follow_ups_are_consistent()
             && self.flow_is_in_order()
     }
 
-    fn books_are_right(&self) -> bool {
+    fn ledger_is_right(&self) -> bool {
         let length = u64::from(self.config.rollout_fragment_length);
         let open: usize = self.leases.iter().map(|(_, lease)| lease.open.len()).sum();
         self.ledger.balances()

@@ -75,7 +75,7 @@ impl LeaseGroup {
                 let env_steps = u64::from(self.config.rollout_fragment_length);
                 self.end_grant(lease, slot, env_steps, End::Expired(ExpiryCause::Refused));
                 self.close_if_done(worker, lease, &Receipt::default(), now);
-                if self.audits.party(worker).is_some() {
+                if self.audits.principal(worker).is_some() {
                     self.strike(worker);
                 }
                 self.suspect((worker, Evidence::Report), fragment, slot, failure.clone());
@@ -180,7 +180,7 @@ impl LeaseGroup {
     fn report(&mut self, worker: WorkerId, failure: FragmentFailure) {
         self.failures.count += 1;
         // Reports of untrusted workers must not displace those of trusted ones.
-        if self.audits.party(worker).is_none() {
+        if self.audits.principal(worker).is_none() {
             if self.failures.latest.len() == MAX_LATEST {
                 self.failures.latest.pop_front();
             }
@@ -200,7 +200,7 @@ impl LeaseGroup {
         if self.slots.is_committed(slot, fragment) {
             return;
         }
-        let is_trusted = self.audits.party(worker).is_none();
+        let is_trusted = self.audits.principal(worker).is_none();
         let is_located =
             matches!(evidence, Evidence::Report | Evidence::Silence { slots: 1 } | Evidence::Crash { slots: 1 });
         let new = || Suspect { fragment, attempts: 0, worker, silent: Vec::new(), last: None, is_alone: false };

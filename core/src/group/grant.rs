@@ -45,7 +45,7 @@ impl LeaseGroup {
             }
         }
         self.dismiss_leavers();
-        debug_assert!(self.is_consistent(), "the group's books are wrong: {self:#?}");
+        debug_assert!(self.is_consistent(), "the group's ledger is wrong: {self:#?}");
     }
 
     fn may_grant(&self) -> bool {
@@ -215,7 +215,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Ends one grant of a live lease and books its env steps.
+    /// Ends one grant of a live lease and ledger its env steps.
     pub(super) fn end_grant(&mut self, lease: LeaseId, slot: SlotId, env_steps: u64, end: End) {
         if self.leases.get_mut(lease).is_some_and(|lease| lease.open.remove(&slot)) {
             self.slots.end_lease(slot, lease);

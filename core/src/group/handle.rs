@@ -20,10 +20,10 @@ impl LeaseGroup {
     /// Handles a worker that joined and was sent the run. It gets leases once it has [answered](Self::handle_answer). If the
     /// id is known, the former worker has left and this is its replacement, which keeps its principal.
     pub fn handle_joined(&mut self, worker: WorkerId, profile: WorkerProfile, now: Micros) {
-        let party = self.audits.party(worker);
+        let principal = self.audits.principal(worker);
         self.forget(worker);
-        if let Some(party) = party {
-            self.distrust(worker, party);
+        if let Some(principal) = principal {
+            self.distrust(worker, principal);
         }
         self.workers.insert(worker, Worker::new(profile, now));
         self.advance(now);

@@ -50,7 +50,7 @@ impl LeaseGroup {
             // The queue has free places again.
             self.advance(self.flow.now);
         }
-        debug_assert!(self.is_consistent(), "the group's books are wrong: {self:#?}");
+        debug_assert!(self.is_consistent(), "the group's ledger is wrong: {self:#?}");
         Some(batch)
     }
 

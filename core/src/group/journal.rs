@@ -38,6 +38,7 @@ pub enum JournalEntry {
 
 /// Why a group cannot replay a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum JournalError {
     /// In synchronous mode batches do not depend on a journal.
     #[error("synchronous mode has no journal: its batches are the same anyway")]

@@ -7,7 +7,7 @@ pub use crate::protocol::ledger::{Expired, Ledger, Rejected, Uninvited};
 /// Env steps are lost or counted twice: the ledger does not balance.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the books do not balance: of {} granted env steps {} are committed, {} superseded, {} rejected, {} expired and {} \
+    "the ledger does not balance: of {} granted env steps {} are committed, {} superseded, {} rejected, {} expired and {} \
      outstanding; of the committed ones {} are consumed, {} queued and {} dropped as stale",
     .0.granted, .0.committed, .0.superseded, .0.rejected.total(), .0.expired.total(), .0.outstanding,
     .0.consumed, .0.queued, .0.dropped_stale
@@ -81,7 +81,7 @@ impl Ledger {
         self.rejected.audit += env_steps;
     }
 
-    /// Books a committed fragment that is too old for any batch.
+    /// Counts a committed fragment that is too old for any batch.
     pub(super) fn drop_stale(&mut self, env_steps: u64) {
         self.queued -= env_steps;
         self.dropped_stale += env_steps;

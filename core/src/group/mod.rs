@@ -90,7 +90,7 @@ pub use config::{BeginError, GroupConfig, GroupConfigError, SamplingMode};
 pub use journal::{JournalEntry, JournalError};
 pub use ledger::{Expired, Ledger, Rejected, UnbalancedLedger, Uninvited};
 pub use output::{ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason};
-pub use replay::{AuditPolicy, AuditTask, BadShare, Conviction, Party, Verdict};
+pub use replay::{AuditPolicy, AuditTask, BadShare, FailedAudit, Principal, Verdict};
 pub use state::{GroupState, RestoreError};
 pub use status::{IdleReason, TooFewSlots, WorkerStatus};
 pub use worker::WorkerProfile;

@@ -1,17 +1,22 @@
 //! Audits of untrusted workers: a share of the fragments they commit is recomputed by a trusted one and compared.
 //!
 //! The group says which fragments to recompute ([`LeaseGroup::poll_audit`]), takes the results
-//! ([`LeaseGroup::handle_audited`]) and reports the principals with failed audits ([`LeaseGroup::poll_conviction`]); it
+//! ([`LeaseGroup::handle_audited`]) and reports the principals with failed audits ([`LeaseGroup::poll_failed_audit`]); it
 //! never waits for an audit. Which fragments are audited depends on random numbers that are addressed by a secret, so a
 //! worker cannot predict it, and is not told which fragment was audited.
 
-mod convict;
+mod failed_audit;
 
-pub use convict::Conviction;
+pub use failed_audit::FailedAudit;
 
-use super::{GroupEvent, LeaseGroup, QuarantineCause, audit::same_bits, slot_table::Checked};
+use super::{
+    GroupEvent, LeaseGroup, QuarantineCause,
+    audit::{same_bits, same_within_tolerance},
+    slot_table::Checked,
+};
 use crate::{
-    batch::SlotFragment,
+    batch::{ACTIONS, SlotFragment},
+    column::Column,
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
@@ -60,7 +65,7 @@ pub struct BadShare(pub String);
 /// A principal, which is accountable for workers: for example for all those that authenticated with the same token, one
 /// after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Party(pub u64);
+pub struct Principal(pub u64);
 
 /// A committed fragment to recompute.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +73,7 @@ pub struct AuditTask {
     /// Number of the task.
     pub number: u64,
     /// The principal accountable for it.
-    pub party: Party,
+    pub principal: Principal,
     /// The worker that made it.
     pub worker: WorkerId,
     /// The slot's state before it; `None` if it is the slot's first.
@@ -91,6 +96,20 @@ impl AuditTask {
     pub fn verdict(&self, made: &SlotFragment) -> Verdict {
         if same_bits(&self.fragment, made) { Verdict::Agrees } else { Verdict::Differs }
     }
+
+    /// Returns the actions to replay if a policy may have acted on a device, whose numbers cannot be recomputed in every bit;
+    /// `None` for rows by policy, which cannot be compared then.
+    #[must_use]
+    pub fn actions(&self) -> Option<Column> {
+        self.fragment.rows.column(ACTIONS.name()).cloned()
+    }
+
+    /// Compares a fragment in which the [actions](Self::actions) were replayed: it agrees if what the environment made of them
+    /// is bit-identical, and log-probabilities, values and recurrent states are equal within 1e-4.
+    #[must_use]
+    pub fn verdict_of_actions(&self, made: &SlotFragment) -> Verdict {
+        if same_within_tolerance(&self.fragment, made) { Verdict::Agrees } else { Verdict::Differs }
+    }
 }
 
 /// The result of an audit.
@@ -108,8 +127,8 @@ pub enum Verdict {
 #[derive(Debug, Default)]
 pub(super) struct Audits {
     policy: Option<(AuditPolicy, Streams)>,
-    of_workers: BTreeMap<WorkerId, Party>,
-    parties: BTreeMap<Party, Standing>,
+    of_workers: BTreeMap<WorkerId, Principal>,
+    principals: BTreeMap<Principal, Standing>,
     /// Tasks that were not polled yet.
     tasks: VecDeque<AuditTask>,
     /// Bytes of the tasks without a result, by number, and their sum.
@@ -117,7 +136,7 @@ pub(super) struct Audits {
     bytes: usize,
     next: u64,
     /// Failed audits that were not polled yet.
-    convictions: VecDeque<Conviction>,
+    failed_audits: VecDeque<FailedAudit>,
 }
 
 #[derive(Debug, Default)]
@@ -138,13 +157,13 @@ struct Pending {
     worker: WorkerId,
     /// The workers whose fragments contradict it, and the principals of the untrusted ones.
     contradicted_by: BTreeSet<WorkerId>,
-    contradicting: BTreeSet<Party>,
+    contradicting: BTreeSet<Principal>,
 }
 
 impl Pending {
-    fn contradict(&mut self, (worker, party): (WorkerId, Option<Party>)) {
+    fn contradict(&mut self, (worker, principal): (WorkerId, Option<Principal>)) {
         self.contradicted_by.insert(worker);
-        self.contradicting.extend(party);
+        self.contradicting.extend(principal);
     }
 }
 
@@ -160,15 +179,15 @@ impl Audits {
     /// Most bytes of their fragments and states, approximately.
     const MAX_BYTES: usize = 256 << 20;
     /// Most principals that are kept, apart from those with a pending audit or a connected worker.
-    const MAX_PARTIES: usize = 4096;
+    const MAX_PRINCIPALS: usize = 4096;
 
-    pub(super) fn party(&self, worker: WorkerId) -> Option<Party> {
+    pub(super) fn principal(&self, worker: WorkerId) -> Option<Principal> {
         self.of_workers.get(&worker).copied()
     }
 
     pub(super) fn forget_worker(&mut self, worker: WorkerId) {
         self.of_workers.remove(&worker);
-        for pending in self.parties.values_mut().flat_map(|standing| standing.pending.values_mut()) {
+        for pending in self.principals.values_mut().flat_map(|standing| standing.pending.values_mut()) {
             pending.contradicted_by.remove(&worker);
         }
     }
@@ -176,30 +195,32 @@ impl Audits {
     /// Returns the principals with an unaudited fragment in a batch before this one. Audits in progress count as unaudited,
     /// since they do not outlive the process.
     pub(super) fn doubts_before(&self, batch: FragmentNo) -> Vec<(u64, u64, FragmentNo)> {
-        let doubt =
-            |(party, standing): (&Party, &Standing)| Some((party.0, standing.committed, standing.first_doubtful()?));
-        self.parties.iter().filter_map(doubt).filter(|(_, _, first)| *first < batch).collect()
+        let doubt = |(principal, standing): (&Principal, &Standing)| {
+            Some((principal.0, standing.committed, standing.first_doubtful()?))
+        };
+        self.principals.iter().filter_map(doubt).filter(|(_, _, first)| *first < batch).collect()
     }
 
     /// Restores the unaudited batches of principals, without workers and audits in progress.
     pub(super) fn restore(doubts: Vec<(u64, u64, FragmentNo)>) -> Self {
-        let standing = |(party, committed, first)| {
-            (Party(party), Standing { committed, unchecked: Some(first), ..Standing::default() })
+        let standing = |(principal, committed, first)| {
+            (Principal(principal), Standing { committed, unchecked: Some(first), ..Standing::default() })
         };
-        Self { parties: doubts.into_iter().map(standing).collect(), ..Self::default() }
+        Self { principals: doubts.into_iter().map(standing).collect(), ..Self::default() }
     }
 
-    fn distrust(&mut self, worker: WorkerId, party: Party) {
-        self.of_workers.insert(worker, party);
-        if self.parties.len() >= Self::MAX_PARTIES && !self.parties.contains_key(&party) {
-            let gone = |(party, standing): (&Party, &Standing)| {
-                (standing.pending.is_empty() && !self.of_workers.values().any(|here| here == party)).then_some(*party)
+    fn distrust(&mut self, worker: WorkerId, principal: Principal) {
+        self.of_workers.insert(worker, principal);
+        if self.principals.len() >= Self::MAX_PRINCIPALS && !self.principals.contains_key(&principal) {
+            let gone = |(principal, standing): (&Principal, &Standing)| {
+                (standing.pending.is_empty() && !self.of_workers.values().any(|here| here == principal))
+                    .then_some(*principal)
             };
-            if let Some(oldest) = self.parties.iter().find_map(gone) {
-                self.parties.remove(&oldest);
+            if let Some(oldest) = self.principals.iter().find_map(gone) {
+                self.principals.remove(&oldest);
             }
         }
-        self.parties.entry(party).or_default();
+        self.principals.entry(principal).or_default();
     }
 
     /// Records a commit of an untrusted worker, and requests its audit if it is selected.
@@ -210,15 +231,15 @@ impl Audits {
         start: Option<&Vec<u8>>,
         batch: FragmentNo,
     ) {
-        let (Some(party), Some((policy, streams))) = (self.party(worker), self.policy) else { return };
+        let (Some(principal), Some((policy, streams))) = (self.principal(worker), self.policy) else { return };
         let has_room = self.has_room();
-        let standing = self.parties.entry(party).or_default();
+        let standing = self.principals.entry(principal).or_default();
         standing.committed += 1;
         let FragmentNo(number) = fragment.fragment;
         let mut rng = streams.at(fragment.slot, number as u32, (number >> 32) as u32, lease.0 as u16);
         let is_first = standing.committed <= u64::from(policy.first_fragments);
         if (is_first || rng.uniform_f64() < policy.share) && has_room {
-            self.push((worker, party), fragment.clone(), start.cloned(), batch);
+            self.push((worker, principal), fragment.clone(), start.cloned(), batch);
         } else {
             standing.unchecked = Some(standing.unchecked.map_or(batch, |first| first.min(batch)));
         }
@@ -232,23 +253,23 @@ impl Audits {
     /// are reached. Returns false if audits are off.
     pub(super) fn demand(
         &mut self,
-        (worker, party): (WorkerId, Party),
+        (worker, principal): (WorkerId, Principal),
         fragment: SlotFragment,
         start: Option<Vec<u8>>,
         batch: FragmentNo,
-        contradicted_by: (WorkerId, Option<Party>),
+        contradicted_by: (WorkerId, Option<Principal>),
     ) -> bool {
         if self.policy.is_none() {
             return false;
         }
         let wanted = (fragment.slot, fragment.fragment, worker);
-        let standing = self.parties.entry(party).or_default();
+        let standing = self.principals.entry(principal).or_default();
         let mut pending = standing.pending.values_mut();
         if let Some(known) = pending.find(|known| (known.slot, known.fragment, known.worker) == wanted) {
             known.contradict(contradicted_by);
         } else if self.has_room() {
-            let number = self.push((worker, party), fragment, start, batch);
-            let standing = self.parties.entry(party).or_default();
+            let number = self.push((worker, principal), fragment, start, batch);
+            let standing = self.principals.entry(principal).or_default();
             if let Some(pending) = standing.pending.get_mut(&number) {
                 pending.contradict(contradicted_by);
             }
@@ -258,7 +279,7 @@ impl Audits {
 
     fn push(
         &mut self,
-        (worker, party): (WorkerId, Party),
+        (worker, principal): (WorkerId, Principal),
         fragment: SlotFragment,
         start: Option<Vec<u8>>,
         batch: FragmentNo,
@@ -267,13 +288,13 @@ impl Audits {
         self.next += 1;
         let (slot, contradicted_by, contradicting) = (fragment.slot, BTreeSet::new(), BTreeSet::new());
         let pending = Pending { batch, slot, fragment: fragment.fragment, worker, contradicted_by, contradicting };
-        self.parties.entry(party).or_default().pending.insert(number, pending);
+        self.principals.entry(principal).or_default().pending.insert(number, pending);
         let states = fragment.state.len() + start.as_ref().map_or(0, Vec::len);
         let agents = fragment.agents.as_ref().map_or(0, |agents| agents.size_bytes());
         let bytes = fragment.rows.size_bytes() + fragment.final_obs.size_bytes() + agents + states;
         self.bytes += bytes;
         self.outstanding.insert(number, bytes);
-        self.tasks.push_back(AuditTask { number, party, worker, start, fragment });
+        self.tasks.push_back(AuditTask { number, principal, worker, start, fragment });
         number
     }
 
@@ -283,8 +304,9 @@ impl Audits {
     }
 
     /// Drops the tasks of a principal that were not polled yet.
-    fn forget_tasks(&mut self, party: Party) {
-        let (gone, kept): (VecDeque<_>, VecDeque<_>) = self.tasks.drain(..).partition(|task| task.party == party);
+    fn forget_tasks(&mut self, principal: Principal) {
+        let (gone, kept): (VecDeque<_>, VecDeque<_>) =
+            self.tasks.drain(..).partition(|task| task.principal == principal);
         self.tasks = kept;
         gone.iter().for_each(|task| self.done(task.number));
     }
@@ -302,8 +324,8 @@ impl LeaseGroup {
 
     /// Marks a worker as untrusted, with the principal accountable for it. Call it before handling anything that the worker
     /// sends.
-    pub fn distrust(&mut self, worker: WorkerId, party: Party) {
-        self.audits.distrust(worker, party);
+    pub fn distrust(&mut self, worker: WorkerId, principal: Principal) {
+        self.audits.distrust(worker, principal);
     }
 
     /// Returns true if an untrusted worker is connected.
@@ -314,7 +336,7 @@ impl LeaseGroup {
 
     /// Returns, for each principal, the first batch with an unaudited fragment.
     pub fn doubtful(&self) -> impl Iterator<Item = FragmentNo> {
-        self.audits.parties.values().filter_map(Standing::first_doubtful)
+        self.audits.principals.values().filter_map(Standing::first_doubtful)
     }
 
     /// Sets how many env steps the run had [rejected](super::Rejected::audit) after failed audits before the restart. Adds
@@ -333,21 +355,21 @@ impl LeaseGroup {
 
     /// Handles the result of an audit. If the fragments agree, the workers that contradicted the committed one are
     /// quarantined together with their principals; if they differ, the principal that committed it is quarantined.
-    /// [`poll_conviction`](Self::poll_conviction) returns the consequences.
+    /// [`poll_failed_audit`](Self::poll_failed_audit) returns the consequences.
     pub fn handle_audited(&mut self, task: &AuditTask, verdict: Verdict, now: Micros) {
         self.audits.done(task.number);
-        let Some(standing) = self.audits.parties.get_mut(&task.party) else { return };
+        let Some(standing) = self.audits.principals.get_mut(&task.principal) else { return };
         let first_doubtful = standing.first_doubtful();
         let Some(pending) = standing.pending.remove(&task.number) else { return };
         let place = (task.fragment.slot, task.fragment.fragment);
         match verdict {
             Verdict::Agrees => {
                 self.slots.check(place, task.worker, Checked::Agrees);
-                for liar in pending.contradicted_by {
-                    self.quarantine(liar, QuarantineCause::Audit);
+                for divergent in pending.contradicted_by {
+                    self.quarantine(divergent, QuarantineCause::Audit);
                 }
-                for party in pending.contradicting {
-                    self.convict_contradicting(party, place);
+                for principal in pending.contradicting {
+                    self.fail_contradicting(principal, place);
                 }
                 self.advance(now);
             }
@@ -359,7 +381,7 @@ impl LeaseGroup {
             Verdict::Differs => {
                 let (slot, fragment) = place;
                 self.event(GroupEvent::ReplayMismatch { worker: task.worker, slot, fragment });
-                self.convict(task.party, place, first_doubtful, QuarantineCause::Replay);
+                self.fail_audit(task.principal, place, first_doubtful, QuarantineCause::Replay);
                 self.advance(now);
             }
         }
@@ -367,7 +389,7 @@ impl LeaseGroup {
 
     /// Records a fragment that is about to be committed.
     pub(super) fn note_for_audit(&mut self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) {
-        if self.audits.party(worker).is_none() || !self.config.reproducible {
+        if self.audits.principal(worker).is_none() || !self.config.audited {
             return;
         }
         let batch = self.batch_of(fragment);

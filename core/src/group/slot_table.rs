@@ -1,6 +1,6 @@
 //! The slots of a run: their last commits, and the leases of their next fragments.
 
-use super::{replay::Party, state::SlotMark};
+use super::{replay::Principal, state::SlotMark};
 use crate::{
     batch::SlotFragment,
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
@@ -38,14 +38,14 @@ struct Queued {
     /// Number of leases that included it.
     asked: u32,
     /// The worker that made it and the principal, if the worker is untrusted.
-    by: Option<(WorkerId, Party)>,
+    by: Option<(WorkerId, Principal)>,
     checked: Checked,
 }
 
 /// A committed fragment of an untrusted worker.
 pub(super) struct Untrusted<'a> {
     /// The worker that made it, and its principal.
-    pub(super) by: (WorkerId, Party),
+    pub(super) by: (WorkerId, Principal),
     /// The state that it began with.
     pub(super) start: Option<&'a Vec<u8>>,
     pub(super) checked: Checked,
@@ -235,7 +235,7 @@ impl SlotTable {
     pub(super) fn commit(
         &mut self,
         fragment: SlotFragment,
-        (lease, worker, party): (LeaseId, WorkerId, Option<Party>),
+        (lease, worker, principal): (LeaseId, WorkerId, Option<Principal>),
         is_held: bool,
     ) {
         let Some(slot) = self.get_mut(fragment.slot) else { return };
@@ -250,7 +250,7 @@ impl SlotTable {
             fragment,
             start,
             asked: core::mem::take(&mut slot.asked),
-            by: party.map(|party| (worker, party)),
+            by: principal.map(|principal| (worker, principal)),
             checked: Checked::No,
         });
         slot.witness = None;
@@ -260,10 +260,14 @@ impl SlotTable {
     /// Takes back the queued fragments of a principal, and those that build on them. Returns, for each slot, its fragment
     /// number afterwards, the number of fragments and their env steps. `next_lease` is the id of the first lease that cannot
     /// have begun before.
-    pub(super) fn drop_commits_of(&mut self, party: Party, next_lease: LeaseId) -> Vec<(SlotId, FragmentNo, u32, u64)> {
+    pub(super) fn drop_commits_of(
+        &mut self,
+        principal: Principal,
+        next_lease: LeaseId,
+    ) -> Vec<(SlotId, FragmentNo, u32, u64)> {
         let mut dropped = Vec::new();
         for (id, slot) in (0..).map(SlotId).zip(&mut self.slots) {
-            let Some(first) = slot.committed.iter().position(|queued| queued.by.is_some_and(|(_, by)| by == party))
+            let Some(first) = slot.committed.iter().position(|queued| queued.by.is_some_and(|(_, by)| by == principal))
             else {
                 continue;
             };

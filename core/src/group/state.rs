@@ -41,6 +41,7 @@ pub(super) struct SlotMark {
 
 /// Why a group could not be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RestoreError {
     /// The state was written by another version.
     #[error("the state of the group has version {0}, this program reads {wanted}", wanted = GroupState::VERSION)]

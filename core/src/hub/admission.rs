@@ -3,16 +3,17 @@
 use core::net::SocketAddr;
 
 use super::{
-    ChildFate, CloseReason, Connection, Hub, HubEffect, HubRun, Peer, Record,
+    ChildFate, CloseReason, Connection, Hub, HubEffect, HubRun, Peer, Record, RunLoop,
     limits::{MAX_PEERS, MAX_RESERVED_NAMES},
+    peer::BROWSER,
 };
 use crate::{
-    group::{Party, WorkerProfile},
+    group::{Principal, WorkerProfile},
     ids::WorkerId,
     prelude::*,
     protocol::{
-        INITIAL_CREDIT, Kind, Message, RefusalCode, Role,
-        handshake::{Accepted, PeerService, busy, check_hello, name_taken},
+        Frame, INITIAL_CREDIT, Kind, Message, RefusalCode, Role, Token,
+        handshake::{Accepted, PeerService, busy, check_hello, name_taken, no_token},
         message::{Hello, Refused, Welcome, WorkerGone},
     },
 };
@@ -53,6 +54,9 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             return Err(busy("the hub has as many peers as it takes; try again later"));
         }
         let accepted = check_hello(hello, self.tokens.table(), self.seconds, self.setup.fingerprint)?;
+        if accepted.role == Role::Relay && accepted.kind == BROWSER {
+            return Err(no_token());
+        }
         if accepted.role == Role::Worker && self.is_leaving {
             return Err(busy("the hub is about to end"));
         }
@@ -114,13 +118,20 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
                 self.bring_into_run(id);
             }
             (Role::Launcher, _) => self.notice_coming(format!("launcher {id} joined: {name} ({kind})")),
+            (Role::Relay, _) => {
+                self.notice_coming(format!("relay {id} joined: {name} ({kind})"));
+                self.send_newest_weights(id);
+            }
             // The shell sends a client what it needs to know.
             (Role::Client, _) => self.notice_coming(format!("client {id} joined: {name} ({kind})")),
         }
     }
 
-    /// Announces a run that has just begun to all workers.
+    /// Announces a run that has just begun to all workers, and its weights to relays.
     pub fn bring_all_into_run(&mut self) {
+        let relays = self.peers.iter().filter(|(_, peer)| peer.role == Role::Relay);
+        let relays: Vec<u32> = relays.map(|(&id, _)| id).collect();
+        relays.into_iter().for_each(|id| self.send_newest_weights(id));
         let workers: Vec<u32> = self.workers().map(|(id, _)| id).collect();
         workers.into_iter().for_each(|id| self.bring_into_run(id));
     }
@@ -135,19 +146,63 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
         // Both have been sent to other workers before, so they are not too large.
         let _ = peer.link.send(&state.announcement());
-        if let Ok(weights) = state.weights_frame() {
-            peer.link.send_frame(weights);
-        }
+        self.send_newest_weights(id);
+        let (Some(run), Some(peer)) = (&mut self.run, self.peers.get(&id)) else { return };
         if let Some(principal) = principal {
-            state.group.distrust(WorkerId(id), principal);
+            run.state_mut().group.distrust(WorkerId(id), principal);
             run.keep_for_undoing(now);
         }
         let profile = if peer.is_throttled() { WorkerProfile::BROWSER } else { WorkerProfile::NATIVE };
         run.state_mut().group.handle_joined(WorkerId(id), profile, now);
     }
 
+    /// Sends a peer the weights of the current run, or their hash if it gets them from a relay.
+    pub(super) fn send_newest_weights(&mut self, id: u32) {
+        let frame = self.current().map(|run| run.state().weights_frame());
+        // They have been sent to others before, so they are not too large.
+        if let Some(Ok(frame)) = frame {
+            self.send_weights(id, &frame);
+        }
+    }
+
+    pub(super) fn send_weights(&mut self, id: u32, frame: &Frame) {
+        let Some((role, by_relay)) = self.peers.get(&id).map(|peer| (peer.role, peer.by_relay)) else { return };
+        let needs_notice = by_relay || role == Role::Relay;
+        let notice = self.state_mut().filter(|_| needs_notice).and_then(|run| run.weights_notice().ok());
+        let Some(peer) = self.peers.get(&id) else { return };
+        // Small, so it comes before the weights.
+        notice.into_iter().for_each(|notice| _ = peer.link.send(&Message::WeightsNotice(notice)));
+        if !by_relay {
+            peer.link.send_frame(frame.clone());
+        }
+    }
+
+    /// Handles a peer that could not get the newest weights from a relay.
+    pub(super) fn handle_weights_request(&mut self, id: u32, run: u32) {
+        let is_current = |state: &&RunLoop| state.number() == run && !state.is_over() && !state.is_local();
+        let frame = self.state().filter(is_current).and_then(|state| state.weights_frame().ok());
+        if let (Some(frame), Some(peer)) = (frame, self.peers.get(&id)) {
+            peer.link.send_frame(frame);
+        }
+    }
+
+    /// Lets the token that a peer presents keep its connection open, instead of the one before. It has to be of the peer's
+    /// role, and none of a process of the hub.
+    pub(super) fn handle_renewal(&mut self, id: u32, token: &Token) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let found = self.tokens.table().find(token, self.seconds);
+        let found = found.filter(|(_, grant)| grant.role.may_act_as(peer.role) && grant.child.or(peer.child).is_none());
+        match found {
+            Some((token, _)) => {
+                peer.valid_by = token;
+                self.record(Record::Renewed { peer: id, token });
+            }
+            None => self.count_offence(id),
+        }
+    }
+
     /// Returns the principal of an untrusted worker, `None` for a trusted one.
-    pub fn principal(&self, id: u32) -> Option<Party> {
+    pub fn principal(&self, id: u32) -> Option<Principal> {
         let peer = self.peers.get(&id)?;
         // What a launcher has started runs on machines of others.
         let is_own = peer.child.is_some() && peer.launcher.is_empty();
@@ -175,6 +230,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             }
             (Role::Worker, _) => {}
             (Role::Launcher, _) => self.notice_leave(is_fault, format!("launcher {id} left: {reason}")),
+            (Role::Relay, _) => self.notice_leave(is_fault, format!("relay {id} left: {reason}")),
             (Role::Client, _) => self.notice_leave(is_fault, format!("client {id} left: {reason}")),
             (Role::Viewer | Role::Operator, _) if is_fault => {
                 self.notice_offence(format!("a dashboard was disconnected: {reason}"));
@@ -183,6 +239,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
         if role == Role::Worker {
             self.forget_asks(id);
+            self.forget_inference(id);
         }
         self.effects.push_back(HubEffect::Left { id, peer: Box::new(peer), reason });
     }
@@ -209,10 +266,10 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         self.handle_left(id, PeerEnd { reason, is_fault: true, denied: None });
     }
 
-    /// Expels peers whose token has been revoked or has expired.
+    /// Expels peers whose token has been revoked or has expired, and was not replaced.
     pub fn expel_invalid(&mut self) {
         let table = self.tokens.table();
-        let invalid = self.peers.iter().filter(|(_, peer)| !table.is_valid(peer.token, self.seconds));
+        let invalid = self.peers.iter().filter(|(_, peer)| !table.is_valid(peer.valid_by, self.seconds));
         let invalid: Vec<u32> = invalid.map(|(id, _)| *id).collect();
         invalid.into_iter().for_each(|id| self.expel(id, "its token is no longer valid"));
     }

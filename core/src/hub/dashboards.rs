@@ -24,6 +24,8 @@ const MAX_NAMED_BYTES: usize = MAX_BACKLOG_BYTES / 4;
 
 /// The number of the worker in the hub's own process; no child process has it. RLlib's local worker is 0, too.
 pub const IN_PROCESS: u32 = 0;
+/// The number of the hub's own worker that acts for others.
+pub const IN_PROCESS_SERVER: u32 = u32::MAX;
 
 /// What dashboards were sent, and what they are to be sent next.
 #[derive(Debug, Default)]
@@ -258,10 +260,14 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let run = self.state();
         let in_group: BTreeMap<u32, WorkerStatus<'_>> =
             run.iter().flat_map(|run| run.group.workers(self.now).map(|status| (status.worker.0, status))).collect();
+        let no_lease = |id| match self.acts_for_others(id) {
+            true => "it acts for the other workers",
+            false => "there is no run",
+        };
         let row = |(id, peer): (u32, &Peer<C>)| {
             let known = run.zip(in_group.get(&id));
-            let (state, reason) = known
-                .map_or_else(|| (WorkerState::Idle, "there is no run".into()), |(run, known)| run.shown_state(known));
+            let (state, reason) =
+                known.map_or_else(|| (WorkerState::Idle, no_lease(id).into()), |(run, known)| run.shown_state(known));
             let before = match self.dashboards.states.get(&StateKey::Row(id)) {
                 Some(Message::WorkerRow(row)) => row.env_steps,
                 _ => 0,
@@ -272,7 +278,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
                 name: peer.name.clone(),
                 device: peer.device.clone(),
                 state: state.to_wire(),
-                local: peer.child.is_some_and(|child| child != IN_PROCESS),
+                local: peer.child.is_some_and(|child| ![IN_PROCESS, IN_PROCESS_SERVER].contains(&child)),
                 slots: run.filter(|run| !run.is_over()).map_or(0, |run| run.latest_slots(WorkerId(id))),
                 env_steps: known.map_or(before, |(_, status)| status.env_steps),
                 steps_per_s: known.map_or(0.0, |(_, status)| status.env_steps_per_s as f32),

@@ -2,10 +2,10 @@
 
 use super::{
     BatchWork, Connection, HubTokens, NoticeRate, Peer, Record, RunCourse, RunFacts, RunLoop, RunQueue, RunStep,
-    TrainBatchError, asks::Asks, dashboards::Dashboards, logs::Logs,
+    TrainBatchError, asks::Asks, dashboards::Dashboards, inference::Inference, logs::Logs,
 };
 use crate::{
-    group::{AuditTask, JournalEntry, Party},
+    group::{AuditTask, JournalEntry, Principal},
     ids::FragmentNo,
     prelude::*,
     protocol::{Kind, TokenId, message::CallResult},
@@ -31,6 +31,7 @@ pub struct Hub<C, R> {
     /// Evaluator names that a browser tab may not use.
     pub(super) reserved_names: BTreeSet<String>,
     pub(super) asks: Asks,
+    pub(super) inference: Inference,
     /// The current run, or the one that is over.
     pub run: Option<R>,
     /// Decides which step of the run comes next.
@@ -139,7 +140,7 @@ pub enum HubEffect<C> {
     /// [expel](Hub::expel_invalid) their holders.
     Quarantine {
         /// The principal.
-        principal: Party,
+        principal: Principal,
         /// Its tokens, unless others have them, too.
         tokens: Vec<TokenId>,
         /// The first batch that may have divergent rows of it, if there is one.
@@ -199,6 +200,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             next_peer: 1,
             reserved_names: BTreeSet::new(),
             asks: Asks::default(),
+            inference: Inference::default(),
             run: None,
             course: RunCourse::default(),
             queue: RunQueue::default(),

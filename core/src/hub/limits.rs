@@ -11,5 +11,7 @@ pub const STATE_BACKLOG_BYTES: usize = 64 << 10;
 pub const MAX_ASK_BACKLOG_BYTES: usize = 64 << 20;
 /// Most unanswered requests from one worker to others.
 pub const MAX_ASKS: usize = 256;
+/// Most unanswered requests of one worker for outputs of its policies' networks: it waits for one, and has given up others.
+pub const MAX_INFERS: usize = 4;
 /// Most names reserved because a token that no page requested used them; browser tabs may not use reserved names.
 pub(super) const MAX_RESERVED_NAMES: usize = 1_024;

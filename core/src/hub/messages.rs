@@ -44,7 +44,9 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             }
             Message::RunAnswer(answer) => {
                 let now = self.now;
-                if !self.state_mut().is_some_and(|run| run.handle_answer(WorkerId(peer), &answer, now)) {
+                let is_taken = self.take_server(peer, &answer)
+                    || self.state_mut().is_some_and(|run| run.handle_answer(WorkerId(peer), &answer, now));
+                if !is_taken {
                     self.count_offence(peer);
                 }
             }
@@ -54,11 +56,16 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
                 if let Some(peer) = self.peers.get_mut(&peer) {
                     peer.leaving = Some(printable(&goodbye.reason));
                 }
+                self.release_server(peer);
                 self.take_out(peer);
             }
             Message::HostReport(report) => self.handle_host_report(peer, report),
+            Message::WeightsRequest(request) => self.handle_weights_request(peer, request.run),
+            Message::Renew(renewal) => self.handle_renewal(peer, &renewal.token),
             Message::Ask(ask) => self.ask(peer, ask),
             Message::AskCancel(cancel) => self.cancel_ask(peer, cancel),
+            Message::Infer(request) => self.infer(peer, request),
+            Message::Inferred(answer) => self.handle_inferred(peer, answer),
             message => return self.handle_request(peer, message),
         }
         None

@@ -6,7 +6,7 @@ use super::{Offences, UploadDecoder};
 use crate::{
     prelude::*,
     protocol::{
-        Frame, Message, Role, TooLarge,
+        Frame, Message, Role, TokenId, TooLarge,
         handshake::{Accepted, PeerService},
     },
     time::Micros,
@@ -50,6 +50,9 @@ pub trait Connection {
     fn forget_leases(&self) {}
 }
 
+/// The kind of a peer in a browser tab.
+pub(super) const BROWSER: &str = "browser";
+
 /// Why a hub closes a connection, as WebSocket status codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
@@ -67,6 +70,8 @@ pub enum CloseReason {
 #[derive(Debug)]
 pub struct Peer<C> {
     pub(super) identity: Accepted,
+    /// The token that keeps the connection open: that of the handshake, or the latest one that the peer has presented since.
+    pub(super) valid_by: TokenId,
     /// Its connection.
     pub link: C,
     /// The launcher that started it, if a connected one did; else empty.
@@ -99,6 +104,7 @@ impl<C> Deref for Peer<C> {
 impl<C: Connection> Peer<C> {
     pub(super) fn new(identity: Accepted, link: C, (launcher, is_spare): (String, bool), now: Micros) -> Self {
         Self {
+            valid_by: identity.token,
             identity,
             link,
             launcher,
@@ -118,6 +124,11 @@ impl<C: Connection> Peer<C> {
         self.role == Role::Worker && self.service == PeerService::Runs && !self.is_spare
     }
 
+    /// Returns true for a peer that gets the weights of runs.
+    pub fn gets_weights(&self) -> bool {
+        self.role == Role::Relay || self.is_worker()
+    }
+
     /// Returns true for viewers and operators.
     pub fn is_dashboard(&self) -> bool {
         matches!(self.role, Role::Viewer | Role::Operator)
@@ -125,7 +136,7 @@ impl<C: Connection> Peer<C> {
 
     /// Returns true if the peer may be slowed down at any time, like a browser tab.
     pub fn is_throttled(&self) -> bool {
-        self.kind == "browser"
+        self.kind == BROWSER
     }
 
     /// Sends a call, or another message that is answered like one.

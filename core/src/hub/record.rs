@@ -36,6 +36,12 @@ pub enum Record {
         kind: String,
         name: String,
     },
+    /// A peer presented the token that replaces its own.
+    Renewed {
+        peer: u32,
+        #[serde(serialize_with = "display")]
+        token: TokenId,
+    },
     /// A peer was refused.
     Refused {
         from: SocketAddr,
@@ -114,7 +120,7 @@ pub enum Record {
         run: u32,
     },
     /// The run's ledger does not balance: env steps were lost or counted twice.
-    BooksUnbalanced {
+    LedgerUnbalanced {
         run: u32,
         ledger: Box<Ledger>,
     },
@@ -159,6 +165,7 @@ pub enum Causer {
     Workers,
     Clients,
     Launchers,
+    Relays,
 }
 
 impl From<Role> for Causer {
@@ -169,6 +176,7 @@ impl From<Role> for Causer {
             Role::Worker => Self::Workers,
             Role::Client => Self::Clients,
             Role::Launcher => Self::Launchers,
+            Role::Relay => Self::Relays,
         }
     }
 }
@@ -185,6 +193,7 @@ impl Record {
             }
             Self::Admitted { role, .. } | Self::Left { role, .. } => Some((*role).into()),
             Self::Delivered { .. } => Some(Causer::Workers),
+            Self::Renewed { .. } => Some(Causer::Peers),
             _ => None,
         }
     }

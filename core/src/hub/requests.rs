@@ -44,7 +44,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             Message::Watch(Watch { request, slot }) => (request, self.watch(slot)),
             Message::RemoveRun(RemoveRun { request, run }) => {
                 let unknown = || format!("no run {run} waits; one that has begun is stopped");
-                (request, self.queue.remove(run).then_some(()).ok_or_else(unknown))
+                (request, self.queue.remove(run).map(drop).ok_or_else(unknown))
             }
             message => return Some(message),
         };
@@ -119,7 +119,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             rows.ids.push(id.0);
             rows.roles.push(grant.role.to_wire());
             rows.expires.push(grant.expires.unwrap_or(0));
-            rows.connections.push(self.peers.values().filter(|peer| peer.token == id).count() as u32);
+            rows.connections.push(self.peers.values().filter(|peer| peer.valid_by == id).count() as u32);
         }
         rows
     }

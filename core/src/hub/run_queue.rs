@@ -73,11 +73,22 @@ impl RunQueue {
         self.waiting.pop_front()
     }
 
-    /// Removes a waiting run. Returns whether there was one of this number.
-    pub fn remove(&mut self, number: u32) -> bool {
-        let before = self.waiting.len();
-        self.waiting.retain(|run| run.number != number);
-        self.waiting.len() != before
+    /// Returns the run that has waited longest.
+    #[must_use]
+    pub fn first(&self) -> Option<&WaitingRun> {
+        self.waiting.front()
+    }
+
+    /// Returns true if a run of this number waits.
+    #[must_use]
+    pub fn contains(&self, number: u32) -> bool {
+        self.waiting.iter().any(|run| run.number == number)
+    }
+
+    /// Removes and returns the waiting run of this number, if there is one.
+    pub fn remove(&mut self, number: u32) -> Option<WaitingRun> {
+        let index = self.waiting.iter().position(|run| run.number == number)?;
+        self.waiting.remove(index)
     }
 
     /// Adds a run that is over, with its curves and settings unless it could not begin.
@@ -129,7 +140,7 @@ mod tests {
                 queue.push(WaitingRun { number: 1_000 + number, config: RunConfig::new("x".repeat(10_000)) });
             }
         }
-        assert!(queue.remove(1_001) && !queue.remove(1_001));
+        assert!(queue.remove(1_001).is_some() && queue.remove(1_001).is_none());
         let list = queue.list(Some(RunRow { run: 2_000, ..RunRow::default() }), true);
         let places: Vec<(u32, u32)> = list.runs.iter().map(|row| (row.place, row.run)).collect();
         let (past, waiting) = (RunQueue::MAX_PAST, RunQueue::MAX_WAITING);

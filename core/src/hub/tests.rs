@@ -231,3 +231,72 @@ fn requests_of_the_shell_are_handed_over_and_others_are_answered() {
         assert_eq!(effects(&mut hub), ["Command"]);
     }
 }
+
+#[test]
+fn rows_go_to_a_worker_that_acts_for_others_and_to_another_one_when_it_leaves() {
+    use crate::{
+        protocol::{
+            Inability, InabilityKind,
+            message::{Infer, Inferred},
+        },
+        run::Inference,
+    };
+    let mut hub = hub_with_run();
+    let config = RunConfig { inference: Inference::Server, ..config() };
+    let parts = builder().learning_parts(&config).expect("a run");
+    let parts = RunLoopConfig::sampling(1, config, &parts).expect("weights");
+    hub.run = Some(Run(RunLoop::new(parts, Micros(0)).expect("slots")));
+    assert!(hub.needs_own_server());
+    let mut worker = |answer: Result<(), &Inability>| {
+        let (id, link) = join(&mut hub, Role::Worker).expect("it is admitted");
+        hub.handle_message(id, Message::RunAnswer(RunAnswer::new(1, answer)));
+        link.take();
+        (id, link)
+    };
+    let acts = Inability::new(InabilityKind::ActsForOthers, "");
+    let ((sampler, to_sampler), (first, to_first), (second, to_second)) =
+        (worker(Ok(())), worker(Err(&acts)), worker(Err(&acts)));
+    assert!(!hub.needs_own_server() && hub.acts_for_others(first) && !hub.acts_for_others(sampler));
+    assert_eq!(hub.worker_rows().iter().filter(|row| row.reason == "it acts for the other workers").count(), 2);
+
+    // Requests have numbers of the hub's own, and go to the worker with the fewest.
+    let request = |ask| Message::Infer(Infer { ask, rows: 1, ..Infer::default() });
+    for ask in [70, 71] {
+        hub.handle_message(sampler, request(ask));
+    }
+    let asked = |link: &Queue| {
+        let of = |message: Message| if let Message::Infer(infer) = message { infer.ask } else { panic!("{message:?}") };
+        link.take().into_iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!((asked(&to_first), asked(&to_second)), (vec![1], vec![2]));
+    let answer = |ask| Message::Inferred(Inferred { ask, version: 3, ..Inferred::default() });
+    hub.handle_message(second, answer(1));
+    assert!(to_sampler.take().is_empty(), "the other one was asked");
+    hub.handle_message(second, answer(2));
+    assert_eq!(to_sampler.take(), [Message::Inferred(Inferred { ask: 71, version: 3, ..Inferred::default() })]);
+
+    // What one had goes to the other, and waits for a third when that has left, too.
+    hub.handle_left(first, PeerEnd { reason: "gone", is_fault: false, denied: None });
+    assert_eq!(asked(&to_second), [1]);
+    hub.expel(second, "for a test");
+    assert!(hub.needs_own_server());
+    let (third, to_third) = join(&mut hub, Role::Worker).expect("it is admitted");
+    to_third.take();
+    hub.handle_message(third, Message::RunAnswer(RunAnswer::new(1, Err(&acts))));
+    assert_eq!(asked(&to_third), [1]);
+    hub.handle_message(third, answer(1));
+    assert_eq!(to_sampler.take(), [Message::Inferred(Inferred { ask: 70, version: 3, ..Inferred::default() })]);
+
+    // A worker has a few requests open at most; the rest, and all when the run ends, are answered with an error.
+    for ask in 0..=limits::MAX_INFERS as u64 {
+        hub.handle_message(sampler, request(ask));
+    }
+    hub.forget_run();
+    let errors = |link: &Queue| {
+        let of = |message| if let Message::Inferred(answer) = message { Some(answer.error) } else { None };
+        link.take().into_iter().filter_map(of).collect::<Vec<_>>()
+    };
+    let answers = errors(&to_sampler);
+    assert_eq!(answers[0], "too many rows of this worker wait for their outputs");
+    assert_eq!(answers[1..], ["the run is over"; 4]);
+}

@@ -1,7 +1,7 @@
 //! The tokens that a hub admits peers with, and the principals that are accountable for what untrusted peers deliver.
 
 use crate::{
-    group::Party,
+    group::Principal,
     prelude::*,
     protocol::{Role, Token, TokenGrant, TokenHash, TokenId, TokenTable},
 };
@@ -154,13 +154,13 @@ impl HubTokens {
     /// Returns the principal of an untrusted worker: its token, or its `connection` if it shares its token with others. A
     /// connection's number has its upper half set, so that it is no token.
     #[must_use]
-    pub fn principal(&self, token: TokenId, connection: u64) -> Party {
-        Party(if self.is_shared(token) { connection } else { u64::from(token.0) })
+    pub fn principal(&self, token: TokenId, connection: u64) -> Principal {
+        Principal(if self.is_shared(token) { connection } else { u64::from(token.0) })
     }
 
     /// Returns the token that a principal stands for, if it is a token and that token still exists.
     #[must_use]
-    pub fn of_principal(&self, principal: Party) -> Option<TokenId> {
+    pub fn of_principal(&self, principal: Principal) -> Option<TokenId> {
         let id = u32::try_from(principal.0).ok().map(TokenId)?;
         self.all.iter().any(|(hash, _)| hash.id() == id).then_some(id)
     }
@@ -211,10 +211,10 @@ mod tests {
         tokens.share(&token(2));
         let connections = [7 << 32 | 1, 7 << 32 | 2];
         let principals = |id| connections.map(|connection| tokens.principal(id, connection));
-        assert_eq!(principals(own), [Party(own.0.into()); 2]);
-        assert_eq!(principals(shared), connections.map(Party));
-        assert_eq!(tokens.of_principal(Party(own.0.into())), Some(own));
-        assert_eq!(tokens.of_principal(Party(connections[0])), None);
+        assert_eq!(principals(own), [Principal(own.0.into()); 2]);
+        assert_eq!(principals(shared), connections.map(Principal));
+        assert_eq!(tokens.of_principal(Principal(own.0.into())), Some(own));
+        assert_eq!(tokens.of_principal(Principal(connections[0])), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Peer, Record, RunEnd, RunFacts, RunStep, logs::worker_of};
 use crate::{
-    group::{AuditTask, Conviction, ExpiryCause, GroupCommand, GroupEvent, QuarantineCause, Verdict},
+    group::{AuditTask, ExpiryCause, FailedAudit, GroupCommand, GroupEvent, QuarantineCause, Verdict},
     ids::WorkerId,
     prelude::*,
     protocol::{
@@ -82,16 +82,16 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     /// Expels the workers of a principal that failed an audit, revokes its tokens, and undoes what it made, also in a run that
     /// is over. Returns whether there was one.
     fn quarantine_principal(&mut self) -> bool {
-        let Some(conviction) = self.state_mut().and_then(|run| run.group.poll_conviction()) else { return false };
-        let Conviction { party, workers, first_doubtful, .. } = conviction;
+        let Some(failed_audit) = self.state_mut().and_then(|run| run.group.poll_failed_audit()) else { return false };
+        let FailedAudit { principal, workers, first_doubtful, .. } = failed_audit;
         // Also the token of a worker that has disconnected already.
-        let mut tokens: BTreeSet<TokenId> = self.tokens.of_principal(party).into_iter().collect();
+        let mut tokens: BTreeSet<TokenId> = self.tokens.of_principal(principal).into_iter().collect();
         for WorkerId(id) in workers {
-            tokens.extend(self.peers.get(&id).map(|peer| peer.token));
+            tokens.extend(self.peers.get(&id).into_iter().flat_map(|peer| [peer.token, peer.valid_by]));
             self.expel(id, "a fragment of its principal failed an audit");
         }
         let tokens = tokens.into_iter().filter(|token| !self.tokens.is_shared(*token)).collect();
-        self.effects.push_back(HubEffect::Quarantine { principal: party, tokens, first_doubtful });
+        self.effects.push_back(HubEffect::Quarantine { principal: principal, tokens, first_doubtful });
         let (Some(first), Some(run)) = (first_doubtful, &mut self.run) else { return true };
         if run.state().is_over() {
             self.notice(2, "the run that has ended contains rows of a quarantined principal: it is tainted".into());
@@ -244,7 +244,9 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     pub fn publish_weights(&mut self) -> Result<(), TooLarge> {
         let Some(run) = self.current() else { return Ok(()) };
         if let Some(frame) = run.state_mut().poll_weights()? {
-            self.workers().for_each(|(_, peer)| peer.link.send_frame(frame.clone()));
+            let peers = self.peers.iter().filter(|(_, peer)| peer.gets_weights());
+            let peers: Vec<u32> = peers.map(|(&id, _)| id).collect();
+            peers.into_iter().for_each(|id| self.send_weights(id, &frame));
         }
         Ok(())
     }
@@ -263,6 +265,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             let _ = peer.link.send(&Message::RunEnd(RunEndMessage { run }));
             peer.link.forget_leases();
         }
+        self.end_inference();
     }
 
     /// Expels all principals that are known to have failed an audit, before the run ends.

@@ -62,6 +62,7 @@ impl dyn AllReduce + '_ {
 /// Why a group is over. The order is part of the protocol between ranks; the variant that is never sent
 /// comes last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
 pub enum AllReduceError {
     /// A rank does not answer any more: its process has ended, hangs, or cannot be reached.
     #[error("rank {rank} is lost: {reason}; start all ranks again, from what rank 0 has saved")]

@@ -17,6 +17,7 @@ const ROWS: usize = 256;
 
 /// Why a policy's value cannot be estimated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum JudgeError {
     /// The log does not say how likely its actions were.
     #[error(

@@ -78,6 +78,7 @@ pub use store::{MemoryStore, PolicyStore, StoreError};
 
 use crate::{
     batch::{BatchError, SampleBatch},
+    column::Column,
     config::ConfigError,
     env::RowsRef,
     episode::{Episode, GlobalVars, OtherAgent},
@@ -92,6 +93,7 @@ use crate::{
 
 /// Why a policy could not act.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PolicyError {
     /// The policy does not take these observations or give these actions.
     #[error("the policy takes {wanted}, not {found}")]
@@ -155,6 +157,13 @@ pub enum PolicyError {
     Failed(String),
 }
 
+impl PolicyError {
+    /// Checks the length of a buffer.
+    fn check_buffer(buffer: &'static str, found: usize, wanted: usize) -> Result<(), Self> {
+        if found == wanted { Ok(()) } else { Err(Self::BufferLength { buffer, wanted, found }) }
+    }
+}
+
 /// Something that acts, and perhaps learns.
 pub trait Policy: Send {
     /// Chooses an action for every observation.
@@ -171,6 +180,28 @@ pub trait Policy: Send {
     /// [`PolicyError::Unsupported`] for rows of another type, [`PolicyError::BufferLength`] for states of another length.
     #[doc(alias = "value_function")]
     fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError>;
+
+    /// Computes the outputs of its networks for rows of encoded observations, which a policy of the same kind with the same
+    /// weights has encoded elsewhere. The number of rows is that of `out.values`.
+    ///
+    /// # Errors
+    /// [`PolicyError::BufferLength`] for buffers of other lengths; [`PolicyError::Unsupported`] for a policy without
+    /// networks, which is the default.
+    fn compute_outputs(&mut self, _input: Input<'_>, _out: Output<'_>) -> Result<(), PolicyError> {
+        Err(PolicyError::Unsupported {
+            wanted: "no rows of other workers".into(),
+            found: "encoded observations".into(),
+        })
+    }
+
+    /// Lets the policy take these actions for the rows to come, in their order, and say how likely they are, instead of
+    /// drawing its own; `None` ends that. For audits of rows that a policy on a device acted in.
+    ///
+    /// # Errors
+    /// [`PolicyError::Unsupported`] for a policy that cannot, which is the default.
+    fn take_actions(&mut self, _actions: Option<Column>) -> Result<(), PolicyError> {
+        Err(PolicyError::Unsupported { wanted: "to choose by itself".into(), found: "actions that were taken".into() })
+    }
 
     /// Lengths of the recurrent states, one after the other; none for a policy without memory.
     #[doc(alias = "get_initial_state")]

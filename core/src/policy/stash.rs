@@ -39,6 +39,7 @@ pub trait Stash {
 
 /// Why a policy could not be put aside or come back.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StashError {
     /// Too many bytes.
     #[error("a policy put aside has at most {max} bytes, this one {0}", max = Stashed::MAX_BYTES)]

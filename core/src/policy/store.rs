@@ -30,6 +30,7 @@ pub trait PolicyStore: Send {
 
 /// Why a store could not keep or give bytes.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// Nothing was kept for this policy.
     #[error("nothing was put aside for policy '{0}'")]

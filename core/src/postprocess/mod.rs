@@ -50,6 +50,7 @@ use crate::{
 
 /// Why targets could not be computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PostprocessError {
     /// A column is missing or invalid.
     #[error(transparent)]

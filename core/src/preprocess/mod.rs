@@ -56,6 +56,7 @@ enum Stages {
 
 /// Why an observation could not be preprocessed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PreprocessError {
     /// The observation is not in the space.
     #[error("bad observation: {found} outside of {space}")]

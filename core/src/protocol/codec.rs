@@ -11,6 +11,7 @@ use crate::prelude::*;
 
 /// Why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// The header is incomplete.
     #[error("a frame of {bytes} bytes is shorter than its header")]
@@ -75,6 +76,8 @@ impl Message {
             }
             Self::WorkerSetup(setup) => setup.config.len(),
             Self::Ask(ask) => ask.body.len() + ask.name.len(),
+            Self::Infer(infer) => infer.obs.len() + infer.state.len() + infer.policy.len(),
+            Self::Inferred(inferred) => inferred.outputs.len(),
             Self::Asked(asked) => asked.body.len(),
             Self::Call(call) => call.body.len(),
             Self::CallResult(result) => result.body.len(),

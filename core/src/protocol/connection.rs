@@ -6,9 +6,9 @@
 use ::bytes::Bytes;
 
 use super::{
-    CHUNK_BYTES, Inbox, Message, Outbox, PROTOCOL_MAX, PROTOCOL_MIN, Received, RefusalCode, TooLarge,
+    CHUNK_BYTES, Inbox, Message, Outbox, PROTOCOL_MAX, PROTOCOL_MIN, Received, RefusalCode, Token, TooLarge,
     handshake::Identity,
-    message::{Goodbye, Welcome},
+    message::{Goodbye, Renew, Welcome},
     printable, reconnect_delay,
 };
 use crate::{prelude::*, time::Micros};
@@ -142,6 +142,14 @@ impl Connection {
         self.outbox.queued_bytes()
     }
 
+    /// Replaces the token: an open connection presents it to the hub, and the next `Hello` claims it.
+    pub fn renew(&mut self, token: Token) {
+        self.identity.token = token;
+        if self.is_ready() {
+            self.send(&Message::Renew(Renew { token }));
+        }
+    }
+
     /// Queues a message until the hub has admitted this peer and there is credit for it.
     ///
     /// # Errors
@@ -228,7 +236,7 @@ impl Connection {
         }
     }
 
-    fn violated(&mut self, what: &dyn core::fmt::Display) {
+    pub(crate) fn violated(&mut self, what: &dyn core::fmt::Display) {
         let reason = what.to_string();
         self.leave(&reason);
         self.end = Some(ConnectionEnd::Violated { reason });

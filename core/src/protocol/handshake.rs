@@ -30,6 +30,8 @@ pub struct Identity {
     pub device: String,
     /// Its service among those of its role.
     pub service: PeerService,
+    /// Whether it gets weights from a relay: the hub sends their hashes.
+    pub by_relay: bool,
 }
 
 /// A peer that the hub accepts.
@@ -53,7 +55,12 @@ pub struct Accepted {
     pub device: String,
     /// Its service.
     pub service: PeerService,
+    /// Whether it gets weights from a relay.
+    pub by_relay: bool,
 }
+
+/// The capability bit of a peer that gets weights from a relay.
+const BY_RELAY: u64 = 4;
 
 /// The service of a peer among those of its role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +101,7 @@ impl Identity {
     pub fn new(role: Role, token: Token, kind: &str, name: &str, device: &str) -> Self {
         let (kind, name, device) = (kind.into(), name.into(), device.into());
         let service = PeerService::Runs;
-        Self { role, token, resume: None, core_fingerprint: [0; 16], kind, name, device, service }
+        Self { role, token, resume: None, core_fingerprint: [0; 16], kind, name, device, service, by_relay: false }
     }
 
     /// Returns the first message to the hub.
@@ -105,7 +112,7 @@ impl Identity {
             protocol_max: PROTOCOL_MAX,
             role: self.role.to_wire(),
             token: self.token,
-            capabilities: self.service.capabilities(),
+            capabilities: self.service.capabilities() | if self.by_relay { BY_RELAY } else { 0 },
             resume_id: self.resume.unwrap_or_default(),
             core_fingerprint: self.core_fingerprint,
             kind: self.kind.clone(),
@@ -157,6 +164,7 @@ pub fn check_hello(
         name: hello.name.clone(),
         device: hello.device.clone(),
         service: PeerService::of(role, hello.capabilities),
+        by_relay: hello.capabilities & BY_RELAY != 0,
     })
 }
 

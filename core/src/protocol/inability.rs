@@ -21,6 +21,8 @@ wire_enum! {
         Description = 4,
         /// Another reason, which the text gives.
         Other = 5,
+        /// The worker acts for the others of a run with `inference = "server"`, and samples nothing.
+        ActsForOthers = 6,
     }
 }
 
@@ -32,6 +34,7 @@ impl fmt::Display for InabilityKind {
             Self::EnvConfig => "the environment refuses its settings",
             Self::Description => "the run's description is invalid",
             Self::Other => "it cannot run this",
+            Self::ActsForOthers => "it acts for other workers",
         })
     }
 }

@@ -1,5 +1,7 @@
 //! The receiving side of a connection: checks limits, then the sender's role, then joins chunks, then decodes.
 
+use ::bytes::Bytes;
+
 use super::{
     CHUNK_BYTES, DecodeError, INITIAL_CREDIT, Kind, Message, PRE_AUTH_FRAME_BYTES, Role, allow,
     convert::{self, WeightsReader, WeightsUpdateError},
@@ -11,6 +13,7 @@ use crate::{prelude::*, weights::Weights};
 
 /// Why a frame is rejected. The connection must be closed after any of these.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InboxError {
     /// The bytes are not a message.
     #[error(transparent)]
@@ -115,7 +118,7 @@ impl core::fmt::Display for ChunkPlace {
 
 /// Whose messages this side accepts.
 #[derive(Clone, Copy, Debug)]
-enum Gate {
+enum KindFilter {
     /// Hub: the peer is not authenticated yet.
     Hello,
     /// Hub: messages of a peer of this role.
@@ -141,6 +144,8 @@ enum Parts {
     Joined(Vec<u8>),
     /// Weights, decoded as they arrive instead of kept as bytes.
     Weights(Box<WeightsReader>),
+    /// Weights that are passed on as they arrive.
+    Passed,
 }
 
 /// A complete message, as [`Inbox::receive`] returns it.
@@ -156,6 +161,33 @@ pub enum Received {
         /// The weights.
         weights: Weights,
     },
+    /// A part of a message with weights, for a relay, which decodes none.
+    Piece(WeightsPiece),
+}
+
+/// A part of a message with weights, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightsPiece {
+    /// The run and the version of the weights, with the first part.
+    pub start: Option<(u32, u64)>,
+    /// Length of the whole message, its header included.
+    pub total: u32,
+    /// The bytes.
+    pub data: Bytes,
+}
+
+impl WeightsPiece {
+    fn new(total: u32, offset: u32, data: &[u8]) -> Result<Self, DecodeError> {
+        let start = match offset {
+            0 => {
+                let (kind, body) = header::read(data)?;
+                // Both kinds of weights begin with these.
+                Some(postcard::take_from_bytes::<(u32, u64)>(body).map_err(|_| DecodeError::Body { kind })?.0)
+            }
+            _ => None,
+        };
+        Ok(Self { start, total, data: Bytes::copy_from_slice(data) })
+    }
 }
 
 /// Largest buffer that is kept for reuse once a message has been read.
@@ -169,7 +201,7 @@ const EARNEST_BYTES: usize = 1 << 20;
 /// The receiving side of a connection.
 #[derive(Clone, Debug)]
 pub struct Inbox {
-    gate: Gate,
+    filter: KindFilter,
     joining: Option<Joining>,
     /// The latest split message, then the buffer for the next one: fresh memory costs more time than all copying.
     spare: Vec<u8>,
@@ -183,22 +215,22 @@ impl Inbox {
     /// Creates the hub's side of a new connection: accepts a `Hello` and nothing else until [`admit`](Self::admit).
     #[must_use]
     pub fn of_hub() -> Self {
-        Self::new(Gate::Hello)
+        Self::new(KindFilter::Hello)
     }
 
     /// Creates the side of a peer of this role.
     #[must_use]
     pub fn of_peer(role: Role) -> Self {
-        Self::new(Gate::FromHub(role))
+        Self::new(KindFilter::FromHub(role))
     }
 
-    fn new(gate: Gate) -> Self {
-        Self { gate, joining: None, spare: Vec::new(), credit: INITIAL_CREDIT, used: 0 }
+    fn new(filter: KindFilter) -> Self {
+        Self { filter, joining: None, spare: Vec::new(), credit: INITIAL_CREDIT, used: 0 }
     }
 
     /// Accepts the messages of a role, after the peer's `Hello` was accepted.
     pub fn admit(&mut self, role: Role) {
-        self.gate = Gate::FromPeer(role);
+        self.filter = KindFilter::FromPeer(role);
     }
 
     /// Handles a frame; returns the message if it is complete now.
@@ -209,14 +241,16 @@ impl Inbox {
         let received = self.receive(frame, None)?;
         // A receiver may have many connections, most of them idle, so keep no buffer.
         self.spare = Vec::new();
-        Ok(received.map(|received| match received {
-            Received::Message(message) => message,
+        Ok(received.and_then(|received| match received {
+            Received::Message(message) => Some(message),
             // Weights begun in a call of `receive`.
-            Received::Weights { run, weights } => Message::WeightsUpdate(convert::weights_update(run, &weights)),
+            Received::Weights { run, weights } => Some(Message::WeightsUpdate(convert::weights_update(run, &weights))),
+            // Only the inbox of a relay has parts.
+            Received::Piece(_) => None,
         }))
     }
 
-    /// Returns the kind and length of the message of which this frame is the first chunk; `None` for all other frames, and
+    /// Returns the kind of the message of which this frame is the first chunk, and the bytes that it takes once decompressed; `None` for all other frames, and
     /// for those that will be rejected. A caller with a memory budget for all its connections checks it before it handles
     /// the frame.
     #[must_use]
@@ -229,7 +263,13 @@ impl Inbox {
         let chunk = ChunkRef::decode(body).ok()?;
         self.check_chunk(&chunk).ok()?;
         let kind = self.check_first(&chunk).ok()?;
-        Some((kind, chunk.total as usize))
+        // A compressed upload becomes as long as its first field says.
+        let longer = match kind {
+            Kind::CompressedUpload => chunk.data.get(HEADER_BYTES..).and_then(|body| postcard::take_from_bytes(body).ok()),
+            _ => None,
+        };
+        let longer = longer.map_or(0, |(bytes, _): (u32, _)| bytes.min(Kind::FragmentUpload.body_cap()));
+        Some((kind, chunk.total as usize + longer as usize))
     }
 
     /// Returns true while a split message is incomplete.
@@ -255,6 +295,10 @@ impl Inbox {
         if frame.len() > CHUNK_BYTES as usize {
             return Err(InboxError::FrameTooLarge { kind, bytes: frame.len() });
         }
+        if self.passes_on() && kind.is_of_weights() {
+            let piece = WeightsPiece::new(frame.len() as u32, 0, frame)?;
+            return Ok(Some(Received::Piece(piece)));
+        }
         if let Some(run) = run
             && let Some(weights) = convert::weights_in(frame, run)?
         {
@@ -274,14 +318,19 @@ impl Inbox {
         Some(Credit { bytes })
     }
 
+    /// Returns whether this is the inbox of a relay.
+    fn passes_on(&self) -> bool {
+        matches!(self.filter, KindFilter::FromHub(Role::Relay))
+    }
+
     fn check_gate(&self, kind: Kind, bytes: usize) -> Result<(), InboxError> {
-        match self.gate {
-            Gate::Hello if kind != Kind::Hello || bytes > PRE_AUTH_FRAME_BYTES as usize => {
+        match self.filter {
+            KindFilter::Hello if kind != Kind::Hello || bytes > PRE_AUTH_FRAME_BYTES as usize => {
                 Err(InboxError::HelloExpected { kind, bytes })
             }
-            Gate::FromPeer(role) if !allow(role, kind) => Err(InboxError::NotAllowed { role, kind }),
-            Gate::FromHub(role) if !expect(role, kind) => Err(InboxError::NotExpected { role, kind }),
-            Gate::Hello | Gate::FromPeer(_) | Gate::FromHub(_) => Ok(()),
+            KindFilter::FromPeer(role) if !allow(role, kind) => Err(InboxError::NotAllowed { role, kind }),
+            KindFilter::FromHub(role) if !expect(role, kind) => Err(InboxError::NotExpected { role, kind }),
+            KindFilter::Hello | KindFilter::FromPeer(_) | KindFilter::FromHub(_) => Ok(()),
         }
     }
 
@@ -307,15 +356,22 @@ impl Inbox {
                 joined.extend_from_slice(chunk.data);
             }
             Parts::Weights(reader) => reader.read(chunk.data)?,
+            Parts::Passed => {}
         }
         joining.bytes += bytes as u32;
         self.credit -= bytes as u32;
         self.used += bytes as u32;
-        if joining.bytes < total {
+        let is_complete = joining.bytes == total;
+        if matches!(joining.parts, Parts::Passed) {
+            self.joining = (!is_complete).then_some(joining);
+            return Ok(Some(Received::Piece(WeightsPiece::new(total, offset, chunk.data)?)));
+        }
+        if !is_complete {
             self.joining = Some(joining);
             return Ok(None);
         }
         match joining.parts {
+            Parts::Passed => Ok(None),
             Parts::Joined(joined) => {
                 let message = Message::decode(&joined)?;
                 self.spare = joined;
@@ -362,6 +418,7 @@ impl Inbox {
         let kind = self.check_first(first)?;
         let &ChunkRef { stream, total, .. } = first;
         let parts = match run {
+            _ if self.passes_on() => Parts::Passed,
             Some(run) if kind == Kind::WeightsUpdate => {
                 Parts::Weights(Box::new(WeightsReader::new(run, total as usize)))
             }
@@ -486,7 +543,7 @@ mod tests {
             assert_eq!(inbox.is_joining(), place + 1 < frames.len());
             let joined = inbox.joining.iter().map(|joining| match &joining.parts {
                 Parts::Joined(joined) => joined.capacity(),
-                Parts::Weights(_) => 0,
+                Parts::Weights(_) | Parts::Passed => 0,
             });
             assert!(joined.sum::<usize>() + inbox.spare.capacity() <= large().encode().len());
         }

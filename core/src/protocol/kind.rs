@@ -18,9 +18,22 @@ impl Kind {
     /// Returns whether a message of this kind may be sent in chunks. All others fit into one frame.
     #[must_use]
     pub const fn may_be_split(self) -> bool {
-        matches!(self, Self::WeightsUpdate | Self::LeaseGrant | Self::FragmentUpload | Self::AgentUpload)
-            || matches!(self, Self::Ask | Self::Asked)
+        self.is_of_weights()
+            || self.is_upload()
+            || matches!(self, Self::LeaseGrant | Self::Ask | Self::Asked)
             || self.is_of_calls()
+    }
+
+    /// Returns whether a message of this kind has weights: a newer one replaces an older one that waits.
+    #[must_use]
+    pub const fn is_of_weights(self) -> bool {
+        matches!(self, Self::WeightsUpdate | Self::HalfWeightsUpdate)
+    }
+
+    /// Returns whether a message of this kind has fragments of a lease.
+    #[must_use]
+    pub const fn is_upload(self) -> bool {
+        matches!(self, Self::FragmentUpload | Self::AgentUpload | Self::CompressedUpload)
     }
 
     /// Returns whether this message must not overtake one of kind `before`, whatever their sizes: calls are done in the
@@ -28,8 +41,7 @@ impl Kind {
     pub(super) const fn keeps_its_place_behind(self, before: Self) -> bool {
         match self {
             Self::LeaseGrant => matches!(before, Self::LeaseGrant),
-            Self::FragmentUpload => matches!(before, Self::FragmentUpload),
-            Self::AgentUpload => matches!(before, Self::AgentUpload),
+            Self::FragmentUpload | Self::AgentUpload | Self::CompressedUpload => before.is_upload(),
             Self::Ask => matches!(before, Self::Ask),
             _ => self.is_of_calls() && before.is_of_calls(),
         }

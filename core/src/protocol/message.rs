@@ -10,6 +10,7 @@ pub use super::control::{LedgerReport, Scale};
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };
+pub use super::inference::{Infer, Inferred};
 pub use super::launcher::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded, WorkerLocation};
 pub use super::monitoring::{FragmentReport, GpuReport, HostReport, LogLine, WorkerLog};
 pub use super::saved_runs::{SavedRunRequest, SavedRunRow, SavedRuns};
@@ -104,6 +105,14 @@ pub struct Credit {
     pub bytes: u32,
 }
 
+/// Presents the token that replaces the one which keeps the connection open, after a rotation. A token of another role is an
+/// offence; the principal of an untrusted worker stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renew {
+    /// The new token.
+    pub token: Token,
+}
+
 /// A run begins; leases of it may follow. Answered with [`RunAnswer`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStart {
@@ -147,6 +156,56 @@ pub struct WeightsUpdate {
     /// Values of all tensors, little-endian 32-bit floats, one after the other.
     #[serde(with = "crate::lists::bytes")]
     pub values: Vec<u8>,
+}
+
+/// New weights of a run whose workers act with values of 16 bits. Only the latest version matters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HalfWeightsUpdate {
+    /// Number of the run.
+    pub run: u32,
+    /// Version of the weights.
+    pub version: u64,
+    /// Names of the tensors, sorted, joined by newlines.
+    pub names: String,
+    /// Number of dimensions of each tensor.
+    pub ranks: Vec<u8>,
+    /// Dimensions of all tensors, one after the other.
+    pub dims: Vec<u32>,
+    /// For each tensor 1 if its values are little-endian 16-bit floats, 0 if they are little-endian 32-bit floats.
+    pub halves: Vec<u8>,
+    /// Values of all tensors, one after the other.
+    #[serde(with = "crate::lists::bytes")]
+    pub values: Vec<u8>,
+}
+
+/// The message with the run's newest weights, which the receiver gets from a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightsNotice {
+    /// Number of the run.
+    pub run: u32,
+    /// Version of the weights.
+    pub version: u64,
+    /// Length of the message, its header included.
+    pub bytes: u32,
+    /// SHA-256 of the message.
+    pub hash: [u8; 32],
+}
+
+/// Requests the newest weights from the hub, since no relay has provided them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightsRequest {
+    /// Number of the run.
+    pub run: u32,
+}
+
+/// A [`FragmentUpload`] or [`AgentUpload`](super::AgentUpload) as a compressed message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompressedUpload {
+    /// Length of the message, its header included.
+    pub bytes: u32,
+    /// The message as a block of LZ4.
+    #[serde(with = "crate::lists::bytes")]
+    pub block: Vec<u8>,
 }
 
 /// The fields before the values of a [`WeightsUpdate`], and the number of bytes that follow.

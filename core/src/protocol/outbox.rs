@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use ::bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 
 use super::{CHUNK_BYTES, INITIAL_CREDIT, Kind, Message, header::HEADER_BYTES, message::ChunkRef};
 use crate::{
@@ -116,6 +117,21 @@ impl Frame {
         self.kind
     }
 
+    /// Returns the SHA-256 of the message.
+    #[must_use]
+    pub fn sha256(&self) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        let (mut at, mut piece) = (0, Vec::new());
+        while at < self.body.len() {
+            let end = self.body.chunk_end(at);
+            piece.clear();
+            self.body.append(at..end, &mut piece);
+            hasher.update(&piece);
+            at = end;
+        }
+        hasher.finalize().into()
+    }
+
     /// Returns the message's length in bytes, header included.
     #[must_use]
     pub fn num_bytes(&self) -> usize {
@@ -192,10 +208,10 @@ impl Outbox {
 
     /// Queues a message that is already encoded.
     pub fn push_frame(&mut self, frame: Frame) {
-        if frame.kind == Kind::WeightsUpdate {
+        if frame.kind.is_of_weights() {
             // Finish weights that are partly sent: the receiver could not detect an interrupted stream.
-            self.small.retain(|queued| queued.kind != Kind::WeightsUpdate);
-            self.large.retain(|queued| queued.kind != Kind::WeightsUpdate);
+            self.small.retain(|queued| !queued.kind.is_of_weights());
+            self.large.retain(|queued| !queued.kind.is_of_weights());
             self.waiting_bytes = self.small.iter().chain(&self.large).map(|queued| queued.body.len()).sum();
         }
         self.waiting_bytes += frame.body.len();

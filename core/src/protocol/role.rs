@@ -16,6 +16,8 @@ wire_enum! {
         // 5 belonged to evaluators.
         /// Starts and ends workers elsewhere on the hub's behalf, and sees nothing else.
         Launcher = 6,
+        /// Passes weights on to workers, and sees nothing else.
+        Relay = 7,
     }
 }
 
@@ -29,6 +31,7 @@ impl Role {
             Self::Worker => "worker",
             Self::Client => "client",
             Self::Launcher => "launcher",
+            Self::Relay => "relay",
         }
     }
 
@@ -42,7 +45,7 @@ impl Role {
     #[must_use]
     pub const fn frame_cap(self) -> u32 {
         match self {
-            Self::Viewer | Self::Operator | Self::Launcher => DASHBOARD_FRAME_BYTES,
+            Self::Viewer | Self::Operator | Self::Launcher | Self::Relay => DASHBOARD_FRAME_BYTES,
             Self::Worker | Self::Client => MAX_FRAME_BYTES,
         }
     }
@@ -51,8 +54,8 @@ impl Role {
 /// Returns whether the hub accepts a message of this kind from a peer of this role.
 ///
 /// Applies after the handshake. `Hello` is never allowed then: it is the first message, before there is a role, and only the
-/// first. `Chunk` and `Credit` are for workers, the only peers that exchange messages in chunks; the kind inside the chunks
-/// must be allowed as well.
+/// first. Only workers send messages in `Chunk`s, and only workers and relays receive them; the kind inside the chunks must
+/// be allowed as well.
 #[must_use]
 pub const fn allow(role: Role, kind: Kind) -> bool {
     kind.route().0 & bit(role) != 0
@@ -73,7 +76,10 @@ pub(super) const DASHBOARDS: Roles = OPERATOR | bit(Role::Viewer);
 pub(super) const WORKER: Roles = bit(Role::Worker);
 pub(super) const CLIENT: Roles = bit(Role::Client);
 pub(super) const LAUNCHER: Roles = bit(Role::Launcher);
-pub(super) const ALL: Roles = DASHBOARDS | WORKER | CLIENT | LAUNCHER;
+pub(super) const RELAY: Roles = bit(Role::Relay);
+/// Those that get weights.
+pub(super) const ACTORS: Roles = WORKER | RELAY;
+pub(super) const ALL: Roles = DASHBOARDS | ACTORS | CLIENT | LAUNCHER;
 
 const fn bit(role: Role) -> Roles {
     1 << role as u8
@@ -86,85 +92,90 @@ mod tests {
 
     /// One line per kind: the roles that may send it to the hub, and those that may receive it.
     const MATRIX: &str = "
-Hello              from -----  to -----
-Welcome            from -----  to VOWCL
-Refused            from -----  to VOWCL
-Goodbye            from VOWCL  to VOWCL
-Chunk              from --W--  to --W--
-Credit             from --W--  to --W--
-RunStart           from -----  to --W--
-RunEnd             from -----  to --W--
-WeightsUpdate      from -----  to --W--
-LeaseGrant         from -----  to --W--
-Revoke             from -----  to --W--
-LeaseRefused       from --W--  to -----
-Progress           from --W--  to -----
-FragmentUpload     from --W--  to -----
-WeightsApplied     from --W--  to -----
-WorkerSetup        from -----  to --W--
-Call               from -----  to --W--
-CallResult         from --W--  to -----
-CallProgress       from --W--  to -----
-RunAnswer          from --W--  to -----
-AgentUpload        from --W--  to -----
-CallCancel         from -----  to --W--
-RunStatus          from -----  to VO---
-Iteration          from -----  to VO---
-WorkerRow          from -----  to VO---
-WorkerGone         from -----  to VO---
-EnvTrace           from -----  to VO---
-Notice             from -----  to VO---
-LedgerReport       from -----  to VO---
-RunSchema          from -----  to VO---
-RunList            from -----  to VO---
-NamedMetrics       from -----  to VO---
-WorkerLocation     from -----  to VO---
-Pause              from -O---  to -----
-Resume             from -O---  to -----
-Stop               from -O---  to -----
-AddWorker          from -O---  to -----
-RemoveWorker       from -O---  to -----
-StartRun           from -O---  to -----
-Watch              from -O---  to -----
-WorkerTokenRequest from -O---  to -----
-Reply              from -----  to VO---
-WorkerToken        from -----  to -O---
-Scale              from -O---  to -----
-Drain              from -O---  to -----
-Checkpoint         from -O---  to -----
-ManageTokens       from -O---  to -----
-TokenRows          from -----  to -O---
-NewToken           from -----  to -O---
-Spaces             from -----  to ---C-
-StartEpisode       from ---C-  to -----
-GetAction          from ---C-  to -----
-LogAction          from ---C-  to -----
-LogReturns         from ---C-  to -----
-EndEpisode         from ---C-  to -----
-AbandonEpisode     from ---C-  to -----
-Actions            from -----  to ---C-
-EpisodeReply       from -----  to ---C-
-Evaluation         from -----  to VO---
-EvaluationTrace    from -----  to VO---
-Ask                from --W--  to -----
-AskCancel          from --W--  to -----
-Asked              from -----  to --W--
-RemoveRun          from -O---  to -----
-RunHistoryRequest  from VO---  to -----
-RunHistory         from -----  to VO---
-SavedRunsRequest   from VO---  to -----
-SavedRuns          from -----  to VO---
-SavedRunRequest    from VO---  to -----
-ResumeRun          from -O---  to -----
-DeleteRun          from -O---  to -----
-HostReport         from --W--  to VO---
-WorkerLog          from -----  to -O---
-FragmentRequest    from VO---  to -----
-FragmentReport     from -----  to VO---
-LauncherReady      from ----L  to -----
-LaunchWorker       from -----  to ----L
-EndWorker          from -----  to ----L
-WorkerEnded        from ----L  to -----
+Hello              from ------  to ------
+Welcome            from ------  to VOWCLR
+Refused            from ------  to VOWCLR
+Goodbye            from VOWCLR  to VOWCLR
+Chunk              from --W---  to --W--R
+Credit             from --W--R  to --W---
+Renew              from VOWCLR  to ------
+RunStart           from ------  to --W---
+RunEnd             from ------  to --W---
+WeightsUpdate      from ------  to --W--R
+LeaseGrant         from ------  to --W---
+Revoke             from ------  to --W---
+LeaseRefused       from --W---  to ------
+Progress           from --W---  to ------
+FragmentUpload     from --W---  to ------
+WeightsApplied     from --W---  to ------
+WorkerSetup        from ------  to --W---
+Call               from ------  to --W---
+CallResult         from --W---  to ------
+CallProgress       from --W---  to ------
+RunAnswer          from --W---  to ------
+AgentUpload        from --W---  to ------
+CallCancel         from ------  to --W---
+RunStatus          from ------  to VO----
+Iteration          from ------  to VO----
+WorkerRow          from ------  to VO----
+WorkerGone         from ------  to VO----
+EnvTrace           from ------  to VO----
+Notice             from ------  to VO----
+LedgerReport       from ------  to VO----
+RunSchema          from ------  to VO----
+RunList            from ------  to VO----
+NamedMetrics       from ------  to VO----
+WorkerLocation     from ------  to VO----
+Pause              from -O----  to ------
+Resume             from -O----  to ------
+Stop               from -O----  to ------
+AddWorker          from -O----  to ------
+RemoveWorker       from -O----  to ------
+StartRun           from -O----  to ------
+Watch              from -O----  to ------
+WorkerTokenRequest from -O----  to ------
+Reply              from ------  to VO----
+WorkerToken        from ------  to -O----
+Scale              from -O----  to ------
+Drain              from -O----  to ------
+Checkpoint         from -O----  to ------
+ManageTokens       from -O----  to ------
+TokenRows          from ------  to -O----
+NewToken           from ------  to -O----
+Spaces             from ------  to ---C--
+StartEpisode       from ---C--  to ------
+GetAction          from ---C--  to ------
+LogAction          from ---C--  to ------
+LogReturns         from ---C--  to ------
+EndEpisode         from ---C--  to ------
+AbandonEpisode     from ---C--  to ------
+Actions            from ------  to ---C--
+EpisodeReply       from ------  to ---C--
+Evaluation         from ------  to VO----
+EvaluationTrace    from ------  to VO----
+Ask                from --W---  to ------
+AskCancel          from --W---  to ------
+Asked              from ------  to --W---
+RemoveRun          from -O----  to ------
+RunHistoryRequest  from VO----  to ------
+RunHistory         from ------  to VO----
+SavedRunsRequest   from VO----  to ------
+SavedRuns          from ------  to VO----
+SavedRunRequest    from VO----  to ------
+ResumeRun          from -O----  to ------
+DeleteRun          from -O----  to ------
+HostReport         from --W---  to VO----
+WorkerLog          from ------  to -O----
+FragmentRequest    from VO----  to ------
+FragmentReport     from ------  to VO----
+LauncherReady      from ----L-  to ------
+LaunchWorker       from ------  to ----L-
+EndWorker          from ------  to ----L-
+WorkerEnded        from ----L-  to ------
+HalfWeightsUpdate  from ------  to --W--R
+WeightsNotice      from ------  to --W--R
+WeightsRequest     from --W--R  to ------
+CompressedUpload   from --W---  to ------
 ";
 
     #[test]
@@ -175,6 +186,7 @@ WorkerEnded        from ----L  to -----
             (Role::Worker, 'W'),
             (Role::Client, 'C'),
             (Role::Launcher, 'L'),
+            (Role::Relay, 'R'),
         ];
         let mut matrix = String::from("\n");
         for &kind in Kind::ALL {

@@ -3,7 +3,7 @@
 use super::{
     CHUNK_BYTES, HEADER_BYTES, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES,
     message::*,
-    role::{ALL, CLIENT, DASHBOARDS, LAUNCHER, NONE, OPERATOR, Roles, WORKER},
+    role::{ACTORS, ALL, CLIENT, DASHBOARDS, LAUNCHER, NONE, OPERATOR, Roles, WORKER},
     wire_enum::wire_enum,
 };
 use crate::{prelude::*, run::RunConfig};
@@ -79,15 +79,17 @@ messages! {
     /// Either side closes the connection on purpose.
     Goodbye(Goodbye) = 0x04, from ALL to ALL, at most 4 * KIB;
     /// A part of a message that is too large for one frame.
-    Chunk(Chunk) = 0x05, from WORKER to WORKER, at most MAX_FRAME_BYTES - HEADER_BYTES as u32;
+    Chunk(Chunk) = 0x05, from WORKER to ACTORS, at most MAX_FRAME_BYTES - HEADER_BYTES as u32;
     /// Grants credit for more chunks.
-    Credit(Credit) = 0x06, from WORKER to WORKER, at most SMALL;
+    Credit(Credit) = 0x06, from ACTORS to WORKER, at most SMALL;
+    /// A peer presents the token that replaces the one of its connection.
+    Renew(Renew) = 0x07, from ALL to NONE, at most SMALL;
     /// Hub to worker: a run begins.
     RunStart(RunStart) = 0x10, from NONE to WORKER, at most RunConfig::MAX_WIRE_BYTES as u32 + 16;
     /// Hub to worker: a run is over.
     RunEnd(RunEnd) = 0x11, from NONE to WORKER, at most SMALL;
     /// Hub to worker: new weights.
-    WeightsUpdate(WeightsUpdate) = 0x12, from NONE to WORKER, at most 64 * MIB;
+    WeightsUpdate(WeightsUpdate) = 0x12, from NONE to ACTORS, at most 64 * MIB;
     /// Hub to worker: grants a lease.
     LeaseGrant(LeaseGrant) = 0x13, from NONE to WORKER, at most 16 * MIB;
     /// Hub to worker: revokes a lease.
@@ -229,4 +231,16 @@ messages! {
     EndWorker(EndWorker) = 0x72, from NONE to LAUNCHER, at most SMALL;
     /// Launcher to hub: a worker has ended, or could not be started.
     WorkerEnded(WorkerEnded) = 0x73, from LAUNCHER to NONE, at most 4 * KIB;
+    /// Hub to worker: new weights with 16-bit values.
+    HalfWeightsUpdate(HalfWeightsUpdate) = 0x80, from NONE to ACTORS, at most 64 * MIB;
+    /// Hub to worker or relay: the hash of new weights, which a relay has.
+    WeightsNotice(WeightsNotice) = 0x81, from NONE to ACTORS, at most SMALL;
+    /// Worker or relay to hub: requests weights that no relay could provide.
+    WeightsRequest(WeightsRequest) = 0x82, from ACTORS to NONE, at most SMALL;
+    /// Worker to hub: fragments of a lease, compressed.
+    CompressedUpload(CompressedUpload) = 0x83, from WORKER to NONE, at most 32 * MIB;
+    /// Worker to hub, and hub to a worker that acts for others: rows of observations.
+    Infer(Infer) = 0x90, from WORKER to WORKER, at most IN_FRAME;
+    /// The answer: the outputs of the policy's networks.
+    Inferred(Inferred) = 0x91, from WORKER to WORKER, at most IN_FRAME;
 }

@@ -1,6 +1,6 @@
 //! Finds invalid numbers and combinations before anything is created.
 
-use super::{RunConfig, RunConfigError, schema};
+use super::{Inference, RunConfig, RunConfigError, schema};
 use crate::{
     config::ConfigError,
     filter::FilterKind,
@@ -99,6 +99,7 @@ impl RunConfig {
                 "the stop return is a mean of the policy's own episodes: let --evaluation-episodes be more than 0",
             ),
             ("mode", !self.mode.is_synchronous(), "only sampling workers have modes: leave it out"),
+            ("inference", self.inference != Inference::Local, "only workers that sample ask a server: leave it out"),
             ("observation_filter", filters, "what is read is not normalised: leave it out"),
             ("output", self.rollout.output.is_some(), "what is read is not written again: use `rollmesh data convert`"),
         ];
@@ -122,6 +123,15 @@ impl RunConfig {
             }
             if let Some(width) = widths.iter().find(|width| !(1..=Self::MAX_HIDDEN).contains(*width)) {
                 return Err(RunConfigError::range(path, width, format!("from 1 to {}", Self::MAX_HIDDEN)));
+            }
+            let weights: u64 = widths.windows(2).map(|pair| u64::from(pair[0]) * u64::from(pair[1])).sum();
+            if weights > Self::MAX_HIDDEN_WEIGHTS {
+                let (found, most) = (format!("of {weights} weights"), Self::MAX_HIDDEN_WEIGHTS);
+                return Err(RunConfigError::range(
+                    path,
+                    found,
+                    format!("of at most {most}, as many as a message holds"),
+                ));
             }
         }
         if let Some(CustomModel::Described(custom)) = model.custom_model {

@@ -4,6 +4,7 @@ use crate::prelude::*;
 
 /// An invalid setting of a run: its path, its value, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RunConfigError {
     /// The setting is unknown.
     #[error("{path}: there is no such setting{hint}")]

@@ -35,7 +35,10 @@ mod worker_spec;
 
 pub use check::MAX_LOCAL_WORKERS;
 pub use error::RunConfigError;
-pub use parts::{EvaluationConfig, HostConfig, InitSpec, ReplayMismatch, SamplingMode, StopConfig};
+pub use parts::{
+    EvaluationConfig, HostConfig, Inference, InferenceBatch, InitSpec, ReplayMismatch, SamplingMode, StopConfig,
+    WeightsDtype,
+};
 pub use rollout::{FragmentLength, InputSource, PolicyConfig, PreprocessorPref, RolloutConfig};
 pub use worker_spec::{BadAmount, WorkerSpec};
 
@@ -77,8 +80,15 @@ pub struct RunConfig {
     /// How to handle an open episode whose replay on another worker ends in another state.
     pub replay_mismatch: ReplayMismatch,
     /// Whether policies may act on devices, whose rows do not have the kernels' bits. Workers that act on one take part in no
-    /// other run. The run is then not reproducible, and no fragment is audited or made twice.
+    /// other run. The run is then not reproducible, no fragment is made twice, and audits replay actions and compare within a tolerance.
     pub device_rows: bool,
+    /// Where the networks of workers' policies compute.
+    pub inference: Inference,
+    /// How a worker that acts for others puts their rows together.
+    pub inference_batch: InferenceBatch,
+    /// Element type of the weights that workers act with. The learner's own weights always have 32-bit floats.
+    #[serde(default, skip_serializing_if = "WeightsDtype::is_default")]
+    pub weights_dtype: WeightsDtype,
     /// How its policy is evaluated, without influence on its rows.
     pub evaluation: EvaluationConfig,
     /// Iterations between two checkpoints; a run with a directory also saves one every ten seconds.
@@ -109,6 +119,9 @@ impl Default for RunConfig {
             mode: SamplingMode::Synchronous,
             replay_mismatch: ReplayMismatch::Fail,
             device_rows: false,
+            inference: Inference::Local,
+            inference_batch: InferenceBatch::default(),
+            weights_dtype: WeightsDtype::Float32,
             evaluation: EvaluationConfig::default(),
             // A few seconds in small runs; in large ones the ten seconds decide.
             checkpoint_interval: 100,
@@ -123,7 +136,9 @@ impl RunConfig {
     /// Maximum `rollout_fragment_length`, and maximum number of env steps of the episode that completes a fragment.
     pub const MAX_FRAGMENT_LENGTH: u32 = 65_536;
     /// Maximum width of a hidden layer.
-    pub const MAX_HIDDEN: u32 = 1_024;
+    pub const MAX_HIDDEN: u32 = 16_384;
+    /// Maximum number of weights between hidden layers: as many as a message holds.
+    pub const MAX_HIDDEN_WEIGHTS: u64 = 1 << 24;
     /// Maximum number of hidden layers.
     pub const MAX_LAYERS: usize = 32;
     /// Maximum size of an environment's settings in bytes of JSON text.

@@ -106,6 +106,23 @@ impl EvaluationConfig {
     }
 }
 
+/// Element type of the weights that workers act with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WeightsDtype {
+    /// The learner's weights as they are.
+    #[default]
+    Float32,
+    /// Rounded to 16 bits, once, by the hub: half the bytes for each worker. Rows are as reproducible, but others.
+    Float16,
+}
+
+impl WeightsDtype {
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Settings that belong to one machine, in addition to the paths and variables in [`RolloutConfig`](super::RolloutConfig).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -144,6 +161,36 @@ impl Default for HostConfig {
 impl HostConfig {
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// Where the networks of the policies of workers that sample compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Inference {
+    /// In the worker itself.
+    #[default]
+    Local,
+    /// In a worker that acts for others, or while none is connected in the hub's process. By the kernels the rows are the
+    /// same. A worker with a device of its own, and a browser tab, which cannot wait for answers, act by themselves.
+    Server,
+}
+
+/// How a worker that acts for others puts their rows together. Rows have the same outputs in every batch, except on GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct InferenceBatch {
+    /// Rows for which it waits.
+    pub min_rows: u32,
+    /// Most rows that it computes at once, rounded up to a whole request.
+    pub max_rows: u32,
+    /// Microseconds that the oldest row waits at most for others.
+    pub wait_us: u32,
+}
+
+impl Default for InferenceBatch {
+    fn default() -> Self {
+        Self { min_rows: 1, max_rows: 4_096, wait_us: 1_000 }
     }
 }
 

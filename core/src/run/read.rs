@@ -3,7 +3,7 @@
 use core::str::FromStr;
 
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{RolloutConfig, RunConfig, RunConfigError, presets, schema};
 use crate::{config::Config, prelude::*};
@@ -94,20 +94,26 @@ fn renamed(settings: &Config) -> Config {
     })
 }
 
-/// Reads a whole description; an error names the first setting that cannot be read on its own.
+/// Reads a whole description; an error names the first setting that cannot be read on its own, or the entry of a group.
 fn parsed<T: Default + Serialize + DeserializeOwned>(settings: &Config) -> Result<T, RunConfigError> {
-    let read = |settings: &Config| settings.parse::<T>();
-    let error = match read(settings) {
+    let error = match settings.parse::<T>() {
         Ok(config) => return Ok(config),
         Err(error) => error,
     };
     let usual = settings_of(&T::default())?;
+    let read_alone = |name: &str, value: &Value| match usual.clone().without(&[name]).with(name, value) {
+        Ok(alone) => alone.parse::<T>().map(drop),
+        Err(_) => Ok(()),
+    };
     for name in settings.names() {
         let Ok(Some(value)) = settings.get::<Value>(name) else { continue };
-        let Ok(alone) = usual.clone().without(&[name]).with(name, value) else { continue };
-        if let Err(error) = read(&alone) {
-            return Err(malformed(name, &error));
+        let Err(error) = read_alone(name, &value) else { continue };
+        for (entry, value) in value.as_object().into_iter().flatten() {
+            if let Err(error) = read_alone(name, &json!({ entry: value })) {
+                return Err(malformed(&format!("{name}.{entry}"), &error));
+            }
         }
+        return Err(malformed(name, &error));
     }
     Err(malformed("settings", &error))
 }

@@ -58,12 +58,16 @@ impl WorkerSpec {
         self.device.as_deref().is_some_and(|device| device != "cpu")
     }
 
-    /// Reads an amount of memory in bytes, KiB, MiB or GiB: `2GiB`.
+    /// The least memory that a worker can be limited to.
+    pub const MIN_MEMORY_BYTES: u64 = 1 << 20;
+
+    /// Reads an amount of memory in bytes, KiB, MiB or GiB, at least [`MIN_MEMORY_BYTES`](Self::MIN_MEMORY_BYTES): `2GiB`.
     ///
     /// # Errors
     /// [`BadAmount`].
     pub fn parse_memory(text: &str) -> Result<u64, BadAmount> {
-        let bad = || BadAmount { text: text.into(), what: "amount of memory", example: "512MiB or 2GiB" };
+        let bad =
+            || BadAmount { text: text.into(), what: "amount of memory of at least 1MiB", example: "512MiB or 2GiB" };
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
         let shift = match text.get(digits.len()..).map(str::trim) {
             Some("" | "B") => 0,
@@ -73,7 +77,7 @@ impl WorkerSpec {
             _ => return Err(bad()),
         };
         let amount: u64 = digits.parse().map_err(|_| bad())?;
-        amount.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(bad)
+        amount.checked_mul(1 << shift).filter(|bytes| *bytes >= Self::MIN_MEMORY_BYTES).ok_or_else(bad)
     }
 
     /// Reads a resource and its amount: `simulator=2`.
@@ -95,10 +99,11 @@ mod tests {
     fn amounts_are_read_and_nonsense_is_named() {
         assert_eq!(WorkerSpec::parse_memory("2GiB"), Ok(2 << 30));
         assert_eq!(WorkerSpec::parse_memory("64 MiB"), Ok(64 << 20));
-        assert_eq!(WorkerSpec::parse_memory("4096"), Ok(4096));
-        for text in ["", "GiB", "2GB", "0", "-1", "99999999999GiB", "1.5GiB", "ö"] {
+        assert_eq!(WorkerSpec::parse_memory("1048576"), Ok(1 << 20));
+        for text in ["", "GiB", "2GB", "0", "1", "1023KiB", "-1", "99999999999GiB", "1.5GiB", "ö"] {
             let error = WorkerSpec::parse_memory(text).unwrap_err();
-            assert_eq!(error.to_string(), format!("'{text}' is no amount of memory: write it like 512MiB or 2GiB"));
+            let expected = format!("'{text}' is no amount of memory of at least 1MiB: write it like 512MiB or 2GiB");
+            assert_eq!(error.to_string(), expected);
         }
         assert_eq!(WorkerSpec::parse_resource("simulator=2"), Ok(("simulator".into(), 2)));
         for text in ["", "simulator", "=2", "simulator=", "simulator=x"] {

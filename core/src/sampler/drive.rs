@@ -10,6 +10,7 @@ use crate::{
 
 /// Why a fragment could not be completed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DriveError {
     /// The environments failed.
     #[error(transparent)]

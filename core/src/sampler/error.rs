@@ -16,6 +16,7 @@ use crate::{
 
 /// Why a batch could not be made, read or written.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SampleError {
     /// An environment failed.
     #[error(transparent)]

@@ -25,6 +25,7 @@ pub struct SlotState {
 
 /// Why bytes are not a slot state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StateError {
     /// The bytes exceed the limit.
     #[error("a slot state has at most {max} bytes, this one {0}", max = SlotState::MAX_BYTES)]

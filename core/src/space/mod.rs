@@ -73,6 +73,7 @@ pub enum Space {
 
 /// Why a space is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SpaceError {
     /// The number of bounds differs from the number of components.
     #[error("a box of shape {shape} has {low} lower and {high} upper bounds, not one for each component")]

@@ -102,6 +102,7 @@ impl From<i64> for Point {
 
 /// Why rows or points do not match a space.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PointError {
     /// The rows have an element type that the space does not accept.
     #[error("{space} has no rows of {found}")]

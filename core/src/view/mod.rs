@@ -80,6 +80,7 @@ impl FragmentViews {
 
 /// Why steps could not be collected or viewed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ViewError {
     /// A view cannot be a column of a batch.
     #[error(transparent)]

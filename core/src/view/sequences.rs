@@ -31,6 +31,7 @@ pub struct Sequences {
 
 /// Why rows cannot be split.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SequenceError {
     /// Columns or ids differ in length.
     #[error("{name} has {found} rows, there are {expected} episode ids")]

@@ -23,6 +23,7 @@ enum Kind {
 
 /// Why a shift is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ShiftError {
     /// The text is neither `from:to` nor `from:to:step`.
     #[error("'{0}' is no shift; write a number, a list, \"from:to\" or \"from:to:step\"")]

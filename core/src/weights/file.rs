@@ -8,6 +8,7 @@ use crate::{ids::WeightsVersion, prelude::*};
 
 /// Why bytes are not valid weights.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WeightsFileError {
     /// They are not a safetensors file.
     #[error("no safetensors file: {0}")]

@@ -67,6 +67,7 @@ pub struct JoiningPolicy {
 /// Why a worker could not join the other ranks. The order is part of the protocol between ranks; variants that are never
 /// sent come last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
 pub enum DataParallelError {
     /// The rank is not below the world size.
     #[error("there is no rank {rank} of {world_size}: they count from 0")]

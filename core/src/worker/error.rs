@@ -18,6 +18,7 @@ use crate::{
 
 /// Why a worker could not be set up: what is wrong, and what to change.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SetupError {
     /// A name is not registered.
     #[error(transparent)]
@@ -163,6 +164,7 @@ impl SetupError {
 
 /// Why a method of a worker failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RolloutError {
     /// The worker, or what was to be added, could not be set up.
     #[error(transparent)]

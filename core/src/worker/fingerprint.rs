@@ -4,6 +4,7 @@ use super::{Registry, RolloutConfig, RolloutError, RolloutWorker};
 use crate::{
     hash::{Hash128, RolloutHasher},
     kernels::Kernels,
+    policy::ForwardFactory,
 };
 
 /// Returns the hash of a rollout of `env_steps` steps, `ceil(env_steps / num_envs)` of each slot, of plain single agents and
@@ -35,7 +36,22 @@ pub fn rollout_hash(
 /// 1,000 steps of 8 CartPoles under a policy with two hidden layers of 16.
 #[must_use]
 pub fn core_fingerprint(kernels: Kernels) -> [u8; 16] {
-    let config = RolloutConfig::new("CartPole-v1").num_envs(8).rollout_fragment_length(125).fcnet_hiddens(&[16, 16]);
     // The built-in environment exists; a failure would show as a fingerprint that differs from all others.
-    rollout_hash(config, 1000, &Registry::builtin(), kernels).map_or([0; 16], |hash| hash.0)
+    fixed_rollout(&Registry::builtin(), kernels).map_or([0; 16], |hash| hash.0)
+}
+
+/// Computes the fingerprint of policies that act by something else than the kernels: the hash of the same rollout. It depends
+/// on the device, its driver and its libraries.
+///
+/// # Errors
+/// [`RolloutError`] if the device fails.
+pub fn device_fingerprint(forward: ForwardFactory, kernels: Kernels) -> Result<Hash128, RolloutError> {
+    let mut registry = Registry::builtin();
+    registry.policies.act_with(forward);
+    fixed_rollout(&registry, kernels)
+}
+
+fn fixed_rollout(registry: &Registry, kernels: Kernels) -> Result<Hash128, RolloutError> {
+    let config = RolloutConfig::new("CartPole-v1").num_envs(8).rollout_fragment_length(125).fcnet_hiddens(&[16, 16]);
+    rollout_hash(config, 1000, registry, kernels)
 }

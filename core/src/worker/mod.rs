@@ -21,6 +21,7 @@ mod data_parallel;
 mod error;
 mod fingerprint;
 mod functions;
+mod inference;
 mod io;
 mod lane_set;
 mod lockstep;
@@ -45,8 +46,9 @@ pub use command::{
 };
 pub use data_parallel::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy};
 pub use error::{RolloutError, SetupError};
-pub use fingerprint::{core_fingerprint, rollout_hash};
+pub use fingerprint::{core_fingerprint, device_fingerprint, rollout_hash};
 pub use functions::{EnvFn, NamedFn, PolicyFn, PolicyMappingFactory};
+pub use inference::{InferenceServer, forward_by};
 pub use place::WorkerPlace;
 pub use registry::{
     BaseEnvFactory, CallbacksFactory, FileInputFactory, FileOutputFactory, InitFn, InputFactory, OutputFactory,

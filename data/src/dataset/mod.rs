@@ -21,6 +21,7 @@ use crate::hdf5::Hdf5Error;
 
 /// Why a data set could not be read or written.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DatasetError {
     /// A required column is missing.
     #[error("there is no column '{0}'")]

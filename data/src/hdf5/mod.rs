@@ -25,6 +25,7 @@ const CHUNK_ENTRY: u64 = 128;
 
 /// Why an HDF5 file could not be read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Hdf5Error {
     /// There is no HDF5 signature at any possible position.
     #[error("this is no HDF5 file")]

@@ -6,6 +6,7 @@ use crate::{lz4::Lz4Error, pickle::PickleError};
 
 /// Why a line is not a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecordError {
     /// The line is not a JSON object.
     #[error("no JSON: {expected} was expected at byte {at}")]
@@ -72,6 +73,7 @@ fn found_type(found: &Option<String>) -> String {
 
 /// Why no more lines can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum JsonError {
     /// A line is not a batch.
     #[error("line {line}: {source}")]
@@ -108,6 +110,7 @@ fn corrupt(last: &Option<Box<JsonError>>) -> String {
 
 /// Why a batch cannot be written as a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EncodeError {
     /// RLlib's format cannot represent byte strings.
     #[error("column '{0}' holds byte strings, which have no form in JSON: leave it out")]

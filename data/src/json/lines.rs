@@ -12,13 +12,13 @@ use crate::limits::{JsonLimits, MAX_CORRUPT_LINES};
 pub struct JsonLines {
     limits: JsonLimits,
     strict: bool,
-    books: JsonBooks,
+    counts: JsonCounts,
     last: Option<JsonError>,
 }
 
 /// The counts of [`JsonLines`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JsonBooks {
+pub struct JsonCounts {
     /// Number of lines of this file so far.
     pub line: u64,
     /// Number of batches so far.
@@ -33,7 +33,7 @@ impl JsonLines {
     /// Creates a decoder that rejects every line that is not a batch.
     #[must_use]
     pub fn strict(limits: JsonLimits) -> Self {
-        Self { limits, strict: true, books: JsonBooks::default(), last: None }
+        Self { limits, strict: true, counts: JsonCounts::default(), last: None }
     }
 
     /// Creates a decoder that skips lines that are not batches.
@@ -63,15 +63,15 @@ impl JsonLines {
     /// # Errors
     /// The errors of [`read`](Self::read).
     pub fn take(&mut self, found: Option<Result<AnyBatch, RecordError>>) -> Result<Option<AnyBatch>, JsonError> {
-        self.books.line += 1;
+        self.counts.line += 1;
         match found {
             None => Ok(None),
             Some(Ok(batch)) => {
-                self.books.batches += 1;
-                self.books.in_a_row = 0;
+                self.counts.batches += 1;
+                self.counts.in_a_row = 0;
                 Ok(Some(batch))
             }
-            Some(Err(source)) => self.corrupt(JsonError::Line { line: self.books.line, source }).map(|()| None),
+            Some(Err(source)) => self.corrupt(JsonError::Line { line: self.counts.line, source }).map(|()| None),
         }
     }
 
@@ -80,28 +80,28 @@ impl JsonLines {
     /// # Errors
     /// The errors of [`read`](Self::read).
     pub fn too_long(&mut self, bytes: usize) -> Result<(), JsonError> {
-        self.books.line += 1;
-        self.corrupt(JsonError::LongLine { line: self.books.line, bytes })
+        self.counts.line += 1;
+        self.corrupt(JsonError::LongLine { line: self.counts.line, bytes })
     }
 
     /// Skips a line that another reader reads.
     pub fn skip(&mut self) {
-        self.books.line += 1;
+        self.counts.line += 1;
     }
 
     /// Begins another file: line numbers start from 1 again, and earlier errors no longer count.
     pub fn begin_file(&mut self) {
-        (self.books.line, self.books.in_a_row) = (0, 0);
+        (self.counts.line, self.counts.in_a_row) = (0, 0);
     }
 
     fn corrupt(&mut self, error: JsonError) -> Result<(), JsonError> {
         if self.strict {
             return Err(error);
         }
-        self.books.corrupt_lines += 1;
-        self.books.in_a_row += 1;
-        if self.books.in_a_row > MAX_CORRUPT_LINES {
-            return Err(JsonError::TooMany { lines: self.books.in_a_row, last: Box::new(error) });
+        self.counts.corrupt_lines += 1;
+        self.counts.in_a_row += 1;
+        if self.counts.in_a_row > MAX_CORRUPT_LINES {
+            return Err(JsonError::TooMany { lines: self.counts.in_a_row, last: Box::new(error) });
         }
         self.last = Some(error);
         Ok(())
@@ -109,25 +109,25 @@ impl JsonLines {
 
     /// Returns the counts.
     #[must_use]
-    pub fn books(&self) -> JsonBooks {
-        self.books
+    pub fn counts(&self) -> JsonCounts {
+        self.counts
     }
 
     /// Continues from these counts.
-    pub fn go_on(&mut self, books: JsonBooks) {
-        self.books = books;
+    pub fn go_on(&mut self, counts: JsonCounts) {
+        self.counts = counts;
     }
 
     /// Returns the number of batches so far.
     #[must_use]
     pub fn batches(&self) -> u64 {
-        self.books.batches
+        self.counts.batches
     }
 
     /// Returns the number of lines so far that are not batches.
     #[must_use]
     pub fn corrupt_lines(&self) -> u64 {
-        self.books.corrupt_lines
+        self.counts.corrupt_lines
     }
 
     /// Returns the error of the last such line.
@@ -141,6 +141,6 @@ impl JsonLines {
     /// # Errors
     /// [`JsonError::NoData`].
     pub fn finish(&self) -> Result<(), JsonError> {
-        if self.books.batches > 0 { Ok(()) } else { Err(JsonError::NoData(self.last.clone().map(Box::new))) }
+        if self.counts.batches > 0 { Ok(()) } else { Err(JsonError::NoData(self.last.clone().map(Box::new))) }
     }
 }

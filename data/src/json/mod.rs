@@ -17,5 +17,5 @@ mod unpack;
 pub use decode::decode_record;
 pub use encode::{COMPRESS_COLUMNS, encode_record};
 pub use error::{EncodeError, JsonError, RecordError};
-pub use lines::{JsonBooks, JsonLines};
+pub use lines::{JsonCounts, JsonLines};
 pub use pieces::JsonPieces;

@@ -4,7 +4,7 @@ use std::mem;
 
 use rollmesh_core::batch::AnyBatch;
 
-use super::{JsonBooks, JsonError, JsonLines};
+use super::{JsonCounts, JsonError, JsonLines};
 use crate::limits::JsonLimits;
 
 /// Decodes the pieces of a file, wherever they are cut. Holds one line and one piece; reports and skips lines that are too
@@ -104,8 +104,8 @@ impl JsonPieces {
 
     /// Returns the counts so far; the line is that of the latest batch or error.
     #[must_use]
-    pub fn books(&self) -> JsonBooks {
-        self.lines.books()
+    pub fn counts(&self) -> JsonCounts {
+        self.lines.counts()
     }
 }
 

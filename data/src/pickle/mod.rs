@@ -24,6 +24,7 @@ pub(super) use write::Pickle;
 
 /// Why a pickle cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PickleError {
     /// The pickle contains a name that does not belong to an array. Nothing in it was executed.
     #[error("it names '{0}', which is no part of a NumPy array; nothing was run")]

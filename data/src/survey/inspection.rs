@@ -124,7 +124,7 @@ impl Inspection {
                     continue;
                 }
             };
-            let at = At { line: Some(self.pieces.books().line), ..At::default() };
+            let at = At { line: Some(self.pieces.counts().line), ..At::default() };
             self.check.batch(&batch, at, &mut self.problems);
             // The problems include damaged columns.
             let _ = self.survey.add(&batch);
@@ -143,7 +143,7 @@ impl Inspection {
     pub fn found(&self, bins: u32) -> Found {
         Found {
             report: self.survey.report(bins),
-            corrupt_lines: self.pieces.books().corrupt_lines,
+            corrupt_lines: self.pieces.counts().corrupt_lines,
             gave_up: self.gave_up.clone(),
             problems: self.problems.found().clone(),
         }

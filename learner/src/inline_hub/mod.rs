@@ -17,8 +17,8 @@ use port::{Port, PortLink};
 use rollmesh_core::{
     group::Verdict,
     hub::{
-        Arrival, BatchWork, Hub, HubEffect, HubRun as _, HubSetup, HubTokens, PeerEnd, RunEnd, RunLoop, RunLoopError,
-        RunStep, TrainBatchError, TrainRows, WorkerUpload,
+        Arrival, BatchWork, Hub, HubEffect, HubRun as _, HubSetup, HubTokens, PeerEnd, RunEnd, RunLoop, RunStep,
+        TrainRows, WorkerUpload,
     },
     ids::LeaseId,
     kernels::Kernels,
@@ -29,16 +29,12 @@ use rollmesh_core::{
     },
     run::RunConfig,
     time::Micros,
-    worker::{Registry, SetupError, core_fingerprint},
+    worker::{Registry, core_fingerprint},
 };
 use training::Training;
 use workers::Workers;
 
-use crate::{
-    error::LearnError,
-    learning_start::{AlgorithmSettingsError, LearningStartError},
-    policy_file::PolicyFile,
-};
+use crate::{inline_run::InlineRunError, policy_file::PolicyFile};
 
 /// Dashboards are sent what has changed this often, and workers are checked.
 const TEND_EVERY: Micros = Micros::from_millis(100);
@@ -72,38 +68,6 @@ pub enum HubOutput {
         /// The hash of its weights, as `rollmesh train` prints it.
         weights_hash: String,
     },
-}
-
-/// Why a run cannot begin or continue.
-#[derive(Debug, thiserror::Error)]
-pub enum InlineRunError {
-    /// Another run is going on.
-    #[error("a run is going on; stop it first")]
-    Busy,
-    /// A setting of its algorithm.
-    #[error(transparent)]
-    Config(#[from] AlgorithmSettingsError),
-    /// Its algorithm learns from logged experience alone, and it reads none.
-    #[error("{0} learns from logged experience, and this run samples: choose another algorithm")]
-    Offline(&'static str),
-    /// Its environment or its policy cannot be made.
-    #[error(transparent)]
-    Setup(#[from] SetupError),
-    /// Its learner.
-    #[error(transparent)]
-    Start(#[from] LearningStartError),
-    /// Its number of slots or its sampling mode.
-    #[error(transparent)]
-    Loop(#[from] RunLoopError),
-    /// The user's environment, policy or callbacks failed again and again, or no worker can go on.
-    #[error("{0}")]
-    Failed(String),
-    /// The rows cannot be joined to a train batch.
-    #[error(transparent)]
-    Batch(#[from] TrainBatchError),
-    /// An update failed.
-    #[error(transparent)]
-    Learn(#[from] LearnError),
 }
 
 /// The core's [`Hub`] with a learner, whose peers are connected by ports: queues of frames, each with a role and a token. The

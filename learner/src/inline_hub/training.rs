@@ -7,15 +7,13 @@ use rollmesh_core::{
     protocol::message::{Iteration, NamedMetrics},
     run::RunConfig,
     time::Micros,
-    worker::{Registry, RolloutWorkerBuilder, SetupError},
+    worker::Registry,
 };
 
-use super::InlineRunError;
 use crate::{
-    algorithm::algorithm,
+    inline_run::{InlineRunError, learning_start, point},
     learners::Learners,
-    learning_start::{LearningStart, results_before, written_out},
-    policy::register_learning_policies,
+    learning_start::{LearningStart, results_before},
     policy_file::{PolicyFile, gamma_of},
     stats::UpdateStats,
 };
@@ -37,18 +35,8 @@ impl Training {
         kernels: Kernels,
         now: Micros,
     ) -> Result<Self, InlineRunError> {
-        // There is one process, which may be a browser's, and nothing is written.
-        config.refuse_host_settings().map_err(SetupError::from)?;
-        let config = written_out(config)?;
-        let policies = config.worker_config().policies;
-        let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
-        if let Some(spec) = known.find(|spec| spec.is_offline) {
-            return Err(InlineRunError::Offline(spec.name));
-        }
-        let mut registry = registry.clone();
-        register_learning_policies(&mut registry.policies);
-        let parts = RolloutWorkerBuilder::new(registry).kernels(kernels).learning_parts(&config)?;
-        let LearningStart { learners, config: start, postprocessing } = LearningStart::new(&config, parts, None)?;
+        let (_, _, start) = learning_start(config, registry, kernels)?;
+        let LearningStart { learners, config: start, postprocessing } = start;
         let state = RunLoop::new(RunLoopConfig { number, first_lease, ..start }, now)?;
         Ok(Self { state, learners, gamma: gamma_of(postprocessing), num_workers: 0 })
     }
@@ -63,29 +51,12 @@ impl Training {
         let (batch, observed) = rows.join()?;
         let learned = self.learners.learn(batch, results_before(&self.state))?;
         self.state.handle_learned(learned.weights, observed, now);
-        let point = self.point(&UpdateStats::mean_of(learned.infos.values()), now);
+        let point = point(&self.state, &UpdateStats::mean_of(learned.infos.values()), now);
         let episodes = self.state.episodes();
         let quantiles = [("episode_return_p10", 0.1), ("episode_return_p90", 0.9)];
         let named =
             quantiles.into_iter().filter_map(|(name, part)| Some((name.into(), episodes.return_quantile(part)?)));
         Ok((point, NamedMetrics::new(point.run, point.iteration, named)))
-    }
-
-    fn point(&self, stats: &UpdateStats, now: Micros) -> Iteration {
-        let mean = |mean: Option<f64>| mean.map_or(f32::NAN, |mean| mean as f32);
-        Iteration {
-            run: self.state.number(),
-            iteration: self.state.iteration(),
-            env_steps: self.state.env_steps(),
-            wall_ms: self.state.elapsed(now).0 / 1_000,
-            episode_return_mean: mean(self.state.episodes().return_mean()),
-            episode_len_mean: mean(self.state.episodes().len_mean()),
-            steps_per_s: self.state.steps_per_s() as f32,
-            policy_loss: stats.policy_loss as f32,
-            vf_loss: stats.vf_loss as f32,
-            entropy: stats.entropy as f32,
-            kl: stats.kl as f32,
-        }
     }
 
     /// Ends the run; with a ledger that does not balance it has failed.

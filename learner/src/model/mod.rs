@@ -36,6 +36,7 @@ impl Memory {
 
 /// Why weights do not make a model, or a model no weights.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ModelError {
     /// A layer is missing or its neighbours do not fit.
     #[error("the weights are no policy and value network: {0}")]

@@ -20,6 +20,7 @@ use self::{
 
 /// Why a policy cannot be an ONNX file.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OnnxError {
     /// The layers do not fit each other.
     #[error(transparent)]

@@ -91,6 +91,7 @@ pub struct Damage {
 
 /// Why a checkpoint could not be saved or loaded.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CheckpointError {
     /// The operating system reported an error. Earlier checkpoints are still there.
     #[error("{path}: {source}")]

@@ -82,6 +82,7 @@ pub struct PolicyCheckpoint {
 
 /// Why a policy could not be loaded or saved.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PolicyCheckpointError {
     /// The path is a file instead of a directory.
     #[error("{0} is a file: give the directory of a run or of a checkpoint, in which it may be")]
@@ -320,6 +321,7 @@ impl PolicyCheckpoint {
             OnnxError::Policy(error) => error,
             OnnxError::Weights(error) => error.into(),
             OnnxError::Filter(error) => error.into(),
+            other => PolicyError::Failed(other.to_string()),
         })
     }
 

@@ -1,8 +1,13 @@
 //! Messages over a process's pipes: each is preceded by its length, 4 bytes, little-endian.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    os::fd::AsFd,
+    time::Duration,
+};
 
 use rollmesh_core::protocol::{Kind, Message};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Maximum size in bytes of a message: a call or its result with their headers, which are not split here.
@@ -29,6 +34,12 @@ pub(crate) fn write_json(to: impl Write, value: &impl Serialize) -> io::Result<(
 /// Reads a value from JSON.
 pub(crate) fn read_json<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
     Ok(serde_json::from_slice(&read_at_most(from, MAX_JSON_BYTES)?)?)
+}
+
+/// Waits until a pipe has something to read or has ended. Returns false if neither happens within the limit.
+pub(crate) fn is_readable_within(pipe: impl AsFd, limit: Duration) -> io::Result<bool> {
+    let limit = Timespec::try_from(limit).map_err(|_| ErrorKind::InvalidInput)?;
+    Ok(poll(&mut [PollFd::new(&pipe, PollFlags::IN)], Some(&limit))? > 0)
 }
 
 fn write(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {

@@ -24,7 +24,7 @@ pub(crate) use confine::{ConfineFlags, Confinement, LIMITED, VISIBLE_DEVICES};
 #[cfg(unix)]
 pub(crate) use {
     confine::limit_memory,
-    frames::{read_json, read_message, write_json, write_message},
+    frames::{is_readable_within, read_json, read_message, write_json, write_message},
     lifeline::{end_with_pipe, take_stdio},
     spawn::{Child, Pipes, spawn, spawn_detached},
 };

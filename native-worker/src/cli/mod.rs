@@ -29,7 +29,9 @@ mod python;
 mod ranks;
 #[cfg(test)]
 mod reference;
+mod relay;
 mod report;
+mod rllink;
 mod sample;
 mod schema;
 mod security;
@@ -68,6 +70,8 @@ enum Command {
     Worker(worker::WorkerArgs),
     /// Start and end workers for a hub on other machines or in a cluster
     Launch(launch::LaunchArgs),
+    /// Pass a hub's weights on to many workers
+    Relay(relay::RelayArgs),
     /// Start a run on a hub; it waits while another one is going on
     Start(control::StartArgs),
     /// List the runs of a hub, or those in a directory
@@ -140,6 +144,7 @@ pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl 
         Command::Hub(args) => hub::run(&args, &registry),
         Command::Worker(args) => worker::run(&args, &registry),
         Command::Launch(args) => launch::run(&args),
+        Command::Relay(args) => relay::run(&args),
         Command::Start(args) => args.run(),
         Command::Runs(args) => args.run(),
         Command::Report(args) => args.run(),

@@ -11,26 +11,20 @@ use rollmesh_core::group::AuditPolicy;
 
 use super::exit::Failure;
 use crate::{
-    hub::{Distrust, OnLiar, SecurityConfig, TlsConfig, UNENCRYPTED_FLAG},
-    net::{Fingerprint, Trust},
+    hub::{Distrust, OnDivergence, SecurityConfig, TlsConfig, UNENCRYPTED_FLAG},
+    net::{ClientCertificate, Fingerprint, RelayAddress, Trust, is_hub_url},
 };
 
 /// The flags of every command that runs a hub.
 #[derive(Args, Clone, Debug)]
 pub(super) struct SecurityFlags {
-    /// Certificate for wss and https, a PEM file with its chain
+    #[command(flatten)]
+    tls: TlsFlags,
+    /// Let other machines in with a certificate of these authorities only, a PEM file (mutual TLS)
     ///
-    /// A hub that listens beyond this machine needs one
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_self_signed")]
-    tls_cert: Option<PathBuf>,
-    /// Key of the certificate, a PEM file
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Make a certificate, and keep it in the state directory
-    ///
-    /// Workers need its fingerprint, which the hub prints
-    #[arg(long, hide_short_help = true)]
-    tls_self_signed: bool,
+    /// In addition to a token; peers name theirs with --tls-client-cert. Connections on this machine need none
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
     /// Listen beyond this machine without encryption: anyone on the network path can read tokens and data
     #[arg(long, hide_short_help = true)]
     i_know_this_is_not_encrypted: bool,
@@ -64,27 +58,64 @@ pub(super) struct SecurityFlags {
     distrust_workers: bool,
     /// What becomes of a run after a failed audit
     #[arg(long, hide_short_help = true, value_enum, default_value_t)]
-    on_liar: OnLiar,
+    on_divergence: OnDivergence,
+}
+
+/// The flags of every command that listens.
+#[derive(Args, Clone, Debug)]
+pub(super) struct TlsFlags {
+    /// Certificate for wss and https, a PEM file with its chain
+    ///
+    /// Needed to listen beyond this machine
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_self_signed")]
+    tls_cert: Option<PathBuf>,
+    /// Key of the certificate, a PEM file
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Make a certificate, and keep it in the state directory
+    ///
+    /// Workers need its fingerprint, which is printed
+    #[arg(long, hide_short_help = true)]
+    tls_self_signed: bool,
     /// Directory for the certificate and the audit log [default: rollmesh in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, hide_short_help = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
-impl SecurityFlags {
-    /// Returns the configuration; a hub with a run directory keeps its audit log there.
-    pub(super) fn config(&self, run_dir: Option<&PathBuf>) -> Result<SecurityConfig, Failure> {
-        let tls = match (&self.tls_cert, &self.tls_key) {
+impl TlsFlags {
+    pub(super) fn config(&self) -> Result<Option<TlsConfig>, Failure> {
+        Ok(match (&self.tls_cert, &self.tls_key) {
             (Some(cert), Some(key)) => Some(TlsConfig::Files { cert: cert.clone(), key: key.clone() }),
             _ if self.tls_self_signed => Some(TlsConfig::SelfSigned(self.state_dir()?)),
             _ => None,
+        })
+    }
+
+    fn state_dir(&self) -> Result<PathBuf, Failure> {
+        let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let usual = || {
+            Some(absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?.join("rollmesh"))
         };
+        let found = self.state_dir.clone().or_else(usual);
+        found.ok_or_else(|| Failure::usage("there is no home directory for the hub's files: name one with --state-dir"))
+    }
+}
+
+impl SecurityFlags {
+    /// Returns the configuration; a hub with a run directory keeps its audit log there.
+    pub(super) fn config(&self, run_dir: Option<&PathBuf>) -> Result<SecurityConfig, Failure> {
+        let tls = self.tls.config()?;
+        if self.tls_client_ca.is_some() && tls.is_none() {
+            return Err(Failure::usage("--tls-client-ca is for a hub with a certificate: --tls-cert or --tls-self-signed"));
+        }
         let audit_log = match (&self.audit_log, run_dir) {
             (Some(path), _) => path.clone(),
             (None, Some(directory)) => directory.join("audit.jsonl"),
-            (None, None) => self.state_dir()?.join("audit.jsonl"),
+            (None, None) => self.tls.state_dir()?.join("audit.jsonl"),
         };
         Ok(SecurityConfig {
             tls,
+            client_ca: self.tls_client_ca.clone(),
             allow_unencrypted: self.i_know_this_is_not_encrypted,
             hosts: self.public_host.clone(),
             frame_origins: self.allow_frame.clone(),
@@ -94,7 +125,7 @@ impl SecurityFlags {
             distrust: Distrust {
                 audits: AuditPolicy { share: self.audit_share, ..AuditPolicy::default() },
                 distrust_remote: self.distrust_workers,
-                on_liar: self.on_liar,
+                on_divergence: self.on_divergence,
             },
         })
     }
@@ -107,16 +138,7 @@ impl SecurityFlags {
 
     /// Returns the default parent directory of runs started from a hub's page.
     pub(super) fn runs_dir(&self) -> Result<PathBuf, Failure> {
-        Ok(self.state_dir()?.join("runs"))
-    }
-
-    fn state_dir(&self) -> Result<PathBuf, Failure> {
-        let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let usual = || {
-            Some(absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?.join("rollmesh"))
-        };
-        let found = self.state_dir.clone().or_else(usual);
-        found.ok_or_else(|| Failure::usage("there is no home directory for the hub's files: name one with --state-dir"))
+        Ok(self.tls.state_dir()?.join("runs"))
     }
 }
 
@@ -132,6 +154,42 @@ pub(super) struct TrustFlags {
     /// Show the token to a hub on another machine without encryption
     #[arg(long, global = true)]
     i_know_this_is_not_encrypted: bool,
+    /// Certificate of this peer, a PEM file, for a hub that asks for one (--tls-client-ca)
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_client_key")]
+    tls_client_cert: Option<PathBuf>,
+    /// Key of that certificate, a PEM file
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_client_cert")]
+    tls_client_key: Option<PathBuf>,
+}
+
+/// The flags of every command that may use a relay.
+#[derive(Args, Clone, Debug)]
+pub(super) struct RelayFlags {
+    /// Get weights from this relay, and reach the hub through it, ws://HOST:PORT or wss://HOST:PORT
+    ///
+    /// While it cannot be reached, the hub is used directly
+    #[arg(long, value_name = "URL", value_parser = is_hub_url)]
+    relay: Option<String>,
+    /// The fingerprint of the relay's certificate, which the relay prints [default: an authority, as for the hub]
+    #[arg(long, value_name = "SHA256", requires = "relay")]
+    relay_fingerprint: Option<Fingerprint>,
+}
+
+impl RelayFlags {
+    /// Returns the relay; `trust` says how the hub is verified.
+    pub(super) fn address(&self, trust: &Trust) -> Result<Option<RelayAddress>, String> {
+        let Some(url) = self.relay.clone() else { return Ok(None) };
+        let trust = Trust { fingerprint: self.relay_fingerprint, client: None, ..trust.clone() };
+        trust.check(&url)?;
+        Ok(Some(RelayAddress { url, trust }))
+    }
+
+    /// Returns the same as arguments.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let relay = self.relay.iter().flat_map(|url| ["--relay".into(), url.clone()]);
+        let fingerprint = self.relay_fingerprint.iter();
+        relay.chain(fingerprint.flat_map(|sha256| ["--relay-fingerprint".into(), sha256.to_string()])).collect()
+    }
 }
 
 impl TrustFlags {
@@ -141,7 +199,10 @@ impl TrustFlags {
         let fingerprint =
             self.tls_fingerprint.iter().flat_map(|sha256| ["--tls-fingerprint".into(), sha256.to_string()]);
         let plain = self.i_know_this_is_not_encrypted.then(|| UNENCRYPTED_FLAG.into());
-        ca.chain(fingerprint).chain(plain).collect()
+        let files = [("--tls-client-cert", &self.tls_client_cert), ("--tls-client-key", &self.tls_client_key)];
+        let client = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+        let client = client.flat_map(|(flag, path)| [flag.into(), path.display().to_string()]);
+        ca.chain(fingerprint).chain(plain).chain(client).collect()
     }
 
     pub(super) fn trust(&self) -> Trust {
@@ -149,6 +210,7 @@ impl TrustFlags {
             ca: self.tls_ca.clone(),
             fingerprint: self.tls_fingerprint,
             allow_unencrypted: self.i_know_this_is_not_encrypted,
+            client: self.tls_client_cert.clone().zip(self.tls_client_key.clone()).map(|(cert, key)| ClientCertificate { cert, key }),
         }
     }
 }

@@ -1,12 +1,21 @@
 //! `rollmesh worker`: a worker for a hub.
 
-use std::{num::NonZeroU32, path::PathBuf, process::ExitCode, thread::available_parallelism};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    thread::available_parallelism};
 
 use clap::{Args, ValueEnum as _};
 use rollmesh_core::worker::HostSettings;
 use tokio::sync::watch;
 
-use super::{exit::Failure, processes, python::PythonFlags, runtime, security::TrustFlags, signals, spare_memory};
+use super::{
+    exit::Failure, processes, python::PythonFlags, rllink, rllink::RllinkFlags, runtime,
+    security::{RelayFlags, TrustFlags},
+    signals,
+    spare_memory,
+};
 use crate::{
     Registry,
     child::{ConfineFlags, end_with_parent},
@@ -14,20 +23,21 @@ use crate::{
     kernels::KernelChoice,
     learner::DeviceSpec,
     net::is_hub_url,
-    registry::acting_on,
-    worker::{self, EndKind, WorkerConfig, WorkerEnd},
+    registry::{acting_on, shown_device},
+    worker::{self, Duty, EndKind, WorkerConfig, WorkerEnd},
 };
 
 #[derive(Args)]
 #[command(
     after_help = "The token comes from the environment variable ROLLMESH_TOKEN or from --token-file; the hub prints the command.\n\n\
                   Examples:\n  ROLLMESH_TOKEN=… rollmesh worker --hub ws://127.0.0.1:7878\n  \
-                  rollmesh worker --hub wss://hub.example:7878 --token-file worker.token --processes auto"
+                  rollmesh worker --hub wss://hub.example:7878 --token-file worker.token --processes auto\n  \
+                  rollmesh worker --rllink localhost:5556 --env CartPole-v1 --env-steps 4000"
 )]
 pub(super) struct WorkerArgs {
     /// Address of the hub, ws://HOST:PORT or wss://HOST:PORT
-    #[arg(long, value_name = "URL", value_parser = is_hub_url)]
-    hub: String,
+    #[arg(long, value_name = "URL", value_parser = is_hub_url, required_unless_present = "rllink")]
+    hub: Option<String>,
     /// Name in the hub's table
     ///
     /// Printable ASCII, at most 64 characters
@@ -35,7 +45,7 @@ pub(super) struct WorkerArgs {
     name: String,
     /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
     ///
-    /// - is the first line of standard input
+    /// A token that replaces it there is presented to the hub within seconds. - is the first line of standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Be this many workers, or with auto one for each CPU
@@ -49,6 +59,11 @@ pub(super) struct WorkerArgs {
     /// worker
     #[arg(long, default_value = "cpu")]
     device: DeviceSpec,
+    /// Act for the other workers instead of sampling
+    ///
+    /// Of runs with inference = "server": it computes the outputs of their policies' networks, in large batches
+    #[arg(long)]
+    serve_inference: bool,
     /// Instantiation of the hot loops
     ///
     /// Has no influence on the rows
@@ -61,6 +76,10 @@ pub(super) struct WorkerArgs {
     data_root: Option<PathBuf>,
     #[command(flatten)]
     trust: TrustFlags,
+    #[command(flatten)]
+    relay: RelayFlags,
+    #[command(flatten, next_help_heading = "Algorithms of RLlib")]
+    rllink: RllinkFlags,
     #[command(flatten, next_help_heading = "Python environments")]
     python: PythonFlags,
     /// End when standard input does, as the hub's own workers do
@@ -87,16 +106,28 @@ impl WorkerArgs {
         &self.name
     }
 
+    /// Returns the file whose changes are followed.
+    fn token_file(&self) -> Option<&Path> {
+        self.token_file.as_deref().filter(|path| *path != Path::new("-"))
+    }
+
+    fn hub(&self) -> &str {
+        self.hub.as_deref().expect("clap requires --hub without --rllink")
+    }
+
     /// Returns the arguments of one of several processes, which reads its token from standard input and ends with it.
     pub(super) fn of_process(&self, name: String) -> Vec<String> {
         let kernels = self.kernels.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-        let own = [("--hub", self.hub.clone()), ("--name", name), ("--kernels", kernels)];
+        let own = [("--hub", self.hub().to_owned()), ("--name", name), ("--kernels", kernels)];
         let mut arguments = vec!["worker".to_owned()];
         arguments.extend(own.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
         arguments.extend(["--device".into(), self.device.to_string()]);
+        arguments.extend(self.serve_inference.then(|| "--serve-inference".into()));
         let root = self.data_root.iter().flat_map(|root| ["--data-root".into(), root.display().to_string()]);
-        arguments.extend(root.chain(self.trust.arguments()));
-        arguments.extend(["--token-file".into(), "-".into(), "--until-stdin-closes".into()]);
+        arguments.extend(root.chain(self.trust.arguments()).chain(self.relay.arguments()));
+        // A file may get another token.
+        let file = self.token_file().map_or_else(|| "-".into(), |path| path.display().to_string());
+        arguments.extend(["--token-file".into(), file, "--until-stdin-closes".into()]);
         arguments
     }
 }
@@ -111,24 +142,30 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
     }
     // Before any thread that works is started.
     args.confine.apply().map_err(Failure::other)?;
+    if let Some(server) = &args.rllink.rllink {
+        return rllink::run(&args.rllink, server, args.kernels, registry);
+    }
     let token = args.token_file.as_deref().map_or_else(token_from_env, token_from_file).map_err(Failure::usage)?;
     if let Some(processes) = args.processes {
-        args.trust.trust().check(&args.hub).map_err(Failure::usage)?;
+        args.trust.trust().check(args.hub()).map_err(Failure::usage)?;
         return processes::run(args, processes, token);
     }
     let registry = acting_on(registry, args.device).map_err(Failure::usage)?;
     let trust = args.trust.trust();
-    trust.check(&args.hub).map_err(Failure::usage)?;
+    trust.check(args.hub()).map_err(Failure::usage)?;
+    let kernels = args.kernels.table().map_err(Failure::usage)?;
     let config = WorkerConfig {
-        hub: args.hub.clone(),
+        hub: args.hub().to_owned(),
+        relay: args.relay.address(&trust).map_err(Failure::usage)?,
         trust,
         token,
+        token_file: args.token_file().map(Path::to_owned),
         kind: "native",
         name: args.name.clone(),
-        device: args.device.to_string(),
-        kernels: args.kernels.table().map_err(Failure::usage)?,
+        device: shown_device(&registry, args.device, kernels).map_err(Failure::other)?,
+        kernels,
         host_settings: host_settings(args)?,
-        evaluating: None,
+        duty: if args.serve_inference { Duty::ActsForOthers } else { Duty::Runs },
     };
     let runtime = runtime(1)?;
     let end = runtime.block_on(async {

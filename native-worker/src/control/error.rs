@@ -8,6 +8,7 @@ use super::{HubUrl, HubUrlError, TokenError};
 
 /// Why a hub did not execute a request, and what to do about it.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ControlError {
     /// The address is invalid.
     #[error(transparent)]

@@ -11,6 +11,7 @@ pub struct HubUrl(String);
 
 /// A text is not a valid address of a hub.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HubUrlError {
     /// It contains a token.
     #[error(

@@ -20,7 +20,6 @@
 mod ask;
 mod error;
 mod hub_url;
-mod token;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -31,12 +30,13 @@ use rollmesh_core::protocol::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::net::{HubSocket, Linked, connect};
+use crate::net::{HubSocket, Linked, Route, connect};
 
-pub use crate::net::{Fingerprint, FingerprintError, Trust};
+pub use crate::net::{
+    ClientCertificate, Fingerprint, FingerprintError, TokenError, Trust, token_from_env, token_from_file,
+};
 pub use error::ControlError;
 pub use hub_url::{HubUrl, HubUrlError};
-pub use token::{TokenError, token_from_env, token_from_file};
 
 /// Default timeout of a hub's answers.
 pub const USUAL_PATIENCE: Duration = Duration::from_secs(10);
@@ -96,7 +96,7 @@ impl Control {
     pub async fn connect(config: &ControlConfig) -> Result<Self, ControlError> {
         let unreachable = |reason: String| ControlError::Unreachable { hub: config.hub.clone(), reason };
         let deadline = Instant::now() + config.patience;
-        let socket = match timeout_at(deadline, connect(config.hub.as_str(), &config.trust)).await {
+        let socket = match timeout_at(deadline, connect(Route::direct(config.hub.as_str(), &config.trust))).await {
             Ok(socket) => socket.map_err(|error| unreachable(error.to_string()))?,
             Err(_) => return Err(unreachable(format!("no answer within {} s", config.patience.as_secs_f32()))),
         };

@@ -57,7 +57,7 @@ fn wait_for_all(
     };
     let failed =
         |error: std::io::Error| DataParallelError::Listen { address: address.to_string(), reason: error.to_string() };
-    let mut door = Door::new(listen().map_err(failed)?, request.config.token, deadline);
+    let mut listener = RankListener::new(listen().map_err(failed)?, request.config.token, deadline);
     let mut ranks: Vec<Option<TcpStream>> = (1..hello.world_size).map(|_| None).collect();
     let mut hint = "";
     loop {
@@ -80,7 +80,7 @@ fn wait_for_all(
             };
             return Err(send_away(ranks, error));
         }
-        match door.next() {
+        match listener.next() {
             None => {}
             Some(Err(Stranger::Token)) => hint = " (one with another token was turned away)",
             Some(Err(Stranger::Version { .. })) => hint = " (one of another version was turned away)",
@@ -139,7 +139,7 @@ fn refuse(mut stream: &TcpStream, error: &DataParallelError) {
 }
 
 /// The listener of rank 0. Each connection's hello is read on a thread of its own, so that none delays the others.
-struct Door {
+struct RankListener {
     listener: TcpListener,
     token: Token,
     deadline: Instant,
@@ -148,7 +148,7 @@ struct Door {
     next: mpsc::Receiver<Result<(Hello, TcpStream), Stranger>>,
 }
 
-impl Door {
+impl RankListener {
     fn new(listener: TcpListener, token: Token, deadline: Instant) -> Self {
         let (known, next) = mpsc::channel();
         Self { listener, token, deadline, visitors: Arc::default(), known, next }

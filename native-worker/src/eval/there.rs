@@ -26,7 +26,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::{EvalHub, Link};
 use crate::{
     kernels,
-    net::{Linked, connect},
+    net::{Linked, Route, connect},
 };
 
 /// Timeout of answers that do not wait for an evaluation.
@@ -168,7 +168,7 @@ async fn converse(
     mut requests: UnboundedReceiver<Message>,
     answers: &Sender<Result<Asked, String>>,
 ) -> Result<(), String> {
-    let mut socket = connect(hub.url.as_str(), &hub.trust).await.map_err(|error| error.to_string())?;
+    let mut socket = connect(Route::direct(hub.url.as_str(), &hub.trust)).await.map_err(|error| error.to_string())?;
     let identity = Identity::new(Role::Worker, hub.token, "native", "evaluation handle", "cpu");
     let core_fingerprint = core_fingerprint(kernels::AUTO);
     let mut connection = Connection::new(Identity { core_fingerprint, service: PeerService::Asks, ..identity });

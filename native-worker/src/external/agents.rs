@@ -18,6 +18,7 @@ const KNOWN: [&str; 6] = ["action", "agents", "env_config", "episode_timeout_s",
 
 /// Why settings do not define the agents and spaces of an external environment.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ExternalSettingsError {
     /// A setting is unknown or invalid.
     #[error("settings of an external environment: {0}")]

@@ -6,6 +6,7 @@ use rollmesh_core::env::{EnvError, ExternalError};
 
 /// Why a driver's call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ExternalEnvError {
     /// The call was refused, and nothing has changed.
     #[error(transparent)]

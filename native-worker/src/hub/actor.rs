@@ -1,6 +1,7 @@
 //! The actor: the task that owns all of the hub's state.
 
 use std::{
+    collections::BTreeMap,
     future::pending,
     net::SocketAddr,
     path::PathBuf,
@@ -11,14 +12,12 @@ use rollmesh_core::{
     group::AuditPolicy,
     hub::{CloseReason, Connection as _, Hub, PeerEnd, Record},
     ids::{LeaseId, WeightsVersion},
-    kernels::Kernels,
     protocol::{
         Role, Token,
         message::{HostReport, RunStatus},
     },
     time::Micros,
     weights::Weights,
-    worker::Registry,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -38,8 +37,9 @@ use super::{
     in_process::InProcess,
     launchers::Launchers,
     link::PeerLink,
-    peer::Knock,
-    room::Reserved,
+    memory_budget::Reserved,
+    peer::HandshakeRequest,
+    queue::{Starting, next_parts},
     runs::{Finishing, next_fault},
     saved_runs::Finding,
     socket::Received,
@@ -48,7 +48,10 @@ use super::{
 use crate::{
     checkpoint::PolicyCheckpoint,
     launch::{LaunchedEnd, WorkerSpec},
-    train::{Consuming, IterationMetrics, Run, RunEnd, SaveReport, StartError, Summary, SyncError, Task, Update, Work},
+    train::{
+        Consuming, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError, Summary, SyncError,
+        Update,
+    },
     worker::WorkerEnd,
 };
 
@@ -58,7 +61,7 @@ const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
 /// Events that the actor handles.
 pub(super) enum Event {
     /// A peer sent its Hello.
-    Knock(Box<Knock>),
+    Handshake(Box<HandshakeRequest>),
     /// A peer was refused before its Hello was accepted.
     Refused { from: SocketAddr, reason: String },
     /// A record for the audit log.
@@ -68,7 +71,7 @@ pub(super) enum Event {
         peer: u32,
         received: Box<Received>,
         /// The memory reserved for the message, if it came in parts.
-        room: Option<Reserved>,
+        budget: Option<Reserved>,
     },
     /// A peer disconnected.
     Left { peer: u32, departure: Departure },
@@ -86,14 +89,13 @@ pub(super) enum Event {
     Metrics { token: Token, reply: oneshot::Sender<Option<String>> },
     /// A message of the in-process worker for the user.
     InProcessSaid(String),
-    /// The in-process worker ended.
-    InProcessEnded(WorkerEnd),
+    /// The in-process worker of this number ended.
+    InProcessEnded { child: u32, end: WorkerEnd },
     /// The delay is over after which a local worker that ended, or failed to start, is replaced.
     ReplaceChild { number: u32 },
     /// The program starts a run.
     Start {
-        task: Task,
-        work: Work,
+        parts: Box<RunParts>,
         /// Each iteration begins only when the program asks for it.
         stepwise: bool,
         started: oneshot::Sender<Result<(), StartError>>,
@@ -119,6 +121,8 @@ pub(super) enum Event {
     Shutdown,
     /// The consumer is done with a batch.
     Updated(Update),
+    /// A thread has made the parts of an operator's run.
+    Made(Result<Box<RunParts>, StartError>),
     /// A checkpoint is on disk, or could not be saved.
     Saved(SaveReport),
     /// An episode of the run that is over was not recorded; `None` once all are.
@@ -137,8 +141,8 @@ pub(super) enum Event {
 /// The shell of a [`Hub`]: sockets, processes, files and threads.
 pub(super) struct Actor {
     pub(super) hub: Hub<PeerLink, Run>,
-    pub(super) registry: Registry,
-    pub(super) kernels: Kernels,
+    /// Makes the parts of runs. Its program also evaluates alongside runs.
+    pub(super) maker: RunMaker,
     pub(super) auditor: Auditor,
     /// Which fragments of untrusted workers are recomputed.
     pub(super) audits: AuditPolicy,
@@ -146,9 +150,8 @@ pub(super) struct Actor {
     pub(super) children: Children,
     /// Starts the children.
     pub(super) launchers: Launchers,
-    pub(super) in_process: Option<InProcess>,
-    /// The program that is started for evaluations alongside runs.
-    pub(super) program: PathBuf,
+    /// The in-process workers by their numbers.
+    pub(super) in_process: BTreeMap<u32, InProcess>,
     /// Parent directory of the run directories for runs started from the page.
     pub(super) runs_dir: Option<PathBuf>,
     /// Resources of a local worker, unless the run specifies others.
@@ -174,6 +177,8 @@ pub(super) struct Actor {
     pub(super) ended: Option<Summary>,
     /// The run that is over, until its last pictures are drawn. Its summary follows.
     pub(super) finishing: Option<Finishing>,
+    /// The run of an operator whose parts are being made.
+    pub(super) starting: Option<Starting>,
     /// Since when no worker has been able to continue the run.
     pub(super) hopeless_since: Option<Micros>,
     /// Since when the run has been waiting for workers, and whether the user was told.
@@ -207,6 +212,7 @@ impl Actor {
                 },
                 update = next_update(&mut self.update) => Event::Updated(update),
                 report = next_save(&mut self.hub.run) => Event::Saved(report),
+                parts = next_parts(&mut self.starting) => Event::Made(parts.map(Box::new)),
                 fault = next_fault(&mut self.finishing) => Event::PictureFailed(fault),
                 Some(audited) = self.auditor.next() => Event::Audited(Box::new(audited)),
                 () = until(deadline) => Event::Deadline,
@@ -240,15 +246,15 @@ impl Actor {
     fn handle(&mut self, event: Event) {
         self.set_time();
         match event {
-            Event::Knock(knock) => self.answer(*knock),
+            Event::Handshake(request) => self.answer(*request),
             Event::Refused { from, reason } => {
                 self.hub.record(Record::Refused { from, why: "no Hello" });
                 self.hub.notice_offence(format!("a connection was refused: {reason}"));
             }
             Event::Remember(record) => self.hub.record(record),
-            Event::Received { peer, received, room } => {
+            Event::Received { peer, received, budget } => {
                 self.handle_received(peer, *received);
-                drop(room);
+                drop(budget);
             }
             Event::Left { peer, departure: Departure { reason, is_fault, denied, .. } } => {
                 self.hub.handle_left(peer, PeerEnd { reason: &reason, is_fault, denied });
@@ -261,7 +267,7 @@ impl Actor {
             // The connection may have ended.
             Event::Metrics { token, reply } => _ = reply.send(self.metrics_for(&token)),
             Event::InProcessSaid(line) => self.hub.notice(1, format!("in-process worker: {line}")),
-            Event::InProcessEnded(end) => self.handle_in_process_end(&end),
+            Event::InProcessEnded { child, end } => self.handle_in_process_end(child, &end),
             Event::ReplaceChild { number } => self.replace_awaited(number),
             Event::Step { asker } => self.take_turn(asker),
             Event::Policy { asker } => {
@@ -270,8 +276,8 @@ impl Actor {
                     let _ = asker.send(run.policy());
                 }
             }
-            Event::Start { task, work, stepwise, started, done } => {
-                let result = self.start_run(None, task, work);
+            Event::Start { parts, stepwise, started, done } => {
+                let result = self.start_run(None, *parts);
                 if result.is_ok() {
                     self.done = Some(done);
                     self.hub.course.set_stepwise(stepwise);
@@ -297,6 +303,7 @@ impl Actor {
             Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
             Event::Workers(order) => self.obey_program(order),
             Event::Updated(update) => self.handle_update(update),
+            Event::Made(parts) => self.handle_parts(parts.map(|parts| *parts)),
             Event::Saved(report) => self.handle_save(report),
             Event::PictureFailed(fault) => self.handle_last_pictures(fault),
             Event::Audited(audited) => self.hub.handle_audited(audited.run, &audited.task, audited.verdict),
@@ -304,7 +311,7 @@ impl Actor {
             Event::Tick => self.tend_all(),
             Event::Shutdown => {}
             #[cfg(test)]
-            Event::Falsify(books) => self.hub.run.iter_mut().for_each(|run| run.false_ledger = Some(books)),
+            Event::Falsify(ledger) => self.hub.run.iter_mut().for_each(|run| run.false_ledger = Some(ledger)),
         }
     }
 
@@ -315,12 +322,13 @@ impl Actor {
         self.end_hung();
         self.end_hung_run();
         self.tell_of_waiting();
+        self.tell_of_starting();
         self.end_hopeless();
         self.end_unwanted_run();
         self.hear_evaluation();
         self.interrupt_late_run();
         self.catch_up_lines();
-        self.check_books();
+        self.check_ledger();
         self.refresh_dashboards();
     }
 

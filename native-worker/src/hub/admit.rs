@@ -11,11 +11,11 @@ use rollmesh_core::{
 use super::{
     actor::Actor,
     launchers::LauncherKey,
-    peer::{Admission, Knock},
+    peer::{Admission, HandshakeRequest},
 };
 
 impl Actor {
-    pub(super) fn answer(&mut self, Knock { from, hello, link, answer }: Knock) {
+    pub(super) fn answer(&mut self, HandshakeRequest { from, hello, link, answer }: HandshakeRequest) {
         let accepted = self.hub.check(&hello).and_then(|accepted| match accepted.role {
             // The token is worth nothing to another process.
             Role::Worker if !self.launchers.may_join(accepted.token, accepted.resume) => Err(no_token()),

@@ -36,14 +36,14 @@ pub struct Distrust {
     /// share the hub's own token, each principal is a single connection, and no token is revoked.
     pub distrust_remote: bool,
     /// What happens to a run after a failed audit.
-    pub on_liar: OnLiar,
+    pub on_divergence: OnDivergence,
 }
 
 /// What happens to a run after an untrusted worker failed an audit and its token was revoked. A run that only samples always
 /// continues, marked as tainted: its batches have been handed over and cannot be recalled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum OnLiar {
-    /// It goes back to where it was before the liar's first fragment that was not made again.
+pub enum OnDivergence {
+    /// The run goes back to before the divergent worker's first unaudited fragment.
     #[default]
     RollBack,
     /// It goes on, and its summary says that it is tainted.
@@ -119,8 +119,13 @@ fn audit_all(
                     runner = SlotRunner::new(&config, builder).ok().map(|runner| (run, runner));
                 }
                 let Some((_, runner)) = &mut runner else { return Verdict::Unknown };
-                let made = runner.replay(task.lease(), &weights);
-                made.ok().as_deref().and_then(<[_]>::first).map_or(Verdict::Unknown, |made| task.verdict(made))
+                let made = match (config.device_rows, task.actions()) {
+                    (false, _) => runner.replay(task.lease(), &weights).ok(),
+                    (true, Some(actions)) => runner.replay_actions(task.lease(), &weights, actions).ok(),
+                    (true, None) => None,
+                };
+                let compare = if config.device_rows { AuditTask::verdict_of_actions } else { AuditTask::verdict };
+                made.as_deref().and_then(<[_]>::first).map_or(Verdict::Unknown, |made| compare(&task, made))
             }))
         };
         // A panic in the environment proves nothing about the worker; the runner is rebuilt.
@@ -156,7 +161,9 @@ impl Actor {
                     1,
                     format!("the run goes back from iteration {before} to {iteration}, before the rows of a quarantined principal"),
                 );
-                let started = self.begin_run(None, task, Work::Learn).map_err(|error| error.to_string());
+                // This environment could be made before, so the hub does not wait for long.
+                let parts = self.maker.make(task, Work::Learn);
+                let started = parts.and_then(|parts| self.begin_run(None, parts)).map_err(|error| error.to_string());
                 if let Some(run) = &mut self.hub.run {
                     run.state.group.count_taken_back(rejected);
                 }

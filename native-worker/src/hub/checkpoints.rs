@@ -19,6 +19,7 @@ pub struct SavedCheckpoint {
 
 /// Why no checkpoint was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CheckpointNowError {
     /// There is no run.
     #[error("there is no run to write a checkpoint of")]

@@ -8,7 +8,7 @@ use rollmesh_core::{
     },
 };
 
-use super::{actor::Actor, checkpoints::Asker, random_token, socket::Received, token_file};
+use super::{actor::Actor, checkpoints::Asker, queue::Starter, random_token, socket::Received, token_file};
 use crate::train::MAX_LOCAL_WORKERS;
 
 impl Actor {
@@ -44,8 +44,10 @@ impl Actor {
                 self.hub.reply(peer, kind, request, done.map(|()| 0));
             }
             Message::StartRun(start) => {
-                let done = self.start_from_page(&start.settings);
-                self.hub.reply(peer, kind, start.request, done);
+                let starter = Starter { peer, kind, request: start.request };
+                if let Some(done) = self.start_from_page(starter, &start.settings).transpose() {
+                    self.hub.reply(peer, kind, start.request, done);
+                }
             }
             Message::SavedRunsRequest(asked) => self.list_saved_runs(peer, asked.request),
             Message::SavedRunRequest(asked) => self.answer_saved_run(peer, asked),

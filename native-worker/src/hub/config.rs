@@ -60,6 +60,8 @@ impl HubConfig {
 pub struct SecurityConfig {
     /// TLS settings; without them a hub listens on the loopback interface only.
     pub tls: Option<TlsConfig>,
+    /// Authorities of clients, a PEM file: a peer on another machine then needs a certificate of one of them (mutual TLS).
+    pub client_ca: Option<PathBuf>,
     /// Listen beyond the loopback interface without encryption: tokens and everything else can be read in transit.
     pub allow_unencrypted: bool,
     /// Names by which others reach this hub, `HOST` or `HOST:PORT`, in addition to its addresses.
@@ -78,6 +80,7 @@ pub struct SecurityConfig {
 
 /// Why a hub could not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HubError {
     /// The hub would listen unencrypted beyond the loopback interface.
     #[error(

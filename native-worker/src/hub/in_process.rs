@@ -1,9 +1,10 @@
-//! The in-process worker: it samples in the hub's own process while no other worker can.
+//! Workers in the hub's own process: one samples while no other worker can, and one acts for the others of a run that wants
+//! that while no other worker does.
 
 use std::mem;
 
 use rollmesh_core::{
-    hub::IN_PROCESS,
+    hub::{IN_PROCESS, IN_PROCESS_SERVER},
     protocol::{Role, TokenGrant, TokenId, WorkerState},
     worker::HostSettings,
 };
@@ -15,12 +16,13 @@ use super::{
     random_token,
 };
 use crate::{
-    registry::{acting_on, device_of},
+    learner::{DeviceError, DeviceSpec},
+    registry::{acting_on, device_of, shown_device},
     train::{Run, RunEnd},
-    worker::{EndKind, WorkerConfig, WorkerEnd, run},
+    worker::{Duty, EndKind, WorkerConfig, WorkerEnd, run},
 };
 
-/// The running in-process worker. It is an ordinary peer with a token of its own, whose connection ends when this is
+/// A running in-process worker. It is an ordinary peer with a token of its own, whose connection ends when this is
 /// dropped; a rollout thread that hangs outlives it.
 pub(super) struct InProcess {
     token: TokenId,
@@ -38,14 +40,17 @@ impl Actor {
     /// Starts the in-process worker if the run has no other able worker. Once there is another one, lets it finish its lease
     /// and leave, so that its slots move.
     pub(super) fn tend_in_process(&mut self) {
-        let is_needed = self.needs_in_process();
-        match &self.in_process {
-            None if is_needed && !self.hub.is_leaving => self.start_in_process(),
-            Some(worker) if !is_needed => {
-                worker.leave.send_if_modified(|leave| !mem::replace(leave, true));
+        for (child, is_needed) in
+            [(IN_PROCESS, self.needs_in_process()), (IN_PROCESS_SERVER, self.hub.needs_own_server())]
+        {
+            match self.in_process.get(&child) {
+                None if is_needed && !self.hub.is_leaving => self.start_in_process(child),
+                Some(worker) if !is_needed => {
+                    worker.leave.send_if_modified(|leave| !mem::replace(leave, true));
+                }
+                // It is working; or it is leaving, and a successor starts after its end.
+                _ => {}
             }
-            // It is working; or it is leaving, and a successor starts after its end.
-            _ => {}
         }
     }
 
@@ -59,15 +64,29 @@ impl Actor {
         })
     }
 
-    fn start_in_process(&mut self) {
+    /// Returns where an in-process worker acts: as local workers do, or if it acts for others where the learner computes, as
+    /// far as the run allows devices.
+    fn device_in_process(&self, child: u32) -> Result<DeviceSpec, DeviceError> {
+        let run = self.hub.run.as_ref();
+        if child == IN_PROCESS {
+            let of_run = run.and_then(|run| run.worker_terms.spec.as_ref());
+            return device_of(of_run.unwrap_or(&self.worker));
+        }
+        let config = run.map(|run| run.state.config()).filter(|config| config.device_rows);
+        config.map_or(Ok(DeviceSpec::Cpu), |config| config.host.device.parse())
+    }
+
+    fn start_in_process(&mut self, child: u32) {
         // A hub does not start without randomness. Should it fail now, the next event retries.
         let Ok(token) = random_token() else { return };
-        let grant = TokenGrant { role: Role::Worker, child: Some(IN_PROCESS), expires: None };
+        let grant = TokenGrant { role: Role::Worker, child: Some(child), expires: None };
         let token_id = self.hub.tokens.add(&token, grant);
         let (leave, wish) = watch::channel(false);
-        let of_run = self.hub.run.as_ref().and_then(|run| run.worker_terms.spec.as_ref());
-        let acting = device_of(of_run.unwrap_or(&self.worker));
-        let acting = acting.and_then(|device| Ok((device, acting_on(&self.registry, device)?)));
+        let acting = self.device_in_process(child).map_err(|error| error.to_string()).and_then(|device| {
+            let registry = acting_on(&self.maker.registry, device).map_err(|error| error.to_string())?;
+            let device = shown_device(&registry, device, self.maker.kernels).map_err(|error| error.to_string())?;
+            Ok((device, registry))
+        });
         let (device, registry) = match acting {
             Ok(acting) => acting,
             // The device was there when the run was checked.
@@ -76,13 +95,15 @@ impl Actor {
         let config = WorkerConfig {
             hub: self.children.way.url.clone(),
             trust: self.children.way.trust.clone(),
+            relay: None,
             token,
+            token_file: None,
             kind: LOCAL_KIND,
-            name: "in-process".into(),
-            device: device.to_string(),
-            kernels: self.kernels,
+            name: if child == IN_PROCESS { "in-process" } else { "inference" }.into(),
+            device,
+            kernels: self.maker.kernels,
             host_settings: HostSettings::Taken,
-            evaluating: None,
+            duty: if child == IN_PROCESS { Duty::Runs } else { Duty::ActsForOthers },
         };
         let events = self.children.events.clone();
         let speaker = events.clone();
@@ -91,13 +112,14 @@ impl Actor {
         let task = tokio::spawn(async move {
             let end = run(config, registry, wish, say).await;
             // The hub may have stopped meanwhile.
-            let _ = events.send(Event::InProcessEnded(end)).await;
+            let _ = events.send(Event::InProcessEnded { child, end }).await;
         });
-        self.in_process = Some(InProcess { token: token_id, leave, task: task.abort_handle() });
+        let worker = InProcess { token: token_id, leave, task: task.abort_handle() };
+        self.in_process.insert(child, worker);
     }
 
-    pub(super) fn handle_in_process_end(&mut self, end: &WorkerEnd) {
-        self.end_in_process();
+    pub(super) fn handle_in_process_end(&mut self, child: u32, end: &WorkerEnd) {
+        self.end_in_process(child);
         let WorkerEnd { kind, reason } = end;
         match kind {
             EndKind::Refused => self.hub.notice(1, format!("the hub refused the in-process worker: {reason}")),
@@ -108,9 +130,9 @@ impl Actor {
 }
 
 impl Actor {
-    /// Ends the in-process worker's connection. If it is still needed, another one is started.
-    pub(super) fn end_in_process(&mut self) {
-        if let Some(worker) = self.in_process.take() {
+    /// Ends an in-process worker's connection. If it is still needed, another one is started.
+    pub(super) fn end_in_process(&mut self, child: u32) {
+        if let Some(worker) = self.in_process.remove(&child) {
             self.hub.tokens.revoke(worker.token);
         }
     }

@@ -72,7 +72,7 @@ impl Actor {
         }
         let Some(run) = self.hub.run.as_mut() else { return };
         let number = run.state.number();
-        let evaluated = match run.poll_evaluation(&self.program) {
+        let evaluated = match run.poll_evaluation(&self.maker.program) {
             None => return,
             Some(Err(error)) => return self.hub.notice(1, error.to_string()),
             Some(Ok(evaluated)) => evaluated,

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollmesh_core::{
-    hub::{Connection as _, IN_PROCESS, Record},
+    hub::{Connection as _, IN_PROCESS, IN_PROCESS_SERVER, Record},
     ids::WorkerId,
     protocol::{Role, TokenGrant, TokenHash, WorkerState},
     time::Micros,
@@ -212,10 +212,10 @@ impl Actor {
         for (id, _) in overdue.collect::<Vec<_>>() {
             let Some(peer) = self.hub.peers.get(&id) else { continue };
             match peer.child {
-                Some(IN_PROCESS) => {
+                Some(child @ (IN_PROCESS | IN_PROCESS_SERVER)) => {
                     self.hub
                         .notice(1, format!("the in-process worker hangs for {patience}: another one takes its place"));
-                    self.end_in_process();
+                    self.end_in_process(child);
                 }
                 Some(child) if self.children.may_end(child) => {
                     self.hub.notice(1, format!("worker {id} hangs for {patience}: it is ended"));
@@ -256,8 +256,8 @@ impl Actor {
 
     /// Ends a local worker in quarantine, so that another one takes its place.
     pub(super) fn replace_quarantined(&mut self, child: u32) {
-        if child == IN_PROCESS {
-            self.end_in_process();
+        if [IN_PROCESS, IN_PROCESS_SERVER].contains(&child) {
+            self.end_in_process(child);
         } else if self.children.may_end(child) {
             self.children.kill(child);
         }

@@ -10,7 +10,6 @@ mod admit;
 mod assets;
 mod audit;
 mod auditor;
-mod books;
 mod calls;
 mod checkpoints;
 mod children;
@@ -19,16 +18,18 @@ mod commands;
 mod compressed;
 mod config;
 mod departure;
-mod door;
 mod effects;
 mod elsewhere;
-mod gate;
+mod handshake_limiter;
 mod in_process;
 mod iterations;
 mod launchers;
+mod ledger;
 mod limits;
 mod link;
+mod listener_thread;
 mod local;
+mod memory_budget;
 mod meter;
 mod movable;
 mod pace;
@@ -36,7 +37,6 @@ mod peer;
 mod prometheus;
 mod queue;
 mod requests;
-mod room;
 mod run_tokens;
 mod runs;
 mod saved_runs;
@@ -56,10 +56,10 @@ use tokio::{
 };
 
 use self::actor::Event;
-use crate::net::Fingerprint;
+use crate::{net::Fingerprint, train::RunMaker};
 
 pub use self::{
-    auditor::{Distrust, OnLiar},
+    auditor::{Distrust, OnDivergence},
     checkpoints::{CheckpointNowError, SavedCheckpoint},
     config::{HubConfig, HubError, HubNotice, SecurityConfig},
     limits::{Limit, limits},
@@ -69,6 +69,7 @@ pub use self::{
 };
 pub use crate::train::SyncError;
 pub(crate) use access::random_token;
+pub(crate) use tls::Tls;
 pub(crate) use calls::{NewsSink, Replacement, WorkerNews, WorkerOrder};
 pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_of};
 
@@ -89,12 +90,13 @@ pub struct Hub {
     viewer: Token,
     worker: Token,
     client: Token,
+    maker: RunMaker,
     events: mpsc::Sender<Event>,
     status: watch::Receiver<RunStatus>,
     notices: mpsc::Receiver<HubNotice>,
     actor: JoinHandle<()>,
     /// Closes with the hub.
-    _door: door::Door,
+    _listener: listener_thread::ListenerThread,
 }
 
 impl Hub {

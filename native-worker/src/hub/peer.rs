@@ -26,11 +26,11 @@ use super::{
     actor::Event,
     client::{Client, Clients},
     departure::{Departure, LAST_WORDS},
-    gate::{Gate, Pass},
+    handshake_limiter::{HandshakeLimiter, Pass},
     limits::HANDSHAKE_DEADLINE,
     link::PeerLink,
+    memory_budget::MemoryBudget,
     meter::Meter,
-    room::Room,
     server::READ_BYTES,
     socket::{Hearing, Sink, Socket, Stream, close_frame, flush, read, read_client, write},
 };
@@ -47,7 +47,7 @@ pub(super) struct Admission {
 
 /// A Hello on its way to the actor.
 #[derive(Debug)]
-pub(super) struct Knock {
+pub(super) struct HandshakeRequest {
     pub(super) from: SocketAddr,
     pub(super) hello: Hello,
     pub(super) link: PeerLink,
@@ -55,36 +55,36 @@ pub(super) struct Knock {
 }
 
 /// A connection before authentication.
-pub(super) struct Doorstep {
+pub(super) struct Unauthenticated {
     pub(super) from: SocketAddr,
     pub(super) pass: Pass,
     pub(super) meter: Meter,
-    pub(super) gate: Arc<Gate>,
-    pub(super) room: Room,
+    pub(super) limiter: Arc<HandshakeLimiter>,
+    pub(super) budget: MemoryBudget,
 }
 
 /// Performs the handshake: admits a peer, or tells it why it is refused.
 pub(super) async fn receive(
     socket: Socket,
-    doorstep: Doorstep,
+    unauthenticated: Unauthenticated,
     events: mpsc::Sender<Event>,
     clients: Option<Arc<Clients>>,
-) -> Option<Guest> {
+) -> Option<Authenticated> {
     let (mut sink, mut stream) = socket.split();
     let mut inbox = Inbox::of_hub();
     let link = PeerLink::default();
-    let lost = doorstep.pass.lost();
+    let lost = unauthenticated.pass.lost();
     let heard = tokio::select! {
-        heard = read_hello(&mut stream, &mut inbox, &doorstep.pass) => Some(heard),
+        heard = read_hello(&mut stream, &mut inbox, &unauthenticated.pass) => Some(heard),
         () = lost => None,
     };
     // After its Hello a connection keeps its place: the actor may have admitted the peer, and only this task notices its
     // disconnection.
     let admitted = match heard {
-        Some(heard) => admit(heard, &mut inbox, &link, &events, &doorstep).await,
+        Some(heard) => admit(heard, &mut inbox, &link, &events, &unauthenticated).await,
         None => Err(busy("too many peers are about to connect; try again later")),
     };
-    let Doorstep { from, pass, meter, gate, room } = doorstep;
+    let Unauthenticated { from, pass, meter, limiter, budget } = unauthenticated;
     let admission = match admitted {
         Ok(admission) => admission,
         Err(refused) => {
@@ -106,10 +106,10 @@ pub(super) async fn receive(
     };
     drop(pass);
     let Admission { peer, role } = admission;
-    let hearing = Hearing { cap: role.frame_cap() as usize + READ_BYTES, meter, room, reserved: None };
+    let hearing = Hearing { cap: role.frame_cap() as usize + READ_BYTES, meter, budget, reserved: None };
     // Without an environment for clients there are none.
     let clients = clients.filter(|_| role == Role::Client);
-    Some(Guest { peer, role, from: from.ip(), gate, sink, stream, inbox, link, hearing, events, clients })
+    Some(Authenticated { peer, role, from: from.ip(), limiter, sink, stream, inbox, link, hearing, events, clients })
 }
 
 /// Reads what a refused peer is still sending: a socket that is closed with unread bytes is reset, and the answer lost.
@@ -124,11 +124,11 @@ async fn discard(mut socket: impl AsyncRead + Unpin) {
 }
 
 /// A peer that was admitted.
-pub(super) struct Guest {
+pub(super) struct Authenticated {
     peer: u32,
     role: Role,
     from: IpAddr,
-    gate: Arc<Gate>,
+    limiter: Arc<HandshakeLimiter>,
     sink: Sink,
     stream: Stream,
     inbox: Inbox,
@@ -138,7 +138,7 @@ pub(super) struct Guest {
     clients: Option<Arc<Clients>>,
 }
 
-impl Guest {
+impl Authenticated {
     /// True for viewers and operators: no work waits for them.
     pub(super) fn only_watches(&self) -> bool {
         matches!(self.role, Role::Viewer | Role::Operator)
@@ -146,7 +146,8 @@ impl Guest {
 
     /// Transports messages in both directions until either side ends the connection.
     pub(super) async fn stay(self) {
-        let Self { peer, role, from, gate, mut sink, mut stream, mut inbox, link, mut hearing, events, clients } = self;
+        let Self { peer, role, from, limiter, mut sink, mut stream, mut inbox, link, mut hearing, events, clients } =
+            self;
         hearing.next();
         let mut client = clients.map(|clients| Client::new(peer, clients, link.clone()));
         let read = async {
@@ -168,7 +169,7 @@ impl Guest {
             departure.reason += &format!("; {open} of its episodes abandoned");
         }
         if departure.is_final {
-            gate.fail(from);
+            limiter.fail(from);
             link.close(CloseReason::Fault, &departure.reason);
         }
         // Sends what is queued, a goodbye in particular, if the peer still reads.
@@ -190,16 +191,16 @@ async fn admit(
     inbox: &mut Inbox,
     link: &PeerLink,
     events: &mpsc::Sender<Event>,
-    doorstep: &Doorstep,
+    unauthenticated: &Unauthenticated,
 ) -> Result<Admission, Refused> {
-    let from = doorstep.from;
+    let from = unauthenticated.from;
     let verdict = match heard {
         Ok(hello) => {
-            doorstep.pass.ask();
+            unauthenticated.pass.ask();
             let (answer, verdict) = oneshot::channel();
-            let knock = Knock { from, hello, link: link.clone(), answer };
+            let request = HandshakeRequest { from, hello, link: link.clone(), answer };
             let stopped = || busy("the hub has stopped");
-            events.send(Event::Knock(Box::new(knock))).await.map_err(|_| stopped())?;
+            events.send(Event::Handshake(Box::new(request))).await.map_err(|_| stopped())?;
             verdict.await.map_err(|_| stopped())?
         }
         Err(refused) => {
@@ -212,7 +213,7 @@ async fn admit(
         Ok(admission) => inbox.admit(admission.role),
         Err(refused) if refused.code == RefusalCode::Busy.to_wire() => {}
         // Delays the answer, to slow down guessing of tokens.
-        Err(_) => sleep(doorstep.gate.fail(from.ip())).await,
+        Err(_) => sleep(unauthenticated.limiter.fail(from.ip())).await,
     }
     verdict
 }

@@ -1,44 +1,86 @@
-//! The queue of runs that operators started: one runs at a time.
+//! The runs that operators start, one at a time. A thread makes a run's environment and policies, so that the hub serves its
+//! peers meanwhile and gives up on an environment that is never made.
+
+use std::{future::pending, pin::Pin, time::Duration};
 
 use rollmesh_core::{
     hub::{RunQueue, WaitingRun},
-    protocol::{Phase, message::RunRow},
+    protocol::{Kind, Phase, message::RunRow},
     run::RunConfig,
+    time::Micros,
 };
+use tokio::time::timeout;
 
 use super::actor::Actor;
-use crate::train::{Run, RunRequest, Task, Work, new_run_dir};
+use crate::train::{Run, RunParts, RunRequest, SavedRun, StartError, Task, Work, new_run_dir};
 
 /// Directory of a run's outputs within that of the run.
 const OUTPUTS: &str = "outputs";
+/// When users learn that an environment is still being made.
+const TELL_AFTER: Micros = Micros::from_millis(2_000);
+
+/// An operator's command whose reply comes once its run has begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Starter {
+    pub(super) peer: u32,
+    pub(super) kind: Kind,
+    pub(super) request: u32,
+}
+
+/// A run that is about to begin.
+pub(super) struct Starting {
+    /// `None` for a run that has waited.
+    starter: Option<Starter>,
+    /// The number of a run that has waited.
+    waited: Option<u32>,
+    env: String,
+    /// Notices of a saved run.
+    notices: Vec<String>,
+    since: Micros,
+    is_told: bool,
+    parts: Pin<Box<dyn Future<Output = Result<RunParts, StartError>> + Send>>,
+}
 
 impl Actor {
     /// Starts a run with these settings, in a new directory if the hub has a directory for runs. Such a hub queues the run
     /// while another one is going on.
     ///
-    /// Returns the run's number.
-    pub(super) fn start_from_page(&mut self, settings: &str) -> Result<u32, String> {
+    /// Returns the number of a queued run; `None` if the reply follows once the run has begun.
+    pub(super) fn start_from_page(&mut self, starter: Starter, settings: &str) -> Result<Option<u32>, String> {
         let config = RunConfig::of_wire_settings(settings).map_err(|error| error.to_string())?;
         if self.runs_dir.is_none() {
             // Outputs have no place.
             config.refuse_host_settings().map_err(|error| error.to_string())?;
         }
+        // Reports errors at once that can be found without making the environment.
+        self.maker.registry.env(config.env()).map_err(|error| error.to_string())?;
         if !self.hub.keeps_queue || self.hub.is_leaving || self.is_free() && self.hub.queue.is_empty() {
-            self.begin_from_page(None, config)?;
-            return Ok(self.hub.run.as_ref().map_or(0, |run| run.state.number()));
+            self.begin_config(Some(starter), None, config)?;
+            return Ok(None);
         }
         if self.hub.queue.is_full() {
             return Err(format!("{} runs wait already: remove one of them first", RunQueue::MAX_WAITING));
         }
-        // Reports errors at once that can be found without making the environment, which may take long.
-        self.registry.env(config.env()).map_err(|error| error.to_string())?;
         RunRequest::from(config.clone()).written_out().map_err(|error| error.to_string())?;
         self.hub.queue.push(WaitingRun { number: self.next_run, config });
         self.next_run += 1;
-        Ok(self.next_run - 1)
+        Ok(Some(self.next_run - 1))
     }
 
-    fn begin_from_page(&mut self, number: Option<u32>, mut config: RunConfig) -> Result<(), String> {
+    /// Resumes a run from the hub's directory; the reply follows once it has begun.
+    pub(super) fn resume_from_page(&mut self, starter: Starter, saved: SavedRun) -> Result<(), String> {
+        let notices = saved.notices().to_vec();
+        self.begin(Some(starter), None, Task::Resume(Box::new(saved)))?;
+        self.starting.iter_mut().for_each(|starting| starting.notices.clone_from(&notices));
+        Ok(())
+    }
+
+    fn begin_config(
+        &mut self,
+        starter: Option<Starter>,
+        waited: Option<u32>,
+        mut config: RunConfig,
+    ) -> Result<(), String> {
         let run_dir = self.runs_dir.as_deref().map(|runs| new_run_dir(runs, config.env(), config.rollout.seed));
         if let Some(run_dir) = &run_dir
             && config.refuse_host_settings().is_err()
@@ -48,34 +90,108 @@ impl Actor {
             let root = root.to_str().ok_or("the directory of runs is no UTF-8, so outputs have no place there")?;
             config.rollout.place_outputs(root).map_err(|error| error.to_string())?;
         }
-        let task = Task::Begin(Box::new(RunRequest { run_dir, ..config.into() }));
-        self.start_run(number, task, Work::Learn).map_err(|error| error.to_string())
+        self.begin(starter, waited, Task::Begin(Box::new(RunRequest { run_dir, ..config.into() })))
     }
 
-    /// True if a run can begin: none is going on, and the previous one is completely finished.
-    pub(super) fn is_free(&self) -> bool {
-        self.hub.run.as_ref().is_none_or(Run::is_over) && self.finishing.is_none()
-    }
-
-    /// Begins the run that has waited longest, if possible, and returns whether one has begun. A run that cannot begin does not
-    /// block the others.
-    pub(super) fn begin_next_run(&mut self) -> bool {
-        while !self.hub.is_leaving && self.is_free() {
-            let Some(waiting) = self.hub.queue.pop() else { return false };
-            let (number, row) = (waiting.number, waiting.row());
-            let Err(error) = self.begin_from_page(Some(number), waiting.config) else { return true };
-            self.hub.notice(2, format!("run {number} could not begin: {error}"));
-            self.hub.queue.add_past(RunRow { phase: Phase::Failed.to_wire(), error, ..row }, None);
+    /// Begins to make a run's parts.
+    fn begin(&mut self, starter: Option<Starter>, waited: Option<u32>, task: Task) -> Result<(), String> {
+        if self.hub.is_leaving {
+            return Err(StartError::HubGone.to_string());
         }
-        false
+        if !self.is_free() {
+            return Err(StartError::Busy.to_string());
+        }
+        let config = &task.request().config;
+        let (env, patience_s) = (config.env().to_owned(), config.hung_worker_timeout_s);
+        let making = self.maker.clone().make_on_thread(task, Work::Learn);
+        let parts = async move {
+            if patience_s <= 0.0 {
+                return making.await;
+            }
+            let patience = Duration::from_secs_f64(patience_s);
+            timeout(patience, making).await.unwrap_or(Err(StartError::TooLate(patience_s)))
+        };
+        let (notices, since, is_told) = (Vec::new(), self.now(), false);
+        self.starting = Some(Starting { starter, waited, env, notices, since, is_told, parts: Box::pin(parts) });
+        Ok(())
+    }
+
+    /// Begins the run whose parts have been made, and replies to the operator who started it.
+    pub(super) fn handle_parts(&mut self, parts: Result<RunParts, StartError>) {
+        let Some(Starting { starter, waited, notices, .. }) = self.starting.take() else { return };
+        if waited.is_some_and(|number| !self.hub.queue.contains(number)) {
+            // An operator has removed it.
+            return;
+        }
+        let begun = parts.and_then(|parts| self.start_run(waited, parts)).map_err(|error| error.to_string());
+        if begun.is_ok() {
+            notices.into_iter().for_each(|notice| self.hub.notice(1, notice));
+        }
+        if let Some(Starter { peer, kind, request }) = starter {
+            let number = self.hub.run.as_ref().map_or(0, |run| run.state.number());
+            self.hub.reply(peer, kind, request, begun.map(|()| number));
+        } else if let Some(number) = waited {
+            match begun {
+                Ok(()) => _ = self.hub.queue.remove(number),
+                Err(error) => self.fail_waiting(number, error),
+            }
+        }
+    }
+
+    fn fail_waiting(&mut self, number: u32, error: String) {
+        self.hub.notice(2, format!("run {number} could not begin: {error}"));
+        if let Some(waiting) = self.hub.queue.remove(number) {
+            self.hub.queue.add_past(RunRow { phase: Phase::Failed.to_wire(), error, ..waiting.row() }, None);
+        }
+    }
+
+    /// Tells the user of an environment that takes long to make.
+    pub(super) fn tell_of_starting(&mut self) {
+        let now = self.now();
+        if let Some(starting) = self.starting.as_mut().filter(|starting| !starting.is_told)
+            && now >= starting.since + TELL_AFTER
+        {
+            starting.is_told = true;
+            self.hub.notice(1, format!("waiting for environment {} to be made", starting.env));
+        }
+    }
+
+    /// True if a run can begin: none is going on or starting, and the previous one is completely finished.
+    pub(super) fn is_free(&self) -> bool {
+        self.hub.run.as_ref().is_none_or(Run::is_over) && self.finishing.is_none() && self.starting.is_none()
+    }
+
+    /// Begins the run that has waited longest, if possible, and returns whether it has changed something. A run that cannot
+    /// begin does not block the others.
+    pub(super) fn begin_next_run(&mut self) -> bool {
+        if self.hub.is_leaving || !self.is_free() {
+            return false;
+        }
+        // It is listed as waiting, and can be removed, until it begins.
+        let Some(WaitingRun { number, config }) = self.hub.queue.first().cloned() else { return false };
+        if let Err(error) = self.begin_config(None, Some(number), config) {
+            self.fail_waiting(number, error);
+        }
+        true
     }
 
     /// Drops all waiting runs before the hub ends, and reports them.
     pub(super) fn give_up_waiting(&mut self) {
+        if let Some(Starter { peer, kind, request }) = self.starting.take().and_then(|starting| starting.starter) {
+            self.hub.reply(peer, kind, request, Err(StartError::HubGone.to_string()));
+        }
         let numbers: Vec<String> =
             std::iter::from_fn(|| self.hub.queue.pop()).map(|run| run.number.to_string()).collect();
         if !numbers.is_empty() {
             self.hub.notice(2, format!("the hub ends before these runs have begun: {}", numbers.join(", ")));
         }
+    }
+}
+
+/// Waits for the parts of the run that is about to begin.
+pub(super) async fn next_parts(starting: &mut Option<Starting>) -> Result<RunParts, StartError> {
+    match starting {
+        Some(starting) => starting.parts.as_mut().await,
+        None => pending().await,
     }
 }

@@ -107,8 +107,9 @@ impl Hub {
         work: Work,
         stepwise: bool,
     ) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+        let parts = Box::new(self.maker.clone().make_on_thread(task, work).await.map_err(StartRunError)?);
         let (done, summary) = oneshot::channel();
-        let started = self.ask(|started| Event::Start { task, work, stepwise, started, done }).await;
+        let started = self.ask(|started| Event::Start { parts, stepwise, started, done }).await;
         started.unwrap_or(Err(StartError::HubGone)).map(|()| summary).map_err(StartRunError)
     }
 

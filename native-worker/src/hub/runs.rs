@@ -5,7 +5,7 @@ use std::future::pending;
 use rollmesh_core::hub::Record;
 
 use super::{actor::Actor, checkpoints::CheckpointNowError};
-use crate::train::{LastPictures, Run, RunEnd, RunPlace, StartError, Summary, Task, Work};
+use crate::train::{LastPictures, Run, RunEnd, RunParts, RunPlace, StartError, Summary};
 
 /// A run that is over, while its last pictures are being drawn.
 pub(super) struct Finishing {
@@ -15,25 +15,18 @@ pub(super) struct Finishing {
 
 impl Actor {
     /// Starts a run, under the next number if `number` is `None`.
-    pub(super) fn start_run(&mut self, number: Option<u32>, task: Task, work: Work) -> Result<(), StartError> {
-        if self.hub.is_leaving { Err(StartError::HubGone) } else { self.begin_run(number, task, work) }
+    pub(super) fn start_run(&mut self, number: Option<u32>, parts: RunParts) -> Result<(), StartError> {
+        if self.hub.is_leaving { Err(StartError::HubGone) } else { self.begin_run(number, parts) }
     }
 
     /// Like [`start_run`](Self::start_run), also for a hub that is about to stop.
-    pub(super) fn begin_run(&mut self, number: Option<u32>, task: Task, work: Work) -> Result<(), StartError> {
+    pub(super) fn begin_run(&mut self, number: Option<u32>, parts: RunParts) -> Result<(), StartError> {
         if !self.is_free() || self.update.is_some() {
             return Err(StartError::Busy);
         }
         let number = number.unwrap_or(self.next_run);
-        let place = RunPlace {
-            number,
-            registry: &self.registry,
-            kernels: self.kernels,
-            program: &self.program,
-            first_lease: self.next_lease,
-            clock: &|| self.now(),
-        };
-        let mut run = Run::new(place, task, work)?;
+        let place = RunPlace { number, maker: &self.maker, first_lease: self.next_lease, clock: &|| self.now() };
+        let mut run = Run::new(place, parts)?;
         // The secret seeds the choice of audits: without it, workers could foresee which fragments are recomputed.
         let mut secret = [0; 8];
         let has_secret = getrandom::fill(&mut secret).is_ok();
@@ -76,7 +69,7 @@ impl Actor {
         let pictures = run.finish_recording();
         self.next_lease = run.state.group.next_lease_id();
         let run = run.state.number();
-        self.report_books(run, &summary.end);
+        self.report_ledger(run, &summary.end);
         self.hub.record(Record::RunEnded { run });
         self.update = None;
         self.turn = None;

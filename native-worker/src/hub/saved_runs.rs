@@ -13,10 +13,13 @@ use rollmesh_core::protocol::{
 };
 use tokio::task::spawn_blocking;
 
-use super::actor::{Actor, Event};
+use super::{
+    actor::{Actor, Event},
+    queue::Starter,
+};
 use crate::{
     envs::catch_panics,
-    train::{FoundRun, SavedCurves, SavedRun, Task, Work, delete_run},
+    train::{FoundRun, SavedCurves, SavedRun, delete_run},
 };
 
 /// Maximum number of requests whose files are being read.
@@ -100,24 +103,20 @@ impl Actor {
         });
     }
 
-    /// Answers the request, or resumes the run.
+    /// Answers the request, or begins to resume the run.
     pub(super) fn handle_finding(&mut self, finding: Finding) {
         let Finding { peer, kind, request, found } = finding;
         self.num_reading -= 1;
         let done = match found {
             Ok(Found::Answer(message)) => return self.hub.answer(peer, request, Ok(*message)),
             Ok(Found::Deleted) => Ok(0),
-            Ok(Found::Run(saved)) => self.resume_from_page(*saved),
+            Ok(Found::Run(saved)) => match self.resume_from_page(Starter { peer, kind, request }, *saved) {
+                Ok(()) => return,
+                Err(reason) => Err(reason),
+            },
             Err(reason) => Err(reason),
         };
         self.hub.reply(peer, kind, request, done);
-    }
-
-    fn resume_from_page(&mut self, saved: SavedRun) -> Result<u32, String> {
-        let notices = saved.notices().to_vec();
-        self.start_run(None, Task::Resume(Box::new(saved)), Work::Learn).map_err(|error| error.to_string())?;
-        notices.into_iter().for_each(|notice| self.hub.notice(1, notice));
-        Ok(self.hub.run.as_ref().map_or(0, |run| run.state.number()))
     }
 }
 

@@ -23,7 +23,6 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep, timeout, timeout_at},
 };
-use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -37,17 +36,18 @@ use super::{
     actor::Event,
     assets::{self, Answer, Assets, text},
     client::Clients,
-    gate::{Gate, Pass},
+    handshake_limiter::{HandshakeLimiter, Pass},
     limits::{
         DASHBOARD_SOCKET_BYTES, MAX_CONNECTIONS_PER_S, MAX_HEAD_BYTES, MAX_HEADERS, PRE_AUTH_SOCKET_BYTES,
         REQUEST_DEADLINE,
     },
+    memory_budget::MemoryBudget,
     meter::{Meter, Metered},
     movable::{Movable, Order},
     pace::Pace,
-    peer::{self, Doorstep},
+    peer::{self, Unauthenticated},
     prometheus,
-    room::Room,
+    tls::Tls,
 };
 use crate::net::Io;
 
@@ -58,7 +58,7 @@ const LISTEN_AGAIN: Duration = Duration::from_millis(100);
 
 /// State shared by all connections.
 pub(super) struct Shared {
-    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) tls: Option<Tls>,
     /// Names of the hub, in addition to its addresses.
     pub(super) hosts: Vec<String>,
     pub(super) allow_origins: Vec<String>,
@@ -67,21 +67,21 @@ pub(super) struct Shared {
     pub(super) assets: Assets,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) clients: Option<Arc<Clients>>,
-    pub(super) gate: Arc<Gate>,
-    pub(super) room: Room,
+    pub(super) limiter: Arc<HandshakeLimiter>,
+    pub(super) budget: MemoryBudget,
     /// The event loop for the sockets of workers and clients.
     pub(super) inside: Handle,
 }
 
 impl Shared {
-    /// Adds an audit record if the channel has room: a flood of connections must not fill the memory with records.
+    /// Adds an audit record if the channel has space: a flood of connections must not fill the memory with records.
     fn remember(&self, record: Record) {
         let _ = self.events.try_send(Event::Remember(record));
     }
 
     /// Adds an audit record and charges its failure to the address.
     fn blame(&self, from: SocketAddr, record: Record) {
-        self.gate.fail(from.ip());
+        self.limiter.fail(from.ip());
         self.remember(record);
     }
 }
@@ -104,7 +104,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
     let Ok(address) = stream.local_addr() else { return };
     // If waiting fails, the next use of the socket fails, too.
     let speaks = async { _ = stream.readable().await };
-    let Some(pass) = shared.gate.enter(from.ip(), speaks).await else {
+    let Some(pass) = shared.limiter.enter(from.ip(), speaks).await else {
         return shared.remember(Record::Limit { from, what: "waiting" });
     };
     let order = Order::default();
@@ -113,7 +113,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
     let answered = async {
         let stream: Box<dyn Io> = match &shared.tls {
             None => Box::new(stream),
-            Some(acceptor) => match timeout_at(deadline, acceptor.accept(stream)).await {
+            Some(tls) => match timeout_at(deadline, tls.accept(stream, from.ip())).await {
                 Ok(Ok(stream)) => Box::new(stream),
                 Ok(Err(_)) => return shared.blame(from, Record::Limit { from, what: "no TLS" }),
                 Err(_) => return shared.remember(Record::Limit { from, what: "handshake deadline" }),
@@ -215,7 +215,7 @@ impl Visit<'_> {
             Some(None) => {
                 self.shared.remember(Record::Refused { from: self.from, why: "token" });
                 // Delays the answer, to slow down guessing of tokens.
-                sleep(self.shared.gate.fail(self.from.ip())).await;
+                sleep(self.shared.limiter.fail(self.from.ip())).await;
                 text(
                     StatusCode::UNAUTHORIZED,
                     "Metrics need a token: Authorization: Bearer TOKEN, of a viewer or an operator.\n",
@@ -252,15 +252,16 @@ impl Visit<'_> {
                 .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize);
             let io = TokioIo::new(upgraded);
             let socket = WebSocketStream::from_raw_socket(io, Side::Server, Some(limits)).await;
-            let doorstep = Doorstep { from, pass, meter, gate: shared.gate.clone(), room: shared.room.clone() };
+            let unauthenticated =
+                Unauthenticated { from, pass, meter, limiter: shared.limiter.clone(), budget: shared.budget.clone() };
             let (events, clients) = (shared.events.clone(), shared.clients.clone());
-            let Some(guest) = peer::receive(socket, doorstep, events, clients).await else { return };
-            if guest.only_watches() {
+            let Some(authenticated) = peer::receive(socket, unauthenticated, events, clients).await else { return };
+            if authenticated.only_watches() {
                 order.send_buffer(DASHBOARD_SOCKET_BYTES);
-                return guest.stay().await;
+                return authenticated.stay().await;
             }
             order.go_to(shared.inside.clone());
-            shared.inside.spawn(guest.stay());
+            shared.inside.spawn(authenticated.stay());
         });
         let mut answer = Response::new(Full::new(Bytes::new()));
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

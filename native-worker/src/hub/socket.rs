@@ -10,7 +10,7 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use rollmesh_core::{
     hub::{CloseReason, Connection as _, DecodedUpload, WorkerUpload},
-    protocol::{Inbox, Kind, Message, Role},
+    protocol::{Inbox, Kind, Message, Role, convert},
 };
 use tokio::{
     sync::mpsc,
@@ -27,9 +27,9 @@ use super::{
     departure::{Departure, is_offence, wish},
     limits::{MAX_DASHBOARD_MESSAGES_PER_S, PARTIAL_PATIENCE, PING_INTERVAL, SILENCE_LIMIT, WRITE_DEADLINE},
     link::PeerLink,
+    memory_budget::{MemoryBudget, Reserved},
     meter::Meter,
     pace::Pace,
-    room::{Reserved, Room},
 };
 
 pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
@@ -45,7 +45,7 @@ pub(super) struct Hearing {
     pub(super) cap: usize,
     pub(super) meter: Meter,
     /// The memory budget for messages that come in parts.
-    pub(super) room: Room,
+    pub(super) budget: MemoryBudget,
     /// The reservation of the message that is arriving in parts.
     pub(super) reserved: Option<Reserved>,
 }
@@ -97,7 +97,7 @@ impl Received {
     }
 }
 
-/// Forwards a client's messages to its episodes until it disconnects; reading pauses while they have no room.
+/// Forwards a client's messages to its episodes until it disconnects; reading pauses while they have no space.
 pub(super) async fn read_client(
     client: &mut Client,
     stream: &mut Stream,
@@ -141,11 +141,29 @@ pub(super) async fn read(
             Ok(Some(Message::Goodbye(goodbye))) if !matches!(role, Role::Worker | Role::Launcher) => {
                 return wish(&goodbye);
             }
+            Ok(Some(Message::CompressedUpload(upload))) => {
+                let budget = match hearing.take_reserved(inbox) {
+                    Some(budget) => budget,
+                    None => {
+                        let budget = hearing.budget.reserve(upload.bytes as usize).await;
+                        budget.complete();
+                        budget
+                    }
+                };
+                let message = match convert::decompressed(&upload) {
+                    Ok(message) => message,
+                    Err(error) => return Departure::fault(error),
+                };
+                let received = Box::new(Received::of(message, link));
+                if events.send(Event::Received { peer, received, budget: Some(budget) }).await.is_err() {
+                    return Departure::wished("the hub has stopped");
+                }
+            }
             // Goodbyes of workers and launchers are for the actor, too: a worker may have a lease to finish.
             Ok(Some(message)) => {
-                let room = hearing.take_reserved(inbox);
+                let budget = hearing.take_reserved(inbox);
                 let received = Box::new(Received::of(message, link));
-                if events.send(Event::Received { peer, received, room }).await.is_err() {
+                if events.send(Event::Received { peer, received, budget }).await.is_err() {
                     return Departure::wished("the hub has stopped");
                 }
             }
@@ -168,7 +186,7 @@ async fn next_message(
         came = timeout(SILENCE_LIMIT, stream.next()) => came,
         () = hearing.revoked() => {
             let patience = PARTIAL_PATIENCE.as_secs();
-            let what = format_args!("a message in parts was not complete after {patience} s, and others wait for its room");
+            let what = format_args!("a message in parts was not complete after {patience} s, and others wait for its budget");
             return Err(Departure::lost(what));
         }
     };
@@ -190,7 +208,7 @@ async fn next_message(
         if kind == Kind::CallResult && !link.is_called() {
             return Err(Departure::fault("a result in parts, and no call that waits for one"));
         }
-        hearing.reserved = Some(hearing.room.reserve(bytes).await);
+        hearing.reserved = Some(hearing.budget.reserve(bytes).await);
     }
     if let Some(reserved) = &hearing.reserved {
         reserved.add(frame.len());

@@ -1,6 +1,7 @@
 //! Starting a hub.
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
@@ -18,16 +19,16 @@ use tokio::{
 };
 
 use super::{
-    Hub, HubConfig, HubError, HubNotice, OnLiar, SecurityConfig, access,
+    Hub, HubConfig, HubError, HubNotice, OnDivergence, SecurityConfig, access,
     actor::{Actor, Event, life},
     assets,
     audit::Audit,
     auditor::Auditor,
     checkpoints::Askers,
     children::{Children, Way},
-    client, door,
+    client,
     launchers::Launchers,
-    room,
+    listener_thread, memory_budget,
     run_tokens::RunTokens,
     server, tls,
     token_file::TokenFile,
@@ -40,6 +41,7 @@ use crate::{
     lines::LineNews,
     machine::{Machine, REPORT_INTERVAL},
     net::{Fingerprint, Trust},
+    train::RunMaker,
 };
 
 impl Hub {
@@ -65,6 +67,7 @@ impl Hub {
     ) -> Result<Self, HubError> {
         let SecurityConfig {
             tls,
+            client_ca,
             allow_unencrypted,
             hosts,
             frame_origins,
@@ -85,7 +88,7 @@ impl Hub {
             return Err(HubError::Host(text.clone()));
         }
         let hosts = names(config.listen, hosts);
-        let tls = tls.map(|tls| tls::Tls::open(&tls, config.listen, &hosts)).transpose()?;
+        let tls = tls.map(|tls| tls::Tls::open(&tls, config.listen, &hosts, client_ca.as_deref())).transpose()?;
         let fingerprint = tls.as_ref().map(|tls| tls.fingerprint);
         // Bind before anything is written: another hub may be running with the same files.
         let failed = |source| HubError::Listen { address: config.listen, source };
@@ -134,21 +137,21 @@ impl Hub {
             server: concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into(),
             schema: run_schema(registry).to_string(),
             distrusts_remote: distrust.distrust_remote,
-            rolls_back: distrust.on_liar == OnLiar::RollBack,
+            rolls_back: distrust.on_divergence == OnDivergence::RollBack,
         };
         let mut core = rollmesh_core::hub::Hub::new(setup, tokens);
         core.keeps_queue = config.runs_dir.is_some();
+        let (registry, kernels, program) = (registry.clone(), config.kernels, config.worker_program.clone());
+        let maker = RunMaker { registry, kernels, program };
         let actor = Actor {
             hub: core,
-            registry: registry.clone(),
-            kernels: config.kernels,
-            auditor: Auditor::new(registry.clone(), config.kernels),
+            maker: maker.clone(),
+            auditor: Auditor::new(maker.registry.clone(), kernels),
             audits,
             tokens: token_files,
             children,
             launchers,
-            in_process: None,
-            program: config.worker_program.clone(),
+            in_process: BTreeMap::new(),
             runs_dir: config.runs_dir.clone(),
             worker: worker_spec,
             next_run: 1,
@@ -163,6 +166,7 @@ impl Hub {
             done: None,
             ended: None,
             finishing: None,
+            starting: None,
             hopeless_since: None,
             waiting_since: None,
             listener: None,
@@ -177,21 +181,21 @@ impl Hub {
             None => address.to_string(),
         };
         let server = server::Shared {
-            tls: tls.map(|tls| tls.acceptor),
+            tls,
             hosts,
             allow_origins: config.allow_origins,
             frame_origins,
             assets,
             events: events.clone(),
             clients,
-            gate: Arc::default(),
-            room: room::Room::default(),
+            limiter: Arc::default(),
+            budget: memory_budget::MemoryBudget::default(),
             inside: tokio::runtime::Handle::current(),
         };
         if config.dashboard {
             tokio::spawn(measure(events.clone()));
         }
-        let door = door::Door::open(listener, server).map_err(failed)?;
+        let listener_thread = listener_thread::ListenerThread::open(listener, server).map_err(failed)?;
         Ok(Self {
             address,
             reached_at,
@@ -200,10 +204,11 @@ impl Hub {
             viewer,
             worker,
             client,
+            maker,
             status,
             notices,
             actor: tokio::spawn(actor.run(inbox)),
-            _door: door,
+            _listener: listener_thread,
             events,
         })
     }
@@ -228,7 +233,7 @@ fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Way {
     let scheme = if fingerprint.is_some() { "wss" } else { "ws" };
     Way {
         url: format!("{scheme}://{}", SocketAddr::new(host, address.port())),
-        trust: Trust { ca: None, fingerprint, allow_unencrypted: fingerprint.is_none() },
+        trust: Trust { fingerprint, allow_unencrypted: fingerprint.is_none(), ..Trust::default() },
         kernels: None,
     }
 }

@@ -1,20 +1,23 @@
 //! The hub's certificate.
 
 use std::{
-    fs,
-    net::SocketAddr,
+    fs, io,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        ServerConfig,
+        self, RootCertStore, ServerConfig,
         crypto::ring,
         pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+        server::{WebPkiClientVerifier, danger::ClientCertVerifier},
         version::{TLS12, TLS13},
     },
+    server::TlsStream,
 };
 
 use crate::{net::Fingerprint, private_file};
@@ -35,6 +38,7 @@ pub enum TlsConfig {
 
 /// Why a hub cannot encrypt.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TlsError {
     /// A file does not have the expected content.
     #[error("cannot use {path}: {what}")]
@@ -49,10 +53,12 @@ pub enum TlsError {
     Unusable(String),
 }
 
-/// The TLS acceptor and its certificate's fingerprint.
-pub(super) struct Tls {
-    pub(super) acceptor: TlsAcceptor,
-    pub(super) fingerprint: Fingerprint,
+/// The TLS acceptors and their certificate's fingerprint.
+pub(crate) struct Tls {
+    acceptor: TlsAcceptor,
+    /// Accepts only clients with a certificate.
+    strict: Option<TlsAcceptor>,
+    pub(crate) fingerprint: Fingerprint,
 }
 
 const SELF_SIGNED_CERT: &str = "hub-cert.pem";
@@ -60,33 +66,68 @@ const SELF_SIGNED_KEY: &str = "hub-key.pem";
 
 impl Tls {
     /// Reads the certificate, or creates one for these names.
-    pub(super) fn open(config: &TlsConfig, listen: SocketAddr, names: &[String]) -> Result<Self, TlsError> {
+    ///
+    /// With `client_ca`, a PEM file of authorities, clients on other machines need a certificate of one of them.
+    pub(crate) fn open(
+        config: &TlsConfig,
+        listen: SocketAddr,
+        names: &[String],
+        client_ca: Option<&Path>,
+    ) -> Result<Self, TlsError> {
         match config {
-            TlsConfig::Files { cert, key } => Self::read(cert, key),
+            TlsConfig::Files { cert, key } => Self::read(cert, key, client_ca),
             TlsConfig::SelfSigned(directory) => {
                 let (cert, key) = (directory.join(SELF_SIGNED_CERT), directory.join(SELF_SIGNED_KEY));
                 if !cert.exists() || !key.exists() {
                     make(&cert, &key, listen, names)?;
                 }
-                Self::read(&cert, &key)
+                Self::read(&cert, &key, client_ca)
             }
         }
     }
 
-    fn read(cert: &Path, key: &Path) -> Result<Self, TlsError> {
+    /// Accepts a connection; one from another machine only with a certificate, if clients need one.
+    pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        from: IpAddr,
+    ) -> io::Result<TlsStream<S>> {
+        let strict = self.strict.as_ref().filter(|_| !from.to_canonical().is_loopback());
+        strict.unwrap_or(&self.acceptor).accept(stream).await
+    }
+
+    fn read(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<Self, TlsError> {
         let unusable = |error: &dyn std::fmt::Display| TlsError::Unusable(error.to_string());
         let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let chain = chain.map_err(|error| file(cert, error))?;
         let fingerprint = Fingerprint::of(chain.first().ok_or_else(|| file(cert, "there is no certificate in it"))?);
         let key = PrivateKeyDer::from_pem_file(key).map_err(|error| file(key, error))?;
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(|error| unusable(&error))?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .map_err(|error| unusable(&error))?;
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), fingerprint })
+        let provider = Arc::new(ring::default_provider());
+        let acceptor = |verifier: Arc<dyn ClientCertVerifier>| {
+            let config = ServerConfig::builder_with_provider(provider.clone())
+                .with_protocol_versions(&[&TLS13, &TLS12])?
+                .with_client_cert_verifier(verifier)
+                .with_single_cert(chain.clone(), key.clone_key())?;
+            Ok(TlsAcceptor::from(Arc::new(config)))
+        };
+        let strict = client_ca.map(|path| {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider.clone());
+            let verifier = verifier.build().map_err(|error| file(path, error))?;
+            acceptor(verifier).map_err(|error: rustls::Error| unusable(&error))
+        });
+        let strict = strict.transpose()?;
+        let acceptor = acceptor(WebPkiClientVerifier::no_client_auth()).map_err(|error| unusable(&error))?;
+        Ok(Self { acceptor, strict, fingerprint })
     }
+}
+
+/// Reads the authorities of clients.
+fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| file(path, error))? {
+        roots.add(certificate.map_err(|error| file(path, error))?).map_err(|error| file(path, error))?;
+    }
+    Ok(roots)
 }
 
 fn file(path: &Path, what: impl ToString) -> TlsError {
@@ -127,8 +168,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let config = TlsConfig::SelfSigned(directory.path().join("state"));
         let listen = "10.1.2.3:7878".parse().unwrap();
-        let first = Tls::open(&config, listen, &["hub.example:7878".into()]).unwrap();
-        let again = Tls::open(&config, listen, &[]).unwrap();
+        let first = Tls::open(&config, listen, &["hub.example:7878".into()], None).unwrap();
+        let again = Tls::open(&config, listen, &[], None).unwrap();
         assert_eq!(first.fingerprint, again.fingerprint);
         #[cfg(unix)]
         {
@@ -144,7 +185,7 @@ mod tests {
         let [cert, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
         let open = |cert: &Path, key: &Path| {
             let config = TlsConfig::Files { cert: cert.to_owned(), key: key.to_owned() };
-            Tls::open(&config, "127.0.0.1:0".parse().unwrap(), &[]).err().expect("an error").to_string()
+            Tls::open(&config, "127.0.0.1:0".parse().unwrap(), &[], None).err().expect("an error").to_string()
         };
         assert!(open(&cert, &key).contains("cert.pem"));
         fs::write(&cert, "nothing").unwrap();

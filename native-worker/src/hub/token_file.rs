@@ -31,6 +31,7 @@ pub(crate) struct TokenFile {
 
 /// Why tokens cannot be read or written.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TokenFileError {
     /// The operating system reported an error.
     #[error("cannot use {0}: {1}")]
@@ -117,7 +118,7 @@ impl TokenFile {
         let row = |row: Row| {
             let hash = TokenHash::from_hex(&row.sha256).map_err(|_| format(&"'sha256' has 64 hexadecimal digits"))?;
             let role =
-                role_of(&row.role).ok_or_else(|| format(&"'role' is viewer, operator, worker, client or launcher"))?;
+                role_of(&row.role).ok_or_else(|| format(&"'role' is viewer, operator, worker, client, launcher or relay"))?;
             Ok((hash, TokenGrant { role, child: None, expires: row.expires }))
         };
         self.rows = file.tokens.into_iter().map(row).collect::<Result<_, TokenFileError>>()?;

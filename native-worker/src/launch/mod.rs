@@ -129,6 +129,7 @@ impl From<ExitStatus> for LaunchedEnd {
 
 /// Why a worker could not be started.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LaunchError {
     /// More than is free was requested.
     #[error("a worker needs {wanted} {what}, of which {free} of {all} are free; start fewer workers or ask for less")]

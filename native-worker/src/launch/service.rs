@@ -30,7 +30,7 @@ use super::{
     engine::{Engine, StartOrder, Template, cancel},
     supervised::Supervised,
 };
-use crate::net::{LAUNCHER_ABSENCE, Linked, PeerEnd, Trust, asked, reconnect};
+use crate::net::{LAUNCHER_ABSENCE, Linked, PeerEnd, Route, Trust, asked, reconnect};
 
 /// Time for all workers to end when the launcher ends.
 const FAREWELL: Duration = Duration::from_secs(15);
@@ -109,7 +109,7 @@ pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<boo
         // Then the hub has given the workers up, or will never be back.
         let absent = sleep_until(lost_at + LAUNCHER_ABSENCE);
         let socket = {
-            let connecting = reconnect((&hub, &trust), &mut connection, lost, &mut leave, &say);
+            let connecting = reconnect(Route::direct(&hub, &trust), &mut connection, lost, &mut leave, &say);
             tokio::pin!(connecting);
             tokio::select! {
                 socket = &mut connecting => socket,

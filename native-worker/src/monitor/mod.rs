@@ -95,6 +95,7 @@ pub struct EpisodeStats {
 
 /// Why an episode cannot be recorded.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MonitorError {
     /// The operating system reported an error.
     #[error("cannot write {path}: {source}")]

@@ -14,7 +14,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Io, Trust};
+use super::{Io, RelayAddress, Trust};
 
 /// Size of a socket read in bytes. The buffer is zeroed before each read, so a larger one would cost more.
 const READ_BYTES: usize = 64 << 10;
@@ -55,15 +55,39 @@ impl From<String> for ConnectError {
     }
 }
 
+/// The way to a hub.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route<'a> {
+    /// `ws://HOST:PORT` or `wss://HOST:PORT`.
+    pub(crate) hub: &'a str,
+    /// How to verify the hub.
+    pub(crate) trust: &'a Trust,
+    /// A relay on the way. If it cannot be reached, the way is direct.
+    pub(crate) relay: Option<&'a RelayAddress>,
+}
+
+impl<'a> Route<'a> {
+    /// Returns the direct way.
+    pub(crate) fn direct(hub: &'a str, trust: &'a Trust) -> Self {
+        Self { hub, trust, relay: None }
+    }
+}
+
 /// Connects to a hub; the caller authenticates afterwards.
 ///
 /// # Errors
 /// [`ConnectError`], with a message for users.
-pub(crate) async fn connect(hub: &str, trust: &Trust) -> Result<HubSocket, ConnectError> {
-    match timeout(CONNECT_DEADLINE, open(hub, trust)).await {
-        Ok(opened) => opened,
-        Err(_) => Err(format!("no answer within {} s", CONNECT_DEADLINE.as_secs()).into()),
+pub(crate) async fn connect(route: Route<'_>) -> Result<HubSocket, ConnectError> {
+    let Route { hub, trust, relay } = route;
+    let late = || ConnectError::from(format!("no answer within {} s", CONNECT_DEADLINE.as_secs()));
+    if let Some(relay) = relay {
+        trust.check(hub)?;
+        let through = async { upgrade(relay.to_hub().await?, hub, trust).await };
+        if let Ok(Ok(socket)) = timeout(CONNECT_DEADLINE, through).await {
+            return Ok(socket);
+        }
     }
+    timeout(CONNECT_DEADLINE, open(hub, trust)).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Converts the error of a TLS handshake.
@@ -126,19 +150,43 @@ impl Trust {
     }
 }
 
-async fn open(hub: &str, trust: &Trust) -> Result<HubSocket, ConnectError> {
-    trust.check(hub)?;
-    let Address { uri, host, port, is_encrypted } = parse(hub)?;
-    let stream = TcpStream::connect((&*host, port)).await.map_err(|error| error.to_string())?;
+/// Opens a socket to the address of a hub, without encryption.
+pub(crate) async fn dial_plain(url: &str) -> io::Result<TcpStream> {
+    let Address { host, port, .. } = parse(url).map_err(io::Error::other)?;
+    let stream = TcpStream::connect((&*host, port)).await?;
     // Small messages are sent at once. A socket that refuses the option works all the same.
     let _ = stream.set_nodelay(true);
-    let stream: Box<dyn Io> = if is_encrypted {
-        let connector = trust.connector().map_err(|error| error.to_string())?;
-        let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
-        Box::new(connector.connect(name, stream).await.map_err(|error| tls_failure(&error))?)
-    } else {
-        Box::new(stream)
-    };
+    Ok(stream)
+}
+
+/// Opens a stream to a hub or relay, encrypted if its address says so.
+pub(super) async fn dial(url: &str, trust: &Trust) -> Result<Box<dyn Io>, ConnectError> {
+    trust.check(url)?;
+    let stream = dial_plain(url).await.map_err(|error| error.to_string())?;
+    encrypted(Box::new(stream), url, trust).await
+}
+
+async fn encrypted(stream: Box<dyn Io>, url: &str, trust: &Trust) -> Result<Box<dyn Io>, ConnectError> {
+    let Address { host, is_encrypted, .. } = parse(url)?;
+    if !is_encrypted {
+        return Ok(stream);
+    }
+    let connector = trust.connector().map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
+    Ok(Box::new(connector.connect(name, stream).await.map_err(|error| tls_failure(&error))?))
+}
+
+async fn open(hub: &str, trust: &Trust) -> Result<HubSocket, ConnectError> {
+    upgrade_encrypted(dial(hub, trust).await?, hub).await
+}
+
+/// Opens the socket of a hub over a stream that leads to it.
+async fn upgrade(stream: Box<dyn Io>, hub: &str, trust: &Trust) -> Result<HubSocket, ConnectError> {
+    upgrade_encrypted(encrypted(stream, hub, trust).await?, hub).await
+}
+
+async fn upgrade_encrypted(stream: Box<dyn Io>, hub: &str) -> Result<HubSocket, ConnectError> {
+    let Address { uri, .. } = parse(hub)?;
     let limits = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)
         .max_message_size(Some(MAX_FRAME_BYTES as usize))

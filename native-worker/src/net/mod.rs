@@ -3,14 +3,18 @@
 mod connect;
 mod fingerprint;
 mod peer;
+mod relay;
+mod token;
 mod trust;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub(crate) use connect::{ConnectError, HubSocket, connect, is_hub_url, is_on_loopback};
+pub(crate) use connect::{ConnectError, HubSocket, Route, connect, dial_plain, is_hub_url, is_on_loopback};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub(crate) use peer::{Linked, PeerEnd, asked, next_frame, reconnect};
-pub use trust::Trust;
+pub(crate) use relay::{FOR_WEIGHTS, PIECE_BYTES, RelayAddress, TO_HUB, WeightsSource};
+pub use token::{TokenError, token_from_env, token_from_file};
+pub use trust::{ClientCertificate, Trust};
 
 /// The environment variable that passes a peer its token.
 pub(crate) const TOKEN_VARIABLE: &str = "ROLLMESH_TOKEN";

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::{self, Bytes, Message as Frame};
 
-use super::{ConnectError, HubSocket, Trust, connect};
+use super::{ConnectError, HubSocket, Route, connect};
 
 /// A hub pings every five seconds; after this time without a frame it counts as disconnected.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
@@ -31,7 +31,7 @@ pub(crate) enum PeerEnd {
 /// Connects to a hub, again and again until it succeeds, at first after a delay if a connection was `lost` for this reason.
 /// `say` prints messages for users.
 pub(crate) async fn reconnect(
-    (hub, trust): (&str, &Trust),
+    route: Route<'_>,
     connection: &mut Connection,
     mut lost: Option<String>,
     leave: &mut watch::Receiver<bool>,
@@ -46,7 +46,8 @@ pub(crate) async fn reconnect(
                 say(&format!("{reason}; trying again in {:.1} s", delay.as_secs_f64()));
                 sleep(delay).await;
             }
-            match connect(hub, trust).await {
+            let hub = route.hub;
+            match connect(route).await {
                 Ok(socket) => return Ok(socket),
                 Err(error @ ConnectError::UnknownIssuer) => {
                     return Err(PeerEnd::Untrusted(format!("the hub at {hub} is not trusted: {error}")));
@@ -158,14 +159,22 @@ impl<'a> Linked<'a> {
     /// # Errors
     /// Why the connection has ended.
     pub(crate) async fn next(&mut self) -> Result<Option<Message>, String> {
+        Ok(match self.next_received().await? {
+            Some(Received::Message(message)) => Some(message),
+            Some(Received::Weights { .. } | Received::Piece(_)) | None => None,
+        })
+    }
+
+    /// Like [`next`](Self::next), and returns parts of weights, too, which only relays get.
+    ///
+    /// # Errors
+    /// Why the connection has ended.
+    pub(crate) async fn next_received(&mut self) -> Result<Option<Received>, String> {
         if let Some(end) = self.connection.end() {
             return Err(end.to_string());
         }
         let frame = next_frame(self.socket, &mut self.heard).await?;
-        Ok(match self.connection.handle_frame(&frame, None) {
-            Some(Received::Message(message)) => Some(message),
-            Some(Received::Weights { .. }) | None => None,
-        })
+        Ok(self.connection.handle_frame(&frame, None))
     }
 
     /// Sends what is queued, as far as there is credit for it. A frame is lost if it is cancelled.

@@ -9,7 +9,7 @@ use tokio_rustls::{
         self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
         client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
-        pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
     },
 };
 
@@ -24,6 +24,17 @@ pub struct Trust {
     pub fingerprint: Option<Fingerprint>,
     /// Allow unencrypted connections beyond this machine.
     pub allow_unencrypted: bool,
+    /// The certificate with which this side proves who it is, for hubs that ask for one.
+    pub client: Option<ClientCertificate>,
+}
+
+/// PEM files with the certificate of a client and with its key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClientCertificate {
+    /// The chain, the client's own certificate first.
+    pub cert: PathBuf,
+    /// The key.
+    pub key: PathBuf,
 }
 
 /// Why there is no trusted certificate.
@@ -31,6 +42,8 @@ pub struct Trust {
 pub(crate) enum TrustError {
     #[error("cannot read certificates from {0}: {1}")]
     Ca(PathBuf, String),
+    #[error("cannot read a key from {0}: {1}")]
+    Key(PathBuf, String),
     #[error("the system has no trusted certificates: name the hub's with --tls-ca or --tls-fingerprint")]
     NoRoots,
     #[error("TLS cannot be set up: {0}")]
@@ -41,12 +54,18 @@ impl Trust {
     pub(crate) fn connector(&self) -> Result<TlsConnector, TrustError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-        let config = match self.fingerprint {
+        let builder = match self.fingerprint {
             Some(fingerprint) => builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Pinned { fingerprint, provider }))
-                .with_no_client_auth(),
-            None => builder.with_root_certificates(self.roots()?).with_no_client_auth(),
+                .with_custom_certificate_verifier(Arc::new(Pinned { fingerprint, provider })),
+            None => builder.with_root_certificates(self.roots()?),
+        };
+        let config = match &self.client {
+            Some(client) => {
+                let (chain, key) = client.read()?;
+                builder.with_client_auth_cert(chain, key)?
+            }
+            None => builder.with_no_client_auth(),
         };
         Ok(TlsConnector::from(Arc::new(config)))
     }
@@ -72,6 +91,15 @@ impl Trust {
             }
         }
         Ok(roots)
+    }
+}
+
+impl ClientCertificate {
+    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TrustError> {
+        let chain = CertificateDer::pem_file_iter(&self.cert).and_then(Iterator::collect);
+        let chain = chain.map_err(|error| TrustError::Ca(self.cert.clone(), error.to_string()))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key);
+        Ok((chain, key.map_err(|error| TrustError::Key(self.key.clone(), error.to_string()))?))
     }
 }
 

@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use super::OfflineError;
 use crate::child::{
-    self, Child, Confinement, LastWords, Pipes, end_with_parent, limit_memory, read_json, take_stdio, write_json,
+    self, Child, Confinement, LastWords, Pipes, end_with_parent, is_readable_within, limit_memory, read_json,
+    take_stdio, write_json,
 };
 
 /// The hidden command that runs the process.
@@ -28,8 +29,13 @@ pub(crate) const COMMAND: &str = "read-data";
 
 /// Length of a message before its content.
 const HEAD: usize = 9;
+/// Time for the process to start, before it opens the data set.
+const STARTS_WITHIN: Duration = Duration::from_secs(60);
 /// How long to wait for the last words of a process that has ended.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// What a program has to change that cannot be such a process.
+const NO_MAIN: &str = "does the program begin with rollmesh::main_with?";
 
 /// What the process reads first.
 #[derive(Clone, Serialize, Deserialize)]
@@ -41,9 +47,11 @@ struct Order {
 }
 
 /// Kinds of messages.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
+    /// The process has started. No content.
+    Started = 0,
     /// The data set is open. No content.
     Opened = 1,
     /// A [`SampleBatch`](rollmesh_core::batch::SampleBatch), as [`codec::encode`] writes it.
@@ -56,7 +64,7 @@ enum Kind {
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Opened, Self::Single, Self::Multi, Self::Ending].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Started, Self::Opened, Self::Single, Self::Multi, Self::Ending].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -91,11 +99,11 @@ impl ReaderProcess {
     pub(super) fn open(program: PathBuf, path: &Path, buffer: usize, memory: u64) -> Result<Self, DatasetError> {
         let order = Order { path: path.into(), buffer, memory };
         let mut reader = Self { program, order, running: None, ending: None };
-        reader.start()?;
+        reader.start(STARTS_WITHIN)?;
         Ok(reader)
     }
 
-    fn start(&mut self) -> Result<&mut Running, DatasetError> {
+    fn start(&mut self, limit: Duration) -> Result<(), DatasetError> {
         let failed = |source| OfflineError::Read { path: self.order.path.clone(), source };
         let confinement = Confinement { cpus: &[], gpus: None, memory: Some(self.order.memory) };
         let mut command = Command::new(&self.program);
@@ -104,18 +112,20 @@ impl ReaderProcess {
         let words = LastWords::listen(stderr).map_err(failed)?;
         // A process that has ended says why when its first message is read.
         let _ = write_json(&mut stdin, &self.order);
+        let is_ready = is_readable_within(&stdout, limit).map_err(failed)?;
         let messages = BufReader::with_capacity(1 << 16, stdout);
         self.running = Some(Running { child, messages, _stdin: stdin, words, content: Vec::new() });
         self.ending = None;
-        match self.receive()? {
-            Some(Kind::Opened) => {}
-            _ => {
-                return Err(
-                    self.fail("it does not say that it reads: does the program begin with rollmesh::main_with?")
-                );
-            }
+        if !is_ready {
+            return Err(self.fail(&format!("it did not start within {} s: {NO_MAIN}", limit.as_secs_f64())));
         }
-        self.running.as_mut().ok_or(DatasetError::Closed)
+        if self.receive()? != Some(Kind::Started) {
+            return Err(self.fail(&format!("it does not say that it has started: {NO_MAIN}")));
+        }
+        if self.receive()? != Some(Kind::Opened) {
+            return Err(self.fail("it does not say that it reads"));
+        }
+        Ok(())
     }
 
     /// Receives the next message, whose content is kept; `None` for the end.
@@ -176,7 +186,7 @@ impl Running {
 impl BatchStream for ReaderProcess {
     fn next_batch(&mut self) -> Result<Option<AnyBatch>, DatasetError> {
         if self.running.is_none() && self.ending.is_none() {
-            self.start()?;
+            self.start(STARTS_WITHIN)?;
         }
         let kind = self.receive()?;
         let content = self.running.as_ref().map_or(&[][..], |running| &running.content);
@@ -204,6 +214,7 @@ pub(crate) fn serve() -> io::Result<()> {
     let (mut heard, mut said) = take_stdio()?;
     let Order { path, buffer, memory } = read_json(&mut heard)?;
     limit_memory(memory)?;
+    say(&mut said, Kind::Started, &[])?;
     let mut stream = match dataset::open(&path, buffer) {
         Ok(stream) => stream,
         Err(error) => return end(&mut said, Some(error.of(&path)), Vec::new()),
@@ -229,4 +240,23 @@ fn say(said: &mut impl Write, kind: Kind, content: &[u8]) -> io::Result<()> {
     head[1..].copy_from_slice(&(content.len() as u64).to_le_bytes());
     said.write_all(&head)?;
     said.write_all(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn program_that_does_not_become_the_process_is_ended_after_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let order = Order { path: "rows.parquet".into(), buffer: 1 << 20, memory: 1 << 30 };
+        let mut reader = ReaderProcess { program, order, running: None, ending: None };
+        let error = reader.start(Duration::from_millis(100)).unwrap_err().to_string();
+        assert!(error.contains("did not start within 0.1 s: does the program begin with"), "{error}");
+    }
 }

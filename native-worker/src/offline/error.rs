@@ -12,6 +12,7 @@ use super::inputs::Located;
 
 /// Why files cannot be read or written.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OfflineError {
     /// No file matches.
     #[error("there are no files {0}: give a file, a directory, or a pattern that matches some")]

@@ -58,6 +58,7 @@ pub struct Algorithm {
 
 /// Why an algorithm could not start or continue.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AlgorithmError {
     /// The event loop could not be created, or the current executable is unknown.
     #[error("the algorithm cannot begin: {0}")]

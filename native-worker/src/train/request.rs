@@ -69,6 +69,7 @@ pub(super) enum Prepared {
 
 /// Why a run cannot start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RunRequestError {
     /// An invalid setting of the run.
     #[error(transparent)]

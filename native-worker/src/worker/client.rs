@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     fmt,
+    path::PathBuf,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread,
@@ -13,19 +14,27 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
     evaluation::Evaluates,
     kernels::Kernels,
-    protocol::{Connection, ConnectionEnd, RefusalCode, Role, Token, handshake::Identity, message::HostReport},
-    worker::{HostSettings, Registry, RolloutWorkerBuilder, WorkerSession, core_fingerprint},
+    protocol::{
+        Connection, ConnectionEnd, InabilityKind, RefusalCode, Role, Token,
+        handshake::Identity,
+        message::{HostReport, WeightsNotice},
+    },
+    worker::{HostSettings, Registry, RolloutWorkerBuilder, WorkerSession, core_fingerprint, forward_by},
 };
 use tokio::{
+    runtime::Handle,
     sync::{mpsc, oneshot, watch},
     time::{interval, sleep, timeout},
 };
 use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
+use super::asks::{AnswerFrames, Asks};
 use crate::{
     envs::{catch_panics, words},
     machine::{Machine, REPORT_INTERVAL},
-    net::{HubSocket, PeerEnd, Trust, asked, next_frame, reconnect},
+    net::{
+        HubSocket, PeerEnd, RelayAddress, Route, Trust, WeightsSource, asked, next_frame, reconnect, token_from_file,
+    },
     shell::NativeWorker as _,
 };
 
@@ -41,6 +50,8 @@ const ASKED_TO_LEAVE: &str = "it was asked to leave";
 const MAX_SLICE_STEPS: u32 = 64;
 /// … and about how long they may take.
 const SLICE: Duration = Duration::from_millis(20);
+/// Interval at which a token's file is read.
+const TOKEN_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of frames queued for the socket; beyond it the worker blocks.
 const QUEUED_FRAMES: usize = 16;
 
@@ -51,7 +62,11 @@ pub(crate) struct WorkerConfig {
     pub(crate) hub: String,
     /// How to verify the hub.
     pub(crate) trust: Trust,
+    /// A relay that has weights.
+    pub(crate) relay: Option<RelayAddress>,
     pub(crate) token: Token,
+    /// The file of the token, which may get another one.
+    pub(crate) token_file: Option<PathBuf>,
     /// The kind that the hub shows.
     pub(crate) kind: &'static str,
     pub(crate) name: String,
@@ -59,8 +74,19 @@ pub(crate) struct WorkerConfig {
     pub(crate) kernels: Kernels,
     /// What becomes of the hub's settings that name files and environment variables of this machine.
     pub(crate) host_settings: HostSettings,
-    /// The evaluator, if it evaluates under its name instead of sampling.
-    pub(crate) evaluating: Option<Evaluating>,
+    pub(crate) duty: Duty,
+}
+
+/// What a worker does for its hub.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Duty {
+    /// It samples for runs and answers calls.
+    #[default]
+    Runs,
+    /// It acts for the other workers of runs.
+    ActsForOthers,
+    /// It evaluates under its name.
+    Evaluates(Evaluating),
 }
 
 /// Makes a worker evaluate. It stays at the hub until it is stopped, and reconnects after the hub was lost.
@@ -143,6 +169,10 @@ enum Incoming {
     Leave,
     /// There may be something to send.
     Wake,
+    /// Weights of a relay, if it has provided them.
+    Relayed(WeightsNotice, Option<Vec<u8>>),
+    /// Another token of this worker.
+    Renew(Token),
     /// A report about this machine, to be sent once the hub has admitted the worker.
     Report(HostReport),
 }
@@ -155,37 +185,49 @@ pub(crate) async fn run(
     mut leave: watch::Receiver<bool>,
     say: impl Fn(&str) + Clone + Send + 'static,
 ) -> WorkerEnd {
-    let WorkerConfig { hub, trust, kernels, host_settings, evaluating, .. } = config;
+    let WorkerConfig { hub, trust, relay, token_file, kernels, host_settings, duty, .. } = config;
+    let evaluating = if let Duty::Evaluates(evaluating) = &duty { Some(evaluating.clone()) } else { None };
     let identity = Identity::new(Role::Worker, config.token, config.kind, &config.name, &config.device);
-    let mut connection = Connection::new(Identity { core_fingerprint: core_fingerprint(kernels), ..identity });
+    let mut connection = Connection::new(Identity { core_fingerprint: core_fingerprint(kernels), by_relay: relay.is_some(), ..identity });
     if evaluating.is_some() {
         connection = connection.staying();
     }
     let mut lost = None;
     loop {
-        let socket = match reconnect((&hub, &trust), &mut connection, lost, &mut leave, &say).await {
+        let route = Route { hub: &hub, trust: &trust, relay: relay.as_ref() };
+        let socket = match reconnect(route, &mut connection, lost, &mut leave, &say).await {
             Ok(socket) => socket,
             Err(end) => return end.into(),
         };
         // Environments need not be `Send`: the session is created on the thread that uses it.
-        let (registry, evaluating, settings) = (registry.clone(), evaluating.clone(), host_settings.clone());
+        let (registry, duty, settings) = (registry.clone(), duty.clone(), host_settings.clone());
         let changes = evaluating.as_ref().map(|evaluating| evaluating.changes.clone());
         let joined = evaluating.as_ref().map(|evaluating| evaluating.joined.clone());
         let begun = connection.clone();
-        let session = move || {
-            let session = WorkerSession::new(begun, registry.clone(), kernels)
-                .with_workers(move || RolloutWorkerBuilder::new(registry.clone()).native().kernels(kernels))
+        let session = move |asks: Asks| {
+            let inference = forward_by(move |request| asks.ask(request));
+            let builder = {
+                let (registry, is_sampling) = (registry.clone(), matches!(duty, Duty::Runs));
+                move || {
+                    let builder = RolloutWorkerBuilder::new(registry.clone()).native().kernels(kernels);
+                    if is_sampling { builder.inference(inference.clone()) } else { builder }
+                }
+            };
+            let session = WorkerSession::new(begun, registry, kernels)
+                .with_workers(builder)
                 .with_guard(catch_panics)
                 .with_host_settings(settings);
-            match evaluating {
-                Some(evaluating) => session.with_evaluator((evaluating.evaluator)()),
-                None => session,
+            match duty {
+                Duty::Runs => session,
+                Duty::ActsForOthers => session.acting_for_others(),
+                Duty::Evaluates(evaluating) => session.with_evaluator((evaluating.evaluator)()),
             }
         };
         let heard = tells(say.clone(), joined);
         // The hub measures its own machine.
         let measures = host_settings != HostSettings::Taken;
-        let reason = match serve(session, heard, socket, (leave.clone(), changes, measures)).await {
+        let sources = Sources { relay: relay.clone(), token_file: token_file.clone(), changes, measures };
+        let reason = match serve(session, heard, socket, leave.clone(), sources).await {
             Ok((ended, reason)) => {
                 connection = ended;
                 reason
@@ -223,7 +265,10 @@ fn tells(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>) -> imp
         }
         let inability = session.inability();
         if let Some((run, inability)) = inability.filter(|(run, _)| unable_for != Some(*run)) {
-            say(&format!("this worker cannot run the hub's run {run}, and waits for the next one: {inability}"));
+            say(&match inability.kind() {
+                InabilityKind::ActsForOthers => format!("this worker acts for the other workers of run {run}"),
+                _ => format!("this worker cannot run the hub's run {run}, and waits for the next one: {inability}"),
+            });
         }
         unable_for = inability.map(|(run, _)| run);
     }
@@ -231,17 +276,22 @@ fn tells(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>) -> imp
 
 /// Moves frames between the socket and the rollout thread. Returns the session's connection, and why the socket ended.
 async fn serve(
-    session: impl FnOnce() -> WorkerSession + Send + 'static,
+    session: impl FnOnce(Asks) -> WorkerSession + Send + 'static,
     heard: impl FnMut(&WorkerSession) + Send + 'static,
     socket: HubSocket,
-    (mut leave, changes, measures): (watch::Receiver<bool>, Option<watch::Receiver<()>>, bool),
+    mut leave: watch::Receiver<bool>,
+    sources: Sources,
 ) -> Result<(Connection, String), SessionError> {
+    let Sources { relay, token_file, changes, measures } = sources;
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
+    let (wanted, notices) = watch::channel(None);
     let (done, ended) = oneshot::channel();
+    let (asks, answers) = Asks::new(outgoing.clone());
+    let clock = Clock { epoch: Instant::now(), runtime: Handle::current() };
     let work = move || {
         // A panic ends this session, not the process: the hub may run in it.
-        let end = catch_unwind(AssertUnwindSafe(|| work(session(), heard, incoming, &outgoing)));
+        let end = catch_unwind(AssertUnwindSafe(|| work(session(asks), heard, incoming, &outgoing, (&wanted, &clock))));
         // The receiver may be dropped.
         let _ = done.send(end.map_err(|panic| words(&*panic)));
     };
@@ -253,10 +303,12 @@ async fn serve(
         sleep(LEAVE_DEADLINE).await;
         Some(format!("its lease was not done within {} s", LEAVE_DEADLINE.as_secs()))
     };
-    let reports = from_hub.clone();
+    let (reports, fetched, renewed) = (from_hub.clone(), from_hub.clone(), from_hub.clone());
     let lost = tokio::select! {
-        lost = carry(socket, from_hub, to_hub, (wish, changes)) => lost,
+        lost = carry(socket, (from_hub, answers), to_hub, (wish, changes)) => lost,
         never = report(reports, measures) => match never {},
+        never = fetch_weights(relay, notices, fetched) => match never {},
+        never = follow_token(token_file, renewed) => match never {},
         lost = overdue => lost,
     };
     // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: another connection
@@ -281,6 +333,51 @@ async fn serve(
     }
 }
 
+/// What reaches the rollout thread besides the hub's frames.
+#[derive(Default)]
+struct Sources {
+    relay: Option<RelayAddress>,
+    token_file: Option<PathBuf>,
+    changes: Option<watch::Receiver<()>>,
+    /// Whether this machine's load is reported.
+    measures: bool,
+}
+
+/// Fetches the newest announced weights from a relay.
+async fn fetch_weights(
+    relay: Option<RelayAddress>,
+    mut notices: watch::Receiver<Option<WeightsNotice>>,
+    incoming: mpsc::Sender<Incoming>,
+) -> Infallible {
+    let Some(relay) = relay else { return std::future::pending().await };
+    let mut source = WeightsSource::new(relay);
+    while notices.changed().await.is_ok() {
+        let Some(notice) = *notices.borrow_and_update() else { continue };
+        let mut message = Vec::new();
+        let fetched = source.fetch(&notice, |part| message.extend_from_slice(&part)).await;
+        // Without them the hub is asked.
+        let relayed = Incoming::Relayed(notice, fetched.is_ok().then_some(message));
+        if incoming.send(relayed).await.is_err() {
+            break;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Presents another token once the file has one.
+async fn follow_token(file: Option<PathBuf>, incoming: mpsc::Sender<Incoming>) -> Infallible {
+    let Some(file) = file else { return std::future::pending().await };
+    let mut latest = token_from_file(&file).ok();
+    let mut ticks = interval(TOKEN_INTERVAL);
+    loop {
+        ticks.tick().await;
+        let Ok(token) = token_from_file(&file) else { continue };
+        if latest.replace(token) != Some(token) && incoming.send(Incoming::Renew(token)).await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
 /// Passes on this machine's names, and unless the hub knows it its load, again and again.
 async fn report(incoming: mpsc::Sender<Incoming>, measures: bool) -> Infallible {
     let mut machine = Machine::default();
@@ -298,7 +395,7 @@ async fn report(incoming: mpsc::Sender<Incoming>, measures: bool) -> Infallible 
 /// Transports frames in both directions until the connection is lost, and returns why, or until the session is over.
 async fn carry(
     socket: HubSocket,
-    from_hub: mpsc::Sender<Incoming>,
+    (from_hub, answers): (mpsc::Sender<Incoming>, AnswerFrames),
     mut to_hub: mpsc::Receiver<Bytes>,
     (mut leave, mut changes): (watch::Receiver<bool>, Option<watch::Receiver<()>>),
 ) -> Option<String> {
@@ -325,6 +422,7 @@ async fn carry(
             };
             match frame {
                 Ok(bytes) => {
+                    let Some(bytes) = answers.take(bytes) else { continue };
                     if from_hub.send(Incoming::Frame(bytes)).await.is_err() {
                         return None;
                     }
@@ -360,20 +458,32 @@ async fn carry(
     }
 }
 
+/// The clock of a session, and what wakes its thread at a time.
+struct Clock {
+    epoch: Instant,
+    runtime: Handle,
+}
+
 /// Works until the session or the socket is over; calls `heard` after each frame. Returns the connection.
 fn work(
     mut session: WorkerSession,
     mut heard: impl FnMut(&WorkerSession),
     mut incoming: mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
+    (wanted, clock): (&watch::Sender<Option<WeightsNotice>>, &Clock),
 ) -> Connection {
-    let epoch = Instant::now();
     let mut steps = 1;
-    while exchange(&mut session, &mut incoming, outgoing, &mut heard) {
-        if session.has_work() {
-            let began = epoch.elapsed();
+    let mut heard = |session: &mut WorkerSession| {
+        heard(session);
+        if let Some(notice) = session.poll_notice() {
+            wanted.send_replace(Some(notice));
+        }
+    };
+    while exchange(&mut session, &mut incoming, outgoing, clock, &mut heard) {
+        if session.has_work() || session.due_at().is_some() {
+            let began = clock.epoch.elapsed();
             session.work(steps, began.into());
-            steps = match epoch.elapsed().saturating_sub(began) {
+            steps = match clock.epoch.elapsed().saturating_sub(began) {
                 took if took > SLICE => (steps / 2).max(1),
                 took if took < SLICE / 4 => (steps * 2).min(MAX_SLICE_STEPS),
                 _ => steps,
@@ -389,9 +499,11 @@ fn exchange(
     session: &mut WorkerSession,
     incoming: &mut mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
-    heard: &mut impl FnMut(&WorkerSession),
+    clock: &Clock,
+    heard: &mut impl FnMut(&mut WorkerSession),
 ) -> bool {
     loop {
+        session.set_time(clock.epoch.elapsed().into());
         while let Some(frame) = session.poll_frame() {
             if outgoing.blocking_send(frame).is_err() {
                 // The connection is lost. Its last frames may contain a goodbye.
@@ -409,6 +521,12 @@ fn exchange(
                 Err(mpsc::error::TryRecvError::Empty) => return true,
                 received => received.ok(),
             }
+        } else if let Some(due) = session.due_at() {
+            let left = Duration::from(due).saturating_sub(clock.epoch.elapsed());
+            match clock.runtime.block_on(async { timeout(left, incoming.recv()).await }) {
+                Err(_) => return true,
+                Ok(received) => received,
+            }
         } else {
             incoming.blocking_recv()
         };
@@ -419,6 +537,8 @@ fn exchange(
             }
             Some(Incoming::Leave) => session.leave_when_done(ASKED_TO_LEAVE),
             Some(Incoming::Wake) => {}
+            Some(Incoming::Relayed(notice, message)) => session.take_relayed(&notice, message.as_deref()),
+            Some(Incoming::Renew(token)) => session.renew(token),
             Some(Incoming::Report(report)) => session.report_host(report),
             None => return false,
         }
@@ -430,7 +550,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::net::connect;
+    use crate::net::{Route, connect};
 
     #[tokio::test]
     async fn worker_asked_to_leave_exits_although_its_environment_hangs() {
@@ -441,16 +561,16 @@ mod tests {
             tokio_tungstenite::accept_async(stream).await.unwrap()
         };
         let trust = Trust::default();
-        let (hub, socket) = tokio::join!(hub, connect(&url, &trust));
+        let (hub, socket) = tokio::join!(hub, connect(Route::direct(&url, &trust)));
         // The channels' other ends are closed, and the session never ends.
         drop(hub);
         let (_wish, leave) = watch::channel(true);
-        let hangs = || -> WorkerSession {
+        let hangs = |_| -> WorkerSession {
             loop {
                 thread::park();
             }
         };
-        let end = timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), (leave, None, false))).await;
+        let end = timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), leave, Sources::default())).await;
         let Ok(Err(SessionError::Abandoned(reason))) = end else { panic!("it waits for ever") };
         assert!(reason.ends_with("; its environments hang"), "{reason}");
     }

@@ -16,6 +16,7 @@ use crate::{hub::HubError, launch::LaunchError};
 
 /// Why a group's method failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum GroupError {
     /// The local worker cannot be created.
     #[error("the local worker cannot be made: {0}")]

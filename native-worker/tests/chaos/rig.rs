@@ -99,7 +99,7 @@ impl Rig {
         [self.text("audit.jsonl.1"), self.text("audit.jsonl")].iter().flat_map(|text| text.lines()).map(json).collect()
     }
 
-    /// What the run has come to. Its books must be whole: every env step that was granted is in one place, and what was
+    /// What the run has come to. Its ledger must be whole: every env step that was granted is in one place, and what was
     /// committed is what was learned from, once.
     pub(crate) fn outcome(&self) -> Outcome {
         let summary = json(&self.text("summary.json"));

@@ -50,6 +50,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         waiting:
             run_without_workers_waits_and_says_so,
             failures_are_in_the_status,
-            only_remote_worker_that_hangs_ends_run_with_its_slot;
+            only_remote_worker_that_hangs_ends_run_with_its_slot,
+            hub_gives_up_runs_whose_environment_is_never_made;
     }
 }

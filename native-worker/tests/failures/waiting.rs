@@ -28,12 +28,16 @@ fn worker(hub: &Invitation) -> Process {
     })
 }
 
-async fn status(hub: &Invitation) -> Value {
+/// A command of an operator.
+fn command(hub: &Invitation, args: &[&str]) -> Process {
     let url = format!("ws://{}", hub.address);
-    let status = Process::start_with(["status", "--json", "--hub", &url], |command| {
+    Process::start_with([args, &["--hub", &url]].concat(), |command| {
         _ = command.env("ROLLMESH_TOKEN", &hub.operator_token);
-    });
-    support::json(&status.finish_with(0).await.stdout)
+    })
+}
+
+async fn status(hub: &Invitation) -> Value {
+    support::json(&command(hub, &["status", "--json"]).finish_with(0).await.stdout)
 }
 
 pub(crate) async fn run_without_workers_waits_and_says_so() {
@@ -81,4 +85,30 @@ pub(crate) async fn only_remote_worker_that_hangs_ends_run_with_its_slot() {
     assert_failed(&ended, &[&place, "5 attempts at this fragment have failed in a row"], Duration::MAX);
     rig.check_ledger();
     drop(worker);
+}
+
+/// The hub serves its peers meanwhile, and the next run begins.
+pub(crate) async fn hub_gives_up_runs_whose_environment_is_never_made() {
+    let rig = Rig::new();
+    let runs_dir = rig.path("runs").display().to_string();
+    let args = ["hub", "--listen", "127.0.0.1:0", "--runs-dir", &runs_dir];
+    let mut process = Process::start_program(std::env::current_exe().unwrap(), args, |_| {});
+    let hub = process.invitation().await;
+    let never = ["start", "--set", "env=Faulty-v0", "--set", "env_config.kind=make"];
+    let start = |patience: &str| command(&hub, &[&never[..], &["--set", patience]].concat());
+    let ended = start("hung_worker_timeout_s=1").finish_with(2).await;
+    let reason = "the environment was not made within 1 s (hung_worker_timeout_s)";
+    assert!(ended.stderr.contains(reason), "{}", ended.stderr);
+
+    // The operator of the first run waits while others are queued.
+    let waits = start("hung_worker_timeout_s=4");
+    process.line("waiting for environment Faulty-v0 to be made").await;
+    let queued = start("hung_worker_timeout_s=1").finish_with(0).await;
+    let small = ["num_workers=0", "num_envs=2", "stop.env_steps=64"].map(|setting| ["--set", setting]).concat();
+    let good = command(&hub, &[&["start", "--wait"], &small[..]].concat());
+    let ended = waits.finish_with(2).await;
+    assert!(ended.stderr.contains("within 4 s"), "{}", ended.stderr);
+    let failed = process.line("could not begin: ").await;
+    assert!(failed.contains(reason), "{failed} {}", queued.stdout);
+    good.finish_with(0).await;
 }

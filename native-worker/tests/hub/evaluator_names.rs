@@ -8,7 +8,7 @@ use rollmesh_core::{
     worker::{CommandError, CommandErrorKind},
 };
 
-use super::{TestHub, liars::token_of_page};
+use super::{TestHub, divergent::token_of_page};
 use crate::support::client::{Client, hello};
 
 /// Capability of a worker that evaluates.

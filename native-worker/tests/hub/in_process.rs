@@ -16,9 +16,10 @@ use rollmesh_core::protocol::{
 };
 
 use super::{
-    TestHub, end,
+    TestHub,
+    divergence_at_the_end::counting,
+    end,
     hand_made::HandMade,
-    lies_at_the_end::counting,
     small,
     workers::{row_of, status_of},
 };

@@ -130,16 +130,18 @@ async fn the_command_line_says_what_workers_need() {
 
 #[tokio::test]
 async fn worker_that_ends_for_lack_of_memory_says_its_last_words_and_its_limit() {
-    let dir = tempfile::tempdir().unwrap();
-    let run_dir = dir.path().join("run").display().to_string();
-    let train = ["train", "--workers", "1", "--worker-memory", "1KiB", "--no-dashboard", "--run-dir", &run_dir];
-    // With a backtrace, a process that gets no memory would hang.
-    let run = Process::start_with(train, |command| _ = command.env("RUST_BACKTRACE", "1"));
-    let finished = run.finish_with(1).await;
-    let limit = "; its memory is limited to 1024 bytes, which --worker-memory sets); no more attempts";
-    let ended = "error: local workers end as soon as they start (";
-    let failed = |line: &str| line.starts_with(ended) && line.ends_with(limit);
-    assert!(finished.stderr.lines().any(failed), "{}", finished.stderr);
+    for (memory, bytes) in [("1MiB", 1_048_576), ("12MiB", 12_582_912)] {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = dir.path().join("run").display().to_string();
+        let train = ["train", "--workers", "1", "--worker-memory", memory, "--no-dashboard", "--run-dir", &run_dir];
+        // With a backtrace, a process that gets no memory would hang.
+        let run = Process::start_with(train, |command| _ = command.env("RUST_BACKTRACE", "1"));
+        let finished = run.finish_with(1).await;
+        let limit = format!("; its memory is limited to {bytes} bytes, which --worker-memory sets); no more attempts");
+        let ended = "error: local workers end as soon as they start (";
+        let failed = |line: &str| line.starts_with(ended) && line.ends_with(&limit);
+        assert!(finished.stderr.lines().any(failed), "{memory}: {}", finished.stderr);
+    }
 }
 
 impl TestHub {

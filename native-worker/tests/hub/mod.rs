@@ -2,19 +2,20 @@
 
 mod access;
 mod checkpoints;
+mod divergence_at_the_end;
+mod divergence_found_later;
+mod divergent;
 mod evaluations;
 mod evaluator_names;
 mod hand_made;
 mod in_process;
 mod launchers;
 mod launching;
-mod liars;
-mod lies_at_the_end;
-mod lies_found_later;
 mod matrix;
 mod monitoring;
 mod operators;
 mod peers;
+mod relays;
 mod replacing;
 mod sampling;
 mod saved_runs;

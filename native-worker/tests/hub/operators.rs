@@ -86,7 +86,7 @@ async fn an_operator_starts_a_run() {
         ("mode", json!("magic"), "mode is \"magic\""),
         ("mode.deadline.after", json!(u64::MAX), "mode.deadline.after is 18446744073709551615; it must be at most"),
         ("num_workers", json!(u32::MAX), "num_workers is 4294967295; it must be at most 64"),
-        ("policy_config.gamma", json!(2), "policy_config: the setting 'gamma' is wrong: 2 must be from 0 to 1"),
+        ("policy_config.gamma", json!(2), "policy_config.gamma: 2 must be from 0 to 1"),
         ("host.device", json!("cuda:1"), "host.device belongs to one machine and is not taken from the wire"),
         ("output", json!("/etc"), "output is \"/etc\"; it must be at most 64 letters"),
         // This hub has no directory for runs, which would hold them.

@@ -119,21 +119,21 @@ async fn unrequested_large_result_disconnects_at_its_first_part() {
 }
 
 #[tokio::test]
-async fn a_worker_that_lies_does_not_stop_the_run() {
+async fn divergent_worker_does_not_stop_the_run() {
     let hub = TestHub::start().await;
     let run = hub.train(small(0, 2_000)).await;
-    let mut liar = HandMade::join(&hub).await;
-    let honest = liar.next_upload().await.unwrap();
-    let lie = liar.changed(&honest, |fragment| {
+    let mut divergent = HandMade::join(&hub).await;
+    let honest = divergent.next_upload().await.unwrap();
+    let lie = divergent.changed(&honest, |fragment| {
         let mut rewards = fragment.rows.get(REWARDS).unwrap().to_vec();
         rewards[0] = 2.0;
         fragment.rows.insert(REWARDS.name(), ColumnData::scalars(rewards)).unwrap();
     });
     assert_ne!(lie, honest);
-    liar.client.say(&Message::FragmentUpload(lie)).await;
+    divergent.client.say(&Message::FragmentUpload(lie)).await;
     let helper = hub.worker();
     hub.status("the first iteration", |status| status.iteration > 0).await;
-    drop(liar);
+    drop(divergent);
     assert_eq!(end(run).await.end, RunEnd::Finished);
     hub.hub.shutdown().await;
     helper.finish_with(0).await;

@@ -52,7 +52,7 @@ pub(crate) async fn killed_at(rig: &Rig, points: u64, iterations: u64, random_st
 }
 
 #[tokio::test]
-async fn a_hub_that_is_killed_at_random_points_ends_with_the_same_bits_and_books() {
+async fn hub_killed_at_random_points_ends_with_the_same_bits_and_ledger() {
     let (runs, points, iterations) = if is_long() { (5, 10, 300) } else { (1, 6, 120) };
     let calm = undisturbed(iterations).await;
     assert_eq!(calm.metrics.len() as u64, iterations);

@@ -31,7 +31,7 @@ pub(crate) struct Outcome {
 }
 
 impl Rig {
-    /// A run of one worker, whose books tell of nothing that depends on time, that ends after so many iterations.
+    /// A run of one worker, whose ledger tell of nothing that depends on time, that ends after so many iterations.
     pub(crate) fn new(iterations: u64) -> Self {
         Self::with_workers(1, iterations)
     }

@@ -35,12 +35,14 @@ async fn every_role_sends_only_permitted_messages() {
     let mut operator = hub.operator().await;
     let client = create(&mut operator, Role::Client, 0).await;
     let launcher = create(&mut operator, Role::Launcher, 0).await;
+    let relay = create(&mut operator, Role::Relay, 0).await;
     let holders = [
         (Role::Viewer, hub.viewer_token()),
         (Role::Operator, hub.operator_token()),
         (Role::Worker, hub.hub.worker_token()),
         (Role::Client, client),
         (Role::Launcher, launcher),
+        (Role::Relay, relay),
     ];
     let cases = holders.iter().flat_map(|holder| Kind::ALL.iter().map(move |kind| (*holder, *kind)));
     let asked = stream::iter(cases).map(|((role, token), kind)| {

@@ -3,9 +3,9 @@
 mod certificates;
 mod crowd;
 mod frames;
-mod hoard;
 mod hostile;
 mod matrix;
+mod partial_messages;
 mod strangers;
 mod tokens;
 

@@ -12,11 +12,12 @@ use rollmesh::{
 };
 use rollmesh_core::protocol::{
     Message, Role, Token, TokenAction,
-    message::{ManageTokens, NewToken},
+    message::{ManageTokens, NewToken, Renew},
 };
 
 use super::{TestHub, config, create, fresh_address, id_of, list, revoke};
 use crate::support::{
+    Process,
     client::{Client, Frame, hello},
     soon,
 };
@@ -68,6 +69,66 @@ async fn a_rotated_token_hands_over_and_runs_out() {
     let mut late = Client::connect_from(fresh_address(), hub.hub.address()).await;
     late.say(&Message::Hello(hello(Role::Worker, old))).await;
     assert!(late.refusal().await.is_some());
+}
+
+/// Rotates a token, which expires after a second. Returns its successor.
+async fn rotate(operator: &mut Client, old: &Token) -> Token {
+    let (action, token) = (TokenAction::Rotate.to_wire(), id_of(old).0);
+    operator.say(&Message::ManageTokens(ManageTokens { request: 9, action, role: 0, token, seconds: 1 })).await;
+    let new = operator.wait_for(|message| match message {
+        Message::NewToken(NewToken { request: 9, token, .. }) => Some(*token),
+        _ => None,
+    });
+    new.await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peer_that_presents_the_new_token_stays_connected() {
+    let hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let old = create(&mut operator, Role::Worker, 0).await;
+    let [mut renewed, idle, mut thief] = {
+        let join = || Client::join_from(fresh_address(), hub.hub.address(), Role::Worker, old);
+        [join().await, join().await, join().await]
+    };
+    let new = rotate(&mut operator, &old).await;
+    renewed.say(&Message::Renew(Renew { token: new })).await;
+    // A token of another role, and one that does not exist, renew nothing.
+    for token in [hub.viewer_token(), Token::new([1; 32])] {
+        thief.say(&Message::Renew(Renew { token })).await;
+    }
+    idle.refusal().await;
+    thief.refusal().await;
+    let rows = list(&mut operator).await;
+    let connections = |token: &Token| rows.connections[rows.ids.iter().position(|id| *id == id_of(token).0).unwrap()];
+    assert_eq!((connections(&old), connections(&new)), (0, 1));
+    assert!(hub.audit().contains(r#""event":"renewed""#));
+    assert_eq!(revoke(&mut operator, id_of(&new)).await, "");
+    renewed.refusal().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_presents_the_token_that_replaces_its_own_in_the_file() {
+    let hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let old = create(&mut operator, Role::Worker, 0).await;
+    let file = hub.directory.path().join("worker.token");
+    fs::write(&file, old.to_hex()).unwrap();
+    let args = ["worker", "--hub", &hub.hub.worker_url(), "--token-file", file.to_str().unwrap(), "--processes", "1"];
+    let worker = Process::start(args);
+    let connections = async |operator: &mut Client, token: &Token| {
+        let rows = list(operator).await;
+        rows.ids.iter().position(|id| *id == id_of(token).0).map(|place| rows.connections[place])
+    };
+    soon("the worker", async { while connections(&mut operator, &old).await != Some(1) {} }).await;
+    let new = create(&mut operator, Role::Worker, 0).await;
+    fs::write(&file, new.to_hex()).unwrap();
+    soon("the new token", async { while connections(&mut operator, &new).await != Some(1) {} }).await;
+    assert_eq!(revoke(&mut operator, id_of(&old)).await, "");
+    assert_eq!(connections(&mut operator, &new).await, Some(1));
+    let is_admission = |line: &&str| line.contains(r#""event":"admitted""#) && line.contains(r#""role":"Worker""#);
+    assert_eq!(hub.audit().lines().filter(is_admission).count(), 1, "one connection: {}", hub.audit());
+    drop(worker);
 }
 
 fn tokens(hub: &TestHub, args: &[&str]) -> (String, String) {

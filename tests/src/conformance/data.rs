@@ -40,7 +40,6 @@ fn fault(error: JsonError) -> Fault {
     match error {
         JsonError::TooMany { .. } => Fault::TooManyErrors,
         JsonError::NoData(_) => Fault::NoData,
-        JsonError::LongLine { .. } => Fault::CorruptData,
         JsonError::Line { source, .. } => match source {
             RecordError::UnknownType(_) => Fault::UnknownType,
             RecordError::Pickle { source: PickleError::Forbidden(_), .. } => Fault::ForbiddenPickle,
@@ -48,11 +47,8 @@ fn fault(error: JsonError) -> Fault {
                 Fault::ShapeMismatch
             }
             RecordError::Batch(error) => batch_fault(error),
-            RecordError::NotJson { .. }
-            | RecordError::NoColumn { .. }
-            | RecordError::Base64(_)
-            | RecordError::Lz4 { .. }
-            | RecordError::Pickle { .. } => Fault::CorruptData,
+            _ => Fault::CorruptData,
         },
+        _ => Fault::CorruptData,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rollmesh_core::{group::Party, hub::RunEnd, time::Micros};
+use rollmesh_core::{group::Principal, hub::RunEnd, time::Micros};
 
 use super::{Request, RunReport, RunScenario};
 use crate::fake_rows::calm_batches;
@@ -26,14 +26,14 @@ pub enum RunEvent {
     /// A worker was admitted.
     Admitted {
         /// Its principal, if it is untrusted.
-        principal: Option<Party>,
+        principal: Option<Principal>,
     },
     /// An iteration began.
     Began,
     /// A lease was granted.
     Granted {
         /// The worker's principal, if it is untrusted.
-        principal: Option<Party>,
+        principal: Option<Principal>,
     },
     /// The learner took a batch.
     Batch {
@@ -56,9 +56,9 @@ pub enum RunEvent {
         iteration: u64,
     },
     /// A principal failed an audit.
-    Convicted {
+    AuditFailed {
         /// The principal.
-        principal: Party,
+        principal: Principal,
         /// The first batch with rows that may be false, if there is one.
         first: Option<u64>,
     },
@@ -102,7 +102,7 @@ struct Model {
     doubt: Option<u64>,
     restarts: u64,
     /// Principals that failed an audit.
-    convicted: BTreeSet<Party>,
+    failed_audit_of: BTreeSet<Principal>,
     ended: Option<RunEnd>,
 }
 
@@ -149,7 +149,7 @@ impl RunRules<'_> {
         match *event {
             RunEvent::Asked(request) => model.ask(request, at),
             RunEvent::Admitted { principal } => {
-                must(principal.is_none_or(|it| !model.convicted.contains(&it)), "its token is revoked")?;
+                must(principal.is_none_or(|it| !model.failed_audit_of.contains(&it)), "its token is revoked")?;
                 must(!model.is_leaving, "the hub is about to exit")?;
             }
             RunEvent::Began => {
@@ -162,7 +162,7 @@ impl RunRules<'_> {
                 model.is_open = true;
             }
             RunEvent::Granted { principal } => {
-                must(principal.is_none_or(|it| !model.convicted.contains(&it)), "the worker's token is revoked")?;
+                must(principal.is_none_or(|it| !model.failed_audit_of.contains(&it)), "the worker's token is revoked")?;
                 must(model.is_open, "no iteration is open")?;
                 must(!model.is_paused && model.draining_since.is_none(), "the run is paused or draining")?;
             }
@@ -179,8 +179,8 @@ impl RunRules<'_> {
                 must(!model.is_open && !model.is_consuming, "the next iteration has begun")?;
                 must(iteration == model.counted, "the checkpoint has other batches")?;
             }
-            RunEvent::Convicted { principal, first } => {
-                model.convicted.insert(principal);
+            RunEvent::AuditFailed { principal, first } => {
+                model.failed_audit_of.insert(principal);
                 model.doubt = model.doubt.into_iter().chain(first).min();
             }
             RunEvent::RolledBack { before, to } => {
@@ -191,8 +191,8 @@ impl RunRules<'_> {
             }
             RunEvent::Restarted { to } => {
                 must(to <= model.counted, "there was no such batch")?;
-                let (restarts, convicted) = (model.restarts + 1, std::mem::take(&mut model.convicted));
-                *model = Model { restarts, convicted, ..Model::default() };
+                let (restarts, failed_audit_of) = (model.restarts + 1, std::mem::take(&mut model.failed_audit_of));
+                *model = Model { restarts, failed_audit_of, ..Model::default() };
                 model.go_back(to);
             }
             RunEvent::Ended(ref end) => {

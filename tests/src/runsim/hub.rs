@@ -178,7 +178,7 @@ impl RunSim {
             }
             HubEffect::Quarantine { principal, tokens, first_doubtful } => {
                 let first = first_doubtful.map(|first| first.0);
-                self.note(RunEvent::Convicted { principal, first });
+                self.note(RunEvent::AuditFailed { principal, first });
                 self.revoke(tokens);
             }
             HubEffect::Consume(Ok(BatchWork::Learn(rows))) => {

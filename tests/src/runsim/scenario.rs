@@ -145,7 +145,7 @@ impl RunScenario {
             vec![RunWorker { us_per_step: 10u64.pow(dice.between(1, 3) as u32), lies: None, shares_token: true }];
         for _ in 0..dice.between(0, 3) {
             let lies = dice.chance(500).then(|| dice.one_of(&[0, 50, 400]));
-            // A liar that shares its token is another principal with every connection.
+            // A divergent worker that shares its token is another principal with every connection.
             let shares_token = lies.unwrap_or(0) == 0 && dice.chance(500);
             workers.push(RunWorker { us_per_step: 10u64.pow(dice.between(1, 4) as u32), lies, shares_token });
         }

@@ -1,10 +1,10 @@
-//! Audits the fragments of untrusted workers, and handles convictions.
+//! Audits the fragments of untrusted workers, and handles failed_audits.
 
 use std::collections::BTreeMap;
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{AuditPolicy, AuditTask, Conviction, LeaseGroup, Party, QuarantineCause, Verdict},
+    group::{AuditPolicy, AuditTask, FailedAudit, LeaseGroup, Principal, QuarantineCause, Verdict},
     ids::{SlotId, WorkerId},
     lease::SlotSource,
 };
@@ -15,14 +15,14 @@ use crate::{fake_rows::FakeState, scenario::Scenario};
 /// The results for untrusted workers.
 #[derive(Debug, Default)]
 pub struct Watched {
-    /// The convicted principals, each with the batch to which the run was rolled back, if any.
-    pub convicted: Vec<(Party, Option<u64>)>,
-    /// Convictions after which the run was rolled back to the open batch.
+    /// The failed_audit_of principals, each with the batch to which the run was rolled back, if any.
+    pub failed_audit_of: Vec<(Principal, Option<u64>)>,
+    /// FailedAudits after which the run was rolled back to the open batch.
     pub of_open_batches: u64,
     policy: Option<(AuditPolicy, u64)>,
-    of_workers: BTreeMap<WorkerId, Party>,
+    of_workers: BTreeMap<WorkerId, Principal>,
     /// For each slot, the fragments that its last fragment depends on, with their principals.
-    chains: Vec<Vec<(Option<Party>, SlotFragment)>>,
+    chains: Vec<Vec<(Option<Principal>, SlotFragment)>>,
 }
 
 impl Watched {
@@ -44,8 +44,8 @@ impl Watched {
         chain.push((self.of_workers.get(&worker).copied(), fragment.clone()));
     }
 
-    fn is_convicted(&self, party: Party) -> bool {
-        self.convicted.iter().any(|(convicted, _)| *convicted == party)
+    fn has_failed_audit(&self, principal: Principal) -> bool {
+        self.failed_audit_of.iter().any(|(failed_audit_of, _)| *failed_audit_of == principal)
     }
 }
 
@@ -55,13 +55,13 @@ impl Hub {
         self.watched.restart(&mut self.group, self.life);
     }
 
-    pub(super) fn distrust(&mut self, worker: WorkerId, party: Party) {
-        self.watched.of_workers.insert(worker, party);
-        self.group.distrust(worker, party);
+    pub(super) fn distrust(&mut self, worker: WorkerId, principal: Principal) {
+        self.watched.of_workers.insert(worker, principal);
+        self.group.distrust(worker, principal);
     }
 
-    pub(super) fn is_expelled(&self, party: Party) -> bool {
-        self.watched.is_convicted(party)
+    pub(super) fn is_expelled(&self, principal: Principal) -> bool {
+        self.watched.has_failed_audit(principal)
     }
 }
 
@@ -95,38 +95,38 @@ impl SimNet {
             return;
         }
         self.hub.group.handle_audited(task, verdict, self.now);
-        self.convict_liars();
+        self.fail_divergent();
     }
 
-    pub(super) fn convict_liars(&mut self) {
-        while let Some(conviction) = self.hub.group.poll_conviction() {
-            self.convict(&conviction);
+    pub(super) fn fail_divergent(&mut self) {
+        while let Some(failed_audit) = self.hub.group.poll_failed_audit() {
+            self.fail_audit(&failed_audit);
         }
     }
 
-    /// Handles a conviction: the principal's workers are removed for good, and its fragments are rolled back.
-    fn convict(&mut self, conviction: &Conviction) {
-        self.note(format_args!("{conviction:?}"));
-        let &Conviction { party, first_doubtful, .. } = conviction;
-        assert!(self.scenario.watch.is_some_and(|watch| watch.is_liar(party)), "{party:?} is honest");
-        self.processes.retain(|_, process| process.who.party != Some(party));
-        for &worker in &conviction.workers {
+    /// Handles a failed_audit: the principal's workers are removed for good, and its fragments are rolled back.
+    fn fail_audit(&mut self, failed_audit: &FailedAudit) {
+        self.note(format_args!("{failed_audit:?}"));
+        let &FailedAudit { principal, first_doubtful, .. } = failed_audit;
+        assert!(self.scenario.watch.is_some_and(|watch| watch.is_divergent(principal)), "{principal:?} is honest");
+        self.processes.retain(|_, process| process.who.principal != Some(principal));
+        for &worker in &failed_audit.workers {
             self.hub.group.handle_left(worker, self.now);
         }
         let batches = self.hub.batches.len() as u64;
         let first = first_doubtful.map(|first| first.0);
-        self.hub.watched.convicted.push((party, first));
+        self.hub.watched.failed_audit_of.push((principal, first));
         if let Some(first) = first {
             self.hub.watched.of_open_batches += u64::from(first == batches);
             self.restart_hub(first);
         }
     }
 
-    pub(super) fn check_accusation(&self, worker: WorkerId, cause: QuarantineCause) {
+    pub(super) fn check_failed_audit(&self, worker: WorkerId, cause: QuarantineCause) {
         let Some(watch) = self.scenario.watch else { return };
-        let party = self.hub.watched.of_workers.get(&worker);
-        let is_liar = || party.is_some_and(|&party| watch.is_liar(party));
-        assert!(cause == QuarantineCause::Failures || is_liar(), "worker {worker} is honest: {cause}");
+        let principal = self.hub.watched.of_workers.get(&worker);
+        let is_divergent = || principal.is_some_and(|&principal| watch.is_divergent(principal));
+        assert!(cause == QuarantineCause::Failures || is_divergent(), "worker {worker} is honest: {cause}");
     }
 }
 
@@ -135,7 +135,7 @@ impl Report {
     /// undetected dishonest principals.
     ///
     /// # Panics
-    /// If any fragment of a convicted principal remains, or if a batch differs from the committed fragments.
+    /// If any fragment of a failed_audit_of principal remains, or if a batch differs from the committed fragments.
     #[must_use]
     pub fn check_honesty(&self, scenario: &Scenario) -> bool {
         let is_taken = |fragment: &SlotFragment| {
@@ -147,11 +147,11 @@ impl Report {
         let mut is_honest = true;
         for (slot, chain) in (0..).map(SlotId).zip(&self.watched.chains) {
             let mut state = FakeState::new(slot);
-            for (party, fragment) in chain.iter().take_while(|(_, fragment)| is_taken(fragment)) {
+            for (principal, fragment) in chain.iter().take_while(|(_, fragment)| is_taken(fragment)) {
                 if *fragment != state.fragment(fragment.weights_version, scenario.length) {
                     is_honest = false;
-                    let is_free = |party: Party| !self.watched.is_convicted(party);
-                    assert!(party.is_some_and(is_free), "fragment {} of slot {slot} is a lie", fragment.fragment);
+                    let is_free = |principal: Principal| !self.watched.has_failed_audit(principal);
+                    assert!(principal.is_some_and(is_free), "fragment {} of slot {slot} is a lie", fragment.fragment);
                 }
                 state = FakeState::decode(&fragment.state);
             }

@@ -36,12 +36,12 @@ pub(super) struct Hub {
     /// Oldest first.
     saved: Vec<Save>,
     pub(super) watched: Watched,
-    books: Ledger,
+    ledger: Ledger,
     /// Able workers of this life of the hub.
     able: BTreeSet<WorkerId>,
 }
 
-/// A state from which another process, or this one after a conviction, can continue.
+/// A state from which another process, or this one after a failed_audit, can continue.
 #[derive(Clone)]
 struct Save {
     /// The encoded state of the group.
@@ -75,7 +75,7 @@ impl Hub {
             weights,
             saved,
             watched: Watched::new(config.num_slots),
-            books: Ledger::default(),
+            ledger: Ledger::default(),
             able: BTreeSet::new(),
         }
     }
@@ -111,11 +111,11 @@ impl Hub {
 
     /// Checks after every call that the ledger balances, and adds its state to the history.
     pub(super) fn check(&mut self) {
-        let books = *self.group.ledger();
-        assert!(books.balances(), "{books:?}");
-        if books != self.books {
-            self.books = books;
-            self.history.0.push(Happened::Books(Box::new(books)));
+        let ledger = *self.group.ledger();
+        assert!(ledger.balances(), "{ledger:?}");
+        if ledger != self.ledger {
+            self.ledger = ledger;
+            self.history.0.push(Happened::Ledger(Box::new(ledger)));
         }
     }
 
@@ -194,7 +194,7 @@ impl SimNet {
                 self.hub.history.0.push(Happened::Committed { worker, lease, fragment });
             }
         }
-        self.convict_liars();
+        self.fail_divergent();
     }
 
     pub(super) fn lose(&mut self, peer: Peer) {
@@ -216,7 +216,7 @@ impl SimNet {
         while let Some(event) = self.hub.group.poll_event() {
             self.note(format_args!("{event}"));
             if let GroupEvent::WorkerQuarantined { worker, cause } = event {
-                self.check_accusation(worker, cause);
+                self.check_failed_audit(worker, cause);
             }
         }
         self.audit();

@@ -113,8 +113,8 @@ impl SimNet {
         net.hub.watch(net.scenario.watch.as_ref().map(|watch| (watch.audits, net.scenario.seed)));
         for (place, us_per_step) in net.scenario.workers.clone().into_iter().enumerate() {
             let delay = net.delay();
-            let party = net.scenario.watch.and_then(|watch| watch.party(place));
-            net.after(delay, Event::Join(Who { us_per_step, party }));
+            let principal = net.scenario.watch.and_then(|watch| watch.principal(place));
+            net.after(delay, Event::Join(Who { us_per_step, principal }));
         }
         net.after(Micros::from_millis(1), Event::BeginIteration);
         if net.scenario.faults.blow_every_ms > 0 {
@@ -123,7 +123,7 @@ impl SimNet {
         let until = net.scenario.faults.until;
         if until > Micros(0) {
             // After all faults, at least one healthy worker is available.
-            net.after(until, Event::Join(Who { us_per_step: 1_000, party: None }));
+            net.after(until, Event::Join(Who { us_per_step: 1_000, principal: None }));
         }
         net
     }

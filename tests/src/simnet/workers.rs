@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{Party, SamplingMode, WorkerProfile},
+    group::{Principal, SamplingMode, WorkerProfile},
     ids::WorkerId,
     time::Micros,
 };
@@ -24,7 +24,7 @@ const PROGRESS_INTERVAL: Micros = Micros::from_millis(250);
 pub(super) struct Who {
     pub(super) us_per_step: u64,
     /// Its principal, if it is untrusted.
-    pub(super) party: Option<Party>,
+    pub(super) principal: Option<Principal>,
 }
 
 pub(super) struct Process {
@@ -58,7 +58,7 @@ impl Clock {
 
 impl SimNet {
     pub(super) fn join(&mut self, who: Who) {
-        if who.party.is_some_and(|party| self.hub.is_expelled(party)) {
+        if who.principal.is_some_and(|principal| self.hub.is_expelled(principal)) {
             return;
         }
         let worker = WorkerId(self.hub.next_worker);
@@ -84,8 +84,8 @@ impl SimNet {
         };
         let (peer, answer) = (Peer { life: self.hub.life, worker }, process.machine.answer());
         self.processes.insert(peer, process);
-        if let Some(party) = who.party {
-            self.hub.distrust(worker, party);
+        if let Some(principal) = who.principal {
+            self.hub.distrust(worker, principal);
         }
         self.hub.group.handle_joined(worker, WorkerProfile::NATIVE, self.now);
         self.send_to_group(peer, answer);
@@ -157,8 +157,8 @@ impl SimNet {
     /// Falsifies the fragments of a dishonest worker.
     fn lie(&mut self, from: Peer, fragments: &mut [SlotFragment]) {
         let Some(watch) = self.scenario.watch else { return };
-        let party = self.processes.get(&from).and_then(|process| process.who.party);
-        if !party.is_some_and(|party| watch.is_liar(party)) {
+        let principal = self.processes.get(&from).and_then(|process| process.who.principal);
+        if !principal.is_some_and(|principal| watch.is_divergent(principal)) {
             return;
         }
         for fragment in fragments {

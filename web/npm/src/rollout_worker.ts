@@ -112,6 +112,22 @@ export class RolloutWorker extends Freeable {
     this.#handle.raw.setWeights(Object.keys(weights), Object.values(weights));
   }
 
+  /** A policy as bytes, for {@link importPolicy} of any worker with such spaces: kind, settings, weights and filter. */
+  exportPolicy(id = "default_policy"): Uint8Array {
+    return this.#handle.raw.exportPolicy(id);
+  }
+
+  /**
+   * Takes a policy of {@link exportPolicy}, under this id: one that the worker has gets its weights and filter, another one is
+   * added.
+   *
+   * @throws {RollmeshError} for damaged bytes, and for a policy that does not fit. Nothing has changed then
+   */
+  importPolicy(state: Uint8Array, id = "default_policy"): Policy {
+    this.#handle.raw.importPolicy(id, state);
+    return this.policies.get(id);
+  }
+
   /** The worker's state as bytes: policies, filters, progress, and where each environment is in its life. */
   save(): Uint8Array {
     return this.#handle.raw.save();

@@ -107,3 +107,18 @@ test("a policy of rollmesh train plays as rollmesh evaluate says", (t) => {
   assert.throws(() => Policy.fromCheckpoint("{}", read("weights.safetensors")), { kind: "policy", message: /policies/ });
   assert.throws(() => Policy.fromCheckpoint(read("policy.json").toString(), Uint8Array.of(0)), { kind: "policy", message: /safetensors/ });
 });
+
+test("a policy travels in bytes to another worker, where it may be a new one", () => {
+  const here = new RolloutWorker(config), there = new RolloutWorker({ ...config, seed: 4 });
+  const weights = (worker, id) => Buffer.from(worker.policy(id).weights).toString("hex");
+  assert.notEqual(weights(here), weights(there));
+  const state = here.exportPolicy();
+  there.importPolicy(state);
+  there.importPolicy(state, "guest");
+  assert.deepEqual(there.policies.keys(), ["default_policy", "guest"]);
+  assert.equal(weights(there), weights(here));
+  assert.equal(weights(there, "guest"), weights(here));
+  state[9] ^= 1;
+  assert.throws(() => there.importPolicy(state));
+  assert.throws(() => here.exportPolicy("absent"), /absent/);
+});

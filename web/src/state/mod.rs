@@ -84,7 +84,7 @@ pub struct State {
     pub monitoring: Monitoring,
     /// The fragment that was asked for last.
     pub fragment: Option<Fragment>,
-    /// Its books by reason; none before the hub said anything.
+    /// Its ledger by reason; none before the hub said anything.
     pub ledger: Option<LedgerReport>,
     /// How the charts are looked at.
     pub charts: ChartView,

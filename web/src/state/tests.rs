@@ -211,7 +211,7 @@ fn only_what_the_page_does_not_show_by_itself_is_confirmed() {
 }
 
 #[test]
-fn a_page_without_a_token_trains_and_does_not_knock() {
+fn page_without_a_token_trains_and_does_not_connect() {
     let mut state = State::default();
     assert_eq!(reduce(&mut state, Event::Started { token: false }), [Effect::StartTrainer]);
     assert_eq!(state.connection, Connection::NoToken);

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn books_that_do_not_balance_are_shown_as_bad() {
+    fn ledger_that_does_not_balance_is_shown_as_bad() {
         let shown = |ledger: Option<group::Ledger>| {
             let mut state = State::default();
             state.ledger = ledger.map(|ledger| LedgerReport { ledger, ..Default::default() });
@@ -122,8 +122,8 @@ mod tests {
         let lost = group::Ledger { outstanding: 0, ..whole };
         let lost_in_the_queue = group::Ledger { queued: 2, ..whole };
         let twice = group::Ledger { superseded: 1, ..whole };
-        for books in [lost, lost_in_the_queue, twice] {
-            assert_eq!(shown(Some(books)), ("bad", "does not balance"), "{books:?}");
+        for ledger in [lost, lost_in_the_queue, twice] {
+            assert_eq!(shown(Some(ledger)), ("bad", "does not balance"), "{ledger:?}");
         }
     }
 }

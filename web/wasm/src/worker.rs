@@ -108,6 +108,18 @@ impl WorkerHandle {
         self.worker.with(|worker| Ok(worker.remove_policy(&PolicyId::new(id), None, None)?))
     }
 
+    /// A policy as bytes: its kind, settings, weights and filter.
+    #[wasm_bindgen(js_name = exportPolicy)]
+    pub fn export_policy(&self, id: String) -> Result<Vec<u8>, Failure> {
+        self.worker.with(|worker| Ok(worker.export_policy(&PolicyId::new(id))?))
+    }
+
+    /// Takes a policy of [`export_policy`](Self::export_policy) under an id, which need not be there.
+    #[wasm_bindgen(js_name = importPolicy)]
+    pub fn import_policy(&self, id: String, state: &[u8]) -> Result<(), Failure> {
+        self.worker.with(|worker| Ok(worker.import_policy(&PolicyId::new(id), state)?))
+    }
+
     /// Lets policies act with the weights of safetensors files, from the next sample on: all of them or none.
     #[wasm_bindgen(js_name = setWeights)]
     pub fn set_weights(&self, ids: Vec<String>, files: Vec<js_sys::Uint8Array>) -> Result<(), Failure> {

@@ -18,13 +18,13 @@ const LAYERS: &[&[&str]] = &[
     &["private_file", "program", "progress", "pulse"],
     &["child", "data_parallel", "kernels", "learner", "lines", "net", "policies"],
     &["checkpoint", "envs", "offline"],
-    &["external", "launch", "monitor", "registry"],
+    &["external", "launch", "monitor", "registry", "rllink"],
     &["shell"],
     &["machine"],
     &["control", "worker"],
     &["eval"],
     CIRCLE,
-    &["evaluator"],
+    &["evaluator", "relay"],
     &["cli"],
 ];
 

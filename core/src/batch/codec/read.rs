@@ -16,6 +16,7 @@ use crate::{
 
 /// Why bytes do not decode to a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CodecError {
     /// The bytes do not start with the magic.
     #[error("the bytes are no batch: they do not start with the magic")]

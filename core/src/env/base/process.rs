@@ -4,6 +4,7 @@ use crate::prelude::*;
 
 /// How the process of a sub-environment ended, see [`EnvError::Process`](crate::env::EnvError::Process).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProcessEnd {
     /// It could not be started.
     #[error("cannot be started: {0}")]

@@ -4,6 +4,7 @@ use crate::{column::DType, env::EnvError, prelude::*, space::SpaceError};
 
 /// A violation of an environment's contract.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CheckError {
     /// The environment failed unexpectedly.
     #[error("step {step}, during {during}: {source}")]

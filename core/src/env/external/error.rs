@@ -4,6 +4,7 @@ use crate::{ids::AgentId, prelude::*};
 
 /// Why a driver's call was rejected. It had no effect, and did not reach the sampler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ExternalError {
     /// No episode of this number is or was recently open.
     #[error("there is no episode {0}: start it first")]

@@ -26,7 +26,7 @@ use crate::prelude::*;
 /// Red, green and blue.
 pub type Colour = [u8; 3];
 
-/// A picture: rows of pixels from the top, each red, green and blue.
+/// A picture: rows of pixels from the top, each red, green and blue. A [`Canvas`] draws on one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     width: u32,

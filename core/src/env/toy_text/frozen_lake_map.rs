@@ -38,6 +38,7 @@ pub struct FrozenLakeMap {
 
 /// Why a map is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MapError {
     /// The rows differ in length.
     #[error("row {row} has {found} tiles, the first row has {wanted}")]

@@ -78,6 +78,7 @@ use crate::{
 
 /// Why a wrapper does not fit an environment.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WrapError {
     /// The observations are not images, or not of the required kind.
     #[error("observations are {space}, the wrapper needs images of uint8, {wanted}")]

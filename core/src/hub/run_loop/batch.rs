@@ -70,6 +70,7 @@ impl TrainRows {
 
 /// Why a complete iteration is no train batch.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TrainBatchError {
     /// Its rows cannot be postprocessed.
     #[error(transparent)]
@@ -149,7 +150,7 @@ impl RunLoop {
 
     fn take_weights(&mut self, weights: Weights, now: Micros) {
         self.keep_weights();
-        self.weights = match &mut self.filter {
+        let weights = match &mut self.filter {
             None => weights,
             Some(filter) => {
                 let weights = filter.publish(&weights);
@@ -157,6 +158,7 @@ impl RunLoop {
                 weights
             }
         };
+        self.put_weights(weights);
         self.count_batch(now);
     }
 

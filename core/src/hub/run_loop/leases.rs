@@ -17,6 +17,7 @@ use crate::{
 
 /// Why an upload does not match its lease.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum UploadFault {
     /// The lease ended long ago, or never existed; the ledger counts the upload.
     #[error("the lease is unknown")]

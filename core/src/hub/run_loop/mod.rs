@@ -21,7 +21,7 @@ use crate::{
     lease::Lease,
     policy::Postprocessing,
     prelude::*,
-    protocol::{Message, Phase, convert::FragmentLimits, message::RunStart},
+    protocol::{Message, Phase, convert::FragmentLimits, message::{RunStart, WeightsNotice}},
     run::{ReplayMismatch, RunConfig},
     sampler::FragmentLayout,
     time::Micros,
@@ -73,6 +73,7 @@ pub struct RunLoopConfig {
 
 /// Why a [`RunLoop`] could not be created.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RunLoopError {
     /// The number of slots or the sampling mode is invalid.
     #[error(transparent)]
@@ -123,6 +124,10 @@ pub struct RunLoop {
     consumer: BatchConsumer,
     filter: Option<RunFilter>,
     weights: Weights,
+    /// The weights that workers act with, if they are others.
+    acting: Option<Weights>,
+    /// Of the message with the newest weights.
+    notice: Option<WeightsNotice>,
     policies: Vec<PolicyId>,
     /// The weights that all workers were sent, except for workers that joined later and were sent newer ones.
     published: WeightsVersion,
@@ -193,24 +198,26 @@ impl RunLoop {
         let RunLoopConfig { number, config, run_dir, algo, pace, layout, env_state, .. } = parts;
         let (num_slots, mode) = (config.num_slots(), config.sampling_mode());
         let limits = FragmentLimits::new(&config, &layout);
+        let moves = match env_state {
+            EnvState::Snapshot => true,
+            EnvState::Replay => config.replay_mismatch == ReplayMismatch::Fail,
+            EnvState::Opaque => false,
+        };
         let group_config = GroupConfig {
             slots_per_worker: config.slots_per_worker(),
             first_lease: parts.first_lease,
             max_fragment_steps: config.max_fragment_steps(),
             max_slots_per_lease: largest_lease(&limits, num_slots),
             mode,
-            reproducible: !config.device_rows
-                && match env_state {
-                    EnvState::Snapshot => true,
-                    EnvState::Replay => config.replay_mismatch == ReplayMismatch::Fail,
-                    EnvState::Opaque => false,
-                },
+            reproducible: moves && !config.device_rows,
+            audited: moves,
             ..GroupConfig::new(num_slots, config.fragment_length())
         };
         let group = match parts.group {
             Some(state) => LeaseGroup::restore(group_config, state)?,
             None => LeaseGroup::new(group_config)?,
         };
+        let acting = weights::acting(&config, &parts.weights);
         Ok(Self {
             number,
             config,
@@ -226,6 +233,8 @@ impl RunLoop {
             consumer: parts.consumer,
             filter: parts.filter,
             published: parts.weights.version(),
+            acting,
+            notice: None,
             weights: parts.weights,
             policies: parts.policies,
             next_weights: None,

@@ -143,7 +143,7 @@ fn weights_that_were_never_sent_do_not_count_as_applied() {
 #[test]
 fn worker_on_a_device_is_able_for_runs_with_device_rows_alone() {
     let mut registry = Registry::builtin();
-    let fails = |_: &_, _: &_, _: &_, _| Err(PolicyError::Failed("the device was asked for".into()));
+    let fails = |_: &_, _: &_, _: &_| Err(PolicyError::Failed("the device was asked for".into()));
     registry.policies.act_with(ForwardFactory::new(fails));
     let mut config = RunConfig::sampling("CartPole-v1", 2);
     let setup = |config: &RunConfig| {

@@ -7,16 +7,26 @@ use crate::{
     hash::{Hash128, run_weights_hash, weights_hash},
     ids::{PolicyId, WeightsVersion, WorkerId},
     prelude::*,
-    protocol::{Frame, TooLarge, convert, message::WeightsApplied},
+    protocol::{
+        Frame, Message, TooLarge, convert,
+        message::{WeightsApplied, WeightsNotice},
+    },
+    run::{RunConfig, WeightsDtype},
     time::Micros,
     weights::{Weights, WeightsError},
 };
+
+/// Returns the weights that workers act with, if they are others than the learner's.
+pub(super) fn acting(config: &RunConfig, weights: &Weights) -> Option<Weights> {
+    (config.weights_dtype == WeightsDtype::Float16).then(|| weights.in_halves())
+}
 
 /// Weights kept to recompute fragments that arrive late.
 const MAX_RECENT_WEIGHTS: usize = 64;
 
 /// Why weights could not be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SyncError {
     /// No run takes weights from outside.
     #[error("no run of rows alone is going on: begin one with Hub::sample")]
@@ -39,12 +49,45 @@ impl RunLoop {
         &self.weights
     }
 
+    /// Returns the newest weights as workers act with them.
+    #[must_use]
+    pub fn acting_weights(&self) -> &Weights {
+        self.acting.as_ref().unwrap_or(&self.weights)
+    }
+
+    pub(super) fn put_weights(&mut self, weights: Weights) {
+        self.acting = acting(&self.config, &weights);
+        self.weights = weights;
+    }
+
+    /// Returns the notice of the newest weights, for peers that get them from a relay.
+    ///
+    /// # Errors
+    /// [`TooLarge`] for weights that no message can hold.
+    pub fn weights_notice(&mut self) -> Result<WeightsNotice, TooLarge> {
+        let version = self.weights.version().0;
+        if let Some(notice) = self.notice.filter(|notice| notice.version == version) {
+            return Ok(notice);
+        }
+        let frame = self.weights_frame()?;
+        let notice =
+            WeightsNotice { run: self.number, version, bytes: frame.num_bytes() as u32, hash: frame.sha256() };
+        self.notice = Some(notice);
+        Ok(notice)
+    }
+
     /// Returns the newest weights as workers are sent them.
     ///
     /// # Errors
     /// [`TooLarge`] for weights that no message can hold.
     pub fn weights_frame(&self) -> Result<Frame, TooLarge> {
-        convert::weights_frame(self.number, &self.weights)
+        match self.config.weights_dtype {
+            WeightsDtype::Float32 => convert::weights_frame(self.number, self.acting_weights()),
+            WeightsDtype::Float16 => {
+                let update = convert::half_weights_update(self.number, self.acting_weights());
+                Frame::new(&Message::HalfWeightsUpdate(update))
+            }
+        }
     }
 
     /// Returns the hash of all weights. A run's weights are those of its policies.
@@ -82,10 +125,11 @@ impl RunLoop {
             return Ok(None);
         }
         if let Some(next) = self.next_weights.take() {
-            self.weights = match &mut self.filter {
+            let weights = match &mut self.filter {
                 None => next,
                 Some(filter) => filter.publish(&next),
             };
+            self.put_weights(weights);
         }
         if self.weights.version() == self.published {
             return Ok(None);
@@ -140,17 +184,17 @@ impl RunLoop {
         self.weights.version().0.saturating_sub(version.map_or(0, |version| version.0))
     }
 
-    /// Returns the weights of a version, if they are not too old.
+    /// Returns the weights of a version as workers act with them, if they are not too old.
     #[must_use]
     pub fn weights_of(&self, version: WeightsVersion) -> Option<Weights> {
-        let mut known = self.recent_weights.iter().chain([&self.weights]);
+        let mut known = self.recent_weights.iter().chain([self.acting_weights()]);
         known.find(|weights| weights.version() == version).cloned()
     }
 
     /// Keeps the weights that are being replaced, if fragments may be recomputed with them: by audits or to be recorded.
     pub(super) fn keep_weights(&mut self) {
         if self.group.has_untrusted() || self.config.rollout.monitor_path.is_some() {
-            self.recent_weights.push_back(self.weights.clone());
+            self.recent_weights.push_back(self.acting_weights().clone());
         }
         let oldest = self.group.oldest_weights();
         self.recent_weights.retain(|weights| oldest.is_some_and(|oldest| weights.version() >= oldest));

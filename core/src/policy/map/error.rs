@@ -10,6 +10,7 @@ use crate::{
 
 /// Why a policy could not be added or found, put aside or brought back.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PolicyMapError {
     /// The id is taken.
     #[error("policy '{0}' exists already; remove it first")]

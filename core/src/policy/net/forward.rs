@@ -5,9 +5,8 @@ use core::fmt;
 use super::{ModelSpec, model};
 pub use crate::kernels::nets::{Input, Output};
 use crate::{
-    env::EnvSpaces,
     kernels::{Kernels, Networks, nets::Room},
-    policy::PolicyError,
+    policy::{PolicyContext, PolicyError},
     prelude::*,
     weights::Weights,
 };
@@ -32,10 +31,9 @@ pub trait Forward: fmt::Debug + Send {
     fn forward(&mut self, input: Input<'_>, out: Output<'_>) -> Result<(), PolicyError>;
 }
 
-type MakeForward =
-    dyn Fn(&ModelSpec, &EnvSpaces, &Weights, Kernels) -> Result<Box<dyn Forward>, PolicyError> + Send + Sync;
+type MakeForward = dyn Fn(&PolicyContext, &ModelSpec, &Weights) -> Result<Box<dyn Forward>, PolicyError> + Send + Sync;
 
-/// Makes a [`Forward`] for each policy with networks, from its model, spaces and first weights. See
+/// Makes a [`Forward`] for each policy with networks, from what it is told, its model and its first weights. See
 /// [`PolicyRegistry::act_with`](crate::policy::PolicyRegistry::act_with).
 #[derive(Clone)]
 pub struct ForwardFactory(Arc<MakeForward>);
@@ -44,10 +42,7 @@ impl ForwardFactory {
     /// Wraps a function.
     #[must_use]
     pub fn new(
-        make: impl Fn(&ModelSpec, &EnvSpaces, &Weights, Kernels) -> Result<Box<dyn Forward>, PolicyError>
-        + Send
-        + Sync
-        + 'static,
+        make: impl Fn(&PolicyContext, &ModelSpec, &Weights) -> Result<Box<dyn Forward>, PolicyError> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(make))
     }
@@ -58,12 +53,11 @@ impl ForwardFactory {
     /// The function's own.
     pub fn make(
         &self,
+        context: &PolicyContext,
         spec: &ModelSpec,
-        spaces: &EnvSpaces,
         weights: &Weights,
-        kernels: Kernels,
     ) -> Result<Box<dyn Forward>, PolicyError> {
-        (self.0)(spec, spaces, weights, kernels)
+        (self.0)(context, spec, weights)
     }
 }
 

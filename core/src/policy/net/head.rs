@@ -8,7 +8,7 @@ use crate::{
     policy::PolicyError,
     prelude::*,
     rng::{Streams, unit_f32},
-    space::Space,
+    space::{Point, Space},
 };
 
 /// Draws rows of actions, of any element type, without allocation.
@@ -38,6 +38,11 @@ impl Head {
     /// Returns how many numbers the network gives for each row.
     pub(super) fn input_len(&self) -> usize {
         self.distribution.input_len()
+    }
+
+    /// Returns the log-probability of an action that was taken elsewhere.
+    pub(super) fn logp(&self, inputs: &[f32], action: &Point) -> Result<f32, PolicyError> {
+        self.distribution.logp(inputs, action).map_err(|error| PolicyError::Failed(error.to_string()))
     }
 
     /// Writes an action for each row, drawn or, without random numbers, the one in the middle, and its log-probability.

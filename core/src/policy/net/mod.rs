@@ -5,6 +5,7 @@ mod config;
 mod custom;
 mod encoder;
 mod forward;
+mod given;
 mod head;
 mod inputs;
 mod layer;
@@ -26,14 +27,14 @@ pub use layer::{LayerKind, LayerSpec, PreviousInputs};
 pub use mask::{MASKED_LOGIT, MaskedObs};
 pub use spec::ModelSpec;
 
-use self::{forward::KernelForward, head::Head, inputs::Inputs, rows::Net};
+use self::{forward::KernelForward, given::GivenActions, head::Head, inputs::Inputs, rows::Net};
 use super::{
     ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, Postprocessing, PreviousStep,
     normalizer::Normalizer, weights_seed,
 };
 use crate::{
     batch::state_in,
-    column::{DType, RowShape},
+    column::{Column, DType, RowShape},
     env::{EnvSpaces, RowsRef},
     kernels::Kernels,
     prelude::*,
@@ -157,7 +158,7 @@ impl NetPolicy {
         let PolicyContext { spaces, seed, kernels, forward, .. } = context;
         let mut policy = Self::new(spaces, model, weights, *seed, *kernels)?;
         if let Some(factory) = forward {
-            policy.net.forward = factory.make(&policy.spec, spaces, &policy.weights, *kernels)?;
+            policy.net.forward = factory.make(context, &policy.spec, &policy.weights)?;
         }
         Ok(policy)
     }
@@ -230,6 +231,27 @@ impl Policy for NetPolicy {
         self.freshen()?;
         let (obs, _) = self.inputs.of(obs, values.len())?;
         self.net.estimate(obs, state, values)
+    }
+
+    fn compute_outputs(&mut self, input: Input<'_>, out: Output<'_>) -> Result<(), PolicyError> {
+        let (rows, states, inputs) = (out.values.len(), self.net.state_len, self.net.head.input_len());
+        let fits = |buffer, found, per_row| PolicyError::check_buffer(buffer, found, rows.saturating_mul(per_row));
+        fits("obs", input.obs.len(), self.spec.obs_len)?;
+        self.net.check_state(rows, input.state)?;
+        // The caller may leave out these.
+        if !out.dist_inputs.is_empty() {
+            fits("dist_inputs", out.dist_inputs.len(), inputs)?;
+        }
+        if !out.state.is_empty() {
+            fits("state", out.state.len(), states)?;
+        }
+        self.freshen()?;
+        self.net.forward.forward(input, out)
+    }
+
+    fn take_actions(&mut self, actions: Option<Column>) -> Result<(), PolicyError> {
+        self.net.given = actions.map(GivenActions::new);
+        Ok(())
     }
 
     fn state_lens(&self) -> &[usize] {

@@ -2,6 +2,7 @@
 
 use super::{
     forward::{Forward, Input, Output},
+    given::GivenActions,
     head::Head,
     mask::ActionMask,
 };
@@ -19,6 +20,8 @@ pub(super) struct Net {
     pub(super) head: Head,
     /// Elements of all states together.
     pub(super) state_len: usize,
+    /// Actions to take instead of drawing some.
+    pub(super) given: Option<GivenActions>,
     kernels: Kernels,
     streams: Streams,
     /// Parameters of distributions that the caller does not want to have.
@@ -30,15 +33,13 @@ pub(super) struct Net {
 impl Net {
     pub(super) fn new(forward: Box<dyn Forward>, head: Head, state_len: usize, seed: u64, kernels: Kernels) -> Self {
         let streams = Streams::new(seed, Purpose::Action);
-        Self { forward, head, state_len, kernels, streams, dist_inputs: Vec::new(), encoded: Vec::new() }
+        let (given, dist_inputs, encoded) = (None, Vec::new(), Vec::new());
+        Self { forward, head, state_len, given, kernels, streams, dist_inputs, encoded }
     }
 
     /// Checks that there are states for all rows.
     pub(super) fn check_state(&self, rows: usize, state: &[f32]) -> Result<(), PolicyError> {
-        match (rows.saturating_mul(self.state_len), state.len()) {
-            (wanted, found) if wanted == found => Ok(()),
-            (wanted, found) => Err(PolicyError::BufferLength { buffer: "state", wanted, found }),
-        }
+        PolicyError::check_buffer("state", state.len(), rows.saturating_mul(self.state_len))
     }
 
     /// Chooses an action for each row. All lengths have been checked.
@@ -62,9 +63,13 @@ impl Net {
         if let Some(mask) = mask {
             mask.apply(dist_inputs)?;
         }
-        let streams = input.explore.then_some(&self.streams);
-        let drawn = self.head.draw_rows(&self.kernels, dist_inputs, input.moments, streams, &mut actions, logp);
-        drawn.map_err(|error| PolicyError::Failed(error.to_string()))?;
+        if let Some(given) = &mut self.given {
+            given.take(&self.head, dist_inputs, &mut actions, logp)?;
+        } else {
+            let streams = input.explore.then_some(&self.streams);
+            let drawn = self.head.draw_rows(&self.kernels, dist_inputs, input.moments, streams, &mut actions, logp);
+            drawn.map_err(|error| PolicyError::Failed(error.to_string()))?;
+        }
         let Some(previous) = previous else { return Ok(()) };
         let len = self.head.action_len();
         for (row, state) in state.chunks_exact_mut(self.state_len.max(1)).enumerate() {

@@ -52,6 +52,7 @@ impl Size {
 
 /// Why an image could not be processed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ImageError {
     /// The output buffer does not fit the image.
     #[error("the result has {wanted} elements, the buffer {found}")]

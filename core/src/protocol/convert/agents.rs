@@ -26,6 +26,7 @@ pub struct AgentTable {
 
 /// Why these agents cannot form a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AgentTableError {
     /// There are no agents, or more than two bytes can count.
     #[error("{0} agents: there must be at least one and at most {max}", max = u16::MAX)]
@@ -58,6 +59,7 @@ pub enum RowKind {
 
 /// Why bytes are not rows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AgentRowsError {
     /// No agent has this number.
     #[error("there is no agent number {number}, the last one is {last}")]

@@ -37,6 +37,7 @@ wire_enum! {
 
 /// Why an element is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ValueFault {
     /// Infinite or not a number.
     #[error("a value that is not finite")]

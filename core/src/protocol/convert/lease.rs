@@ -15,6 +15,7 @@ const STATE: u8 = 2;
 
 /// Why a grant is not a valid lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LeaseGrantError {
     /// It has no slots.
     #[error("the lease has no slots")]

@@ -14,6 +14,7 @@ use crate::{
 
 /// Why fragments cannot be encoded. Each case is a bug of the code that made them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EncodeError {
     /// There are no fragments.
     #[error("there are no fragments to upload")]

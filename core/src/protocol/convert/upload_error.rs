@@ -12,6 +12,7 @@ use crate::{
 
 /// Why an upload does not match its lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum UploadError {
     /// It is for another run, lease, fragment or version.
     #[error("the upload is for {what} {found}, not {expected}")]
@@ -169,6 +170,7 @@ pub enum UploadError {
 
 /// What is wrong with the episodes of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EpisodeFault {
     /// There are more episodes than env steps.
     #[error("are more than its env steps")]
@@ -183,6 +185,7 @@ pub enum EpisodeFault {
 
 /// What is wrong with the cuts of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CutFault {
     /// A reason's number is unknown.
     #[error("have an unknown reason")]

@@ -10,6 +10,7 @@ use crate::{
 
 /// Why an update contains no valid weights.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WeightsUpdateError {
     /// It has too many tensors.
     #[error("{0} tensors are more than {MAX_TENSORS}")]
@@ -34,6 +35,14 @@ pub enum WeightsUpdateError {
     /// Values follow that belong to no tensor.
     #[error("{0} bytes of values belong to no tensor")]
     ExtraValues(usize),
+    /// There are more or fewer element types than tensors.
+    #[error("{halves} element types for {tensors} tensors")]
+    Halves {
+        /// Number of element types.
+        halves: usize,
+        /// Number of tensors.
+        tensors: usize,
+    },
     /// The tensors do not form weights.
     #[error(transparent)]
     Weights(#[from] WeightsError),
@@ -74,7 +83,7 @@ pub fn weights_frame(run: u32, weights: &Weights) -> Result<Frame, TooLarge> {
 }
 
 /// Returns the message without values.
-fn table(run: u32, weights: &Weights) -> WeightsUpdate {
+pub(super) fn table(run: u32, weights: &Weights) -> WeightsUpdate {
     let tensors = weights.tensors();
     let names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     WeightsUpdate {

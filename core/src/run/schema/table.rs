@@ -25,6 +25,8 @@ pub struct Section {
 
 /// A century, in seconds.
 const MAX_WALL_S: f64 = 3.2e9;
+/// A second, in microseconds.
+const MAX_INFERENCE_WAIT: u64 = 1_000_000;
 /// A day, in microseconds.
 const MAX_DEADLINE: u64 = 86_400_000_000;
 /// Maximum size of a batch that does not wait for every slot. A hub holds it in memory, together with the start of the next
@@ -37,7 +39,7 @@ const WORKERS: Kind = Whole { min: 0, max: MAX_LOCAL_WORKERS as u64 };
 const FROM_1: Kind = Whole { min: 1, max: u64::MAX };
 const EVALUATION_ENVS: Kind = Whole { min: 1, max: EvaluationConfig::MAX_ENVS as u64 };
 const WIDTH: Kind = Whole { min: 1, max: RunConfig::MAX_HIDDEN as u64 };
-const EXTENT: Kind = Whole { min: 1, max: RunConfig::MAX_HIDDEN as u64 };
+const EXTENT: Kind = Whole { min: 1, max: 1_024 };
 const ACTIVATIONS: Kind = Choice(&Activation::NAMES);
 const SIZE: Kind = Whole { min: 1, max: u16::MAX as u64 };
 const FILTERS: Kind = Choice(&[
@@ -94,6 +96,24 @@ const RUN: &[Setting] = &[
         "device_rows",
         &[Flag],
         "Whether policies may act on GPUs, whose rows have other bits than those of CPUs: the run is not reproducible then.",
+    ),
+    row(
+        "inference",
+        &[Choice(&["local", "server"])],
+        "Where policies compute: each worker by itself, or server for a worker that acts for all, else the hub.",
+    ),
+    row("inference_batch", &[Group], "How the rows of workers are put together with inference = server."),
+    row("inference_batch.min_rows", &[Kind::AT_LEAST_1], "Rows for which a worker that acts for others waits."),
+    row("inference_batch.max_rows", &[Kind::AT_LEAST_1], "Most rows that it computes at once."),
+    row(
+        "inference_batch.wait_us",
+        &[Whole { min: 0, max: MAX_INFERENCE_WAIT }],
+        "Microseconds that the oldest row waits at most for others.",
+    ),
+    row(
+        "weights_dtype",
+        &[Choice(&["float32", "float16"])],
+        "Element type of the weights that workers act with; float16 halves the bytes for each worker, and the rows are others.",
     ),
     row(
         "preset",

@@ -3,7 +3,9 @@ use core::num::NonZeroU32;
 use super::*;
 use crate::{
     evaluation::RewardKey,
-    run::{EvaluationConfig, InitSpec, ReplayMismatch, RolloutConfig, StopConfig},
+    run::{
+        EvaluationConfig, Inference, InferenceBatch, InitSpec, ReplayMismatch, RolloutConfig, StopConfig, WeightsDtype,
+    },
     time::Micros,
 };
 
@@ -37,6 +39,9 @@ fn full() -> Vec<Value> {
         mode,
         replay_mismatch: ReplayMismatch::Abandon,
         device_rows: true,
+        inference: Inference::Server,
+        inference_batch: InferenceBatch::default(),
+        weights_dtype: WeightsDtype::Float16,
         evaluation: EvaluationConfig {
             interval: 1,
             episodes: 1,

@@ -14,6 +14,7 @@ use crate::{
 /// Why a worker has to sample with [`Episodic`](crate::sampler::Episodic) instead of
 /// [`Lockstep`](crate::sampler::Lockstep).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NeedsEpisodic {
     /// Callbacks or an observation function run in every step.
     #[error("callbacks and observation functions take part in every step")]

@@ -16,7 +16,7 @@ use crate::{
     kernels::Kernels,
     policy::{Policy, PolicyEntry, PolicyMap, Postprocessing},
     prelude::*,
-    run::{RolloutConfig, RunConfig, RunConfigError},
+    run::{Inference, RolloutConfig, RunConfig, RunConfigError},
     sampler::{
         AgentLayout, FragmentLayout, Horizon, RecurrentShape, SampleError, SamplerHost, SamplerOptions, SlotState,
     },
@@ -145,13 +145,17 @@ struct RunParts {
 impl RolloutWorkerBuilder {
     /// Returns the parts that run the leases of a run. Its policies are made to act, not to learn.
     pub(in crate::worker) fn lease_parts(mut self, run: &RunConfig) -> Result<LeaseParts, SetupError> {
-        if self.registry.policies.forward().is_some() && !run.device_rows {
+        let has_device = self.registry.policies.forward().is_some();
+        if has_device && !run.device_rows {
             return Err(conflict(
                 "this worker's policies act on a device, whose rows have other bits than those of CPUs: set device_rows = \
                  true for the run, or start the worker with --device cpu",
             ));
         }
         self.registry.policies = self.registry.policies.acting();
+        if let Some(forward) = self.inference.take().filter(|_| !has_device && run.inference == Inference::Server) {
+            self.registry.policies.act_with(forward);
+        }
         let RunParts { policies: entries, layout, source, env_state, options, mapping, info } = self.run_parts(run)?;
         let mut callbacks = self.make_callbacks()?;
         let mut policies = PolicyMap::new();

@@ -35,6 +35,7 @@ use crate::{
     estimate::QModel,
     ids::PolicyId,
     kernels::Kernels,
+    policy::ForwardFactory,
     prelude::*,
     sampler::{InputReader, IoContext, OutputWriter, SampleError},
     time::Micros,
@@ -104,6 +105,8 @@ pub struct RolloutWorkerBuilder {
     sampler: SamplerChoice,
     shell: Option<Box<dyn Shell>>,
     host: Option<Box<dyn HostFacts>>,
+    /// Lets policies act by a worker that acts for others, in runs with such workers.
+    inference: Option<ForwardFactory>,
 }
 
 impl RolloutWorkerBuilder {
@@ -129,6 +132,7 @@ impl RolloutWorkerBuilder {
             sampler: SamplerChoice::Auto,
             shell: None,
             host: None,
+            inference: None,
         }
     }
 }

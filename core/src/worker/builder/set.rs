@@ -11,6 +11,7 @@ use crate::{
     estimate::QModel,
     ids::{AgentId, PolicyId},
     kernels::Kernels,
+    policy::ForwardFactory,
     prelude::*,
     rng::Rng,
     sampler::{InputReader, IoContext, OutputWriter, SampleError},
@@ -34,6 +35,12 @@ impl RolloutWorkerBuilder {
     /// Sets the kernels. They have no influence on the rows.
     pub fn kernels(self, kernels: Kernels) -> Self {
         Self { kernels, ..self }
+    }
+
+    /// Sets what lets the policies of leases act by another worker, in runs with
+    /// [`Inference::Server`](crate::run::Inference::Server), unless they act on a device. Without it they act by themselves.
+    pub fn inference(self, forward: ForwardFactory) -> Self {
+        Self { inference: Some(forward), ..self }
     }
 
     /// Sets the clock with which the sampler measures durations. Without one all durations are 0.

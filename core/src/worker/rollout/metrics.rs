@@ -49,6 +49,7 @@ pub struct WorkerMetrics {
 
 /// A hint at a possible mistake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
 pub enum WorkerWarning {
     /// The sampler returned a batch of very many rows. As in RLlib, that is more than 1000 and ten fragments, or 5000 with
     /// complete episodes.

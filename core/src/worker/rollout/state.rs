@@ -17,6 +17,7 @@ use crate::{
 
 /// Why a worker's state could not be saved or restored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WorkerStateError {
     /// The bytes are something else, or their beginning is damaged.
     #[error("these bytes are no worker's state")]

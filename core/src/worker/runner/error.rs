@@ -14,6 +14,7 @@ use crate::{
 
 /// Why a lease or weights were refused, or a lease could not be completed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RunnerError {
     /// Another lease is in progress.
     #[error("lease {0} is still running")]

@@ -14,13 +14,15 @@ use super::{
 };
 use crate::{
     batch::SlotFragment,
+    column::Column,
     env::EnvState,
-    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+    ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
+    policy::{Input, Output},
     prelude::*,
     protocol::{FailureKind, FragmentFailure, convert::without_known},
     run::{ReplayMismatch, RunConfig},
-    sampler::{FragmentLayout, position_in, set_weights},
+    sampler::{FragmentLayout, SampleError, position_in, set_weights},
     weights::Weights,
 };
 
@@ -171,6 +173,34 @@ impl SlotRunner {
         guarded(self.guard, || set_weights(policies, weights).map_err(RunnerError::from))?;
         self.version = weights.version();
         Ok(())
+    }
+
+    /// Returns how many numbers a row of a policy's outputs has: of the distribution's inputs, and of the states after it.
+    ///
+    /// # Errors
+    /// [`RunnerError::Sample`] if there is no such policy.
+    pub(in crate::worker) fn output_lens(&mut self, id: &PolicyId) -> Result<(usize, usize), RunnerError> {
+        let policy = self.parts.host.policies.policy_mut(id).map_err(SampleError::from)?;
+        Ok((policy.dist_inputs_len(), policy.state_lens().iter().sum()))
+    }
+
+    /// Computes the outputs of a policy's networks for rows of another worker.
+    ///
+    /// # Errors
+    /// [`RunnerError::Policy`], and [`RunnerError::Sample`] if there is no such policy.
+    pub(in crate::worker) fn compute_outputs(
+        &mut self,
+        id: &PolicyId,
+        input: Input<'_>,
+        out: Output<'_>,
+    ) -> Result<(), RunnerError> {
+        let policies = &mut self.parts.host.policies;
+        let Output { dist_inputs, values, state } = out;
+        guarded(self.guard, || {
+            let policy = policies.policy_mut(id).map_err(SampleError::from)?;
+            let out = Output { dist_inputs: &mut *dist_inputs, values: &mut *values, state: &mut *state };
+            Ok(policy.compute_outputs(input, out)?)
+        })
     }
 
     /// Sets whether, from the next lease on, slots are sampled sequentially, so that each is returned when it is complete,
@@ -326,7 +356,30 @@ impl SlotRunner {
         self.recompute(lease, weights, None)
     }
 
-    /// Does the same, and shows the environment of a lease of one slot before each step.
+    /// Replays the actions of a fragment, whose slot the lease names: environment and policy do with them what they did, and
+    /// nothing is drawn. For fragments in which a policy on a device acted.
+    ///
+    /// # Errors
+    /// Those of [`replay`](Self::replay), and [`PolicyError::Unsupported`](crate::policy::PolicyError::Unsupported) of a policy
+    /// that takes no actions.
+    pub fn replay_actions(
+        &mut self,
+        lease: Lease,
+        weights: &Weights,
+        actions: Column,
+    ) -> Result<Vec<SlotFragment>, RunnerError> {
+        self.take_actions(Some(actions))?;
+        let made = self.recompute(lease, weights, None);
+        self.take_actions(None)?;
+        made
+    }
+
+    fn take_actions(&mut self, actions: Option<Column>) -> Result<(), RunnerError> {
+        let policy = self.parts.host.policies.policy_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
+        Ok(policy.take_actions(actions)?)
+    }
+
+    /// Does the same as [`replay`](Self::replay), and shows the environment of a lease of one slot before each step.
     ///
     /// # Errors
     /// Those of [`replay`](Self::replay).

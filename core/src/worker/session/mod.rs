@@ -4,6 +4,7 @@ mod calls;
 mod evaluations;
 mod leases;
 mod pace;
+mod uplink;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -14,9 +15,10 @@ use calls::{Advanced, Calls, Done};
 use evaluations::Evaluations;
 use leases::{Leases, Turn};
 use pace::Pace;
+use uplink::Uplink;
 
 use super::{
-    CalledWorker, Guard, Registry, RolloutWorkerBuilder, SetupError, SlotRunner, WorkerAnswer,
+    CalledWorker, Guard, InferenceServer, Registry, RolloutWorkerBuilder, SetupError, SlotRunner, WorkerAnswer,
     command::{PanicWords, guarded, unguarded},
 };
 use crate::{
@@ -27,14 +29,18 @@ use crate::{
     lease::Lease,
     prelude::*,
     protocol::{
-        Connection, ConnectionEnd, Inability, InabilityKind, Message, Received, Retry,
+        Connection, ConnectionEnd, Inability, InabilityKind, Message, Received, Retry, Token,
         convert::{self, FragmentLimits},
         handshake::PeerService,
-        message::{CallProgress, Goodbye, HostReport, LeaseGrant, RunAnswer, RunStart, WeightsApplied},
+        message::{
+            CallProgress, Goodbye, HostReport, Inferred, LeaseGrant, RunAnswer, RunStart, WeightsApplied,
+            WeightsNotice, WeightsRequest,
+        },
         printable,
     },
-    run::RunConfig,
+    run::{Inference, RunConfig},
     time::Micros,
+    weights::Weights,
 };
 
 /// Interval of progress reports for a running lease or sample: only progress extends them.
@@ -78,8 +84,13 @@ pub struct WorkerSession {
     calls: Calls,
     /// Set if the worker evaluates instead.
     evaluations: Option<Evaluations>,
+    /// True if the worker acts for others instead.
+    acts_for_others: bool,
     guard: Guard,
     counters: SessionCounters,
+    uplink: Uplink,
+    /// Weights that a relay has, if they were not fetched yet.
+    notice: Option<WeightsNotice>,
 }
 
 /// The run that the hub has announced.
@@ -88,6 +99,8 @@ struct ActiveRun {
     config: RunConfig,
     /// Runs its leases; the error says why the worker cannot.
     runner: Result<Runner, Inability>,
+    /// Computes the outputs of networks for the run's other workers.
+    server: Option<InferenceServer>,
     /// When progress of the running lease was last reported.
     reported: Micros,
     pace: Pace,
@@ -131,8 +144,11 @@ impl WorkerSession {
             leases: Leases::default(),
             calls: Calls::new(CalledWorker::new(workers)),
             evaluations: None,
+            acts_for_others: false,
             guard: unguarded,
             counters: SessionCounters::default(),
+            uplink: Uplink::default(),
+            notice: None,
         }
     }
 
@@ -181,17 +197,20 @@ impl WorkerSession {
         self
     }
 
+    /// Makes this a worker that acts for the others of runs with [`Inference::Server`], and samples nothing.
+    #[must_use]
+    pub fn acting_for_others(self) -> Self {
+        Self { acts_for_others: true, ..self }
+    }
+
     /// Handles a frame from the hub.
     pub fn handle_frame(&mut self, frame: &[u8]) {
         let run = self.run.as_ref().map(|run| run.number);
         match self.connection.handle_frame(frame, run) {
             Some(Received::Message(message)) => self.handle_message(message),
             // The run may have ended while they arrived.
-            Some(Received::Weights { run: of, weights }) if run == Some(of) => {
-                self.leases.add_weights(weights);
-                self.apply_weights();
-            }
-            Some(Received::Weights { .. }) | None => {}
+            Some(Received::Weights { run: of, weights }) if run == Some(of) => self.add_weights(weights),
+            Some(Received::Weights { .. } | Received::Piece(_)) | None => {}
         }
         self.end_if_over();
     }
@@ -201,14 +220,47 @@ impl WorkerSession {
         while let Some(done) = self.evaluations.as_mut().and_then(Evaluations::poll) {
             self.answer(done);
         }
-        self.connection.poll_frame()
+        let frame = self.connection.poll_frame();
+        if frame.is_none() {
+            self.uplink.observe(self.connection.queued_bytes());
+        }
+        frame
+    }
+
+    /// Sets the time on the worker's clock, from which the session learns how fast its link is.
+    pub fn set_time(&mut self, now: Micros) {
+        self.uplink.set_time(now);
+    }
+
+    /// Returns, once, the notice of weights that a relay has. The caller fetches them and calls
+    /// [`take_relayed`](Self::take_relayed).
+    pub fn poll_notice(&mut self) -> Option<WeightsNotice> {
+        self.notice.take()
+    }
+
+    /// Takes weights of a relay, the message of a notice. Without them, or if they are not those that the hub has announced,
+    /// requests the newest weights from the hub.
+    pub fn take_relayed(&mut self, notice: &WeightsNotice, message: Option<&[u8]>) {
+        let Some(run) = self.run.as_ref().map(|run| run.number).filter(|run| *run == notice.run) else { return };
+        match message.and_then(|message| convert::weights_of_notice(notice, message)) {
+            Some(weights) => self.add_weights(weights),
+            None => self.send(&Message::WeightsRequest(WeightsRequest { run })),
+        }
     }
 
     /// Returns true if [`work`](Self::work) has something to do now.
     #[must_use]
     pub fn has_work(&self) -> bool {
         let evaluates = self.evaluations.as_ref().is_some_and(Evaluations::has_work);
-        evaluates || self.may_call() || self.leases.running().is_some() || self.may_begin()
+        let acts = self.run.as_ref().and_then(|run| run.server.as_ref()).is_some_and(InferenceServer::has_work);
+        acts || evaluates || self.may_call() || self.leases.running().is_some() || self.may_begin()
+    }
+
+    /// Returns when there is [work](Self::work) although [`has_work`](Self::has_work) says no, on the clock of `work`: rows of
+    /// other workers wait for more of them until then.
+    #[must_use]
+    pub fn due_at(&self) -> Option<Micros> {
+        self.run.as_ref()?.server.as_ref()?.due_at()
     }
 
     /// Executes a queued call, and works for at most `max_vector_steps` steps of the slots that are sampled together, so
@@ -216,9 +268,11 @@ impl WorkerSession {
     /// when it is complete. A call for a sample is executed in spans of a few milliseconds on the worker's clock, if it has
     /// one; any other call takes as long as it needs.
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) {
+        self.uplink.set_time(now);
         if let Some(call) = self.evaluations.as_mut().and_then(|evaluations| evaluations.work(now)) {
             self.send(&Message::CallProgress(CallProgress { call: call.0 }));
         }
+        self.act_for_others(now);
         if self.may_call() {
             match self.calls.advance(now) {
                 Some(Advanced::Done(done)) => self.answer(done),
@@ -262,6 +316,12 @@ impl WorkerSession {
         if self.connection.end().is_none() {
             self.send(&Message::Goodbye(Goodbye { reason: printable(reason) }));
         }
+    }
+
+    /// Replaces the worker's token, see [`Connection::renew`].
+    pub fn renew(&mut self, token: Token) {
+        self.connection.renew(token);
+        self.end_if_over();
     }
 
     /// Sends the hub a report about this machine.
@@ -320,6 +380,7 @@ impl WorkerSession {
 
     fn end(&mut self) {
         self.run = None;
+        self.notice = None;
         self.leases = Leases::default();
         self.calls.stop();
         self.evaluations.iter_mut().for_each(Evaluations::end);
@@ -334,8 +395,22 @@ impl WorkerSession {
             }
             // Weights of the present run were handled before; these belong to an earlier one.
             Message::RunEnd(_) | Message::WeightsUpdate(_) => {}
+            Message::HalfWeightsUpdate(update) if self.run.as_ref().is_some_and(|run| run.number == update.run) => {
+                match convert::half_weights(&update) {
+                    Ok(weights) => self.add_weights(weights),
+                    Err(error) => self.connection.violated(&error),
+                }
+            }
+            Message::WeightsNotice(notice) => self.notice = Some(notice),
             Message::LeaseGrant(grant) => self.take_lease(&grant),
             Message::Revoke(revoke) => self.revoke(LeaseId(revoke.lease)),
+            Message::Infer(request) => match self.server() {
+                Some(server) => server.handle(request),
+                None => {
+                    let refused = Inferred::failed(&request, "this worker acts for no run");
+                    self.send(&Message::Inferred(refused));
+                }
+            },
             Message::WorkerSetup(setup) => {
                 let refused = self.calls.set_up(setup);
                 refused.into_iter().for_each(|done| self.answer(done));
@@ -360,20 +435,56 @@ impl WorkerSession {
 
     fn start_run(&mut self, start: RunStart) {
         let RunStart { run: number, config } = start;
+        let (mut server, guard) = (None, self.guard);
         let (config, runner) = match RunConfig::from_wire(&config) {
             Ok(config) => {
-                let guard = self.guard;
-                let runner = guarded(guard, || {
-                    let made = Runner::new(&config, self.calls.builder(), guard);
-                    made.map_err(|error| inability(&error))
+                let runner = guarded(guard, || match self.acts_for_others {
+                    false => Runner::new(&config, self.calls.builder(), guard).map_err(|error| inability(&error)),
+                    true => {
+                        server = Some(self.make_server(&config)?);
+                        Err(Inability::new(InabilityKind::ActsForOthers, ""))
+                    }
                 });
                 (config, runner)
             }
             Err(error) => (RunConfig::default(), Err(inability(&error.into()))),
         };
         self.send(&Message::RunAnswer(RunAnswer::new(number, runner.as_ref().map(|_| ()))));
-        self.run = Some(ActiveRun { number, config, runner, reported: Micros(0), pace: Pace::default() });
+        self.run = Some(ActiveRun { number, config, runner, server, reported: Micros(0), pace: Pace::default() });
         self.leases = Leases::default();
+    }
+
+    /// Creates what acts for the other workers of a run, if that is what the run wants.
+    fn make_server(&mut self, config: &RunConfig) -> Result<InferenceServer, Inability> {
+        if config.inference == Inference::Local {
+            let reason = "this worker acts for others, in runs with inference = \"server\"";
+            return Err(Inability::new(InabilityKind::Other, reason));
+        }
+        InferenceServer::new(config, self.calls.builder()).map_err(|error| inability(&error))
+    }
+
+    fn server(&mut self) -> Option<&mut InferenceServer> {
+        self.run.as_mut()?.server.as_mut()
+    }
+
+    /// Computes the outputs that are due for other workers, and sends them.
+    fn act_for_others(&mut self, now: Micros) {
+        if self.connection.queued_bytes() >= MAX_BACKLOG_BYTES {
+            return;
+        }
+        let Some(server) = self.server() else { return };
+        server.work(now);
+        while let Some(answer) = self.server().and_then(InferenceServer::poll_answer) {
+            self.send(&Message::Inferred(answer));
+        }
+    }
+
+    fn add_weights(&mut self, weights: Weights) {
+        if let Some(server) = self.server() {
+            return server.add_weights(weights);
+        }
+        self.leases.add_weights(weights);
+        self.apply_weights();
     }
 
     /// Sets new weights as soon as no lease is running, so that the next one need not wait for them. If they do not fit,

@@ -8,7 +8,7 @@ use crate::{
     ids::LeaseId,
     prelude::*,
     protocol::{
-        FailureKind, FragmentFailure, Message, convert,
+        FailureKind, FragmentFailure, Message, TooLarge, convert,
         message::{LeaseGrant, LeaseRefused, Progress, WeightsApplied},
     },
     time::Micros,
@@ -156,7 +156,7 @@ impl WorkerSession {
         };
         let pushed = upload
             .map_err(|error| error.to_string())
-            .and_then(|upload| self.connection.push(&upload).map_err(|error| error.to_string()));
+            .and_then(|upload| self.push_upload(upload).map_err(|error| error.to_string()));
         match (pushed, fragments) {
             (Ok(()), _) => self.counters.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>(),
             (Err(reason), [only]) => {
@@ -165,6 +165,18 @@ impl WorkerSession {
             }
             (Err(_), _) => fragments.iter().for_each(|one| self.upload(run, lease, slice::from_ref(one))),
         }
+    }
+
+    /// Queues an upload, compressed if the link is slower than the codec.
+    fn push_upload(&mut self, upload: Message) -> Result<(), TooLarge> {
+        // One that is too large is refused as it is.
+        if self.uplink.is_slow() {
+            match convert::compressed(&upload).map(Message::CompressedUpload) {
+                Some(short) => return self.connection.push(&short),
+                None => self.uplink.give_up(),
+            }
+        }
+        self.connection.push(&upload)
     }
 
     fn give_up(&mut self, lease: LeaseId, failure: &FragmentFailure) {

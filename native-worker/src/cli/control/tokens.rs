@@ -38,7 +38,7 @@ enum Action {
     List,
     /// Make a token and print it, once
     Create {
-        /// viewer, operator, worker or client
+        /// viewer, operator, worker, client, launcher or relay
         #[arg(long, value_parser = role)]
         role: Role,
         /// When it runs out, for example 90s, 30m, 24h or 7d [default: never]
@@ -63,12 +63,15 @@ enum Action {
 }
 
 fn role(text: &str) -> Result<Role, String> {
-    role_of(text).ok_or_else(|| "expected viewer, operator, worker, client or launcher".into())
+    role_of(text).ok_or_else(|| "expected viewer, operator, worker, client, launcher or relay".into())
 }
+
+/// Longest lifetime of a token: ten years.
+const MAX_SECONDS: u64 = 3_650 * 24 * 60 * 60;
 
 /// Parses seconds from `90s`, `30m`, `24h` or `7d`.
 fn seconds(text: &str) -> Result<u64, String> {
-    let expected = || "expected a whole number and s, m, h or d, like 24h".to_owned();
+    let expected = || "expected a whole number and s, m, h or d, like 24h, of at most 3650d".to_owned();
     let unit = text.chars().last().ok_or_else(expected)?;
     let seconds_of = match unit {
         's' => 1,
@@ -78,7 +81,7 @@ fn seconds(text: &str) -> Result<u64, String> {
         _ => return Err(expected()),
     };
     let number: u64 = text.trim_end_matches(unit).parse().map_err(|_| expected())?;
-    number.checked_mul(seconds_of).filter(|seconds| *seconds > 0).ok_or_else(expected)
+    number.checked_mul(seconds_of).filter(|seconds| (1..=MAX_SECONDS).contains(seconds)).ok_or_else(expected)
 }
 
 pub(in crate::cli) fn tokens(args: &TokensArgs) -> Result<ExitCode, Failure> {
@@ -185,7 +188,7 @@ mod tests {
         for (text, expected) in [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)] {
             assert_eq!(seconds(text), Ok(expected));
         }
-        for text in ["", "h", "24", "-1h", "1.5h", "0s", "1w", "99999999999999999999d", "1é"] {
+        for text in ["", "h", "24", "-1h", "1.5h", "0s", "1w", "3651d", "99999999999999999999d", "1é"] {
             assert!(seconds(text).is_err(), "{text}");
         }
     }

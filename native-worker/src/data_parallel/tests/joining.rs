@@ -12,7 +12,7 @@ use rollmesh_core::{
 
 use super::{
     super::{TcpAllReduce, VERSION, frame::Frame, hello::Hello},
-    TOKEN, each, free_address, join_all, knock, request,
+    TOKEN, connect_as_rank, each, free_address, join_all, request,
 };
 
 /// Rank 0 detects the difference first, since the others connect to it.
@@ -102,7 +102,7 @@ fn other_versions_are_turned_away() {
         let request = soon(request(&address, 0, 2));
         move || TcpAllReduce::join(&request).map(drop).unwrap_err()
     });
-    let mut stream = knock(&address);
+    let mut stream = connect_as_rank(&address);
     let mut hello = Hello::of(&request(&address, 1, 2)).encode(&TOKEN).unwrap();
     hello[4] = 77;
     stream.write_all(&hello).unwrap();
@@ -124,7 +124,7 @@ fn hostile_visitors_do_not_keep_ranks_from_coming_together() {
     endless.extend(u32::MAX.to_le_bytes());
     let mut visitors = Vec::new();
     for bytes in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0xff; 4096], &head[..50], &endless] {
-        let mut stream = knock(&address);
+        let mut stream = connect_as_rank(&address);
         stream.write_all(bytes).unwrap();
         // They stay connected.
         visitors.push(stream);

@@ -75,7 +75,7 @@ fn values(rank: u32, n: usize) -> Vec<f32> {
 }
 
 /// Connects as soon as the port is open.
-fn knock(address: &str) -> TcpStream {
+fn connect_as_rank(address: &str) -> TcpStream {
     loop {
         if let Ok(stream) = TcpStream::connect(address) {
             return stream;
@@ -91,7 +91,7 @@ fn by_hand() -> (TcpStream, thread::JoinHandle<TcpAllReduce>) {
         let request = request(&address, 0, 2);
         move || TcpAllReduce::join(&request).unwrap()
     });
-    let mut stream = knock(&address);
+    let mut stream = connect_as_rank(&address);
     stream.write_all(&Hello::of(&request(&address, 1, 2)).encode(&TOKEN).unwrap()).unwrap();
     assert_eq!(Frame::read(&mut stream).unwrap(), Frame::Welcome);
     (stream, first)

@@ -13,7 +13,7 @@ use rollmesh_core::{
     sampler::{InputReader, IoContext, Position, SampleError, SamplerHost},
 };
 use rollmesh_data::{
-    json::{JsonBooks, JsonError, JsonLines},
+    json::{JsonCounts, JsonError, JsonLines},
     limits::JsonLimits,
 };
 use serde::{Deserialize, Serialize};
@@ -137,7 +137,7 @@ struct JsonPosition {
     usable: Vec<u32>,
     /// The open file, and whether it contained any batch.
     open: Option<(u32, bool)>,
-    books: JsonBooks,
+    counts: JsonCounts,
     told: u64,
 }
 
@@ -285,7 +285,7 @@ impl JsonReader {
     }
 
     fn go_on(&mut self, position: JsonPosition) -> Result<(), OfflineError> {
-        let JsonPosition { sizes, drawn, started, usable, open, books, told } = position;
+        let JsonPosition { sizes, drawn, started, usable, open, counts, told } = position;
         let files = self.files.len();
         let known = |file: u32| (file as usize) < files;
         if sizes.len() != files || !usable.iter().copied().chain(open.map(|(file, _)| file)).all(known) {
@@ -299,12 +299,12 @@ impl JsonReader {
         if let Some((file, fruitful)) = open {
             self.begin(file as usize)?;
             if let Some(open) = &mut self.open {
-                open.lines.pass_over(books.line)?;
+                open.lines.pass_over(counts.line)?;
                 open.fruitful = fruitful;
             }
         }
         self.draws.go_on(drawn);
-        self.lines.go_on(books);
+        self.lines.go_on(counts);
         self.usable = usable.into_iter().map(|file| file as usize).collect();
         (self.started, self.told) = (started, told);
         Ok(())
@@ -335,7 +335,7 @@ impl AllFiles {
     /// Returns the line of the latest batch, from 1; 0 before the first one of a file.
     #[must_use]
     pub fn line(&self) -> u64 {
-        self.reader.open.as_ref().map_or(0, |_| self.reader.lines.books().line)
+        self.reader.open.as_ref().map_or(0, |_| self.reader.lines.counts().line)
     }
 
     /// Returns the number of bytes read of the open file; for an archive these are decompressed bytes.
@@ -394,7 +394,7 @@ impl InputReader for JsonReader {
             started: self.started,
             usable: self.usable.iter().map(|file| number(*file)).collect::<Option<_>>()?,
             open,
-            books: self.lines.books(),
+            counts: self.lines.counts(),
             told: self.told,
         }))
     }

@@ -1,18 +1,17 @@
 //! Creating a run: new, resumed, rolled back, or for its rows only.
 
-use std::{collections::BTreeMap, fs::File, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs::File, time::Duration};
 
 use rollmesh_core::{
     env::EnvState,
     group::GroupState,
     hub::{BatchConsumer, RunLoop, RunLoopConfig, RunProgress, push_thinned},
     ids::LeaseId,
-    kernels::Kernels,
     run::RunConfig,
     sampler::FragmentLayout,
     time::Micros,
     weights::Weights,
-    worker::{LearningParts, Registry},
+    worker::LearningParts,
 };
 
 use super::{
@@ -29,7 +28,8 @@ use super::{
         run_dir::{NO_ALGORITHM, RunDir, output_series},
         saving::{RunFiles, Saved, SavedRun},
     },
-    Run, StartError, Taker, Task, Work, WorkerTerms,
+    Run, StartError, Taker, WorkerTerms,
+    maker::{RunMaker, RunParts},
 };
 use crate::learner::{LearnerThread, LearningStart, filter_of, gamma_of};
 
@@ -42,10 +42,7 @@ const MAX_HISTORY: usize = 4_096;
 #[derive(Clone, Copy)]
 pub(crate) struct RunPlace<'a> {
     pub(crate) number: u32,
-    pub(crate) registry: &'a Registry,
-    pub(crate) kernels: Kernels,
-    /// The program of the run's processes.
-    pub(crate) program: &'a Path,
+    pub(crate) maker: &'a RunMaker,
     /// Higher than those of earlier runs.
     pub(crate) first_lease: LeaseId,
     /// The hub's clock. A run's time begins once all its parts have been made.
@@ -68,7 +65,6 @@ struct Start {
 /// A run that continues, from a checkpoint in its directory or from a snapshot in memory.
 #[derive(Debug)]
 pub(crate) struct Resumed {
-    pub(super) request: RunRequest,
     pub(super) saved: Option<Saved>,
     /// The lock of the run's directory; `None` for a run without one, and for ranks other than 0.
     pub(super) lock: Option<File>,
@@ -81,17 +77,11 @@ pub(crate) struct Resumed {
 }
 
 impl Run {
-    pub(crate) fn new(place: RunPlace<'_>, task: Task, work: Work) -> Result<Self, StartError> {
-        match task {
-            Task::Begin(request) => Self::new_run(place, *request, work),
-            Task::Resume(saved) => Self::resumed(place, Resumed::of(*saved)?, work),
-            Task::RollBack(resumed) => Self::resumed(place, *resumed, work),
+    pub(crate) fn new(place: RunPlace<'_>, parts: RunParts) -> Result<Self, StartError> {
+        let RunParts { request, prepared, taker, resumed } = parts;
+        if let Some(resumed) = resumed {
+            return Self::resumed(place, request, prepared, taker, resumed);
         }
-    }
-
-    fn new_run(place: RunPlace<'_>, request: RunRequest, work: Work) -> Result<Self, StartError> {
-        let request = request.written_out()?;
-        let (prepared, taker) = place.prepare(&request, work)?;
         request.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
         let slots = request.config.num_slots();
         let output = request.leased_output(&prepared).map(|dir| RunOutput::create(dir, slots)).transpose()?;
@@ -137,14 +127,14 @@ impl Run {
     }
 
     /// Resumes the run from its checkpoint, or starts it if it has none. Its output is resumed, too, if it still has one.
-    fn resumed(place: RunPlace<'_>, resumed: Resumed, work: Work) -> Result<Self, StartError> {
-        let Resumed { request, saved, lock, on_disk, output, regenerated } = resumed;
-        let (ranks, now) = (saved.as_ref().map(|saved| saved.progress.world_size), request.world_size());
-        if let Some(saved) = ranks.filter(|saved| *saved != now) {
-            return Err(StartError::Ranks { saved, now });
-        }
-        let request = request.written_out()?;
-        let (prepared, taker) = place.prepare(&request, work)?;
+    fn resumed(
+        place: RunPlace<'_>,
+        request: RunRequest,
+        prepared: Prepared,
+        taker: Option<Taker>,
+        resumed: Resumed,
+    ) -> Result<Self, StartError> {
+        let Resumed { saved, lock, on_disk, output, regenerated } = resumed;
         let kept = saved.as_ref().map_or((0, 0), |saved| (saved.progress.metrics_bytes, saved.progress.journal_bytes));
         let slots = request.config.num_slots();
         let mut warnings = Vec::new();
@@ -330,8 +320,8 @@ impl Run {
     ) -> Result<Self, StartError> {
         let opaque = "the environment is opaque: the open episodes of lost workers end, no fragment is audited, and the run is not \
                       reproducible";
-        let devices =
-            "device_rows is set: workers may act on GPUs, no fragment is audited, and the run is not reproducible";
+        let devices = "device_rows is set: workers may act on GPUs, audits replay their actions and compare within 1e-4, and the run \
+                       is not reproducible";
         let no_place = "evaluation.render draws GIFs into the run's directory, and this run has none";
         let warnings = [
             (state.env_state == EnvState::Opaque, opaque),
@@ -364,42 +354,24 @@ impl Run {
 }
 
 impl Resumed {
-    fn of(saved: SavedRun) -> Result<Self, StartError> {
+    /// Returns the request of a saved run, and where it continues.
+    pub(super) fn of(saved: SavedRun) -> Result<(RunRequest, Self), StartError> {
         let (regenerated, on_disk) = (saved.regenerated(), saved.checkpoint());
         let (request, saved, lock) = saved.into_parts();
         let begun = request.run_dir.as_deref().map_or(Ok(None), output_series)?;
         let kept = saved.as_ref().and_then(|saved| saved.progress.output.clone());
         let output = kept.or_else(|| begun.map(OutputPlace::start_of));
-        Ok(Self { request, saved, lock, on_disk, output, regenerated })
+        Ok((request, Self { saved, lock, on_disk, output, regenerated }))
+    }
+
+    /// Checks that as many processes learn as before.
+    pub(super) fn check_ranks(&self, request: &RunRequest) -> Result<(), StartError> {
+        let (ranks, now) = (self.saved.as_ref().map(|saved| saved.progress.world_size), request.world_size());
+        ranks.filter(|saved| *saved != now).map_or(Ok(()), |saved| Err(StartError::Ranks { saved, now }))
     }
 }
 
 impl RunPlace<'_> {
-    /// Makes the parts of the run: with the workers of a group, or those of its settings.
-    fn prepare(&self, request: &RunRequest, work: Work) -> Result<(Prepared, Option<Taker>), StartError> {
-        match work {
-            Work::Learn => Ok((self.prepare_learning(request)?, None)),
-            Work::LearnOver(group) => Ok((Prepared::Local(Box::new(LocalWorker::over(*group)?), None), None)),
-            Work::Take(taker) => {
-                let parts = request.prepare_leased(self.registry, self.kernels)?;
-                Ok((Prepared::Leased(Box::new(parts)), Some(taker)))
-            }
-        }
-    }
-
-    fn prepare_learning(&self, request: &RunRequest) -> Result<Prepared, StartError> {
-        // If workers read, one in this process finds all errors in the settings first.
-        let prepared = request.prepare(self.registry, self.kernels)?;
-        match prepared {
-            Prepared::Local(alone, notice) if request.config.reads_input() && request.config.num_workers > 0 => {
-                let mut worker = LocalWorker::over(request.reading_group(self.registry, self.program)?)?;
-                worker.can_be_resumed_as(&alone);
-                Ok(Prepared::Local(Box::new(worker), notice))
-            }
-            prepared => Ok(prepared),
-        }
-    }
-
     /// Returns the configuration of a run's loop with these weights, without policies and leases yet.
     fn of_loop(&self, request: &RunRequest, weights: Weights) -> RunLoopConfig {
         let directory = request.run_dir.as_ref().map_or_else(String::new, |directory| directory.display().to_string());

@@ -3,6 +3,7 @@
 
 mod evaluation;
 mod local;
+mod maker;
 mod making;
 mod saving;
 mod undo;
@@ -44,6 +45,7 @@ use crate::{
     worker_group::WorkerGroup,
 };
 
+pub(crate) use maker::{RunMaker, RunParts};
 pub(crate) use making::{Resumed, RunPlace};
 pub(crate) use undo::Undone;
 
@@ -55,16 +57,15 @@ pub(crate) enum Task {
     /// One to resume from its checkpoint.
     Resume(Box<SavedRun>),
     /// Train again from before a divergent fragment.
-    RollBack(Box<Resumed>),
+    RollBack(Box<RunRequest>, Box<Resumed>),
 }
 
 impl Task {
     /// Returns the request of the run.
     pub(crate) fn request(&self) -> &RunRequest {
         match self {
-            Self::Begin(request) => request,
+            Self::Begin(request) | Self::RollBack(request, _) => request,
             Self::Resume(saved) => saved.request(),
-            Self::RollBack(resumed) => &resumed.request,
         }
     }
 
@@ -73,7 +74,7 @@ impl Task {
         match self {
             Self::Begin(_) => 0,
             Self::Resume(saved) => saved.env_steps(),
-            Self::RollBack(resumed) => resumed.saved.as_ref().map_or(0, |saved| saved.policy.env_steps),
+            Self::RollBack(_, resumed) => resumed.saved.as_ref().map_or(0, |saved| saved.policy.env_steps),
         }
     }
 }
@@ -176,6 +177,10 @@ pub(crate) enum StartError {
     Loop(#[from] RunLoopError),
     #[error(transparent)]
     Launch(LaunchError),
+    #[error("the environment was not made within {0} s (hung_worker_timeout_s)")]
+    TooLate(f64),
+    #[error("making the environment or the policies panicked")]
+    Panicked,
     #[error("another run is in progress; stop it first")]
     Busy,
     #[error("the hub has stopped")]
@@ -372,15 +377,10 @@ mod tests {
         let config = RunConfig::new("CartPole-v1").num_workers(1).num_envs(2).fcnet_hiddens(&[4]);
         let request = Box::new(config.rollout_fragment_length(8).into());
         let registry = crate::registry::native(Registry::builtin());
-        let place = RunPlace {
-            number: 1,
-            registry: &registry,
-            kernels: Kernels::PORTABLE,
-            program: "".as_ref(),
-            first_lease: LeaseId(0),
-            clock: &|| Micros(0),
-        };
-        let mut run = Run::new(place, Task::Begin(request), Work::Learn).unwrap();
+        let maker = RunMaker { registry, kernels: Kernels::PORTABLE, program: "".into() };
+        let parts = maker.make(Task::Begin(request), Work::Learn).unwrap();
+        let place = RunPlace { number: 1, maker: &maker, first_lease: LeaseId(0), clock: &|| Micros(0) };
+        let mut run = Run::new(place, parts).unwrap();
         assert!(run.take_snapshot(Micros(0)).is_some());
         let ledger = Ledger { granted: 8, committed: 7, consumed: 7, ..Ledger::default() };
         run.false_ledger = Some(ledger);
@@ -388,6 +388,6 @@ mod tests {
         let (summary, _) = run.end(RunEnd::Finished, 0, Micros(0));
         let unbalanced = RunEnd::Unbalanced(UnbalancedLedger(Box::new(ledger)));
         assert_eq!((summary.end, run.state.phase()), (unbalanced, Phase::Failed));
-        assert!(run.state.status(Micros(0)).error.starts_with("the books do not balance: of 8 granted"));
+        assert!(run.state.status(Micros(0)).error.starts_with("the ledger does not balance: of 8 granted"));
     }
 }

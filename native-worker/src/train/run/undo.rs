@@ -127,8 +127,8 @@ impl Run {
         // With a directory they are behind the metrics there.
         let regenerated = if lock.is_some() { 0 } else { self.state.env_steps().saturating_sub(env_steps) };
         let output = saved.as_ref().and_then(|saved| saved.progress.output.clone()).or(output);
-        let resumed = Resumed { request, saved, lock, on_disk, output, regenerated };
-        Ok(Undone { task: Task::RollBack(Box::new(resumed)), iteration, rejected })
+        let resumed = Resumed { saved, lock, on_disk, output, regenerated };
+        Ok(Undone { task: Task::RollBack(Box::new(request), Box::new(resumed)), iteration, rejected })
     }
 }
 

@@ -52,6 +52,7 @@ pub struct SavedRun {
 
 /// Why a run cannot be resumed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ResumeError {
     /// The directory has no run.
     #[error("{0} holds no run: begin one with --run-dir {0}")]

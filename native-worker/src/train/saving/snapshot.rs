@@ -199,7 +199,7 @@ pub(super) mod tests {
     use crate::registry::native;
 
     use super::{
-        super::super::{Run, RunConfig, RunPlace, Task, Work},
+        super::super::{Run, RunConfig, RunMaker, RunPlace, Task, Work},
         *,
     };
 
@@ -223,15 +223,10 @@ pub(super) mod tests {
     /// Returns the snapshot of a new run with some episodes.
     pub(in super::super) fn snapshot() -> Snapshot {
         let registry = native(Registry::builtin());
-        let place = RunPlace {
-            number: 1,
-            registry: &registry,
-            kernels: Kernels::PORTABLE,
-            program: "".as_ref(),
-            first_lease: LeaseId(0),
-            clock: &|| Micros(0),
-        };
-        let run = Run::new(place, Task::Begin(Box::new(config().into())), Work::Learn).unwrap();
+        let maker = RunMaker { registry, kernels: Kernels::PORTABLE, program: "".into() };
+        let parts = maker.make(Task::Begin(Box::new(config().into())), Work::Learn).unwrap();
+        let place = RunPlace { number: 1, maker: &maker, first_lease: LeaseId(0), clock: &|| Micros(0) };
+        let run = Run::new(place, parts).unwrap();
         let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
         let (sender, learner) = oneshot::channel();
         sender.send(Ok(vec![1, 2, 3])).unwrap();

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use rollmesh_core::{
     batch::SlotFragment,
     group::{
-        AuditPolicy, AuditTask, Conviction, GroupCommand, GroupConfig, GroupEvent, GroupState, LeaseGroup, Ledger,
-        Outcome, Party, RejectReason, SamplingMode, Verdict, WorkerProfile, WorkerState,
+        AuditPolicy, AuditTask, FailedAudit, GroupCommand, GroupConfig, GroupEvent, GroupState, LeaseGroup, Ledger,
+        Outcome, Principal, RejectReason, SamplingMode, Verdict, WorkerProfile, WorkerState,
     },
     ids::{FragmentNo, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
@@ -33,10 +33,10 @@ fn replay(task: &AuditTask) -> Verdict {
     task.verdict(&start.fragment(lease.weights_version, LENGTH))
 }
 
-/// Whom it convicts that a fragment is made again.
-fn judge(group: &mut LeaseGroup, task: &AuditTask, now: Micros) -> Option<Conviction> {
+/// Recomputes a fragment, and returns the failed audit if there is one.
+fn judge(group: &mut LeaseGroup, task: &AuditTask, now: Micros) -> Option<FailedAudit> {
     group.handle_audited(task, replay(task), now);
-    group.poll_conviction()
+    group.poll_failed_audit()
 }
 
 /// A group whose workers answer at once.
@@ -45,11 +45,11 @@ struct Rig {
     group: LeaseGroup,
     workers: BTreeMap<WorkerId, FakeWorker>,
     /// A worker that flips a reward in so many of a thousand fragments.
-    liar: Option<(WorkerId, u64)>,
+    divergent: Option<(WorkerId, u64)>,
     lies: u64,
     policy: (AuditPolicy, u64),
     dice: Dice,
-    convictions: Vec<Conviction>,
+    failed_audits: Vec<FailedAudit>,
     batches: Vec<Vec<SlotFragment>>,
     /// After every batch, to go back to.
     saved: Vec<GroupState>,
@@ -57,7 +57,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// All workers but the first are untrusted, each with a party of its own number.
+    /// All workers but the first are untrusted, each with a principal of its own number.
     fn new(slots: u32, workers: u32, policy: AuditPolicy, secret: u64) -> Self {
         let config = GroupConfig::new(slots, LENGTH);
         let group = LeaseGroup::new(config).unwrap();
@@ -66,11 +66,11 @@ impl Rig {
             saved: vec![group.state()],
             group,
             workers: BTreeMap::new(),
-            liar: None,
+            divergent: None,
             lies: 0,
             policy: (policy, secret),
             dice: Dice::new(secret),
-            convictions: Vec::new(),
+            failed_audits: Vec::new(),
             batches: Vec::new(),
             now: Micros(0),
         };
@@ -81,7 +81,7 @@ impl Rig {
 
     fn join(&mut self, worker: WorkerId) {
         if worker != WorkerId(1) {
-            self.group.distrust(worker, Party(u64::from(worker.0)));
+            self.group.distrust(worker, Principal(u64::from(worker.0)));
         }
         join(&mut self.group, worker, WorkerProfile::NATIVE, self.now);
         self.workers.insert(worker, FakeWorker::new(LENGTH, false));
@@ -112,7 +112,7 @@ impl Rig {
     fn judge(&mut self, waiting: &mut Vec<AuditTask>) {
         for task in waiting.drain(..) {
             self.group.handle_audited(&task, replay(&task), self.now);
-            self.convictions.extend(self.group.poll_conviction());
+            self.failed_audits.extend(self.group.poll_failed_audit());
         }
     }
 
@@ -131,7 +131,10 @@ impl Rig {
         for (&id, worker) in &mut self.workers {
             if let Some(Said::Upload(lease, mut fragments)) = worker.work(1_000) {
                 for fragment in &mut fragments {
-                    if self.liar.is_some_and(|(liar, per_mille)| liar == id && self.dice.chance(per_mille)) {
+                    if self
+                        .divergent
+                        .is_some_and(|(divergent, per_mille)| divergent == id && self.dice.chance(per_mille))
+                    {
                         flip_a_reward_bit(fragment);
                         self.lies += 1;
                     }
@@ -142,12 +145,12 @@ impl Rig {
     }
 
     /// Goes back to the state before the first doubtful batch, without the worker that failed.
-    fn roll_back(&mut self, conviction: &Conviction) {
-        for worker in &conviction.workers {
+    fn roll_back(&mut self, failed_audit: &FailedAudit) {
+        for worker in &failed_audit.workers {
             self.workers.remove(worker);
             self.group.handle_left(*worker, self.now);
         }
-        let Some(FragmentNo(first)) = conviction.first_doubtful else { return };
+        let Some(FragmentNo(first)) = failed_audit.first_doubtful else { return };
         let first = first as usize;
         self.batches.truncate(first);
         self.saved.truncate(first + 1);
@@ -162,13 +165,13 @@ impl Rig {
 }
 
 #[test]
-fn three_hundred_lies_are_caught_in_99_of_100_runs() {
+fn three_hundred_divergent_fragments_are_caught_in_99_of_100_runs() {
     const RUNS: u64 = 400;
     let policy = AuditPolicy { first_fragments: 0, ..AuditPolicy::default() };
     let escapes = (0..RUNS).filter(|&secret| {
         let mut group = LeaseGroup::new(GroupConfig::new(1, LENGTH)).unwrap();
         group.set_audits(policy, secret).unwrap();
-        group.distrust(WorkerId(1), Party(0));
+        group.distrust(WorkerId(1), Principal(0));
         join(&mut group, WorkerId(1), WorkerProfile::NATIVE, Micros(0));
         let mut state = FakeState::new(SlotId(0));
         let is_caught = |version| {
@@ -181,8 +184,8 @@ fn three_hundred_lies_are_caught_in_99_of_100_runs() {
             group.poll_batch().unwrap();
             let Some(task) = group.poll_audit() else { return false };
             group.handle_audited(&task, replay(&task), Micros(0));
-            let conviction = group.poll_conviction().expect("it differs");
-            assert_eq!((conviction.party, conviction.first_doubtful), (Party(0), Some(FragmentNo(0))));
+            let failed_audit = group.poll_failed_audit().expect("it differs");
+            assert_eq!((failed_audit.principal, failed_audit.first_doubtful), (Principal(0), Some(FragmentNo(0))));
             true
         };
         !(0..300).any(is_caught)
@@ -199,19 +202,23 @@ fn worker_that_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_t
     let mut undone = 0;
     for secret in 0..10 {
         let mut rig = Rig::new(6, 4, AuditPolicy { share: 0.3, first_fragments: 0 }, secret);
-        rig.liar = Some((WorkerId(3), 10));
-        while rig.convictions.is_empty() {
+        rig.divergent = Some((WorkerId(3), 10));
+        while rig.failed_audits.is_empty() {
             assert!(rig.batches.len() < MOST - 10, "seed {secret}: {} lies and not caught", rig.lies);
             rig.next_batch();
         }
-        let conviction = rig.convictions.pop().unwrap();
-        assert_eq!((conviction.party, &conviction.workers[..]), (Party(3), &[WorkerId(3)][..]), "seed {secret}");
+        let failed_audit = rig.failed_audits.pop().unwrap();
+        assert_eq!(
+            (failed_audit.principal, &failed_audit.workers[..]),
+            (Principal(3), &[WorkerId(3)][..]),
+            "seed {secret}"
+        );
         let before = rig.batches.len();
-        rig.roll_back(&conviction);
+        rig.roll_back(&failed_audit);
         undone += before - rig.batches.len();
         (0..10).for_each(|_| rig.next_batch());
         assert!(rig.lies > 0 && rig.batches[..] == calm[..rig.batches.len()], "seed {secret}: a lie is left");
-        assert_eq!(rig.convictions, [], "seed {secret}: another worker failed");
+        assert_eq!(rig.failed_audits, [], "seed {secret}: another worker failed");
     }
     assert!(undone > 0);
 }
@@ -220,7 +227,7 @@ fn worker_that_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_t
 fn honest_workers_pass_every_audit() {
     let mut rig = Rig::new(8, 4, AuditPolicy { share: 0.5, first_fragments: 16 }, 7);
     (0..2_000).for_each(|_| rig.next_batch());
-    assert_eq!(rig.convictions, []);
+    assert_eq!(rig.failed_audits, []);
     assert!(rig.group.workers(rig.now).all(|worker| worker.state == WorkerState::Idle && worker.env_steps > 0));
     assert_eq!(rig.batches, calm_batches(8, LENGTH, 2_000));
 }
@@ -229,7 +236,7 @@ fn honest_workers_pass_every_audit() {
 fn hedged() -> (LeaseGroup, [Lease; 2]) {
     let mut group = LeaseGroup::new(GroupConfig::new(2, LENGTH)).unwrap();
     group.set_audits(AuditPolicy::NONE, 1).unwrap();
-    group.distrust(WorkerId(2), Party(2));
+    group.distrust(WorkerId(2), Principal(2));
     join(&mut group, WorkerId(2), WorkerProfile::BROWSER, Micros(0));
     group.begin_iteration(WeightsVersion(0), Micros(0)).unwrap();
     join(&mut group, WorkerId(1), WorkerProfile::NATIVE, Micros(0));
@@ -241,12 +248,29 @@ fn hedged() -> (LeaseGroup, [Lease; 2]) {
     (group, leases)
 }
 
+#[test]
+fn slots_that_cannot_be_recomputed_are_neither_hedged_nor_audited() {
+    let config = GroupConfig { reproducible: false, ..GroupConfig::new(2, LENGTH) };
+    let mut group = LeaseGroup::new(config).unwrap();
+    group.set_audits(AuditPolicy { share: 1.0, ..AuditPolicy::NONE }, 1).unwrap();
+    group.distrust(WorkerId(2), Principal(2));
+    join(&mut group, WorkerId(2), WorkerProfile::BROWSER, Micros(0));
+    group.begin_iteration(WeightsVersion(0), Micros(0)).unwrap();
+    join(&mut group, WorkerId(1), WorkerProfile::NATIVE, Micros(0));
+    group.handle_timeout(Micros::from_secs(20));
+    let Some(GroupCommand::Grant { worker: WorkerId(2), lease }) = group.poll_command() else { panic!("no lease") };
+    assert_eq!(group.poll_command(), None, "an overdue lease of a reproducible run would be granted to worker 1, too");
+    let receipt = group.handle_fragments(WorkerId(2), lease.id, fragments(), Micros::from_secs(21));
+    assert_eq!((receipt.count(Outcome::Committed), group.poll_audit()), (2, None));
+    assert_eq!(group.poll_batch(), Some(fragments()));
+}
+
 fn fragments() -> Vec<SlotFragment> {
     [0, 1].map(|slot| FakeState::new(SlotId(slot)).fragment(WeightsVersion(0), LENGTH)).to_vec()
 }
 
 #[test]
-fn an_honest_worker_that_comes_second_is_not_accused_by_a_liar() {
+fn honest_worker_that_comes_second_fails_no_audit() {
     let (mut group, [first, second]) = hedged();
     let now = Micros::from_secs(21);
     let mut lies = fragments();
@@ -263,9 +287,9 @@ fn an_honest_worker_that_comes_second_is_not_accused_by_a_liar() {
     assert_eq!(quarantined(&mut group), []);
 
     let task = group.poll_audit().unwrap();
-    let conviction = judge(&mut group, &task, now).unwrap();
+    let failed_audit = judge(&mut group, &task, now).unwrap();
     assert_eq!(quarantined(&mut group), [WorkerId(2)]);
-    assert_eq!((conviction.slot, conviction.dropped, conviction.first_doubtful), (SlotId(1), 2, None));
+    assert_eq!((failed_audit.slot, failed_audit.dropped, failed_audit.first_doubtful), (SlotId(1), 2, None));
     let Ledger { committed, rejected, .. } = *group.ledger();
     assert_eq!((committed, rejected.audit), (0, 2 * u64::from(LENGTH)));
     // Both slots are open again, for the one who is left.
@@ -284,7 +308,7 @@ fn fragment_that_cannot_be_recomputed_fails_no_audit_and_stays_unconfirmed() {
     rig.group.handle_left(WorkerId(1), rig.now);
     rig.workers.clear();
     rig.join(WorkerId(2));
-    rig.liar = Some((WorkerId(2), 1_000));
+    rig.divergent = Some((WorkerId(2), 1_000));
     let next = |rig: &mut Rig, version| {
         rig.group.begin_iteration(WeightsVersion(version), rig.now).unwrap();
         rig.work();
@@ -295,21 +319,21 @@ fn fragment_that_cannot_be_recomputed_fails_no_audit_and_stays_unconfirmed() {
     let tasks = [0, 1, 2].map(|version| next(&mut rig, version));
     rig.group.handle_audited(&tasks[0], Verdict::Agrees, rig.now);
     rig.group.handle_audited(&tasks[1], Verdict::Unknown, rig.now);
-    assert_eq!(rig.group.poll_conviction(), None);
-    let conviction = judge(&mut rig.group, &tasks[2], rig.now).unwrap();
-    assert_eq!((conviction.dropped, conviction.first_doubtful), (0, Some(FragmentNo(1))));
+    assert_eq!(rig.group.poll_failed_audit(), None);
+    let failed_audit = judge(&mut rig.group, &tasks[2], rig.now).unwrap();
+    assert_eq!((failed_audit.dropped, failed_audit.first_doubtful), (0, Some(FragmentNo(1))));
     assert_eq!(judge(&mut rig.group, &tasks[2], rig.now), None, "once is enough");
 }
 
 #[test]
-fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
+fn divergent_fragment_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
     let asynchronous = SamplingMode::Asynchronous { batch_env_steps: 3 * u64::from(LENGTH), max_staleness: 1 };
     let deadline = SamplingMode::Deadline { after: Micros::from_secs(1), max_staleness: 1 };
     for mode in [asynchronous, deadline] {
         let config = GroupConfig { mode, max_slots_per_lease: 1, ..GroupConfig::new(3, LENGTH) };
         let mut group = LeaseGroup::new(config).unwrap();
         group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
-        group.distrust(WorkerId(2), Party(2));
+        group.distrust(WorkerId(2), Principal(2));
         join(&mut group, WorkerId(2), WorkerProfile::NATIVE, Micros(0));
         group.begin_iteration(WeightsVersion(0), Micros(0)).unwrap();
         let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
@@ -318,8 +342,8 @@ fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
         group.handle_fragments(worker, lease.id, vec![lie], Micros(0));
         assert_eq!((group.poll_batch(), group.ledger().queued), (None, u64::from(LENGTH)));
         let task = group.poll_audit().unwrap();
-        let conviction = judge(&mut group, &task, Micros(0)).unwrap();
-        assert_eq!((conviction.dropped, conviction.first_doubtful), (0, Some(FragmentNo(0))), "{mode:?}");
+        let failed_audit = judge(&mut group, &task, Micros(0)).unwrap();
+        assert_eq!((failed_audit.dropped, failed_audit.first_doubtful), (0, Some(FragmentNo(0))), "{mode:?}");
         let state = group.state();
         assert_eq!((state.next_fragment(), state.ledger().committed), (FragmentNo(0), 0));
     }
@@ -339,14 +363,14 @@ fn worker_that_contradicts_correct_rows_is_caught_without_double_work() {
             group.poll_audit()
         };
         let task = contradict(&mut group).unwrap();
-        assert_eq!((task.party, contradict(&mut group)), (Party(2), None), "it is being made again");
+        assert_eq!((task.principal, contradict(&mut group)), (Principal(2), None), "it is being made again");
         let is_quarantined = |group: &LeaseGroup| {
             let mut workers = group.workers(now);
             workers.any(|worker| worker.worker == WorkerId(1) && worker.state == WorkerState::Quarantined)
         };
         assert!(!is_quarantined(&group), "no audit has failed yet");
         group.handle_audited(&task, verdict, now);
-        assert_eq!(group.poll_conviction(), None, "a trusted worker's audit does not fail");
+        assert_eq!(group.poll_failed_audit(), None, "a trusted worker's audit does not fail");
         assert_eq!(is_quarantined(&group), verdict == Verdict::Agrees);
         assert_eq!(contradict(&mut group), None, "what came of it is known");
         assert_eq!(is_quarantined(&group), verdict == Verdict::Agrees);
@@ -354,29 +378,29 @@ fn worker_that_contradicts_correct_rows_is_caught_without_double_work() {
 }
 
 /// Worker 3, which is not trusted, has made the first batch and left. Then worker 2, which is not trusted either, and
-/// another worker of worker 3's party were asked for the next one.
-fn hedged_by_a_party_that_was_here_before() -> (LeaseGroup, [Lease; 2], Vec<SlotFragment>) {
-    let (party, start) = (Party(3), Micros(0));
+/// another worker of worker 3's principal were asked for the next one.
+fn hedged_by_a_principal_that_was_here_before() -> (LeaseGroup, [Lease; 2], Vec<SlotFragment>) {
+    let (principal, start) = (Principal(3), Micros(0));
     let mut group = LeaseGroup::new(GroupConfig::new(2, LENGTH)).unwrap();
     group.set_audits(AuditPolicy::NONE, 1).unwrap();
-    let join = |group: &mut LeaseGroup, worker, party| {
-        group.distrust(worker, party);
+    let join = |group: &mut LeaseGroup, worker, principal| {
+        group.distrust(worker, principal);
         join(group, worker, WorkerProfile::NATIVE, start);
     };
     let grant = |group: &mut LeaseGroup| match group.poll_command() {
         Some(GroupCommand::Grant { lease, .. }) => lease,
         other => panic!("{other:?}"),
     };
-    join(&mut group, WorkerId(3), party);
+    join(&mut group, WorkerId(3), principal);
     group.begin_iteration(WeightsVersion(0), start).unwrap();
     let lease = grant(&mut group);
     group.handle_fragments(WorkerId(3), lease.id, fragments(), start);
     group.poll_batch().unwrap();
     group.handle_left(WorkerId(3), start);
-    join(&mut group, WorkerId(2), Party(2));
+    join(&mut group, WorkerId(2), Principal(2));
     group.begin_iteration(WeightsVersion(1), start).unwrap();
     let first = grant(&mut group);
-    join(&mut group, WorkerId(4), party);
+    join(&mut group, WorkerId(4), principal);
     group.handle_timeout(Micros::from_secs(1));
     let second = grant(&mut group);
     let next =
@@ -389,35 +413,35 @@ fn contradicted_worker_fails_its_audit_after_a_recomputation() {
     let now = Micros::from_secs(1);
     // Before the replay is done, then gone by then, and after it was done.
     for (is_gone, is_known) in [(false, false), (true, false), (false, true)] {
-        let (mut group, [first, second], right) = hedged_by_a_party_that_was_here_before();
+        let (mut group, [first, second], right) = hedged_by_a_principal_that_was_here_before();
         let mut lies = right.clone();
         flip_a_reward_bit(&mut lies[1]);
         group.handle_fragments(WorkerId(2), first.id, right, now);
         group.handle_fragments(WorkerId(4), second.id, lies.clone(), now);
         let task = group.poll_audit().unwrap();
-        assert_eq!((task.worker, group.poll_conviction()), (WorkerId(2), None), "no audit has failed yet");
+        assert_eq!((task.worker, group.poll_failed_audit()), (WorkerId(2), None), "no audit has failed yet");
         if is_gone {
             group.handle_left(WorkerId(4), now);
         }
         group.handle_audited(&task, replay(&task), now);
-        let mut conviction = group.poll_conviction().unwrap();
+        let mut failed_audit = group.poll_failed_audit().unwrap();
         if is_known {
             // It tries again, under another name.
-            group.distrust(WorkerId(5), Party(5));
+            group.distrust(WorkerId(5), Principal(5));
             join(&mut group, WorkerId(5), WorkerProfile::NATIVE, now);
             group.handle_fragments(WorkerId(5), second.id, lies, now);
-            conviction = group.poll_conviction().unwrap();
+            failed_audit = group.poll_failed_audit().unwrap();
         }
-        let (party, workers, doubtful) = match (is_gone, is_known) {
-            (_, true) => (Party(5), vec![WorkerId(5)], None),
-            (true, false) => (Party(3), vec![], Some(FragmentNo(0))),
-            (false, false) => (Party(3), vec![WorkerId(4)], Some(FragmentNo(0))),
+        let (principal, workers, doubtful) = match (is_gone, is_known) {
+            (_, true) => (Principal(5), vec![WorkerId(5)], None),
+            (true, false) => (Principal(3), vec![], Some(FragmentNo(0))),
+            (false, false) => (Principal(3), vec![WorkerId(4)], Some(FragmentNo(0))),
         };
-        assert_eq!((conviction.party, &conviction.workers), (party, &workers));
-        assert_eq!((conviction.slot, conviction.fragment), (SlotId(1), FragmentNo(1)));
+        assert_eq!((failed_audit.principal, &failed_audit.workers), (principal, &workers));
+        assert_eq!((failed_audit.slot, failed_audit.fragment), (SlotId(1), FragmentNo(1)));
         // What it has committed was never made again, and is in a batch.
-        assert_eq!((conviction.dropped, conviction.first_doubtful), (0, doubtful));
-        assert_eq!(group.poll_conviction(), None);
+        assert_eq!((failed_audit.dropped, failed_audit.first_doubtful), (0, doubtful));
+        assert_eq!(group.poll_failed_audit(), None);
         let honest = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
         assert!(honest.state != WorkerState::Quarantined && group.ledger().balances());
     }
@@ -432,9 +456,9 @@ fn contradicting_a_trusted_worker_fails_no_audit() {
     flip_a_reward_bit(&mut lies[1]);
     group.handle_fragments(WorkerId(2), first.id, lies, now);
     // Nothing was made again, so that it only gets no more leases.
-    assert_eq!((group.poll_audit(), group.poll_conviction()), (None, None));
-    let liar = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
-    assert_eq!(liar.state, WorkerState::Quarantined);
+    assert_eq!((group.poll_audit(), group.poll_failed_audit()), (None, None));
+    let divergent = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
+    assert_eq!(divergent.state, WorkerState::Quarantined);
 }
 
 #[test]
@@ -459,7 +483,7 @@ fn only_so_many_fragments_wait_to_be_made_again() {
 #[test]
 fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     let mut rig = Rig::new(6, 3, AuditPolicy { share: 0.0, first_fragments: 0 }, 1);
-    rig.liar = Some((WorkerId(3), 1_000));
+    rig.divergent = Some((WorkerId(3), 1_000));
     (0..10).for_each(|_| rig.next_batch());
     assert!(rig.lies > 0);
     // Another worker fails an audit, and the run goes back to where it was before the sixth batch, or its hub is started again.
@@ -467,7 +491,7 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     let mut group = LeaseGroup::restore(rig.config, state).unwrap();
     assert_eq!(group.doubtful().min(), Some(FragmentNo(0)));
     group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
-    group.distrust(WorkerId(1), Party(3));
+    group.distrust(WorkerId(1), Principal(3));
     join(&mut group, WorkerId(1), WorkerProfile::NATIVE, rig.now);
     group.begin_iteration(WeightsVersion(5), rig.now).unwrap();
     let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
@@ -479,8 +503,8 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     });
     group.handle_fragments(worker, lease.id, lies.collect(), rig.now);
     let task = group.poll_audit().unwrap();
-    let conviction = judge(&mut group, &task, rig.now).unwrap();
-    assert_eq!(conviction.first_doubtful, Some(FragmentNo(0)), "its lies from before are there still");
+    let failed_audit = judge(&mut group, &task, rig.now).unwrap();
+    assert_eq!(failed_audit.first_doubtful, Some(FragmentNo(0)), "its lies from before are there still");
 }
 
 #[test]
@@ -488,7 +512,7 @@ fn worker_that_resumes_from_divergent_state_passes_its_audit() {
     let mut group = LeaseGroup::new(GroupConfig { max_slots_per_lease: 1, ..GroupConfig::new(2, LENGTH) }).unwrap();
     let now = Micros(0);
     group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
-    group.distrust(WorkerId(1), Party(1));
+    group.distrust(WorkerId(1), Principal(1));
     (1..=2).for_each(|worker| join(&mut group, WorkerId(worker), WorkerProfile::NATIVE, now));
     (0..2).for_each(|_| _ = group.begin_iteration(WeightsVersion(0), now).unwrap());
     let grants = |group: &mut LeaseGroup| {
@@ -509,12 +533,12 @@ fn worker_that_resumes_from_divergent_state_passes_its_audit() {
     let mut lie = start(&first.1).fragment(WeightsVersion(0), LENGTH);
     flip_a_state_bit(&mut lie);
     group.handle_fragments(WorkerId(1), first.1.id, vec![lie], now);
-    // The liar leaves, and an honest worker resumes from its divergent state until that is found out.
+    // The divergent worker leaves, and an honest worker resumes from its divergent state until that is found out.
     group.handle_left(WorkerId(1), now);
     join(&mut group, WorkerId(3), WorkerProfile::NATIVE, now);
-    let (worker, from_lie) = grants(&mut group).pop().unwrap();
-    assert_eq!(from_lie.fragment, FragmentNo(1));
-    let late = start(&from_lie).fragment(WeightsVersion(0), LENGTH);
+    let (worker, from_divergence) = grants(&mut group).pop().unwrap();
+    assert_eq!(from_divergence.fragment, FragmentNo(1));
+    let late = start(&from_divergence).fragment(WeightsVersion(0), LENGTH);
     let task = group.poll_audit().unwrap();
     assert_eq!(judge(&mut group, &task, now).unwrap().dropped, 1);
     // All of it is made anew before what it had made arrives.
@@ -528,7 +552,7 @@ fn worker_that_resumes_from_divergent_state_passes_its_audit() {
         let receipt = group.handle_fragments(worker, lease.id, vec![fragment], now);
         assert_eq!(receipt.count(Outcome::Committed), 1);
     }
-    group.handle_fragments(worker, from_lie.id, vec![late], now);
+    group.handle_fragments(worker, from_divergence.id, vec![late], now);
     assert!(group.workers(now).all(|worker| worker.state != WorkerState::Quarantined));
 }
 
@@ -542,7 +566,7 @@ fn a_worker_that_comes_again_under_its_id_is_trusted_no_more_than_before() {
 }
 
 #[test]
-fn lies_of_an_earlier_life_count_once() {
+fn divergent_fragments_from_before_a_restart_count_once() {
     let mut group = LeaseGroup::new(GroupConfig::new(1, LENGTH)).unwrap();
     group.count_taken_back(8);
     let state = GroupState::decode(&group.state().encode()).unwrap();

@@ -3,8 +3,8 @@
 use rollmesh_core::{
     batch::SlotFragment,
     group::{
-        AuditPolicy, GroupCommand, GroupConfig, GroupEvent, LeaseGroup, Outcome, Party, SamplingMode, WorkerProfile,
-        WorkerState,
+        AuditPolicy, GroupCommand, GroupConfig, GroupEvent, LeaseGroup, Outcome, Principal, SamplingMode,
+        WorkerProfile, WorkerState,
     },
     ids::{SlotId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
@@ -246,7 +246,7 @@ fn untrusted_workers_get_strikes_and_end_no_run() {
     let mut group = group(1, &[]);
     group.set_audits(AuditPolicy::default(), 1).unwrap();
     join(&mut group, A, WorkerProfile::NATIVE, ms(0));
-    group.distrust(A, Party(7));
+    group.distrust(A, Principal(7));
     for strikes in 1..=3 {
         let lease = grant(&mut group, A, &[0]);
         group.handle_failed(A, lease.id, failure(0, 7), ms(1));

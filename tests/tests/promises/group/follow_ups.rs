@@ -296,7 +296,7 @@ fn a_removed_worker_finishes_its_lease_but_not_the_one_behind_it() {
 }
 
 #[test]
-fn a_liar_loses_its_follow_up() {
+fn divergent_worker_loses_its_follow_up() {
     let (mut group, leases) = group(2, &[A]);
     let mut twice = make(&leases[0]);
     let mut other = twice[0].clone();

@@ -61,7 +61,7 @@ fn batch(happened: &Happened, least: usize) -> Option<Vec<SlotFragment>> {
 }
 
 #[test]
-fn a_worker_that_lies_is_seen_in_the_history() {
+fn divergent_worker_is_seen_in_the_history() {
     for mut scenario in (0..5).flat_map(scenarios) {
         scenario.faults.lies = 500;
         let violation = SimNet::new(scenario.clone()).run().history.check(Rules::of(&scenario)).unwrap_err();
@@ -161,24 +161,27 @@ fn leases_that_are_not_new_are_found() {
 }
 
 #[test]
-fn wrong_books_are_found() {
+fn wrong_ledger_is_found() {
     type Change = fn(&mut Ledger);
     let changes: [(&str, Change); 6] = [
-        ("more outstanding", |books| books.outstanding += 1),
-        ("more of both", |books| (books.granted, books.outstanding) = (books.granted + 1, books.outstanding + 1)),
-        ("more committed", |books| {
-            (books.granted, books.committed, books.queued) = (books.granted + 1, books.committed + 1, books.queued + 1);
+        ("more outstanding", |ledger| ledger.outstanding += 1),
+        ("more of both", |ledger| (ledger.granted, ledger.outstanding) = (ledger.granted + 1, ledger.outstanding + 1)),
+        ("more committed", |ledger| {
+            (ledger.granted, ledger.committed, ledger.queued) =
+                (ledger.granted + 1, ledger.committed + 1, ledger.queued + 1);
         }),
-        ("less queued", |books| (books.queued, books.consumed) = (books.queued + 1, books.consumed.wrapping_sub(1))),
-        ("more dropped", |books| books.dropped_stale += 1),
-        ("more regenerated", |books| books.regenerated += 1),
+        ("less queued", |ledger| {
+            (ledger.queued, ledger.consumed) = (ledger.queued + 1, ledger.consumed.wrapping_sub(1))
+        }),
+        ("more dropped", |ledger| ledger.dropped_stale += 1),
+        ("more regenerated", |ledger| ledger.regenerated += 1),
     ];
     for (what, change) in changes {
         assert_found(what, |happened| {
-            let Happened::Books(books) = happened else { return None };
-            let mut books = books.clone();
-            change(&mut books);
-            Some(vec![Happened::Books(books)])
+            let Happened::Ledger(ledger) = happened else { return None };
+            let mut ledger = ledger.clone();
+            change(&mut ledger);
+            Some(vec![Happened::Ledger(ledger)])
         });
     }
 }

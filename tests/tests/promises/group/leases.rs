@@ -325,7 +325,7 @@ fn a_worker_that_never_heard_of_its_second_lease_has_nothing_to_answer() {
 }
 
 #[test]
-fn a_liar_is_caught_by_the_hedge() {
+fn divergent_worker_is_caught_by_the_hedge() {
     let mut group = group(4, &[A, B, C]);
     let (a, b, c) = (grant(&mut group, A), grant(&mut group, B), grant(&mut group, C));
     deliver(&mut group, B, &b, ms(10));

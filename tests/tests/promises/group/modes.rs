@@ -433,7 +433,7 @@ fn a_restored_group_makes_the_batches_that_the_other_one_would_have_made() {
 }
 
 #[test]
-fn books_are_exported_under_their_names() {
+fn ledger_is_exported_under_its_names() {
     let ledger = Ledger { granted: 8, committed: 8, queued: 8, ..Ledger::default() };
     let json = serde_json::to_value(ledger).unwrap();
     let names: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();

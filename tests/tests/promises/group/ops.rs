@@ -1,4 +1,4 @@
-//! Any sequence of calls of the group, sensible or not: it never panics, its books balance, and its history is that of a
+//! Any sequence of calls of the group, sensible or not: it never panics, its ledger balances, and its history is that of a
 //! sound run.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,7 +182,7 @@ impl Bench {
             Op::Take => {
                 if let Some(fragments) = self.group.poll_batch() {
                     self.history.0.push(Happened::Batch { fragments });
-                    self.books();
+                    self.ledger();
                     self.saved = self.group.state();
                     self.history.0.push(Happened::Saved);
                 }
@@ -191,7 +191,7 @@ impl Bench {
             Op::Resume => self.group.resume(now),
             Op::Restart => self.restart(),
         }
-        self.books();
+        self.ledger();
     }
 
     fn sender(&self, lease: usize, other: Option<u32>) -> Option<(WorkerId, Lease)> {
@@ -240,8 +240,8 @@ impl Bench {
         self.starts.clear();
     }
 
-    /// Takes what the group has to say, and its books.
-    fn books(&mut self) {
+    /// Takes what the group has to say, and its ledger.
+    fn ledger(&mut self) {
         while let Some(command) = self.group.poll_command() {
             match command {
                 GroupCommand::Grant { worker, lease } => {
@@ -263,8 +263,8 @@ impl Bench {
         }
         while self.group.poll_event().is_some() {}
         while self.group.poll_journal().is_some() {}
-        let books: Ledger = *self.group.ledger();
-        self.history.0.push(Happened::Books(Box::new(books)));
+        let ledger: Ledger = *self.group.ledger();
+        self.history.0.push(Happened::Ledger(Box::new(ledger)));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Promises of the group under everything that can go wrong at once, over many seeds.
 //!
-//! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test group sim::` runs that one alone.
+//! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test promises sim::` runs that one alone.
 //! `ROLLMESH_SIM_SEEDS=10000` runs so many of every mode, and of what takes longer in proportion; `cargo xtask test
 //! simulator` does that.
 
@@ -17,7 +17,7 @@ use rollmesh_tests::{
 };
 
 mod courses;
-mod liars;
+mod divergent;
 
 /// Seeds of each mode.
 const SEEDS: u64 = 1_000;
@@ -56,7 +56,7 @@ fn run(scenario: &Scenario) -> Report {
     report
 }
 
-/// Runs a scenario for many seeds, and adds up the books.
+/// Runs a scenario for many seeds, and adds up the ledger.
 fn run_all(few: u64, scenario: impl Fn(u64) -> Scenario, check: impl Fn(&Scenario, &Report)) -> Ways {
     let mut ways = Ways::default();
     for seed in seeds(few) {

@@ -344,7 +344,31 @@ fn launchers_and_their_workers() {
 }
 
 #[test]
-fn the_books_of_a_run() {
+fn messages_for_many_workers() {
+    let token = Token::new([0xcd; 32]);
+    assert_bytes(&Message::Renew(Renew { token }), &format!("524d010007000000 {}", "cd".repeat(32)));
+    let update = HalfWeightsUpdate {
+        run: 1,
+        version: 300,
+        names: "a\nb".into(),
+        ranks: vec![1, 0],
+        dims: vec![2],
+        halves: vec![1, 0],
+        values: vec![0, 0x38, 0, 0xbc, 0xcd, 0xcc, 0xcc, 0x3d],
+    };
+    assert_bytes(
+        &Message::HalfWeightsUpdate(update),
+        "524d010080000000 01 ac02 03 610a62 02 01 00 01 02 02 01 00 08 0038 00bc cdcccc3d",
+    );
+    let notice = WeightsNotice { run: 1, version: 300, bytes: 128, hash: [0xab; 32] };
+    assert_bytes(&Message::WeightsNotice(notice), &format!("524d010081000000 01 ac02 8001 {}", "ab".repeat(32)));
+    assert_bytes(&Message::WeightsRequest(WeightsRequest { run: 300 }), "524d010082000000 ac02");
+    let upload = CompressedUpload { bytes: 300, block: vec![1, 2] };
+    assert_bytes(&Message::CompressedUpload(upload), "524d010083000000 ac02 02 0102");
+}
+
+#[test]
+fn the_ledger_of_a_run() {
     let rejected = |first: u64| Rejected {
         late: first,
         duplicate: first + 1,
@@ -536,6 +560,15 @@ fn what_is_asked_of_workers_that_evaluate() {
     assert_bytes(&Message::Asked(asked), "524d010059000000 ac02 03 00");
 }
 
+#[test]
+fn rows_of_a_worker_and_their_outputs() {
+    let (policy, obs) = ("p".to_owned(), vec![0, 0, 128, 63]);
+    let infer = Infer { ask: 300, policy, version: 5, rows: 1, wants: 3, obs, state: vec![] };
+    assert_bytes(&Message::Infer(infer), "524d010090000000 ac02 01 70 05 01 03 04 0000803f 00");
+    let inferred = Inferred { ask: 300, version: 5, error: "e".into(), outputs: vec![7] };
+    assert_bytes(&Message::Inferred(inferred), "524d010091000000 ac02 05 01 65 01 07");
+}
+
 /// The example of the document.
 #[test]
 fn an_episode_of_a_client() {
@@ -578,8 +611,14 @@ fn an_episode_of_a_client() {
 #[test]
 fn the_document_lists_every_kind_as_it_is() {
     let document = include_str!("../../../../PROTOCOL.md");
-    let roles =
-        [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C'), (Role::Launcher, 'L')];
+    let roles = [
+        (Role::Viewer, 'V'),
+        (Role::Operator, 'O'),
+        (Role::Worker, 'W'),
+        (Role::Client, 'C'),
+        (Role::Launcher, 'L'),
+        (Role::Relay, 'R'),
+    ];
     for &kind in Kind::ALL {
         let who = |may: fn(Role, Kind) -> bool| -> String {
             let letters: String = roles.iter().filter(|(role, _)| may(*role, kind)).map(|(_, letter)| letter).collect();

@@ -146,6 +146,16 @@ fn messages() -> Vec<Message> {
         Message::Ask(Ask { ask: 300, name: "eval-1".into(), body: vec![35; 100] }),
         Message::AskCancel(AskCancel { ask: 300 }),
         Message::Asked(Asked { ask: 300, outcome: 1, body: vec![7; 100] }),
+        Message::Infer(Infer {
+            ask: 300,
+            policy: "p".into(),
+            version: 5,
+            rows: 2,
+            wants: 3,
+            obs: vec![1; 32],
+            state: vec![0; 8],
+        }),
+        Message::Inferred(Inferred { ask: 300, version: 5, error: "no".into(), outputs: vec![1; 24] }),
         Message::Evaluation(EvaluationPoint { run: 1, iteration: 300, ..EvaluationPoint::default() }),
         Message::EvaluationTrace(EnvTrace {
             run: 1,
@@ -455,11 +465,22 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
     for mut inbox in peers.into_iter().chain([Inbox::of_hub()]) {
         let _ = inbox.handle_frame(frame);
     }
+    let _ = Inbox::of_peer(Role::Relay).receive(frame, None);
     match decoded.into_inner() {
         Some(Ok(Message::FragmentUpload(upload))) => accept_upload(&upload)?,
         Some(Ok(Message::WeightsUpdate(update))) => {
             if let Ok(weights) = convert::weights(&update) {
                 prop_assert_eq!(convert::weights(&convert::weights_update(RUN, &weights)), Ok(weights));
+            }
+        }
+        Some(Ok(Message::HalfWeightsUpdate(update))) => {
+            if let Ok(weights) = convert::half_weights(&update) {
+                prop_assert_eq!(convert::half_weights(&convert::half_weights_update(RUN, &weights)), Ok(weights));
+            }
+        }
+        Some(Ok(Message::CompressedUpload(upload))) => {
+            if let Ok(Message::FragmentUpload(upload)) = convert::decompressed(&upload) {
+                accept_upload(&upload)?;
             }
         }
         Some(Ok(Message::LeaseGrant(grant))) => {

@@ -113,7 +113,7 @@ fn a_hard_horizon_is_an_end() {
 }
 
 #[test]
-fn a_soft_horizon_ends_the_episode_in_the_books_only() {
+fn soft_horizon_ends_the_episode_in_the_metrics_only() {
     let (mut bench, mut sampler) = (valued(), sampler(with_horizon(4, Horizon::LegacySoft), scripted(1, counter(10))));
     let batches: Vec<SampleBatch> = (0..4).map(|_| bench.single(&mut sampler)).collect();
     let obs: Vec<Vec<i64>> = batches.iter().map(|batch| ints(batch, "obs")).collect();

@@ -1,4 +1,4 @@
-//! Rollouts of an earlier commit: `golden/frozen.json`, which `cargo xtask baseline freeze` writes.
+//! Rollouts of commit ab1fc68, which `golden/frozen.json` keeps.
 
 use std::path::{Path, PathBuf};
 

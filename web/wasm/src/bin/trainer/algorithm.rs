@@ -34,7 +34,7 @@ impl AlgorithmHandle {
             match self.run.work(VECTOR_STEPS, now()).map_err(at_work)? {
                 InlineWork::Learned(point) => return Ok(Some(serde_json::to_string(&point)?)),
                 InlineWork::Sampled if now().since(begun) < span => {}
-                InlineWork::Sampled | InlineWork::Waiting | InlineWork::Over => return Ok(None),
+                InlineWork::Sampled | InlineWork::Paused | InlineWork::Over => return Ok(None),
             }
         }
     }

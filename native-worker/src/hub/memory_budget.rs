@@ -16,7 +16,7 @@ use super::limits::{MAX_PARTIAL_BYTES, PARTIAL_PATIENCE, PARTIAL_RATE};
 
 /// The budget, shared by all connections.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub(super) struct MemoryBudget {
     shared: Arc<Shared>,
 }
 
@@ -56,19 +56,19 @@ struct Coming {
 /// The reservation for one message. Dropping it releases the bytes.
 #[derive(Debug)]
 pub(super) struct Reserved {
-    room: Room,
+    budget: MemoryBudget,
     number: u64,
     bytes: usize,
     revoked: Arc<Notify>,
 }
 
-impl Default for Room {
+impl Default for MemoryBudget {
     fn default() -> Self {
         Self::new(MAX_PARTIAL_BYTES, PARTIAL_PATIENCE)
     }
 }
 
-impl Room {
+impl MemoryBudget {
     fn new(bytes: usize, patience: Duration) -> Self {
         let (state, freed) = (Mutex::default(), Notify::new());
         Self { shared: Arc::new(Shared { bytes, patience, state, freed }) }
@@ -112,7 +112,7 @@ impl Room {
         let revoked = Arc::new(Notify::new());
         let since = Instant::now();
         state.coming.insert(number, Coming { since, latest: since, bytes, come: 0, revoked: revoked.clone() });
-        Ok(Reserved { room: self.clone(), number, bytes, revoked })
+        Ok(Reserved { budget: self.clone(), number, bytes, revoked })
     }
 }
 
@@ -146,7 +146,7 @@ impl State {
 impl Reserved {
     /// Records that this many more bytes of the message have arrived.
     pub(super) fn add(&self, bytes: usize) {
-        if let Some(coming) = self.room.state().coming.get_mut(&self.number) {
+        if let Some(coming) = self.budget.state().coming.get_mut(&self.number) {
             coming.come += bytes;
             coming.latest = Instant::now();
         }
@@ -154,7 +154,7 @@ impl Reserved {
 
     /// Marks the message as complete: it keeps its reservation until it is dropped, and is never overdue.
     pub(super) fn complete(&self) {
-        self.room.state().coming.remove(&self.number);
+        self.budget.state().coming.remove(&self.number);
     }
 
     /// Returns when the message is dropped in favour of another one.
@@ -165,12 +165,12 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        let mut state = self.room.state();
+        let mut state = self.budget.state();
         state.taken -= self.bytes;
         state.coming.remove(&self.number);
         state.leaving.remove(&self.number);
         drop(state);
-        self.room.shared.freed.notify_waiters();
+        self.budget.shared.freed.notify_waiters();
     }
 }
 
@@ -184,8 +184,8 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(60);
 
-    async fn must_wait(room: &Room, bytes: usize) {
-        assert!(timeout(SHORT, room.reserve(bytes)).await.is_err(), "there is room");
+    async fn must_wait(budget: &MemoryBudget, bytes: usize) {
+        assert!(timeout(SHORT, budget.reserve(bytes)).await.is_err(), "there is budget");
     }
 
     async fn soon<T>(happens: impl Future<Output = T>) -> T {
@@ -194,50 +194,50 @@ mod tests {
 
     #[tokio::test]
     async fn freed_memory_is_granted_to_waiting_peers() {
-        let room = Room::new(100, 10 * LONG);
-        let (first, second) = (room.reserve(50).await, room.reserve(50).await);
-        must_wait(&room, 1).await;
-        let (third, ()) = soon(async { tokio::join!(room.reserve(50), async { drop(second) }) }).await;
-        must_wait(&room, 1).await;
+        let budget = MemoryBudget::new(100, 10 * LONG);
+        let (first, second) = (budget.reserve(50).await, budget.reserve(50).await);
+        must_wait(&budget, 1).await;
+        let (third, ()) = soon(async { tokio::join!(budget.reserve(50), async { drop(second) }) }).await;
+        must_wait(&budget, 1).await;
         drop((first, third));
         // A message larger than the budget waits for all of it.
-        assert_eq!(soon(room.reserve(usize::MAX)).await.bytes, 100);
+        assert_eq!(soon(budget.reserve(usize::MAX)).await.bytes, 100);
     }
 
     #[tokio::test]
     async fn stalled_partial_message_is_dropped_if_others_wait() {
-        let room = Room::new(100, SHORT);
-        let (oldest, done) = (room.reserve(50).await, room.reserve(50).await);
+        let budget = MemoryBudget::new(100, SHORT);
+        let (oldest, done) = (budget.reserve(50).await, budget.reserve(50).await);
         done.complete();
         assert!(timeout(2 * SHORT, oldest.revoked()).await.is_err(), "no peer waits");
         let gives_up = async move {
             oldest.revoked().await;
             drop(oldest);
         };
-        let (late, ()) = soon(async { tokio::join!(room.reserve(1), gives_up) }).await;
-        must_wait(&room, 50).await;
+        let (late, ()) = soon(async { tokio::join!(budget.reserve(1), gives_up) }).await;
+        must_wait(&budget, 50).await;
         assert!(timeout(2 * SHORT, done.revoked()).await.is_err(), "it is complete");
         drop(late);
     }
 
     #[tokio::test]
     async fn no_more_are_given_up_than_it_takes() {
-        let room = Room::new(90, SHORT);
+        let budget = MemoryBudget::new(90, SHORT);
         let mut coming = Vec::new();
         for _ in 0..3 {
-            coming.push(room.reserve(30).await);
+            coming.push(budget.reserve(30).await);
         }
         tokio::time::sleep(2 * SHORT).await;
         // Waiting callers retry whenever something changes.
-        must_wait(&room, 20).await;
-        let looks = [room.try_reserve(20), room.try_reserve(30)];
+        must_wait(&budget, 20).await;
+        let looks = [budget.try_reserve(20), budget.try_reserve(30)];
         assert!(looks.iter().all(Result::is_err));
-        let revoked = |of: &Room| of.state().leaving.len();
-        assert_eq!((revoked(&room), room.state().coming.len()), (1, 2));
-        must_wait(&room, 31).await;
-        assert_eq!(revoked(&room), 2);
+        let revoked = |of: &MemoryBudget| of.state().leaving.len();
+        assert_eq!((revoked(&budget), budget.state().coming.len()), (1, 2));
+        must_wait(&budget, 31).await;
+        assert_eq!(revoked(&budget), 2);
         coming.clear();
-        assert_eq!((revoked(&room), room.state().taken), (0, 0));
+        assert_eq!((revoked(&budget), budget.state().taken), (0, 0));
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use rollmesh::{
     checkpoint::PolicyCheckpoint,
-    hub::{OnLiar, SecurityConfig},
+    hub::{OnDivergence, SecurityConfig},
     train::{RunEnd, RunRequest, SavedRun, Summary},
 };
 use rollmesh_core::{env::EnvRegistry, hash::weights_hash, protocol::Token};
@@ -12,9 +12,10 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::{
-    TestHub, end,
+    TestHub,
+    divergent::{diverges_after, flip_a_reward, kept, kept_undisturbed, metrics, undisturbed_metrics, watchful},
+    end,
     hand_made::HandMade,
-    liars::{flip_a_reward, kept, kept_undisturbed, lie_after, metrics, undisturbed_metrics, watchful},
     small, undisturbed,
 };
 use crate::support::{Process, json};
@@ -43,12 +44,12 @@ async fn live(hub: TestHub, run: oneshot::Receiver<Summary>, token: Token, (iter
 }
 
 #[tokio::test]
-async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk() {
+async fn divergent_fragment_found_after_a_restart_is_undone_from_the_disk() {
     let directory = tempfile::tempdir().unwrap();
     let [run_dir, tokens, output] = ["run", "tokens.json", "output"].map(|name| directory.path().join(name));
     let token = lasting_token(&tokens);
     let hub = async |share, distrust_remote| {
-        let SecurityConfig { distrust, .. } = watchful(share, OnLiar::RollBack);
+        let SecurityConfig { distrust, .. } = watchful(share, OnDivergence::RollBack);
         let distrust = rollmesh::hub::Distrust { distrust_remote, ..distrust };
         let token_file = Some(tokens.clone());
         TestHub::start_watchful(SecurityConfig { distrust, token_file, ..SecurityConfig::default() }).await
@@ -71,7 +72,7 @@ async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk(
 
     let mut third = hub(1.0, true).await;
     let run = third.hub.resume(saved()).await.unwrap();
-    lie_after(&third, token, 0).await;
+    diverges_after(&third, token, 0).await;
     let line = third.notice("the run goes back").await;
     assert!(line.contains(" to 3, before the rows of a quarantined principal"), "{line}");
     let helper = third.worker();
@@ -87,7 +88,7 @@ async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk(
 
 /// What comes of a run whose worker lies once, after as many fragments as are made again in any case. If it is found out,
 /// an honest one takes its place.
-async fn lied_to(flags: &str, is_found: bool) -> (String, Value) {
+async fn diverged_from(flags: &str, is_found: bool) -> (String, Value) {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
     let fixed = "train --env CartPole-v1 --hidden 16,16 --rollout-fragment-length 16 --seed 1 --remote-only \
@@ -96,11 +97,11 @@ async fn lied_to(flags: &str, is_found: bool) -> (String, Value) {
     let mut run = Process::start(words.chain(flags.split_whitespace().map(Into::into)));
     let invitation = run.invitation().await;
     let token = Token::from_hex(&invitation.worker_token).unwrap();
-    let mut liar = HandMade::join_at(&invitation.address, token, "native", EnvRegistry::builtin()).await;
-    let lie = liar.upload_after(4).await;
-    let lie = liar.changed(&lie, flip_a_reward);
-    liar.client.say(&rollmesh_core::protocol::Message::FragmentUpload(lie)).await;
-    liar.stay().await;
+    let mut divergent = HandMade::join_at(&invitation.address, token, "native", EnvRegistry::builtin()).await;
+    let lie = divergent.upload_after(4).await;
+    let lie = divergent.changed(&lie, flip_a_reward);
+    divergent.client.say(&rollmesh_core::protocol::Message::FragmentUpload(lie)).await;
+    divergent.stay().await;
     let helper = is_found.then(|| Process::worker(&invitation.address, &invitation.worker_token));
     let finished = run.finish_with(0).await;
     if let Some(helper) = helper {
@@ -112,17 +113,17 @@ async fn lied_to(flags: &str, is_found: bool) -> (String, Value) {
 #[tokio::test]
 async fn the_command_line_says_whom_to_trust_how_often_to_look_and_what_to_do() {
     let expected = undisturbed().await;
-    let (told, summary) = lied_to("--distrust-workers --audit-share 1", true).await;
+    let (told, summary) = diverged_from("--distrust-workers --audit-share 1", true).await;
     assert!(told.contains("the run goes back from iteration"), "{told}");
     assert_eq!((&summary["weights_hash"], &summary["tainted"]), (&expected.as_str().into(), &Value::Null));
 
-    let (told, summary) = lied_to("--distrust-workers --audit-share 1 --on-liar continue", true).await;
+    let (told, summary) = diverged_from("--distrust-workers --audit-share 1 --on-divergence continue", true).await;
     assert!(told.contains("the run continues with rows of a quarantined principal: it is tainted"), "{told}");
     assert_eq!(summary["tainted"], true);
 
     for flags in ["--audit-share 1", "--distrust-workers --audit-share 0"] {
-        let (told, summary) = lied_to(flags, false).await;
-        assert!(!told.contains("liar") && summary["tainted"].is_null(), "{flags}: {told}");
+        let (told, summary) = diverged_from(flags, false).await;
+        assert!(!told.contains("divergent") && summary["tainted"].is_null(), "{flags}: {told}");
         assert_ne!(summary["weights_hash"], expected.as_str(), "{flags}: the lie was learned from");
     }
 }

@@ -9,16 +9,16 @@ use super::server::{self, Shared};
 
 /// Accepts connections until it is dropped.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct ListenerThread {
     _open: oneshot::Sender<()>,
 }
 
-impl Door {
+impl ListenerThread {
     pub(super) fn open(listener: TcpListener, shared: Shared) -> io::Result<Self> {
         let listener = listener.into_std()?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (open, closed) = oneshot::channel::<()>();
-        thread::Builder::new().name("door".into()).spawn(move || {
+        thread::Builder::new().name("listener".into()).spawn(move || {
             give_way();
             runtime.block_on(async {
                 let Ok(listener) = TcpListener::from_std(listener) else { return };

@@ -16,7 +16,7 @@ const TOTAL: u32 = 32 * MIB;
 const SENT: u32 = 31 * MIB;
 
 /// Announces a message, sends so much of it as the hub takes, and waits until it is sent away.
-async fn hoard(address: SocketAddr, token: Token) {
+async fn send_partial_message(address: SocketAddr, token: Token) {
     let mut client = Client::join_from(fresh_address(), address, Role::Worker, token).await;
     let head = Message::FragmentUpload(FragmentUpload::default()).encode();
     let mut credit = INITIAL_CREDIT;
@@ -44,8 +44,8 @@ async fn messages_that_never_end_take_no_more_memory_than_there_is_for_them() {
     let bound = limits().into_iter().find(|limit| limit.name == "partial_messages").unwrap().value;
     // The run's own memory comes on top, and what the allocator has yet to give back.
     let most = bound + bound / 2;
-    let hoarders = if is_long() { 64 } else { 24 };
-    assert!(u64::from(SENT) * hoarders > most, "without a bound there would be more");
+    let senders = if is_long() { 64 } else { 24 };
+    assert!(u64::from(SENT) * senders > most, "without a bound there would be more");
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
     let run_flag = run_dir.display().to_string();
@@ -79,14 +79,14 @@ async fn messages_that_never_end_take_no_more_memory_than_there_is_for_them() {
     let begun = iterations(&mut operator, 1).await;
     let before = memory(run.pid());
     reset_peak(run.pid());
-    let hoarding: Vec<_> = (0..hoarders).map(|_| tokio::spawn(hoard(address, token))).collect();
+    let sending: Vec<_> = (0..senders).map(|_| tokio::spawn(send_partial_message(address, token))).collect();
     let sent_away = || {
         let audit = std::fs::read_to_string(run_dir.join("audit.jsonl")).unwrap();
         let faults = audit.lines().map(json).filter_map(|line| line["fault"].as_str().map(str::to_owned));
         faults.filter(|fault| fault.ends_with("and others wait for its room")).count() as u64
     };
     let full = soon("the first ones give their room to the others", async {
-        while sent_away() + bound / u64::from(TOTAL) < hoarders {
+        while sent_away() + bound / u64::from(TOTAL) < senders {
             iterations(&mut operator, 0).await;
         }
         iterations(&mut operator, 0).await
@@ -96,14 +96,14 @@ async fn messages_that_never_end_take_no_more_memory_than_there_is_for_them() {
     let after = iterations(&mut operator, full + 3).await;
     let growth = peak(run.pid()).saturating_sub(before);
     println!(
-        "{hoarders} workers sent {} of 32 MiB: the hub grew by {} MiB, {} of them were sent away; {} iterations meanwhile",
+        "{senders} workers sent {} of 32 MiB: the hub grew by {} MiB, {} of them were sent away; {} iterations meanwhile",
         SENT / MIB,
         growth >> 20,
         sent_away(),
         after - begun,
     );
     assert!(growth < most, "{growth} bytes");
-    hoarding.iter().for_each(tokio::task::JoinHandle::abort);
+    sending.iter().for_each(tokio::task::JoinHandle::abort);
     operator.ask(|request| Message::Stop(Request { request })).await;
     soon("the end", run.finish_with(3)).await;
 }

@@ -7,7 +7,7 @@ use crate::train::{Run, RunEnd};
 
 impl Actor {
     /// Ends a run that has lost an env step or counted one twice, since everything after that would be wrong.
-    pub(super) fn check_books(&mut self) {
+    pub(super) fn check_ledger(&mut self) {
         let checked = self.hub.run.as_ref().filter(|run| !run.is_over()).map_or(Ok(()), Run::check_ledger);
         if let Err(error) = checked {
             self.end_run(RunEnd::Unbalanced(error));
@@ -15,9 +15,9 @@ impl Actor {
     }
 
     /// Logs and reports an unbalanced ledger, if that ended the run.
-    pub(super) fn report_books(&mut self, run: u32, end: &RunEnd) {
+    pub(super) fn report_ledger(&mut self, run: u32, end: &RunEnd) {
         if let RunEnd::Unbalanced(error @ UnbalancedLedger(ledger)) = end {
-            self.hub.record(Record::BooksUnbalanced { run, ledger: ledger.clone() });
+            self.hub.record(Record::LedgerUnbalanced { run, ledger: ledger.clone() });
             self.hub.notice(2, format!("the run has failed: {error}"));
         }
     }
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(text, format!("the run has failed: {}", end.error().unwrap()));
         let log = std::fs::read_to_string(audit_log).unwrap();
         let mut records = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        let record = records.find(|record| record["event"] == "books_unbalanced").unwrap();
+        let record = records.find(|record| record["event"] == "ledger_unbalanced").unwrap();
         assert_eq!((&record["run"], &record["ledger"]["outstanding"]), (&1.into(), &7.into()));
         hub.shutdown().await;
     }

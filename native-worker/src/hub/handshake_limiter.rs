@@ -33,7 +33,7 @@ const MAX_FAILING: usize = 1024;
 
 /// Admission control for the hub's port.
 #[derive(Default)]
-pub(super) struct Gate {
+pub(super) struct HandshakeLimiter {
     state: Mutex<State>,
 }
 
@@ -74,7 +74,7 @@ struct Outside {
 
 /// The place of a connection that has not authenticated yet. Dropping it frees the place.
 pub(super) struct Pass {
-    gate: Arc<Gate>,
+    limiter: Arc<HandshakeLimiter>,
     number: u64,
     lost: Arc<Notify>,
     pub(super) deadline: Instant,
@@ -98,7 +98,7 @@ impl Pass {
     }
 
     fn hear(&self, has_asked: bool) {
-        if let Some(place) = self.gate.state().places.get_mut(&self.number) {
+        if let Some(place) = self.limiter.state().places.get_mut(&self.number) {
             (place.heard, place.has_asked) = (Instant::now(), has_asked);
         }
     }
@@ -106,7 +106,7 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let mut state = self.gate.state();
+        let mut state = self.limiter.state();
         state.places.remove(&self.number);
         state.wake_next(None);
     }
@@ -114,7 +114,7 @@ impl Drop for Pass {
 
 /// A connection waiting outside; dropping it removes the entry.
 struct Waiting<'a> {
-    gate: &'a Gate,
+    limiter: &'a HandshakeLimiter,
     number: u64,
     from: IpAddr,
     wake: Arc<Notify>,
@@ -122,7 +122,7 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut state = self.gate.state();
+        let mut state = self.limiter.state();
         state.outside.remove(&self.number);
         state.wake_next(Some(self.from));
     }
@@ -171,7 +171,7 @@ impl State {
     }
 }
 
-impl Gate {
+impl HandshakeLimiter {
     fn state(&self) -> MutexGuard<'_, State> {
         // No code panics while holding the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -215,7 +215,7 @@ impl Gate {
         let (number, wake) = (state.next, Arc::new(Notify::new()));
         state.next += 1;
         state.outside.insert(number, Outside { from, has_spoken: false, wake: wake.clone() });
-        Waiting { gate: self, number, from, wake }
+        Waiting { limiter: self, number, from, wake }
     }
 
     fn try_enter(self: &Arc<Self>, number: u64, now: Instant) -> Turn {
@@ -255,7 +255,7 @@ impl Gate {
         let lost = Arc::new(Notify::new());
         state.outside.remove(&number);
         state.places.insert(number, Place { from, heard: now, has_asked: false, lost: lost.clone() });
-        Turn::In(Pass { gate: self.clone(), number, lost, deadline: now + HANDSHAKE_DEADLINE })
+        Turn::In(Pass { limiter: self.clone(), number, lost, deadline: now + HANDSHAKE_DEADLINE })
     }
 
     /// Records that a peer broke the rules or was refused. Returns how long to delay the answer.

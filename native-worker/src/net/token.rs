@@ -7,10 +7,11 @@ use std::{
 
 use rollmesh_core::protocol::{Token, TokenTextError};
 
-use crate::net::TOKEN_VARIABLE;
+use super::TOKEN_VARIABLE;
 
 /// Why there is no token. Does not contain what was found instead.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TokenError {
     /// The environment variable is not set.
     #[error(

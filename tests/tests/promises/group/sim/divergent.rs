@@ -9,21 +9,21 @@ use rollmesh_tests::{
 
 use super::{HEALED_WITHIN, SEEDS, Seed, seeds};
 
-/// Runs with liars, and how often they were caught; of these, how often only the batch that was open was thrown away.
+/// Runs with divergent workers, and how often these were caught; of these, how often only the batch that was open was thrown away.
 fn run_watched(scenario: impl Fn(u64) -> Scenario, check: impl Fn(&Scenario, &Report)) -> [u64; 3] {
     let mut caught = [0; 3];
     for seed in seeds(SEEDS / 4) {
         let _on_failure = Seed(seed);
         let scenario = scenario(seed).watched();
         let report = SimNet::new(scenario.clone()).run();
-        // Every conviction costs what was made since.
+        // Every failed_audit costs what was made since.
         let healed = scenario.faults.until + HEALED_WITHIN.times(3);
         assert!(report.finished_at <= healed, "over at {} only", report.finished_at);
         if report.check_honesty(&scenario) {
             check(&scenario, &report);
         }
-        let went_back = report.watched.convicted.iter().filter(|(_, first)| first.is_some()).count();
-        caught[0] += report.watched.convicted.len() as u64;
+        let went_back = report.watched.failed_audit_of.iter().filter(|(_, first)| first.is_some()).count();
+        caught[0] += report.watched.failed_audit_of.len() as u64;
         caught[1] += went_back as u64;
         caught[2] += report.watched.of_open_batches;
     }
@@ -43,7 +43,7 @@ fn follow(scenario: &Scenario, report: &Report) {
 }
 
 #[test]
-fn liars_leave_no_trace_where_slots_keep_step() {
+fn divergent_fragments_leave_no_trace_where_slots_keep_step() {
     for per_version in [1, 3] {
         let scenario = |seed| Scenario::chaotic(seed).with_weights_for(per_version);
         let caught = run_watched(scenario, |scenario, report| {
@@ -58,13 +58,13 @@ fn liars_leave_no_trace_where_slots_keep_step() {
 }
 
 #[test]
-fn liars_leave_no_trace_where_slots_do_not_keep_step() {
+fn divergent_fragments_leave_no_trace_where_slots_do_not_keep_step() {
     let caught = run_watched(|seed| Scenario::chaotic(seed).asynchronous(), follow);
     assert_caught(caught, [100, 100, 10]);
 }
 
 #[test]
-fn liars_leave_no_trace_under_deadlines() {
+fn divergent_fragments_leave_no_trace_under_deadlines() {
     let caught = run_watched(|seed| Scenario::chaotic(seed).with_deadlines(), follow);
     assert_caught(caught, [100, 100, 10]);
 }

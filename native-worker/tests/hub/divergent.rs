@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use rollmesh::{
     Registry,
     checkpoint::PolicyCheckpoint,
-    hub::{Distrust, Hub, HubConfig, OnLiar, SecurityConfig},
+    hub::{Distrust, Hub, HubConfig, OnDivergence, SecurityConfig},
     train::{RunConfig, RunEnd, RunRequest, SavedRun},
 };
 use rollmesh_core::{
@@ -27,9 +27,9 @@ use crate::support::{
     json,
 };
 
-pub(crate) fn watchful(share: f64, on_liar: OnLiar) -> SecurityConfig {
+pub(crate) fn watchful(share: f64, on_divergence: OnDivergence) -> SecurityConfig {
     let audits = AuditPolicy { share, first_fragments: 0 };
-    SecurityConfig { distrust: Distrust { audits, on_liar, ..Distrust::default() }, ..SecurityConfig::default() }
+    SecurityConfig { distrust: Distrust { audits, on_divergence, ..Distrust::default() }, ..SecurityConfig::default() }
 }
 
 /// A token as a page asks for one, for its tab's worker.
@@ -88,7 +88,7 @@ pub(crate) async fn kept_undisturbed() -> String {
 }
 
 /// A tab that is honest for so many uploads and then lies, until it is thrown out.
-pub(crate) async fn lie_after(hub: &TestHub, token: Token, honest: u32) {
+pub(crate) async fn diverges_after(hub: &TestHub, token: Token, honest: u32) {
     let mut tab = HandMade::join_as(hub, token, "browser").await;
     let mut uploads = 0;
     while let Some(upload) = tab.next_upload().await {
@@ -100,17 +100,17 @@ pub(crate) async fn lie_after(hub: &TestHub, token: Token, honest: u32) {
 }
 
 #[tokio::test]
-async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
+async fn divergent_tab_is_quarantined_and_its_rows_are_undone() {
     let expected = undisturbed().await;
     let directory = tempfile::tempdir().unwrap();
     for run_dir in [None, Some(directory.path().join("run"))] {
-        let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+        let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
         let output = directory.path().join(if run_dir.is_some() { "with" } else { "without" });
         let (run_dir_too, output_too) = (run_dir.clone(), Some(output.clone()));
         let config = RunRequest { run_dir: run_dir_too, output: output_too, ..super::saved_often(small(0, 2_000)) };
         let run = hub.train(config).await;
         let token = token_of_page(&hub).await;
-        lie_after(&hub, token, 3).await;
+        diverges_after(&hub, token, 3).await;
         let line = hub.notice("the run goes back").await;
         // To where nothing is unconfirmed: an audit of an honest fragment may still have been on its way.
         let back: u32 = line
@@ -142,15 +142,18 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
 #[tokio::test]
 async fn run_that_goes_back_keeps_its_place_before_those_that_wait() {
     let runs = tempfile::tempdir().unwrap();
-    let with_runs =
-        |config| HubConfig { security: watchful(1.0, OnLiar::RollBack), runs_dir: Some(runs.path().into()), ..config };
+    let with_runs = |config| HubConfig {
+        security: watchful(1.0, OnDivergence::RollBack),
+        runs_dir: Some(runs.path().into()),
+        ..config
+    };
     let start = |config| async { Hub::start(with_runs(config), &Registry::builtin()).await };
     let mut hub = TestHub::start_by("127.0.0.1:0", start).await;
     let run = hub.train(small(0, 2_000)).await;
     let mut operator = hub.operator().await;
     let next = |request| Message::StartRun(StartRun { request, settings: r#"{"seed": 2}"#.into() });
     assert_eq!(operator.ask(next).await, "");
-    lie_after(&hub, token_of_page(&hub).await, 1).await;
+    diverges_after(&hub, token_of_page(&hub).await, 1).await;
     hub.notice("the run goes back").await;
     let places = |message: &Message| match message {
         Message::RunList(list) => Some(list.runs.iter().map(|row| (row.run, row.place)).collect::<Vec<_>>()),
@@ -164,13 +167,13 @@ async fn run_that_goes_back_keeps_its_place_before_those_that_wait() {
 }
 
 #[tokio::test]
-async fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
-    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+async fn divergent_fragment_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     // Two rounds of all slots.
     let mode = SamplingMode::Asynchronous { batch_env_steps: 2 * 12 * 16, max_staleness: 1 };
     let run = hub.train_with(small(0, 2_000), |config| config.mode = mode).await;
     let token = token_of_page(&hub).await;
-    lie_after(&hub, token, 0).await;
+    diverges_after(&hub, token, 0).await;
     let line = hub.notice("the run goes back").await;
     assert!(line.contains(" to 0, before the rows of a quarantined principal"), "{line}");
     let helper = hub.worker();
@@ -182,10 +185,10 @@ async fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() 
 
 #[tokio::test]
 async fn a_run_may_go_on_tainted() {
-    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::Continue)).await;
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::Continue)).await;
     let run = hub.train(small(0, 2_000)).await;
     let token = token_of_page(&hub).await;
-    lie_after(&hub, token, 1).await;
+    diverges_after(&hub, token, 1).await;
     hub.notice("it is tainted").await;
     let helper = hub.worker();
     let summary = end(run).await;
@@ -198,10 +201,10 @@ async fn a_run_may_go_on_tainted() {
 async fn a_tainted_run_stays_tainted_in_another_hub() {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
-    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::Continue)).await;
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::Continue)).await;
     let run = hub.train(RunRequest { run_dir: Some(run_dir.clone()), ..small(0, 2_000) }).await;
     let token = token_of_page(&hub).await;
-    lie_after(&hub, token, 1).await;
+    diverges_after(&hub, token, 1).await;
     hub.notice("it is tainted").await;
     hub.hub.stop_run().await;
     assert!(end(run).await.tainted);
@@ -217,7 +220,7 @@ async fn a_tainted_run_stays_tainted_in_another_hub() {
 
 #[tokio::test]
 async fn a_run_that_only_samples_goes_on_tainted() {
-    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let config = RunConfig::sampling("CartPole-v1", 4).num_workers(0).rollout_fragment_length(16).stop_after(1_280);
     let mut sampling = hub.hub.sample(RunRequest { remote_only: true, ..config.into() }).await.unwrap();
     let batches = tokio::spawn(async move {
@@ -225,7 +228,7 @@ async fn a_run_that_only_samples_goes_on_tainted() {
         end(sampling.summary).await
     });
     let token = token_of_page(&hub).await;
-    lie_after(&hub, token, 1).await;
+    diverges_after(&hub, token, 1).await;
     hub.notice("it is tainted").await;
     let helper = hub.worker();
     let summary = batches.await.unwrap();
@@ -236,7 +239,7 @@ async fn a_run_that_only_samples_goes_on_tainted() {
 
 #[tokio::test]
 async fn a_run_that_goes_back_is_still_paused() {
-    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let mut operator = hub.operator().await;
     let run = hub.train(small(0, 2_000)).await;
     let mut tab = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
@@ -255,24 +258,24 @@ async fn a_run_that_goes_back_is_still_paused() {
 
 #[tokio::test]
 async fn a_tab_that_is_only_contradicted_is_thrown_out() {
-    let SecurityConfig { distrust, .. } = watchful(0.0, OnLiar::RollBack);
+    let SecurityConfig { distrust, .. } = watchful(0.0, OnDivergence::RollBack);
     // As fast as any other worker, so that it is soon overdue.
     let distrust = Distrust { distrust_remote: true, ..distrust };
     let mut hub = TestHub::start_watchful(SecurityConfig { distrust, ..SecurityConfig::default() }).await;
     let run = hub.train(small(0, 2_000)).await;
-    let (of_liar, of_honest) = (token_of_page(&hub).await, token_of_page(&hub).await);
-    let mut liar = HandMade::join_as(&hub, of_liar, "native").await;
-    let lie = liar.next_upload().await.unwrap();
-    let lie = liar.changed(&lie, flip_a_reward);
+    let (of_divergent, of_honest) = (token_of_page(&hub).await, token_of_page(&hub).await);
+    let mut divergent = HandMade::join_as(&hub, of_divergent, "native").await;
+    let lie = divergent.next_upload().await.unwrap();
+    let lie = divergent.changed(&lie, flip_a_reward);
     // Another worker is asked for the same, and is done first.
     let mut honest = HandMade::join_as(&hub, of_honest, "native").await;
     let right = honest.next_upload().await.unwrap();
     honest.client.say(&Message::FragmentUpload(right)).await;
     hub.status("the first iteration", |status| status.iteration == 1).await;
-    liar.client.say(&Message::FragmentUpload(lie)).await;
+    divergent.client.say(&Message::FragmentUpload(lie)).await;
     hub.notice("a fragment of its principal failed an audit").await;
     let mut again = Client::connect(hub.hub.address()).await;
-    again.say(&Message::Hello(hello(Role::Worker, of_liar))).await;
+    again.say(&Message::Hello(hello(Role::Worker, of_divergent))).await;
     assert!(again.refusal().await.is_some(), "its token is worth nothing any more");
     let summary = tokio::select! {
         summary = end(run) => summary,
@@ -304,10 +307,10 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
         output: Some(output.clone()),
         ..small(0, 5 * 12 * 16)
     };
-    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let run = hub.train(config.clone()).await;
     let token = token_of_page(&hub).await;
-    lie_after(&hub, token, 2).await;
+    diverges_after(&hub, token, 2).await;
     let line = hub.notice("the run goes back").await;
     assert!(line.contains(" to 2, before the rows of a quarantined principal"), "{line}");
     let helper = hub.worker();
@@ -325,9 +328,9 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
 }
 
 #[tokio::test]
-async fn no_honest_tab_is_accused() {
+async fn no_honest_tab_fails_an_audit() {
     let expected = undisturbed().await;
-    let hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    let hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let run = hub.train(small(0, 2_000)).await;
     let mut tab = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
     // It has work as long as the run goes on.

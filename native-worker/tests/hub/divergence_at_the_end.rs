@@ -7,7 +7,7 @@ use std::{
 
 use rollmesh::{
     Registry,
-    hub::{Hub, HubConfig, OnLiar},
+    hub::{Hub, HubConfig, OnDivergence},
     train::{RunConfig, RunEnd, RunRequest},
 };
 use rollmesh_core::{
@@ -18,9 +18,10 @@ use rollmesh_core::{
 };
 
 use super::{
-    TestHub, end,
+    TestHub,
+    divergent::{flip_a_reward, token_of_page, watchful},
+    end,
     hand_made::HandMade,
-    liars::{flip_a_reward, token_of_page, watchful},
     small,
 };
 use crate::support::client::hello;
@@ -109,7 +110,7 @@ pub(crate) fn counting(name: &str, on_step: impl Fn() + Send + Sync + 'static) -
 }
 
 async fn start(registry: &Registry) -> TestHub {
-    let secured = |config| HubConfig { security: watchful(1.0, OnLiar::RollBack), ..config };
+    let secured = |config| HubConfig { security: watchful(1.0, OnDivergence::RollBack), ..config };
     TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(secured(config), registry).await }).await
 }
 
@@ -118,14 +119,14 @@ fn gated(config: &mut RunConfig) {
 }
 
 #[tokio::test]
-async fn a_run_does_not_end_before_the_last_lie_is_found() {
+async fn run_does_not_end_before_the_last_divergent_fragment_is_found() {
     let gate = Gate::new();
     let registry = registry(&gate);
     let mut hub = start(&registry).await;
     let run = hub.train_with(small(0, 3 * ROUND), gated).await;
-    let mut liar = HandMade::join_with(&hub, token_of_page(&hub).await, "browser", registry.envs.clone()).await;
-    let last = liar.upload_after(2).await;
-    liar.client.say(&Message::FragmentUpload(liar.changed(&last, flip_a_reward))).await;
+    let mut divergent = HandMade::join_with(&hub, token_of_page(&hub).await, "browser", registry.envs.clone()).await;
+    let last = divergent.upload_after(2).await;
+    divergent.client.say(&Message::FragmentUpload(divergent.changed(&last, flip_a_reward))).await;
     let status = hub.status("all iterations", |status| status.iteration == 3).await;
     assert_eq!(status.env_steps, 3 * ROUND);
     gate.open();
@@ -143,15 +144,15 @@ async fn a_run_does_not_end_before_the_last_lie_is_found() {
 }
 
 #[tokio::test]
-async fn a_lie_that_is_found_after_the_end_taints_the_run() {
+async fn divergent_fragment_found_after_the_end_taints_the_run() {
     let gate = Gate::new();
     let registry = registry(&gate);
     let mut hub = start(&registry).await;
     let run = hub.train_with(small(0, 1_000_000_000), gated).await;
     let token = token_of_page(&hub).await;
-    let mut liar = HandMade::join_with(&hub, token, "browser", registry.envs.clone()).await;
-    let lie = liar.upload_after(1).await;
-    liar.client.say(&Message::FragmentUpload(liar.changed(&lie, flip_a_reward))).await;
+    let mut divergent = HandMade::join_with(&hub, token, "browser", registry.envs.clone()).await;
+    let lie = divergent.upload_after(1).await;
+    divergent.client.say(&Message::FragmentUpload(divergent.changed(&lie, flip_a_reward))).await;
     hub.status("the lie in a batch", |status| status.iteration == 2).await;
     hub.hub.stop_run().await;
     // The run does not wait for the recomputation: the summary says so.
@@ -168,16 +169,16 @@ async fn a_lie_that_is_found_after_the_end_taints_the_run() {
 
 #[tokio::test]
 async fn a_hub_that_is_about_to_end_goes_back_first() {
-    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let directory = tempfile::tempdir().unwrap();
     let run_dir = Some(directory.path().join("run"));
     let run = hub.train(RunRequest { run_dir, ..small(0, 1_000_000_000) }).await;
-    let mut liar = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
-    let lie = liar.upload_after(3).await;
-    let lie = liar.changed(&lie, flip_a_reward);
+    let mut divergent = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
+    let lie = divergent.upload_after(3).await;
+    let lie = divergent.changed(&lie, flip_a_reward);
     let said = async {
         hub.hub.traffic().await;
-        liar.client.say(&Message::FragmentUpload(lie)).await;
+        divergent.client.say(&Message::FragmentUpload(lie)).await;
     };
     tokio::join!(biased; hub.hub.drain(), said);
     hub.notice("the run goes back").await;

@@ -1,0 +1,57 @@
+//! Bodies of inference: a worker lets another one compute the outputs of its policies' networks, through the hub. Like those
+//! of [`message`](super::message), where they are public; their contents are untrusted.
+
+use serde::{Deserialize, Serialize};
+
+use crate::prelude::*;
+
+/// Rows of encoded observations, for one policy and one version of the weights.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Infer {
+    /// Id chosen by the sender; the hub sends the request on under another one.
+    pub ask: u64,
+    /// The policy.
+    pub policy: String,
+    /// Version of the weights.
+    pub version: u64,
+    /// Number of rows, at least 1.
+    pub rows: u32,
+    /// Which outputs are wanted besides values: bit 0, the inputs of the actions' distribution; bit 1, the states after.
+    pub wants: u8,
+    /// The observations as the networks see them, little-endian 32-bit floats, row by row.
+    #[serde(with = "crate::lists::bytes")]
+    pub obs: Vec<u8>,
+    /// The recurrent states before the rows, in the same form.
+    #[serde(with = "crate::lists::bytes")]
+    pub state: Vec<u8>,
+}
+
+impl Infer {
+    /// The bit of `wants` for the inputs of the actions' distribution.
+    pub const DIST_INPUTS: u8 = 1;
+    /// The bit of `wants` for the states after the rows.
+    pub const STATE: u8 = 2;
+}
+
+/// The outputs for the rows of an [`Infer`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inferred {
+    /// Id of the request.
+    pub ask: u64,
+    /// Version of the weights that the outputs were computed with.
+    pub version: u64,
+    /// Why there are no outputs; else empty.
+    pub error: String,
+    /// Of all rows the distribution inputs, if they are wanted, then the values, then the states, if they are wanted, as
+    /// little-endian 32-bit floats.
+    #[serde(with = "crate::lists::bytes")]
+    pub outputs: Vec<u8>,
+}
+
+impl Inferred {
+    /// Creates the answer to a request that has no outputs.
+    #[must_use]
+    pub fn failed(request: &Infer, error: &str) -> Self {
+        Self { ask: request.ask, version: request.version, error: super::printable(error), outputs: Vec::new() }
+    }
+}

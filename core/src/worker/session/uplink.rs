@@ -1,0 +1,88 @@
+//! How fast a worker's link to its hub is, from the hub's credits: uploads are compressed for one that is slower than the codec.
+
+use crate::time::Micros;
+
+/// Bytes that a slow core compresses per second. A link below that is the bottleneck of an upload.
+const CODEC_BYTES_PER_S: u64 = 50_000_000;
+/// After an upload that compression does not shorten, as many are sent as they are.
+const PAUSE: u32 = 15;
+
+/// The speed of a link, as far as uploads have had to wait for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Uplink {
+    now: Micros,
+    /// Since when how many bytes wait for credit.
+    waiting: Option<(Micros, usize)>,
+    /// The mean over the latest waits.
+    bytes_per_s: Option<u64>,
+    pause: u32,
+}
+
+impl Uplink {
+    pub(super) fn set_time(&mut self, now: Micros) {
+        self.now = now;
+    }
+
+    /// Records the bytes that are queued once everything was sent that may be sent.
+    pub(super) fn observe(&mut self, queued: usize) {
+        if let Some((since, before)) = self.waiting {
+            let (sent, micros) = (before.saturating_sub(queued), self.now.since(since).0);
+            if sent == 0 && queued == before || micros == 0 {
+                return;
+            }
+            if sent > 0 {
+                let latest = (sent as u64).saturating_mul(1_000_000) / micros;
+                self.bytes_per_s = Some(self.bytes_per_s.map_or(latest, |mean| (3 * mean + latest) / 4));
+            }
+        }
+        self.waiting = (queued > 0).then_some((self.now, queued));
+    }
+
+    /// Returns whether the next upload should be compressed.
+    pub(super) fn is_slow(&mut self) -> bool {
+        if self.pause > 0 {
+            self.pause -= 1;
+            return false;
+        }
+        self.bytes_per_s.is_some_and(|bytes_per_s| bytes_per_s < CODEC_BYTES_PER_S)
+    }
+
+    /// Records that compression did not shorten an upload.
+    pub(super) fn give_up(&mut self) {
+        self.pause = PAUSE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends 4 MB over a link that takes this long for half a megabyte.
+    fn after(micros: u64) -> Uplink {
+        let mut uplink = Uplink::default();
+        for part in 0..8 {
+            uplink.set_time(Micros(1 + part * micros));
+            uplink.observe(4_000_000 - 500_000 * part as usize);
+        }
+        uplink.set_time(Micros(1 + 8 * micros));
+        uplink.observe(0);
+        uplink
+    }
+
+    #[test]
+    fn only_links_slower_than_the_codec_are_slow() {
+        assert!(after(40_000).is_slow(), "100 Mbit/s");
+        assert!(!after(4_000).is_slow(), "1 Gbit/s");
+        assert!(!after(0).is_slow(), "the clock stands still");
+        let mut unknown = Uplink::default();
+        unknown.observe(0);
+        assert!(!unknown.is_slow(), "no upload has had to wait");
+    }
+
+    #[test]
+    fn uploads_that_compression_does_not_shorten_are_sent_as_they_are_for_a_while() {
+        let mut uplink = after(40_000);
+        uplink.give_up();
+        assert_eq!((0..20).filter(|_| uplink.is_slow()).count(), 20 - PAUSE as usize);
+    }
+}

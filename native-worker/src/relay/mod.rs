@@ -1,0 +1,256 @@
+//! A relay: it gets the weights of a hub's runs once and passes them on to many workers, and to other relays, while they arrive.
+//! It also forwards workers' connections to the hub, without reading them: a worker's session with the hub, its encryption
+//! included, is its own, and so are its leases and audits. Workers compare weights with the hash that the hub sends them in that session.
+
+mod store;
+
+use std::{io, net::{IpAddr, SocketAddr}, sync::Arc, time::Duration};
+
+use rollmesh_core::protocol::{
+    Connection, ConnectionEnd, Message, Received, RefusalCode, Role, Token,
+    handshake::Identity,
+    message::{WeightsNotice, WeightsRequest},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, mpsc, watch},
+    time::{sleep, timeout},
+};
+
+use self::store::Store;
+use crate::{
+    hub::{Tls, TlsConfig, TlsError},
+    net::{
+        FOR_WEIGHTS, Fingerprint, Io, Linked, PeerEnd, RelayAddress, Route, TO_HUB, Trust, WeightsSource, asked, dial_plain,
+        reconnect,
+    },
+};
+
+/// Most connections at the same time.
+const MAX_CONNECTIONS: usize = 1024;
+/// Time for a connection to say what it is for.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Time for the hub to announce weights that a worker asks for: both hear of them at about the same time.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause after the system has refused a connection.
+const LISTEN_AGAIN: Duration = Duration::from_millis(100);
+
+/// Configuration of a relay.
+pub(crate) struct RelayConfig {
+    /// `ws://HOST:PORT` or `wss://HOST:PORT`.
+    pub(crate) hub: String,
+    /// How to verify the hub.
+    pub(crate) trust: Trust,
+    /// A token of the role relay.
+    pub(crate) token: Token,
+    pub(crate) name: String,
+    pub(crate) listen: SocketAddr,
+    pub(crate) tls: Option<TlsConfig>,
+    /// Another relay, from which this one gets weights.
+    pub(crate) upstream: Option<RelayAddress>,
+}
+
+/// Why a relay cannot begin, or has ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RelayError {
+    #[error("cannot listen at {0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    #[error(
+        "{0} can be reached from other machines, and the relay has no certificate: --tls-cert and --tls-key name one, \
+         --tls-self-signed makes one"
+    )]
+    NotEncrypted(SocketAddr),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("the hub does not accept this token: `rollmesh tokens create --role relay` makes one")]
+    Token,
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Relays until `leave` is true or the hub refuses it; `say` prints messages for users.
+pub(crate) async fn serve(
+    config: RelayConfig,
+    mut leave: watch::Receiver<bool>,
+    say: impl Fn(&str),
+) -> Result<(), RelayError> {
+    let (listener, fingerprint) = listen(&config).await?;
+    let address = listener.local_addr().map_err(|error| RelayError::Listen(config.listen, error))?;
+    let store = Arc::new(Store::default());
+    let shared = Arc::new(Shared { hub: config.hub.clone(), tls: fingerprint.0, store: store.clone() });
+    let serving = tokio::spawn(accept(listener, shared));
+    let mark = fingerprint.1.map(|mark| format!(", fingerprint {mark}")).unwrap_or_default();
+    say(&format!("relaying at {address}{mark}"));
+    let identity = Identity::new(Role::Relay, config.token, "native", &config.name, "cpu");
+    let identity = Identity { by_relay: config.upstream.is_some(), ..identity };
+    let mut connection = Connection::new(identity).staying();
+    let mut lost = None;
+    let end = loop {
+        let route = Route { hub: &config.hub, trust: &config.trust, relay: config.upstream.as_ref() };
+        let mut socket = match reconnect(route, &mut connection, lost, &mut leave, &say).await {
+            Ok(socket) => socket,
+            Err(end) => break end,
+        };
+        let mut link = Linked::new(&mut socket, &mut connection);
+        let reason = match link.admitted().await {
+            Ok(()) => {
+                say(&format!("connected to the hub at {}", config.hub));
+                session(&mut link, &store, config.upstream.as_ref(), &mut leave, &say).await
+            }
+            Err(reason) => reason,
+        };
+        if *leave.borrow() {
+            break PeerEnd::Asked;
+        }
+        lost = Some(reason);
+    };
+    serving.abort();
+    match end {
+        PeerEnd::Asked => Ok(()),
+        PeerEnd::Over(ConnectionEnd::Refused { code: Some(RefusalCode::Token), .. }) => Err(RelayError::Token),
+        PeerEnd::Over(end) => Err(RelayError::Refused(end.to_string())),
+        PeerEnd::Untrusted(reason) => Err(RelayError::Refused(reason)),
+    }
+}
+
+async fn listen(config: &RelayConfig) -> Result<(TcpListener, (Option<Tls>, Option<Fingerprint>)), RelayError> {
+    if !config.listen.ip().is_loopback() && config.tls.is_none() && !config.trust.allow_unencrypted {
+        return Err(RelayError::NotEncrypted(config.listen));
+    }
+    let tls = config.tls.as_ref().map(|tls| Tls::open(tls, config.listen, &[], None)).transpose()?;
+    let fingerprint = tls.as_ref().map(|tls| tls.fingerprint);
+    let failed = |error| RelayError::Listen(config.listen, error);
+    Ok((TcpListener::bind(config.listen).await.map_err(failed)?, (tls, fingerprint)))
+}
+
+/// Keeps the store up to date until the connection is lost. Returns why.
+async fn session(
+    link: &mut Linked<'_>,
+    store: &Arc<Store>,
+    upstream: Option<&RelayAddress>,
+    leave: &mut watch::Receiver<bool>,
+    say: &impl Fn(&str),
+) -> String {
+    let (failed, mut failures) = mpsc::channel(4);
+    let wanted = watch::Sender::new(None);
+    // Ends with `wanted`.
+    let fetching = upstream.map(|upstream| fetch(upstream.clone(), wanted.subscribe(), store.clone(), failed));
+    let fetching = fetching.map(tokio::spawn);
+    let mut filling = None;
+    let reason = loop {
+        if let Err(reason) = link.flush().await {
+            break reason;
+        }
+        tokio::select! {
+            received = link.next_received() => match received {
+                Ok(Some(Received::Message(Message::WeightsNotice(notice)))) => {
+                    if store.announce(notice) {
+                        wanted.send_replace(Some(notice));
+                    }
+                }
+                Ok(Some(Received::Piece(piece))) => store.add_piece(&piece, &mut filling),
+                Ok(_) => {}
+                Err(reason) => break reason,
+            },
+            Some((run, reason)) = failures.recv() => {
+                say(&format!("{reason}; the hub is asked"));
+                link.connection.send(&Message::WeightsRequest(WeightsRequest { run }));
+            }
+            () = asked(leave) => {
+                link.leave("it was asked to leave").await;
+                break String::new();
+            }
+        }
+    };
+    fetching.into_iter().for_each(|fetching| fetching.abort());
+    reason
+}
+
+/// Fetches announced weights from another relay, always the newest.
+async fn fetch(
+    upstream: RelayAddress,
+    mut wanted: watch::Receiver<Option<WeightsNotice>>,
+    store: Arc<Store>,
+    failed: mpsc::Sender<(u32, String)>,
+) {
+    let mut source = WeightsSource::new(upstream);
+    while wanted.changed().await.is_ok() {
+        let Some(notice) = *wanted.borrow_and_update() else { continue };
+        let mut at = 0;
+        let part = |data: tokio_tungstenite::tungstenite::Bytes| {
+            store.add(&notice.hash, at, &data);
+            at += data.len();
+        };
+        if let Err(reason) = source.fetch(&notice, part).await {
+            // The receiver is dropped if the hub was lost meanwhile: another session begins with its newest weights.
+            let _ = failed.send((notice.run, reason)).await;
+        }
+    }
+}
+
+/// What all connections need.
+struct Shared {
+    hub: String,
+    tls: Option<Tls>,
+    store: Arc<Store>,
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                let shared = shared.clone();
+                tokio::spawn(async move {
+                    // A connection that fails is its peer's to open again.
+                    let _ = connection(stream, from.ip(), &shared).await;
+                    drop(place);
+                });
+            }
+            Err(_) => sleep(LISTEN_AGAIN).await,
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, from: IpAddr, shared: &Shared) -> io::Result<()> {
+    let _ = stream.set_nodelay(true);
+    let greeting = async {
+        let mut stream: Box<dyn Io> = match &shared.tls {
+            Some(tls) => Box::new(tls.accept(stream, from).await?),
+            None => Box::new(stream),
+        };
+        let mut purpose = [0; 4];
+        stream.read_exact(&mut purpose).await?;
+        Ok::<_, io::Error>((stream, purpose))
+    };
+    let (mut stream, purpose) = timeout(HANDSHAKE, greeting).await??;
+    match purpose {
+        TO_HUB => {
+            let mut hub = dial_plain(&shared.hub).await?;
+            copy_bidirectional(&mut stream, &mut hub).await.map(drop)
+        }
+        FOR_WEIGHTS => serve_weights(stream, &shared.store).await,
+        _ => Ok(()),
+    }
+}
+
+/// Answers requests for weights until the peer closes the connection.
+async fn serve_weights(mut stream: Box<dyn Io>, store: &Store) -> io::Result<()> {
+    let mut reader = store.reader();
+    loop {
+        let mut hash = [0; 32];
+        stream.read_exact(&mut hash).await?;
+        let length = timeout(PATIENCE, reader.length(&hash)).await.ok().flatten().unwrap_or(0);
+        stream.write_u32(length).await?;
+        let mut at = 0;
+        while at < length as usize {
+            // A peer whose weights were dropped for newer ones sees the end of the connection.
+            let Some(part) = reader.part(&hash, at).await else { return Ok(()) };
+            stream.write_all(&part).await?;
+            at += part.len();
+        }
+        stream.flush().await?;
+    }
+}

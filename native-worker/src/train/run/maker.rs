@@ -1,0 +1,79 @@
+//! The parts of a run that may take long to make, or hang: its environment, its policies, its own workers.
+
+use std::{path::PathBuf, thread};
+
+use rollmesh_core::{kernels::Kernels, worker::Registry};
+use tokio::sync::oneshot;
+
+use super::{
+    super::{RunRequest, local::LocalWorker, request::Prepared},
+    Resumed, StartError, Taker, Task, Work,
+};
+
+/// What runs are made of on this machine.
+#[derive(Clone, Debug)]
+pub(crate) struct RunMaker {
+    pub(crate) registry: Registry,
+    pub(crate) kernels: Kernels,
+    /// The program of the run's processes.
+    pub(crate) program: PathBuf,
+}
+
+/// The parts of a run that can begin.
+pub(crate) struct RunParts {
+    /// With all settings written out.
+    pub(super) request: RunRequest,
+    pub(super) prepared: Prepared,
+    /// `None` for a run with a learner.
+    pub(super) taker: Option<Taker>,
+    /// `None` for a new run.
+    pub(super) resumed: Option<Resumed>,
+}
+
+impl RunMaker {
+    /// Makes the parts of a run on a thread of its own, which is never joined: a constructor that hangs ends with the process.
+    pub(crate) async fn make_on_thread(self, task: Task, work: Work) -> Result<RunParts, StartError> {
+        let (done, made) = oneshot::channel();
+        let make = move || drop(done.send(self.make(task, work)));
+        thread::Builder::new().name("run-parts".into()).spawn(make)?;
+        made.await.unwrap_or(Err(StartError::Panicked))
+    }
+
+    /// Makes the parts of a run: with the workers of a group, or those of its settings.
+    ///
+    /// # Errors
+    /// All errors in its settings.
+    pub(crate) fn make(&self, task: Task, work: Work) -> Result<RunParts, StartError> {
+        let (request, resumed) = match task {
+            Task::Begin(request) => (*request, None),
+            Task::Resume(saved) => Resumed::of(*saved).map(|(request, resumed)| (request, Some(resumed)))?,
+            Task::RollBack(request, resumed) => (*request, Some(*resumed)),
+        };
+        if let Some(resumed) = &resumed {
+            resumed.check_ranks(&request)?;
+        }
+        let request = request.written_out()?;
+        let (prepared, taker) = match work {
+            Work::Learn => (self.prepare_learning(&request)?, None),
+            Work::LearnOver(group) => (Prepared::Local(Box::new(LocalWorker::over(*group)?), None), None),
+            Work::Take(taker) => {
+                let parts = request.prepare_leased(&self.registry, self.kernels)?;
+                (Prepared::Leased(Box::new(parts)), Some(taker))
+            }
+        };
+        Ok(RunParts { request, prepared, taker, resumed })
+    }
+
+    fn prepare_learning(&self, request: &RunRequest) -> Result<Prepared, StartError> {
+        // If workers read, one in this process finds all errors in the settings first.
+        let prepared = request.prepare(&self.registry, self.kernels)?;
+        match prepared {
+            Prepared::Local(alone, notice) if request.config.reads_input() && request.config.num_workers > 0 => {
+                let mut worker = LocalWorker::over(request.reading_group(&self.registry, &self.program)?)?;
+                worker.can_be_resumed_as(&alone);
+                Ok(Prepared::Local(Box::new(worker), notice))
+            }
+            prepared => Ok(prepared),
+        }
+    }
+}

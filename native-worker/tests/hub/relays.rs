@@ -1,0 +1,131 @@
+//! Workers that get weights from a relay, and reach the hub through it.
+
+use rollmesh::train::{RunEnd, RunRequest};
+use rollmesh_core::{
+    protocol::{
+        Message, Role, Token, TokenAction,
+        message::{Hello, ManageTokens, NewToken, WeightsRequest},
+    },
+    run::WeightsDtype,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::{TestHub, end, small, undisturbed};
+use crate::support::{Process, client::hello};
+
+async fn relay_token(hub: &TestHub) -> Token {
+    let mut operator = hub.operator().await;
+    let (action, role) = (TokenAction::Create.to_wire(), Role::Relay.to_wire());
+    operator.say(&Message::ManageTokens(ManageTokens { request: 77, action, role, token: 0, seconds: 0 })).await;
+    let token = operator.wait_for(|message| match message {
+        Message::NewToken(NewToken { request: 77, token, .. }) => Some(*token),
+        _ => None,
+    });
+    token.await
+}
+
+/// A relay of a hub, and its address.
+async fn relay_of(hub: &TestHub, upstream: Option<&str>) -> (Process, String) {
+    let token = relay_token(hub).await.to_hex();
+    let url = hub.hub.worker_url();
+    let mut args = vec!["relay", "--hub", &url, "--listen", "127.0.0.1:0"];
+    args.extend(upstream.into_iter().flat_map(|upstream| ["--relay", upstream]));
+    let mut relay = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token));
+    let line = relay.line("relaying at ").await;
+    relay.line("connected to the hub").await;
+    (relay, format!("ws://{}", line.trim_start_matches("relaying at ")))
+}
+
+fn worker_at(hub: &TestHub, relay: &str, name: &str) -> Process {
+    let url = hub.hub.worker_url();
+    let token = hub.hub.worker_token().to_hex();
+    let args = ["worker", "--hub", &url, "--relay", relay, "--name", name];
+    Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token))
+}
+
+/// A run that only workers from elsewhere sample.
+fn remote(max_env_steps: u64) -> RunRequest {
+    let mut request = small(1, max_env_steps);
+    (request.config.num_workers, request.config.num_slots, request.remote_only) = (0, Some(12), true);
+    request
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_through_relays_make_the_same_run_and_outlive_them() {
+    let hub = TestHub::start().await;
+    let (first, first_url) = relay_of(&hub, None).await;
+    let (second, second_url) = relay_of(&hub, Some(&first_url)).await;
+    let run = hub.train(remote(6_000)).await;
+    let workers = ["a", "b"].map(|name| worker_at(&hub, &second_url, name));
+    hub.status("the run has begun", |status| status.iteration >= 5).await;
+    // Their connections break with the relay; they come back directly, and the hub sends the weights.
+    drop(second);
+    let then = hub.hub.status().borrow().iteration;
+    hub.status("the run continues", |status| status.iteration > then + 5).await;
+    drop(first);
+    let summary = end(run).await;
+    assert_eq!(summary.end, RunEnd::Finished);
+    drop(workers);
+
+    let plain = TestHub::start().await;
+    let direct = plain.train(remote(6_000)).await;
+    let token = plain.hub.worker_token().to_hex();
+    let worker = Process::worker(&plain.hub.address().to_string(), &token);
+    assert_eq!(end(direct).await.weights_hash, summary.weights_hash);
+    drop(worker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hub_sends_a_worker_behind_a_relay_hashes_and_weights_on_request() {
+    let hub = TestHub::start().await;
+    let mut leaf = hub.connect().await;
+    let by_relay = 4;
+    let hello = Hello { capabilities: by_relay, ..hello(Role::Worker, hub.hub.worker_token()) };
+    leaf.say(&Message::Hello(hello)).await;
+    let run = hub.train(remote(2_000)).await;
+    let notice = leaf.wait_for(|message| match message {
+        Message::WeightsNotice(notice) => Some(*notice),
+        Message::WeightsUpdate(_) => panic!("the relay has them"),
+        _ => None,
+    });
+    let notice = notice.await;
+    leaf.say(&Message::WeightsRequest(WeightsRequest { run: notice.run })).await;
+    let update = leaf.wait_for(|message| match message {
+        update @ Message::WeightsUpdate(_) => Some(update.encode()),
+        _ => None,
+    });
+    let update = update.await;
+    assert_eq!((update.len(), <[u8; 32]>::from(Sha256::digest(&update))), (notice.bytes as usize, notice.hash));
+    drop(run);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn relay_needs_a_relays_token() {
+    let hub = TestHub::start().await;
+    let url = hub.hub.worker_url();
+    let token = hub.hub.worker_token().to_hex();
+    let relay = Process::start_with(["relay", "--hub", &url, "--listen", "127.0.0.1:0"], |command| {
+        _ = command.env("ROLLMESH_TOKEN", token);
+    });
+    let end = relay.finish_with(2).await;
+    assert!(end.stderr.contains("`rollmesh tokens create --role relay` makes one"), "{}", end.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn halved_weights_make_one_run_for_any_workers() {
+    let halved = |num_workers| {
+        let mut request = small(num_workers, 2_000);
+        request.config.num_slots = Some(12);
+        request.config.weights_dtype = WeightsDtype::Float16;
+        request
+    };
+    let mut hashes = Vec::new();
+    for num_workers in [1, 2] {
+        let hub = TestHub::start().await;
+        let summary = end(hub.train(halved(num_workers)).await).await;
+        assert_eq!(summary.end, RunEnd::Finished);
+        hashes.push(summary.weights_hash.to_string());
+    }
+    assert_eq!(hashes[0], hashes[1]);
+    assert_ne!(hashes[0], undisturbed().await, "the rows are those of rounded weights");
+}

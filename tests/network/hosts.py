@@ -1,0 +1,239 @@
+"""Network namespaces as machines: a hub, workers, relays and a viewer, each with a link of its own to a switch.
+
+Needs Linux, root, `ip` and `tc`, and the program, which ROLLMESH_BIN names. `cargo xtask test network` runs it. The links are pairs of virtual
+Ethernet devices on a bridge, which a token bucket limits in both directions.
+
+    hosts.py             a run whose workers, link and relay are disturbed ends as one that is not
+    hosts.py fan-out     how long new weights take to all workers, beside what the links allow: --workers, --mbit, --widths
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+PROGRAM = os.environ.get("ROLLMESH_BIN", "rollmesh")
+PATIENCE = 180.0
+PREFIX = f"rm{os.getpid() % 10_000}"
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+class Program:
+    """A program on a host, and the lines of its standard error."""
+
+    def __init__(self, host: "Host", *words: str, **environment: str) -> None:
+        command = ["ip", "netns", "exec", host.name, PROGRAM, *words]
+        self.process = subprocess.Popen(
+            command, env=os.environ | environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.lines: list[str] = []
+        self.changed = threading.Condition()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self) -> None:
+        for line in self.process.stderr:
+            with self.changed:
+                self.lines.append(line.rstrip())
+                self.changed.notify_all()
+        with self.changed:
+            self.lines.append("")
+            self.changed.notify_all()
+
+    def find(self, pattern: str) -> re.Match[str]:
+        """Waits for a line with this pattern."""
+        found = None
+
+        def is_there() -> bool:
+            nonlocal found
+            found = next((match for line in self.lines if (match := re.search(pattern, line))), None)
+            return found is not None or "" in self.lines
+
+        with self.changed:
+            self.changed.wait_for(is_there, PATIENCE)
+        if found is None:
+            raise AssertionError(f"no line with {pattern}: {self.lines}")
+        return found
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def output(self) -> str:
+        return self.process.communicate(timeout=PATIENCE)[0]
+
+
+class Host:
+    """A machine: a namespace whose only link leads to the switch."""
+
+    def __init__(self, network: "Network", number: int) -> None:
+        self.name = f"{PREFIX}-{number}"
+        self.address = f"10.78.{number // 250}.{number % 250 + 1}"
+        self.port = f"{PREFIX}v{number}"
+        ip("netns", "add", self.name)
+        ip("link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", self.name)
+        ip("link", "set", self.port, "master", network.bridge, "up")
+        inside = ["-n", self.name]
+        ip(*inside, "addr", "add", f"{self.address}/16", "dev", "eth0")
+        ip(*inside, "link", "set", "eth0", "up")
+        ip(*inside, "link", "set", "lo", "up")
+        bucket = ["root", "tbf", "rate", f"{network.mbit}mbit", "burst", "64kb", "latency", "200ms"]
+        subprocess.run(["tc", "qdisc", "add", "dev", self.port, *bucket], check=True)
+        subprocess.run(["ip", "netns", "exec", self.name, "tc", "qdisc", "add", "dev", "eth0", *bucket], check=True)
+
+    def connect(self, state: str) -> None:
+        """Sets the link `up` or `down`."""
+        ip("link", "set", self.port, state)
+
+
+class Network:
+    def __init__(self, mbit: int) -> None:
+        self.bridge, self.mbit = f"{PREFIX}br", mbit
+        self.hosts: list[Host] = []
+        self.programs: list[Program] = []
+        ip("link", "add", self.bridge, "type", "bridge")
+        ip("link", "set", self.bridge, "up")
+
+    def __enter__(self) -> "Network":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for program in self.programs:
+            if program.process.poll() is None:
+                program.kill()
+        for host in self.hosts:
+            ip("netns", "del", host.name)
+        ip("link", "del", self.bridge)
+
+    def host(self) -> Host:
+        self.hosts.append(Host(self, len(self.hosts)))
+        return self.hosts[-1]
+
+    def start(self, host: Host, *words: str, **environment: str) -> Program:
+        self.programs.append(Program(host, *words, **environment))
+        return self.programs[-1]
+
+
+class Run:
+    """A hub with a run that workers on other hosts sample."""
+
+    def __init__(self, network: Network, folder: str, *settings: str) -> None:
+        self.network, self.folder, self.host = network, folder, network.host()
+        listen = f"{self.host.address}:7878"
+        train = ["train", "--listen", listen, "--tls-self-signed", "--state-dir", f"{folder}/state", "--remote-only", "--json"]
+        self.tokens = {role: self.create_token(role) for role in ("viewer", "worker", "relay")}
+        tokens = ["--tokens", f"{folder}/tokens.json"]
+        self.program = network.start(self.host, *train, *tokens, "--run-dir", f"{folder}/run", *settings)
+        hub, fingerprint = self.program.find(r"rollmesh worker --hub (\S+) --tls-fingerprint (\w+)").groups()
+        self.trust = ["--hub", hub, "--tls-fingerprint", fingerprint]
+
+    def create_token(self, role: str) -> str:
+        create = [PROGRAM, "tokens", "create", "--role", role, "--file", f"{self.folder}/tokens.json"]
+        return subprocess.run(create, check=True, capture_output=True, text=True).stdout.strip()
+
+    def status(self, host: Host) -> dict:
+        """Returns what a viewer on this host sees."""
+        viewer = self.network.start(host, "status", "--json", *self.trust, ROLLMESH_TOKEN=self.tokens["viewer"])
+        return json.loads(viewer.output())
+
+    def relay(self, host: Host, upstream: list[str]) -> tuple[Program, list[str]]:
+        """Starts a relay. Returns the arguments of a worker that uses it, too."""
+        listen = ["--listen", f"{host.address}:7879", "--tls-self-signed", "--state-dir", f"{self.folder}/{host.name}"]
+        relay = self.network.start(host, "relay", *self.trust, *listen, *upstream, ROLLMESH_TOKEN=self.tokens["relay"])
+        address, fingerprint = relay.find(r"relaying at (\S+), fingerprint (\w+)").groups()
+        relay.find("connected to the hub")
+        return relay, ["--relay", f"wss://{address}", "--relay-fingerprint", fingerprint]
+
+    def worker(self, host: Host, relay: list[str]) -> Program:
+        return self.network.start(host, "worker", *self.trust, *relay, "--name", host.name, ROLLMESH_TOKEN=self.tokens["worker"])
+
+    def iteration(self) -> int:
+        metrics = Path(self.folder, "run/metrics.jsonl")
+        return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+
+    def until(self, iteration: int) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while self.iteration() < iteration:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no iteration {iteration} within {PATIENCE} s: {self.program.lines[-5:]}")
+            time.sleep(0.05)
+
+
+def disturbed(is_disturbed: bool) -> dict:
+    """Returns the summary of a run with four workers behind a relay, and a viewer."""
+    with tempfile.TemporaryDirectory() as folder, Network(100) as network:
+        run = Run(network, folder, "--num-slots", "16", "--seed", "3", "--max-env-steps", "60000", "--hidden", "64,64")
+        relay_host, viewer = network.host(), network.host()
+        relay, by_relay = run.relay(relay_host, [])
+        hosts = [network.host() for _ in range(4)]
+        workers = [run.worker(host, by_relay) for host in hosts]
+        run.until(5)
+        if is_disturbed:
+            workers[0].kill()
+            run.until(run.iteration() + 3)
+            run.worker(hosts[0], by_relay)
+            # A partition: the hub hears nothing of this worker, which hears nothing of the hub.
+            hosts[1].connect("down")
+            run.until(run.iteration() + 3)
+            hosts[1].connect("up")
+            relay.kill()
+            run.until(run.iteration() + 3)
+            run.relay(relay_host, [])
+        ledger = run.status(viewer)["ledger"]
+        assert ledger["balances"] and ledger["granted"] > 0, ledger
+        return json.loads(run.program.output())
+
+
+def chaos() -> None:
+    calm, storm = disturbed(False), disturbed(True)
+    print(json.dumps({"calm": calm["weights_hash"], "disturbed": storm["weights_hash"]}))
+    assert calm["weights_hash"] == storm["weights_hash"]
+
+
+def fan_out(workers: int, mbit: int, widths: str, degree: int) -> None:
+    """Prints the time of an iteration with weights for all workers: directly, and through a tree of relays."""
+    found = {}
+    for degree in (0, degree):
+        with tempfile.TemporaryDirectory() as folder, Network(mbit) as network:
+            settings = ["--num-slots", str(workers), "--seed", "3", "--hidden", widths, "--rollout-fragment-length", "1"]
+            settings += ["--policy-config", '{"num_epochs": 1}', "--max-env-steps", str(12 * workers)]
+            run = Run(network, folder, *settings)
+            places: list[list[str]] = [[]]
+            while degree and len(places) * degree < workers:
+                places = [run.relay(network.host(), place)[1] for place in places for _ in range(degree)]
+            for number in range(workers):
+                run.worker(network.host(), places[number % len(places)])
+            summary = json.loads(run.program.output())
+            lines = Path(folder, "run/metrics.jsonl").read_text().splitlines()
+            times = [json.loads(line)["wall_s"] for line in lines]
+            steps = sorted(after - before for before, after in zip(times, times[1:]))
+            found[degree] = round(1e3 * steps[len(steps) // 2])
+            print(json.dumps({"relays_per_relay": degree, "median_ms": found[degree], "weights_hash": summary["weights_hash"]}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("test", nargs="?", choices=["chaos", "fan-out"], default="chaos")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--mbit", type=int, default=100)
+    parser.add_argument("--widths", default="1024,1024")
+    parser.add_argument("--degree", type=int, default=2)
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        raise SystemExit("network namespaces need root")
+    if arguments.test == "chaos":
+        chaos()
+    else:
+        fan_out(arguments.workers, arguments.mbit, arguments.widths, arguments.degree)
+
+
+if __name__ == "__main__":
+    main()
