@@ -7,7 +7,7 @@ use rollmesh_core::{
     hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
     ids::WorkerId,
     kernels::Kernels,
-    protocol::message::{EnvTrace, Iteration},
+    protocol::message::Iteration,
     run::{RunConfig, SamplingMode},
     time::Micros,
     weights::Weights,
@@ -44,7 +44,6 @@ pub struct InlineRun {
     state: RunLoop,
     learners: Learners,
     runner: SlotRunner,
-    trace: EnvTrace,
     gamma: f64,
     /// Weights before the newest ones, which leases of a replayed run may want, oldest first.
     past: VecDeque<Weights>,
@@ -157,8 +156,7 @@ impl InlineRun {
         let state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
         let mut runner = SlotRunner::new(&config, builder)?;
         runner.set_weights(state.acting_weights())?;
-        let trace = state.trace(&[]);
-        Ok(Self { state, learners, runner, trace, gamma: gamma_of(postprocessing), past: VecDeque::new() })
+        Ok(Self { state, learners, runner, gamma: gamma_of(postprocessing), past: VecDeque::new() })
     }
 
     /// Returns the loop of the run, which knows how far it is.
@@ -176,12 +174,6 @@ impl InlineRun {
     #[must_use]
     pub fn policy_file(&self) -> PolicyFile {
         PolicyFile::of_run(&self.state, self.gamma)
-    }
-
-    /// Returns what the watched slot observed in the latest batch.
-    #[must_use]
-    pub fn trace(&self) -> &EnvTrace {
-        &self.trace
     }
 
     /// Steps all slots that are being worked on, at most so often, or learns from a batch that is complete.
@@ -263,13 +255,12 @@ impl InlineRun {
 
     fn learn(&mut self, work: BatchWork, now: Micros) -> Result<InlineWork, InlineRunError> {
         let BatchWork::Learn(rows) = work else { return Ok(InlineWork::Paused) };
-        self.trace = self.state.trace(rows.fragments());
         let (batch, observed) = rows.join()?;
         let learned = self.learners.learn(batch, results_before(&self.state))?;
         if let SamplingMode::Asynchronous { max_staleness, .. } | SamplingMode::Deadline { max_staleness, .. } =
             self.state.config().mode
         {
-            self.past.push_back(self.state.weights().clone());
+            self.past.push_back(self.state.acting_weights().clone());
             while self.past.len() as u64 > max_staleness {
                 self.past.pop_front();
             }

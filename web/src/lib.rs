@@ -9,7 +9,6 @@ mod chart;
 mod data_file;
 mod format;
 mod link;
-mod picture;
 mod playback;
 mod player;
 mod save;

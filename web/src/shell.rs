@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +16,7 @@ use crate::{
     link,
     player::Player,
     socket::Socket,
-    state::{Action, Effect, Event, Played, State, Texts, reduce},
+    state::{Action, Clip, ClipSource, Effect, Event, Played, State, Texts, reduce},
     tab_worker::TabWorkerHandle,
     token,
     trainer::Trainer,
@@ -25,6 +26,10 @@ use crate::{
 const LINK_DELAY: Duration = Duration::from_millis(300);
 /// The name in a link of the folder whose policy plays.
 const POLICY: &str = "policy";
+/// Events that are applied in a frame, …
+const EVENTS_OF_FRAME: usize = 32;
+/// … unless so many wait, as when the hub sends a new page everything.
+const MANY_EVENTS: usize = 512;
 /// While the page is hidden there are no frames; then events wait this long.
 const HIDDEN_FRAME: Duration = Duration::from_millis(250);
 
@@ -73,6 +78,23 @@ impl Store {
         Memo::new(move |_| self.state.with(&part))
     }
 
+    /// A part of the state that only messages about a worker change: it is not looked at before.
+    pub(crate) fn of_worker<T: PartialEq + Send + Sync + 'static>(
+        self,
+        revision: Memo<u64>,
+        part: impl Fn(&State) -> T + Send + Sync + 'static,
+    ) -> Memo<T> {
+        Memo::new(move |_| {
+            revision.track();
+            self.peek(&part)
+        })
+    }
+
+    /// What is watched, as far as it is there.
+    pub(crate) fn clip(self, source: ClipSource) -> Option<Arc<Clip>> {
+        self.state.with(|state| state.clip(source).cloned())
+    }
+
     /// Looks at the state without following it.
     pub(crate) fn peek<T>(self, look: impl FnOnce(&State) -> T) -> T {
         self.state.with_untracked(look)
@@ -80,11 +102,12 @@ impl Store {
 
     /// Something happened. It is applied with the next frame.
     pub(crate) fn dispatch(self, event: Event) {
-        let is_first = self.shell.with_value(|shell| {
-            shell.waiting.borrow_mut().push(event);
-            !shell.is_scheduled.replace(true)
-        });
-        if !is_first {
+        self.shell.with_value(|shell| shell.waiting.borrow_mut().push(event));
+        self.schedule();
+    }
+
+    fn schedule(self) {
+        if self.shell.with_value(|shell| shell.is_scheduled.replace(true)) {
             return;
         }
         if document().hidden() {
@@ -148,10 +171,18 @@ impl Store {
     fn flush(self) {
         let waiting = self.shell.with_value(|shell| {
             shell.is_scheduled.set(false);
-            shell.waiting.take()
+            let mut waiting = shell.waiting.take();
+            // A hub sends what has changed ten times a second: the frames until then share it.
+            if (EVENTS_OF_FRAME..MANY_EVENTS).contains(&waiting.len()) && !document().hidden() {
+                shell.waiting.replace(waiting.split_off(EVENTS_OF_FRAME));
+            }
+            waiting
         });
         if waiting.is_empty() {
             return;
+        }
+        if self.shell.with_value(|shell| !shell.waiting.borrow().is_empty()) {
+            self.schedule();
         }
         let mut effects = Vec::new();
         self.state.update(|state| {

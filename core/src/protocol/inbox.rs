@@ -265,7 +265,9 @@ impl Inbox {
         let kind = self.check_first(&chunk).ok()?;
         // A compressed upload becomes as long as its first field says.
         let longer = match kind {
-            Kind::CompressedUpload => chunk.data.get(HEADER_BYTES..).and_then(|body| postcard::take_from_bytes(body).ok()),
+            Kind::CompressedUpload => {
+                chunk.data.get(HEADER_BYTES..).and_then(|body| postcard::take_from_bytes(body).ok())
+            }
             _ => None,
         };
         let longer = longer.map_or(0, |(bytes, _): (u32, _)| bytes.min(Kind::FragmentUpload.body_cap()));

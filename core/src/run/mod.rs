@@ -82,13 +82,13 @@ pub struct RunConfig {
     /// Whether policies may act on devices, whose rows do not have the kernels' bits. Workers that act on one take part in no
     /// other run. The run is then not reproducible, no fragment is made twice, and audits replay actions and compare within a tolerance.
     pub device_rows: bool,
+    /// Element type of the weights that workers act with. The learner's own weights always have 32-bit floats.
+    #[serde(default)]
+    pub weights_dtype: WeightsDtype,
     /// Where the networks of workers' policies compute.
     pub inference: Inference,
     /// How a worker that acts for others puts their rows together.
     pub inference_batch: InferenceBatch,
-    /// Element type of the weights that workers act with. The learner's own weights always have 32-bit floats.
-    #[serde(default, skip_serializing_if = "WeightsDtype::is_default")]
-    pub weights_dtype: WeightsDtype,
     /// How its policy is evaluated, without influence on its rows.
     pub evaluation: EvaluationConfig,
     /// Iterations between two checkpoints; a run with a directory also saves one every ten seconds.

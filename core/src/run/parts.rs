@@ -117,12 +117,6 @@ pub enum WeightsDtype {
     Float16,
 }
 
-impl WeightsDtype {
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Settings that belong to one machine, in addition to the paths and variables in [`RolloutConfig`](super::RolloutConfig).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -341,6 +341,10 @@ impl InlineHub {
                 HubEffect::Consume(Ok(BatchWork::Learn(rows))) => self.batch = Some(rows),
                 HubEffect::Consume(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
                 HubEffect::Audit { run, task, .. } => self.hub.handle_audited(run, &task, Verdict::Unknown),
+                HubEffect::Draw(job) => {
+                    let clip = self.hub.run.as_mut().map(|run| run.draw(&job));
+                    clip.into_iter().for_each(|clip| self.hub.handle_clip(clip));
+                }
                 HubEffect::Step(RunStep::End(end)) => self.end_run(end),
                 HubEffect::Step(RunStep::Begin) => self.hub.begin_iteration(),
                 // There is nothing to save, no batch is for a caller, and only workers of the page itself take part.

@@ -1,13 +1,13 @@
 //! The run of a hub in a page: its loop and its learner.
 
 use rollmesh_core::{
-    hub::{HubRun, RunEnd, RunFacts, RunLoop, RunLoopConfig, TrainRows},
+    hub::{ClipJob, HubRun, RunEnd, RunFacts, RunLoop, RunLoopConfig, TrainRows},
     ids::{FragmentNo, LeaseId},
     kernels::Kernels,
-    protocol::message::{Iteration, NamedMetrics},
+    protocol::message::{EnvClip, Iteration, NamedMetrics},
     run::RunConfig,
     time::Micros,
-    worker::Registry,
+    worker::{Registry, RolloutWorkerBuilder, SlotRunner},
 };
 
 use crate::{
@@ -22,9 +22,13 @@ pub(super) struct Training {
     state: RunLoop,
     learners: Learners,
     gamma: f64,
+    /// The worker that draws, or what makes it.
+    painter: Painter,
     /// Workers of the hub itself that take part.
     pub(super) num_workers: u32,
 }
+
+type Painter = Result<Box<SlotRunner>, Option<Box<RolloutWorkerBuilder>>>;
 
 impl Training {
     /// Makes a run whose leases begin with the number `first_lease`.
@@ -35,15 +39,36 @@ impl Training {
         kernels: Kernels,
         now: Micros,
     ) -> Result<Self, InlineRunError> {
-        let (_, _, start) = learning_start(config, registry, kernels)?;
+        let (builder, _, start) = learning_start(config, registry, kernels)?;
         let LearningStart { learners, config: start, postprocessing } = start;
         let state = RunLoop::new(RunLoopConfig { number, first_lease, ..start }, now)?;
-        Ok(Self { state, learners, gamma: gamma_of(postprocessing), num_workers: 0 })
+        Ok(Self {
+            state,
+            learners,
+            gamma: gamma_of(postprocessing),
+            painter: Err(Some(Box::new(builder))),
+            num_workers: 0,
+        })
     }
 
     /// Describes the policy as it is now.
     pub(super) fn policy_file(&self) -> PolicyFile {
         PolicyFile::of_run(&self.state, self.gamma)
+    }
+
+    /// Draws a fragment, recomputed by a worker that does nothing else.
+    pub(super) fn draw(&mut self, job: &ClipJob) -> EnvClip {
+        if let Err(builder) = &mut self.painter
+            && let Some(builder) = builder.take()
+            && let Ok(runner) = SlotRunner::new(self.state.config(), *builder)
+        {
+            self.painter = Ok(Box::new(runner));
+        }
+        match &mut self.painter {
+            Ok(runner) => job.draw(runner),
+            // A worker that cannot be made could not have made the run.
+            Err(_) => job.without_pictures("the worker that draws cannot be made"),
+        }
     }
 
     /// Learns from a batch. Returns the metrics of the iteration.

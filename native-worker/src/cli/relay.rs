@@ -1,6 +1,10 @@
 //! `rollmesh relay`: passes a hub's weights on to many workers.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use rollmesh_core::{protocol::handshake::shortened, worker::HostFacts as _};
@@ -56,6 +60,7 @@ pub(super) fn run(args: &RelayArgs) -> Result<ExitCode, Failure> {
     let config = RelayConfig {
         hub: args.hub.clone(),
         token,
+        token_file: args.token_file.clone().filter(|path| path != Path::new("-")),
         name: shortened(&args.name.clone().or_else(|| NativeHost.hostname()).unwrap_or_default()),
         listen: args.listen,
         tls: args.tls.config()?,

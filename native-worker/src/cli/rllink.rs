@@ -86,7 +86,8 @@ pub(super) fn run(
     let (config, table) = (flags.config(server, kernels)?, kernels.table().map_err(Failure::usage)?);
     let registry = registry.clone();
     let serve = move || {
-        let make = |rollout| RolloutWorkerBuilder::new(registry.clone()).config(rollout).native().kernels(table).build();
+        let make =
+            |rollout| RolloutWorkerBuilder::new(registry.clone()).config(rollout).native().kernels(table).build();
         serve(&config, make, |line| eprintln!("{line}"))
     };
     let runtime = runtime(1)?;

@@ -106,7 +106,9 @@ impl SecurityFlags {
     pub(super) fn config(&self, run_dir: Option<&PathBuf>) -> Result<SecurityConfig, Failure> {
         let tls = self.tls.config()?;
         if self.tls_client_ca.is_some() && tls.is_none() {
-            return Err(Failure::usage("--tls-client-ca is for a hub with a certificate: --tls-cert or --tls-self-signed"));
+            return Err(Failure::usage(
+                "--tls-client-ca is for a hub with a certificate: --tls-cert or --tls-self-signed",
+            ));
         }
         let audit_log = match (&self.audit_log, run_dir) {
             (Some(path), _) => path.clone(),
@@ -210,7 +212,11 @@ impl TrustFlags {
             ca: self.tls_ca.clone(),
             fingerprint: self.tls_fingerprint,
             allow_unencrypted: self.i_know_this_is_not_encrypted,
-            client: self.tls_client_cert.clone().zip(self.tls_client_key.clone()).map(|(cert, key)| ClientCertificate { cert, key }),
+            client: self
+                .tls_client_cert
+                .clone()
+                .zip(self.tls_client_key.clone())
+                .map(|(cert, key)| ClientCertificate { cert, key }),
         }
     }
 }

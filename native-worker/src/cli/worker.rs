@@ -4,17 +4,22 @@ use std::{
     num::NonZeroU32,
     path::{Path, PathBuf},
     process::ExitCode,
-    thread::available_parallelism};
+    thread::available_parallelism,
+};
 
 use clap::{Args, ValueEnum as _};
 use rollmesh_core::worker::HostSettings;
 use tokio::sync::watch;
 
 use super::{
-    exit::Failure, processes, python::PythonFlags, rllink, rllink::RllinkFlags, runtime,
+    exit::Failure,
+    processes,
+    python::PythonFlags,
+    rllink,
+    rllink::RllinkFlags,
+    runtime,
     security::{RelayFlags, TrustFlags},
-    signals,
-    spare_memory,
+    signals, spare_memory,
 };
 use crate::{
     Registry,

@@ -36,6 +36,7 @@ mod pace;
 mod peer;
 mod prometheus;
 mod queue;
+mod recompute;
 mod requests;
 mod run_tokens;
 mod runs;
@@ -69,8 +70,8 @@ pub use self::{
 };
 pub use crate::train::SyncError;
 pub(crate) use access::random_token;
-pub(crate) use tls::Tls;
 pub(crate) use calls::{NewsSink, Replacement, WorkerNews, WorkerOrder};
+pub(crate) use tls::Tls;
 pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_of};
 
 /// The kind of the worker in the hub's own process.

@@ -117,8 +117,8 @@ impl TokenFile {
         }
         let row = |row: Row| {
             let hash = TokenHash::from_hex(&row.sha256).map_err(|_| format(&"'sha256' has 64 hexadecimal digits"))?;
-            let role =
-                role_of(&row.role).ok_or_else(|| format(&"'role' is viewer, operator, worker, client, launcher or relay"))?;
+            let role = role_of(&row.role)
+                .ok_or_else(|| format(&"'role' is viewer, operator, worker, client, launcher or relay"))?;
             Ok((hash, TokenGrant { role, child: None, expires: row.expires }))
         };
         self.rows = file.tokens.into_iter().map(row).collect::<Result<_, TokenFileError>>()?;

@@ -67,7 +67,8 @@ impl WeightsSource {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             None => {
-                let opened = within(dial(&self.relay.url, &self.relay.trust)).await?.map_err(|error| error.to_string())?;
+                let opened =
+                    within(dial(&self.relay.url, &self.relay.trust)).await?.map_err(|error| error.to_string())?;
                 let stream = self.stream.insert(opened);
                 within(stream.write_all(&FOR_WEIGHTS)).await?.map_err(|error| error.to_string())?;
                 stream

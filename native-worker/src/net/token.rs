@@ -3,11 +3,16 @@
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rollmesh_core::protocol::{Token, TokenTextError};
+use tokio::time::{Interval, interval};
 
 use super::TOKEN_VARIABLE;
+
+/// Interval at which a followed file is read.
+const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why there is no token. Does not contain what was found instead.
 #[derive(Debug, thiserror::Error)]
@@ -61,4 +66,32 @@ pub fn token_from_file(path: &Path) -> Result<Token, TokenError> {
         text = fs::read_to_string(path).map_err(failed)?;
     }
     Token::from_hex(text.trim()).map_err(|source| TokenError::FileText { path: path.into(), source })
+}
+
+/// The file of a token, which may get another one.
+#[derive(Debug)]
+pub(crate) struct FollowedToken {
+    file: Option<PathBuf>,
+    latest: Option<Token>,
+    ticks: Interval,
+}
+
+impl FollowedToken {
+    /// Follows the file, if there is one.
+    pub(crate) fn new(file: Option<PathBuf>) -> Self {
+        let latest = file.as_deref().and_then(|file| token_from_file(file).ok());
+        Self { file, latest, ticks: interval(INTERVAL) }
+    }
+
+    /// Waits for another token. A file that has none for a moment is being written. Nothing is lost if this is cancelled.
+    pub(crate) async fn next(&mut self) -> Token {
+        let Some(file) = &self.file else { return std::future::pending().await };
+        loop {
+            self.ticks.tick().await;
+            match token_from_file(file) {
+                Ok(token) if self.latest.replace(token) != Some(token) => return token,
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
 }

@@ -55,9 +55,9 @@ impl Trust {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
         let builder = match self.fingerprint {
-            Some(fingerprint) => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Pinned { fingerprint, provider })),
+            Some(fingerprint) => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(Pinned { fingerprint, provider }))
+            }
             None => builder.with_root_certificates(self.roots()?),
         };
         let config = match &self.client {

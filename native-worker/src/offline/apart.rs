@@ -64,7 +64,9 @@ enum Kind {
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Started, Self::Opened, Self::Single, Self::Multi, Self::Ending].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Started, Self::Opened, Self::Single, Self::Multi, Self::Ending]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -1,10 +1,17 @@
-//! A relay: it gets the weights of a hub's runs once and passes them on to many workers, and to other relays, while they arrive.
-//! It also forwards workers' connections to the hub, without reading them: a worker's session with the hub, its encryption
-//! included, is its own, and so are its leases and audits. Workers compare weights with the hash that the hub sends them in that session.
+//! A relay: it gets the weights of a hub's runs once and passes them on to many workers, and to other relays, while they
+//! arrive. It also forwards workers' connections to the hub, without reading them: a worker's session with the hub, its
+//! encryption included, is its own, and so are its leases and audits. Workers compare weights with the hash that the hub
+//! sends them in that session.
 
 mod store;
 
-use std::{io, net::{IpAddr, SocketAddr}, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use rollmesh_core::protocol::{
     Connection, ConnectionEnd, Message, Received, RefusalCode, Role, Token,
@@ -22,8 +29,8 @@ use self::store::Store;
 use crate::{
     hub::{Tls, TlsConfig, TlsError},
     net::{
-        FOR_WEIGHTS, Fingerprint, Io, Linked, PeerEnd, RelayAddress, Route, TO_HUB, Trust, WeightsSource, asked, dial_plain,
-        reconnect,
+        FOR_WEIGHTS, FollowedToken, Io, Linked, PeerEnd, RelayAddress, Route, TO_HUB, Trust, WeightsSource, asked,
+        dial_plain, reconnect,
     },
 };
 
@@ -44,6 +51,8 @@ pub(crate) struct RelayConfig {
     pub(crate) trust: Trust,
     /// A token of the role relay.
     pub(crate) token: Token,
+    /// The file of the token, which may get another one.
+    pub(crate) token_file: Option<PathBuf>,
     pub(crate) name: String,
     pub(crate) listen: SocketAddr,
     pub(crate) tls: Option<TlsConfig>,
@@ -75,16 +84,17 @@ pub(crate) async fn serve(
     mut leave: watch::Receiver<bool>,
     say: impl Fn(&str),
 ) -> Result<(), RelayError> {
-    let (listener, fingerprint) = listen(&config).await?;
+    let (listener, tls) = listen(&config).await?;
     let address = listener.local_addr().map_err(|error| RelayError::Listen(config.listen, error))?;
     let store = Arc::new(Store::default());
-    let shared = Arc::new(Shared { hub: config.hub.clone(), tls: fingerprint.0, store: store.clone() });
+    let mark = tls.as_ref().map(|tls| format!(", fingerprint {}", tls.fingerprint)).unwrap_or_default();
+    let shared = Arc::new(Shared { hub: config.hub.clone(), tls, store: store.clone() });
     let serving = tokio::spawn(accept(listener, shared));
-    let mark = fingerprint.1.map(|mark| format!(", fingerprint {mark}")).unwrap_or_default();
     say(&format!("relaying at {address}{mark}"));
     let identity = Identity::new(Role::Relay, config.token, "native", &config.name, "cpu");
     let identity = Identity { by_relay: config.upstream.is_some(), ..identity };
     let mut connection = Connection::new(identity).staying();
+    let mut tokens = FollowedToken::new(config.token_file.clone());
     let mut lost = None;
     let end = loop {
         let route = Route { hub: &config.hub, trust: &config.trust, relay: config.upstream.as_ref() };
@@ -96,7 +106,7 @@ pub(crate) async fn serve(
         let reason = match link.admitted().await {
             Ok(()) => {
                 say(&format!("connected to the hub at {}", config.hub));
-                session(&mut link, &store, config.upstream.as_ref(), &mut leave, &say).await
+                session(&mut link, &store, config.upstream.as_ref(), &mut tokens, &mut leave, &say).await
             }
             Err(reason) => reason,
         };
@@ -114,14 +124,13 @@ pub(crate) async fn serve(
     }
 }
 
-async fn listen(config: &RelayConfig) -> Result<(TcpListener, (Option<Tls>, Option<Fingerprint>)), RelayError> {
+async fn listen(config: &RelayConfig) -> Result<(TcpListener, Option<Tls>), RelayError> {
     if !config.listen.ip().is_loopback() && config.tls.is_none() && !config.trust.allow_unencrypted {
         return Err(RelayError::NotEncrypted(config.listen));
     }
     let tls = config.tls.as_ref().map(|tls| Tls::open(tls, config.listen, &[], None)).transpose()?;
-    let fingerprint = tls.as_ref().map(|tls| tls.fingerprint);
     let failed = |error| RelayError::Listen(config.listen, error);
-    Ok((TcpListener::bind(config.listen).await.map_err(failed)?, (tls, fingerprint)))
+    Ok((TcpListener::bind(config.listen).await.map_err(failed)?, tls))
 }
 
 /// Keeps the store up to date until the connection is lost. Returns why.
@@ -129,6 +138,7 @@ async fn session(
     link: &mut Linked<'_>,
     store: &Arc<Store>,
     upstream: Option<&RelayAddress>,
+    tokens: &mut FollowedToken,
     leave: &mut watch::Receiver<bool>,
     say: &impl Fn(&str),
 ) -> String {
@@ -157,6 +167,7 @@ async fn session(
                 say(&format!("{reason}; the hub is asked"));
                 link.connection.send(&Message::WeightsRequest(WeightsRequest { run }));
             }
+            token = tokens.next() => link.connection.renew(token),
             () = asked(leave) => {
                 link.leave("it was asked to leave").await;
                 break String::new();

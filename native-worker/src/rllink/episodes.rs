@@ -3,8 +3,8 @@
 use rmpv::Value;
 use rollmesh_core::{
     batch::{
-        ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, BatchError, EPS_ID, EpisodeKey, NEW_OBS, OBS, REWARDS, SampleBatch, T,
-        TERMINATEDS, TRUNCATEDS,
+        ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, BatchError, EPS_ID, EpisodeKey, NEW_OBS, OBS, REWARDS, SampleBatch,
+        T, TERMINATEDS, TRUNCATEDS,
     },
     column::{Column, ColumnData, DType, RowBuffer, RowShape, RowsRef, append_le},
     env::Moment,
@@ -95,9 +95,10 @@ fn column<'a>(rows: &'a SampleBatch, name: &str) -> Result<&'a Column, BatchErro
     rows.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_owned()))
 }
 
-/// Returns the state of an `InfiniteLookbackBuffer`.
+/// Returns the state of an `InfiniteLookbackBuffer`: of an array, or of a list, which RLlib has not made an array yet.
 fn buffer(data: Value) -> Value {
-    let fields = [("data", data), ("lookback", 0.into()), ("finalized", true.into()), ("space", Value::Nil)];
+    let is_array = data.is_map();
+    let fields = [("data", data), ("lookback", 0.into()), ("finalized", is_array.into()), ("space", Value::Nil)];
     Value::Map(fields.into_iter().map(|(name, value)| (name.into(), value)).collect())
 }
 

@@ -81,10 +81,13 @@ impl<S: Read + Write> Link<S> {
         let body = self.receive("SET_STATE")?;
         let module = field(&body, "state").and_then(|state| field(state, "rl_module"));
         let module = module.and_then(Value::as_map).ok_or_else(|| malformed("SET_STATE has no rl_module"))?;
-        module.iter().map(|(name, tensor)| {
-            let name = name.as_str().ok_or_else(|| malformed("a tensor has no name"))?;
-            Ok((name.to_owned(), array(name, tensor)?))
-        }).collect()
+        module
+            .iter()
+            .map(|(name, tensor)| {
+                let name = name.as_str().ok_or_else(|| malformed("a tensor has no name"))?;
+                Ok((name.to_owned(), array(name, tensor)?))
+            })
+            .collect()
     }
 
     fn send(&mut self, body: &Value) -> Result<(), LinkError> {

@@ -56,7 +56,9 @@ pub(crate) enum RllinkError {
     #[error("RLlib's module has no tensors 'pi.net.mlp.…': only modules with a policy head act here")]
     NoHead,
     /// The environment has spaces that the module would see differently.
-    #[error("{0} has {1}: RLlib's module sees the worker's rows only for vectors as observations, and Discrete or Box actions")]
+    #[error(
+        "{0} has {1}: RLlib's module sees the worker's rows only for vectors as observations, and Discrete or Box actions"
+    )]
     Spaces(String, &'static str),
     /// The worker could not be created.
     #[error(transparent)]

@@ -92,11 +92,8 @@ fn data<T, const N: usize>(episode: &Value, name: &str, of: fn([u8; N]) -> T) ->
 /// Lets a worker serve an algorithm that `answer` plays. Returns why the worker ended.
 fn end_of(env: &str, answer: impl FnOnce(&mut TcpStream) + Send + 'static) -> RllinkError {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let rollout = RolloutConfig {
-        num_envs: 2,
-        rollout_fragment_length: FragmentLength::Steps(32),
-        ..RolloutConfig::new(env)
-    };
+    let rollout =
+        RolloutConfig { num_envs: 2, rollout_fragment_length: FragmentLength::Steps(32), ..RolloutConfig::new(env) };
     let server = listener.local_addr().unwrap().to_string();
     let config = RllinkConfig { server, rollout, activation: "tanh".into(), env_steps: 64 };
     let algorithm = thread::spawn(move || answer(&mut listener.accept().unwrap().0));
@@ -165,12 +162,18 @@ fn modules_that_cannot_act_are_named() {
     let without = |name: &str| tensors().into_iter().filter(|(own, _)| *own != name).collect::<Vec<_>>();
     let lstm = "encoder.actor_encoder.lstm.weight_ih_l0";
     let cases = [
-        (with(lstm, array(b"", &[4, 4])), "RLlib's module has the tensor 'encoder.actor_encoder.lstm.weight_ih_l0', which"),
+        (
+            with(lstm, array(b"", &[4, 4])),
+            "RLlib's module has the tensor 'encoder.actor_encoder.lstm.weight_ih_l0', which",
+        ),
         (with("a", array(b"O", &[1])), "'a' in a message of RLlib is pickled: pickled objects are never read"),
         (with("a", Value::Nil), "the peer does not speak RLlink: 'a' is no array of 32- or 64-bit floats"),
         (without("pi.net.mlp.0.bias"), "RLlib's module has no vector of biases of layer 'pi.net.mlp.0'"),
         (tensors()[..4].to_vec(), "RLlib's module has no tensors 'pi.net.mlp.…'"),
-        ([vec![("pi.net.mlp.0.weight", array(b"", &[3, 8]))], without("pi.net.mlp.0.weight")].concat(), "RLlib's module has no vector"),
+        (
+            [vec![("pi.net.mlp.0.weight", array(b"", &[3, 8]))], without("pi.net.mlp.0.weight")].concat(),
+            "RLlib's module has no vector",
+        ),
     ];
     for (tensors, wanted) in cases {
         let end = end_of("CartPole-v1", move |stream| {

@@ -3,8 +3,8 @@
 use std::{
     convert::Infallible,
     fmt,
-    path::PathBuf,
     panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -32,9 +32,7 @@ use super::asks::{AnswerFrames, Asks};
 use crate::{
     envs::{catch_panics, words},
     machine::{Machine, REPORT_INTERVAL},
-    net::{
-        HubSocket, PeerEnd, RelayAddress, Route, Trust, WeightsSource, asked, next_frame, reconnect, token_from_file,
-    },
+    net::{FollowedToken, HubSocket, PeerEnd, RelayAddress, Route, Trust, WeightsSource, asked, next_frame, reconnect},
     shell::NativeWorker as _,
 };
 
@@ -50,8 +48,6 @@ const ASKED_TO_LEAVE: &str = "it was asked to leave";
 const MAX_SLICE_STEPS: u32 = 64;
 /// … and about how long they may take.
 const SLICE: Duration = Duration::from_millis(20);
-/// Interval at which a token's file is read.
-const TOKEN_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of frames queued for the socket; beyond it the worker blocks.
 const QUEUED_FRAMES: usize = 16;
 
@@ -188,7 +184,11 @@ pub(crate) async fn run(
     let WorkerConfig { hub, trust, relay, token_file, kernels, host_settings, duty, .. } = config;
     let evaluating = if let Duty::Evaluates(evaluating) = &duty { Some(evaluating.clone()) } else { None };
     let identity = Identity::new(Role::Worker, config.token, config.kind, &config.name, &config.device);
-    let mut connection = Connection::new(Identity { core_fingerprint: core_fingerprint(kernels), by_relay: relay.is_some(), ..identity });
+    let mut connection = Connection::new(Identity {
+        core_fingerprint: core_fingerprint(kernels),
+        by_relay: relay.is_some(),
+        ..identity
+    });
     if evaluating.is_some() {
         connection = connection.staying();
     }
@@ -291,7 +291,7 @@ async fn serve(
     let clock = Clock { epoch: Instant::now(), runtime: Handle::current() };
     let work = move || {
         // A panic ends this session, not the process: the hub may run in it.
-        let end = catch_unwind(AssertUnwindSafe(|| work(session(asks), heard, incoming, &outgoing, (&wanted, &clock))));
+        let end = catch_unwind(AssertUnwindSafe(|| work(session(asks), heard, incoming, &outgoing, &clock, &wanted)));
         // The receiver may be dropped.
         let _ = done.send(end.map_err(|panic| words(&*panic)));
     };
@@ -366,13 +366,10 @@ async fn fetch_weights(
 
 /// Presents another token once the file has one.
 async fn follow_token(file: Option<PathBuf>, incoming: mpsc::Sender<Incoming>) -> Infallible {
-    let Some(file) = file else { return std::future::pending().await };
-    let mut latest = token_from_file(&file).ok();
-    let mut ticks = interval(TOKEN_INTERVAL);
+    let mut tokens = FollowedToken::new(file);
     loop {
-        ticks.tick().await;
-        let Ok(token) = token_from_file(&file) else { continue };
-        if latest.replace(token) != Some(token) && incoming.send(Incoming::Renew(token)).await.is_err() {
+        let renewed = Incoming::Renew(tokens.next().await);
+        if incoming.send(renewed).await.is_err() {
             return std::future::pending().await;
         }
     }
@@ -470,7 +467,8 @@ fn work(
     mut heard: impl FnMut(&WorkerSession),
     mut incoming: mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
-    (wanted, clock): (&watch::Sender<Option<WeightsNotice>>, &Clock),
+    clock: &Clock,
+    wanted: &watch::Sender<Option<WeightsNotice>>,
 ) -> Connection {
     let mut steps = 1;
     let mut heard = |session: &mut WorkerSession| {
@@ -570,7 +568,8 @@ mod tests {
                 thread::park();
             }
         };
-        let end = timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), leave, Sources::default())).await;
+        let end =
+            timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), leave, Sources::default())).await;
         let Ok(Err(SessionError::Abandoned(reason))) = end else { panic!("it waits for ever") };
         assert!(reason.ends_with("; its environments hang"), "{reason}");
     }

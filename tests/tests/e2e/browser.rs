@@ -26,7 +26,7 @@ pub(crate) struct Browser {
     pub(crate) client: Client,
     // In the order in which they go.
     _driver: Driver,
-    _profile: TempDir,
+    profile: TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -40,7 +40,12 @@ impl Browser {
             .connect(&driver.url())
             .await
             .expect("Chromium starts; CHROME says which");
-        Self { client, _driver: driver, _profile: profile, _turn: turn }
+        Self { client, _driver: driver, profile, _turn: turn }
+    }
+
+    /// The directory of its profile, which all its processes name.
+    pub(crate) fn profile(&self) -> &Path {
+        self.profile.path()
     }
 
     /// What the console has shown since the last call, errors and warnings only.

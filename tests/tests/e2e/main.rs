@@ -19,6 +19,7 @@ mod evaluating;
 mod evaluations;
 mod front;
 mod group;
+mod load;
 mod loading;
 mod matrix;
 mod monitoring;

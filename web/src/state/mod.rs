@@ -5,6 +5,7 @@
 
 mod allowed;
 mod chart_view;
+mod clip;
 mod comparison;
 mod connection;
 mod csv;
@@ -31,21 +32,22 @@ use rollmesh_core::{
     group::TooFewSlots,
     protocol::{
         Message, Phase, Role, Token, TokenId, WorkerState,
-        message::{EnvTrace, LedgerReport, RunList, RunStatus, SavedRuns, WorkerLocation, WorkerRow},
+        message::{LedgerReport, OtherPeers, RunList, RunStatus, SavedRuns, WorkerLocation, WorkerRow},
     },
     time::Micros,
 };
 
 pub use self::{
     chart_view::{ChartView, ViewChange, XAxis},
-    comparison::{Comparison, Differences},
+    clip::{AgentStep, Clip, ClipSource},
+    comparison::{Comparison, Differences, RunKey},
     connection::Connection,
     curves::{Curves, FieldValue, Metric},
     evaluate_form::{FormError, evaluator},
     families::{Family, families},
     form::{Field, RunSchema, Texts},
     fragment::{Bar, Fragment, FragmentColumn},
-    monitoring::{HUB, Log, Monitoring, WORKER_RATE},
+    monitoring::{AUDIT, HUB, Log, Monitoring, WORKER_RATE},
     opened_file::{FileStatus, OpenedFile},
     played::Played,
     reduce::reduce,
@@ -94,16 +96,21 @@ pub struct State {
     pub curves: Curves,
     /// The evaluations beside the run so far: their points have returns and lengths alone.
     pub evaluations: Curves,
-    /// The latest episode of those.
-    pub evaluation_trace: Option<Arc<EnvTrace>>,
     /// The workers by id.
     pub workers: BTreeMap<u32, WorkerRow>,
+    /// Numbers that grow with each message about a worker, by id.
+    revisions: BTreeMap<u32, u64>,
+    last_revision: u64,
     /// Where workers run, by id.
     pub places: BTreeMap<u32, WorkerLocation>,
-    /// The latest fragment of the watched slot.
-    pub trace: Option<Arc<EnvTrace>>,
+    /// The hub's other peers.
+    pub others: OtherPeers,
+    /// What can be watched.
+    pub clips: BTreeMap<ClipSource, Arc<Clip>>,
     /// This tab at work for the hub.
     pub tab: TabWorker,
+    /// The token that was created last for another machine or browser, with its role.
+    pub invitation: Option<(Role, Token)>,
     /// The token that was made for this tab's evaluations alone, until it is revoked.
     pub tab_token: Option<TokenId>,
     /// The file of logged experience that is open.
@@ -115,15 +122,6 @@ pub struct State {
     /// Messages for the person, oldest first.
     pub toasts: Vec<Toast>,
     next_toast: u32,
-}
-
-/// A trace, and the environment that it is of.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Watched {
-    /// Registered name of the environment.
-    pub env: String,
-    /// The latest fragment of the slot.
-    pub trace: Arc<EnvTrace>,
 }
 
 /// Where the numbers on the page come from.
@@ -283,6 +281,17 @@ impl State {
         self.run.as_ref().and_then(|run| Phase::try_from(run.phase).ok()).unwrap_or(Phase::Idle)
     }
 
+    /// Changes whenever anything about a worker does.
+    #[must_use]
+    pub fn revision_of(&self, worker: u32) -> u64 {
+        self.revisions.get(&worker).copied().unwrap_or(0)
+    }
+
+    fn touch(&mut self, worker: u32) {
+        self.last_revision += 1;
+        self.revisions.insert(worker, self.last_revision);
+    }
+
     /// Why a worker makes no rows; `None` while it does.
     #[must_use]
     pub fn reason(&self, worker: u32) -> Option<String> {
@@ -318,21 +327,11 @@ impl State {
         self.workers.values().filter(stays).map(|row| row.worker)
     }
 
-    /// What the watched slot did; none while there is no trace of the run that is shown.
+    /// What there is to watch of the run that is shown.
     #[must_use]
-    pub fn watched(&self) -> Option<Watched> {
-        self.watched_of(self.trace.as_ref()?)
-    }
-
-    /// The latest episode of an evaluation; none while there is none of the run that is shown.
-    #[must_use]
-    pub fn evaluated(&self) -> Option<Watched> {
-        self.watched_of(self.evaluation_trace.as_ref()?)
-    }
-
-    fn watched_of(&self, trace: &Arc<EnvTrace>) -> Option<Watched> {
-        let run = self.run.as_ref()?;
-        (run.run == trace.run).then(|| Watched { env: run.env.clone(), trace: trace.clone() })
+    pub fn clip(&self, source: ClipSource) -> Option<&Arc<Clip>> {
+        let run = self.run.as_ref()?.run;
+        self.clips.get(&source).filter(|clip| clip.report.run == run)
     }
 
     /// The texts of a link that restores the settings that the form begins with and the view of the charts.

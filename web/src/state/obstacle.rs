@@ -12,7 +12,7 @@ impl State {
             // These ask for nothing.
             Action::Leave => return (self.tab == TabWorker::Out).then_some("This tab does nothing for the hub."),
             Action::Save { .. } => return self.saving_obstacle(),
-            Action::Compare { run } if self.comparison.has(*run) => return None,
+            Action::Compare { run } if self.comparison.has(run) => return None,
             Action::Compare { .. } if self.comparison.is_full() => return Some("Sixteen runs are compared already."),
             _ => {}
         }
@@ -35,7 +35,7 @@ impl State {
             }
             Action::Start(_) if !is_over && !self.runs.may_wait => Some("A run is going on; stop it first."),
             Action::ResumeSaved { .. } if !is_over => Some("A run is going on; stop it first."),
-            Action::ShowFragment if self.run.is_none() => Some("There is no run yet."),
+            Action::ShowFragment { .. } if self.run.is_none() => Some("There is no run yet."),
             Action::RemoveWorker { worker } => match self.workers.get(worker).map(|row| row.state) {
                 None => Some("This worker is gone."),
                 Some(state) if state == WorkerState::Leaving.to_wire() => Some("This worker is leaving already."),
@@ -54,6 +54,7 @@ impl State {
             Action::Checkpoint
                 | Action::Join
                 | Action::Evaluate(_)
+                | Action::Invite(_)
                 | Action::ListSaved
                 | Action::ResumeSaved { .. }
                 | Action::DeleteSaved { .. }
@@ -61,7 +62,7 @@ impl State {
         );
         match (&self.connection, action) {
             _ if self.is_tab() && !needs_native => None,
-            (Connection::Online { .. }, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment) => None,
+            (Connection::Online { .. }, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment { .. }) => None,
             (Connection::Online { .. }, _) if self.is_viewer => {
                 Some("This page has a viewer's token, which shows everything and changes nothing.")
             }

@@ -1,6 +1,7 @@
 //! What the person sees. Views read the state and send actions; they decide nothing.
 
 mod action_button;
+mod ask_first;
 mod banner;
 mod chart_tools;
 mod comparison;
@@ -9,16 +10,20 @@ mod curves;
 mod data_file;
 mod evaluate_form;
 mod fragment;
+mod group_map;
 mod header;
 mod histogram;
+mod invite;
 mod key_numbers;
 mod ledger;
+mod ledger_flow;
 mod live;
 mod live_picture;
 mod logs;
 mod player;
 mod runs;
 mod saved_runs;
+mod shortcuts;
 mod start_form;
 mod system;
 mod tab_run;
@@ -34,7 +39,7 @@ use self::{
     controls::Controls,
     curves::{MoreCurves, ReturnCurve, SmallCurves},
     data_file::DataFile,
-    fragment::LatestFragment,
+    fragment::RecentFragments,
     header::Header,
     key_numbers::KeyNumbers,
     ledger::Ledger,
@@ -77,7 +82,7 @@ pub(crate) fn App() -> impl IntoView {
                     <MoreCurves/>
                     <Workers/>
                     <Logs/>
-                    <LatestFragment/>
+                    <RecentFragments/>
                     <DataFile/>
                 </div>
                 <div class="column-narrow" class:run-first=move || is_new.get()>

@@ -32,7 +32,7 @@ pub(crate) fn Player() -> impl IntoView {
                 </div>
                 <canvas
                     node_ref=node
-                    class="player"
+                    class="policy-player"
                     data-testid="player-canvas"
                     tabindex="0"
                     role="img"

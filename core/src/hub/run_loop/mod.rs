@@ -21,7 +21,11 @@ use crate::{
     lease::Lease,
     policy::Postprocessing,
     prelude::*,
-    protocol::{Message, Phase, convert::FragmentLimits, message::{RunStart, WeightsNotice}},
+    protocol::{
+        Message, Phase,
+        convert::FragmentLimits,
+        message::{RunStart, WeightsNotice},
+    },
     run::{ReplayMismatch, RunConfig},
     sampler::FragmentLayout,
     time::Micros,

@@ -84,7 +84,10 @@ mod tests {
         let short = compressed(&upload()).unwrap();
         let bytes = |bytes| CompressedUpload { bytes, ..short.clone() };
         for claim in [u32::MAX, 32 << 20, 256 * short.block.len() as u32] {
-            assert_eq!(decompressed(&bytes(claim)), Err(CompressedError::Size { bytes: claim, block: short.block.len() }));
+            assert_eq!(
+                decompressed(&bytes(claim)),
+                Err(CompressedError::Size { bytes: claim, block: short.block.len() })
+            );
         }
         for claim in [short.bytes - 1, short.bytes + 1] {
             assert_eq!(decompressed(&bytes(claim)), Err(CompressedError::Block(claim)));

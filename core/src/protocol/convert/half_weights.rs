@@ -47,7 +47,8 @@ pub fn half_weights(update: &HalfWeightsUpdate) -> Result<Weights, WeightsUpdate
         let Some((own, rest)) = bytes.and_then(|bytes| left.split_at_checked(bytes)) else { break };
         (dims_left, left) = (dims, rest);
         match is_half {
-            1 => values.extend(own.as_chunks().0.iter().flat_map(|half| from_half(u16::from_le_bytes(*half)).to_le_bytes())),
+            1 => values
+                .extend(own.as_chunks().0.iter().flat_map(|half| from_half(u16::from_le_bytes(*half)).to_le_bytes())),
             _ => values.extend_from_slice(own),
         }
     }
@@ -77,7 +78,8 @@ mod tests {
             shape: shape.to_vec(),
             values: values.to_vec(),
         };
-        let tensors = vec![tensor("a", &[2, 2], &[0.5, -1.0, 3.25, 0.0]), tensor("b", &[1], &[0.1]), tensor("c", &[0], &[])];
+        let tensors =
+            vec![tensor("a", &[2, 2], &[0.5, -1.0, 3.25, 0.0]), tensor("b", &[1], &[0.1]), tensor("c", &[0], &[])];
         Weights::new(WeightsVersion(9), tensors).unwrap()
     }
 
@@ -95,7 +97,10 @@ mod tests {
             (&|u| _ = u.values.pop(), "the values of tensor 'b' are missing"),
             (&|u| u.values.push(0), "1 bytes of values belong to no tensor"),
             (&|u| _ = u.dims.pop(), "the dimensions of tensor 'c' are missing or more than 8"),
-            (&|u| u.values[..2].copy_from_slice(&0x7c00u16.to_le_bytes()), "tensor 'a' holds a value that is not finite"),
+            (
+                &|u| u.values[..2].copy_from_slice(&0x7c00u16.to_le_bytes()),
+                "tensor 'a' holds a value that is not finite",
+            ),
         ];
         for (change, wanted) in cases {
             let mut update = half_weights_update(3, &sample());

@@ -7,9 +7,9 @@
 mod agent_episodes;
 mod agent_fragments;
 mod agents;
+mod compressed;
 mod delta;
 mod elements;
-mod compressed;
 mod fragment;
 #[cfg(test)]
 mod fragment_tests;
@@ -24,11 +24,11 @@ mod weights_reader;
 
 pub use agent_fragments::{agent_fragments, agent_upload};
 pub use agents::{AgentReturn, AgentRowsError, AgentTable, AgentTableError, RowKind};
+pub use compressed::{CompressedError, compressed, decompressed};
 pub(crate) use delta::without_known;
 pub use delta::{complete_states, has_deltas};
 pub use elements::ValueFault;
 pub use fragment::slot_fragments;
-pub use compressed::{CompressedError, compressed, decompressed};
 pub(crate) use half_weights::weights_of_notice;
 pub use half_weights::{half_weights, half_weights_update};
 pub use lease::{LeaseGrantError, lease, lease_grant};

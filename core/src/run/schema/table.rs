@@ -98,6 +98,11 @@ const RUN: &[Setting] = &[
         "Whether policies may act on GPUs, whose rows have other bits than those of CPUs: the run is not reproducible then.",
     ),
     row(
+        "weights_dtype",
+        &[Choice(&["float32", "float16"])],
+        "Element type of the weights that workers act with; float16 halves the bytes for each worker, and the rows are others.",
+    ),
+    row(
         "inference",
         &[Choice(&["local", "server"])],
         "Where policies compute: each worker by itself, or server for a worker that acts for all, else the hub.",
@@ -109,11 +114,6 @@ const RUN: &[Setting] = &[
         "inference_batch.wait_us",
         &[Whole { min: 0, max: MAX_INFERENCE_WAIT }],
         "Microseconds that the oldest row waits at most for others.",
-    ),
-    row(
-        "weights_dtype",
-        &[Choice(&["float32", "float16"])],
-        "Element type of the weights that workers act with; float16 halves the bytes for each worker, and the rows are others.",
     ),
     row(
         "preset",

@@ -4,9 +4,9 @@ mod calls;
 mod evaluations;
 mod leases;
 mod pace;
-mod uplink;
 #[cfg(test)]
 mod tests;
+mod uplink;
 mod work;
 
 use bytes::Bytes;
@@ -480,11 +480,13 @@ impl WorkerSession {
     }
 
     fn add_weights(&mut self, weights: Weights) {
-        if let Some(server) = self.server() {
-            return server.add_weights(weights);
+        match self.server() {
+            Some(server) => server.add_weights(weights),
+            None => {
+                self.leases.add_weights(weights);
+                self.apply_weights();
+            }
         }
-        self.leases.add_weights(weights);
-        self.apply_weights();
     }
 
     /// Sets new weights as soon as no lease is running, so that the next one need not wait for them. If they do not fit,

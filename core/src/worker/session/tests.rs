@@ -559,9 +559,9 @@ fn weights_of_a_relay_act_only_if_the_hub_has_announced_them() {
     hub.receive();
     let frame = convert::weights_frame(RUN, &weights(3)).unwrap();
     let notice = WeightsNotice { run: RUN, version: 3, bytes: frame.num_bytes() as u32, hash: frame.sha256() };
-    let (of_hub, other) = ([weights(3), weights(4)]).map(|weights| {
-        Message::WeightsUpdate(convert::weights_update(RUN, &weights)).encode()
-    }).into();
+    let (of_hub, other) = ([weights(3), weights(4)])
+        .map(|weights| Message::WeightsUpdate(convert::weights_update(RUN, &weights)).encode())
+        .into();
     let request = Message::WeightsRequest(WeightsRequest { run: RUN });
     for bad in [None, Some(&other[..]), Some(&of_hub[1..])] {
         hub.send(&Message::WeightsNotice(notice));

@@ -1,6 +1,6 @@
 //! How fast a worker's link to its hub is, from the hub's credits: uploads are compressed for one that is slower than the codec.
 
-use crate::time::Micros;
+use crate::{protocol::CHUNK_BYTES, time::Micros};
 
 /// Bytes that a slow core compresses per second. A link below that is the bottleneck of an upload.
 const CODEC_BYTES_PER_S: u64 = 50_000_000;
@@ -30,7 +30,8 @@ impl Uplink {
             if sent == 0 && queued == before || micros == 0 {
                 return;
             }
-            if sent > 0 {
+            // Less says little of the link: it may have waited for the hub's answer to the hello.
+            if sent >= CHUNK_BYTES as usize {
                 let latest = (sent as u64).saturating_mul(1_000_000) / micros;
                 self.bytes_per_s = Some(self.bytes_per_s.map_or(latest, |mean| (3 * mean + latest) / 4));
             }
