@@ -237,7 +237,7 @@ impl InlineRun {
                     if self.runner.weights_version() != lease.weights_version {
                         let mut past = self.past.iter();
                         let past = past.find(|weights| weights.version() == lease.weights_version);
-                        self.runner.set_weights(past.unwrap_or(self.state.acting_weights()))?;
+                        self.runner.set_weights(past.unwrap_or_else(|| self.state.acting_weights()))?;
                     }
                     self.runner.begin(lease)?;
                 }
