@@ -326,6 +326,10 @@ impl LeaseGroup {
     /// sends.
     pub fn distrust(&mut self, worker: WorkerId, principal: Principal) {
         self.audits.distrust(worker, principal);
+        let should_audit = self.audits.policy.is_some_and(|(policy, _)| policy != AuditPolicy::NONE);
+        if should_audit && !self.config.audited && !core::mem::replace(&mut self.hints.not_audited, true) {
+            self.event(GroupEvent::NotAudited);
+        }
     }
 
     /// Returns true if an untrusted worker is connected.

@@ -65,6 +65,7 @@ pub use io::{ActionInput, ActionOutput};
 pub use judge::{Judge, JudgeError};
 pub use learn::{Gradients, LearnInfo, Postprocessing};
 pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
+pub(crate) use net::forward_by_kernels;
 pub use net::{
     AutoFilters, ConvFilter, ConvFilters, CustomModel, Extent, Forward, ForwardFactory, Input, LayerDescription,
     LayerKind, LayerSpec, MASKED_LOGIT, MaskedObs, ModelConfig, ModelDescription, ModelRegistry, ModelSpec, NetPolicy,
@@ -192,6 +193,12 @@ pub trait Policy: Send {
             wanted: "no rows of other workers".into(),
             found: "encoded observations".into(),
         })
+    }
+
+    /// Returns how many numbers a row of [`compute_outputs`](Self::compute_outputs) has; 0 for a policy without networks, which
+    /// is the default.
+    fn encoded_obs_len(&self) -> usize {
+        0
     }
 
     /// Lets the policy take these actions for the rows to come, in their order, and say how likely they are, instead of

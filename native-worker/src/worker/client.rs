@@ -1,6 +1,7 @@
 //! A worker's socket and its rollout thread.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -392,7 +393,7 @@ async fn report(incoming: mpsc::Sender<Incoming>, measures: bool) -> Infallible 
 /// Transports frames in both directions until the connection is lost, and returns why, or until the session is over.
 async fn carry(
     socket: HubSocket,
-    (from_hub, answers): (mpsc::Sender<Incoming>, AnswerFrames),
+    (from_hub, mut answers): (mpsc::Sender<Incoming>, AnswerFrames),
     mut to_hub: mpsc::Receiver<Bytes>,
     (mut leave, mut changes): (watch::Receiver<bool>, Option<watch::Receiver<()>>),
 ) -> Option<String> {
@@ -400,31 +401,26 @@ async fn carry(
     let read = async {
         let mut is_leaving = false;
         let mut heard = tokio::time::Instant::now();
+        // What the thread has no room for. Without room nothing more is read, so that the hub replaces weights that it has not
+        // sent; but while the thread waits for an answer it makes no room, and the answer comes behind other frames.
+        let mut waiting = VecDeque::new();
         loop {
-            let frame = tokio::select! {
-                frame = next_frame(&mut stream, &mut heard) => frame,
+            let reads = waiting.is_empty() || answers.is_wanted();
+            tokio::select! {
+                room = from_hub.reserve(), if !waiting.is_empty() => match (room, waiting.pop_front()) {
+                    (Ok(room), Some(incoming)) => room.send(incoming),
+                    _ => return None,
+                },
+                () = answers.wanted(), if !reads => {}
+                frame = next_frame(&mut stream, &mut heard), if reads => match frame {
+                    Ok(bytes) => waiting.extend(answers.take(bytes).map(Incoming::Frame)),
+                    Err(reason) => return Some(reason),
+                },
                 () = asked(&mut leave), if !is_leaving => {
                     is_leaving = true;
-                    if from_hub.send(Incoming::Leave).await.is_err() {
-                        return None;
-                    }
-                    continue;
+                    waiting.push_back(Incoming::Leave);
                 }
-                () = changed(&mut changes) => {
-                    if from_hub.send(Incoming::Wake).await.is_err() {
-                        return None;
-                    }
-                    continue;
-                }
-            };
-            match frame {
-                Ok(bytes) => {
-                    let Some(bytes) = answers.take(bytes) else { continue };
-                    if from_hub.send(Incoming::Frame(bytes)).await.is_err() {
-                        return None;
-                    }
-                }
-                Err(reason) => return Some(reason),
+                () = changed(&mut changes) => waiting.push_back(Incoming::Wake),
             }
         }
     };

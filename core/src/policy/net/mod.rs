@@ -21,6 +21,7 @@ use core::num::NonZeroU32;
 pub use config::{AutoFilters, ConvFilter, ConvFilters, Extent, ModelConfig, WeightsInitializer};
 pub use custom::{CustomModel, LayerDescription, ModelDescription, ModelRegistry};
 pub use encoder::ObsEncoder;
+pub(crate) use forward::forward_by_kernels;
 pub use forward::{Forward, ForwardFactory, Input, Output};
 pub(super) use layer::{Init, TensorSpec};
 pub use layer::{LayerKind, LayerSpec, PreviousInputs};
@@ -268,6 +269,10 @@ impl Policy for NetPolicy {
 
     fn dist_inputs_len(&self) -> usize {
         self.net.head.input_len()
+    }
+
+    fn encoded_obs_len(&self) -> usize {
+        self.spec.obs_len
     }
 
     /// `state_in_0` and `state_in_1` of a recurrent policy, one row per sequence.

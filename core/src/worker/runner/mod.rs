@@ -48,6 +48,17 @@ pub struct SlotRunner {
     in_turn: bool,
 }
 
+/// How many numbers the rows of a policy's networks have.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::worker) struct NetworkLens {
+    /// Encoded observations.
+    pub(in crate::worker) obs: usize,
+    /// Recurrent states, before and after.
+    pub(in crate::worker) state: usize,
+    /// Inputs of the actions' distribution.
+    pub(in crate::worker) dist_inputs: usize,
+}
+
 /// A slot with its state; `None` if it begins its first episode.
 type Start = (SlotId, Option<Vec<u8>>);
 
@@ -175,13 +186,14 @@ impl SlotRunner {
         Ok(())
     }
 
-    /// Returns how many numbers a row of a policy's outputs has: of the distribution's inputs, and of the states after it.
+    /// Returns how many numbers the rows of a policy's networks have.
     ///
     /// # Errors
     /// [`RunnerError::Sample`] if there is no such policy.
-    pub(in crate::worker) fn output_lens(&mut self, id: &PolicyId) -> Result<(usize, usize), RunnerError> {
+    pub(in crate::worker) fn network_lens(&mut self, id: &PolicyId) -> Result<NetworkLens, RunnerError> {
         let policy = self.parts.host.policies.policy_mut(id).map_err(SampleError::from)?;
-        Ok((policy.dist_inputs_len(), policy.state_lens().iter().sum()))
+        let (obs, dist_inputs) = (policy.encoded_obs_len(), policy.dist_inputs_len());
+        Ok(NetworkLens { obs, dist_inputs, state: policy.state_lens().iter().sum() })
     }
 
     /// Computes the outputs of a policy's networks for rows of another worker.
