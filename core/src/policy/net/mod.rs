@@ -30,12 +30,12 @@ pub use spec::ModelSpec;
 
 use self::{forward::KernelForward, given::GivenActions, head::Head, inputs::Inputs, rows::Net};
 use super::{
-    ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, Postprocessing, PreviousStep,
+    ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, Postprocessing, PreviousStep, TakenActions,
     normalizer::Normalizer, weights_seed,
 };
 use crate::{
     batch::state_in,
-    column::{Column, DType, RowShape},
+    column::{DType, RowShape},
     env::{EnvSpaces, RowsRef},
     kernels::Kernels,
     prelude::*,
@@ -250,8 +250,8 @@ impl Policy for NetPolicy {
         self.net.forward.forward(input, out)
     }
 
-    fn take_actions(&mut self, actions: Option<Column>) -> Result<(), PolicyError> {
-        self.net.given = actions.map(GivenActions::new);
+    fn take_actions(&mut self, taken: Option<TakenActions>) -> Result<(), PolicyError> {
+        self.net.given = taken.map(GivenActions::new);
         Ok(())
     }
 

@@ -14,11 +14,10 @@ use super::{
 };
 use crate::{
     batch::SlotFragment,
-    column::Column,
     env::EnvState,
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
-    policy::{Input, Output},
+    policy::{Input, Output, TakenActions},
     prelude::*,
     protocol::{FailureKind, FragmentFailure, convert::without_known},
     run::{ReplayMismatch, RunConfig},
@@ -378,17 +377,17 @@ impl SlotRunner {
         &mut self,
         lease: Lease,
         weights: &Weights,
-        actions: Column,
+        taken: TakenActions,
     ) -> Result<Vec<SlotFragment>, RunnerError> {
-        self.take_actions(Some(actions))?;
+        self.take_actions(Some(taken))?;
         let made = self.recompute(lease, weights, None);
         self.take_actions(None)?;
         made
     }
 
-    fn take_actions(&mut self, actions: Option<Column>) -> Result<(), RunnerError> {
+    fn take_actions(&mut self, taken: Option<TakenActions>) -> Result<(), RunnerError> {
         let policy = self.parts.host.policies.policy_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
-        Ok(policy.take_actions(actions)?)
+        Ok(policy.take_actions(taken)?)
     }
 
     /// Does the same as [`replay`](Self::replay), and shows the environment of a lease of one slot before each step.
