@@ -371,9 +371,9 @@ fn requests_have_limits_and_too_many_that_are_refused_are_an_offence() {
     assert!(to_sampler.is_closed());
 
     // All requests together have a limit in bytes.
-    let large = Message::Infer(Infer { version: 3, rows: 1, obs: vec![0; 256 << 10], ..Infer::default() });
+    let large = Message::Infer(Infer { version: 3, rows: 1, obs: vec![0; 128 << 10], ..Infer::default() });
     let samplers: Vec<_> =
-        (0..limits::MAX_INFER_BYTES / (4 * (256 << 10)) + 1).map(|_| sampling_worker(&mut hub)).collect();
+        (0..limits::MAX_INFER_BYTES / (4 * (128 << 10)) + 1).map(|_| sampling_worker(&mut hub)).collect();
     for (id, _) in &samplers {
         (0..4).for_each(|_| _ = hub.handle_message(*id, large.clone()));
     }
