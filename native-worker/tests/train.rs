@@ -371,7 +371,7 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (&["--hidden", "0"], "model_config.fcnet_hiddens is [0]; it must be a list, each from 1 to 16384"),
         (
             &["--hidden", "4096,4097"],
-            "model_config.fcnet_hiddens is of 16781312 weights; it must be of at most 16777216, as many as a message holds",
+            "model_config.fcnet_hiddens is of 16781312 weights; it must be of at most 16777216, since more do not fit into a message to workers",
         ),
         (&["--max-env-steps", "0"], "stop.env_steps is 0; it must be at least 1"),
         (&["--stop-return", "NaN"], "--stop-return is NaN; it must be a finite number"),
