@@ -133,8 +133,8 @@ async fn worker_that_joins_late_acts_for_an_asynchronous_run() {
 async fn run_that_a_page_starts_lets_one_worker_act() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::builtin();
-    let start =
-        |config| async { Hub::start(HubConfig { runs_dir: Some(directory.path().into()), ..config }, &registry).await };
+    let in_directory = |config| HubConfig { runs_dir: Some(directory.path().into()), ..config };
+    let start = |config| async { Hub::start(in_directory(config), &registry).await };
     let hub = TestHub::start_by("127.0.0.1:0", start).await;
     let mut page = hub.operator().await;
     let mut summaries = Vec::new();
