@@ -95,12 +95,16 @@ async fn worker_that_acts_for_others_takes_over_and_another_one_after_it() {
 
 #[tokio::test]
 async fn run_goes_on_while_the_worker_that_acts_for_others_hangs() {
-    let length = ["--max-env-steps", "20000", "--workers", "2"];
-    let expected = end(begin(&[&SMALL, &length])).await;
-    let (mut run, directory) = begin(&[&SMALL, &length, &SERVER]);
-    let mut server = server(&run.invitation().await);
+    let length = ["--max-env-steps", "1500"];
+    let expected = end(begin(&[&SMALL, &length, &["--workers", "2"]])).await;
+    let (mut run, directory) = begin(&[&SMALL, &length, &SERVER, &["--workers", "0", "--remote-only"]]);
+    let invitation = run.invitation().await;
+    let mut server = server(&invitation);
     server.line("this worker acts for the other workers of run 1").await;
     server.signal(Signal::STOP);
+    // It gets the first requests of these.
+    let sampler = || Process::worker(&invitation.address, &invitation.worker_token);
+    let _samplers = [sampler(), sampler()];
     let end = run.finish_with(0).await;
     assert!(
         end.stderr.contains("which acts for others, has answered nothing for 2 s: others act instead"),

@@ -155,13 +155,13 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     }
 
     pub(super) fn handle_inferred(&mut self, server: u32, answer: Inferred) {
-        if !self.peers.get(&server).is_some_and(|peer| peer.has_acted) {
+        if self.peers.get(&server).is_none_or(|peer| !peer.has_acted) {
             return self.count_offence(server);
         }
         self.hear_server(server);
         // A late answer of a worker that has lost the request to another one is as good, and the asking worker may have
         // disconnected.
-        if !self.inference.open.get(&answer.ask).is_some_and(|open| open.asked.contains(&server)) {
+        if self.inference.open.get(&answer.ask).is_none_or(|open| !open.asked.contains(&server)) {
             return;
         }
         if let Some(OpenInfer { from, request, .. }) = self.inference.close(answer.ask) {
