@@ -115,7 +115,8 @@ fn replayed_actions_agree_within_the_tolerance_and_every_change_differs() {
             change(&mut fragment);
             audit(&run, first, fragment, &weights).0
         };
-        let changes: [(&str, &dyn Fn(&mut SlotFragment)); 6] = [
+        type Change<'a> = (&'a str, &'a dyn Fn(&mut SlotFragment));
+        let changes: [Change<'_>; 6] = [
             ("reward", &|fragment| fragment.rows.get_mut(REWARDS).unwrap()[7] += 1e-6),
             ("logp", &|fragment| fragment.rows.get_mut(ACTION_LOGP).unwrap()[7] += 1e-3),
             ("value", &|fragment| fragment.rows.get_mut(VF_PREDS).unwrap()[39] -= 1e-2),
