@@ -1,7 +1,10 @@
 //! Pictures of a fragment: the shell recomputes it, as an audit does, and its environment draws itself before each step.
 
 use crate::{
-    batch::{ACTION_LOGP, ACTIONS, AGENT_INDEX, EPS_ID, MultiAgentBatch, REWARDS, SampleBatch, SlotFragment, T, VF_PREDS, codec},
+    batch::{
+        ACTION_LOGP, ACTIONS, AGENT_INDEX, EPS_ID, MultiAgentBatch, REWARDS, SampleBatch, SlotFragment, T, VF_PREDS,
+        codec,
+    },
     env::{Frame, render::FilmWriter},
     ids::LeaseId,
     lease::{Lease, LeasedSlot, SlotSource},
@@ -12,15 +15,8 @@ use crate::{
 };
 
 /// Columns that a dashboard shows of a step.
-const COLUMNS: [&str; 7] = [
-    ACTIONS.name(),
-    REWARDS.name(),
-    ACTION_LOGP.name(),
-    VF_PREDS.name(),
-    EPS_ID.name(),
-    T.name(),
-    AGENT_INDEX.name(),
-];
+const COLUMNS: [&str; 7] =
+    [ACTIONS.name(), REWARDS.name(), ACTION_LOGP.name(), VF_PREDS.name(), EPS_ID.name(), T.name(), AGENT_INDEX.name()];
 
 /// A fragment of which dashboards want pictures.
 #[derive(Clone, Debug)]
@@ -70,7 +66,8 @@ impl ClipJob {
         let steps = clip.steps().count();
         let batch = match &self.fragment.agents {
             Some(agents) => {
-                let rows = agents.policy_batches.iter().map(|(policy, rows)| (policy.clone(), of_steps(rows, rows.len())));
+                let rows =
+                    agents.policy_batches.iter().map(|(policy, rows)| (policy.clone(), of_steps(rows, rows.len())));
                 codec::encode_multi_agent(&MultiAgentBatch::new(rows.collect(), agents.env_steps()))
             }
             None => codec::encode(&of_steps(&self.fragment.rows, steps)),
@@ -144,6 +141,13 @@ impl Reel {
         let steps = if pictures > 0 { (pictures * self.stride).min(self.steps.len()) } else { self.steps.len() };
         let steps = self.steps.into_iter().take(steps).flat_map(|(episode, t)| [episode, t]);
         let (width, height) = self.film.size();
-        EnvClip { steps: steps.flat_map(u32::to_le_bytes).collect(), width, height, stride: self.stride as u32, film, ..clip }
+        EnvClip {
+            steps: steps.flat_map(u32::to_le_bytes).collect(),
+            width,
+            height,
+            stride: self.stride as u32,
+            film,
+            ..clip
+        }
     }
 }

@@ -92,6 +92,8 @@ pub struct Peer<C> {
     /// Calls that the peer has not answered yet.
     calls: BTreeSet<u64>,
     pub(super) offences: Offences,
+    /// True for a worker that has acted for others: late answers are no offence.
+    pub(super) has_acted: bool,
 }
 
 /// Its role, token, kind, name, device and service.
@@ -119,6 +121,7 @@ impl<C: Connection> Peer<C> {
             has_missed_clips: false,
             calls: BTreeSet::new(),
             offences: Offences::default(),
+            has_acted: false,
         }
     }
 

@@ -130,7 +130,7 @@ impl RunConfig {
                 return Err(RunConfigError::range(
                     path,
                     found,
-                    format!("of at most {most}, as many as a message holds"),
+                    format!("of at most {most}, since more do not fit into a message to workers"),
                 ));
             }
         }

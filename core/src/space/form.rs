@@ -21,11 +21,21 @@ enum Form {
         #[serde(default = "unbounded", deserialize_with = "bounds")]
         high: Vec<Option<f64>>,
     },
-    Discrete { n: u32 },
-    MultiDiscrete { nvec: Vec<u32> },
-    MultiBinary { n: u32 },
-    Tuple { spaces: Vec<Self> },
-    Dict { spaces: BTreeMap<String, Self> },
+    Discrete {
+        n: u32,
+    },
+    MultiDiscrete {
+        nvec: Vec<u32>,
+    },
+    MultiBinary {
+        n: u32,
+    },
+    Tuple {
+        spaces: Vec<Self>,
+    },
+    Dict {
+        spaces: BTreeMap<String, Self>,
+    },
 }
 
 /// A bound as settings write it; infinite ones of TOML arrive as texts.
@@ -57,7 +67,8 @@ fn unbounded() -> Vec<Option<f64>> {
 }
 
 fn bounds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<f64>>, D::Error> {
-    let wrong = |_| D::Error::custom("a bound is a number, \"inf\", \"-inf\" or null; bounds are one or a list of them");
+    let wrong =
+        |_| D::Error::custom("a bound is a number, \"inf\", \"-inf\" or null; bounds are one or a list of them");
     let bounds = match Bounds::deserialize(deserializer).map_err(wrong)? {
         Bounds::Each(bounds) => bounds,
         Bounds::One(bound) => vec![bound],
@@ -109,7 +120,12 @@ impl Form {
                     }
                     _ => {
                         let len = shape.elements();
-                        BoxSpace::new(dtype, shape, filled(low, len, f64::NEG_INFINITY), filled(high, len, f64::INFINITY))
+                        BoxSpace::new(
+                            dtype,
+                            shape,
+                            filled(low, len, f64::NEG_INFINITY),
+                            filled(high, len, f64::INFINITY),
+                        )
                     }
                 };
                 space.map_err(|error| error.to_string())?.into()

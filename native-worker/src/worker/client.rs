@@ -1,6 +1,7 @@
 //! A worker's socket and its rollout thread.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -392,7 +393,7 @@ async fn report(incoming: mpsc::Sender<Incoming>, measures: bool) -> Infallible 
 /// Transports frames in both directions until the connection is lost, and returns why, or until the session is over.
 async fn carry(
     socket: HubSocket,
-    (from_hub, answers): (mpsc::Sender<Incoming>, AnswerFrames),
+    (from_hub, mut answers): (mpsc::Sender<Incoming>, AnswerFrames),
     mut to_hub: mpsc::Receiver<Bytes>,
     (mut leave, mut changes): (watch::Receiver<bool>, Option<watch::Receiver<()>>),
 ) -> Option<String> {
@@ -400,31 +401,30 @@ async fn carry(
     let read = async {
         let mut is_leaving = false;
         let mut heard = tokio::time::Instant::now();
+        // What the thread has no room for. Without room nothing more is read, so that the hub replaces weights that it has not
+        // sent; but while the thread waits for an answer it makes no room, and the answer comes behind other frames.
+        let mut waiting = VecDeque::new();
         loop {
-            let frame = tokio::select! {
-                frame = next_frame(&mut stream, &mut heard) => frame,
+            let reads = waiting.is_empty() || answers.is_wanted();
+            tokio::select! {
+                room = from_hub.reserve(), if !waiting.is_empty() => match (room, waiting.pop_front()) {
+                    (Ok(room), Some(incoming)) => room.send(incoming),
+                    _ => return None,
+                },
+                () = answers.wanted(), if !reads => {}
+                frame = next_frame(&mut stream, &mut heard), if reads => match frame {
+                    Ok(bytes) => waiting.extend(answers.take(bytes).map(Incoming::Frame)),
+                    Err(reason) => {
+                        // A goodbye may be among them.
+                        waiting.into_iter().for_each(|incoming| _ = from_hub.try_send(incoming));
+                        return Some(reason);
+                    }
+                },
                 () = asked(&mut leave), if !is_leaving => {
                     is_leaving = true;
-                    if from_hub.send(Incoming::Leave).await.is_err() {
-                        return None;
-                    }
-                    continue;
+                    waiting.push_back(Incoming::Leave);
                 }
-                () = changed(&mut changes) => {
-                    if from_hub.send(Incoming::Wake).await.is_err() {
-                        return None;
-                    }
-                    continue;
-                }
-            };
-            match frame {
-                Ok(bytes) => {
-                    let Some(bytes) = answers.take(bytes) else { continue };
-                    if from_hub.send(Incoming::Frame(bytes)).await.is_err() {
-                        return None;
-                    }
-                }
-                Err(reason) => return Some(reason),
+                () = changed(&mut changes) => waiting.push_back(Incoming::Wake),
             }
         }
     };
@@ -545,13 +545,21 @@ fn exchange(
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use rollmesh_core::protocol::{
+        Message,
+        message::{Infer, Inferred},
+    };
+    use tokio::{
+        net::{TcpListener, TcpStream},
+        task::spawn_blocking,
+    };
+    use tokio_tungstenite::WebSocketStream;
 
     use super::*;
     use crate::net::{Route, connect};
 
-    #[tokio::test]
-    async fn worker_asked_to_leave_exits_although_its_environment_hangs() {
+    /// Returns both ends of a connection, the hub's first.
+    async fn connected() -> (WebSocketStream<TcpStream>, HubSocket) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("ws://{}", listener.local_addr().unwrap());
         let hub = async {
@@ -560,6 +568,38 @@ mod tests {
         };
         let trust = Trust::default();
         let (hub, socket) = tokio::join!(hub, connect(Route::direct(&url, &trust)));
+        (hub, socket.unwrap())
+    }
+
+    #[tokio::test]
+    async fn answer_behind_many_frames_reaches_the_thread_that_waits_for_it() {
+        let (mut hub, socket) = connected().await;
+        let (from_hub, mut incoming) = mpsc::channel(QUEUED_FRAMES);
+        let (outgoing, to_hub) = mpsc::channel(QUEUED_FRAMES);
+        let (asks, answers) = Asks::new(outgoing.clone());
+        let (_wish, leave) = watch::channel(false);
+        let carried = tokio::spawn(carry(socket, (from_hub, answers), to_hub, (leave, None)));
+        let asking = spawn_blocking(move || asks.ask(Infer { rows: 1, ..Infer::default() }));
+        let Some(Ok(Frame::Binary(_))) = hub.next().await else { panic!("no request") };
+        let number = 3 * QUEUED_FRAMES;
+        for _ in 0..number {
+            hub.send(Frame::Binary(Bytes::from_static(b"RM\x01\0\x06\0\0\0"))).await.unwrap();
+        }
+        let answer = Message::Inferred(Inferred { ask: 1, ..Inferred::default() });
+        hub.send(Frame::Binary(answer.encode().into())).await.unwrap();
+        let answer = timeout(Duration::from_secs(10), asking).await.expect("it is read").unwrap();
+        assert_eq!(answer.unwrap().ask, 1);
+        for _ in 0..number {
+            assert!(matches!(incoming.recv().await, Some(Incoming::Frame(_))));
+        }
+        drop(hub);
+        assert!(carried.await.unwrap().is_some());
+        drop(outgoing);
+    }
+
+    #[tokio::test]
+    async fn worker_asked_to_leave_exits_although_its_environment_hangs() {
+        let (hub, socket) = connected().await;
         // The channels' other ends are closed, and the session never ends.
         drop(hub);
         let (_wish, leave) = watch::channel(true);
@@ -568,8 +608,7 @@ mod tests {
                 thread::park();
             }
         };
-        let end =
-            timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), leave, Sources::default())).await;
+        let end = timeout(Duration::from_secs(60), serve(hangs, |_| (), socket, leave, Sources::default())).await;
         let Ok(Err(SessionError::Abandoned(reason))) = end else { panic!("it waits for ever") };
         assert!(reason.ends_with("; its environments hang"), "{reason}");
     }

@@ -130,7 +130,8 @@ fn simulators_continue_bit_identically_from_their_own_states() {
         let row = other.obs.rows();
         assert!(other.env.restore_at(0, &damaged, row).is_err(), "{name} {config}");
     }
-    let errors = check_env_all(&registry().spec("gym:HalfCheetah-v5").unwrap(), CheckOptions { lanes: 2, steps: 40, seed: 3 });
+    let errors =
+        check_env_all(&registry().spec("gym:HalfCheetah-v5").unwrap(), CheckOptions { lanes: 2, steps: 40, seed: 3 });
     assert!(errors.is_empty(), "{errors:?}");
 }
 

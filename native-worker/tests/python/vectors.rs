@@ -24,7 +24,10 @@ fn vector_environment_steps_its_lanes_together_and_loses_no_last_observation() {
             counts.iter_mut().for_each(|count| *count += 1.0);
             assert_eq!(obs, counts, "{mode}, step {t}");
             assert_eq!(rewards, [0.0, 1.0, f64::from(t % 2)]);
-            assert_eq!((terminateds.clone(), truncateds), ([3.0, 4.0, 5.0].map(|last| obs[last as usize - 3] == last).to_vec(), vec![false; 3]));
+            assert_eq!(
+                (terminateds.clone(), truncateds),
+                ([3.0, 4.0, 5.0].map(|last| obs[last as usize - 3] == last).to_vec(), vec![false; 3])
+            );
             for lane in (0..3).filter(|lane| terminateds[*lane]) {
                 counts[lane] = 0.0;
                 assert_eq!(reset(env.as_mut(), lane, 1), [0.0], "{mode}, step {t}");

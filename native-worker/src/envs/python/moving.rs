@@ -4,9 +4,7 @@
 //! observation and state, from which the actions since then are replayed; usually there are none.
 
 use rollmesh_core::{
-    env::{
-        ActionLog, AnyVectorEnv as _, EnvError, Replay, RowsMut, RowsRef, SnapshotReader, StepOut, put_rows,
-    },
+    env::{ActionLog, AnyVectorEnv as _, EnvError, Replay, RowsMut, RowsRef, SnapshotReader, StepOut, put_rows},
     ids::SlotId,
     rng::{Purpose, Streams},
 };

@@ -171,8 +171,7 @@ impl Drop for HostOrder {
 
 /// Returns an order as JSON.
 fn order(name: &str, config: &Config, number: u32, lanes: usize, memory_mb: u32) -> Vec<u8> {
-    let order =
-        json!({"order": number, "env": name, "config": config, "lanes": lanes, "memory_mb": memory_mb});
+    let order = json!({"order": number, "env": name, "config": config, "lanes": lanes, "memory_mb": memory_mb});
     order.to_string().into_bytes()
 }
 

@@ -307,6 +307,7 @@ impl Run {
             lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
             moved_slots: state.group.moved_slots(),
             abandoned_episodes: state.group.ledger().abandoned_episodes,
+            inferred_rows: state.inferred_rows(),
             failures: Failures::of(&state.group),
             error: end.error(),
             end,
