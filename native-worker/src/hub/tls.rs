@@ -86,13 +86,14 @@ impl Tls {
         }
     }
 
-    /// Accepts a connection; one from another machine only with a certificate, if clients need one.
+    /// Accepts a connection; one from another machine only with a certificate, if clients need one. Both ends of a connection
+    /// of this machine have the same address, or that of the loopback device: the system routes no others so.
     pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
-        from: IpAddr,
+        (from, here): (IpAddr, IpAddr),
     ) -> io::Result<TlsStream<S>> {
-        let strict = self.strict.as_ref().filter(|_| !from.to_canonical().is_loopback());
+        let strict = self.strict.as_ref().filter(|_| !is_of_one_machine(from, here));
         strict.unwrap_or(&self.acceptor).accept(stream).await
     }
 
@@ -119,6 +120,11 @@ impl Tls {
         let acceptor = acceptor(WebPkiClientVerifier::no_client_auth()).map_err(|error| unusable(&error))?;
         Ok(Self { acceptor, strict, fingerprint })
     }
+}
+
+/// Returns whether a connection between these addresses does not leave this machine.
+pub(crate) fn is_of_one_machine(from: IpAddr, here: IpAddr) -> bool {
+    from.to_canonical().is_loopback() || from.to_canonical() == here.to_canonical()
 }
 
 /// Reads the authorities of clients.

@@ -236,3 +236,33 @@ async fn hub_that_asks_for_certificates_admits_other_machines_with_theirs_only()
     }
     assert!(hub.audit().contains("no TLS"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_workers_need_no_certificate_at_a_hub_that_listens_at_one_address() {
+    let authority = Authority::new();
+    let hub = TestHub::start_with(|config, directory| {
+        config.listen = (own_address(), 0).into();
+        config.security.tls = Some(TlsConfig::SelfSigned(directory.join("state")));
+        config.security.client_ca = Some(authority.ca());
+    });
+    let hub = hub.await;
+    let config = RunConfig::new("CartPole-v1").num_workers(1).stop_after(500);
+    let summary = soon("the end of the run", hub.hub.train(config).await.unwrap()).await.unwrap();
+    assert_eq!(summary.end, RunEnd::Finished);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn relay_does_not_open_a_hub_on_its_machine_to_others() {
+    let args = ["relay", "--hub", "wss://localhost:1", "--listen", "0.0.0.0:0", "--i-know-this-is-not-encrypted"];
+    let relay = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", Token::new([1; 32]).to_hex()));
+    let end = relay.finish_with(2).await;
+    assert!(end.stderr.contains("--tls-client-ca"), "{}", end.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn relay_elsewhere_gets_no_token_in_the_clear() {
+    let args = ["worker", "--hub", "ws://127.0.0.1:1", "--relay", "wss://192.0.2.1:7879"];
+    let worker = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", Token::new([1; 32]).to_hex()));
+    let end = worker.finish_with(2).await;
+    assert!(end.stderr.contains("use wss:// for the hub"), "{}", end.stderr);
+}

@@ -22,7 +22,7 @@ use crate::{
     policy::Postprocessing,
     prelude::*,
     protocol::{
-        Message, Phase,
+        Frame, Message, Phase,
         convert::FragmentLimits,
         message::{RunStart, WeightsNotice},
     },
@@ -130,7 +130,8 @@ pub struct RunLoop {
     weights: Weights,
     /// The weights that workers act with, if they are others.
     acting: Option<Weights>,
-    /// Of the message with the newest weights.
+    /// The message with the newest weights, once it was needed, and its notice.
+    frame: Option<Frame>,
     notice: Option<WeightsNotice>,
     policies: Vec<PolicyId>,
     /// The weights that all workers were sent, except for workers that joined later and were sent newer ones.
@@ -238,6 +239,7 @@ impl RunLoop {
             filter: parts.filter,
             published: parts.weights.version(),
             acting,
+            frame: None,
             notice: None,
             weights: parts.weights,
             policies: parts.policies,
