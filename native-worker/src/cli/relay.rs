@@ -64,7 +64,9 @@ pub(super) fn run(args: &RelayArgs) -> Result<ExitCode, Failure> {
     trust.check(&args.hub).map_err(Failure::usage)?;
     let tls = args.tls.config()?;
     if args.tls_client_ca.is_some() && tls.is_none() {
-        return Err(Failure::usage("--tls-client-ca is for a relay with a certificate: --tls-cert or --tls-self-signed"));
+        return Err(Failure::usage(
+            "--tls-client-ca is for a relay with a certificate: --tls-cert or --tls-self-signed",
+        ));
     }
     let config = RelayConfig {
         hub: args.hub.clone(),

@@ -156,7 +156,9 @@ impl Authenticated {
         let mut client = clients.map(|clients| Client::new(peer, clients, link.clone()));
         let read = async {
             match &mut client {
-                Some(client) => read_client(client, &mut stream, &mut inbox, &link, &mut hearing, (peer, &events)).await,
+                Some(client) => {
+                    read_client(client, &mut stream, &mut inbox, &link, &mut hearing, (peer, &events)).await
+                }
                 None => read((peer, role), &mut stream, &mut inbox, &link, &mut hearing, &events).await,
             }
         };

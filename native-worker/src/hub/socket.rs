@@ -238,7 +238,9 @@ async fn next_message(
 /// Returns the end of a connection whose message in parts is dropped.
 fn dropped() -> Departure {
     let patience = PARTIAL_PATIENCE.as_secs();
-    Departure::lost(format_args!("a message in parts was not complete after {patience} s, and others wait for its budget"))
+    Departure::lost(format_args!(
+        "a message in parts was not complete after {patience} s, and others wait for its budget"
+    ))
 }
 
 /// Returns the size of a client's frame on the socket: its payload, a mask, and a header that is longer for longer frames.

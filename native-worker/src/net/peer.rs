@@ -52,7 +52,10 @@ pub(crate) async fn reconnect(
                 match connect(route).await {
                     Ok(socket) => return Ok(socket),
                     Err(error) if mem::take(&mut says_relay) => {
-                        say(&format!("no way to the hub through the relay at {}: {error}; trying the direct one", relay.url));
+                        say(&format!(
+                            "no way to the hub through the relay at {}: {error}; trying the direct one",
+                            relay.url
+                        ));
                     }
                     Err(_) => {}
                 }

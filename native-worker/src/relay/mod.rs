@@ -102,7 +102,8 @@ pub(crate) async fn serve(
     let store = Arc::new(Store::default());
     let mark = tls.as_ref().map(|tls| format!(", fingerprint {}", tls.fingerprint)).unwrap_or_default();
     let guards = config.client_ca.is_some();
-    let shared = Arc::new(Shared { hub: config.hub.clone(), tls, guards, store: store.clone(), places: Arc::default() });
+    let shared =
+        Arc::new(Shared { hub: config.hub.clone(), tls, guards, store: store.clone(), places: Arc::default() });
     let serving = tokio::spawn(accept(listener, shared));
     say(&format!("relaying at {address}{mark}"));
     let identity = Identity::new(Role::Relay, config.token, "native", &config.name, "cpu");

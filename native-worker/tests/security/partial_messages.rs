@@ -61,7 +61,8 @@ async fn connections_do_not_wait_for_each_others_memory_for_ever() {
         while client.hear().await.is_some() {}
     }
     // A block claims more than it can have: that is refused before memory is looked for.
-    let mut claimant = Client::join_from(fresh_address(), hub.hub.address(), Role::Worker, hub.hub.worker_token()).await;
+    let mut claimant =
+        Client::join_from(fresh_address(), hub.hub.address(), Role::Worker, hub.hub.worker_token()).await;
     claimant.say(&Message::CompressedUpload(CompressedUpload { bytes: u32::MAX, block: Vec::new() })).await;
     let goodbye = claimant.wait_for(|message| match message {
         Message::Goodbye(goodbye) => Some(goodbye.reason.clone()),

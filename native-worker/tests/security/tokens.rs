@@ -141,7 +141,12 @@ async fn token_counts_from_the_moment_at_which_it_is_in_the_hubs_file() {
         let renewals = || hub.audit().matches(r#""event":"renewed""#).count();
         let (before, token) = (renewals(), create());
         worker.say(&Message::Renew(Renew { token })).await;
-        soon("the renewal", async { while renewals() == before { _ = worker.ping().await } }).await;
+        soon("the renewal", async {
+            while renewals() == before {
+                _ = worker.ping().await
+            }
+        })
+        .await;
     }
 }
 
