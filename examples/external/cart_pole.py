@@ -50,6 +50,7 @@ def main() -> int:
     parser.add_argument("--hub", default="ws://127.0.0.1:7878", help="where the hub listens [%(default)s]")
     parser.add_argument("--token", default=os.environ.get("ROLLMESH_TOKEN"), help="the client token it has printed [ROLLMESH_TOKEN]")
     parser.add_argument("--episodes", type=int, default=400, help="how many to play [%(default)s]")
+    parser.add_argument("--fingerprint", help="that of the certificate of a hub at wss://, which it has printed")
     args = parser.parse_args()
     if not args.token:
         parser.error("there is no token: set ROLLMESH_TOKEN to the one that the hub has printed")
@@ -57,7 +58,7 @@ def main() -> int:
     env = gymnasium.make("CartPole-v1") if gymnasium else CartPole()
     returns: List[float] = []
     try:
-        with Client(args.hub, args.token) as client:
+        with Client(args.hub, args.token, fingerprint=args.fingerprint) as client:
             for number in range(args.episodes):
                 episode = client.start_episode()
                 observation, _ = env.reset(seed=number)

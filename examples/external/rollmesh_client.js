@@ -17,8 +17,9 @@
  * await episode.endEpisode(observation);
  * ```
  *
- * With several agents observations, actions and rewards are objects by agent, as in RLlib's ExternalMultiAgentEnv. The
- * bytes are described in PROTOCOL.md.
+ * `client.getActions(new Map([[episode, observation], …]))` asks for several episodes in one round trip. With `reconnect` a
+ * client connects again when the connection breaks; its open episodes are lost then. With several agents observations, actions
+ * and rewards are objects by agent, as in RLlib's ExternalMultiAgentEnv. The bytes are described in PROTOCOL.md.
  *
  * @module
  */
@@ -41,6 +42,9 @@ const SPACES = 0x40, START_EPISODE = 0x41, GET_ACTION = 0x42, LOG_ACTION = 0x43,
 const END_EPISODE = 0x45, ABANDON_EPISODE = 0x46, ACTIONS = 0x47, EPISODE_REPLY = 0x48;
 const CODES = ['done', 'not_open', 'lost', 'already_open', 'bad_rows', 'bad_observation', 'bad_action', 'out_of_turn',
   'too_many', 'stopped', 'timed_out'];
+const LOST = CODES.indexOf('lost');
+/** Milliseconds between two attempts to connect again, at first and at most. */
+const FIRST_PAUSE = 100, LONGEST_PAUSE = 5000;
 /** After these there is no episode to go on with. */
 const FINAL_CODES = ['not_open', 'lost', 'stopped', 'timed_out'];
 
@@ -67,8 +71,8 @@ export class EpisodeError extends Error {
   constructor(code, reason) {
     super(reason);
     /**
-     * For programs. After `lost` (the sampler began anew) and `timed_out` (the client said nothing of the episode for too
-     * long) start another one; after `stopped` no sampler remains. The others are mistakes of the caller.
+     * For programs. After `lost` (the sampler began anew, or the client has connected again) and `timed_out` (the client said
+     * nothing of the episode for too long) start another one; after `stopped` no sampler remains. The others are mistakes of the caller.
      *
      * @type {'not_open' | 'lost' | 'already_open' | 'bad_rows' | 'bad_observation' | 'bad_action' | 'out_of_turn' | 'too_many' | 'stopped' | 'timed_out'}
      */
@@ -88,6 +92,10 @@ export class Client {
   closed;
 
   #socket;
+  #makeSocket;
+  #hello;
+  /** Resolves once there is a connection, or none any more. */
+  #ready;
   #closed;
   #over = null;
   #nextNumber = 0;
@@ -97,27 +105,32 @@ export class Client {
   /**
    * Connects.
    *
-   * @param {string} url `ws://HOST:PORT`
+   * @param {string} url `ws://HOST:PORT` or `wss://HOST:PORT`; Node trusts a self-signed certificate by `NODE_EXTRA_CA_CERTS`
    * @param {string} token 64 hexadecimal digits
-   * @param {{ name?: string, WebSocket?: unknown }} [options] a name for people; another class than the global one
+   * @param {{ name?: string, reconnect?: number, WebSocket?: unknown }} [options] a name for people; for how many seconds the
+   *   client tries to connect again when the connection breaks; another class than the global one
    * @returns {Promise<Client>} rejected with a HubError
    */
-  static async connect(url, token, { name = 'page', WebSocket = globalThis.WebSocket } = {}) {
+  static async connect(url, token, { name = 'page', reconnect = 0, WebSocket = globalThis.WebSocket } = {}) {
     if (!/^[0-9a-f]{64}$/i.test(token)) throw new TypeError('a token has 64 hexadecimal digits');
     if (!WebSocket) throw new TypeError('there is no WebSocket here: node --experimental-websocket, or hand one over');
-    const client = new Client(new WebSocket(`${url.replace(/\/$/, '')}/ws`));
-    await client.#open(token, name);
+    const secret = token.match(/../g).map((digits) => parseInt(digits, 16));
+    const texts = ['javascript', name, 'cpu'].map((text) => bytes(new TextEncoder().encode(text)));
+    const hello = [[1, 1, 4], secret, [0], new Uint8Array(32), ...texts];
+    const client = new Client(() => new WebSocket(`${url.replace(/\/$/, '')}/ws`), hello);
+    const { broken } = await client.#open();
+    client.#live(broken, reconnect * 1000);
     return client;
   }
 
   /** @private Use {@link connect}. */
-  constructor(socket) {
-    this.#socket = socket;
-    socket.binaryType = 'arraybuffer';
+  constructor(makeSocket, hello) {
+    this.#makeSocket = makeSocket;
+    this.#hello = hello;
     this.closed = new Promise((resolve) => {
       this.#closed = (reason) => {
         this.#over ??= new HubError(reason);
-        for (const episode of this.#episodes.values()) episode.lose(this.#over);
+        for (const episode of this.#episodes.values()) episode.lose(this.#over, true);
         this.#episodes.clear();
         resolve(this.#over);
       };
@@ -131,16 +144,35 @@ export class Client {
    * @returns {Promise<Episode>}
    */
   async startEpisode({ training = true } = {}) {
+    await this.#ready;
     const number = this.#nextNumber++ >>> 0;
     const episode = new Episode(this, number, (kind, ...parts) => this.#send(kind, varint(number), ...parts));
     this.#episodes.set(number, episode);
+    const socket = this.#socket;
     try {
       await episode.ask(START_EPISODE, [training ? 1 : 0]);
     } catch (error) {
       this.#episodes.delete(number);
+      // Lost with its connection before it began.
+      if (error instanceof EpisodeError && socket !== this.#socket) return this.startEpisode({ training });
       throw error;
     }
     return episode;
+  }
+
+  /**
+   * The actions of several episodes in one round trip, by episode; the error of one that fails instead of its action.
+   *
+   * @param {Map<Episode, Rows>} observations
+   * @returns {Promise<Map<Episode, Action | Record<AgentId, Action> | EpisodeError>>}
+   */
+  async getActions(observations) {
+    const ask = ([episode, rows]) => episode.getAction(rows).catch((error) => {
+      if (error instanceof EpisodeError) return error;
+      throw error;
+    });
+    const actions = await Promise.all([...observations].map(ask));
+    return new Map([...observations.keys()].map((episode, i) => [episode, actions[i]]));
   }
 
   /** Ends the connection. Episodes that are open are abandoned. */
@@ -149,26 +181,59 @@ export class Client {
     this.#socket.close();
   }
 
-  #open(token, name) {
+  /** Connects; resolves with a promise of what ends the connection, in an object, since it would be awaited itself. */
+  #open() {
     return new Promise((resolve, reject) => {
-      const socket = this.#socket;
-      this.closed.then(reject);
-      socket.addEventListener('close', () => this.#closed('the hub closed the connection'));
-      socket.addEventListener('error', () => this.#closed('cannot reach the hub'));
+      const socket = this.#makeSocket();
+      socket.binaryType = 'arraybuffer';
+      this.#socket = socket;
+      let end;
+      const broken = new Promise((breaks) => (end = breaks));
+      const fail = (reason) => {
+        const error = new HubError(reason);
+        end(error);
+        reject(error);
+      };
+      socket.addEventListener('close', () => fail('the hub closed the connection'));
+      socket.addEventListener('error', () => fail('cannot reach the hub'));
       socket.addEventListener('message', ({ data }) => {
         try {
-          this.#hear(new Uint8Array(data), resolve);
+          this.#hear(new Uint8Array(data), () => resolve({ broken }));
         } catch (error) {
-          this.#closed(error.message);
+          // What the hub says of its end is no reason to stay away.
+          if (!/goodbye/.test(error.message)) this.#over ??= new HubError(error.message);
+          fail(error.message);
           socket.close();
         }
       });
-      socket.addEventListener('open', () => {
-        const secret = token.match(/../g).map((digits) => parseInt(digits, 16));
-        const texts = ['javascript', name, 'cpu'].map((text) => bytes(new TextEncoder().encode(text)));
-        this.#send(0x01, [1, 1, 4], secret, [0], new Uint8Array(32), ...texts);
-      });
+      socket.addEventListener('open', () => this.#send(0x01, ...this.#hello));
     });
+  }
+
+  /** Connects again whenever the connection breaks, with pauses that double, or is over when that takes too long. */
+  async #live(broken, patience) {
+    for (;;) {
+      let error = await broken, pause = FIRST_PAUSE, again = null;
+      const lost = new EpisodeError(LOST, 'the client connects again: start another episode');
+      for (const episode of this.#episodes.values()) episode.lose(patience && !this.#over ? lost : error, true);
+      this.#episodes.clear();
+      this.#ready = new Promise((resolve) => (again = resolve));
+      for (const end = Date.now() + patience; !this.#over && Date.now() < end; ) {
+        try {
+          ({ broken } = await this.#open());
+          error = null;
+          break;
+        } catch (failure) {
+          error = failure;
+          // Clients of a hub that starts again do not all come at once.
+          await new Promise((resolve) => setTimeout(resolve, Math.min(pause * (0.5 + Math.random() / 2), Math.max(end - Date.now(), 0))));
+          pause = Math.min(2 * pause, LONGEST_PAUSE);
+        }
+      }
+      if (error) this.#closed(error.message);
+      again();
+      if (error) return;
+    }
   }
 
   #send(kind, ...parts) {
@@ -291,8 +356,12 @@ export class Episode {
     });
   }
 
-  /** @private The connection is over. */
-  lose(error) {
+  /** @private The connection is over, and with it the episode. */
+  lose(error, isOver = false) {
+    if (isOver) {
+      this.isOver = true;
+      this.#failure = error;
+    }
     for (const { reject } of this.#asked.splice(0)) reject(error);
   }
 

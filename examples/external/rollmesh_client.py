@@ -2,7 +2,7 @@
 
 One file, and nothing but Python 3.9's standard library: the Python inside a simulator or a game has no pip. The other
 half of the file is therefore a WebSocket client, which speaks no more of RFC 6455 than a hub does: binary messages of
-one frame, pings, no extensions, no TLS (a hub listens on this machine only; come from another one through an SSH tunnel).
+one frame, pings, no extensions; over TLS with ``wss://``.
 
     with Client("ws://127.0.0.1:7878", token) as client:
         episode = client.start_episode()
@@ -15,6 +15,9 @@ one frame, pings, no extensions, no TLS (a hub listens on this machine only; com
             done = terminated or truncated
         episode.end_episode(observation, truncated=truncated)
 
+``client.get_actions({episode: observation, …})`` asks for several episodes in one round trip. With ``reconnect`` a client
+connects again when the connection breaks; its open episodes are lost then.
+
 With several agents observations, actions and rewards are dicts by agent, as in RLlib's ExternalMultiAgentEnv. The bytes
 are described in PROTOCOL.md.
 """
@@ -22,14 +25,19 @@ are described in PROTOCOL.md.
 from __future__ import annotations
 
 import base64
+import hashlib
 import itertools
 import json
 import math
 import os
 import queue
+import random
+import select
 import socket
+import ssl
 import struct
 import threading
+import time
 from typing import Any, Dict, List, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
@@ -43,17 +51,25 @@ END_EPISODE, ABANDON_EPISODE, ACTIONS, EPISODE_REPLY = 0x45, 0x46, 0x47, 0x48
 FORMATS = {"float32": "f", "float64": "d", "int32": "i", "int64": "q", "uint8": "B", "bool": "?"}
 CODES = ["done", "not_open", "lost", "already_open", "bad_rows", "bad_observation", "bad_action", "out_of_turn", "too_many"]
 CODES += ["stopped", "timed_out"]
+LOST = CODES.index("lost")
+# Seconds between two attempts to connect again, at first and at most.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
 class HubError(Exception):
     """The hub refused the client, said goodbye, or the connection broke. The client is of no more use."""
 
 
+class BrokenError(HubError):
+    """The connection broke, or the hub ended it. A client that reconnects connects again instead."""
+
+
 class EpisodeError(Exception):
     """The hub did not do what an episode asked for. The connection goes on, and so does the episode if it is open.
 
-    ``code`` is one of ``CODES``, for programs. After ``lost`` (the sampler began anew) and ``timed_out`` (nothing was said
-    of the episode for too long) start another one; after ``stopped`` no sampler remains. The others are mistakes."""
+    ``code`` is one of ``CODES``, for programs. After ``lost`` (the sampler began anew, or the client has connected again) and
+    ``timed_out`` (nothing was said of the episode for too long) start another one; after ``stopped`` no sampler remains. The
+    others are mistakes."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -67,19 +83,40 @@ class Client:
     episodes may be open at once, those of all clients together.
     """
 
-    def __init__(self, url: str, token: str, name: str = "python", timeout: Optional[float] = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        name: str = "python",
+        timeout: Optional[float] = None,
+        *,
+        reconnect: float = 0.0,
+        ca: Optional[str] = None,
+        fingerprint: Optional[str] = None,
+    ) -> None:
         """Connects. ``timeout`` is in seconds: how long any answer may take, as long as it takes if there is none.
+
+        If the connection breaks later, the client tries for ``reconnect`` seconds to connect again. A hub at ``wss://`` is
+        trusted if the system's certificates, those of the file ``ca``, or the ``fingerprint`` that the hub prints say so.
 
         Raises HubError; ValueError for a token that is none."""
         secret = bytes.fromhex(token)
         if len(secret) != 32:
             raise ValueError("a token has 64 hexadecimal digits")
-        self._socket = _Socket(url, timeout)
+        self._address = (url, timeout, ca, fingerprint)
+        hello = _varint(1) + _varint(1) + b"\x04" + secret + _varint(0) + bytes(32)
+        self._hello = hello + b"".join(_bytes(text.encode()) for text in ("python", name, "cpu"))
+        self._patience, self._connections = reconnect, 0
         self._numbers = itertools.count()
         self._failures: Dict[int, Optional[EpisodeError]] = {}
+        self._connect()
+
+    def _connect(self) -> None:
+        self._socket = _Socket(*self._address)
+        self._connections += 1
+        self._failures.clear()
         try:
-            hello = _varint(1) + _varint(1) + b"\x04" + secret + _varint(0) + bytes(32)
-            self._send(0x01, hello + b"".join(_bytes(text.encode()) for text in ("python", name, "cpu")))
+            self._send(0x01, self._hello)
             kind, body = self._receive()
             if kind == REFUSED:
                 raise HubError("the hub refused: " + body.skip(1).bytes().decode())
@@ -102,9 +139,20 @@ class Client:
 
     def start_episode(self, training: bool = True) -> Episode:
         """Begins an episode. Waits while no more may be open. Rows of one without ``training`` are not learned from."""
-        episode = Episode(self, next(self._numbers) & 0xFFFFFFFF)
-        episode._ask(START_EPISODE, bytes([training]))
-        return episode
+        while True:
+            episode = Episode(self, next(self._numbers) & 0xFFFFFFFF)
+            connections = self._connections
+            try:
+                episode._ask(START_EPISODE, bytes([training]))
+                return episode
+            except EpisodeError:
+                if connections == self._connections:
+                    raise
+
+    def get_actions(self, observations: Dict[Episode, Any]) -> Dict[Episode, Any]:
+        """The actions of several episodes in one round trip, by episode; the error of one that fails instead of its action."""
+        bodies = {episode: _bytes(self._rows("observation", rows)) for episode, rows in observations.items()}
+        return self._ask(GET_ACTION, bodies, self._actions)
 
     def close(self) -> None:
         """Ends the connection. Episodes that are open are abandoned."""
@@ -118,6 +166,39 @@ class Client:
 
     # What follows is between client and episodes.
 
+    def _ask(self, kind: int, bodies: Dict[Episode, bytes], take: Any) -> Dict[Episode, Any]:
+        """Asks something of episodes; their answers, or errors, by episode."""
+        answers: Dict[Episode, Any] = {}
+        lost = "the client has connected again since: start another episode"
+        for episode in bodies:
+            if episode._connection != self._connections:
+                answers[episode] = EpisodeError(LOST, lost)
+        asked = {episode._number: episode for episode in bodies if episode not in answers}
+        try:
+            for number, episode in asked.items():
+                self._send(kind, _varint(number) + bodies[episode])
+            while asked:
+                number, answer = self._answer(asked, kind)
+                answers[asked.pop(number)] = take(answer) if isinstance(answer, bytes) else answer
+        except BrokenError as error:
+            self._reconnect(error)
+            answers.update((episode, EpisodeError(LOST, lost)) for episode in asked.values())
+        return answers
+
+    def _reconnect(self, broken: BrokenError) -> None:
+        """Connects again, with pauses that double; raises why not."""
+        end, pause = time.monotonic() + self._patience, FIRST_PAUSE
+        while time.monotonic() < end:
+            self._socket.close()
+            try:
+                return self._connect()
+            except BrokenError as error:
+                broken = error
+            # Clients of a hub that starts again do not all come at once.
+            time.sleep(min(pause * random.uniform(0.5, 1.0), max(end - time.monotonic(), 0)))
+            pause = min(2 * pause, LONGEST_PAUSE)
+        raise broken
+
     def _send(self, kind: int, body: bytes) -> None:
         try:
             self._socket.send(b"RM\x01\x00" + bytes([kind, 0, 0, 0]) + body)
@@ -130,12 +211,11 @@ class Client:
         if frame[:3] != b"RM\x01" or len(frame) < 8:
             raise HubError("this is no rollmesh hub")
         if frame[4] == GOODBYE:
-            raise HubError("the hub said goodbye: " + _Body(frame[8:]).bytes().decode())
+            raise BrokenError("the hub said goodbye: " + _Body(frame[8:]).bytes().decode())
         return frame[4], _Body(frame[8:])
 
-    def _answer(self, episode: int, about: int) -> bytes:
-        """Waits for the answer to the question that an episode has just asked."""
-        failure = self._failures.pop(episode, None)
+    def _answer(self, asked: Dict[int, Episode], about: int) -> Tuple[int, Union[bytes, EpisodeError]]:
+        """Waits for the answer to a question that one of these episodes has asked."""
         while True:
             kind, body = self._receive()
             number, error, answer = body.varint(), None, b""
@@ -144,14 +224,12 @@ class Client:
             else:
                 (kind, code), reason = body.take(2), body.bytes().decode()
                 error = EpisodeError(code, reason) if code else None
-            if number != episode:  # nothing else was asked: something was wrong with the other one's returns
-                self._failures[number] = error
+            failure = self._failures.get(number) or error
+            if number not in asked or kind != about:  # nothing else was asked: something was wrong with returns
+                self._failures[number] = failure
                 continue
-            failure = failure or error
-            if kind == about and failure:
-                raise failure
-            if kind == about:
-                return answer
+            self._failures.pop(number, None)
+            return number, failure or answer
 
     def _rows(self, of: str, rows: Any) -> bytes:
         """Rows by agent as bytes; of the only agent, if there is one."""
@@ -195,7 +273,7 @@ class Episode:
     """An episode that goes on. What the hub finds wrong is raised as EpisodeError; of log_returns, by the next call."""
 
     def __init__(self, client: Client, number: int) -> None:
-        self._client, self._number = client, number
+        self._client, self._number, self._connection = client, number, client._connections
 
     def get_action(self, observation: Any) -> Any:
         """The action of the policy that is being learned: a number for a discrete space, else a list of numbers.
@@ -223,7 +301,11 @@ class Episode:
         for agent, told in (info or {}).items() if is_multi_agent else [] if info is None else [(0, info)]:
             text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
             infos.append(self._client._number(agent) + struct.pack("<I", len(text)) + text)
-        self._tell(LOG_RETURNS, _bytes(b"".join(returns)) + _bytes(b"".join(infos)))
+        if self._connection == self._client._connections:  # else the next question says that the episode is lost
+            try:
+                self._client._send(LOG_RETURNS, _varint(self._number) + _bytes(b"".join(returns)) + _bytes(b"".join(infos)))
+            except BrokenError as error:
+                self._client._reconnect(error)
 
     def end_episode(self, observation: Any, truncated: bool = False) -> None:
         """Ends the episode with the last observations: by a terminal state, or for another reason."""
@@ -233,12 +315,11 @@ class Episode:
         """Gives the episode up. What the hub has not sampled of it is discarded."""
         self._ask(ABANDON_EPISODE, b"")
 
-    def _tell(self, kind: int, body: bytes) -> None:
-        self._client._send(kind, _varint(self._number) + body)
-
     def _ask(self, kind: int, body: bytes) -> bytes:
-        self._tell(kind, body)
-        return self._client._answer(self._number, kind)
+        answer = self._client._ask(kind, {self: body}, bytes)[self]
+        if isinstance(answer, EpisodeError):
+            raise answer
+        return answer
 
 
 def _elements(space: Dict[str, Any]) -> int:
@@ -296,29 +377,46 @@ class _Body:
 class _Socket:
     """As much of a WebSocket as a hub needs. A thread listens, so that pings have an answer while the world computes."""
 
-    def __init__(self, url: str, timeout: Optional[float]) -> None:
+    def __init__(self, url: str, timeout: Optional[float], ca: Optional[str], fingerprint: Optional[str]) -> None:
         parts = urlsplit(url if "://" in url else "ws://" + url)
-        if parts.scheme != "ws" or not parts.hostname:
+        if parts.scheme not in ("ws", "wss") or not parts.hostname:
             raise HubError(f"'{url}' is no address like ws://127.0.0.1:7878")
+        is_secure = parts.scheme == "wss"
         try:
-            self._socket = socket.create_connection((parts.hostname, parts.port or 80), timeout)
+            self._socket = socket.create_connection((parts.hostname, parts.port or (443 if is_secure else 80)), timeout)
         except OSError as error:
-            raise HubError(f"cannot reach the hub at {url}: {error}") from error
+            raise BrokenError(f"cannot reach the hub at {url}: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._timeout, self._sending = timeout, threading.Lock()
+        self._timeout, self._sending, self._using = timeout, threading.Lock(), threading.Lock()
+        self._buffer = b""
         self._received: queue.SimpleQueue[Union[bytes, HubError]] = queue.SimpleQueue()
         try:
-            self._file = self._socket.makefile("rb")
+            if is_secure:
+                self._secure(parts.hostname, ca, fingerprint)
+            # From here on neither thread blocks in a call, since a connection over TLS serves one call at a time.
+            self._socket.setblocking(False)
             self._shake_hands(url, parts.netloc)
+        except ssl.SSLCertVerificationError as error:
+            self._socket.close()
+            raise HubError(f"the hub at {url} is not trusted: {error.verify_message}; give its fingerprint or ca") from error
         except OSError as error:
             self._socket.close()
-            raise HubError(f"the connection broke: {error}") from error
+            raise BrokenError(f"the connection broke: {error}") from error
         except HubError:
             self._socket.close()
             raise
-        self._socket.settimeout(None)
         self._thread = threading.Thread(target=self._listen, name="rollmesh client", daemon=True)
         self._thread.start()
+
+    def _secure(self, host: str, ca: Optional[str], fingerprint: Optional[str]) -> None:
+        context = ssl.create_default_context(cafile=ca)
+        if fingerprint:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        if fingerprint:
+            found = hashlib.sha256(self._socket.getpeercert(binary_form=True) or b"").hexdigest()
+            if found != fingerprint.replace(":", "").lower():
+                raise HubError(f"the hub has a certificate with the fingerprint {found}, not {fingerprint}")
 
     def send(self, data: bytes, opcode: int = 2) -> None:
         size, mask = len(data), os.urandom(4)
@@ -331,13 +429,22 @@ class _Socket:
         stream = int.from_bytes((mask * (size // 4 + 1))[:size], "big")
         masked = (int.from_bytes(data, "big") ^ stream).to_bytes(size, "big")
         with self._sending:
-            self._socket.sendall(head + mask + masked)
+            self._write(head + mask + masked)
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                with self._using:
+                    rest = rest[self._socket.send(rest) :]
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                select.select([], [self._socket], [], 1.0)
 
     def receive(self) -> bytes:
         try:
             received = self._received.get(timeout=self._timeout)
         except queue.Empty:
-            raise HubError(f"no answer within {self._timeout} s") from None
+            raise BrokenError(f"no answer within {self._timeout} s") from None
         if isinstance(received, HubError):
             self._received.put(received)  # for the next one who asks
             raise received
@@ -350,19 +457,19 @@ class _Socket:
         except OSError:
             pass  # it broke before
         self._thread.join()
-        self._file.close()
         self._socket.close()
 
     def _shake_hands(self, url: str, host: str) -> None:
         key = base64.b64encode(os.urandom(16)).decode()
         lines = ["GET /ws HTTP/1.1", "Host: " + host, "Upgrade: websocket", "Connection: Upgrade"]
         lines += ["Sec-WebSocket-Key: " + key, "Sec-WebSocket-Version: 13", "", ""]
-        self._socket.sendall("\r\n".join(lines).encode())
-        status = self._file.readline(1024).decode("latin-1").strip()
+        self._write("\r\n".join(lines).encode())
+        while b"\r\n\r\n" not in self._buffer:
+            self._fill(self._timeout)
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        status = head.decode("latin-1").splitlines()[0]
         if " 101 " not in status + " ":
             raise HubError(f"the hub at {url} answered '{status}'")
-        while self._file.readline(65536) not in (b"\r\n", b"\n", b""):
-            pass
 
     def _listen(self) -> None:
         try:
@@ -374,16 +481,30 @@ class _Socket:
                 if opcode == 2:
                     self._received.put(data)
                 elif opcode == 8:
-                    raise HubError("the hub closed the connection")
+                    raise BrokenError("the hub closed the connection")
                 elif opcode == 9:
                     self.send(data, opcode=10)
         except (OSError, ValueError) as error:
-            self._received.put(HubError(f"the connection broke: {error}"))
+            self._received.put(BrokenError(f"the connection broke: {error}"))
         except HubError as error:
             self._received.put(error)
 
     def _read(self, count: int) -> bytes:
-        data = self._file.read(count)
-        if len(data) < count:
-            raise HubError("the hub closed the connection")
+        while len(self._buffer) < count:
+            self._fill(None)
+        data, self._buffer = self._buffer[:count], self._buffer[count:]
         return data
+
+    def _fill(self, timeout: Optional[float]) -> None:
+        """Reads what has arrived, and waits for something if nothing has."""
+        while True:
+            try:
+                with self._using:
+                    read = self._socket.recv(1 << 16)
+                break
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                if not select.select([self._socket], [], [], timeout)[0]:
+                    raise TimeoutError(f"no answer within {timeout} s") from None
+        if not read:
+            raise BrokenError("the hub closed the connection")
+        self._buffer += read

@@ -7,7 +7,7 @@ use rollmesh_core::{
     hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
     ids::WorkerId,
     kernels::Kernels,
-    protocol::message::{EnvTrace, Iteration},
+    protocol::message::Iteration,
     run::{RunConfig, SamplingMode},
     time::Micros,
     weights::Weights,
@@ -44,7 +44,6 @@ pub struct InlineRun {
     state: RunLoop,
     learners: Learners,
     runner: SlotRunner,
-    trace: EnvTrace,
     gamma: f64,
     /// Weights before the newest ones, which leases of a replayed run may want, oldest first.
     past: VecDeque<Weights>,
@@ -67,6 +66,9 @@ pub enum InlineWork {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InlineRunError {
+    /// Another run of the hub is going on.
+    #[error("a run is going on; stop it first")]
+    Busy,
     /// A setting of its algorithm.
     #[error(transparent)]
     Config(#[from] AlgorithmSettingsError),
@@ -149,24 +151,12 @@ impl InlineRun {
         kernels: Kernels,
         now: Micros,
     ) -> Result<Self, InlineRunError> {
-        // There is one process, which may be a browser's, and nothing is written.
-        config.refuse_host_settings().map_err(SetupError::from)?;
-        let config = written_out(config)?;
-        let policies = config.worker_config().policies;
-        let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
-        if let Some(spec) = known.find(|spec| spec.is_offline) {
-            return Err(InlineRunError::Offline(spec.name));
-        }
-        let mut registry = registry.clone();
-        register_learning_policies(&mut registry.policies);
-        let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
-        let parts = builder().learning_parts(&config)?;
-        let LearningStart { learners, config: start, postprocessing } = LearningStart::new(&config, parts, None)?;
+        let (builder, config, start) = learning_start(config, registry, kernels)?;
+        let LearningStart { learners, config: start, postprocessing } = start;
         let state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
-        let mut runner = SlotRunner::new(&config, builder())?;
+        let mut runner = SlotRunner::new(&config, builder)?;
         runner.set_weights(state.acting_weights())?;
-        let trace = state.trace(&[]);
-        Ok(Self { state, learners, runner, trace, gamma: gamma_of(postprocessing), past: VecDeque::new() })
+        Ok(Self { state, learners, runner, gamma: gamma_of(postprocessing), past: VecDeque::new() })
     }
 
     /// Returns the loop of the run, which knows how far it is.
@@ -184,12 +174,6 @@ impl InlineRun {
     #[must_use]
     pub fn policy_file(&self) -> PolicyFile {
         PolicyFile::of_run(&self.state, self.gamma)
-    }
-
-    /// Returns what the watched slot observed in the latest batch.
-    #[must_use]
-    pub fn trace(&self) -> &EnvTrace {
-        &self.trace
     }
 
     /// Steps all slots that are being worked on, at most so often, or learns from a batch that is complete.
@@ -271,7 +255,6 @@ impl InlineRun {
 
     fn learn(&mut self, work: BatchWork, now: Micros) -> Result<InlineWork, InlineRunError> {
         let BatchWork::Learn(rows) = work else { return Ok(InlineWork::Paused) };
-        self.trace = self.state.trace(rows.fragments());
         let (batch, observed) = rows.join()?;
         let learned = self.learners.learn(batch, results_before(&self.state))?;
         if let SamplingMode::Asynchronous { max_staleness, .. } | SamplingMode::Deadline { max_staleness, .. } =
@@ -284,7 +267,7 @@ impl InlineRun {
         }
         self.state.handle_learned(learned.weights, observed, now);
         let stats = UpdateStats::mean_of(learned.infos.values());
-        let point = self.point(&stats, now);
+        let point = point(&self.state, &stats, now);
         match self.state.end_reached(now) {
             Some(end) => self.end(end, now),
             None if self.state.is_draining() => self.end(RunEnd::Drained, now),
@@ -297,21 +280,43 @@ impl InlineRun {
         let end = self.state.check_ledger().map_or_else(RunEnd::Unbalanced, |()| end);
         self.state.end(&end, now);
     }
+}
 
-    fn point(&self, stats: &UpdateStats, now: Micros) -> Iteration {
-        let mean = |mean: Option<f64>| mean.map_or(f32::NAN, |mean| mean as f32);
-        Iteration {
-            run: self.state.number(),
-            iteration: self.state.iteration(),
-            env_steps: self.state.env_steps(),
-            wall_ms: self.state.elapsed(now).0 / 1_000,
-            episode_return_mean: mean(self.state.episodes().return_mean()),
-            episode_len_mean: mean(self.state.episodes().len_mean()),
-            steps_per_s: self.state.steps_per_s() as f32,
-            policy_loss: stats.policy_loss as f32,
-            vf_loss: stats.vf_loss as f32,
-            entropy: stats.entropy as f32,
-            kl: stats.kl as f32,
-        }
+/// Returns what runs here begin with: the builder of their workers, their settings written out, and their learner.
+pub(super) fn learning_start(
+    config: RunConfig,
+    registry: &Registry,
+    kernels: Kernels,
+) -> Result<(RolloutWorkerBuilder, RunConfig, LearningStart), InlineRunError> {
+    // There is one process, which may be a browser's, and nothing is written.
+    config.refuse_host_settings().map_err(SetupError::from)?;
+    let config = written_out(config)?;
+    let policies = config.worker_config().policies;
+    let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
+    if let Some(spec) = known.find(|spec| spec.is_offline) {
+        return Err(InlineRunError::Offline(spec.name));
+    }
+    let mut registry = registry.clone();
+    register_learning_policies(&mut registry.policies);
+    let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
+    let start = LearningStart::new(&config, builder().learning_parts(&config)?, None)?;
+    Ok((builder(), config, start))
+}
+
+/// Returns the metrics of a run's latest update.
+pub(super) fn point(state: &RunLoop, stats: &UpdateStats, now: Micros) -> Iteration {
+    let mean = |mean: Option<f64>| mean.map_or(f32::NAN, |mean| mean as f32);
+    Iteration {
+        run: state.number(),
+        iteration: state.iteration(),
+        env_steps: state.env_steps(),
+        wall_ms: state.elapsed(now).0 / 1_000,
+        episode_return_mean: mean(state.episodes().return_mean()),
+        episode_len_mean: mean(state.episodes().len_mean()),
+        steps_per_s: state.steps_per_s() as f32,
+        policy_loss: stats.policy_loss as f32,
+        vf_loss: stats.vf_loss as f32,
+        entropy: stats.entropy as f32,
+        kl: stats.kl as f32,
     }
 }

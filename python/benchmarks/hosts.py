@@ -1,9 +1,11 @@
-"""How fast environments of Gymnasium step in host processes, beside a bare Python loop and Gymnasium's vector environments.
+"""How fast environments of Gymnasium step in host processes, compared with a bare Python loop, Gymnasium's vector environments,
+and those of Stable-Baselines3, PufferLib and RLlib where they are installed.
 
 Run with `python hosts.py [ENV] [ROUNDS]` on Linux. The cases take turns, so that other programs on the machine slow all of
 them; the best round counts. The time of processors, of all processes together, depends less on other programs.
 """
 
+import importlib
 import os
 import pathlib
 import sys
@@ -16,7 +18,7 @@ import rollmesh
 
 ENVS = 64
 # Steps of all environments in a turn.
-STEPS = 400
+STEPS = int(os.environ.get("STEPS", 400))
 
 
 def cpu_seconds() -> float:
@@ -66,6 +68,47 @@ def vector(id: str, mode: str):
     return step
 
 
+def subproc(id: str):
+    from stable_baselines3.common.vec_env import SubprocVecEnv
+
+    envs = SubprocVecEnv([lambda: gymnasium.make(id)] * ENVS)
+    envs.reset()
+    actions = [np.array([envs.action_space.sample() for _ in range(ENVS)]) for _ in range(STEPS)]
+
+    def step() -> None:
+        for action in actions:
+            envs.step(action)
+
+    return step
+
+
+def puffer(id: str):
+    import pufferlib.emulation
+    import pufferlib.vector
+
+    def make(buf=None, seed=0):
+        return pufferlib.emulation.GymnasiumPufferEnv(env=gymnasium.make(id), buf=buf, seed=seed)
+
+    envs = pufferlib.vector.make(make, num_envs=ENVS, num_workers=2, backend=pufferlib.vector.Multiprocessing)
+    envs.reset()
+    actions = [envs.action_space.sample() for _ in range(STEPS)]
+
+    def step() -> None:
+        for action in actions:
+            envs.step(action)
+
+    return step
+
+
+def rllib(id: str):
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+
+    config = PPOConfig().environment(id).env_runners(num_envs_per_env_runner=ENVS)
+    runner = SingleAgentEnvRunner(config=config)
+    return lambda: runner.sample(num_timesteps=ENVS * STEPS, random_actions=True)
+
+
 def hosts(id: str, processes: int):
     # Environments of a worker stay in its processes.
     rollmesh.allow_python(f"gym:{id}", processes=processes)
@@ -77,6 +120,8 @@ def hosts(id: str, processes: int):
 def main() -> None:
     id = sys.argv[1] if len(sys.argv) > 1 else "CartPole-v1"
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    if id.startswith("ALE/"):
+        importlib.import_module("ale_py")
     cases = {
         "a bare loop over one environment": bare_loop(id, 1),
         f"a bare loop over {ENVS} environments": bare_loop(id, ENVS),
@@ -85,6 +130,11 @@ def main() -> None:
         "rollmesh, 1 process": hosts(id, 1),
         "rollmesh, 2 processes": hosts(id, 2),
     }
+    for name, make in {"SubprocVecEnv": subproc, "PufferLib, 2 processes": puffer, "RLlib's env runner": rllib}.items():
+        try:
+            cases[name] = make(id)
+        except Exception as error:
+            print(f"without {name}: {type(error).__name__}: {error}")
     best, cpu = dict.fromkeys(cases, 0.0), dict.fromkeys(cases, float("inf"))
     for _ in range(rounds):
         for name, step in cases.items():

@@ -1,23 +1,15 @@
 """Training runs and evaluation workers."""
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Self
 
-from . import _native, _program
-from ._functions import named
+from . import _native, _program, _progress
+from ._functions import without_functions
 from ._policy import Policy, Weights, of_policies, to_policies
 from ._worker import RolloutWorker, settings
-
-
-def without_functions(owner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings without Python functions, which runs and evaluations in other processes cannot call."""
-    settings, functions = named(settings)
-    if functions:
-        names = ", ".join(name.split(":")[1] for _, name, _ in functions)
-        raise _native.ConfigError(f"{owner} cannot call {names}: RolloutWorker and WorkerGroup call Python functions")
-    return settings
 
 
 class Algorithm:
@@ -38,25 +30,51 @@ class Algorithm:
     ) -> None:
         _program.prepare(env)
         all_ = without_functions("Algorithm", settings(env, config, more))
-        self._algorithm = _native.Algorithm(all_, None if run_dir is None else os.fspath(run_dir))
+        self._begin(_native.Algorithm(all_, None if run_dir is None else os.fspath(run_dir)))
+
+    def _begin(self, algorithm: Any) -> None:
+        self._algorithm = algorithm
         self._calls: Counter[str] = Counter()
+        self._last_evaluated: int | None = None
 
     @classmethod
     def from_checkpoint(cls, run_dir: str | os.PathLike[str]) -> Self:
         """Resumes the run in a directory bit-identically."""
         _program.prepare()
         made = cls.__new__(cls)
-        made._algorithm = _native.Algorithm.restore(os.fspath(run_dir))
-        made._calls = Counter()
+        made._begin(_native.Algorithm.restore(os.fspath(run_dir)))
         return made
 
     restore = from_checkpoint
 
     def step(self) -> dict[str, Any] | None:
-        """Executes one iteration and returns its metrics; None once the run has reached one of its stop conditions."""
-        return self._algorithm.step()
+        """Executes one iteration and returns its metrics; None once the run has reached one of its stop conditions.
+
+        With `evaluation.interval`, other episodes are played alongside the iterations; the first step after the end of an
+        evaluation has its result as `"evaluation"`, with the iteration whose policy was evaluated.
+        """
+        metrics = self._algorithm.step()
+        evaluated = None if metrics is None else self._algorithm.evaluated()
+        if evaluated is not None and evaluated["iteration"] != self._last_evaluated:
+            self._last_evaluated = evaluated["iteration"]
+            metrics["evaluation"] = evaluated
+        return metrics
 
     train = step
+
+    def run(self, progress: bool | None = None) -> dict[str, Any] | None:
+        """Executes iterations until the run reaches a stop condition; returns the last metrics, None if there were none.
+
+        In a terminal and in a notebook a line shows the progress; `progress` says whether, anywhere. After Ctrl-C the run can
+        be continued.
+        """
+        is_shown = _progress.is_watched(sys.stderr) if progress is None else progress
+        last = None
+        with _progress.Progress(sys.stderr if is_shown else None) as line:
+            while (metrics := self.step()) is not None:
+                line.show(metrics)
+                last = metrics
+        return last
 
     def save(self) -> str:
         """Writes a checkpoint into the run's directory and returns the directory."""

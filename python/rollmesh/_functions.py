@@ -270,3 +270,12 @@ def described(error: BaseException) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if os.path.dirname(frame.filename) != here]
     place = f" (at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
     return f"{type(error).__name__}: {error}{place}"
+
+
+def without_functions(owner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings without Python functions, which runs and evaluations in other processes cannot call."""
+    settings, functions = named(settings)
+    if functions:
+        names = ", ".join(name.split(":")[1] for _, name, _ in functions)
+        raise _native.ConfigError(f"{owner} cannot call {names}: RolloutWorker and WorkerGroup call Python functions")
+    return settings

@@ -29,6 +29,12 @@ fn run_config(settings: &Bound<'_, PyDict>) -> PyResult<RunConfig> {
     Ok(RunConfig::of_settings(&settings).map_err(Failure::from)?)
 }
 
+/// All settings of a run, with the defaults of those that are left out.
+#[pyfunction(name = "run_config")]
+pub(crate) fn whole_run_config<'py>(py: Python<'py>, settings: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+    column::json(py, &run_config(settings)?)
+}
+
 /// A training run, iteration by iteration.
 #[pyclass(frozen)]
 pub(crate) struct Algorithm(Owned<train::Algorithm>);
@@ -52,6 +58,12 @@ impl Algorithm {
     fn step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let metrics = self.0.call(py, train::Algorithm::step)?;
         column::json(py, &metrics)
+    }
+
+    /// The latest of the run's own evaluations; none before the first.
+    fn evaluated<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let evaluated = self.0.call(py, |algorithm| Ok::<_, AlgorithmError>(algorithm.evaluated()))?;
+        column::json(py, &evaluated)
     }
 
     fn save(&self, py: Python<'_>) -> PyResult<PathBuf> {

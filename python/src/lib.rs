@@ -80,6 +80,7 @@ fn _native(py: Python<'_>, module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(set_program, module)?)?;
     module.add_function(wrap_pyfunction!(allow_python, module)?)?;
     module.add_function(wrap_pyfunction!(allow_env, module)?)?;
+    module.add_function(wrap_pyfunction!(algorithm::whole_run_config, module)?)?;
     module.add_function(wrap_pyfunction!(batch::concat, module)?)?;
     module.add_function(wrap_pyfunction!(batch::batch_hash, module)?)?;
     module.add_function(wrap_pyfunction!(offline::estimate, module)?)

@@ -200,6 +200,22 @@ class Environments(unittest.TestCase):
         self.assertEqual((wrapped["obs"].shape, wrapped["rewards"][0]), ((3, 10, 10, 2), 1.0))
         self.assertEqual((plain["obs"].shape, plain["rewards"][0]), ((3, 64, 64, 3), np.float32(0.3)))
 
+    def test_vector_environments_lose_no_last_observation(self):
+        # In one process, whose lanes count to three, four and five.
+        rollmesh.allow_python("py:lab", processes=1)
+        for mode in ("SameStep", "Disabled"):
+            config = {"env": "py:lab:counters", "env_config": {"vectorize": "native", "mode": mode}, "num_envs": 3}
+            with self.subTest(mode), RolloutWorker(config, rollout_fragment_length=12) as worker:
+                batch = worker.sample()
+                self.assertEqual(sorted(set(batch["new_obs"][batch["terminateds"]].ravel())), [3.0, 4.0, 5.0])
+                self.assertEqual(batch["terminateds"].sum(), 4 + 3 + 2)
+
+    def test_pictures_are_those_of_the_environment(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with RolloutWorker("py:lab:counter", rollout_fragment_length=10, monitor_path=folder) as worker:
+                worker.sample()
+            self.assertTrue(list(pathlib.Path(folder).rglob("*.gif")))
+
     def test_failed_environments_are_restarted_where_the_settings_say_so(self):
         config = {"env": "py:envs:Fragile", "rollout_fragment_length": 60}
         with RolloutWorker(config) as worker, self.assertRaisesRegex(rollmesh.Error, "RuntimeError: worn out"):

@@ -1,5 +1,7 @@
 """Workers, groups, runs and evaluations."""
 
+import contextlib
+import io
 import json
 import multiprocessing
 import os
@@ -316,6 +318,45 @@ class Runs(unittest.TestCase):
                 self.assertEqual(actions.shape, (3,))
                 self.assertEqual(plain.stop()["weights_hash"], want)
                 self.assertIsNone(plain.stop())
+
+    def test_evaluations_alongside_a_run_are_among_the_metrics_of_a_step(self):
+        settings = {**self.SETTINGS, "evaluation": {"interval": 2, "episodes": 3}}
+        with Algorithm(settings) as algorithm:
+            evaluated = []
+            while not evaluated:
+                evaluated += filter(None, [algorithm.step().get("evaluation")])
+            self.assertEqual((evaluated[0]["episodes"], evaluated[0]["iteration"] % 2), (3, 0))
+            self.assertEqual(algorithm.stop()["evaluation"]["episodes"], 3)
+
+    def test_settings_of_a_run_are_whole_and_build_it(self):
+        config = rollmesh.RunConfig("CartPole-v1", num_workers=0, num_envs=4, seed=7)
+        self.assertEqual((config.num_envs, config["seed"], config["num_workers"]), (4, 7, 0))
+        self.assertIn("rollout_fragment_length", config)
+        self.assertEqual(rollmesh.RunConfig(config), config)
+        with config.build_algo() as built, Algorithm(self.SETTINGS) as wanted:
+            built.step()
+            wanted.step()
+            self.assertEqual(built.weights_hash, wanted.weights_hash)
+        self.assertEqual(config.updated(seed=8).seed, 8)
+        with self.assertRaisesRegex(AttributeError, "there is no setting 'gama'"):
+            config.gama
+        with self.assertRaisesRegex(rollmesh.ConfigError, "gama"):
+            config.updated(gama=1)
+        with tempfile.TemporaryDirectory() as folder:
+            run_dir = os.path.join(folder, "run")
+            config.build_algo(run_dir).stop()
+            stored = rollmesh.RunConfig.from_file(os.path.join(run_dir, "config.toml"))
+            self.assertEqual((stored.env, stored.seed, stored.num_envs), ("CartPole-v1", 7, 4))
+
+    def test_progress_is_shown_in_terminals_and_where_it_is_wanted(self):
+        for progress, wanted in ((None, False), (True, True)):
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said), Algorithm({**self.SETTINGS, "stop": {"env_steps": 2_000}}) as algorithm:
+                last = algorithm.run(progress)
+                self.assertGreaterEqual(last["env_steps"], 2_000)
+            line = f"{last['env_steps']:,} env steps · return {last['episode_return_mean']:.1f}"
+            self.assertEqual(line in said.getvalue(), wanted, said.getvalue())
+            self.assertEqual(said.getvalue().endswith("\n"), wanted)
 
     def test_worker_processes_make_the_same_weights(self):
         with Algorithm({**self.SETTINGS, "num_workers": 1}) as algorithm, Algorithm(self.SETTINGS) as local:

@@ -1,54 +1,63 @@
-//! Plays traces of the watched environment back, at a pace that is good to watch.
+//! Plays clips, at a pace that people choose.
 
 use std::sync::Arc;
 
-use rollmesh_core::protocol::message::EnvTrace;
+use rollmesh_core::env::{Frame, render::Film};
 
-use crate::picture::{Kind, Picture};
+use crate::state::Clip;
 
 /// Longer pauses than this, of a hidden page for example, are skipped.
 const LONGEST_PAUSE_MS: f64 = 250.0;
 
-/// One moment of an environment.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Frame {
-    /// What there is to see.
-    pub(crate) picture: Picture,
-    /// Did the episode end in this step?
-    pub(crate) done: bool,
-    /// Steps since the start of the trace.
-    pub(crate) row: u32,
-    /// The slot that is seen.
-    pub(crate) slot: u32,
+/// A moment of a clip.
+#[derive(Clone, Debug)]
+pub(crate) struct Moment {
+    pub(crate) clip: Arc<Clip>,
+    /// Steps since the start of the clip.
+    pub(crate) step: usize,
 }
 
-/// A trace and the place in it.
+impl PartialEq for Moment {
+    fn eq(&self, other: &Self) -> bool {
+        self.step == other.step && Arc::ptr_eq(&self.clip, &other.clip)
+    }
+}
+
+/// A clip and the place in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Playback {
     now: Option<Now>,
-    next: Option<Arc<EnvTrace>>,
+    next: Option<Arc<Clip>>,
 }
 
 #[derive(Clone, Debug)]
 struct Now {
-    trace: Arc<EnvTrace>,
-    kind: Kind,
-    /// In rows.
+    clip: Arc<Clip>,
+    film: Film,
+    /// In steps.
     place: f64,
 }
 
+impl Now {
+    fn new(clip: Arc<Clip>) -> Self {
+        let report = &clip.report;
+        let film = Film::read(report.width, report.height, &report.film).unwrap_or_default();
+        Self { film, clip, place: 0.0 }
+    }
+
+    fn last(&self) -> usize {
+        self.clip.steps.len().saturating_sub(1)
+    }
+}
+
 impl Playback {
-    /// Takes the newest trace, of an environment of that kind. It is shown when the one being shown has ended, or at
-    /// once if it is of another slot or run.
-    pub(crate) fn offer(&mut self, trace: &Arc<EnvTrace>, kind: Kind) {
-        let same_story = |now: &Now| now.trace.run == trace.run && now.trace.slot == trace.slot && now.kind == kind;
+    /// Takes the newest clip. It is shown when the one being shown has ended, or at once if it is of another slot or run.
+    pub(crate) fn offer(&mut self, clip: &Arc<Clip>) {
+        let key = |clip: &Clip| (clip.report.run, clip.report.slot);
         match &self.now {
-            Some(now) if Arc::ptr_eq(&now.trace, trace) => {}
-            Some(now) if same_story(now) => self.next = Some(trace.clone()),
-            _ => {
-                self.now = Some(Now { trace: trace.clone(), kind, place: 0.0 });
-                self.next = None;
-            }
+            Some(now) if Arc::ptr_eq(&now.clip, clip) => {}
+            Some(now) if key(&now.clip) == key(clip) && !now.clip.steps.is_empty() => self.next = Some(clip.clone()),
+            _ => *self = Self { now: Some(Now::new(clip.clone())), next: None },
         }
     }
 
@@ -57,102 +66,103 @@ impl Playback {
         *self = Self::default();
     }
 
-    /// Lets time pass. At the end of a trace its last moment stays until there is a newer trace, or it is played again.
-    pub(crate) fn advance(&mut self, ms: f64, again: bool) {
-        let Some(Now { trace, kind, place }) = &mut self.now else { return };
-        *place += ms.clamp(0.0, LONGEST_PAUSE_MS) * f64::from(kind.steps_per_s()) / 1_000.0;
-        let end = rows(trace) as f64;
-        if *place >= end {
-            *place = match self.next.take() {
-                Some(next) => {
-                    *trace = next;
-                    0.0
-                }
-                None if again => 0.0,
-                None => end,
-            };
+    /// Lets time pass. At the end of a clip its last moment stays until there is a newer one, or it is played again.
+    pub(crate) fn advance(&mut self, ms: f64, steps_per_s: f64, again: bool) {
+        let Some(now) = &mut self.now else { return };
+        now.place += ms.clamp(0.0, LONGEST_PAUSE_MS) * steps_per_s / 1_000.0;
+        let end = now.last() as f64 + 1.0;
+        if now.place < end {
+            return;
+        }
+        match self.next.take() {
+            Some(next) => *now = Now::new(next),
+            None if again => now.place = 0.0,
+            None => now.place = end - 1.0,
         }
     }
 
-    /// The moment to show; none without a trace, or if there is no picture of it.
-    #[must_use]
-    pub(crate) fn frame(&self) -> Option<Frame> {
-        let Now { trace, kind, place } = self.now.as_ref()?;
-        let row = (*place as usize).min(rows(trace).checked_sub(1)?);
-        let len = row_bytes(trace)?;
-        let bytes = trace.obs.get(row * len..(row + 1) * len)?.as_chunks().0;
-        let obs: Vec<f32> = bytes.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-        let done = trace.dones.get(row).is_some_and(|done| *done != 0);
-        Some(Frame { picture: kind.picture(&obs)?, done, row: row as u32, slot: trace.slot })
+    /// Goes to a step.
+    pub(crate) fn seek(&mut self, step: usize) {
+        if let Some(now) = &mut self.now {
+            now.place = step.min(now.last()) as f64;
+        }
     }
-}
 
-fn row_bytes(trace: &EnvTrace) -> Option<usize> {
-    (trace.obs_len as usize).checked_mul(4)
-}
+    /// The moment to show; none without a clip.
+    #[must_use]
+    pub(crate) fn moment(&self) -> Option<Moment> {
+        let now = self.now.as_ref()?;
+        Some(Moment { clip: now.clip.clone(), step: (now.place as usize).min(now.last()) })
+    }
 
-fn rows(trace: &EnvTrace) -> usize {
-    row_bytes(trace).and_then(|len| trace.obs.len().checked_div(len)).unwrap_or(0)
+    /// Its picture, or the one of the latest step before that has one.
+    pub(crate) fn picture(&mut self) -> Option<&Frame> {
+        let now = self.now.as_mut()?;
+        let step = (now.place as usize).min(now.last());
+        let index = step / (now.clip.report.stride as usize).max(1);
+        now.film.picture(index.min(now.film.len().checked_sub(1)?))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::{env::render::FilmWriter, protocol::message::EnvClip};
+
     use super::*;
 
-    fn trace(slot: u32, xs: &[f32]) -> Arc<EnvTrace> {
-        let obs = xs.iter().flat_map(|x| [*x, 0.0, -x, 0.0]).flat_map(f32::to_le_bytes).collect();
-        let mut dones = vec![0; xs.len()];
-        *dones.last_mut().expect("rows") = 1;
-        Arc::new(EnvTrace { run: 1, slot, episode: 0, t: 0, obs_len: 4, obs, dones })
-    }
-
-    fn frame(slot: u32, row: u32, done: bool, x: f32) -> Option<Frame> {
-        let picture = Kind::CartPole.picture(&[x, 0.0, -x, 0.0]).expect("a CartPole");
-        Some(Frame { picture, done, row, slot })
-    }
-
-    #[test]
-    fn rows_pass_at_the_pace_of_the_environment_and_the_last_stays() {
-        let mut playback = Playback::default();
-        assert_eq!(playback.frame(), None);
-        playback.offer(&trace(0, &[0.0, 0.1, 0.2]), Kind::CartPole);
-        assert_eq!(playback.frame(), frame(0, 0, false, 0.0));
-        playback.advance(20.0, false);
-        assert_eq!(playback.frame(), frame(0, 1, false, 0.1));
-        playback.advance(200.0, false);
-        assert_eq!(playback.frame(), frame(0, 2, true, 0.2));
-        playback.advance(20.0, true);
-        assert_eq!(playback.frame(), frame(0, 0, false, 0.0));
-    }
-
-    #[test]
-    fn the_newest_trace_follows_and_another_slot_comes_at_once() {
-        let mut playback = Playback::default();
-        playback.offer(&trace(0, &[0.0, 0.1]), Kind::CartPole);
-        playback.offer(&trace(0, &[0.2, 0.3]), Kind::CartPole);
-        playback.offer(&trace(0, &[0.4, 0.5]), Kind::CartPole);
-        assert_eq!(playback.frame(), frame(0, 0, false, 0.0));
-        playback.advance(100.0, false);
-        assert_eq!(playback.frame(), frame(0, 0, false, 0.4));
-        playback.offer(&trace(7, &[0.0]), Kind::CartPole);
-        assert_eq!(playback.frame(), frame(7, 0, true, 0.0));
-    }
-
-    #[test]
-    fn traces_that_are_empty_torn_or_of_another_env_show_nothing() {
-        let good = trace(0, &[0.5]);
-        let broken = [
-            EnvTrace { obs: vec![], ..(*good).clone() },
-            EnvTrace { obs: vec![0; 15], ..(*good).clone() },
-            EnvTrace { obs_len: 0, ..(*good).clone() },
-            EnvTrace { obs_len: 3, ..(*good).clone() },
-            EnvTrace { obs_len: u32::MAX, ..(*good).clone() },
-        ];
-        for trace in broken {
-            let mut playback = Playback::default();
-            playback.offer(&Arc::new(trace), Kind::CartPole);
-            playback.advance(1_000.0, false);
-            assert_eq!(playback.frame(), None);
+    fn clip(slot: u32, steps: u32) -> Arc<Clip> {
+        let (mut writer, mut frame) = (FilmWriter::default(), Frame::new());
+        for step in 0..steps {
+            frame.fill(4, 2, [step as u8 + 1, 0, 0]);
+            assert!(writer.add(&frame));
         }
+        let numbers = (0..steps).flat_map(|t| [0, t]).flat_map(u32::to_le_bytes).collect();
+        let (film, _) = writer.finish(10_000);
+        let report =
+            EnvClip { run: 1, slot, steps: numbers, width: 4, height: 2, stride: 1, film, ..EnvClip::default() };
+        Arc::new(Clip::read(report))
+    }
+
+    fn shown(playback: &mut Playback) -> Option<(u32, usize, u8)> {
+        let Moment { clip, step } = playback.moment()?;
+        Some((clip.report.slot, step, playback.picture()?.rgb()[0]))
+    }
+
+    #[test]
+    fn steps_pass_at_the_pace_that_was_chosen_and_the_last_stays() {
+        let mut playback = Playback::default();
+        assert_eq!(shown(&mut playback), None);
+        playback.offer(&clip(0, 3));
+        assert_eq!(shown(&mut playback), Some((0, 0, 1)));
+        playback.advance(100.0, 10.0, false);
+        assert_eq!(shown(&mut playback), Some((0, 1, 2)));
+        playback.advance(100.0, 90.0, false);
+        assert_eq!(shown(&mut playback), Some((0, 2, 3)));
+        playback.advance(100.0, 10.0, true);
+        assert_eq!(shown(&mut playback), Some((0, 0, 1)));
+        playback.seek(9);
+        assert_eq!(shown(&mut playback), Some((0, 2, 3)));
+    }
+
+    #[test]
+    fn the_newest_clip_follows_and_another_slot_comes_at_once() {
+        let mut playback = Playback::default();
+        playback.offer(&clip(0, 2));
+        playback.offer(&clip(0, 3));
+        playback.offer(&clip(0, 4));
+        assert_eq!(playback.moment().map(|moment| moment.clip.steps.len()), Some(2));
+        playback.advance(250.0, 10.0, false);
+        assert_eq!(playback.moment().map(|moment| moment.clip.steps.len()), Some(4));
+        playback.offer(&clip(7, 1));
+        assert_eq!(shown(&mut playback), Some((7, 0, 1)));
+    }
+
+    #[test]
+    fn clips_without_pictures_have_moments_only() {
+        let report = EnvClip { steps: vec![0; 16], film: vec![1, 2, 3], width: 4, ..EnvClip::default() };
+        let mut playback = Playback::default();
+        playback.offer(&Arc::new(Clip::read(report)));
+        assert_eq!(playback.picture(), None);
+        assert_eq!(playback.moment().map(|moment| moment.clip.steps.len()), Some(2));
     }
 }

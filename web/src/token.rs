@@ -32,6 +32,14 @@ pub(crate) fn keep(token: &Token) {
     }
 }
 
+/// The address of this page with a token.
+pub(crate) fn link(token: &Token) -> String {
+    let location = window().location();
+    // A browser that hides the page's address leaves the part to append.
+    let page = location.origin().and_then(|origin| Ok(origin + &location.pathname()?)).unwrap_or_default();
+    format!("{page}#{FRAGMENT}{}", token.to_hex())
+}
+
 /// Reads what a person may paste: a whole URL, its fragment or the token alone.
 pub(crate) fn parse(text: &str) -> Option<Token> {
     let text = text.trim();

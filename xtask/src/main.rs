@@ -11,6 +11,7 @@ mod cuda;
 mod demo;
 mod job;
 mod layers;
+mod own_page;
 mod plan;
 mod progress;
 mod steps;
@@ -31,13 +32,15 @@ Usage: cargo xtask COMMAND
   test [--long] [STEP…]           run every check, or only the named steps and what they need
        --long                     also the checks that take minutes
        --list                     name the steps and do nothing
-  dist                            build a binary with the dashboard within
+  page [--registry CRATE]         build the dashboard into dist; with a crate's registry() in its Web Workers into CRATE/dist
+  dist                            build binary, page, crates, wheel and npm package of this version
   help                            print this text
 ";
 
 enum Command {
     Demo { args: Vec<std::ffi::OsString> },
     Test { long: bool, steps: Vec<String> },
+    Page { registry: Option<std::path::PathBuf> },
     Dist,
     List,
     Help,
@@ -70,6 +73,7 @@ fn parse() -> Result<Command, lexopt::Error> {
     match command.as_str() {
         "demo" => Ok(Command::Demo { args: parser.raw_args()?.collect() }),
         "test" => parse_test(&mut parser),
+        "page" => parse_page(&mut parser),
         "dist" => Ok(Command::Dist),
         "help" => Ok(Command::Help),
         other => Err(format!("there is no command `{other}`").into()),
@@ -89,11 +93,23 @@ fn parse_test(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     Ok(Command::Test { long, steps })
 }
 
+fn parse_page(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let mut registry = None;
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Long("registry") => registry = Some(parser.value()?.into()),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Command::Page { registry })
+}
+
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Help => print!("{HELP}"),
         Command::List => print!("{}", plan::list(steps::STEPS)),
         Command::Demo { args } => return demo::run(&args),
+        Command::Page { registry } => return own_page::run(registry.as_deref()),
         Command::Test { long, steps } => {
             let report = plan::run(&plan::select(steps::STEPS, &steps, long)?);
             print!("{report}");

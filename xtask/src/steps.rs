@@ -97,7 +97,7 @@ pub(crate) const STEPS: &[Step] = &[
         "core, learner and data formats for Windows and macOS, without their libraries",
         checks::other_systems,
     ),
-    minutes("aarch64", "rollouts with the same bits on an emulated ARM processor", suites::aarch64),
+    minutes("aarch64", "the same rollouts and learned weights on an emulated ARM processor", suites::aarch64),
     minutes("simulator", "the group in the simulator, ten times the seeds", suites::simulator),
     minutes("test-debug", "long rollouts without optimisation", suites::debug),
     minutes("test-native-cpu", "long rollouts for this CPU", suites::native_cpu),
@@ -136,7 +136,12 @@ pub(crate) const STEPS: &[Step] = &[
         suites::long(job, "--release --package rollmesh-example-worker-group --test program")
     }),
     minutes("figures", "speeds that are promised, on an idle machine", suites::figures),
-    long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),
+    long(step(
+        "dist",
+        "everything that is given away: binary, page, crates, wheel, npm package",
+        &["page", "maturin"],
+        artifacts::dist,
+    )),
 ];
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::{
     artifacts,
@@ -10,7 +10,7 @@ use crate::{
     job::Job,
     toolchain::{self, WASM},
     tools,
-    workspace::{cargo, command, find, root, target},
+    workspace::{cargo, command, find, path_with, root, target},
 };
 
 /// The crates for browsers, as arguments of cargo.
@@ -51,31 +51,26 @@ pub(crate) fn native_cpu(job: &Job) -> Result<()> {
     })
 }
 
-/// Core's rollouts on ARM, whose instructions a program emulates: by a compiler, a linker and an emulator of Debian's.
+/// Rollouts and learned weights on ARM, whose instructions a program emulates: by a linker and an emulator of Debian's.
 pub(crate) fn aarch64(job: &Job) -> Result<()> {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
     toolchain::ensure(job, TARGET)?;
     if ["qemu-aarch64", "aarch64-linux-gnu-gcc"].into_iter().any(|program| find(program).is_none()) {
         tools::apt_install(job, &["qemu-user", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"])?;
     }
-    let mut tests = toolchain::cargo_for(TARGET)?;
-    tests.args([
-        "test",
-        "--locked",
-        "--package",
-        "rollmesh-core",
-        "--test",
-        "laws",
-        "--target",
-        TARGET,
-        "--",
-        "same_bits",
-    ]);
-    tests
-        .env("CARGO_TARGET_DIR", target().join("xtask/aarch64"))
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu");
-    job.run_tests(&mut tests)
+    for (package, tests, filter) in
+        [("rollmesh-core", &["--test", "laws"][..], "same_bits"), ("rollmesh-learner", &["--lib"], "same_weights")]
+    {
+        let mut run = toolchain::cargo_for(TARGET)?;
+        run.args(["test", "--locked", "--target", TARGET, "--package", package]).args(tests).args(["--", filter]);
+        run.env("CARGO_TARGET_DIR", target().join("xtask/aarch64"))
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu")
+            // Candle's dependency gemm has products of 16-bit floats in assembly, which the tests do not use.
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-Ctarget-feature=+fp16");
+        job.run_tests(&mut run)?;
+    }
+    Ok(())
 }
 
 /// The same without any optimisation.
@@ -135,7 +130,8 @@ pub(crate) fn npm(job: &Job) -> Result<()> {
 
 /// The npm package through bundlers, and what they make of it in Node.
 pub(crate) fn npm_bundlers(job: &Job) -> Result<()> {
-    let project = artifacts::npm_project(job, "bundlers", &["vite@7.1.12", "webpack@5.102.1"])?;
+    let project =
+        artifacts::npm_project(job, "bundlers", &["vite@7.1.12", "webpack@5.102.1", "deno@2.5.6", "bun@1.3.2"])?;
     let mut node = command("node");
     job.run_tests(node.args(["--test", "--test-reporter=tap", "test/bundlers.test.mjs"]).current_dir(project))
 }
@@ -159,9 +155,10 @@ pub(crate) fn with_packages(job: &Job, tests: &str, packages: &[&str]) -> Result
     job.run_tests(cargo_test(&format!("--test languages {tests}::")).env("VIRTUAL_ENV", folder))
 }
 
-/// Environments of packages that take minutes to install. PettingZoo's classic games are drawn with pygame.
+/// Environments of packages that take minutes to install. PettingZoo's games are drawn with pygame.
 pub(crate) fn python_packages(job: &Job) -> Result<()> {
-    let packages = [&tools::GYMNASIUM[..], &["box2d", "ale-py", "pettingzoo", "pygame"]].concat();
+    let packages = ["box2d", "ale-py", "mujoco", "imageio", "packaging", "pettingzoo", "pygame", "pymunk"];
+    let packages = [&tools::GYMNASIUM[..], &packages].concat();
     with_packages(job, "python::packages", &packages)
 }
 
@@ -212,6 +209,7 @@ pub(crate) fn chromium(job: &Job) -> Result<()> {
 pub(crate) fn e2e(job: &Job) -> Result<()> {
     let mut tests = cargo_test("--test e2e");
     tests.env("ROLLMESH_BIN", artifacts::binary_path()).env("ROLLMESH_DIST", artifacts::page_path());
-    tests.env("ROLLMESH_AXE", tools::axe_path());
+    tests.env("ROLLMESH_AXE", tools::axe_path()).env("PATH", path_with(None));
+    tests.env("ROLLMESH_TRUNK", find("trunk").context("there is no trunk")?);
     job.run_tests(Chromium::locate()?.export(&mut tests))
 }

@@ -1,7 +1,7 @@
 //! What dashboards are shown: the state of the hub, of which only changes are sent, and curves.
 
 use super::{
-    Connection, Curve, Hub, HubRun, Peer, WatchedFragment,
+    Connection, Curve, Hub, HubRun, Peer, RecentFragments,
     limits::{MAX_BACKLOG_BYTES, STATE_BACKLOG_BYTES},
 };
 use crate::{
@@ -9,18 +9,19 @@ use crate::{
     ids::WorkerId,
     prelude::*,
     protocol::{
-        Frame, Message, WorkerState,
+        Frame, Kind, Message, WorkerState,
         handshake::shortened,
         message::{
-            EnvTrace, EvaluationPoint, HostReport, Iteration, LedgerReport, NamedMetrics, Notice, RunHistory,
+            EnvClip, EvaluationPoint, HostReport, OtherPeers, Iteration, LedgerReport, NamedMetrics, Notice, RunHistory,
             RunSchema, WorkerLocation, WorkerRow,
         },
     },
+    time::Micros,
 };
 
 /// Maximum number of bytes of metrics with names that a new dashboard is sent. With [`Curve::MAX_POINTS`] of both other curves
 /// and an answer it stays below [`MAX_BACKLOG_BYTES`], beyond which the dashboard would be disconnected.
-const MAX_NAMED_BYTES: usize = MAX_BACKLOG_BYTES / 4;
+const MAX_NAMED_BYTES: usize = MAX_BACKLOG_BYTES / 8;
 
 /// The number of the worker in the hub's own process; no child process has it. RLlib's local worker is 0, too.
 pub const IN_PROCESS: u32 = 0;
@@ -28,23 +29,46 @@ pub const IN_PROCESS: u32 = 0;
 pub const IN_PROCESS_SERVER: u32 = u32::MAX;
 
 /// What dashboards were sent, and what they are to be sent next.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Dashboards {
     /// The latest messages of which each supersedes earlier ones.
     states: BTreeMap<StateKey, Message>,
     /// Those that have not been sent.
     unsent: BTreeSet<StateKey>,
-    /// The trace of the watched slot in the latest batch, until it is sent.
-    trace: Option<Message>,
     points: Curve<Iteration>,
     /// The metrics with names of the same iterations.
     named: Curve<()>,
     /// The curve of the run's evaluations.
     evaluations: Curve<EvaluationPoint>,
-    /// The trace of the latest evaluated episode, and whether it still has to be sent.
-    evaluation_trace: Option<Frame>,
-    is_trace_new: bool,
-    pub(super) fragment: WatchedFragment,
+    /// The latest pictures by kind: of the watched slot, of the latest evaluation and of the best one.
+    clips: BTreeMap<Kind, Frame>,
+    /// Those that have not been sent.
+    unsent_clips: BTreeSet<Kind>,
+    /// The mean return of the best evaluation.
+    best_return: f32,
+    /// When the next pictures of the watched slot are made; `None` while they are.
+    pub(super) clip_due: Option<Micros>,
+    /// When the latest ones were begun.
+    pub(super) clip_begun: Micros,
+    pub(super) fragments: RecentFragments,
+}
+
+impl Default for Dashboards {
+    fn default() -> Self {
+        Self {
+            states: BTreeMap::new(),
+            unsent: BTreeSet::new(),
+            points: Curve::default(),
+            named: Curve::default(),
+            evaluations: Curve::default(),
+            clips: BTreeMap::new(),
+            unsent_clips: BTreeSet::new(),
+            best_return: f32::NEG_INFINITY,
+            clip_due: Some(Micros(0)),
+            clip_begun: Micros(0),
+            fragments: RecentFragments::default(),
+        }
+    }
 }
 
 /// What a message supersedes, in the order in which dashboards get the messages: a run that the list calls over has its final
@@ -56,6 +80,7 @@ enum StateKey {
     Location(u32),
     Row(u32),
     Host(u32),
+    Others,
     Ledger,
 }
 
@@ -68,6 +93,7 @@ impl StateKey {
             Message::WorkerLocation(place) => Self::Location(place.worker),
             Message::WorkerRow(row) => Self::Row(row.worker),
             Message::HostReport(report) => Self::Host(report.worker),
+            Message::OtherPeers(_) => Self::Others,
             Message::LedgerReport(_) => Self::Ledger,
             _ => return None,
         })
@@ -87,14 +113,27 @@ impl Dashboards {
         self.named.push((), &Message::NamedMetrics(named));
     }
 
-    /// Adds an evaluation to its curve.
-    pub fn add_evaluation(&mut self, point: EvaluationPoint) {
+    /// Adds an evaluation to its curve, and an episode of it, if it was drawn.
+    pub fn add_evaluation(&mut self, point: EvaluationPoint, clip: Option<EnvClip>) {
         self.evaluations.push(point, &Message::Evaluation(point));
+        let Some(clip) = clip else { return };
+        if point.episode_return_mean >= self.best_return {
+            self.best_return = point.episode_return_mean;
+            self.keep_clip(&Message::BestEvaluationClip(clip.clone()));
+        }
+        self.keep_clip(&Message::EvaluationClip(clip));
     }
 
-    /// Replaces the trace of the latest evaluated episode.
-    pub fn set_evaluation_trace(&mut self, trace: Option<Frame>) {
-        (self.evaluation_trace, self.is_trace_new) = (trace, true);
+    /// Replaces the pictures of the watched slot.
+    pub(super) fn set_clip(&mut self, clip: EnvClip) {
+        self.keep_clip(&Message::SlotClip(clip));
+    }
+
+    fn keep_clip(&mut self, message: &Message) {
+        if let Ok(frame) = Frame::new(message) {
+            self.clips.insert(message.kind(), frame);
+            self.unsent_clips.insert(message.kind());
+        }
     }
 
     /// Returns the curves for a new dashboard. Metrics with names follow the iterations that they belong to.
@@ -102,11 +141,6 @@ impl Dashboards {
         let largest = self.named.frames().map(|frame| frame.num_bytes()).max().unwrap_or(1);
         let named = self.named.every_nth(MAX_NAMED_BYTES / largest).map(|(_, frame)| frame.clone());
         self.points.frames().chain(named).chain(self.evaluations.frames())
-    }
-
-    /// Replaces the trace of the watched slot. It is only sent to dashboards that are there already.
-    pub(super) fn set_trace(&mut self, trace: EnvTrace) {
-        self.trace = Some(Message::EnvTrace(trace));
     }
 
     pub(super) fn forget_peer(&mut self, peer: u32) {
@@ -169,14 +203,14 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let ledger = shown.states.get(&StateKey::Ledger);
         let others = shown.states.range(..StateKey::Ledger).map(|(_, message)| message);
         others.for_each(|message| _ = peer.link.send(message));
-        let frames = shown.curves().chain(shown.evaluation_trace.clone()).chain(self.logs.snapshot_for(peer.role));
+        let frames = shown.curves().chain(shown.clips.values().cloned()).chain(self.logs.snapshot_for(peer.role));
         frames.for_each(|frame| peer.link.send_frame(frame));
         ledger.into_iter().for_each(|message| _ = peer.link.send(message));
     }
 
     /// Sends all dashboards what has changed.
     pub fn refresh_dashboards(&mut self) {
-        if !self.peers.values().any(Peer::is_dashboard) {
+        if !self.has_dashboards() {
             // The next dashboard gets a full snapshot.
             return;
         }
@@ -186,15 +220,26 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
                 self.broadcast_frame(frame.ok(), true);
             }
         }
-        let trace = self.dashboards.trace.take().and_then(|trace| Frame::new(&trace).ok());
-        self.broadcast_frame(trace, true);
-        let Dashboards { points, named, evaluations, evaluation_trace, is_trace_new, .. } = &mut self.dashboards;
+        let Dashboards { points, named, evaluations, clips, unsent_clips, .. } = &mut self.dashboards;
         let fresh = [points.take_fresh(), named.take_fresh(), evaluations.take_fresh()].concat();
-        let trace = evaluation_trace.clone().filter(|_| core::mem::take(is_trace_new));
+        let unsent = core::mem::take(unsent_clips);
+        let clips: Vec<Frame> = unsent.iter().filter_map(|kind| clips.get(kind).cloned()).collect();
         fresh.into_iter().for_each(|point| self.broadcast_frame(Some(point), false));
-        self.broadcast_frame(trace, true);
+        for viewer in self.peers.values_mut().filter(|peer| peer.is_up_to_date && !clips.is_empty()) {
+            if viewer.link.queued_bytes() > STATE_BACKLOG_BYTES {
+                viewer.has_missed_clips = true;
+            } else {
+                clips.iter().for_each(|clip| viewer.link.send_frame(clip.clone()));
+            }
+        }
         self.send_logs();
         self.catch_up();
+    }
+
+    /// Returns true while a dashboard is connected.
+    #[must_use]
+    pub fn has_dashboards(&self) -> bool {
+        self.peers.values().any(Peer::is_dashboard)
     }
 
     fn update_states(&mut self) {
@@ -205,7 +250,9 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let current = state.filter(|run| !run.is_over()).map(|run| run.row(now));
         let runs = self.queue.list(current, self.keeps_queue && !self.is_leaving);
         let (places, rows) = (self.worker_places(), self.worker_rows());
-        let states = [Message::RunStatus(status), Message::RunList(runs), Message::LedgerReport(ledger)].into_iter();
+        let others = Message::OtherPeers(self.other_peers());
+        let states = [Message::RunStatus(status), Message::RunList(runs), others, Message::LedgerReport(ledger)];
+        let states = states.into_iter();
         let places = places.into_iter().map(Message::WorkerLocation);
         let states = states.chain(places).chain(rows.into_iter().map(Message::WorkerRow));
         states.for_each(|message| self.dashboards.set_state(message));
@@ -236,13 +283,23 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
     }
 
-    /// Sends the current state to dashboards that have missed updates and whose queue is empty again.
+    /// Sends the current state and clips to dashboards that have missed some and whose queue is empty again.
     fn catch_up(&mut self) {
         for peer in self.peers.values_mut().filter(|peer| peer.has_missed && peer.link.queued_bytes() == 0) {
             peer.has_missed = false;
             // All of these are small.
             self.dashboards.states.values().for_each(|message| _ = peer.link.send(message));
         }
+        for peer in self.peers.values_mut().filter(|peer| peer.has_missed_clips && peer.link.queued_bytes() == 0) {
+            peer.has_missed_clips = false;
+            self.dashboards.clips.values().for_each(|clip| peer.link.send_frame(clip.clone()));
+        }
+    }
+
+    /// Returns the peers that are no workers of runs.
+    fn other_peers(&self) -> OtherPeers {
+        let others = self.peers.iter().filter(|(_, peer)| !peer.is_worker());
+        OtherPeers::new(others.map(|(&id, peer)| (id, peer.service_name(), &*peer.name)))
     }
 
     /// Returns where workers run, as far as that is known.
@@ -305,7 +362,7 @@ mod tests {
             let point = Iteration { run, iteration, env_steps, wall_ms: env_steps, ..Iteration::default() };
             let named = NamedMetrics::new(run, iteration, (0..100).map(|number| (name(number), 1.0)));
             dashboard.add_iteration(point, named);
-            dashboard.add_evaluation(EvaluationPoint { run, iteration, env_steps, ..EvaluationPoint::default() });
+            dashboard.add_evaluation(EvaluationPoint { run, iteration, env_steps, ..EvaluationPoint::default() }, None);
         }
         let mut outbox = Outbox::default();
         dashboard.curves().for_each(|frame| outbox.push_frame(frame));

@@ -1,7 +1,7 @@
 //! The state of a hub, and what its transitions ask of the shell.
 
 use super::{
-    BatchWork, Connection, HubTokens, NoticeRate, Peer, Record, RunCourse, RunFacts, RunLoop, RunQueue, RunStep,
+    BatchWork, ClipJob, Connection, HubTokens, NoticeRate, Peer, Record, RunCourse, RunFacts, RunLoop, RunQueue, RunStep,
     TrainBatchError, asks::Asks, dashboards::Dashboards, inference::Inference, logs::Logs,
 };
 use crate::{
@@ -170,6 +170,8 @@ pub enum HubEffect<C> {
         /// The weights that it was made with.
         weights: Weights,
     },
+    /// [Draw](ClipJob::draw) a fragment; [`handle_clip`](Hub::handle_clip) must follow.
+    Draw(Box<ClipJob>),
     /// Take a step of the run.
     Step(RunStep),
 }

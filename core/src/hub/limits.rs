@@ -3,7 +3,7 @@
 /// Most concurrent peers.
 pub const MAX_PEERS: usize = 4096;
 /// Most bytes queued for a dashboard, or of an operator's replies; beyond them the peer has to reconnect.
-pub const MAX_BACKLOG_BYTES: usize = 1 << 20;
+pub const MAX_BACKLOG_BYTES: usize = 2 << 20;
 /// Queued bytes above which a dashboard gets no state updates; once it has caught up, it gets the latest state.
 pub const STATE_BACKLOG_BYTES: usize = 64 << 10;
 /// Queued bytes above which nothing more is queued for an evaluator, or for a handle that asked one: the size of the largest

@@ -21,6 +21,8 @@ const MAX_LOGS: usize = 256;
 const MAX_SNAPSHOT_BYTES: usize = 64 << 10;
 /// The log of the hub itself.
 pub(super) const HUB: u32 = 0;
+/// The audit log, without the records of leases.
+pub(super) const AUDIT: u32 = u32::MAX;
 
 /// The logs of workers and of the hub.
 #[derive(Debug, Default)]
@@ -73,9 +75,10 @@ impl Logs {
         let log = self.logs.entry(worker).or_insert_with(|| Log { first: self.evicted, ..Log::default() });
         log.add(LogLine { seconds, level, text });
         log.latest = self.num_lines;
-        // The log that has had no line for longest makes room; the hub's own stays.
+        // The log that has had no line for longest makes room; the hub's own stay.
+        let of_workers = self.logs.iter().filter(|(id, _)| ![HUB, AUDIT].contains(id));
         if self.logs.len() > MAX_LOGS
-            && let Some((&oldest, _)) = self.logs.iter().filter(|(id, _)| **id != HUB).min_by_key(|(_, log)| log.latest)
+            && let Some((&oldest, _)) = of_workers.min_by_key(|(_, log)| log.latest)
         {
             let evicted = self.logs.remove(&oldest).map_or(0, |log| log.end());
             self.evicted = self.evicted.max(evicted);
@@ -109,8 +112,12 @@ impl Logs {
 }
 
 impl<C: Connection, R: HubRun> Hub<C, R> {
-    /// Adds a record to the audit log.
+    /// Adds a record to the audit log. Operators see it, unless it is about a lease: there are too many of those.
     pub fn record(&mut self, record: Record) {
+        if !record.is_of_leases() {
+            // A record is an object of numbers and texts.
+            self.log(AUDIT, 0, &serde_json::to_string(&record).unwrap_or_default());
+        }
         self.effects.push_back(HubEffect::Record(record));
     }
 

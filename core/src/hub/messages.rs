@@ -83,10 +83,13 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         self.take_upload(peer, upload.lease(), |run, now| run.handle_decoded(WorkerId(peer), upload, now));
     }
 
-    /// Records which worker has uploaded fragments of the watched slot.
+    /// Records which worker has uploaded fragments that dashboards may be shown.
     fn note_fragments(&mut self, peer: u32, fragments: impl Iterator<Item = (SlotId, FragmentNo)>) {
+        let shows_all = self.has_dashboards();
         if let Some(run) = self.run.as_ref().filter(|_| self.peers.contains_key(&peer)) {
-            self.dashboards.fragment.note_upload(peer, fragments, SlotId(run.state().watched_slot));
+            let (slots, watched) = (run.state().config().num_slots(), run.state().watched_slot);
+            let is_shown = |(slot, _): &(SlotId, FragmentNo)| slot.0 == watched || (shows_all && slot.0 < slots);
+            self.dashboards.fragments.note_upload(peer, fragments.filter(is_shown));
         }
     }
 

@@ -49,6 +49,7 @@
 
 mod admission;
 mod asks;
+mod clip;
 mod course;
 mod curve;
 mod dashboards;
@@ -60,6 +61,7 @@ mod messages;
 mod notices;
 mod peer;
 mod recent_episodes;
+mod recent_fragments;
 mod record;
 mod requests;
 mod run_end;
@@ -70,10 +72,9 @@ mod stopwatch;
 mod tests;
 mod tokens;
 mod transitions;
-mod watched_fragment;
 
-use self::watched_fragment::WatchedFragment;
 pub use admission::{Arrival, PeerEnd};
+pub use clip::{ClipJob, Reel};
 pub use course::{RunCourse, RunFacts, RunStep};
 pub use curve::{Curve, push_thinned};
 pub use dashboards::{Dashboards, IN_PROCESS, IN_PROCESS_SERVER};
@@ -81,6 +82,7 @@ pub use hub_state::{ChildFate, Hub, HubEffect, HubRun, HubSetup};
 pub use notices::{NoticeRate, Offences};
 pub use peer::{CloseReason, Connection, Peer};
 pub use recent_episodes::RecentEpisodes;
+pub use recent_fragments::RecentFragments;
 pub use record::{Causer, Record};
 pub use run_end::RunEnd;
 pub use run_loop::{

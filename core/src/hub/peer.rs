@@ -89,6 +89,8 @@ pub struct Peer<C> {
     pub(super) may_request_weights: bool,
     /// True if state updates were skipped because the peer is a slow consumer.
     pub(super) has_missed: bool,
+    /// Whether a dashboard has missed clips since it last caught up.
+    pub(super) has_missed_clips: bool,
     /// Calls that the peer has not answered yet.
     calls: BTreeSet<u64>,
     pub(super) offences: Offences,
@@ -117,6 +119,7 @@ impl<C: Connection> Peer<C> {
             is_up_to_date: false,
             may_request_weights: false,
             has_missed: false,
+            has_missed_clips: false,
             calls: BTreeSet::new(),
             offences: Offences::default(),
         }
@@ -125,6 +128,21 @@ impl<C: Connection> Peer<C> {
     /// Returns true for a worker that has a place and takes part in runs.
     pub fn is_worker(&self) -> bool {
         self.role == Role::Worker && self.service == PeerService::Runs && !self.is_spare
+    }
+
+    /// Returns what the peer is here for, for people.
+    pub fn service_name(&self) -> &'static str {
+        match (self.role, self.service) {
+            (Role::Worker, PeerService::Evaluates) => "evaluation worker",
+            (Role::Worker, PeerService::Asks) => "program that evaluates",
+            (Role::Worker, PeerService::Runs) if self.is_spare => "spare worker",
+            (Role::Worker, PeerService::Runs) => "worker",
+            (Role::Viewer, _) => "viewer",
+            (Role::Operator, _) => "operator",
+            (Role::Client, _) => "client of an environment",
+            (Role::Launcher, _) => "launcher",
+            (Role::Relay, _) => "relay",
+        }
     }
 
     /// Returns true for a peer that gets the weights of runs.

@@ -2,12 +2,12 @@
 
 use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Peer, Record, RunLoop, limits::MAX_BACKLOG_BYTES};
 use crate::{
-    ids::WorkerId,
+    ids::{SlotId, WorkerId},
     prelude::*,
     protocol::{
         Frame, Kind, Message,
         message::{
-            FragmentReport, RemoveRun, RemoveWorker, Reply, Request, RunHistory, RunHistoryRequest, TokenRows, Watch,
+            FragmentReport, RecentFragmentRequest, RemoveRun, RemoveWorker, Reply, Request, RunHistory, RunHistoryRequest, TokenRows, Watch,
         },
     },
 };
@@ -22,6 +22,11 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
                 return None;
             }
             Message::FragmentRequest(asked) => {
+                let watched = self.state().map_or(0, |run| run.watched_slot);
+                self.answer_fragment(peer, RecentFragmentRequest { request: asked.request, slot: watched, back: 0 });
+                return None;
+            }
+            Message::RecentFragmentRequest(asked) => {
                 self.answer_fragment(peer, asked);
                 return None;
             }
@@ -104,10 +109,11 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
     }
 
-    /// Answers with the latest fragment of the watched slot.
-    fn answer_fragment(&self, peer: u32, Request { request }: Request) {
+    /// Answers with a recent fragment.
+    fn answer_fragment(&self, peer: u32, asked: RecentFragmentRequest) {
+        let RecentFragmentRequest { request, slot, back } = asked;
         let run = self.state().map_or(0, |run| run.number());
-        let report = self.dashboards.fragment.report(run).map_err(str::to_owned);
+        let report = self.dashboards.fragments.report(run, SlotId(slot), back);
         self.answer(peer, request, report.map(|report| Message::FragmentReport(FragmentReport { request, ..report })));
     }
 

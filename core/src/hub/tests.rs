@@ -8,12 +8,14 @@ use std::rc::Rc;
 
 use super::*;
 use crate::{
+    batch::codec,
+    env::render::Film,
     ids::FragmentNo,
     prelude::*,
     protocol::{
         Frame, Kind, Message, Outbox, Phase, RefusalCode, Role, Token, TokenGrant, convert,
         handshake::Identity,
-        message::{CallResult, Request, RunAnswer, RunStatus},
+        message::{CallResult, RecentFragmentRequest, Request, RunAnswer, RunStatus},
     },
     run::RunConfig,
     time::Micros,
@@ -246,6 +248,48 @@ fn requests_of_the_shell_are_handed_over_and_others_are_answered() {
         assert!(reply.request == request && reply.error.starts_with("there is no run to "), "{reply:?}");
         assert_eq!(effects(&mut hub), ["Command"]);
     }
+}
+
+#[test]
+fn watched_slot_is_drawn_for_a_dashboard_that_connects_after_the_run() {
+    let config = config();
+    let mut runner = SlotRunner::new(&config, builder()).expect("a runner");
+    let mut hub = hub_with_run();
+    let (id, link) = join(&mut hub, Role::Worker).expect("it is admitted");
+    hub.handle_message(id, Message::RunAnswer(RunAnswer::new(1, Ok(()))));
+    effects(&mut hub);
+    let sent = link.take();
+    let Some(Message::LeaseGrant(grant)) = sent.last() else { panic!("{sent:?}") };
+    runner.begin(convert::lease(grant, &config).expect("a lease")).expect("it can be run");
+    let Advance::Done { lease, fragments } = runner.advance(8) else { panic!("8 steps are a fragment") };
+    hub.handle_decoded(id, DecodedUpload::new(lease, fragments));
+    assert_eq!(effects(&mut hub), ["Delivered", "Consume"], "no dashboard watches");
+    hub.run.as_mut().expect("a run").0.handle_taken(Micros(0));
+    hub.course.handle_counted();
+    assert_eq!(effects(&mut hub), ["End"]);
+
+    let (viewer, shown) = join(&mut hub, Role::Viewer).expect("it is admitted");
+    let mut all = core::iter::from_fn(|| hub.poll_effect());
+    let Some(HubEffect::Draw(job)) = all.find(|effect| matches!(effect, HubEffect::Draw(_))) else { panic!("a job") };
+    let clip = job.draw(&mut SlotRunner::new(&config, builder()).expect("a runner"));
+    assert_eq!((clip.steps().collect::<Vec<_>>(), &*clip.reason), ((0..8).map(|t| (0, t)).collect(), ""));
+    let mut film = Film::read(clip.width, clip.height, &clip.film).expect("a film");
+    assert!(film.len() == 8 && film.picture(0).cloned() != film.picture(7).cloned());
+    assert_eq!(codec::decode(&clip.batch).expect("rows").len(), 8);
+    hub.handle_clip(clip.clone());
+    hub.refresh_dashboards();
+    assert!(shown.take().contains(&Message::SlotClip(clip.clone())));
+    assert!(effects(&mut hub).is_empty(), "it is drawn once");
+    let (_, later) = join(&mut hub, Role::Viewer).expect("it is admitted");
+    assert!(later.take().contains(&Message::SlotClip(clip)), "it stays");
+
+    let mut ask = |slot| {
+        hub.handle_message(viewer, Message::RecentFragmentRequest(RecentFragmentRequest { request: 9, slot, back: 0 }));
+        shown.take().pop()
+    };
+    assert!(matches!(ask(0), Some(Message::FragmentReport(report)) if report.rows == 8 && report.worker == id));
+    let kept = "of slot 1 since a dashboard is connected";
+    assert!(matches!(ask(1), Some(Message::Reply(reply)) if reply.error.contains(kept)), "only the watched slot's was kept");
 }
 
 #[test]

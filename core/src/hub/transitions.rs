@@ -2,15 +2,19 @@
 
 use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Peer, Record, RunEnd, RunFacts, RunStep, logs::worker_of};
 use crate::{
+    batch::SlotFragment,
     group::{AuditTask, ExpiryCause, FailedAudit, GroupCommand, GroupEvent, QuarantineCause, Verdict},
-    ids::WorkerId,
+    ids::{SlotId, WorkerId},
     prelude::*,
     protocol::{
         Message, TokenId, TooLarge,
-        message::{Revoke, RunEnd as RunEndMessage},
+        message::{EnvClip, Revoke, RunEnd as RunEndMessage},
     },
     time::Micros,
 };
+
+/// Minimum time between two sets of pictures of the watched slot.
+const CLIP_INTERVAL: Micros = Micros::from_secs(1);
 
 impl<C: Connection, R: HubRun> Hub<C, R> {
     /// Returns the next effect for the shell to execute; `None` once nothing is due until the next event.
@@ -26,7 +30,8 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     /// 7. The group's decisions are written to the journal.
     /// 8. Weights that were set meanwhile are published: they need not wait until a consumer takes the batch.
     /// 9. Fragments to audit are recomputed.
-    /// 10. The run takes the next step of its [course](super::RunCourse).
+    /// 10. The latest fragment of the watched slot is drawn.
+    /// 11. The run takes the next step of its [course](super::RunCourse).
     pub fn poll_effect(&mut self) -> Option<HubEffect<C>> {
         loop {
             if let Some(effect) = self.effects.pop_front() {
@@ -53,8 +58,8 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         {
             return Some(HubEffect::Step(RunStep::End(RunEnd::Failed(error.to_string()))));
         }
-        if let Some(audit) = self.poll_audit() {
-            return Some(audit);
+        if let Some(next) = self.poll_audit().or_else(|| self.poll_clip()) {
+            return Some(next);
         }
         let facts = self.facts()?;
         self.course.poll(self.run.as_ref()?.state(), &facts, now).map(HubEffect::Step)
@@ -91,7 +96,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             self.expel(id, "a fragment of its principal failed an audit");
         }
         let tokens = tokens.into_iter().filter(|token| !self.tokens.is_shared(*token)).collect();
-        self.effects.push_back(HubEffect::Quarantine { principal: principal, tokens, first_doubtful });
+        self.effects.push_back(HubEffect::Quarantine { principal, tokens, first_doubtful });
         let (Some(first), Some(run)) = (first_doubtful, &mut self.run) else { return true };
         if run.state().is_over() {
             self.notice(2, "the run that has ended contains rows of a quarantined principal: it is tainted".into());
@@ -186,15 +191,35 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let forced = if has_ranks_to_tell { state.force_due_batch() } else { None };
         let work = forced.map_or_else(|| state.poll_batch(), |work| Some(Ok(work)))?;
         if let Ok(work) = &work {
-            let fragments = work.fragments();
-            if self.peers.values().any(Peer::is_dashboard) {
-                self.dashboards.set_trace(state.trace(fragments));
-            }
-            // The rows are shared, not copied.
-            let watched = fragments.iter().rfind(|fragment| fragment.slot.0 == state.watched_slot).cloned();
-            self.dashboards.fragment.take(watched);
+            let shows_all = self.peers.values().any(Peer::is_dashboard);
+            let is_shown = |fragment: &&SlotFragment| shows_all || fragment.slot.0 == state.watched_slot;
+            let fragments = work.fragments().iter().filter(is_shown);
+            self.dashboards.fragments.add(fragments, |version| state.weights_of(version));
         }
         Some(HubEffect::Consume(work))
+    }
+
+    /// Returns the latest fragment of the watched slot to be drawn, while a dashboard is connected: also after the run, for one
+    /// that connects then. One is drawn at a time, and not more often than people see.
+    fn poll_clip(&mut self) -> Option<HubEffect<C>> {
+        let is_due = self.dashboards.clip_due.is_some_and(|due| self.now >= due);
+        if !is_due || !self.has_dashboards() {
+            return None;
+        }
+        let run = self.run.as_ref()?.state();
+        let job = self.dashboards.fragments.take_clip_job(run.number(), SlotId(run.watched_slot))?;
+        (self.dashboards.clip_due, self.dashboards.clip_begun) = (None, self.now);
+        Some(HubEffect::Draw(Box::new(job)))
+    }
+
+    /// Handles the pictures of the watched slot: dashboards get them, also later ones.
+    pub fn handle_clip(&mut self, clip: EnvClip) {
+        // Of one core at most a tenth.
+        let took = self.now.since(self.dashboards.clip_begun);
+        self.dashboards.clip_due = Some(self.now + CLIP_INTERVAL.max(Micros(took.0.saturating_mul(9))));
+        if self.state().is_some_and(|run| run.number() == clip.run) {
+            self.dashboards.set_clip(clip);
+        }
     }
 
     fn poll_audit(&mut self) -> Option<HubEffect<C>> {

@@ -81,7 +81,9 @@ impl Message {
             Self::Asked(asked) => asked.body.len(),
             Self::Call(call) => call.body.len(),
             Self::CallResult(result) => result.body.len(),
-            Self::EnvTrace(trace) | Self::EvaluationTrace(trace) => trace.obs.len() + trace.dones.len(),
+            Self::SlotClip(clip) | Self::EvaluationClip(clip) | Self::BestEvaluationClip(clip) => {
+                clip.steps.len() + clip.film.len() + clip.batch.len() + clip.reason.len()
+            }
             _ => 0,
         };
         large + 128

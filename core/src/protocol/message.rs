@@ -12,7 +12,9 @@ pub use super::external::{
 };
 pub use super::inference::{Infer, Inferred};
 pub use super::launcher::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded, WorkerLocation};
-pub use super::monitoring::{FragmentReport, GpuReport, HostReport, LogLine, WorkerLog};
+pub use super::monitoring::{
+    EnvClip, FragmentReport, GpuReport, HostReport, LogLine, OtherPeers, RecentFragmentRequest, WorkerLog,
+};
 pub use super::saved_runs::{SavedRunRequest, SavedRunRow, SavedRuns};
 
 use super::Token;
@@ -655,27 +657,6 @@ pub struct WorkerRow {
 pub struct WorkerGone {
     /// The worker's id.
     pub worker: u32,
-}
-
-/// Observations of the watched slot in its latest fragment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EnvTrace {
-    /// Number of the run.
-    pub run: u32,
-    /// The slot.
-    pub slot: u32,
-    /// Episode at the first row.
-    pub episode: u32,
-    /// `t` of the first row.
-    pub t: u32,
-    /// Elements of an observation.
-    pub obs_len: u32,
-    /// Observations, little-endian 32-bit floats, row after row.
-    #[serde(with = "crate::lists::bytes")]
-    pub obs: Vec<u8>,
-    /// One byte a row: 1 if the episode ended in this step.
-    #[serde(with = "crate::lists::bytes")]
-    pub dones: Vec<u8>,
 }
 
 /// The settings that a run on this hub accepts.

@@ -51,6 +51,51 @@ pub struct GpuReport {
     pub memory_total: u64,
 }
 
+/// The peers of a hub besides the workers of runs: dashboards, launchers, evaluation workers, clients. Tables with an entry each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherPeers {
+    /// Their numbers.
+    pub ids: Vec<u32>,
+    /// What each is, for example `evaluation worker`, joined by newlines.
+    pub services: String,
+    /// Their names, joined by newlines.
+    pub names: String,
+    /// Number of peers that are left out.
+    pub left_out: u32,
+}
+
+impl OtherPeers {
+    /// Maximum number of peers in a message.
+    pub const MAX: usize = 64;
+
+    /// Lists number, service and name of the first [`MAX`](Self::MAX) peers.
+    #[must_use]
+    pub fn new<'a>(peers: impl Iterator<Item = (u32, &'static str, &'a str)>) -> Self {
+        let mut all = Self::default();
+        for (id, service, name) in peers {
+            if all.ids.len() == Self::MAX {
+                all.left_out += 1;
+                continue;
+            }
+            if !all.ids.is_empty() {
+                all.services.push('\n');
+                all.names.push('\n');
+            }
+            all.ids.push(id);
+            all.services.push_str(service);
+            // A hub admits printable names only.
+            all.names.push_str(name);
+        }
+        all
+    }
+
+    /// Iterates over number, service and name.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &str, &str)> {
+        let texts = self.services.split('\n').zip(self.names.split('\n'));
+        self.ids.iter().zip(texts).map(|(&id, (service, name))| (id, service, name))
+    }
+}
+
 /// New lines of a worker's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerLog {
@@ -81,7 +126,64 @@ pub struct LogLine {
     pub text: String,
 }
 
-/// The latest fragment of the watched slot, as the learner gets it.
+/// Consecutive env steps with pictures: of the watched slot, or of an evaluated episode.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvClip {
+    /// Number of the run.
+    pub run: u32,
+    /// The slot; 0 for an evaluation.
+    pub slot: u32,
+    /// Version of the weights that chose the actions; of an evaluation the number of iterations.
+    pub weights_version: u64,
+    /// Episode and `t` of each step, two numbers of 32 bits, little-endian.
+    #[serde(with = "crate::lists::bytes")]
+    pub steps: Vec<u8>,
+    /// Width of a picture; 0 without pictures.
+    pub width: u32,
+    /// Height of a picture.
+    pub height: u32,
+    /// The film has a picture of every `stride`-th step.
+    pub stride: u32,
+    /// The pictures, a [`Film`](crate::env::render::Film).
+    #[serde(with = "crate::lists::bytes")]
+    pub film: Vec<u8>,
+    /// Whether the rows are by policy, each with episode and `t`; otherwise there is a row for each step.
+    pub by_policy: bool,
+    /// Actions, rewards, log-probabilities and values, encoded like the rows of a [`FragmentReport`]; empty if unknown.
+    #[serde(with = "crate::lists::bytes")]
+    pub batch: Vec<u8>,
+    /// Why there are no pictures; otherwise empty.
+    pub reason: String,
+}
+
+impl EnvClip {
+    /// Maximum number of steps.
+    pub const MAX_STEPS: usize = 256;
+    /// Maximum number of bytes of the film, …
+    pub const MAX_FILM_BYTES: usize = 200 << 10;
+    /// … of the rows, …
+    pub const MAX_BATCH_BYTES: usize = 40 << 10;
+    /// … and of the reason.
+    pub const MAX_REASON_BYTES: usize = 512;
+
+    /// Iterates over episode and `t` of the steps.
+    pub fn steps(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.steps.as_chunks::<4>().0.as_chunks::<2>().0.iter().map(|pair| pair.map(u32::from_le_bytes).into())
+    }
+}
+
+/// Requests a recent fragment. Answered with a [`FragmentReport`], or a [`Reply`](super::message::Reply) and a reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecentFragmentRequest {
+    /// The request's number.
+    pub request: u32,
+    /// The slot.
+    pub slot: u32,
+    /// How many fragments before the latest one of the slot.
+    pub back: u32,
+}
+
+/// A fragment of a slot, as the learner gets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FragmentReport {
     /// The request's number.

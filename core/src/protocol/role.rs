@@ -121,13 +121,13 @@ RunStatus          from ------  to VO----
 Iteration          from ------  to VO----
 WorkerRow          from ------  to VO----
 WorkerGone         from ------  to VO----
-EnvTrace           from ------  to VO----
 Notice             from ------  to VO----
 LedgerReport       from ------  to VO----
 RunSchema          from ------  to VO----
 RunList            from ------  to VO----
 NamedMetrics       from ------  to VO----
 WorkerLocation     from ------  to VO----
+OtherPeers         from ------  to VO----
 Pause              from -O----  to ------
 Resume             from -O----  to ------
 Stop               from -O----  to ------
@@ -154,10 +154,11 @@ AbandonEpisode     from ---C--  to ------
 Actions            from ------  to ---C--
 EpisodeReply       from ------  to ---C--
 Evaluation         from ------  to VO----
-EvaluationTrace    from ------  to VO----
 Ask                from --W---  to ------
 AskCancel          from --W---  to ------
 Asked              from ------  to --W---
+EvaluationClip     from ------  to VO----
+BestEvaluationClip from ------  to VO----
 RemoveRun          from -O----  to ------
 RunHistoryRequest  from VO----  to ------
 RunHistory         from ------  to VO----
@@ -170,6 +171,8 @@ HostReport         from --W---  to VO----
 WorkerLog          from ------  to -O----
 FragmentRequest    from VO----  to ------
 FragmentReport     from ------  to VO----
+SlotClip           from ------  to VO----
+RecentFragmentRequest from VO----  to ------
 LauncherReady      from ----L-  to ------
 LaunchWorker       from ------  to ----L-
 EndWorker          from ------  to ----L-

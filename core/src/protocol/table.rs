@@ -124,8 +124,7 @@ messages! {
     WorkerRow(WorkerRow) = 0x22, from NONE to DASHBOARDS, at most 4 * KIB;
     /// Hub to dashboard: a worker disconnected.
     WorkerGone(WorkerGone) = 0x23, from NONE to DASHBOARDS, at most SMALL;
-    /// Hub to dashboard: observations of the watched environment.
-    EnvTrace(EnvTrace) = 0x24, from NONE to DASHBOARDS, at most IN_FRAME;
+    // 0x24 belonged to observations of the watched environment.
     /// Hub to dashboard: a notice for the user.
     Notice(Notice) = 0x25, from NONE to DASHBOARDS, at most 4 * KIB;
     /// Hub to dashboard: the ledger of all granted env steps.
@@ -138,6 +137,8 @@ messages! {
     NamedMetrics(NamedMetrics) = 0x29, from NONE to DASHBOARDS, at most 4 * KIB;
     /// Hub to dashboard: where a worker runs.
     WorkerLocation(WorkerLocation) = 0x2a, from NONE to DASHBOARDS, at most SMALL;
+    /// Hub to dashboard: its peers besides the workers of runs.
+    OtherPeers(OtherPeers) = 0x2b, from NONE to DASHBOARDS, at most 16 * KIB;
     /// Operator to hub: pause the run.
     Pause(Request) = 0x30, from OPERATOR to NONE, at most SMALL;
     /// Operator to hub: resume the run.
@@ -190,15 +191,17 @@ messages! {
     EpisodeReply(EpisodeReply) = 0x48, from NONE to CLIENT, at most 4 * KIB;
     /// Hub to dashboard: the metrics of an evaluation.
     Evaluation(EvaluationPoint) = 0x50, from NONE to DASHBOARDS, at most SMALL;
-    /// Hub to dashboard: the latest episode of an evaluation.
-    EvaluationTrace(EnvTrace) = 0x51, from NONE to DASHBOARDS, at most IN_FRAME;
-    // 0x52 to 0x56 belonged to evaluators.
+    // 0x51 belonged to observations of evaluated episodes, 0x52 to 0x56 to evaluators.
     /// Worker to hub: a request to an evaluation worker.
     Ask(Ask) = 0x57, from WORKER to NONE, at most ASK;
     /// Worker to hub: cancels a request.
     AskCancel(AskCancel) = 0x58, from WORKER to NONE, at most SMALL;
     /// Hub to worker: the answer to a request.
     Asked(Asked) = 0x59, from NONE to WORKER, at most ASK;
+    /// Hub to dashboard: an episode of the latest evaluation.
+    EvaluationClip(EnvClip) = 0x5a, from NONE to DASHBOARDS, at most IN_FRAME;
+    /// Hub to dashboard: an episode of the best evaluation.
+    BestEvaluationClip(EnvClip) = 0x5b, from NONE to DASHBOARDS, at most IN_FRAME;
     /// Operator to hub: remove a run from the queue.
     RemoveRun(RemoveRun) = 0x60, from OPERATOR to NONE, at most SMALL;
     /// Dashboard to hub: requests the curves and settings of a run.
@@ -223,6 +226,10 @@ messages! {
     FragmentRequest(Request) = 0x6a, from DASHBOARDS to NONE, at most SMALL;
     /// Hub to dashboard: that fragment.
     FragmentReport(FragmentReport) = 0x6b, from NONE to DASHBOARDS, at most IN_FRAME;
+    /// Hub to dashboard: pictures of the watched slot.
+    SlotClip(EnvClip) = 0x6c, from NONE to DASHBOARDS, at most IN_FRAME;
+    /// Dashboard to hub: requests a recent fragment of a slot.
+    RecentFragmentRequest(RecentFragmentRequest) = 0x6d, from DASHBOARDS to NONE, at most SMALL;
     /// Launcher to hub: how many workers it can run, and which it runs.
     LauncherReady(LauncherReady) = 0x70, from LAUNCHER to NONE, at most 16 * KIB;
     /// Hub to launcher: start a worker.

@@ -26,6 +26,10 @@ pub struct Preset {
 /// Baselines3 Zoo (hyperparams/ppo_lstm.yml, CartPoleNoVel-v1). Policy and value share the LSTM, and value losses are around
 /// 100: with a weight of 0.5 they would dominate the clipped gradient.
 ///
+/// LunarLander: gamma, lambda, learning rate, epochs and entropy of RL Baselines3 Zoo (hyperparams/ppo.yml), with smaller
+/// batches. HalfCheetah: its gamma and lambda, the learning rate and the epochs of CleanRL's ppo_continuous_action.py; the filter
+/// takes float32 observations.
+///
 /// External-v0: clients drive its episodes, so workers in other processes cannot sample it.
 ///
 /// MARWIL weights actions by their advantages, which the reader computes.
@@ -52,6 +56,31 @@ pub const PRESETS: &[Preset] = &[
             "policy_config": {
                 "gamma": 0.99, "lambda": 0.95, "lr": 0.001, "num_epochs": 10, "minibatch_size": 256,
                 "vf_loss_coeff": 0.001, "anneal_over_env_steps": 0
+            }
+        }"#,
+    },
+    Preset {
+        env: Some("gym:LunarLander-v3"),
+        algorithm: Some("ppo"),
+        reads_input: false,
+        settings: r#"{
+            "num_slots": 16, "rollout_fragment_length": 128, "observation_filter": "MeanStdFilter",
+            "policy_config": {
+                "gamma": 0.999, "lambda": 0.98, "lr": 0.0003, "num_epochs": 4, "minibatch_size": 64, "entropy_coeff": 0.01,
+                "anneal_over_env_steps": 1000000
+            }
+        }"#,
+    },
+    Preset {
+        env: Some("gym:HalfCheetah-v5"),
+        algorithm: Some("ppo"),
+        reads_input: false,
+        settings: r#"{
+            "env_config": {"observation_dtype": "float32"},
+            "num_slots": 8, "rollout_fragment_length": 256, "observation_filter": "MeanStdFilter",
+            "policy_config": {
+                "gamma": 0.98, "lambda": 0.92, "lr": 0.0003, "num_epochs": 10, "minibatch_size": 64, "entropy_coeff": 0.0,
+                "anneal_over_env_steps": 1000000
             }
         }"#,
     },

@@ -13,12 +13,62 @@ use crate::{
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Form {
-    Box { dtype: DType, shape: Vec<u32>, low: Vec<Option<f64>>, high: Vec<Option<f64>> },
+    Box {
+        dtype: DType,
+        shape: Vec<u32>,
+        #[serde(default = "unbounded", deserialize_with = "bounds")]
+        low: Vec<Option<f64>>,
+        #[serde(default = "unbounded", deserialize_with = "bounds")]
+        high: Vec<Option<f64>>,
+    },
     Discrete { n: u32 },
     MultiDiscrete { nvec: Vec<u32> },
     MultiBinary { n: u32 },
     Tuple { spaces: Vec<Self> },
     Dict { spaces: BTreeMap<String, Self> },
+}
+
+/// A bound as settings write it; infinite ones of TOML arrive as texts.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Bound {
+    Number(f64),
+    Text(Infinity),
+    None,
+}
+
+#[derive(Deserialize)]
+enum Infinity {
+    #[serde(rename = "inf", alias = "+inf")]
+    Above,
+    #[serde(rename = "-inf")]
+    Below,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Bounds {
+    Each(Vec<Bound>),
+    One(Bound),
+}
+
+fn unbounded() -> Vec<Option<f64>> {
+    vec![None]
+}
+
+fn bounds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<f64>>, D::Error> {
+    let wrong = |_| D::Error::custom("a bound is a number, \"inf\", \"-inf\" or null; bounds are one or a list of them");
+    let bounds = match Bounds::deserialize(deserializer).map_err(wrong)? {
+        Bounds::Each(bounds) => bounds,
+        Bounds::One(bound) => vec![bound],
+    };
+    let number = |bound| match bound {
+        Bound::Number(number) => Some(number),
+        Bound::Text(Infinity::Above) => Some(f64::INFINITY),
+        Bound::Text(Infinity::Below) => Some(f64::NEG_INFINITY),
+        Bound::None => None,
+    };
+    Ok(bounds.into_iter().map(number).collect())
 }
 
 impl From<&Space> for Form {
@@ -57,7 +107,10 @@ impl Form {
                     (&[low], &[high]) => {
                         BoxSpace::uniform(dtype, shape, low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY))
                     }
-                    _ => BoxSpace::new(dtype, shape, filled(low, f64::NEG_INFINITY), filled(high, f64::INFINITY)),
+                    _ => {
+                        let len = shape.elements();
+                        BoxSpace::new(dtype, shape, filled(low, len, f64::NEG_INFINITY), filled(high, len, f64::INFINITY))
+                    }
                 };
                 space.map_err(|error| error.to_string())?.into()
             }
@@ -73,8 +126,12 @@ impl Form {
     }
 }
 
-fn filled(bounds: Vec<Option<f64>>, open: f64) -> Vec<f64> {
-    bounds.into_iter().map(|bound| bound.unwrap_or(open)).collect()
+/// One bound is that of all `len` components.
+fn filled(bounds: Vec<Option<f64>>, len: usize, open: f64) -> Vec<f64> {
+    match bounds[..] {
+        [bound] => vec![bound.unwrap_or(open); len],
+        _ => bounds.into_iter().map(|bound| bound.unwrap_or(open)).collect(),
+    }
 }
 
 /// Serialises the space in a JSON-like form: `{"type": "box", "dtype": "float32", "shape": [2], "low": [-1.0], "high":
@@ -85,7 +142,8 @@ impl Serialize for Space {
     }
 }
 
-/// Deserialises the same form, and [checks](Space::validate) the space.
+/// Deserialises the same form, and [checks](Space::validate) the space. Bounds may also be left out, `"inf"` and `"-inf"`, and one
+/// bound need not be in a list.
 impl<'de> Deserialize<'de> for Space {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let space = Form::deserialize(deserializer)?.into_space().map_err(D::Error::custom)?;
@@ -109,6 +167,21 @@ mod tests {
         let text = serde_json::to_string(&space).unwrap();
         assert_eq!(serde_json::from_str::<Space>(&text).unwrap(), space);
         assert!(text.contains(r#"{"type":"discrete","n":3}"#), "{text}");
+    }
+
+    #[test]
+    fn infinite_bounds_are_left_out_or_written_out() {
+        let space = |bounds: &str| {
+            let text = format!(r#"{{"type":"box","dtype":"float32","shape":[2]{bounds}}}"#);
+            serde_json::from_str::<Space>(&text).map_err(|error| error.to_string())
+        };
+        let open = Space::vector(&[f32::NEG_INFINITY; 2], &[f32::INFINITY; 2]);
+        for bounds in ["", r#","low":"-inf","high":["inf"]"#, r#","low":null"#, r#","high":[null,"+inf"]"#] {
+            assert_eq!(space(bounds), Ok(open.clone()), "{bounds}");
+        }
+        let mixed = Space::vector(&[-1.0, f32::NEG_INFINITY], &[3.0, 3.0]);
+        assert_eq!(space(r#","low":[-1,"-inf"],"high":3"#), Ok(mixed));
+        assert!(space(r#","low":"low""#).unwrap_err().contains(r#"a bound is a number, "inf", "-inf" or null"#));
     }
 
     #[test]

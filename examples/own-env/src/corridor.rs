@@ -2,7 +2,10 @@
 
 use rollmesh_core::{
     config::ConfigError,
-    env::{Env, EnvContext, EnvError, EnvState, Rng, SnapshotReader, Step},
+    env::{
+        Env, EnvContext, EnvError, EnvState, Frame, Rng, SnapshotReader, Step,
+        render::{Canvas, palette},
+    },
     space::Space,
 };
 
@@ -86,5 +89,13 @@ impl Env for Corridor {
         self.place = place;
         self.observe(obs);
         Ok(())
+    }
+
+    fn render(&self, frame: &mut Frame) -> bool {
+        let (length, place) = (f64::from(self.length), f64::from(self.place));
+        let mut canvas = Canvas::new(frame, [20 * u32::from(self.length), 20], palette::PAPER).with_cells(20.0);
+        canvas.rectangle([length - 1.0, 0.0], [length, 1.0], palette::BLUISH_GREEN);
+        canvas.circle([place + 0.5, 0.5], 0.4, palette::BLUE);
+        true
     }
 }

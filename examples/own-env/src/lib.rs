@@ -12,10 +12,10 @@ pub use hunt::Hunt;
 pub use steady::Steady;
 pub use tally::Tally;
 
-use rollmesh::Registry;
 use rollmesh_core::{
     env::{EnvSpec, MultiAgentSpec, Vectorized},
     policy::PolicySpec,
+    worker::Registry,
 };
 
 /// Everything that this program knows.

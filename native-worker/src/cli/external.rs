@@ -137,9 +137,13 @@ pub(super) fn print_invitations(hub: &Hub, security: &SecurityFlags, config: &Ro
     eprintln!("token    {token}");
     // The examples in the repository play this environment.
     let is_example = config.env_config.get("spaces_of") == Ok(Some("CartPole-v1".to_owned()));
-    // The Python client does not support TLS.
-    if is_example && hub.fingerprint().is_none() {
-        eprintln!("python   {TOKEN_VARIABLE}={token} python3 examples/external/cart_pole.py --hub {url}");
+    let fingerprint = hub.fingerprint();
+    if let Some(sha256) = &fingerprint {
+        eprintln!("sha256   {sha256}");
+    }
+    if is_example {
+        let trust = fingerprint.map_or_else(String::new, |sha256| format!(" --fingerprint {sha256}"));
+        eprintln!("python   {TOKEN_VARIABLE}={token} python3 examples/external/cart_pole.py --hub {url}{trust}");
     }
     for page in assets.map(pages).unwrap_or_default() {
         eprintln!("page     {}/{page}#token={token}", hub.page_url());

@@ -7,7 +7,9 @@ pub(crate) mod remote;
 
 pub(crate) use guard::{catch_panics, words};
 pub use guard::{guard, guard_multi_agent, guarded};
-pub(crate) use python::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE};
+pub(crate) use python::{
+    ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE, with_fingerprint, without_fingerprint,
+};
 pub use python::{PythonPermission, PythonSettings};
 #[cfg(unix)]
 pub use remote::RemoteBaseEnv;

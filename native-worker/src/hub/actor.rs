@@ -9,12 +9,12 @@ use std::{
 };
 
 use rollmesh_core::{
-    group::AuditPolicy,
-    hub::{CloseReason, Connection as _, Hub, PeerEnd, Record},
+    group::{AuditPolicy, Verdict},
+    hub::{ClipJob, CloseReason, Connection as _, Hub, PeerEnd, Record},
     ids::{LeaseId, WeightsVersion},
     protocol::{
         Role, Token,
-        message::{HostReport, RunStatus},
+        message::{EnvClip, HostReport, RunStatus},
     },
     time::Micros,
     weights::Weights,
@@ -29,7 +29,6 @@ use super::{
     access::TokenFiles,
     admit::random_id,
     audit::Audit,
-    auditor::{Audited, Auditor},
     calls::{NewsSink, WorkerOrder},
     checkpoints::{Asker, Askers, next_save},
     children::Children,
@@ -40,6 +39,7 @@ use super::{
     memory_budget::Reserved,
     peer::HandshakeRequest,
     queue::{Starting, next_parts},
+    recompute::{AuditJob, Recomputer},
     runs::{Finishing, next_fault},
     saved_runs::Finding,
     socket::Received,
@@ -49,8 +49,8 @@ use crate::{
     checkpoint::PolicyCheckpoint,
     launch::{LaunchedEnd, WorkerSpec},
     train::{
-        Consuming, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError, Summary, SyncError,
-        Update,
+        Consuming, EvaluationMetrics, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError,
+        Summary, SyncError, Update,
     },
     worker::WorkerEnd,
 };
@@ -105,6 +105,8 @@ pub(super) enum Event {
     Step { asker: oneshot::Sender<IterationMetrics> },
     /// The program asks for the policies of the current run.
     Policy { asker: oneshot::Sender<PolicyCheckpoint> },
+    /// The program asks for the latest evaluation of the current run.
+    Evaluation { asker: oneshot::Sender<EvaluationMetrics> },
     /// The program sets weights.
     SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
     /// The program asks for a checkpoint of the run.
@@ -128,7 +130,9 @@ pub(super) enum Event {
     /// An episode of the run that is over was not recorded; `None` once all are.
     PictureFailed(Option<String>),
     /// A fragment was recomputed.
-    Audited(Box<Audited>),
+    Audited(Box<AuditJob>, Verdict),
+    /// Pictures of the watched slot are drawn.
+    Drawn(Box<EnvClip>),
     /// A deadline is over.
     Deadline,
     /// Some time has passed.
@@ -143,7 +147,8 @@ pub(super) struct Actor {
     pub(super) hub: Hub<PeerLink, Run>,
     /// Makes the parts of runs. Its program also evaluates alongside runs.
     pub(super) maker: RunMaker,
-    pub(super) auditor: Auditor,
+    pub(super) auditor: Recomputer<AuditJob>,
+    pub(super) painter: Recomputer<ClipJob>,
     /// Which fragments of untrusted workers are recomputed.
     pub(super) audits: AuditPolicy,
     pub(super) tokens: TokenFiles,
@@ -214,7 +219,8 @@ impl Actor {
                 report = next_save(&mut self.hub.run) => Event::Saved(report),
                 parts = next_parts(&mut self.starting) => Event::Made(parts.map(Box::new)),
                 fault = next_fault(&mut self.finishing) => Event::PictureFailed(fault),
-                Some(audited) = self.auditor.next() => Event::Audited(Box::new(audited)),
+                Some((job, verdict)) = self.auditor.next() => Event::Audited(Box::new(job), verdict),
+                Some((_, clip)) = self.painter.next() => Event::Drawn(Box::new(clip)),
                 () = until(deadline) => Event::Deadline,
                 _ = refresh.tick() => Event::Tick,
             };
@@ -276,6 +282,13 @@ impl Actor {
                     let _ = asker.send(run.policy());
                 }
             }
+            Event::Evaluation { asker } => {
+                self.hear_evaluation();
+                if let Some(evaluated) = self.hub.run.as_ref().and_then(Run::evaluated) {
+                    // The caller may no longer wait.
+                    let _ = asker.send(evaluated.clone());
+                }
+            }
             Event::Start { parts, stepwise, started, done } => {
                 let result = self.start_run(None, *parts);
                 if result.is_ok() {
@@ -306,7 +319,8 @@ impl Actor {
             Event::Made(parts) => self.handle_parts(parts.map(|parts| *parts)),
             Event::Saved(report) => self.handle_save(report),
             Event::PictureFailed(fault) => self.handle_last_pictures(fault),
-            Event::Audited(audited) => self.hub.handle_audited(audited.run, &audited.task, audited.verdict),
+            Event::Audited(job, verdict) => self.hub.handle_audited(job.run, &job.task, verdict),
+            Event::Drawn(clip) => self.hub.handle_clip(*clip),
             Event::Deadline => self.hub.handle_timeout(),
             Event::Tick => self.tend_all(),
             Event::Shutdown => {}

@@ -210,4 +210,5 @@ pub(super) fn answer(status: StatusCode, kind: &'static str, bytes: Bytes) -> An
 
 const HOW_TO_BUILD: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>rollmesh</title>\
     <h1>rollmesh is running</h1><p>Its dashboard has not been built. In a clone of the repository, \
-    <code>cargo xtask demo</code> builds it; or point <code>--assets</code> at a directory that holds it.</p></html>";
+    <code>cargo xtask page</code> builds it, for a program of your own with <code>--registry</code> and the folder of its crate, \
+    in which you start the program; or point <code>--assets</code> at a directory that holds it.</p></html>";

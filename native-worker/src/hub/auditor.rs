@@ -1,28 +1,9 @@
-//! Audits: fragments of untrusted workers recomputed on a thread of the hub, and the consequences of a failed audit.
+//! Which workers a hub audits, and the consequences of a failed audit.
 
-use std::{
-    any::Any,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::mpsc as std_mpsc,
-    thread,
-};
-
-use rollmesh_core::{
-    group::{AuditPolicy, AuditTask, Verdict},
-    ids::FragmentNo,
-    kernels::Kernels,
-    protocol::Phase,
-    run::RunConfig,
-    weights::Weights,
-    worker::{Registry, RolloutWorkerBuilder, SlotRunner},
-};
-use tokio::sync::mpsc;
+use rollmesh_core::{group::AuditPolicy, ids::FragmentNo, protocol::Phase};
 
 use super::{actor::Actor, checkpoints::CheckpointNowError};
-use crate::{
-    NativeShell,
-    train::{Undone, Work},
-};
+use crate::train::{Undone, Work};
 
 /// Which workers a hub does not trust, and how it audits them.
 ///
@@ -50,103 +31,7 @@ pub enum OnDivergence {
     Continue,
 }
 
-/// The thread that recomputes fragments. It starts with the first audit.
-pub(super) struct Auditor {
-    registry: Registry,
-    kernels: Kernels,
-    jobs: Option<std_mpsc::Sender<Job>>,
-    results: (mpsc::UnboundedSender<Audited>, mpsc::UnboundedReceiver<Audited>),
-}
-
-struct Job {
-    run: u32,
-    config: RunConfig,
-    weights: Weights,
-    task: AuditTask,
-}
-
-/// Result of an audit.
-pub(super) struct Audited {
-    pub(super) run: u32,
-    pub(super) task: AuditTask,
-    pub(super) verdict: Verdict,
-}
-
-impl Auditor {
-    pub(super) fn new(registry: Registry, kernels: Kernels) -> Self {
-        Self { registry, kernels, jobs: None, results: mpsc::unbounded_channel() }
-    }
-
-    /// Waits for the next result.
-    pub(super) async fn next(&mut self) -> Option<Audited> {
-        self.results.1.recv().await
-    }
-
-    fn submit(&mut self, job: Job) {
-        if self.jobs.is_none() {
-            let (jobs, queue) = std_mpsc::channel();
-            let (registry, kernels, results) = (self.registry.clone(), self.kernels, self.results.0.clone());
-            let audit = move || audit_all(&queue, &registry, kernels, &results);
-            if thread::Builder::new().name("audits".into()).spawn(audit).is_ok() {
-                self.jobs = Some(jobs);
-            }
-        }
-        // Without a thread, or after it has ended, the verdict is unknown.
-        let lost = match &self.jobs {
-            Some(jobs) => jobs.send(job).err().map(|error| error.0),
-            None => Some(job),
-        };
-        if let Some(Job { run, task, .. }) = lost {
-            let _ = self.results.0.send(Audited { run, task, verdict: Verdict::Unknown });
-        }
-    }
-}
-
-fn audit_all(
-    queue: &std_mpsc::Receiver<Job>,
-    registry: &Registry,
-    kernels: Kernels,
-    results: &mpsc::UnboundedSender<Audited>,
-) {
-    let mut runner: Option<(u32, SlotRunner)> = None;
-    while let Ok(Job { run, config, weights, task }) = queue.recv() {
-        let mut made = || -> Result<Verdict, Box<dyn Any + Send>> {
-            catch_unwind(AssertUnwindSafe(|| {
-                if runner.as_ref().is_none_or(|(of, _)| *of != run) {
-                    let builder = RolloutWorkerBuilder::new(registry.clone())
-                        .shell(Box::new(NativeShell::default()))
-                        .kernels(kernels);
-                    runner = SlotRunner::new(&config, builder).ok().map(|runner| (run, runner));
-                }
-                let Some((_, runner)) = &mut runner else { return Verdict::Unknown };
-                let made = match (config.device_rows, task.actions()) {
-                    (false, _) => runner.replay(task.lease(), &weights).ok(),
-                    (true, Some(actions)) => runner.replay_actions(task.lease(), &weights, actions).ok(),
-                    (true, None) => None,
-                };
-                let compare = if config.device_rows { AuditTask::verdict_of_actions } else { AuditTask::verdict };
-                made.as_deref().and_then(<[_]>::first).map_or(Verdict::Unknown, |made| compare(&task, made))
-            }))
-        };
-        // A panic in the environment proves nothing about the worker; the runner is rebuilt.
-        let verdict = made().unwrap_or_else(|_| {
-            runner = None;
-            Verdict::Unknown
-        });
-        if results.send(Audited { run, task, verdict }).is_err() {
-            return;
-        }
-    }
-}
-
 impl Actor {
-    /// Recomputes a fragment of the current run.
-    pub(super) fn audit_fragment(&mut self, run: u32, task: AuditTask, weights: Weights) {
-        if let Some(current) = &self.hub.run {
-            self.auditor.submit(Job { run, config: current.config().clone(), weights, task });
-        }
-    }
-
     /// Rolls the run back to before a batch.
     pub(super) fn roll_back(&mut self, FragmentNo(first): FragmentNo) {
         self.hub.forget_run();

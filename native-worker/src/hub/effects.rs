@@ -77,6 +77,7 @@ impl Actor {
                 self.note_lines(news);
             }
             HubEffect::Audit { run, task, weights } => self.audit_fragment(run, *task, weights),
+            HubEffect::Draw(job) => self.draw_fragment(*job),
             HubEffect::Step(step) => self.take_step(step),
         }
     }

@@ -3,7 +3,7 @@
 use rollmesh_core::{
     hub::{HubRun as _, RunStep},
     ids::WeightsVersion,
-    protocol::{Frame, Message, message::EvaluationPoint},
+    protocol::message::{EnvClip, EvaluationPoint},
     weights::Weights,
 };
 use tokio::sync::oneshot;
@@ -70,9 +70,10 @@ impl Actor {
         while let Some(fault) = self.hub.run.as_mut().and_then(Run::poll_recording) {
             self.hub.notice(1, fault);
         }
+        let is_watched = self.hub.has_dashboards();
         let Some(run) = self.hub.run.as_mut() else { return };
         let number = run.state.number();
-        let evaluated = match run.poll_evaluation(&self.maker.program) {
+        let evaluated = match run.poll_evaluation(&self.maker.program, is_watched) {
             None => return,
             Some(Err(error)) => return self.hub.notice(1, error.to_string()),
             Some(Ok(evaluated)) => evaluated,
@@ -80,9 +81,8 @@ impl Actor {
         let news = run.write_evaluation(&evaluated);
         let fault = evaluated.fault.clone();
         let point = evaluated.metrics.point(number);
-        self.hub.dashboards.add_evaluation(point);
-        let trace = evaluated.env_trace(number).and_then(|trace| Frame::new(&Message::EvaluationTrace(trace)).ok());
-        self.hub.dashboards.set_evaluation_trace(trace);
+        let clip = evaluated.clip.map(|clip| EnvClip { run: number, ..clip });
+        self.hub.dashboards.add_evaluation(point, clip);
         self.note_lines(news);
         fault.into_iter().for_each(|fault| self.hub.notice(1, fault));
     }

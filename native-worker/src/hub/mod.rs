@@ -36,6 +36,7 @@ mod pace;
 mod peer;
 mod prometheus;
 mod queue;
+mod recompute;
 mod requests;
 mod run_tokens;
 mod runs;

@@ -9,7 +9,7 @@ use super::{CheckpointNowError, Hub, HubNotice, SavedCheckpoint, SyncError, acto
 use crate::{
     checkpoint::PolicyCheckpoint,
     learner::LearnError,
-    train::{IterationMetrics, RunRequest, SavedRun, StartError, Summary, Taker, Task, Work},
+    train::{EvaluationMetrics, IterationMetrics, RunRequest, SavedRun, StartError, Summary, Taker, Task, Work},
 };
 
 impl Hub {
@@ -45,6 +45,11 @@ impl Hub {
     /// Returns the policies of the current run.
     pub(crate) async fn policy(&self) -> Option<PolicyCheckpoint> {
         self.ask(|asker| Event::Policy { asker }).await
+    }
+
+    /// Returns the latest evaluation of the current run.
+    pub(crate) async fn evaluation(&self) -> Option<EvaluationMetrics> {
+        self.ask(|asker| Event::Evaluation { asker }).await
     }
 
     /// Saves the run after its latest update in its directory, and waits until the checkpoint is on disk. Periodic

@@ -13,7 +13,7 @@ use rollmesh_core::{
 };
 use tokio::{runtime::Runtime, sync::oneshot};
 
-use super::{IterationMetrics, ResumeError, RunRequest, SavedRun, Summary, Task, Work};
+use super::{EvaluationMetrics, IterationMetrics, ResumeError, RunRequest, SavedRun, Summary, Task, Work};
 use crate::{
     Registry,
     checkpoint::PolicyCheckpoint,
@@ -217,6 +217,13 @@ impl Algorithm {
     #[doc(alias("get_policy", "get_weights"))]
     pub fn policy(&self) -> Result<PolicyCheckpoint, AlgorithmError> {
         self.runtime.block_on(self.hub.policy()).ok_or(AlgorithmError::Over)
+    }
+
+    /// Returns the latest result of the run's own evaluations, which are made alongside the iterations as the settings
+    /// [`evaluation`](RunConfig::evaluation) say; `None` before the first, and once the run is over: its summary has it then.
+    #[must_use]
+    pub fn evaluated(&self) -> Option<EvaluationMetrics> {
+        self.runtime.block_on(self.hub.evaluation())
     }
 
     /// Plays this many episodes with the most likely actions, in separate environments, and returns their returns and lengths.

@@ -9,8 +9,10 @@ use std::{
 };
 
 use rollmesh_core::{
-    evaluation::{Earlier, EpisodeTrace, Evaluation, EvaluationRequest, Ticket},
-    protocol::message::{EnvTrace, EvaluationPoint},
+    env::Frame,
+    evaluation::{Earlier, Evaluation, EvaluationRequest, Frames, Ticket},
+    hub::Reel,
+    protocol::message::{EnvClip, EvaluationPoint},
     run::RunConfig,
     weights::Weights,
 };
@@ -61,8 +63,8 @@ pub struct EvaluationMetrics {
 /// The result of an evaluation with its episode.
 pub(crate) struct Evaluated {
     pub(crate) metrics: EvaluationMetrics,
-    /// The latest episode.
-    pub(crate) trace: Option<EpisodeTrace>,
+    /// The first episodes, if they have pictures.
+    pub(crate) clip: Option<EnvClip>,
     /// Why the first episode could not be drawn.
     pub(crate) fault: Option<String>,
 }
@@ -87,8 +89,10 @@ pub(super) struct RunEvaluation {
     waiting: Option<Candidate>,
     /// A finished evaluation whose first episode is being drawn.
     drawing: Option<JoinHandle<Evaluated>>,
-    /// The run's directory, if first episodes are drawn.
+    /// The run's directory, if GIFs of first episodes are written there.
     gifs: Option<PathBuf>,
+    /// Whether a dashboard shows pictures.
+    is_watched: bool,
     /// True if the latest evaluation exceeded its timeout.
     hangs: bool,
 }
@@ -101,11 +105,16 @@ impl RunEvaluation {
         let episodes = NonZeroU32::new(run.evaluation.episodes).filter(|_| is_wanted)?;
         let gifs = run_dir.clone().filter(|_| run.evaluation.render);
         let request = EvaluationRequest::of_episodes(episodes, MAX_STEPS);
-        let request = EvaluationRequest { trace: true, render: gifs.is_some(), ..request };
         let mut run = run.clone();
         run.host.evaluator_is_nice = true;
         run.evaluation.num_envs = run.evaluation.num_envs.min(episodes.get());
-        Some(Self { run, request, worker: None, current: None, waiting: None, drawing: None, gifs, hangs: false })
+        let (worker, current, waiting, drawing) = (None, None, None, None);
+        Some(Self { run, request, worker, current, waiting, drawing, gifs, is_watched: false, hangs: false })
+    }
+
+    /// Notes whether a dashboard is to be shown pictures of the evaluations that begin from now on.
+    pub(super) fn set_watched(&mut self, is_watched: bool) {
+        self.is_watched = is_watched;
     }
 
     /// Queues weights to be evaluated from the next poll on; they replace queued ones.
@@ -142,13 +151,19 @@ impl RunEvaluation {
             Ok(found) => found,
             Err(error) => return Some(Err(error)),
         };
-        let Some(dir) = self.gifs.clone() else { return Some(Ok(Evaluated::of(&candidate, found))) };
-        if found.frames.is_none() {
+        let dir = match found.frames {
             // The user is notified once.
-            (self.gifs, self.request.render) = (None, false);
+            None => self.gifs.take(),
+            Some(_) => self.gifs.clone(),
+        };
+        if dir.is_none() && found.frames.is_none() {
+            return Some(Ok(Evaluated::of(&candidate, found)));
         }
-        // Encoding a GIF takes long enough to block the caller noticeably.
-        let draw = move || Evaluated::drawn(&candidate, found, &dir);
+        // Encoding pictures takes long enough to block the caller noticeably.
+        let draw = move || match &dir {
+            Some(dir) => Evaluated::drawn(&candidate, found, dir),
+            None => Evaluated::of(&candidate, found),
+        };
         match thread::Builder::new().name("evaluation-gif".into()).spawn(draw) {
             Ok(drawing) => self.drawing = Some(drawing),
             Err(error) => return Some(Err(EvalWorkerError::failed(error))),
@@ -162,7 +177,8 @@ impl RunEvaluation {
             Some(worker) => worker,
             None => self.worker.insert(EvalWorker::in_process_of(program, &self.run)?),
         };
-        let ticket = worker.submit_request(Some(&candidate.weights), self.request.clone(), Earlier::Keep)?;
+        let request = EvaluationRequest { render: self.gifs.is_some() || self.is_watched, ..self.request.clone() };
+        let ticket = worker.submit_request(Some(&candidate.weights), request, Earlier::Keep)?;
         self.current = Some((ticket, candidate));
         Ok(())
     }
@@ -207,7 +223,8 @@ impl Evaluated {
             partial_return_mean: found.partial_return_mean,
             gif: None,
         };
-        Self { metrics, trace: found.trace, fault: None }
+        let clip = found.frames.as_ref().map(|frames| clip(frames, &found, candidate.iteration));
+        Self { metrics, clip, fault: None }
     }
 
     /// Like [`of`](Self::of), with a GIF of the first episode in the run's directory.
@@ -229,16 +246,19 @@ impl Evaluated {
         }
         evaluated
     }
+}
 
-    /// Returns the latest episode for dashboards.
-    pub(crate) fn env_trace(&self, run: u32) -> Option<EnvTrace> {
-        let trace = self.trace.as_ref()?;
-        let rows = trace.obs.len().checked_div(trace.obs_len as usize)?;
-        let mut dones = vec![0; rows];
-        if let Some(last) = dones.last_mut().filter(|_| !trace.is_cut) {
-            *last = 1;
+/// Returns the pictures of the first sub-environment for dashboards.
+fn clip(frames: &Frames, found: &Evaluation, iteration: u64) -> EnvClip {
+    let [_, height, width, _] = frames.shape();
+    let mut lengths = found.episodes.iter().filter(|episode| episode.env == 0).map(|episode| episode.len);
+    let (mut reel, mut episode, mut t, mut length) = (Reel::default(), 0, 0, lengths.next());
+    for rgb in frames.iter() {
+        reel.add((episode, t), &mut |frame: &mut Frame| frame.set(width as u32, height as u32, rgb));
+        t += 1;
+        if length.is_some_and(|length| t >= length) {
+            (episode, t, length) = (episode + 1, 0, lengths.next());
         }
-        let obs = trace.obs.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Some(EnvTrace { run, slot: 0, episode: trace.episode, t: 0, obs_len: trace.obs_len, obs, dones })
     }
+    reel.finish(EnvClip { weights_version: iteration, ..EnvClip::default() })
 }

@@ -210,17 +210,18 @@ impl RunDir {
             let bytes = weights.to_safetensors().map_err(io::Error::other);
             bytes.and_then(|bytes| replace(&at(INIT_WEIGHTS), &bytes)).map_err(failed(at(INIT_WEIGHTS)))?;
         }
-        let trackers = Trackers::open(path, config).map_err(failed(path.to_owned()))?;
+        let trackers = Trackers::open(path, config, None).map_err(failed(path.to_owned()))?;
         let text = write_config(path, config)?;
         Ok(Self { path: path.into(), metrics, journal, trackers, config: text, _lock: lock })
     }
 
-    /// Continues with this many bytes of `metrics.jsonl` and of the journal; lines behind them are cut off, and will be
-    /// written again.
+    /// Continues after these env steps, with this many bytes of `metrics.jsonl` and of the journal; lines behind them are cut
+    /// off, and will be written again.
     pub(crate) fn reopen(
         path: &Path,
         config: &RunConfig,
         (metrics_bytes, journal_bytes): (u64, u64),
+        env_steps: u64,
         lock: File,
     ) -> Result<(Self, Cut), RunDirError> {
         let at = |name: &str| path.join(name);
@@ -236,7 +237,7 @@ impl RunDir {
             journal = Some(lines);
             cut.short.extend(behind.short);
         }
-        let trackers = Trackers::open(path, config).map_err(failed(path.to_owned()))?;
+        let trackers = Trackers::open(path, config, Some(env_steps)).map_err(failed(path.to_owned()))?;
         Ok((Self { path: path.into(), metrics, journal, trackers, config: text, _lock: lock }, cut))
     }
 
@@ -431,7 +432,7 @@ mod tests {
         );
         let bytes = dir.bytes();
         drop(dir);
-        let (dir, cut) = RunDir::reopen(&path, &config, bytes, lock(&path).unwrap()).unwrap();
+        let (dir, cut) = RunDir::reopen(&path, &config, bytes, 0, lock(&path).unwrap()).unwrap();
         assert_eq!((cut, dir.bytes()), (Cut { env_steps: None, short: vec![JOURNAL] }, (2, 3)));
     }
 }

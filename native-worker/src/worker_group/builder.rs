@@ -12,13 +12,14 @@ use rollmesh_core::{
     config::Config,
     env::{Env, EnvContext, EnvError, EnvSpec, SubEnv},
     group::{GroupConfigError, SamplingMode},
-    ids::{PolicyId, WorkerId},
+    ids::{HomeIndex, PolicyId, WorkerId},
     worker::{NewPolicy, PolicyConfig, Registry, RolloutConfig, RolloutWorkerBuilder},
 };
 
 use super::{FailureSettings, GroupError, WorkerGroup, thread::Factory};
 use crate::{
     NativeWorker as _,
+    envs::with_fingerprint,
     hub::{Distrust, SecurityConfig},
     launch::{Launcher, LocalLauncher, WorkerSpec},
     native,
@@ -280,7 +281,7 @@ impl WorkerGroupBuilder {
     }
 
     /// Serves the files of a directory at the group's address, for browsers: a page whose Web Worker joins the group. The
-    /// output of `trunk build` has such a Web Worker, `rollmesh_worker_loader.js`: it posts `{state: "ready"}` and then
+    /// output of `trunk build` has such a Web Worker, `worker.js`: it posts `{state: "ready"}` and then
     /// expects `{url, token, name}`, where the URL is the [group's](WorkerGroup::worker_url) with `/ws`.
     pub fn page(mut self, directory: impl Into<PathBuf>) -> Self {
         self.plan.page = Some(directory.into());
@@ -310,7 +311,7 @@ impl WorkerGroupBuilder {
     /// # Errors
     /// [`GroupError`]; if a worker could not be created, with its error message.
     pub fn build(self) -> Result<WorkerGroup, GroupError> {
-        let Self { config, mut plan, setup, changes } = self;
+        let Self { mut config, mut plan, setup, changes } = self;
         if matches!(plan.sampling_mode, SamplingMode::Asynchronous { batch_env_steps: 0, .. }) {
             return Err(GroupConfigError::EmptyBatches.into());
         }
@@ -323,6 +324,12 @@ impl WorkerGroupBuilder {
             let builder = RolloutWorkerBuilder::new(registry.clone()).native();
             changes.iter().fold(builder, |builder, change| change(builder))
         });
+        // Workers on other machines must compute the same bits.
+        if let (Placement::Remote, Some(env)) = (&plan.placement, config.env.clone()) {
+            let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
+            let context = context.with_config(config.env_config.clone());
+            config.env_config = with_fingerprint(&env, &context).unwrap_or(config.env_config);
+        }
         let mut group = WorkerGroup::from_plan(plan, config, factory);
         if setup {
             group.setup()?;

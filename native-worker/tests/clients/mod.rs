@@ -2,6 +2,7 @@
 //! too fast or gone. Some of them are programs in Python and JavaScript, so that no bare `cargo test` runs any of this:
 //! `cargo xtask test clients` does.
 
+mod connections;
 mod episodes;
 mod game;
 mod languages;

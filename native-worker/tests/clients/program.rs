@@ -17,14 +17,30 @@ pub(crate) struct Program {
     /// `ws://HOST:PORT`
     pub(crate) url: String,
     pub(crate) token: String,
+    /// That of the certificate, if it has one.
+    pub(crate) fingerprint: Option<String>,
 }
 
 impl Program {
     pub(crate) async fn start(args: &[&str]) -> Self {
-        let mut process = Process::start(args.iter().copied().chain(["--listen", "127.0.0.1:0"]));
-        let url = process.line("clients  ws://").await.trim_start_matches("clients  ").to_owned();
+        Self::of(Process::start(args.iter().copied().chain(["--listen", "127.0.0.1:0"])), false).await
+    }
+
+    /// Starts a program whose hub keeps its certificate in a directory, if it has one.
+    pub(crate) async fn start_in(args: &[&str], state: &str) -> Self {
+        let all = args.iter().copied().chain(["--listen", "127.0.0.1:0"]);
+        let process = Process::start_with(all, |command| _ = command.env("XDG_STATE_HOME", state));
+        Self::of(process, args.contains(&"--tls-self-signed")).await
+    }
+
+    async fn of(mut process: Process, is_secure: bool) -> Self {
+        let url = process.line("clients  ws").await.trim_start_matches("clients  ").to_owned();
         let token = process.line("token    ").await.trim_start_matches("token    ").to_owned();
-        Self { process, url, token }
+        let fingerprint = match is_secure {
+            true => Some(process.line("sha256   ").await.trim_start_matches("sha256   ").to_owned()),
+            false => None,
+        };
+        Self { process, url, token, fingerprint }
     }
 
     async fn join(&self) -> Far {

@@ -183,6 +183,21 @@ async fn divergent_fragment_that_no_batch_has_taken_is_undone_where_slots_do_not
     helper.finish_with(0).await;
 }
 
+/// Rows of devices cannot be recomputed in every bit: audits replay their actions.
+#[tokio::test]
+async fn divergent_tab_is_quarantined_in_a_run_with_rows_of_devices() {
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
+    let run = hub.train_with(small(0, 2_000), |config| config.device_rows = true).await;
+    let token = token_of_page(&hub).await;
+    diverges_after(&hub, token, 3).await;
+    hub.notice("the run goes back").await;
+    let helper = hub.worker();
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.tainted, summary.reproducible), (RunEnd::Finished, false, false));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
 #[tokio::test]
 async fn a_run_may_go_on_tainted() {
     let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::Continue)).await;

@@ -3,28 +3,31 @@
 use std::time::Duration;
 
 use rollmesh::train::{EvaluationConfig, RunEnd, RunRequest};
-use rollmesh_core::protocol::{
-    Message,
-    message::{EnvTrace, EvaluationPoint},
+use rollmesh_core::{
+    env::render::Film,
+    protocol::{
+        Message,
+        message::{EnvClip, EvaluationPoint},
+    },
 };
 
 use super::{TestHub, end, small};
 use crate::support::client::Client;
 
 /// The first points that a dashboard is told, and the first episode, which is that of the latest of these.
-async fn told(dashboard: &mut Client) -> (Vec<EvaluationPoint>, EnvTrace) {
-    let (mut points, mut trace) = (Vec::new(), None);
+async fn told(dashboard: &mut Client) -> (Vec<EvaluationPoint>, EnvClip) {
+    let (mut points, mut clip) = (Vec::new(), None);
     dashboard
         .wait_for(|message| {
             match message {
                 Message::Evaluation(point) => points.push(*point),
-                Message::EvaluationTrace(episode) => trace = Some(episode.clone()),
+                Message::EvaluationClip(episode) => clip = Some(episode.clone()),
                 _ => {}
             }
-            trace.clone()
+            clip.clone()
         })
         .await;
-    (points, trace.expect("it was waited for"))
+    (points, clip.expect("it was waited for"))
 }
 
 #[tokio::test]
@@ -35,24 +38,28 @@ async fn dashboards_are_told_of_evaluations_also_those_that_come_later() {
     // Slow enough for a process of the lowest priority.
     let pace = Duration::from_millis(20);
     let run = hub.train_with(RunRequest { pace, ..small(1, u64::MAX) }, |config| config.evaluation = evaluation).await;
-    let (mut before, trace) = told(&mut early).await;
-    let check = |points: &[EvaluationPoint], trace: &EnvTrace| {
+    let (mut before, clip) = told(&mut early).await;
+    let check = |points: &[EvaluationPoint], clip: &EnvClip| {
         let latest = points.last().expect("a point comes before its episode");
-        assert_eq!((latest.run, latest.episodes, latest.unfinished), (trace.run, 1, 0));
+        assert_eq!((latest.run, latest.episodes, latest.unfinished), (clip.run, 1, 0));
         assert_eq!(latest.episode_return_mean, latest.episode_len_mean);
-        // Four numbers a row, the last of which was the end.
-        let rows = latest.episode_len_mean as usize;
-        assert_eq!((trace.obs_len, trace.obs.len(), trace.dones.len()), (4, 4 * 4 * rows, rows));
-        assert!(trace.dones.iter().rposition(|done| *done == 1) == Some(rows - 1));
+        assert_eq!(clip.weights_version, latest.iteration);
+        // A picture after each step, or after as many as there is room for.
+        let steps: Vec<_> = (0..latest.episode_len_mean as u32).map(|t| (0, t)).collect();
+        let mut film = Film::read(clip.width, clip.height, &clip.film).expect("a film");
+        let shown: Vec<_> = clip.steps().collect();
+        assert!(steps.starts_with(&shown) && shown.len() >= steps.len().min(64), "{} of {}", shown.len(), steps.len());
+        assert_eq!((film.len(), clip.stride), (shown.len(), 1));
+        assert!(film.picture(0).cloned() != film.picture(film.len() - 1).cloned(), "the pole moves");
     };
-    check(&before, &trace);
+    check(&before, &clip);
     // As it goes on.
-    let (more, trace) = told(&mut early).await;
-    check(&more, &trace);
+    let (more, clip) = told(&mut early).await;
+    check(&more, &clip);
     before.extend(more);
 
-    let (points, trace) = told(&mut hub.viewer().await).await;
-    check(&points, &trace);
+    let (points, clip) = told(&mut hub.viewer().await).await;
+    check(&points, &clip);
     assert!(points.starts_with(&before), "{points:?} begin with {before:?}");
     hub.hub.stop_run().await;
     assert_eq!(end(run).await.end, RunEnd::Stopped);

@@ -2,9 +2,10 @@
 
 use rollmesh_core::{
     batch::codec,
+    env::render::Film,
     protocol::{
         Message,
-        message::{FragmentReport, HostReport, Request, WorkerLog},
+        message::{FragmentReport, HostReport, RecentFragmentRequest, Request, WorkerLog},
     },
 };
 use tokio::{
@@ -68,16 +69,19 @@ async fn operators_see_hosts_logs_and_the_latest_fragment() {
     assert!(own.memory_total > 0 && own.version.starts_with("rollmesh "), "{own:?}");
     let _run = hub.train(small(1, 1_000_000_000)).await;
     // In any order.
-    let (mut of_worker, mut log) = (None, None);
-    while of_worker.is_none() || log.is_none() {
+    let (mut of_worker, mut log, mut audit) = (None, None, None);
+    while of_worker.is_none() || log.is_none() || audit.is_none() {
         match operator.hear().await.expect("the hub goes on") {
             Message::HostReport(report) if report.worker != 0 => of_worker = Some(report),
+            Message::WorkerLog(lines) if lines.worker == u32::MAX => audit = audit.or(Some(lines)),
             Message::WorkerLog(lines) if lines.worker != 0 => log = log.or(Some(lines)),
             _ => {}
         }
     }
     let (of_worker, log): (HostReport, WorkerLog) = of_worker.zip(log).expect("both have come");
     assert_eq!((of_worker.host, of_worker.memory_total), (own.host, 0), "the hub measures its own machine");
+    let audit: WorkerLog = audit.expect("it has come");
+    assert!(audit.lines[0].text.starts_with(r#"{"event":""#), "{audit:?}");
     assert!(log.first == 0 && log.lines[0].text.contains("joined: local-1"), "{log:?}");
 
     hub.status("an iteration", |status| status.iteration > 0).await;
@@ -93,6 +97,25 @@ async fn operators_see_hosts_logs_and_the_latest_fragment() {
     let rows = codec::decode(&fragment.batch).expect("a batch");
     assert!(rows.len() == 16 && rows.column("rewards").is_some());
     assert_eq!(fragment.cuts().last().map(|(end, _)| end), Some(16));
+
+    // The watched slot, drawn from its first step on, and a fragment of another slot.
+    let clip = operator
+        .wait_for(|message| match message {
+            Message::SlotClip(clip) => Some(clip.clone()),
+            _ => None,
+        })
+        .await;
+    assert!(clip.reason.is_empty() && clip.steps().count() == 16, "{clip:?}");
+    assert_eq!(Film::read(clip.width, clip.height, &clip.film).expect("a film").len(), 16);
+    operator.say(&Message::RecentFragmentRequest(RecentFragmentRequest { request: 71, slot: 1, back: 1 })).await;
+    let (request, slot) = operator
+        .wait_for(|message| match message {
+            Message::FragmentReport(report) => Some((report.request, report.slot)),
+            Message::Reply(reply) => panic!("{reply:?}"),
+            _ => None,
+        })
+        .await;
+    assert_eq!((request, slot), (71, 1));
 
     // A viewer sees hosts, and no logs: these come before the ledger, which ends the first state.
     let mut viewer = hub.viewer().await;

@@ -115,6 +115,6 @@ fn game_that_is_not_there_is_unavailable() {
 async fn games_train_with_the_same_weights_for_any_workers_and_whichever_dies() {
     for env in ["pettingzoo:lab:at_once", "pettingzoo:lab:in_turn"] {
         let directory = tempfile::tempdir().unwrap();
-        Run { env, more: &["--max-env-steps", "3200"], python_path: &lab() }.check(directory.path()).await;
+        Run { env, more: &["--max-env-steps", "3200"], python_path: &lab(), slots: 8 }.check(directory.path()).await;
     }
 }

@@ -9,20 +9,21 @@ use crate::support::{
     process::{children_of, has_ended, kill},
 };
 
-/// A run with eight slots.
+/// A run.
 pub(crate) struct Run<'a> {
     pub(crate) env: &'a str,
     /// Further arguments.
     pub(crate) more: &'a [&'a str],
     /// Where its own modules are.
     pub(crate) python_path: &'a str,
+    pub(crate) slots: u32,
 }
 
 impl Run<'_> {
     pub(crate) fn start(&self, workers: u32, run_dir: &Path) -> Process {
-        let (workers, run_dir) = (workers.to_string(), run_dir.display().to_string());
+        let (workers, slots, run_dir) = (workers.to_string(), self.slots.to_string(), run_dir.display().to_string());
         let args = ["train", "--env", self.env, "--seed", "1", "--hidden", "8", "--rollout-fragment-length", "16"];
-        let more = ["--num-slots", "8", "--no-dashboard", "--workers", &workers, "--run-dir", &run_dir];
+        let more = ["--num-slots", &slots, "--no-dashboard", "--workers", &workers, "--run-dir", &run_dir];
         let set_up = |command: &mut tokio::process::Command| _ = command.env("PYTHONPATH", self.python_path);
         Process::start_with([&args[..], &more, self.more].concat(), set_up)
     }

@@ -3,6 +3,7 @@
 //! They need a Python with Gymnasium, so no bare `cargo test` runs them: `cargo xtask test python-envs` does.
 
 mod failures;
+mod fingerprints;
 mod games;
 mod matrix;
 mod packages;
@@ -10,6 +11,7 @@ mod runs;
 mod same;
 mod spaces;
 mod unasked;
+mod vectors;
 
 use std::{path::Path, sync::Once};
 
@@ -20,6 +22,9 @@ use rollmesh_core::{
     ids::HomeIndex,
     kernels::Kernels,
 };
+
+/// Milliseconds for a call on a busy machine.
+const PATIENT: u32 = 60_000;
 
 /// The interpreter with Gymnasium.
 fn interpreter() -> std::path::PathBuf {

@@ -9,14 +9,12 @@ use rollmesh_core::{
     rng::{Purpose, Streams},
 };
 
-use super::{context, make, spec};
-
-const PATIENT: u32 = 60_000;
+use super::{PATIENT, context, make, spec};
 
 /// Observations, rewards and ends of a step of all lanes.
-type Stepped = (Vec<f32>, Vec<f64>, Vec<bool>, Vec<bool>);
+pub(super) type Stepped = (Vec<f32>, Vec<f64>, Vec<bool>, Vec<bool>);
 
-fn step(env: &mut dyn AnyVectorEnv, actions: &[i64], t: u32, row: usize) -> Stepped {
+pub(super) fn step(env: &mut dyn AnyVectorEnv, actions: &[i64], t: u32, row: usize) -> Stepped {
     let lanes = actions.len();
     let moments: Vec<Moment> =
         (0..lanes as u32).map(|slot| Moment { slot: SlotId(slot), t, ..Moment::default() }).collect();
@@ -28,7 +26,7 @@ fn step(env: &mut dyn AnyVectorEnv, actions: &[i64], t: u32, row: usize) -> Step
     (obs, rewards, terminateds, truncateds)
 }
 
-fn reset(env: &mut dyn AnyVectorEnv, lane: usize, row: usize) -> Vec<f32> {
+pub(super) fn reset(env: &mut dyn AnyVectorEnv, lane: usize, row: usize) -> Vec<f32> {
     let mut obs = vec![0.0; row];
     let mut rng = Streams::new(1, Purpose::Reset).at(SlotId(lane as u32), 0, 0, 0);
     env.reset_at(lane, &mut rng, RowsMut::F32(&mut obs)).unwrap();

@@ -12,10 +12,8 @@ use crate::support::{Process, soon};
 
 const NAME: &str = "py:subprocess:Popen";
 
-/// A hub for which the name is that of an environment of its own, as for a hub that means harm.
-async fn hub() -> Hub {
-    let mut cart_pole = EnvRegistry::builtin().spec("CartPole-v1").unwrap();
-    (cart_pole.name, cart_pole.settings) = (NAME.into(), None);
+/// A hub of a program with these environments.
+pub(super) async fn hub(registry: &Registry) -> Hub {
     let config = HubConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         dashboard: false,
@@ -27,14 +25,17 @@ async fn hub() -> Hub {
         allow_origins: Vec::new(),
         security: SecurityConfig::default(),
     };
-    Hub::start(config, &Registry::builtin().with_env(cart_pole)).await.unwrap()
+    Hub::start(config, registry).await.unwrap()
 }
 
 #[tokio::test]
 async fn worker_refuses_what_only_the_hub_names() {
     let directory = tempfile::tempdir().unwrap();
     let trace = directory.path().join("trace");
-    let mut hub = hub().await;
+    // For the hub, the name is that of an environment of its own, as for a hub that means harm.
+    let mut cart_pole = EnvRegistry::builtin().spec("CartPole-v1").unwrap();
+    (cart_pole.name, cart_pole.settings) = (NAME.into(), None);
+    let mut hub = hub(&Registry::builtin().with_env(cart_pole)).await;
     let address = hub.address().to_string();
     let token = hub.worker_token().to_hex();
     let mut workers = Vec::new();

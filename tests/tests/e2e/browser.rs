@@ -26,7 +26,7 @@ pub(crate) struct Browser {
     pub(crate) client: Client,
     // In the order in which they go.
     _driver: Driver,
-    _profile: TempDir,
+    profile: TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -40,7 +40,12 @@ impl Browser {
             .connect(&driver.url())
             .await
             .expect("Chromium starts; CHROME says which");
-        Self { client, _driver: driver, _profile: profile, _turn: turn }
+        Self { client, _driver: driver, profile, _turn: turn }
+    }
+
+    /// The directory of its profile, which all its processes name.
+    pub(crate) fn profile(&self) -> &Path {
+        self.profile.path()
     }
 
     /// What the console has shown since the last call, errors and warnings only.
@@ -85,6 +90,14 @@ impl Browser {
         for state in ["frozen", "active"] {
             self.devtools("Page.setWebLifecycleState", json!({ "state": state })).await;
         }
+    }
+
+    /// Limits the network to so many Mbit/s, with 10 ms of latency.
+    pub(crate) async fn limit_network(&self, mbit_per_s: u32) {
+        let bytes_per_s = mbit_per_s * 125_000;
+        let conditions = json!({ "offline": false, "latency": 10, "downloadThroughput": bytes_per_s, "uploadThroughput": bytes_per_s });
+        self.devtools("Network.enable", json!({})).await;
+        self.devtools("Network.emulateNetworkConditions", conditions).await;
     }
 
     async fn devtools(&self, command: &str, params: Value) {

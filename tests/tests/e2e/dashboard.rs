@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, time::Duration};
 use fantoccini::{
     Locator,
     actions::{InputSource as _, KeyAction, KeyActions},
-    key::Key,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -153,8 +152,8 @@ impl Dashboard {
     }
 
     /// Presses a key wherever the focus is. Keys sent to an element would be names of files for a choice of files.
-    pub(crate) async fn press(&self, key: Key) {
-        let value = char::from(key);
+    pub(crate) async fn press(&self, key: impl Into<char>) {
+        let value = key.into();
         let keys = KeyActions::new("keyboard".into());
         let keys = keys.then(KeyAction::Down { value }).then(KeyAction::Up { value });
         self.browser.client.perform_actions(keys).await.expect("the keyboard is there");

@@ -22,20 +22,28 @@ async fn evaluation_of_a_run_is_shown_on_every_page() {
     page.wait_for("connection", "data-state", "online").await;
 
     page.wait("evaluations have a curve", async || points(&page).await >= 2).await;
-    watch(&page).await;
+    watch(&page, "Latest evaluation").await;
     let slot = page.browser.client.find(Locator::Css(&selector("live-slot"))).await.expect("it is there");
     assert!(!slot.is_enabled().await.expect("it can be asked"), "a slot is not what is shown");
     page.browser.screenshot("evaluations", DESKTOP).await;
 
     // Back to the slot, and forth.
-    page.click("live-evaluation").await;
+    page.choose("live-source", "Slot").await;
     page.wait("the slot is back", async || caption(&page).await.contains("slot 0")).await;
     let before = points(&page).await;
     page.reload().await;
     page.wait_for("connection", "data-state", "online").await;
     page.wait("the curve is back", async || points(&page).await >= before).await;
-    watch(&page).await;
+    watch(&page, "Best evaluation").await;
     page.assert_quiet_console().await;
+
+    // They stay when the run is over, and the program with its hub has ended.
+    page.click("stop").await;
+    page.click("stop-confirm").await;
+    page.wait_for_phase("stopped").await;
+    watch(&page, "Latest evaluation").await;
+    page.choose("live-source", "Slot").await;
+    page.wait("the slot's last steps are played", async || caption(&page).await.contains("slot 0")).await;
 }
 
 /// Points of the line, which is not there before the first.
@@ -48,9 +56,10 @@ async fn caption(page: &Dashboard) -> String {
     page.text("live-caption").await.unwrap_or_default()
 }
 
-/// Switches to the latest evaluation, which is played.
-async fn watch(page: &Dashboard) {
-    page.click("live-evaluation").await;
+/// Switches to an evaluation, which is played.
+async fn watch(page: &Dashboard, source: &str) {
+    page.wait("there is one", async || page.text("live-source").await.is_some_and(|all| all.contains(source))).await;
+    page.choose("live-source", source).await;
     page.wait("an evaluation is shown", async || caption(page).await.contains("evaluation")).await;
     let row = page.attribute("live-canvas", "data-row").await;
     page.wait("its picture changes", async || page.attribute("live-canvas", "data-row").await != row).await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     browser::{DESKTOP, PHONE},
     built,
-    dashboard::Dashboard,
+    dashboard::{Dashboard, selector},
     program::Program,
 };
 
@@ -40,10 +40,44 @@ async fn workers_have_hosts_logs_and_rates_and_a_fragment_is_shown() {
 
     page.click("fragment-show").await;
     page.wait("a fragment is shown", async || has("fragment-what", "rows, made by worker ").await).await;
+    let number = async || page.text("fragment-what").await.unwrap_or_default();
+    let latest = number().await;
+    page.fill("fragment-slot", "1").await;
+    page.choose("fragment-back", "2 before").await;
+    page.click("fragment-show").await;
+    page.wait("an earlier one of another slot is", async || number().await.contains("of slot 1:")).await;
+    assert_ne!(number().await, latest);
     page.choose("fragment-column", "action_logp").await;
     let bars = "return document.querySelectorAll(\"[data-testid='fragment-histogram'] tbody tr\").length";
     page.wait("it has a distribution", async || page.run(bars, vec![]).await == 12).await;
     assert!(has("fragment-cuts", "after row ").await && has("fragment-rows", "obs").await);
+
+    // What the policy does in the step that is shown, which can be chosen.
+    page.wait("the agent's step is shown", async || has("live-agents", "Probability").await).await;
+    page.click("live-play").await;
+    let step = async || page.attribute("live-canvas", "data-row").await;
+    let seek = "const range = document.querySelector(arguments[0]); range.value = 3;
+        range.dispatchEvent(new Event('input', { bubbles: true }))";
+    page.run(seek, vec![json!(selector("live-step"))]).await;
+    page.wait("step 3 is shown", async || step().await.as_deref() == Some("3")).await;
+
+    // The group, drawn, and a way into it.
+    let marks = "return document.querySelectorAll(\"[data-testid^='group-worker-']\").length";
+    page.wait("both workers are drawn", async || page.run(marks, vec![]).await == 2).await;
+    page.click("invite").await;
+    page.click("invite-worker").await;
+    page.wait("there is a command", async || page.text("invitation").await.is_some()).await;
+    let command = page.value("invitation").await;
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let [token, "rollmesh", "worker", "--hub", address] = words[..] else { panic!("{command}") };
+    assert!(token.starts_with("ROLLMESH_TOKEN=") && address.starts_with("ws://127.0.0.1:"), "{command}");
+    page.choose("log-of", "the audit").await;
+    page.wait("the audit log is shown", async || has("log-lines", "token_made").await).await;
+
+    page.browser.client.execute("document.activeElement.blur()", vec![]).await.expect("it loses the focus");
+    page.press('?').await;
+    page.wait_for("shortcuts", "open", "").await;
+    page.click("shortcuts-close").await;
     page.assert_quiet_console().await;
 }
 

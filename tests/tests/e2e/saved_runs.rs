@@ -9,6 +9,9 @@ use super::{browser::DESKTOP, dashboard::Dashboard, program::Program};
 /// The first run of the list.
 const SAVED: &str = "[data-testid^='saved-CartPole']";
 
+/// Presses the box that compares it.
+const COMPARE: &str = "document.querySelector(\"[data-testid^='compare-CartPole']\").click()";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_are_found_and_saved_runs_cloned_resumed_and_deleted() {
     let page = Dashboard::start().await;
@@ -34,6 +37,11 @@ async fn settings_are_found_and_saved_runs_cloned_resumed_and_deleted() {
         async || page.run(&format!("return document.querySelector(\"{SAVED}\")?.textContent ?? ''"), vec![]).await;
     let says = async |what: &str| state().await.as_str().is_some_and(|text| text.contains(what));
     page.wait("the run is listed", async || says("stopped").await).await;
+    // Its curves beside those of the hub's run.
+    page.run(COMPARE, vec![]).await;
+    let legend = async || page.run("return document.querySelector(\"[data-testid='chart-return'] .legend\")?.textContent ?? ''", vec![]).await;
+    page.wait("it is compared", async || legend().await.as_str().is_some_and(|text| text.contains("run CartPole"))).await;
+    page.run(COMPARE, vec![]).await;
     page.click("saved-resume").await;
     page.wait_for_phase("running").await;
     page.wait("it is resumed", async || says("running").await).await;

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     format,
-    state::{ChartView, Metric, State, XAxis},
+    state::{ChartView, Metric, RunKey, State, XAxis},
 };
 
 const LEFT: f64 = 40.0;
@@ -82,7 +82,7 @@ impl Curve {
             series.extend(Some(evaluations).filter(|line| !line.points.is_empty()).map(Series::with_dots));
         }
         let groups =
-            state.run_groups().into_iter().filter(|group| !matches!(group[..], [run] if state.is_current(run)));
+            state.run_groups().into_iter().filter(|group| !matches!(&group[..], [run] if state.is_current(run)));
         let colour = |index: usize| OWN_COLOURS + index % (colours - OWN_COLOURS);
         series.extend(groups.enumerate().map(|(index, group)| self.group(state, &group, colour(index))));
         let goal = state.run.as_ref().filter(|_| self.is_main).map(|run| f64::from(run.stop_return));
@@ -91,16 +91,20 @@ impl Curve {
     }
 
     /// The line of compared runs that differ in their seeds.
-    fn group(&self, state: &State, group: &[u32], colour: usize) -> Series {
-        let line = |run: &u32| {
-            let curves = state.curves_of(*run)?;
-            Some(Series::of_run(format!("run {run}"), colour, curves, &self.metric, &state.charts))
+    fn group(&self, state: &State, group: &[RunKey], colour: usize) -> Series {
+        let short = |run: &RunKey| match run {
+            RunKey::Hub(run) => run.to_string(),
+            RunKey::Saved(id) => id.clone(),
+        };
+        let line = |run: &RunKey| {
+            let curves = state.curves_of(run)?;
+            Some(Series::of_run(format!("run {}", short(run)), colour, curves, &self.metric, &state.charts))
         };
         let mut lines: Vec<Series> = group.iter().filter_map(line).collect();
         if lines.len() == 1 {
             return lines.remove(0);
         }
-        let runs: Vec<String> = group.iter().map(u32::to_string).collect();
+        let runs: Vec<String> = group.iter().map(short).collect();
         Series::of_seeds(format!("median of runs {}", runs.join(", ")), colour, &lines)
     }
 }

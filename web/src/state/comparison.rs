@@ -1,6 +1,9 @@
-//! Other runs of the hub, whose curves and settings are shown beside the current run's.
+//! Other runs of the hub and of its directory, whose curves and settings are shown beside the current run's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use rollmesh_core::{config::leaves, protocol::message::RunHistory};
 use serde_json::Value;
@@ -12,13 +15,31 @@ pub(super) const MAX_COMPARED: usize = 16;
 /// The setting in which runs of one group differ.
 const SEED: &str = "seed";
 
+/// A run that can be compared.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RunKey {
+    /// A run of this hub, by its number.
+    Hub(u32),
+    /// A run in the hub's directory, by its id.
+    Saved(String),
+}
+
+impl fmt::Display for RunKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hub(run) => write!(f, "Run {run}"),
+            Self::Saved(id) => f.write_str(id),
+        }
+    }
+}
+
 /// The runs that are compared.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    wanted: BTreeSet<u32>,
+    wanted: BTreeSet<RunKey>,
     /// Those that the hub has refused to tell about.
-    refused: BTreeSet<u32>,
-    known: BTreeMap<u32, ComparedRun>,
+    refused: BTreeSet<RunKey>,
+    known: BTreeMap<RunKey, ComparedRun>,
     revision: u64,
 }
 
@@ -39,7 +60,7 @@ pub struct ComparedRun {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// The runs.
-    pub runs: Vec<u32>,
+    pub runs: Vec<RunKey>,
     /// Settings by path, with a value for each run; empty where it has none.
     pub rows: Vec<(String, Vec<String>)>,
 }
@@ -47,15 +68,25 @@ pub struct Differences {
 impl Comparison {
     /// Reads the texts of a link.
     pub(super) fn of_texts(texts: &Texts) -> Self {
-        let runs = texts.get(&name()).map_or("", String::as_str).split(',');
-        let wanted = runs.filter_map(|run| run.parse().ok()).take(MAX_COMPARED).collect();
+        let listed = |name, separator| texts.get(&link_name(name)).map_or("", String::as_str).split(separator);
+        let of_hub = listed("runs", ',').filter_map(|run| run.parse().ok()).map(RunKey::Hub);
+        // An id is the name of a directory, without slashes.
+        let saved = listed("saved", '/').filter(|id| !id.is_empty()).map(|id| RunKey::Saved(id.to_owned()));
+        let wanted = of_hub.chain(saved).take(MAX_COMPARED).collect();
         Self { wanted, ..Self::default() }
     }
 
     /// Returns the texts of a link that restores it.
     pub(super) fn texts(&self) -> Texts {
-        let runs: Vec<String> = self.wanted.iter().map(u32::to_string).collect();
-        if runs.is_empty() { Texts::new() } else { [(name(), runs.join(","))].into() }
+        let (mut of_hub, mut saved) = (Vec::new(), Vec::new());
+        for run in &self.wanted {
+            match run {
+                RunKey::Hub(run) => of_hub.push(run.to_string()),
+                RunKey::Saved(id) => saved.push(id.clone()),
+            }
+        }
+        let texts = [("runs", of_hub.join(",")), ("saved", saved.join("/"))];
+        texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (link_name(name), text)).collect()
     }
 
     /// Changes whenever what is shown does.
@@ -66,8 +97,8 @@ impl Comparison {
 
     /// Is this run compared?
     #[must_use]
-    pub fn has(&self, run: u32) -> bool {
-        self.wanted.contains(&run)
+    pub fn has(&self, run: &RunKey) -> bool {
+        self.wanted.contains(run)
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -75,25 +106,25 @@ impl Comparison {
     }
 
     /// Compares a run, or no longer.
-    pub(super) fn toggle(&mut self, run: u32) {
+    pub(super) fn toggle(&mut self, run: RunKey) {
         if !self.wanted.remove(&run) {
-            self.wanted.insert(run);
             self.refused.remove(&run);
+            self.wanted.insert(run);
         }
         self.revision += 1;
     }
 
     /// A run cannot be compared; the hub is not asked for it again.
-    pub(super) fn give_up(&mut self, run: u32) {
+    pub(super) fn give_up(&mut self, run: RunKey) {
         self.wanted.remove(&run);
         self.refused.insert(run);
         self.revision += 1;
     }
 
     /// Forgets what the hub has sent of a run, since that has changed.
-    pub(super) fn forget(&mut self, run: u32) {
-        self.known.remove(&run);
-        self.refused.remove(&run);
+    pub(super) fn forget(&mut self, run: &RunKey) {
+        self.known.remove(run);
+        self.refused.remove(run);
         self.revision += 1;
     }
 
@@ -104,7 +135,7 @@ impl Comparison {
         self.revision += 1;
     }
 
-    pub(super) fn add(&mut self, history: RunHistory) {
+    pub(super) fn add(&mut self, key: RunKey, history: RunHistory) {
         // A hub sends an object; anything else is shown as no settings.
         let settings: Value = serde_json::from_str(&history.config).unwrap_or_default();
         let mut group = settings.clone();
@@ -115,37 +146,40 @@ impl Comparison {
             let point = evaluated(point, &run.curves);
             run.evaluations.push(point);
         }
-        self.known.insert(history.run, run);
+        self.known.insert(key, run);
         self.revision += 1;
     }
 }
 
-fn name() -> String {
-    format!("{CHART}runs")
+fn link_name(name: &str) -> String {
+    format!("{CHART}{name}")
 }
 
 impl State {
-    fn current_run(&self) -> Option<u32> {
-        self.run.as_ref().map(|run| run.run).filter(|run| *run > 0)
+    fn current_run(&self) -> Option<RunKey> {
+        self.run.as_ref().map(|run| run.run).filter(|run| *run > 0).map(RunKey::Hub)
     }
 
     /// The next run that the hub has to be asked for: of those that are compared, and the current one for its settings.
-    pub(super) fn run_to_ask_for(&self) -> Option<u32> {
+    pub(super) fn run_to_ask_for(&self) -> Option<RunKey> {
         let Comparison { wanted, refused, known, .. } = &self.comparison;
-        let has_begun = |run: &u32| self.runs.runs.iter().any(|row| row.run == *run && row.place == 0);
+        let has_begun = |key: &RunKey| match key {
+            RunKey::Hub(run) => self.runs.runs.iter().any(|row| row.run == *run && row.place == 0),
+            RunKey::Saved(_) => true,
+        };
         let current = self.current_run().filter(|_| !wanted.is_empty());
-        let runs: BTreeSet<u32> = wanted.iter().copied().chain(current).collect();
+        let runs: BTreeSet<RunKey> = wanted.iter().cloned().chain(current).collect();
         runs.into_iter().filter(|run| !known.contains_key(run) && !refused.contains(run)).find(has_begun)
     }
 
     /// The runs that are shown, in groups that differ in nothing but the seed.
     #[must_use]
-    pub fn run_groups(&self) -> Vec<Vec<u32>> {
-        let mut groups: Vec<(&Value, Vec<u32>)> = Vec::new();
+    pub fn run_groups(&self) -> Vec<Vec<RunKey>> {
+        let mut groups: Vec<(&Value, Vec<RunKey>)> = Vec::new();
         for (run, compared) in self.shown_runs() {
             match groups.iter_mut().find(|(group, _)| **group == compared.group) {
-                Some((_, runs)) => runs.push(run),
-                None => groups.push((&compared.group, vec![run])),
+                Some((_, runs)) => runs.push(run.clone()),
+                None => groups.push((&compared.group, vec![run.clone()])),
             }
         }
         groups.into_iter().map(|(_, runs)| runs).collect()
@@ -153,30 +187,30 @@ impl State {
 
     /// The iterations of a run that is shown.
     #[must_use]
-    pub fn curves_of(&self, run: u32) -> Option<&Curves> {
-        if self.current_run() == Some(run) {
+    pub fn curves_of(&self, run: &RunKey) -> Option<&Curves> {
+        if self.is_current(run) {
             return Some(&self.curves);
         }
-        self.comparison.known.get(&run).map(|compared| &compared.curves)
+        self.comparison.known.get(run).map(|compared| &compared.curves)
     }
 
     /// The number of the current run, if one is there; it is drawn by itself.
     #[must_use]
-    pub fn is_current(&self, run: u32) -> bool {
-        self.current_run() == Some(run)
+    pub fn is_current(&self, run: &RunKey) -> bool {
+        self.current_run().as_ref() == Some(run)
     }
 
     /// The settings in which the runs that are shown differ, side by side; none of a run alone.
     #[must_use]
     pub fn differences(&self) -> Differences {
-        let mut all: BTreeMap<String, BTreeMap<u32, String>> = BTreeMap::new();
+        let mut all: BTreeMap<String, BTreeMap<&RunKey, String>> = BTreeMap::new();
         for (run, compared) in self.shown_runs() {
             for (path, value) in leaves(&compared.settings, ".") {
                 all.entry(path).or_default().insert(run, shown(value));
             }
         }
-        let runs: Vec<u32> = self.shown_runs().map(|(run, _)| run).collect();
-        let row = |(path, values): (String, BTreeMap<u32, String>)| {
+        let runs: Vec<RunKey> = self.shown_runs().map(|(run, _)| run.clone()).collect();
+        let row = |(path, values): (String, BTreeMap<&RunKey, String>)| {
             let texts: Vec<String> = runs.iter().map(|run| values.get(run).cloned().unwrap_or_default()).collect();
             texts.windows(2).any(|pair| pair[0] != pair[1]).then_some((path, texts))
         };
@@ -185,13 +219,12 @@ impl State {
     }
 
     /// The compared runs beside the current one.
-    pub(super) fn other_runs(&self) -> impl Iterator<Item = &ComparedRun> {
-        self.shown_runs().filter(|(run, _)| !self.is_current(*run)).map(|(_, compared)| compared)
+    pub(super) fn other_runs(&self) -> impl Iterator<Item = (&RunKey, &ComparedRun)> {
+        self.shown_runs().filter(|(run, _)| !self.is_current(run))
     }
 
-    fn shown_runs(&self) -> impl Iterator<Item = (u32, &ComparedRun)> {
+    fn shown_runs(&self) -> impl Iterator<Item = (&RunKey, &ComparedRun)> {
         let Comparison { wanted, known, .. } = &self.comparison;
-        let is_shown = |run: u32| wanted.contains(&run) || (self.is_current(run) && !wanted.is_empty());
-        known.iter().map(|(run, compared)| (*run, compared)).filter(move |(run, _)| is_shown(*run))
+        known.iter().filter(move |(run, _)| wanted.contains(run) || (self.is_current(run) && !wanted.is_empty()))
     }
 }

@@ -2,7 +2,7 @@
 
 use rollmesh_core::protocol::message::Iteration;
 
-use super::{Curves, FieldValue, Metric, State};
+use super::{Curves, FieldValue, Metric, RunKey, State};
 
 /// The numbers that every iteration has, by name.
 const FIELDS: [(&str, FieldValue); 7] = [
@@ -24,24 +24,31 @@ impl State {
         let header =
             ["run", "kind", "iteration", "env_steps", "wall_s"].into_iter().chain(fields).chain(names.iter().copied());
         let mut text = header.map(quoted).collect::<Vec<_>>().join(",") + "\n";
-        let others = self.other_runs().map(|run| (&run.curves, &run.evaluations));
-        for (curves, evaluations) in [(&self.curves, &self.evaluations)].into_iter().chain(others) {
-            text += &lines("training", curves, &names);
-            text += &lines("evaluation", evaluations, &names);
+        let number = self.run.as_ref().map_or(0, |run| run.run);
+        let own = (RunKey::Hub(number), &self.curves, &self.evaluations);
+        let others = self.other_runs().map(|(key, run)| (key.clone(), &run.curves, &run.evaluations));
+        for (run, curves, evaluations) in [own].into_iter().chain(others) {
+            let run = match run {
+                RunKey::Hub(run) => run.to_string(),
+                RunKey::Saved(id) => quoted(&id),
+            };
+            text += &lines(&format!("{run},training"), curves, &names);
+            text += &lines(&format!("{run},evaluation"), evaluations, &names);
         }
         text
     }
 }
 
-fn lines(kind: &str, curves: &Curves, names: &[&str]) -> String {
+/// Lines that begin with a run and a kind.
+fn lines(head: &str, curves: &Curves, names: &[&str]) -> String {
     let fields = FIELDS.into_iter().map(|(_, value)| Metric::Field(value));
     let metrics = fields.chain(names.iter().map(|name| Metric::Named((*name).to_owned())));
     let mut columns: Vec<_> = metrics.map(|metric| curves.values(&metric).collect::<Vec<_>>().into_iter()).collect();
     let line = |point: &Iteration| {
-        let Iteration { run, iteration, env_steps, wall_ms, .. } = point;
+        let Iteration { iteration, env_steps, wall_ms, .. } = point;
         let values = columns.iter_mut().map(|column| cell(column.next().unwrap_or(f64::NAN)));
         let values: Vec<String> = values.collect();
-        format!("{run},{kind},{iteration},{env_steps},{},{}\n", *wall_ms as f64 / 1e3, values.join(","))
+        format!("{head},{iteration},{env_steps},{},{}\n", *wall_ms as f64 / 1e3, values.join(","))
     };
     curves.points().iter().map(line).collect()
 }

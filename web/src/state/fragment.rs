@@ -1,10 +1,11 @@
-//! A fragment of the watched slot: its columns, their distributions, and its rows.
+//! A fragment of a slot: its columns, their distributions, and its rows.
 
 use std::sync::Arc;
 
 use rollmesh_core::{
     batch::{AnyBatch, CutReason, SampleBatch, codec},
     column::Column,
+    ids::PolicyId,
     protocol::message::FragmentReport,
 };
 
@@ -61,16 +62,11 @@ impl Fragment {
     /// # Errors
     /// The rows cannot be decoded; the text says why.
     pub fn read(report: FragmentReport) -> Result<Self, String> {
-        let failed = |error: codec::CodecError| error.to_string();
-        let batch = match report.by_policy {
-            true => AnyBatch::Multi(codec::decode_multi_agent(&report.batch).map_err(failed)?),
-            false => AnyBatch::Single(codec::decode(&report.batch).map_err(failed)?),
-        };
         let mut columns = Vec::new();
-        for (id, mut rows) in batch.as_multi_agent().policy_batches {
-            rows.decompress_if_needed().map_err(|error| error.to_string())?;
-            let prefix = if report.by_policy { format!("{id}/") } else { String::new() };
-            columns.extend(columns_of(&prefix, &rows));
+        for policy in policies_of(&report.batch, report.by_policy)? {
+            let prefix = if report.by_policy { format!("{}/", policy.id) } else { String::new() };
+            let named = |column: FragmentColumn| FragmentColumn { name: format!("{prefix}{}", column.name), ..column };
+            columns.extend(policy.columns.into_iter().map(named));
         }
         Ok(Self { report: Arc::new(report), columns: Arc::new(columns) })
     }
@@ -88,7 +84,45 @@ impl Fragment {
     }
 }
 
+/// The rows of a policy.
+#[derive(Clone, Debug)]
+pub(super) struct PolicyColumns {
+    /// The policy's id.
+    pub(super) id: String,
+    columns: Vec<FragmentColumn>,
+    rows: usize,
+}
+
+impl PolicyColumns {
+    pub(super) fn column(&self, name: &str) -> Option<&FragmentColumn> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+}
+
+/// Decodes rows, by policy or of one.
+pub(super) fn policies_of(bytes: &[u8], by_policy: bool) -> Result<Vec<PolicyColumns>, String> {
+    let failed = |error: codec::CodecError| error.to_string();
+    let batch = match by_policy {
+        true => AnyBatch::Multi(codec::decode_multi_agent(bytes).map_err(failed)?),
+        false => AnyBatch::Single(codec::decode(bytes).map_err(failed)?),
+    };
+    let columns = |(id, mut rows): (PolicyId, SampleBatch)| {
+        rows.decompress_if_needed().map_err(|error| error.to_string())?;
+        Ok(PolicyColumns { id: id.to_string(), columns: columns_of(&rows), rows: rows.len() })
+    };
+    batch.as_multi_agent().policy_batches.into_iter().map(columns).collect()
+}
+
 impl FragmentColumn {
+    /// The elements of a row; none beyond the end and of texts.
+    pub(super) fn row(&self, index: usize) -> &[f64] {
+        self.numbers.chunks(self.elements.max(1)).nth(index).unwrap_or_default()
+    }
+
     /// How the elements are distributed; nothing without numbers.
     #[must_use]
     pub fn histogram(&self) -> Vec<Bar> {
@@ -115,7 +149,7 @@ impl FragmentColumn {
     }
 }
 
-fn columns_of(prefix: &str, rows: &SampleBatch) -> Vec<FragmentColumn> {
+fn columns_of(rows: &SampleBatch) -> Vec<FragmentColumn> {
     let column = |(name, column): (&str, &Column)| {
         let numbers = column.numbers().unwrap_or_default();
         let elements = column.shape().elements();
@@ -123,7 +157,7 @@ fn columns_of(prefix: &str, rows: &SampleBatch) -> Vec<FragmentColumn> {
             [] => column.column_type().to_string(),
             _ => format!("{} {}", column.column_type(), column.shape()),
         };
-        FragmentColumn { name: format!("{prefix}{name}"), kind, numbers, elements }
+        FragmentColumn { name: name.to_owned(), kind, numbers, elements }
     };
     rows.iter().map(column).collect()
 }

@@ -5,6 +5,7 @@
 
 mod allowed;
 mod chart_view;
+mod clip;
 mod comparison;
 mod connection;
 mod csv;
@@ -16,6 +17,7 @@ mod fragment;
 mod monitoring;
 mod obstacle;
 mod opened_file;
+mod played;
 mod reduce;
 mod requests;
 mod saved_runs;
@@ -30,22 +32,24 @@ use rollmesh_core::{
     group::TooFewSlots,
     protocol::{
         Message, Phase, Role, Token, TokenId, WorkerState,
-        message::{EnvTrace, LedgerReport, RunList, RunStatus, SavedRuns, WorkerLocation, WorkerRow},
+        message::{LedgerReport, OtherPeers, RunList, RunStatus, SavedRuns, WorkerLocation, WorkerRow},
     },
     time::Micros,
 };
 
 pub use self::{
     chart_view::{ChartView, ViewChange, XAxis},
-    comparison::{Comparison, Differences},
+    clip::{AgentStep, Clip, ClipSource},
+    comparison::{Comparison, Differences, RunKey},
     connection::Connection,
     curves::{Curves, FieldValue, Metric},
     evaluate_form::{FormError, evaluator},
     families::{Family, families},
     form::{Field, RunSchema, Texts},
     fragment::{Bar, Fragment, FragmentColumn},
-    monitoring::{HUB, Log, Monitoring, WORKER_RATE},
+    monitoring::{AUDIT, HUB, Log, Monitoring, WORKER_RATE},
     opened_file::{FileStatus, OpenedFile},
+    played::Played,
     reduce::reduce,
     requests::{Action, Requests},
     saved_runs::can_resume,
@@ -92,34 +96,32 @@ pub struct State {
     pub curves: Curves,
     /// The evaluations beside the run so far: their points have returns and lengths alone.
     pub evaluations: Curves,
-    /// The latest episode of those.
-    pub evaluation_trace: Option<Arc<EnvTrace>>,
     /// The workers by id.
     pub workers: BTreeMap<u32, WorkerRow>,
+    /// Numbers that grow with each message about a worker, by id.
+    revisions: BTreeMap<u32, u64>,
+    last_revision: u64,
     /// Where workers run, by id.
     pub places: BTreeMap<u32, WorkerLocation>,
-    /// The latest fragment of the watched slot.
-    pub trace: Option<Arc<EnvTrace>>,
+    /// The hub's other peers.
+    pub others: OtherPeers,
+    /// What can be watched.
+    pub clips: BTreeMap<ClipSource, Arc<Clip>>,
     /// This tab at work for the hub.
     pub tab: TabWorker,
+    /// The token that was created last for another machine or browser, with its role.
+    pub invitation: Option<(Role, Token)>,
     /// The token that was made for this tab's evaluations alone, until it is revoked.
     pub tab_token: Option<TokenId>,
     /// The file of logged experience that is open.
     pub file: Option<OpenedFile>,
+    /// The policy that plays in this tab.
+    pub played: Option<Played>,
     /// What was asked and not yet answered.
     pub requests: Requests,
     /// Messages for the person, oldest first.
     pub toasts: Vec<Toast>,
     next_toast: u32,
-}
-
-/// A trace, and the environment that it is of.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Watched {
-    /// Registered name of the environment.
-    pub env: String,
-    /// The latest fragment of the slot.
-    pub trace: Arc<EnvTrace>,
 }
 
 /// Where the numbers on the page come from.
@@ -161,7 +163,7 @@ pub enum Event {
     Linked(Texts),
     /// The person looks at the charts in another way.
     Charts(ViewChange),
-    /// The trainer of this tab sent a message, as a hub would.
+    /// The hub of this tab sent a message.
     Trainer(Message),
     /// The run of this number in this tab has ended, with weights of this hash.
     Trained {
@@ -180,6 +182,10 @@ pub enum Event {
     FileRead(OpenedFile),
     /// The person wants to see no file any more.
     FileClosed,
+    /// A policy plays in this tab, or cannot.
+    Played(Played),
+    /// The person wants to see it play no more.
+    PlayerClosed,
     /// A toast was closed or its time is over.
     ToastGone(u32),
 }
@@ -199,7 +205,7 @@ pub enum Effect {
         /// The time to wait.
         delay: Micros,
     },
-    /// Send to the hub.
+    /// Send to the hub, which is that of this tab if the page trains.
     Send(Box<Message>),
     /// Start the Web Worker.
     StartTab {
@@ -214,8 +220,6 @@ pub enum Effect {
     StartTrainer,
     /// End the trainer of this tab, with its run.
     StopTrainer,
-    /// Send to the trainer of this tab.
-    Train(Box<Message>),
     /// Offer a file of the policy of the run in this tab.
     Save {
         /// Its name.
@@ -277,6 +281,17 @@ impl State {
         self.run.as_ref().and_then(|run| Phase::try_from(run.phase).ok()).unwrap_or(Phase::Idle)
     }
 
+    /// Changes whenever anything about a worker does.
+    #[must_use]
+    pub fn revision_of(&self, worker: u32) -> u64 {
+        self.revisions.get(&worker).copied().unwrap_or(0)
+    }
+
+    fn touch(&mut self, worker: u32) {
+        self.last_revision += 1;
+        self.revisions.insert(worker, self.last_revision);
+    }
+
     /// Why a worker makes no rows; `None` while it does.
     #[must_use]
     pub fn reason(&self, worker: u32) -> Option<String> {
@@ -312,21 +327,11 @@ impl State {
         self.workers.values().filter(stays).map(|row| row.worker)
     }
 
-    /// What the watched slot did; none while there is no trace of the run that is shown.
+    /// What there is to watch of the run that is shown.
     #[must_use]
-    pub fn watched(&self) -> Option<Watched> {
-        self.watched_of(self.trace.as_ref()?)
-    }
-
-    /// The latest episode of an evaluation; none while there is none of the run that is shown.
-    #[must_use]
-    pub fn evaluated(&self) -> Option<Watched> {
-        self.watched_of(self.evaluation_trace.as_ref()?)
-    }
-
-    fn watched_of(&self, trace: &Arc<EnvTrace>) -> Option<Watched> {
-        let run = self.run.as_ref()?;
-        (run.run == trace.run).then(|| Watched { env: run.env.clone(), trace: trace.clone() })
+    pub fn clip(&self, source: ClipSource) -> Option<&Arc<Clip>> {
+        let run = self.run.as_ref()?.run;
+        self.clips.get(&source).filter(|clip| clip.report.run == run)
     }
 
     /// The texts of a link that restores the settings that the form begins with and the view of the charts.
@@ -347,7 +352,13 @@ impl State {
         matches!(self.connection, Connection::Online { .. })
     }
 
-    /// Does the page train by itself, without a hub?
+    /// Is a hub there that would hear a request, or that of this tab?
+    #[must_use]
+    pub fn has_hub(&self) -> bool {
+        self.is_online() || self.is_tab()
+    }
+
+    /// Does the page train by itself, with a hub of its own?
     #[must_use]
     pub fn is_tab(&self) -> bool {
         self.source == Source::Tab

@@ -16,8 +16,10 @@ const MAX_RATES: usize = 60;
 const MAX_CURVES: usize = 16;
 /// Beginning of the names of these curves.
 pub const WORKER_RATE: &str = "steps_per_s_of_workers";
-/// The log of the hub itself.
+/// The log of the hub itself, …
 pub const HUB: u32 = 0;
+/// … and its audit log.
+pub const AUDIT: u32 = u32::MAX;
 
 /// The latest lines of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,9 +78,10 @@ impl Monitoring {
         let known = self.logs.entry(log.worker).or_default();
         known.latest = self.num_messages;
         known.add(log);
-        // The log that has had no line for longest makes room; the hub's own stays.
+        // The log that has had no line for longest makes room; the hub's own stay.
+        let of_workers = self.logs.iter().filter(|(id, _)| ![HUB, AUDIT].contains(id));
         if self.logs.len() > MAX_LOGS
-            && let Some((&oldest, _)) = self.logs.iter().filter(|(id, _)| **id != HUB).min_by_key(|(_, log)| log.latest)
+            && let Some((&oldest, _)) = of_workers.min_by_key(|(_, log)| log.latest)
         {
             self.logs.remove(&oldest);
         }

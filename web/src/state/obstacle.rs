@@ -12,7 +12,7 @@ impl State {
             // These ask for nothing.
             Action::Leave => return (self.tab == TabWorker::Out).then_some("This tab does nothing for the hub."),
             Action::Save { .. } => return self.saving_obstacle(),
-            Action::Compare { run } if self.comparison.has(*run) => return None,
+            Action::Compare { run } if self.comparison.has(run) => return None,
             Action::Compare { .. } if self.comparison.is_full() => return Some("Sixteen runs are compared already."),
             _ => {}
         }
@@ -35,7 +35,7 @@ impl State {
             }
             Action::Start(_) if !is_over && !self.runs.may_wait => Some("A run is going on; stop it first."),
             Action::ResumeSaved { .. } if !is_over => Some("A run is going on; stop it first."),
-            Action::ShowFragment if self.run.is_none() => Some("There is no run yet."),
+            Action::ShowFragment { .. } if self.run.is_none() => Some("There is no run yet."),
             Action::RemoveWorker { worker } => match self.workers.get(worker).map(|row| row.state) {
                 None => Some("This worker is gone."),
                 Some(state) if state == WorkerState::Leaving.to_wire() => Some("This worker is leaving already."),
@@ -47,14 +47,22 @@ impl State {
         }
     }
 
-    /// Why nothing hears a request for this; the trainer of a tab hears those about its run.
+    /// Why nothing hears a request for this. The hub of a tab has no files, and this tab works for it already.
     fn listener_obstacle(&self, action: &Action) -> Option<&'static str> {
+        let needs_native = matches!(
+            action,
+            Action::Checkpoint
+                | Action::Join
+                | Action::Evaluate(_)
+                | Action::Invite(_)
+                | Action::ListSaved
+                | Action::ResumeSaved { .. }
+                | Action::DeleteSaved { .. }
+                | Action::CloneSaved { .. }
+        );
         match (&self.connection, action) {
-            (
-                _,
-                Action::Start(_) | Action::Pause | Action::Resume | Action::Stop | Action::Drain | Action::Watch { .. },
-            ) if self.is_tab() => None,
-            (Connection::Online { .. }, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment) => None,
+            _ if self.is_tab() && !needs_native => None,
+            (Connection::Online { .. }, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment { .. }) => None,
             (Connection::Online { .. }, _) if self.is_viewer => {
                 Some("This page has a viewer's token, which shows everything and changes nothing.")
             }
@@ -140,10 +148,12 @@ mod tests {
         }
         assert!(can(&state, Action::Leave));
         state.source = Source::Tab;
-        for action in [Action::Pause, Action::Stop, Action::Drain, Action::Watch { slot: 3 }] {
+        let worker = Action::RemoveWorker { worker: 1 };
+        for action in [Action::Pause, Action::Stop, Action::Drain, Action::Watch { slot: 3 }, Action::AddWorker, worker]
+        {
             assert!(can(&state, action.clone()), "{action:?}");
         }
-        for action in [Action::AddWorker, Action::Join, Action::Checkpoint, Action::Watch { slot: 4 }] {
+        for action in [Action::ListSaved, Action::Join, Action::Checkpoint, Action::Watch { slot: 4 }] {
             assert!(!can(&state, action.clone()), "{action:?}");
         }
     }

@@ -6,14 +6,14 @@ use rollmesh_core::{
     config::Config,
     protocol::{
         Message, Phase, RefusalCode, TokenHash,
-        message::{self, EvaluationPoint, Iteration, NewToken, Refused, Reply, RunList, WorkerToken},
+        message::{self, EnvClip, EvaluationPoint, Iteration, OtherPeers, NewToken, Refused, Reply, RunList, WorkerToken},
         reconnect_delay,
     },
     time::Micros,
 };
 
 use super::{
-    Action, ChartView, Comparison, Connection, Curves, Effect, Event, Fragment, Level, Monitoring, RunSchema, Source,
+    Action, ChartView, Clip, ClipSource, Comparison, Connection, Curves, Effect, Event, Fragment, Level, Monitoring, RunKey, RunSchema, Source,
     State, TabJob, TabRun, TabStatus, TabWorker, Toast, chart_view::CHART,
 };
 
@@ -51,8 +51,9 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
         }
         // What is late is of a trainer that was ended.
         Event::Trainer(_) | Event::Trained { .. } | Event::TrainerFailed(_) if !state.is_tab() => vec![],
-        Event::Trainer(Message::Reply(reply)) => hear_reply(state, reply),
-        Event::Trainer(message) => show(state, message),
+        // It has admitted the page that started it.
+        Event::Trainer(Message::Welcome(_)) => vec![],
+        Event::Trainer(message) => receive(state, message),
         Event::Trained { run, weights_hash } => {
             state.tab_run.weights_hash = Some((run, weights_hash));
             vec![]
@@ -67,6 +68,14 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
         Event::FileClosed => {
             state.file = None;
             vec![Effect::CloseFile]
+        }
+        Event::Played(played) => {
+            state.played = Some(played);
+            vec![]
+        }
+        Event::PlayerClosed => {
+            state.played = None;
+            vec![]
         }
         Event::ToastGone(id) => {
             state.toasts.retain(|toast| toast.id != id);
@@ -129,9 +138,11 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.comparison.forget_all();
             state.workers.clear();
             state.places.clear();
-            state.trace = None;
+            state.revisions.clear();
+            state.others = OtherPeers::default();
+            state.clips.clear();
             state.evaluations.clear();
-            state.evaluation_trace = None;
+            state.invitation = None;
             effects.into_iter().chain(revoke_unused(state)).collect()
         }
         Message::Refused(Refused { code, .. }) if code == RefusalCode::Busy.to_wire() => vec![],
@@ -147,7 +158,14 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Goodbye(goodbye) => toast(state, Level::Info, format!("The hub is leaving: {}", goodbye.reason)),
         Message::Reply(reply) => hear_reply(state, reply),
         Message::WorkerToken(WorkerToken { request, token }) | Message::NewToken(NewToken { request, token, .. }) => {
-            let Some(job) = state.requests.answer(request).and_then(Action::into_job) else { return vec![] };
+            let job = match state.requests.answer(request) {
+                Some(Action::Invite(role)) => {
+                    state.invitation = Some((role, token));
+                    return vec![];
+                }
+                action => action.and_then(Action::into_job),
+            };
+            let Some(job) = job else { return vec![] };
             let is_evaluator = matches!(job, TabJob::Evaluate(_));
             let name = Some(TokenHash::of(&token).id()).filter(|_| is_evaluator);
             if matches!(&state.tab, TabWorker::Joining(joining) if *joining == job) {
@@ -161,11 +179,11 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             let effects = match state.requests.answer(history.request) {
                 Some(Action::Clone { run }) => state.clone_settings(&format!("run {run}"), &history),
                 Some(Action::CloneSaved { id }) => state.clone_settings(&id, &history),
-                Some(_) => {
-                    state.comparison.add(history);
+                Some(Action::Compare { run }) => {
+                    state.comparison.add(run, history);
                     vec![]
                 }
-                None => vec![],
+                Some(_) | None => vec![],
             };
             effects.into_iter().chain(ask_for_run(state)).collect()
         }
@@ -194,7 +212,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
 /// Asks the hub for a run that is compared and not here yet. One at a time, since their curves are large: the next one follows
 /// the answer.
 fn ask_for_run(state: &mut State) -> Option<Effect> {
-    if !state.is_online() || state.requests.is_waiting_for_history() {
+    if !state.has_hub() || state.requests.is_waiting_for_history() {
         return None;
     }
     let action = Action::Compare { run: state.run_to_ask_for()? };
@@ -215,11 +233,10 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             let before = state.run.as_ref().map(|run| run.run);
             let is_new = before != Some(status.run);
             if let Some(run) = before.filter(|_| is_new) {
-                state.trace = None;
-                state.evaluation_trace = None;
+                state.clips.clear();
                 state.fragment = None;
                 // Its curves went on since the hub was asked for them.
-                state.comparison.forget(run);
+                state.comparison.forget(&RunKey::Hub(run));
             }
             state.curves.begin(status.run);
             state.evaluations.begin(status.run);
@@ -236,6 +253,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             state.runs = runs;
             return ask_for_run(state).into_iter().collect();
         }
+        Message::OtherPeers(others) => state.others = others,
         Message::LedgerReport(ledger) => state.ledger = Some(ledger),
         Message::Iteration(iteration) => {
             state.curves.push(iteration);
@@ -250,24 +268,34 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         Message::NamedMetrics(metrics) => state.curves.add_named(&metrics),
         Message::WorkerRow(row) => {
             state.monitoring.add_rate(row.worker, row.steps_per_s);
+            state.touch(row.worker);
             state.workers.insert(row.worker, row);
         }
         Message::WorkerLocation(place) => {
+            state.touch(place.worker);
             state.places.insert(place.worker, place);
         }
         Message::WorkerGone(gone) => {
             state.workers.remove(&gone.worker);
             state.monitoring.forget_worker(gone.worker);
             state.places.remove(&gone.worker);
+            state.revisions.remove(&gone.worker);
         }
-        Message::HostReport(report) => state.monitoring.add_host(report),
-        Message::WorkerLog(log) => state.monitoring.add_log(log),
+        Message::HostReport(report) => {
+            state.touch(report.worker);
+            state.monitoring.add_host(report);
+        }
+        Message::WorkerLog(log) => {
+            state.touch(log.worker);
+            state.monitoring.add_log(log);
+        }
         Message::Evaluation(point) => {
             let point = evaluated(point, &state.curves);
             state.evaluations.push(point);
         }
-        Message::EvaluationTrace(trace) => state.evaluation_trace = Some(Arc::new(trace)),
-        Message::EnvTrace(trace) => state.trace = Some(Arc::new(trace)),
+        Message::SlotClip(clip) => state.add_clip(ClipSource::Slot, clip),
+        Message::EvaluationClip(clip) => state.add_clip(ClipSource::LatestEvaluation, clip),
+        Message::BestEvaluationClip(clip) => state.add_clip(ClipSource::BestEvaluation, clip),
         Message::Notice(notice) => {
             let level = match notice.level {
                 0 => Level::Info,
@@ -287,6 +315,12 @@ pub(super) fn evaluated(point: EvaluationPoint, curves: &Curves) -> Iteration {
     let EvaluationPoint { run, iteration, env_steps, episode_return_mean, episode_len_mean, .. } = point;
     let wall_ms = curves.wall_ms_at(iteration);
     Iteration { run, iteration, env_steps, wall_ms, episode_return_mean, episode_len_mean, ..Iteration::default() }
+}
+
+impl State {
+    fn add_clip(&mut self, source: ClipSource, clip: EnvClip) {
+        self.clips.insert(source, Arc::new(Clip::read(clip)));
+    }
 }
 
 fn refuse(state: &mut State, reason: String, mut effects: Vec<Effect>) -> Vec<Effect> {
@@ -326,7 +360,7 @@ fn give_up_requests(state: &mut State) -> Vec<Effect> {
     };
     // Runs are compared again as soon as a hub is there.
     let is_command =
-        |action: &Action| !matches!(action, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment);
+        |action: &Action| !matches!(action, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment { .. });
     given_up.into_iter().filter(is_command).flat_map(say).collect()
 }
 
@@ -353,10 +387,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Evaluate(ref evaluator) => state.tab = TabWorker::Joining(TabJob::Evaluate(evaluator.clone())),
         _ => {}
     }
-    if !state.is_tab() {
-        return state.requests.ask(action).map(|message| Effect::Send(Box::new(message))).into_iter().collect();
-    }
-    state.requests.ask(action).map(|message| Effect::Train(Box::new(message))).into_iter().collect()
+    state.requests.ask(action).map(|message| Effect::Send(Box::new(message))).into_iter().collect()
 }
 
 /// A run in this tab has begun: its settings are in the page's address, and in the form of the next run.
@@ -385,8 +416,8 @@ fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
     }
     let failed = action.failed();
     let mut effects = vec![];
-    if let Action::Compare { run } = action {
-        state.comparison.give_up(run);
+    if let Action::Compare { run } = &action {
+        state.comparison.give_up(run.clone());
         effects.extend(ask_for_run(state));
     }
     if action.into_job().is_some() {

@@ -4,14 +4,14 @@ use rollmesh_core::{
     config::Config,
     protocol::{
         Message, Role, TokenAction, TokenId,
-        message::{self, ManageTokens, Request, SavedRunRequest, StartRun},
+        message::{self, ManageTokens, RecentFragmentRequest, Request, SavedRunRequest, StartRun},
     },
 };
 
-use super::{TabEvaluator, TabJob};
+use super::{RunKey, TabEvaluator, TabJob};
 
-/// How long a token lasts with which this tab evaluates: as long as one with which it samples.
-const EVALUATOR_SECONDS: u64 = 24 * 60 * 60;
+/// How long a token lasts that the page creates: as long as one with which a tab samples.
+const TOKEN_SECONDS: u64 = 24 * 60 * 60;
 
 /// Something that a person asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,8 +40,8 @@ pub enum Action {
     },
     /// Show the curves and settings of another run beside the current one's, or no longer.
     Compare {
-        /// The run's number.
-        run: u32,
+        /// The run.
+        run: RunKey,
     },
     /// Show the environment of another slot.
     Watch {
@@ -75,8 +75,13 @@ pub enum Action {
         /// The run's id.
         id: String,
     },
-    /// Show the latest fragment of the watched slot.
-    ShowFragment,
+    /// Show a recent fragment.
+    ShowFragment {
+        /// The slot.
+        slot: u32,
+        /// How many fragments before the latest one of the slot.
+        back: u32,
+    },
     /// Begin a run with these settings.
     Start(Config),
     /// Let this tab work for the run.
@@ -85,6 +90,8 @@ pub enum Action {
     Evaluate(TabEvaluator),
     /// Let this tab stop working.
     Leave,
+    /// Create a token with which another machine or another browser connects.
+    Invite(Role),
 }
 
 impl Action {
@@ -100,7 +107,7 @@ impl Action {
             Self::AddWorker => "No worker was added".into(),
             Self::RemoveWorker { worker } => format!("Worker {worker} was not removed"),
             Self::RemoveRun { run } => format!("Run {run} was not removed"),
-            Self::Compare { run } => format!("Run {run} cannot be compared"),
+            Self::Compare { run } => format!("{run} cannot be compared"),
             Self::Watch { slot } => format!("Slot {slot} cannot be shown"),
             Self::Save { file } => format!("{file} was not saved"),
             Self::ListSaved => "The runs in the hub's directory are not known".into(),
@@ -108,11 +115,12 @@ impl Action {
             Self::DeleteSaved { id } => format!("{id} was not deleted"),
             Self::Clone { run } => format!("Run {run} was not cloned"),
             Self::CloneSaved { id } => format!("{id} was not cloned"),
-            Self::ShowFragment => "No fragment can be shown".into(),
+            Self::ShowFragment { .. } => "No fragment can be shown".into(),
             Self::Start(_) => "The run was not started".into(),
             Self::Join => "This tab did not join".into(),
             Self::Evaluate(_) => "This tab does not evaluate".into(),
             Self::Leave => "This tab did not leave".into(),
+            Self::Invite(_) => "No token was created".into(),
         }
     }
 }
@@ -135,6 +143,11 @@ impl Action {
             _ => None,
         }
     }
+}
+
+fn create_token(request: u32, role: Role) -> Message {
+    let (action, role) = (TokenAction::Create.to_wire(), role.to_wire());
+    Message::ManageTokens(ManageTokens { request, action, role, token: 0, seconds: TOKEN_SECONDS })
 }
 
 /// Requests on their way, oldest first.
@@ -177,24 +190,23 @@ impl Requests {
                 Message::RemoveWorker(message::RemoveWorker { request, worker: *worker })
             }
             Action::RemoveRun { run } => Message::RemoveRun(message::RemoveRun { request, run: *run }),
-            Action::Compare { run } | Action::Clone { run } => {
+            Action::Compare { run: RunKey::Hub(run) } | Action::Clone { run } => {
                 Message::RunHistoryRequest(message::RunHistoryRequest { request, run: *run })
+            }
+            Action::Compare { run: RunKey::Saved(id) } | Action::CloneSaved { id } => {
+                Message::SavedRunRequest(SavedRunRequest { request, id: id.clone() })
             }
             Action::ListSaved => Message::SavedRunsRequest(Request { request }),
             Action::ResumeSaved { id } => Message::ResumeRun(SavedRunRequest { request, id: id.clone() }),
             Action::DeleteSaved { id } => Message::DeleteRun(SavedRunRequest { request, id: id.clone() }),
-            Action::CloneSaved { id } => Message::SavedRunRequest(SavedRunRequest { request, id: id.clone() }),
-            Action::ShowFragment => Message::FragmentRequest(Request { request }),
+            Action::ShowFragment { slot, back } => {
+                Message::RecentFragmentRequest(RecentFragmentRequest { request, slot: *slot, back: *back })
+            }
             Action::Watch { slot } => Message::Watch(message::Watch { request, slot: *slot }),
             Action::Start(settings) => Message::StartRun(StartRun { request, settings: settings.to_string() }),
             Action::Join => Message::WorkerTokenRequest(Request { request }),
-            Action::Evaluate(_) => Message::ManageTokens(ManageTokens {
-                request,
-                action: TokenAction::Create.to_wire(),
-                role: Role::Worker.to_wire(),
-                token: 0,
-                seconds: EVALUATOR_SECONDS,
-            }),
+            Action::Evaluate(_) => create_token(request, Role::Worker),
+            Action::Invite(role) => create_token(request, *role),
             Action::Save { .. } | Action::Leave => return None,
         };
         self.last = request;

@@ -121,6 +121,6 @@ mod tests {
         assert_eq!(effects, sent(Message::SavedRunsRequest(Request { request: 3 })));
         state.is_viewer = true;
         assert!(state.obstacle(&Action::DeleteSaved { id: "a".into() }).is_some());
-        assert_eq!(state.obstacle(&Action::ShowFragment), Some("There is no run yet."));
+        assert_eq!(state.obstacle(&Action::ShowFragment { slot: 0, back: 0 }), Some("There is no run yet."));
     }
 }

@@ -1,7 +1,7 @@
 //! This tab at work for the hub.
 
 use rollmesh_core::config::Config;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// What this tab does for the hub.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -73,8 +73,14 @@ pub struct TabStatus {
     pub evaluations: u64,
     /// Version of the weights that act.
     pub weights_version: u64,
-    /// Env steps per second over the last seconds.
+    /// Env steps per second over the last seconds; NaN if unknown.
+    #[serde(deserialize_with = "number_or_nan")]
     pub steps_per_s: f64,
+}
+
+/// Reads a number; JSON has none that are not finite, and writes `null` for them.
+fn number_or_nan<'de, D: Deserializer<'de>>(number: D) -> Result<f64, D::Error> {
+    Option::deserialize(number).map(|number| number.unwrap_or(f64::NAN))
 }
 
 impl TabStatus {
@@ -82,5 +88,18 @@ impl TabStatus {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.state == "ended"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_with_a_number_that_is_not_finite_keeps_everything_else() {
+        let text = r#"{"state": "sampling", "worker": 3, "env_steps": 70, "steps_per_s": null}"#;
+        let status: TabStatus = serde_json::from_str(text).expect("a status");
+        assert_eq!((&*status.state, status.worker, status.env_steps), ("sampling", 3, 70));
+        assert!(status.steps_per_s.is_nan());
     }
 }

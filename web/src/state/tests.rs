@@ -5,8 +5,8 @@ use rollmesh_core::{
     protocol::{
         Message, Phase, RefusalCode, Role, Token, TokenAction, TokenHash, WorkerState,
         message::{
-            EnvTrace, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply,
-            Request, RunHistory, RunHistoryRequest, RunList, RunRow, RunSchema, RunStatus, StartRun, Welcome,
+            EnvClip, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply,
+            Request, RunHistory, RunHistoryRequest, RunList, RunRow, RunSchema, RunStatus, SavedRunRequest, StartRun, Welcome,
             WorkerGone, WorkerRow, WorkerToken,
         },
     },
@@ -15,8 +15,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    Action, Connection, Differences, Effect, Event, FileStatus, Level, OpenedFile, Source, State, TabJob, TabStatus,
-    TabWorker, Texts, ViewChange, XAxis, evaluator, reduce,
+    Action, ClipSource, Connection, Differences, Effect, Event, FileStatus, Level, OpenedFile, RunKey, Source, State, TabJob,
+    TabStatus, TabWorker, Texts, ViewChange, XAxis, evaluator, reduce,
 };
 
 fn welcome() -> Event {
@@ -47,8 +47,8 @@ fn worker_in(worker: u32, state: WorkerState, reason: &str) -> Event {
     Event::Received(Message::WorkerRow(WorkerRow { worker, state, reason, ..WorkerRow::default() }))
 }
 
-fn trace(run: u32) -> EnvTrace {
-    EnvTrace { run, slot: 0, episode: 0, t: 0, obs_len: 1, obs: vec![0; 4], dones: vec![0] }
+fn clip(run: u32) -> EnvClip {
+    EnvClip { run, steps: vec![0; 8], ..EnvClip::default() }
 }
 
 fn reply(request: u32, error: &str) -> Event {
@@ -229,7 +229,7 @@ fn without_a_hub_this_tab_trains_until_one_appears() {
     assert_eq!(state.curves.points().len(), 1);
     let start = Action::Start(Config::new());
     let message = Message::StartRun(StartRun { request: 1, settings: "{}".into() });
-    assert_eq!(reduce(&mut state, Event::Act(start.clone())), [Effect::Train(Box::new(message))]);
+    assert_eq!(reduce(&mut state, Event::Act(start.clone())), [Effect::Send(Box::new(message))]);
 
     // What was asked of the trainer is answered, whatever becomes of the hub.
     assert_eq!(reduce(&mut state, Event::RetryDue), [connect(Role::Operator)]);
@@ -258,14 +258,14 @@ fn a_lost_hub_leaves_its_numbers_on_the_page_until_it_tells_them_anew() {
 }
 
 #[test]
-fn a_new_run_clears_the_old_ones_curves_and_trace() {
+fn a_new_run_clears_the_old_ones_curves_and_clips() {
     let mut state = online();
     reduce(&mut state, iteration(1, 1));
-    reduce(&mut state, Event::Received(Message::EnvTrace(trace(1))));
-    assert!(state.trace.is_some());
+    reduce(&mut state, Event::Received(Message::SlotClip(clip(1))));
+    assert!(!state.clips.is_empty());
     reduce(&mut state, status(2, Phase::Running));
     assert_eq!(state.curves.points(), []);
-    assert_eq!(state.trace, None);
+    assert!(state.clips.is_empty());
 }
 
 #[test]
@@ -276,13 +276,16 @@ fn evaluations_have_a_curve_and_an_episode_of_their_own() {
     for iteration in [10, 20, 20] {
         reduce(&mut state, Event::Received(Message::Evaluation(point(iteration))));
     }
-    reduce(&mut state, Event::Received(Message::EvaluationTrace(trace(1))));
+    reduce(&mut state, Event::Received(Message::EvaluationClip(clip(1))));
     let returns: Vec<(u64, f32)> =
         state.evaluations.points().iter().map(|point| (point.iteration, point.episode_return_mean)).collect();
     assert_eq!(returns, [(10, 9.0), (20, 9.0)]);
-    assert!(state.evaluated().is_some() && state.watched().is_none() && state.curves.points().is_empty());
+    let has = |state: &State, source| state.clip(source).is_some();
+    assert!(has(&state, ClipSource::LatestEvaluation) && !has(&state, ClipSource::Slot));
+    reduce(&mut state, status(1, Phase::Solved));
+    assert!(has(&state, ClipSource::LatestEvaluation), "it stays when the run is over");
     reduce(&mut state, status(2, Phase::Running));
-    assert!(state.evaluated().is_none() && state.evaluations.points().is_empty());
+    assert!(!has(&state, ClipSource::LatestEvaluation) && state.evaluations.points().is_empty());
 }
 
 #[test]
@@ -476,7 +479,7 @@ fn a_run_in_this_tab_has_a_link_and_ends_with_a_hash_and_its_proof() {
     let link = [("seed", "3"), ("stop.env_steps", "100"), ("stop.episode_return_mean", "")];
     let link: Texts = link.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
     let message = Message::StartRun(StartRun { request: 1, settings: settings.to_string() });
-    assert_eq!(effects, [Effect::Train(Box::new(message))]);
+    assert_eq!(effects, [Effect::Send(Box::new(message))]);
     assert_eq!(state.linked, Texts::new(), "it may be refused");
     let effects = reduce(&mut state, trainer(Message::Reply(Reply { request: 1, error: String::new(), run: 1 })));
     assert_eq!(effects.first(), Some(&Effect::ShowLink(link.clone())));
@@ -522,6 +525,14 @@ fn view_of_the_charts_is_in_the_link_beside_the_settings_and_comes_from_there() 
     assert_eq!(effects, [Effect::ShowLink(texts(&[("seed", "3"), ("chart.smoothing", "50")]))]);
 }
 
+fn hub_run(run: u32) -> RunKey {
+    RunKey::Hub(run)
+}
+
+fn compare(run: u32) -> Action {
+    Action::Compare { run: hub_run(run) }
+}
+
 fn listed(runs: &[u32]) -> Event {
     let runs = runs.iter().map(|run| RunRow { run: *run, ..RunRow::default() }).collect();
     Event::Received(Message::RunList(RunList { may_wait: true, runs }))
@@ -544,26 +555,26 @@ fn runs_are_compared_with_the_current_one_in_groups_of_seeds_and_by_settings() {
     reduce(&mut state, listed(&[1, 2, 3]));
     reduce(&mut state, iteration(3, 7));
     let link = |runs: &str| Effect::ShowLink([("chart.runs".to_owned(), runs.to_owned())].into());
-    let effects = reduce(&mut state, Event::Act(Action::Compare { run: 1 }));
+    let effects = reduce(&mut state, Event::Act(compare(1)));
     assert_eq!(effects, [asked(1, 1), link("1")]);
-    let effects = reduce(&mut state, Event::Act(Action::Compare { run: 2 }));
+    let effects = reduce(&mut state, Event::Act(compare(2)));
     assert_eq!(effects, [link("1,2")], "one is asked for at a time");
     let config = |seed, lr| format!(r#"{{"seed": {seed}, "policy_config": {{"lr": {lr}}}, "env": "E"}}"#);
     assert_eq!(reduce(&mut state, history(1, 1, &config(1, 0.5))), [asked(2, 2)]);
     assert_eq!(reduce(&mut state, history(2, 2, &config(2, 0.5))), [asked(3, 3)], "the current run for its settings");
     assert_eq!(reduce(&mut state, history(3, 3, &config(3, 0.1))), []);
-    assert_eq!(state.run_groups(), [vec![1, 2], vec![3]]);
-    let iterations = |run| state.curves_of(run).map(|curves| curves.points()[0].iteration);
+    assert_eq!(state.run_groups(), [vec![hub_run(1), hub_run(2)], vec![hub_run(3)]]);
+    let iterations = |run| state.curves_of(&hub_run(run)).map(|curves| curves.points()[0].iteration);
     assert_eq!([1, 3, 4].map(iterations), [Some(1), Some(7), None], "the current run's own curves are newer");
     let Differences { runs, rows } = state.differences();
     let row = |path: &str, values: [&str; 3]| (path.to_owned(), values.map(str::to_owned).to_vec());
-    assert_eq!(runs, [1, 2, 3]);
+    assert_eq!(runs, [1, 2, 3].map(hub_run));
     assert_eq!(rows, [row("policy_config.lr", ["0.5", "0.5", "0.1"]), row("seed", ["1", "2", "3"])]);
     assert!(state.csv().contains("\n1,evaluation,1,100,0.005,"));
 
-    assert_eq!(reduce(&mut state, Event::Act(Action::Compare { run: 2 })), [link("1")]);
-    assert_eq!(state.run_groups(), [vec![1], vec![3]]);
-    reduce(&mut state, Event::Act(Action::Compare { run: 1 }));
+    assert_eq!(reduce(&mut state, Event::Act(compare(2))), [link("1")]);
+    assert_eq!(state.run_groups(), [vec![hub_run(1)], vec![hub_run(3)]]);
+    reduce(&mut state, Event::Act(compare(1)));
     assert_eq!((state.run_groups(), state.differences()), (vec![], Differences::default()));
 }
 
@@ -576,7 +587,7 @@ fn compared_runs_are_asked_for_again_after_a_reconnect_and_when_the_current_one_
     assert_eq!(reduce(&mut state, status(2, Phase::Running)), []);
     let effects = reduce(&mut state, reply(1, "the hub has no run 1 that has begun"));
     assert!(matches!(&effects[..], [ask, Effect::ExpireToast { .. }] if *ask == asked(2, 2)), "{effects:?}");
-    assert!(!state.comparison.has(1));
+    assert!(!state.comparison.has(&hub_run(1)));
     reduce(&mut state, history(2, 2, "{}"));
     reduce(&mut state, listed(&[1, 2, 3]));
     assert_eq!(reduce(&mut state, status(3, Phase::Running)), [asked(3, 2)], "run 2 went on meanwhile");
@@ -590,15 +601,46 @@ fn compared_runs_are_asked_for_again_after_a_reconnect_and_when_the_current_one_
 fn run_that_the_hub_refused_is_asked_for_again_only_if_the_person_compares_it_again() {
     let mut state = online();
     reduce(&mut state, listed(&[1, 2]));
-    let compare = || Event::Act(Action::Compare { run: 2 });
+    let again = || Event::Act(compare(2));
     let link = Effect::ShowLink([("chart.runs".to_owned(), "2".to_owned())].into());
-    assert_eq!(reduce(&mut state, compare()), [asked(1, 1), link.clone()], "the current run first");
+    assert_eq!(reduce(&mut state, again()), [asked(1, 1), link.clone()], "the current run first");
     let effects = reduce(&mut state, reply(1, "it is too large"));
     assert!(matches!(&effects[..], [ask, Effect::ExpireToast { .. }] if *ask == asked(2, 2)), "{effects:?}");
     let effects = reduce(&mut state, reply(2, "it is too large"));
     assert!(matches!(effects[..], [Effect::ExpireToast { .. }]), "{effects:?}");
     assert_eq!(reduce(&mut state, listed(&[1, 2])), []);
-    assert_eq!(reduce(&mut state, compare()), [asked(3, 2), link]);
+    assert_eq!(reduce(&mut state, again()), [asked(3, 2), link]);
+}
+
+#[test]
+fn saved_runs_are_compared_as_those_of_the_hub_and_are_in_the_link() {
+    let mut state = online();
+    reduce(&mut state, listed(&[1]));
+    reduce(&mut state, status(1, Phase::Running));
+    let saved = RunKey::Saved("CartPole 2".into());
+    let effects = reduce(&mut state, Event::Act(Action::Compare { run: saved.clone() }));
+    let texts: Texts = [("chart.saved".to_owned(), "CartPole 2".to_owned())].into();
+    assert_eq!(effects, [asked(1, 1), Effect::ShowLink(texts.clone())], "the current run's settings first");
+    let request = SavedRunRequest { request: 2, id: "CartPole 2".into() };
+    assert_eq!(reduce(&mut state, history(1, 1, "{}")), [send(Message::SavedRunRequest(request))]);
+    reduce(&mut state, history(2, 0, r#"{"env": "E"}"#));
+    assert_eq!(state.run_groups(), [vec![hub_run(1)], vec![saved.clone()]]);
+    assert!(state.csv().contains("\nCartPole 2,training,1,100,"), "{}", state.csv());
+    let state = after([Event::Linked(texts)]);
+    assert!(state.comparison.has(&saved));
+}
+
+#[test]
+fn token_for_another_machine_is_shown_until_the_hub_is_another_one() {
+    let mut state = online();
+    let effects = reduce(&mut state, Event::Act(Action::Invite(Role::Worker)));
+    let asked = |message: &Message| matches!(message, Message::ManageTokens(ManageTokens { request: 1, role, .. }) if *role == Role::Worker.to_wire());
+    assert!(matches!(&effects[..], [Effect::Send(message)] if asked(message)), "{effects:?}");
+    let token = NewToken { request: 1, role: Role::Worker.to_wire(), expires: 5, token: Token::new([7; 32]) };
+    assert_eq!(reduce(&mut state, Event::Received(Message::NewToken(token.clone()))), []);
+    assert_eq!(state.invitation, Some((Role::Worker, token.token)));
+    reduce(&mut state, welcome());
+    assert_eq!(state.invitation, None);
 }
 
 #[test]
@@ -607,9 +649,9 @@ fn viewer_may_compare_runs_but_only_so_many() {
     state.is_viewer = true;
     let many: Vec<u32> = (1..=20).collect();
     reduce(&mut state, listed(&many));
-    many.iter().for_each(|run| drop(reduce(&mut state, Event::Act(Action::Compare { run: *run }))));
-    assert!(state.comparison.has(16) && !state.comparison.has(17));
-    assert_eq!(state.obstacle(&Action::Compare { run: 17 }), Some("Sixteen runs are compared already."));
+    many.iter().for_each(|run| drop(reduce(&mut state, Event::Act(compare(*run)))));
+    assert!(state.comparison.has(&hub_run(16)) && !state.comparison.has(&hub_run(17)));
+    assert_eq!(state.obstacle(&compare(17)), Some("Sixteen runs are compared already."));
 }
 
 #[test]
@@ -644,13 +686,12 @@ fn a_trainer_that_fails_is_shown_and_replaced_unless_it_would_fail_again() {
 }
 
 #[test]
-fn a_trace_is_shown_as_the_environment_of_its_own_run_only() {
+fn a_clip_is_shown_of_its_own_run_only() {
     let mut state = online();
-    assert_eq!(state.watched(), None);
-    reduce(&mut state, Event::Received(Message::EnvTrace(trace(2))));
-    assert_eq!(state.watched(), None);
-    reduce(&mut state, Event::Received(Message::EnvTrace(trace(1))));
-    assert_eq!(state.watched().map(|watched| watched.trace.run), Some(1));
+    reduce(&mut state, Event::Received(Message::SlotClip(clip(2))));
+    assert!(state.clip(ClipSource::Slot).is_none());
+    reduce(&mut state, Event::Received(Message::SlotClip(clip(1))));
+    assert_eq!(state.clip(ClipSource::Slot).map(|clip| clip.steps.len()), Some(1));
 }
 
 #[test]

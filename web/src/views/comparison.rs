@@ -37,7 +37,7 @@ fn Table(
                 <thead>
                     <tr>
                         <th scope="col">"Setting"</th>
-                        {runs.into_iter().map(|run| view! { <th scope="col">{format!("Run {run}")}</th> }).collect_view()}
+                        {runs.into_iter().map(|run| view! { <th scope="col">{run.to_string()}</th> }).collect_view()}
                     </tr>
                 </thead>
                 <tbody>

@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 use rollmesh_core::protocol::Phase;
 
-use super::{action_button::ActionButton, runs::Runs, saved_runs::SavedRuns, start_form::StartRunForm};
+use super::{action_button::ActionButton, ask_first::AskFirst, runs::Runs, saved_runs::SavedRuns, start_form::StartRunForm};
 use crate::{
     shell::Store,
     state::{Action, State},
@@ -17,7 +17,7 @@ pub(crate) fn Controls() -> impl IntoView {
     let note = store.select(|state| state.obstacle(&Action::Stop));
     let run_dir = store.select(|state| state.run.as_ref().map(|run| run.run_dir.clone()).unwrap_or_default());
     let is_tab = store.select(State::is_tab);
-    let can_start = store.select(|state| (state.is_online() || state.is_tab()) && !state.phase().is_active());
+    let can_start = store.select(|state| state.has_hub() && !state.phase().is_active());
     let can_queue = store.select(|state| state.is_online() && state.phase().is_active() && state.runs.may_wait);
     view! {
         <section class="card run" aria-labelledby="controls-title">
@@ -37,9 +37,7 @@ pub(crate) fn Controls() -> impl IntoView {
                 </Show>
                 <StopButtons/>
             </div>
-            <Show when=move || !is_tab.get()>
-                <LocalWorkers/>
-            </Show>
+            <LocalWorkers/>
             <p class="run-dir" data-testid="run-dir" hidden=move || run_dir.with(String::is_empty)>
                 "Files on the hub: " {run_dir}
             </p>
@@ -58,42 +56,17 @@ pub(crate) fn Controls() -> impl IntoView {
     }
 }
 
-/// Ends a run only when asked twice: when its leases have ended, or at once.
+/// Ends a run only when asked twice: when its leases have ended, or immediately.
 #[component]
 fn StopButtons() -> impl IntoView {
     let store = expect_context::<Store>();
     let obstacle = store.select(|state| state.obstacle(&Action::Stop));
-    let is_asking = RwSignal::new(false);
-    Effect::new(move |_| {
-        if obstacle.get().is_some() {
-            is_asking.set(false);
-        }
-    });
     view! {
-        <Show
-            when=move || is_asking.get()
-            fallback=move || view! {
-                <button
-                    type="button"
-                    class="button"
-                    data-testid="stop"
-                    disabled=move || obstacle.get().is_some()
-                    title=move || obstacle.get()
-                    on:click=move |_| is_asking.set(true)
-                >
-                    "Stop…"
-                </button>
-            }
-        >
-            <div class="confirm" role="group" aria-label="Stop the run for good?">
-                <p class="hint">"The run ends here. What its leases bring can still be learned from."</p>
-                <ActionButton action=Action::Drain id="drain" class="button primary">"Finish leases first"</ActionButton>
-                <ActionButton action=Action::Stop id="stop-confirm" class="button danger">"Stop at once"</ActionButton>
-                <button type="button" class="button" data-testid="stop-cancel" on:click=move |_| is_asking.set(false)>
-                    "Keep running"
-                </button>
-            </div>
-        </Show>
+        <AskFirst id="stop" text="Stop…" keep="Keep running" obstacle>
+            <p class="hint">"The run ends here. What its leases bring can still be learned from."</p>
+            <ActionButton action=Action::Drain id="drain" class="button primary">"Finish leases first"</ActionButton>
+            <ActionButton action=Action::Stop id="stop-confirm" class="button danger">"Stop at once"</ActionButton>
+        </AskFirst>
     }
 }
 

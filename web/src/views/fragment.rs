@@ -1,4 +1,4 @@
-//! The latest fragment of the watched slot, as the learner gets it.
+//! Recent fragments, as the learner gets them.
 
 use leptos::prelude::*;
 
@@ -9,23 +9,55 @@ use crate::{
     state::{Action, Bar, Fragment, FragmentColumn, State},
 };
 
-/// Its columns, the distribution of one of them, its first rows, and why it was cut.
+/// Fragments of a slot that the hub keeps.
+const RECENT: u32 = 8;
+
+/// A fragment's columns, the distribution of one of them, its first rows, and why it was cut.
 #[component]
-pub(crate) fn LatestFragment() -> impl IntoView {
+pub(crate) fn RecentFragments() -> impl IntoView {
     let store = expect_context::<Store>();
     let fragment = store.select(|state: &State| state.fragment.clone());
-    let slot = store.select(|state| state.run.as_ref().map_or(0, |run| run.watched_slot));
+    let watched = store.select(|state| state.run.as_ref().map_or(0, |run| run.watched_slot));
+    let slots = store.select(|state| state.run.as_ref().map_or(0, |run| run.num_slots));
+    let chosen = RwSignal::new(None::<u32>);
+    let slot = move || chosen.get().filter(|slot| *slot < slots.get()).unwrap_or_else(|| watched.get());
+    let back = RwSignal::new(0_u32);
+    let choose_slot = move |event: leptos::ev::Event| chosen.set(event_target_value(&event).parse().ok());
+    let choose_back = move |event: leptos::ev::Event| back.set(event_target_value(&event).parse().unwrap_or(0));
+    let action = move || Action::ShowFragment { slot: slot(), back: back.get() };
     view! {
         <section class="card late" aria-labelledby="fragment-title" data-testid="fragment">
             <div class="card-head">
                 <h2 id="fragment-title">"Batches"</h2>
-                <ActionButton action=Action::ShowFragment id="fragment-show" class="button small">
-                    {move || format!("Latest fragment of slot {}", slot.get())}
-                </ActionButton>
+                <label class="inline-field">
+                    "Slot"
+                    <input
+                        type="number"
+                        min="0"
+                        class="short"
+                        data-testid="fragment-slot"
+                        prop:max=move || slots.get().saturating_sub(1).to_string()
+                        prop:value=move || slot().to_string()
+                        on:change=choose_slot
+                    />
+                </label>
+                <label class="inline-field">
+                    "Fragment"
+                    <select data-testid="fragment-back" on:change=choose_back>
+                        {(0..RECENT).map(|back| view! {
+                            <option value=back.to_string()>
+                                {if back == 0 { "the latest".into() } else { format!("{back} before") }}
+                            </option>
+                        }).collect_view()}
+                    </select>
+                </label>
+                {move || view! {
+                    <ActionButton action=action() id="fragment-show" class="button small">"Show"</ActionButton>
+                }}
             </div>
             {move || match fragment.get() {
                 Some(fragment) => view! { <Shown fragment/> }.into_any(),
-                None => view! { <p class="empty">"The slot is the one of the live environment."</p> }.into_any(),
+                None => view! { <p class="empty">"A fragment is the rows of one slot for one lease. The hub keeps the latest ones while a page is open."</p> }.into_any(),
             }}
         </section>
     }

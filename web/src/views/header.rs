@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 use rollmesh_core::protocol::Phase;
 
+use super::shortcuts::Shortcuts;
 use crate::{
     shell::Store,
     state::{Connection, State},
@@ -43,6 +44,7 @@ pub(crate) fn Header() -> impl IntoView {
                 <span class="dot" aria-hidden="true"></span>
                 {move || connection.get().1}
             </p>
+            <Shortcuts/>
             <button
                 type="button"
                 class="button icon"

@@ -6,6 +6,7 @@ use rollmesh_core::{
     protocol::message::{LedgerReport, RunStatus},
 };
 
+use super::ledger_flow::LedgerFlow;
 use crate::{format, shell::Store, state::State};
 
 /// A reason with its count, as the page names it.
@@ -56,11 +57,12 @@ pub(crate) fn Ledger() -> impl IntoView {
                     {move || balance.get().1}
                 </span>
             </div>
+            <LedgerFlow/>
             <dl class="lines">
                 {line("ledger-committed", "Committed", "Learned from or about to be", |run| run.committed)}
                 {details("ledger-committed", |ledger| some(&[("queued", ledger.queued), ("dropped_stale", ledger.dropped_stale)]))}
                 {line("ledger-superseded", "Superseded", "Came after another worker's equal ones", |run| run.superseded)}
-                {line("ledger-rejected", "Rejected", "Refused, for whatever reason", |run| run.rejected)}
+                {line("ledger-rejected", "Rejected", "Rejected when they arrived", |run| run.rejected)}
                 {details("ledger-rejected", |ledger| some(&ledger.rejected.by_reason()))}
                 {line("ledger-expired", "Expired", "They never came", |run| run.expired)}
                 {details("ledger-expired", |ledger| some(&ledger.expired.by_cause()))}
@@ -94,7 +96,7 @@ fn besides(report: &LedgerReport) -> String {
     let ledger = &report.ledger;
     let uninvited = ledger.uninvited.superseded.saturating_add(ledger.uninvited.rejected.total());
     let counts = [
-        (ledger.regenerated, "env steps made again after a restart"),
+        (ledger.regenerated, "env steps granted again after a restart"),
         (uninvited, "fragments that were no longer awaited"),
         (report.num_worker_restarts, "local workers replaced"),
         (ledger.abandoned_episodes, "open episodes given up"),

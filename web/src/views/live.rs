@@ -1,31 +1,37 @@
-//! One environment, live.
+//! One environment, live or replayed.
 
 use leptos::prelude::*;
 
 use super::live_picture::LivePicture;
 use crate::{
     shell::Store,
-    state::{Action, State},
+    state::{Action, ClipSource, State},
 };
 
-/// The watched slot and the way to watch another.
+/// The watched slot or an evaluated episode, and the way to watch another.
 #[component]
 pub(crate) fn Live() -> impl IntoView {
     let store = expect_context::<Store>();
     let slot = store.select(|state| state.run.as_ref().map_or(0, |run| run.watched_slot));
     let slots = store.select(|state| state.run.as_ref().map_or(0, |run| run.num_slots));
-    let is_evaluated = store.select(|state| state.evaluated().is_some());
-    let evaluation = RwSignal::new(false);
+    let evaluated = store.select(|state| {
+        ClipSource::ALL[1..].iter().copied().filter(|source| state.clip(*source).is_some()).collect::<Vec<_>>()
+    });
+    let source = RwSignal::new(ClipSource::Slot);
     // A run without one has nothing of that kind to show.
     Effect::new(move |_| {
-        if !is_evaluated.get() {
-            evaluation.set(false);
+        if source.get() != ClipSource::Slot && evaluated.with(|all| !all.contains(&source.get())) {
+            source.set(ClipSource::Slot);
         }
     });
     let watch = move |event: leptos::ev::Event| {
         if let Ok(wanted) = event_target_value(&event).parse() {
             store.act(Action::Watch { slot: wanted });
         }
+    };
+    let choose = move |event: leptos::ev::Event| {
+        let name = event_target_value(&event);
+        ClipSource::ALL.into_iter().filter(|choice| choice.name() == name).for_each(|choice| source.set(choice));
     };
     view! {
         <section class="card" aria-labelledby="live-title">
@@ -35,7 +41,7 @@ pub(crate) fn Live() -> impl IntoView {
                     "Slot"
                     <select
                         data-testid="live-slot"
-                        disabled=move || slots.get() == 0 || evaluation.get()
+                        disabled=move || slots.get() == 0 || source.get() != ClipSource::Slot
                         prop:value=move || slot.get().to_string()
                         on:change=watch
                     >
@@ -46,18 +52,17 @@ pub(crate) fn Live() -> impl IntoView {
                     <span class="detail">{store.select(of_slots)}</span>
                 </label>
             </div>
-            <Show when=move || is_evaluated.get()>
+            <Show when=move || evaluated.with(|all| !all.is_empty())>
                 <label class="inline-field">
-                    <input
-                        type="checkbox"
-                        data-testid="live-evaluation"
-                        prop:checked=move || evaluation.get()
-                        on:change=move |event| evaluation.set(event_target_checked(&event))
-                    />
-                    "Latest evaluation"
+                    "Watch"
+                    <select data-testid="live-source" prop:value=move || source.get().name() on:change=choose>
+                        {move || [ClipSource::Slot].into_iter().chain(evaluated.get()).map(|choice| view! {
+                            <option value=choice.name() selected=move || source.get() == choice>{choice.name()}</option>
+                        }).collect_view()}
+                    </select>
                 </label>
             </Show>
-            <LivePicture evaluation=evaluation/>
+            <LivePicture source/>
         </section>
     }
 }

@@ -5,7 +5,7 @@ use rollmesh_core::protocol::message::LogLine;
 
 use crate::{
     shell::Store,
-    state::{HUB, Log},
+    state::{AUDIT, HUB, Log},
 };
 
 /// Lines that are shown at a time.
@@ -83,7 +83,11 @@ impl Line {
 }
 
 fn name(worker: u32) -> String {
-    if worker == HUB { "the hub".into() } else { format!("worker {worker}") }
+    match worker {
+        HUB => "the hub".into(),
+        AUDIT => "the audit".into(),
+        worker => format!("worker {worker}"),
+    }
 }
 
 /// The time of day in the person's time zone.

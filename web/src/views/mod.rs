@@ -1,6 +1,7 @@
 //! What the person sees. Views read the state and send actions; they decide nothing.
 
 mod action_button;
+mod ask_first;
 mod banner;
 mod chart_tools;
 mod comparison;
@@ -9,15 +10,20 @@ mod curves;
 mod data_file;
 mod evaluate_form;
 mod fragment;
+mod group_map;
 mod header;
 mod histogram;
+mod invite;
 mod key_numbers;
 mod ledger;
+mod ledger_flow;
 mod live;
 mod live_picture;
 mod logs;
+mod player;
 mod runs;
 mod saved_runs;
+mod shortcuts;
 mod start_form;
 mod system;
 mod tab_run;
@@ -33,12 +39,13 @@ use self::{
     controls::Controls,
     curves::{MoreCurves, ReturnCurve, SmallCurves},
     data_file::DataFile,
-    fragment::LatestFragment,
+    fragment::RecentFragments,
     header::Header,
     key_numbers::KeyNumbers,
     ledger::Ledger,
     live::Live,
     logs::{Logs, ShownLog},
+    player::Player,
     system::System,
     tab_run::TabResult,
     this_tab::ThisTab,
@@ -73,14 +80,13 @@ pub(crate) fn App() -> impl IntoView {
                     <Comparison/>
                     <SmallCurves/>
                     <MoreCurves/>
-                    <Show when=move || !is_tab.get()>
-                        <Workers/>
-                        <Logs/>
-                        <LatestFragment/>
-                    </Show>
+                    <Workers/>
+                    <Logs/>
+                    <RecentFragments/>
                     <DataFile/>
                 </div>
                 <div class="column-narrow" class:run-first=move || is_new.get()>
+                    <Player/>
                     <Live/>
                     <Controls/>
                     <Show when=move || is_tab.get() fallback=|| view! { <ThisTab/> }>

@@ -6,7 +6,7 @@ use rollmesh_core::protocol::{Phase, message::RunRow};
 use super::action_button::ActionButton;
 use crate::{
     shell::Store,
-    state::{Action, State},
+    state::{Action, RunKey, State},
 };
 
 /// A list of the runs, newest first.
@@ -16,7 +16,7 @@ pub(crate) fn Runs() -> impl IntoView {
     // NaN is unequal to itself: only what is shown counts.
     let rows = store.select(|state: &State| {
         let shown = |row: &RunRow| {
-            let is_comparable = row.place == 0 && !state.is_current(row.run);
+            let is_comparable = row.place == 0 && !state.is_current(&RunKey::Hub(row.run));
             (row.run, row.place, row.env.clone(), row.seed, row.phase, row.error.clone(), is_comparable)
         };
         state.runs.runs.iter().rev().map(shown).collect::<Vec<_>>()
@@ -31,7 +31,7 @@ pub(crate) fn Runs() -> impl IntoView {
                     };
                     view! {
                         <li data-testid=format!("run-{run}") title=error>
-                            {is_comparable.then(|| view! { <Compare run=run/> })}
+                            {is_comparable.then(|| view! { <Compare run=RunKey::Hub(run)/> })}
                             <span class="run-name">{format!("{run}  {env}, seed {seed}")}</span>
                             <span class="detail">{state}</span>
                             {(place == 0).then(|| view! {
@@ -64,22 +64,29 @@ pub(crate) fn Runs() -> impl IntoView {
 
 /// Shows the curves of another run, or no longer.
 #[component]
-fn Compare(
+pub(crate) fn Compare(
     /// The run.
-    run: u32,
+    run: RunKey,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
-    let is_compared = store.select(move |state| state.comparison.has(run));
-    let obstacle = store.select(move |state| state.obstacle(&Action::Compare { run }));
+    let name = match &run {
+        RunKey::Hub(run) => format!("compare-{run}"),
+        RunKey::Saved(id) => format!("compare-{id}"),
+    };
+    let label = format!("Compare {run}");
+    let action = Action::Compare { run: run.clone() };
+    let wanted = action.clone();
+    let is_compared = store.select(move |state| state.comparison.has(&run));
+    let obstacle = store.select(move |state| state.obstacle(&wanted));
     view! {
         <input
             type="checkbox"
-            data-testid=format!("compare-{run}")
-            aria-label=format!("Compare run {run}")
+            data-testid=name
+            aria-label=label
             title=move || obstacle.get().unwrap_or("Show its curves and settings, too")
             prop:checked=is_compared
             disabled=move || obstacle.get().is_some()
-            on:change=move |_| store.act(Action::Compare { run })
+            on:change=move |_| store.act(action.clone())
         />
     }
 }

@@ -3,11 +3,11 @@
 use leptos::prelude::*;
 use rollmesh_core::protocol::message::SavedRunRow;
 
-use super::action_button::ActionButton;
+use super::{action_button::ActionButton, ask_first::AskFirst, runs::Compare};
 use crate::{
     format,
     shell::Store,
-    state::{Action, State, can_resume},
+    state::{Action, RunKey, State, can_resume},
 };
 
 /// A list that is asked for when it is opened.
@@ -53,15 +53,17 @@ struct Row {
     state: String,
     error: String,
     can_resume: bool,
+    is_running: bool,
 }
 
 impl Row {
     fn of(row: &SavedRunRow) -> Self {
         let SavedRunRow { id, env, algo, seed, state, error, .. } = row;
         let mean = format::mean(row.episode_return_mean.into());
+        let is_running = state == "running";
         let state = format!("{state} · {} steps · return {mean}", format::count(row.env_steps));
         let what = if env.is_empty() { id.clone() } else { format!("{env} · {algo} · seed {seed}") };
-        Self { id: id.clone(), what, state, error: error.clone(), can_resume: can_resume(row) }
+        Self { id: id.clone(), what, state, error: error.clone(), can_resume: can_resume(row), is_running }
     }
 }
 
@@ -75,15 +77,19 @@ fn SavedRun(
     row: Row,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
-    let Row { id, what, state, error, can_resume } = row;
-    let is_asking = RwSignal::new(false);
+    let Row { id, what, state, error, can_resume, is_running } = row;
     let delete = Action::DeleteSaved { id: id.clone() };
     let wanted = delete.clone();
     let obstacle = store.select(move |state| state.obstacle(&wanted));
     let has_error = !error.is_empty();
+    // The current run is drawn by itself.
+    let is_comparable = !is_running;
     view! {
         <li data-testid=format!("saved-{id}") title=id.clone()>
-            <p class="run-name">{what}</p>
+            <p class="run-name">
+                {is_comparable.then(|| view! { <Compare run=RunKey::Saved(id.clone())/> })}
+                {what}
+            </p>
             <p class="detail">{state}</p>
             <p class="field-error" hidden=!has_error>{error}</p>
             <div class="buttons">
@@ -95,33 +101,11 @@ fn SavedRun(
                 <ActionButton action=Action::CloneSaved { id: id.clone() } id="saved-clone" class="button small">
                     "Clone"
                 </ActionButton>
-                <Show
-                    when=move || is_asking.get()
-                    fallback=move || view! {
-                        <button
-                            type="button"
-                            class="button small"
-                            data-testid="saved-delete"
-                            disabled=move || obstacle.get().is_some()
-                            title=move || obstacle.get()
-                            on:click=move |_| is_asking.set(true)
-                        >
-                            "Delete…"
-                        </button>
-                    }
-                >
+                <AskFirst id="saved-delete" text="Delete…" keep="Keep" obstacle class="button small">
                     <ActionButton action=delete.clone() id="saved-delete-confirm" class="button small danger">
                         "Delete with all files"
                     </ActionButton>
-                    <button
-                        type="button"
-                        class="button small"
-                        data-testid="saved-delete-cancel"
-                        on:click=move |_| is_asking.set(false)
-                    >
-                        "Keep"
-                    </button>
-                </Show>
+                </AskFirst>
             </div>
         </li>
     }

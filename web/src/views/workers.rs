@@ -5,6 +5,8 @@ use rollmesh_core::protocol::{WorkerState, message::WorkerRow};
 
 use super::{
     action_button::ActionButton,
+    group_map::GroupMap,
+    invite::Invite,
     logs::{self, ShownLog},
 };
 use crate::{
@@ -25,6 +27,7 @@ pub(crate) fn Workers() -> impl IntoView {
                 <h2 id="workers-title">"Workers"</h2>
                 <span class="detail" data-testid="workers-count">{move || ids.with(Vec::len)}</span>
             </div>
+            <GroupMap/>
             <div class="table-box" tabindex="0" role="group" aria-label="Workers, scrollable">
                 <table data-testid="workers">
                     <thead>
@@ -48,9 +51,10 @@ pub(crate) fn Workers() -> impl IntoView {
                 </table>
                 <p class="hint" data-testid="workers-hint" hidden=move || hint.with(Option::is_none)>{hint}</p>
                 <p class="empty" hidden=move || ids.with(|ids| !ids.is_empty())>
-                    "No worker is connected. Add a local one, or join with this tab."
+                    "No worker is connected. Add a local one, or join a hub's run with a tab."
                 </p>
             </div>
+            <Invite/>
         </section>
     }
 }
@@ -58,16 +62,17 @@ pub(crate) fn Workers() -> impl IntoView {
 #[component]
 fn Row(id: u32) -> impl IntoView {
     let store = expect_context::<Store>();
-    let row = store.select(move |state| state.workers.get(&id).cloned().unwrap_or_default());
+    let revision = store.select(move |state| state.revision_of(id));
+    let row = store.of_worker(revision, move |state| state.workers.get(&id).cloned().unwrap_or_default());
     let is_this_tab = store.select(move |state| is_this_tab(state, id));
-    let reason = store.select(move |state| state.reason(id));
-    let place = store.select(move |state| state.places.get(&id).cloned().unwrap_or_default());
+    let reason = store.of_worker(revision, move |state| state.reason(id));
+    let place = store.of_worker(revision, move |state| state.places.get(&id).cloned().unwrap_or_default());
     let text = move |show: fn(&WorkerRow) -> String| move || row.with(show);
-    let build = store.select(move |state| build(state, id));
-    let last_error = store.select(move |state| state.monitoring.last_error(id).map(|line| line.text.clone()));
-    let line = store.select(move |state| sparkline(state.monitoring.rates(id)));
+    let build = store.of_worker(revision, move |state| build(state, id));
+    let last_error = store.of_worker(revision, move |state| state.monitoring.last_error(id).map(|line| line.text.clone()));
+    let line = store.of_worker(revision, move |state| sparkline(state.monitoring.rates(id)));
     let ShownLog(shown_log) = expect_context::<ShownLog>();
-    let has_log = store.select(move |state| state.monitoring.log(id).is_some());
+    let has_log = store.of_worker(revision, move |state| state.monitoring.log(id).is_some());
     let state = move || row.with(|row| state_name(row.state));
     view! {
         <tr data-testid="worker-row" data-worker=id data-kind=text(|row| row.kind.clone()) data-state=state>
@@ -144,11 +149,11 @@ fn is_this_tab(state: &State, id: u32) -> bool {
     matches!(&state.tab, TabWorker::In(_, status) if status.worker == id && id != 0)
 }
 
-fn state_name(state: u8) -> &'static str {
+pub(super) fn state_name(state: u8) -> &'static str {
     WorkerState::try_from(state).map_or("unknown", WorkerState::name)
 }
 
-fn state_tone(state: u8) -> &'static str {
+pub(super) fn state_tone(state: u8) -> &'static str {
     match WorkerState::try_from(state) {
         Ok(WorkerState::Sampling) => "good",
         Ok(WorkerState::Hung | WorkerState::Quarantined) => "bad",

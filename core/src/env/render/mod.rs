@@ -1,6 +1,6 @@
 //! Rendering of environments without a display.
 //!
-//! A [`Frame`] is a picture, a [`Canvas`] draws shapes into it, and [`palette`] has the colours of this crate's
+//! A [`Frame`] is a picture, a [`Canvas`] draws shapes into it, a [`Film`] is many of them in a few bytes, and [`palette`] has the colours of this crate's
 //! environments. A picture depends on a state and nothing else, so it is the same on every machine: every byte follows from
 //! `+ - * /`, square roots and integers.
 //!
@@ -16,10 +16,12 @@
 //! ```
 
 mod canvas;
+mod film;
 pub mod palette;
 mod scan;
 
 pub use canvas::{Canvas, Point};
+pub use film::{Film, FilmWriter};
 
 use crate::prelude::*;
 

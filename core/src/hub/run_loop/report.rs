@@ -2,13 +2,11 @@
 
 use super::RunLoop;
 use crate::{
-    batch::{OBS, SlotFragment},
-    column::Column,
     group::{IdleReason, WorkerStatus},
     prelude::*,
     protocol::{
         Phase, WorkerState,
-        message::{EnvTrace, LedgerReport, RunRow, RunStatus},
+        message::{LedgerReport, RunRow, RunStatus},
         printable,
     },
     time::Micros,
@@ -138,40 +136,4 @@ impl RunLoop {
     pub fn ledger_report(&self) -> LedgerReport {
         LedgerReport { run: self.number, ledger: *self.group.ledger(), num_worker_restarts: 0 }
     }
-
-    /// Returns what the watched slot observed in a batch.
-    #[must_use]
-    pub fn trace(&self, fragments: &[SlotFragment]) -> EnvTrace {
-        let mut trace = EnvTrace {
-            run: self.number,
-            slot: self.watched_slot,
-            episode: 0,
-            t: 0,
-            obs_len: 0,
-            obs: Vec::new(),
-            dones: Vec::new(),
-        };
-        // In slot order; the latest of the slot, if there are several, and maybe none.
-        let Some(fragment) = fragments.iter().rfind(|fragment| fragment.slot.0 == self.watched_slot) else {
-            return trace;
-        };
-        if let (Some((obs_len, obs)), Ok(dones)) = (floats_of(fragment), fragment.rows.dones()) {
-            (trace.episode, trace.t) = (fragment.first_episode, fragment.first_t);
-            (trace.obs_len, trace.obs) = (obs_len as u32, obs);
-            trace.dones = dones.into_iter().map(u8::from).collect();
-        }
-        trace
-    }
-}
-
-/// Returns the elements of an observation, and all observations as the bytes of 32-bit floats.
-fn floats_of(fragment: &SlotFragment) -> Option<(usize, Vec<u8>)> {
-    fn bytes(values: impl Iterator<Item = f32>) -> Vec<u8> {
-        values.flat_map(f32::to_le_bytes).collect()
-    }
-    if let Some(Column::U8(obs)) = fragment.rows.column(OBS.name()) {
-        return Some((obs.shape().elements(), bytes(obs.values().iter().map(|&value| value.into()))));
-    }
-    let obs = fragment.rows.data(OBS).ok()?;
-    Some((obs.shape().elements(), bytes(obs.values().iter().copied())))
 }

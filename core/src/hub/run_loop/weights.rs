@@ -195,9 +195,11 @@ impl RunLoop {
         known.find(|weights| weights.version() == version).cloned()
     }
 
-    /// Keeps the weights that are being replaced, if fragments may be recomputed with them: by audits or to be recorded.
+    /// Keeps the weights that are being replaced, if fragments may be recomputed with them: by audits, to be recorded or, where
+    /// fragments of older weights are used, to be shown.
     pub(super) fn keep_weights(&mut self) {
-        if self.group.has_untrusted() || self.config.rollout.monitor_path.is_some() {
+        let is_synchronous = self.config.sampling_mode().is_synchronous();
+        if self.group.has_untrusted() || self.config.rollout.monitor_path.is_some() || !is_synchronous {
             self.recent_weights.push_back(self.acting_weights().clone());
         }
         let oldest = self.group.oldest_weights();

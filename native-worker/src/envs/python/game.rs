@@ -9,7 +9,7 @@ use rollmesh_core::{
     },
     ids::AgentId,
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::{PythonSettings, order::HostOrder};
 use crate::envs::remote::wire::{Request, SpacesOf};
@@ -34,6 +34,7 @@ impl PythonGame {
     /// [`EnvError::Unavailable`] without an interpreter, package or game of that name, [`EnvError::Failed`].
     pub(super) fn make(name: &str, context: &EnvContext, settings: &PythonSettings) -> Result<Self, EnvError> {
         let (order, made) = HostOrder::make::<Made>(name, context, 1, settings, 0)?;
+        order.check_fingerprint(&context.config)?;
         let spaces = made.agents.into_iter().map(|SpacesOf { agent, spaces }| (agent, spaces)).collect();
         Ok(Self { name: name.into(), order, spaces })
     }
@@ -50,14 +51,14 @@ impl MultiAgentEnv for PythonGame {
 
     /// The seed is the first number of the reset's random numbers.
     fn reset(&mut self, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
-        self.order.revive()?;
+        self.order.revive::<IgnoredAny>()?;
         let seed = rng.next_u32();
         let body = |request: &mut Vec<u8>| request.extend(seed.to_le_bytes());
         self.order.ask(("for a reset", Request::Reset), 0, body, |reply| turn.read(reply).ok())
     }
 
     fn step(&mut self, actions: &AgentRows, _rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
-        if self.order.revive()? {
+        if self.order.revive::<IgnoredAny>()?.is_some() {
             return Err(EnvError::Failed(format!("{}: the process of its episode has ended", self.name)));
         }
         let body = |request: &mut Vec<u8>| {

@@ -24,7 +24,13 @@ use crate::{
     net::TOKEN_VARIABLE,
 };
 
-const SCRIPT: &str = include_str!("host.py");
+const SCRIPT: &str = concat!(
+    include_str!("host/spaces.py"),
+    include_str!("host/envs.py"),
+    include_str!("host/game.py"),
+    include_str!("host/states.py"),
+    include_str!("host/main.py"),
+);
 
 /// Time for environments to close.
 const GRACE: Duration = Duration::from_secs(1);

@@ -15,11 +15,15 @@
 //!
 //! | request | body | answer |
 //! |---|---|---|
-//! | `Make` | JSON: an order's number, name, settings, lanes, and MiB | JSON: spaces, and whether episodes can be replayed |
+//! | `Make` | JSON: an order's number, name, settings, lanes, and MiB | JSON: spaces, how open episodes move, and shared memory |
 //! | `Reset` | order, lane, seed | the row of the first observation |
-//! | `Step` | order, first lane, number of lanes, rows of actions | rows of observations, rewards (8 each), ends (1 each) |
+//! | `Step` | order, first lane, number of lanes | nothing; rows are in shared memory |
+//! | … without it | the same, then rows of actions | rows of observations, rewards (8 each), ends (1 each) |
 //! | `Render` | order, lane | width, height and pixels, or nothing |
 //! | `Close` | order, 0 | nothing |
+//! | `Save` | order, lane | the state of the lane's simulator |
+//! | `Restore` | order, lane, such a state | nothing |
+//! | `Fingerprint` | as of `Make` | versions of packages, and the hash of random episodes |
 //!
 //! `ends` has bit 0 for terminated, bit 1 for truncated. Of a game of PettingZoo, which is a single lane, the host tells the
 //! spaces of all agents, takes the bytes of [`AgentRows`](rollmesh_core::env::multi_agent::AgentRows) as actions, and answers
@@ -30,13 +34,20 @@ mod game;
 #[cfg(unix)]
 mod host;
 #[cfg(unix)]
+mod moving;
+#[cfg(unix)]
 mod order;
 mod permission;
+#[cfg(unix)]
+mod rows;
+#[cfg(unix)]
+mod shared;
 #[cfg(unix)]
 mod vector;
 
 pub(crate) use permission::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE, child_environs};
 pub use permission::{PythonPermission, PythonSettings};
+use rollmesh_core::{config::Config, env::EnvContext};
 #[cfg(unix)]
 use {
     game::PythonGame,
@@ -44,6 +55,28 @@ use {
     std::sync::Arc,
     vector::PythonEnvs,
 };
+
+/// The setting of an environment that names the fingerprint of its host.
+const FINGERPRINT: &str = "host_fingerprint";
+
+/// Returns the settings of a Python environment with the fingerprint that it has on this machine, which others then need to
+/// have. `None` if the settings name one, `null` for any, and if this machine cannot tell.
+pub(crate) fn with_fingerprint(name: &str, context: &EnvContext) -> Option<Config> {
+    let settings = PythonSettings::of_process();
+    let is_open = permission::is_python(name) && context.config.names().all(|name| name != FINGERPRINT);
+    if !is_open || settings.check(name).is_err() {
+        return None;
+    }
+    #[cfg(unix)]
+    return order::with_fingerprint(name, context, &settings);
+    #[cfg(not(unix))]
+    None
+}
+
+/// Returns the settings of an environment without the fingerprint of its host: for policies, which may act anywhere.
+pub(crate) fn without_fingerprint(config: Config) -> Config {
+    config.without(&[FINGERPRINT])
+}
 
 /// Returns a resolver for the Python environments of any registry.
 #[cfg(unix)]

@@ -2,12 +2,15 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rollmesh_core::env::{EnvContext, EnvError, Frame};
+use rollmesh_core::{
+    config::Config,
+    env::{EnvContext, EnvError, Frame},
+};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{
-    PythonSettings,
+    FINGERPRINT, PythonSettings,
     host::{Host, Pending},
 };
 use crate::envs::remote::wire::Request;
@@ -45,14 +48,7 @@ impl HostOrder {
         let host = Host::of_thread(settings, context.limits, host);
         let mut held = lock(&host);
         let number = held.next_order();
-        let text = json!({
-            "order": number,
-            "env": name,
-            "config": context.config,
-            "lanes": lanes,
-            "memory_mb": held.memory_mb(),
-        });
-        let text = text.to_string().into_bytes();
+        let text = order(name, &context.config, number, lanes, held.memory_mb());
         let made = ask_to_make(&mut held, name, &text, |reply| serde_json::from_slice(reply).ok())?;
         let epoch = held.epoch();
         drop(held);
@@ -68,19 +64,38 @@ impl HostOrder {
         self.epoch.is_some() && host.epoch() == self.epoch
     }
 
-    /// Makes the environments again if their process has ended. Returns whether that was so: they have no episodes then.
+    /// Makes the environments again if their process has ended, and returns what the host says of the new ones, which have
+    /// no episodes.
     ///
     /// # Errors
     /// As [`make`](Self::make).
-    pub(super) fn revive(&mut self) -> Result<bool, EnvError> {
+    pub(super) fn revive<M: DeserializeOwned>(&mut self) -> Result<Option<M>, EnvError> {
         let mut host = lock(&self.host);
         if self.is_in(&host) {
-            return Ok(false);
+            return Ok(None);
         }
         self.epoch = None;
-        ask_to_make(&mut host, &self.name, &self.text, |_| Some(()))?;
+        let made = ask_to_make(&mut host, &self.name, &self.text, |reply| serde_json::from_slice(reply).ok())?;
         self.epoch = host.epoch();
-        Ok(true)
+        Ok(Some(made))
+    }
+
+    /// Checks that this machine has the fingerprint in the settings of the environment, if there is one.
+    ///
+    /// # Errors
+    /// [`EnvError::Unavailable`] with both, and as [`ask`](Self::ask).
+    pub(super) fn check_fingerprint(&self, config: &Config) -> Result<(), EnvError> {
+        let wanted = config.get::<Option<String>>(FINGERPRINT).map_err(|error| EnvError::Failed(error.to_string()))?;
+        let Some(wanted) = wanted.flatten() else { return Ok(()) };
+        let found = fingerprint(&mut lock(&self.host), &self.name, &self.text)?;
+        if found == wanted {
+            return Ok(());
+        }
+        Err(EnvError::Unavailable(format!(
+            "{} may have other bits on this machine than where the run began: here it has {found}; there it had {wanted}; \
+             install the same versions, or remove {FINGERPRINT} from env_config if bits may differ",
+            self.name
+        )))
     }
 
     /// Asks for something of a lane, and the lanes that follow if `body` says so; `take` reads the answer.
@@ -154,8 +169,34 @@ impl Drop for HostOrder {
     }
 }
 
+/// Returns an order as JSON.
+fn order(name: &str, config: &Config, number: u32, lanes: usize, memory_mb: u32) -> Vec<u8> {
+    let order =
+        json!({"order": number, "env": name, "config": config, "lanes": lanes, "memory_mb": memory_mb});
+    order.to_string().into_bytes()
+}
+
+/// Returns the settings of an environment with the fingerprint that it has on this machine. `None` if the host cannot tell.
+pub(super) fn with_fingerprint(name: &str, context: &EnvContext, settings: &PythonSettings) -> Option<Config> {
+    let host = Host::of_thread(settings, context.limits, 0);
+    let mut host = lock(&host);
+    let text = order(name, &context.config, 0, 1, host.memory_mb());
+    let found = fingerprint(&mut host, name, &text).ok()?;
+    context.config.clone().with(FINGERPRINT, found).ok()
+}
+
 fn lock(host: &Mutex<Host>) -> MutexGuard<'_, Host> {
     host.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns what decides the bits of an environment on this machine: versions of packages, and the hash of random episodes.
+///
+/// # Errors
+/// As [`Host::ask`].
+pub(super) fn fingerprint(host: &mut Host, name: &str, order: &[u8]) -> Result<String, EnvError> {
+    let body = |request: &mut Vec<u8>| request.extend_from_slice(order);
+    let take = |reply: &[u8]| String::from_utf8(reply.to_vec()).ok();
+    host.ask(name, ("for its fingerprint", Request::Fingerprint), body, take)
 }
 
 fn ask_to_make<M>(

@@ -5,36 +5,44 @@ use std::{any::Any, ops::Range};
 use rollmesh_core::{
     column::DType,
     env::{
-        ActionLog, AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvState, Frame, Moments, Replay, Rng, RowsMut,
-        RowsRef, SnapshotReader, StepOut, put_rows,
+        ActionLog, AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvState, Frame, Moments, Rng, RowsMut, RowsRef,
+        SnapshotReader, StepOut, put_rows,
     },
-    space::{PointError, Space},
+    space::Space,
 };
 use serde::Deserialize;
 
 use super::{
     PythonSettings,
     order::{Exchange, HostOrder},
+    rows::{check_len, check_rows, first_outside, reborrow, rows_mut_of, rows_of, shared},
+    shared::{SharedPlace, SharedRows, take_ends},
 };
 use crate::envs::remote::wire::{Request, SpacesOf};
 
 /// Environments with the same name and settings, one lane each.
 ///
-/// Their open episodes move by recorded actions, unless their Gymnasium spec says `nondeterministic`.
+/// Their open episodes move by the state of their simulator if the host can save it, and else by recorded actions, unless their
+/// Gymnasium spec says `nondeterministic`.
 pub(super) struct PythonEnvs {
-    name: String,
-    parts: Vec<Part>,
-    spaces: EnvSpaces,
-    is_opaque: bool,
-    logs: Vec<ActionLog>,
+    pub(super) name: String,
+    pub(super) parts: Vec<Part>,
+    pub(super) spaces: EnvSpaces,
+    pub(super) state: HostState,
+    /// The steps since the reset or the base of each lane.
+    pub(super) logs: Vec<ActionLog>,
+    /// Where open episodes were restored from: the observation, and the state of the simulator.
+    pub(super) bases: Vec<Option<Vec<u8>>>,
     /// Lanes whose environment does not match their log: a new process made it, or it failed.
-    is_stale: Vec<bool>,
+    pub(super) is_stale: Vec<bool>,
 }
 
 /// Lanes that a host steps.
-struct Part {
-    order: HostOrder,
-    lanes: Range<usize>,
+pub(super) struct Part {
+    pub(super) order: HostOrder,
+    /// Its rows; `None` if they go through pipes.
+    shared: Option<SharedRows>,
+    pub(super) lanes: Range<usize>,
 }
 
 impl Part {
@@ -42,21 +50,44 @@ impl Part {
     fn within(&self, lanes: &Range<usize>) -> Range<usize> {
         self.lanes.start.max(lanes.start)..self.lanes.end.min(lanes.end)
     }
+}
 
-    /// Returns an error of the host, which counts its own lanes, with the lane of the vector.
-    fn located(&self, error: EnvError) -> EnvError {
-        match error {
-            EnvError::InLane { lane, source } => EnvError::InLane { lane: self.lanes.start + lane, source },
-            error => error,
-        }
+/// Returns an error of a host, which counts its own lanes, with the lane of the vector: the host's first one is `of_part`.
+pub(super) fn located(of_part: usize, error: EnvError) -> EnvError {
+    match error {
+        EnvError::InLane { lane, source } => EnvError::InLane { lane: of_part + lane, source },
+        error => error,
     }
+}
+
+/// A step that a host has been asked for.
+struct Asked<'a> {
+    order: &'a HostOrder,
+    shared: &'a mut Option<SharedRows>,
+    exchange: Result<Exchange<'a>, EnvError>,
+    /// The first of the lanes, as the host counts them.
+    first: usize,
+    /// The first lane of the host, as the vector counts them.
+    of_part: usize,
+    /// Rows of the step.
+    rows: Range<usize>,
 }
 
 /// A host's description of what it made.
 #[derive(Deserialize)]
 struct Made {
     spaces: SpacesOf,
-    is_opaque: bool,
+    state: HostState,
+    shared: Option<SharedPlace>,
+}
+
+/// How the open episodes of a host's environments move.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum HostState {
+    Snapshot,
+    Replay,
+    Opaque,
 }
 
 impl PythonEnvs {
@@ -70,72 +101,50 @@ impl PythonEnvs {
         let lanes = contexts.len();
         let hosts = settings.processes.map_or(1, usize::from).min(lanes);
         let mut parts = Vec::with_capacity(hosts);
-        let mut described: Option<Made> = None;
+        let mut described: Option<(EnvSpaces, HostState)> = None;
         for host in 0..hosts {
             let own = host * lanes / hosts..(host + 1) * lanes / hosts;
             let (order, made) = HostOrder::make::<Made>(name, first, own.len(), settings, host)?;
-            parts.push(Part { order, lanes: own });
-            if described.as_ref().is_some_and(|first| first.spaces.spaces != made.spaces.spaces) {
+            if host == 0 {
+                order.check_fingerprint(&first.config)?;
+            }
+            let Made { spaces, state, shared } = made;
+            parts.push(Part { order, shared: shared.and_then(SharedRows::open), lanes: own });
+            if described.as_ref().is_some_and(|(first, _)| *first != spaces.spaces) {
                 return Err(EnvError::Failed(format!("{name}: its environments have different spaces")));
             }
-            described = Some(made);
+            described = Some((spaces.spaces, state));
         }
-        let Made { spaces, is_opaque } = described.ok_or_else(none)?;
+        let (spaces, state) = described.ok_or_else(none)?;
         Ok(Self {
             name: name.into(),
             parts,
-            spaces: spaces.spaces,
-            is_opaque,
+            spaces,
+            state,
+            bases: vec![None; lanes],
             logs: vec![ActionLog::default(); lanes],
             is_stale: vec![false; lanes],
         })
     }
 
-    fn obs_len(&self) -> usize {
+    pub(super) fn obs_len(&self) -> usize {
         self.spaces.observation.shape().elements()
     }
 
     /// Makes the environments of these lanes again whose processes have ended.
-    fn revive(&mut self, lanes: &Range<usize>) -> Result<(), EnvError> {
+    pub(super) fn revive(&mut self, lanes: &Range<usize>) -> Result<(), EnvError> {
         for part in self.parts.iter_mut().filter(|part| !part.within(lanes).is_empty()) {
-            if part.order.revive()? {
+            if let Some(made) = part.order.revive::<Made>()? {
+                part.shared = made.shared.and_then(SharedRows::open);
                 self.is_stale[part.lanes.clone()].fill(true);
             }
         }
         Ok(())
     }
 
-    /// Marks the lanes whose processes have ended.
-    fn mark_lost(&mut self) {
-        for part in self.parts.iter().filter(|part| !part.order.is_there()) {
-            self.is_stale[part.lanes.clone()].fill(true);
-        }
-    }
-
-    /// Replays the logs of lanes whose environments do not match them.
-    fn refresh(&mut self) -> Result<(), EnvError> {
-        self.mark_lost();
-        for lane in 0..self.logs.len() {
-            if !self.is_stale[lane] {
-                continue;
-            }
-            if self.is_opaque {
-                return Err(EnvError::Failed(format!(
-                    "{}: the process of lane {lane} ended, and its episode cannot be replayed",
-                    self.name
-                )));
-            }
-            let mut snapshot = Vec::new();
-            self.logs[lane].put(&mut snapshot);
-            self.replay_at(lane, &snapshot, u32::MAX)?;
-            self.logs[lane].check(&snapshot)?;
-        }
-        Ok(())
-    }
-
     /// Steps these lanes, whose rows the buffers hold. If their process has ended since the last look, that is an error: new
     /// environments would have no episodes to step.
-    fn step_lanes(
+    pub(super) fn step_lanes(
         &mut self,
         lanes: Range<usize>,
         actions: RowsRef<'_>,
@@ -143,37 +152,44 @@ impl PythonEnvs {
         out: StepOut<'_>,
     ) -> Result<(), EnvError> {
         let (obs_len, act_len) = (self.obs_len(), self.spaces.action.shape().elements());
-        let parts = self.parts.iter().filter(|part| !part.within(&lanes).is_empty());
+        let parts = self.parts.iter_mut().filter(|part| !part.within(&lanes).is_empty());
         // All hosts step at the same time.
         let asked = parts.map(|part| {
             let own = part.within(&lanes);
-            let rows = own.start - lanes.start..own.end - lanes.start;
+            let Part { order, shared, lanes: of_part } = part;
+            let (first, rows) = (own.start - of_part.start, own.start - lanes.start..own.end - lanes.start);
+            let actions = rows_of(actions, rows.clone(), act_len);
+            let put = shared.as_mut().map(|shared| shared.put_actions(first, rows.len(), actions)).transpose();
             let body = |request: &mut Vec<u8>| {
-                request.extend((own.len() as u32).to_le_bytes());
-                put_rows(request, rows_of(actions, rows, act_len));
+                request.extend((rows.len() as u32).to_le_bytes());
+                if shared.is_none() {
+                    put_rows(request, actions);
+                }
             };
-            (part, part.order.send(("for a step", Request::Step), own.start - part.lanes.start, body))
+            let exchange = put
+                .map_err(|error| EnvError::Failed(format!("its rows cannot be shared with a Python process: {error}")))
+                .and_then(|_| order.send(("for a step", Request::Step), first, body));
+            Asked { order, shared, exchange, first, of_part: of_part.start, rows }
         });
-        let asked: Vec<(&Part, Result<Exchange<'_>, EnvError>)> = asked.collect();
+        let asked: Vec<Asked<'_>> = asked.collect();
         let mut stepped = Ok(());
         // The answer of every part is read, also after an error.
-        for (part, exchange) in asked {
-            let own = part.within(&lanes);
-            let rows = own.start - lanes.start..own.end - lanes.start;
+        for Asked { order, shared, exchange, first, of_part, rows } in asked {
             let take = |reply: &[u8]| {
-                let mut reader = SnapshotReader::new(reply);
-                reader.rows(rows_mut_of(&mut obs, rows.clone(), obs_len)).ok()?;
-                reader.rows(RowsMut::F64(&mut out.rewards[rows.clone()])).ok()?;
-                for row in rows.clone() {
-                    let ends = reader.below(4).ok()?;
-                    (out.terminateds[row], out.truncateds[row]) = (ends & 1 > 0, ends & 2 > 0);
+                let obs = rows_mut_of(&mut obs, rows.clone(), obs_len);
+                let (rewards, terminateds) = (&mut out.rewards[rows.clone()], &mut out.terminateds[rows.clone()]);
+                let truncateds = &mut out.truncateds[rows.clone()];
+                if let Some(shared) = shared {
+                    return shared.take(first, obs, StepOut { rewards, terminateds, truncateds }).ok();
                 }
+                let mut reader = SnapshotReader::new(reply);
+                reader.rows(obs).ok()?;
+                reader.rows(RowsMut::F64(rewards)).ok()?;
+                take_ends(&mut reader, terminateds, truncateds).ok()?;
                 reader.finish().ok()
             };
-            let answer = exchange.and_then(|exchange| part.order.receive(exchange, take));
-            // Every part is received, whatever became of the ones before.
-            let answer = answer.map_err(|error| part.located(error));
-            stepped = stepped.and(answer);
+            let answer = exchange.and_then(|exchange| order.receive(exchange, take));
+            stepped = stepped.and(answer.map_err(|error| located(of_part, error)));
         }
         if let Err(error) = &stepped {
             // Some lanes may have stepped, so the state of all is unknown.
@@ -185,19 +201,19 @@ impl PythonEnvs {
         stepped
     }
 
-    fn part_of(&self, lane: usize) -> Result<&Part, EnvError> {
+    pub(super) fn part_of(&self, lane: usize) -> Result<&Part, EnvError> {
         let found = self.parts.iter().find(|part| part.lanes.contains(&lane));
         found.ok_or(EnvError::NoSuchLane { lane, num_envs: self.logs.len() })
     }
 
-    fn check_obs(&self, obs: &RowsMut<'_>, rows: usize) -> Result<(), EnvError> {
+    pub(super) fn check_obs(&self, obs: &RowsMut<'_>, rows: usize) -> Result<(), EnvError> {
         let (found, wanted) = (self.spaces.observation_type, obs.dtype());
         check_rows("observations", "observation elements", (found, rows * self.obs_len()), (wanted, obs.len()))
     }
 
     /// Checks actions before any lane steps: those that no environment accepts are refused. Values beyond the bounds of a
     /// box are left to the environments.
-    fn check_actions(&self, actions: RowsRef<'_>, rows: usize) -> Result<(), EnvError> {
+    pub(super) fn check_actions(&self, actions: RowsRef<'_>, rows: usize) -> Result<(), EnvError> {
         let (space, found) = (&self.spaces.action, self.spaces.action_type);
         let len = space.shape().elements();
         check_rows("actions", "action elements", (found, rows * len), (actions.dtype(), actions.len()))?;
@@ -248,10 +264,11 @@ impl AnyVectorEnv for PythonEnvs {
             reader.finish().ok()
         };
         self.logs[lane].end();
+        self.bases[lane] = None;
         self.revive(&(lane..lane + 1))?;
         let part = self.part_of(lane)?;
         let asked = part.order.ask(("for a reset", Request::Reset), lane - part.lanes.start, body, take);
-        asked.map_err(|error| part.located(error))?;
+        asked.map_err(|error| located(part.lanes.start, error))?;
         self.is_stale[lane] = false;
         let log = &mut self.logs[lane];
         log.begin(&start);
@@ -308,110 +325,32 @@ impl AnyVectorEnv for PythonEnvs {
     }
 
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
-        if self.is_opaque {
-            return EnvState::Opaque;
+        match (self.state, self.logs.get(lane)) {
+            (HostState::Opaque, _) => EnvState::Opaque,
+            (HostState::Replay, log) => {
+                log.into_iter().for_each(|log| log.put(out));
+                EnvState::Replay
+            }
+            (HostState::Snapshot, log) => {
+                log.into_iter().for_each(|log| self.put_state(lane, log, out));
+                EnvState::Snapshot
+            }
         }
-        if let Some(log) = self.logs.get(lane) {
-            log.put(out);
-        }
-        EnvState::Replay
     }
 
     fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
-        self.part_of(lane)?;
-        self.mark_lost();
-        if self.is_stale[lane] {
-            self.logs[lane].end();
+        match self.split(snapshot)? {
+            ([], log) => self.replay(lane, &[], log, max_steps),
+            // The rest follows at once.
+            _ => Ok(0),
         }
-        let (mut replay, rng) = Replay::new(snapshot, &self.logs[lane])?;
-        let mut obs = Row::new(self.spaces.observation_type, self.obs_len());
-        let mut action = Row::new(self.spaces.action_type, self.spaces.action.shape().elements());
-        if let Some(mut rng) = rng {
-            self.reset_at(lane, &mut rng, obs.all_mut())?;
-        }
-        for step in 0..max_steps {
-            let Some((streams, moment)) = replay.next(action.all_mut())? else { return Ok(step) };
-            self.check_actions(action.all(), 1).map_err(|_| EnvError::BadSnapshot(snapshot.len()))?;
-            let (mut reward, mut terminated, mut truncated) = ([0.0], [false], [false]);
-            let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
-            self.step_lanes(lane..lane + 1, action.all(), obs.all_mut(), out)?;
-            let log = &mut self.logs[lane];
-            log.push(action.all(), streams, moment);
-            log.see(obs.all());
-            if terminated[0] || truncated[0] {
-                return Err(log.mismatch());
-            }
-        }
-        Ok(max_steps)
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {
         self.check_obs(&obs, 1)?;
-        self.replay_at(lane, snapshot, u32::MAX)?;
-        let log = &self.logs[lane];
-        log.show(obs)?;
-        log.check(snapshot)
+        let (base, log) = self.split(snapshot)?;
+        self.replay(lane, base, log, u32::MAX)?;
+        self.logs[lane].show(obs)?;
+        self.logs[lane].check(log)
     }
 }
-
-fn check_rows(
-    what: &'static str,
-    elements: &'static str,
-    (found, len): (DType, usize),
-    (wanted, buffer): (DType, usize),
-) -> Result<(), EnvError> {
-    if found != wanted {
-        return Err(EnvError::WrongType { what, found: found.name(), wanted: wanted.name() });
-    }
-    check_len(elements, len, buffer)
-}
-
-fn check_len(what: &'static str, wanted: usize, found: usize) -> Result<(), EnvError> {
-    if wanted == found { Ok(()) } else { Err(EnvError::WrongLength { what, wanted, found }) }
-}
-
-macro_rules! rows {
-    ($($variant:ident($ty:ty)),+) => {
-        /// One row.
-        enum Row {
-            $($variant(Vec<$ty>)),+
-        }
-
-        impl Row {
-            fn new(dtype: DType, len: usize) -> Self {
-                match dtype { $(DType::$variant => Self::$variant(vec![<$ty>::default(); len])),+ }
-            }
-
-            fn all(&self) -> RowsRef<'_> {
-                match self { $(Self::$variant(values) => RowsRef::$variant(values)),+ }
-            }
-
-            fn all_mut(&mut self) -> RowsMut<'_> {
-                match self { $(Self::$variant(values) => RowsMut::$variant(values)),+ }
-            }
-        }
-
-        /// Returns some of the rows of this length.
-        fn rows_of(rows: RowsRef<'_>, range: Range<usize>, len: usize) -> RowsRef<'_> {
-            match rows { $(RowsRef::$variant(values) => RowsRef::$variant(&values[range.start * len..range.end * len])),+ }
-        }
-
-        fn rows_mut_of<'a>(rows: &'a mut RowsMut<'_>, range: Range<usize>, len: usize) -> RowsMut<'a> {
-            match rows { $(RowsMut::$variant(values) => RowsMut::$variant(&mut values[range.start * len..range.end * len])),+ }
-        }
-
-        fn shared<'a>(rows: &'a RowsMut<'_>) -> RowsRef<'a> {
-            match rows { $(RowsMut::$variant(values) => RowsRef::$variant(values)),+ }
-        }
-
-        fn reborrow<'a>(rows: &'a mut RowsMut<'_>) -> RowsMut<'a> {
-            match rows { $(RowsMut::$variant(values) => RowsMut::$variant(values)),+ }
-        }
-
-        fn first_outside(space: &Space, rows: RowsRef<'_>) -> Result<Option<usize>, PointError> {
-            match rows { $(RowsRef::$variant(values) => space.first_outside(values)),+ }
-        }
-    };
-}
-
-rows!(F32(f32), F64(f64), I32(i32), I64(i64), U8(u8), Bool(bool));

@@ -104,7 +104,9 @@ impl Pipes {
                         }
                     })?;
                 }
-                Request::Make | Request::Close => return Err(nonsense()),
+                Request::Make | Request::Close | Request::Save | Request::Restore | Request::Fingerprint => {
+                    return Err(nonsense());
+                }
                 Request::Stop => break,
             }
         }

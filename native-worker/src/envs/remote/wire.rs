@@ -34,6 +34,12 @@ pub(in crate::envs) enum Request {
     Stop = 5,
     /// For a host of Python environments: close an order's environments.
     Close = 6,
+    /// For a host: the state of a lane's simulator.
+    Save = 7,
+    /// For a host: continue a lane from such a state.
+    Restore = 8,
+    /// For a host: what decides the bits of an environment.
+    Fingerprint = 9,
 }
 
 /// Kinds of answers.
@@ -52,9 +58,8 @@ pub(in crate::envs) enum Reply {
 
 impl Request {
     pub(super) fn of(byte: u8) -> Option<Self> {
-        [Self::Make, Self::Reset, Self::Step, Self::Render, Self::Stop, Self::Close]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        // Processes of one environment get no others.
+        [Self::Make, Self::Reset, Self::Step, Self::Render, Self::Stop].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -95,13 +100,13 @@ pub(super) fn message(out: &mut Vec<u8>, number: u64, kind: u8, body: impl FnOnc
 }
 
 /// Splits off a part whose length is in the first four bytes.
-pub(super) fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(in crate::envs) fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)
 }
 
 /// Appends what `write` writes, preceded by its length.
-pub(super) fn put_part(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+pub(in crate::envs) fn put_part(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend([0; 4]);
     write(out);

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use rollmesh_core::time::Micros;
 
 use super::{
-    super::evaluation::{Candidate, Evaluated},
+    super::evaluation::{Candidate, Evaluated, EvaluationMetrics},
     Run,
 };
 use crate::{eval::EvalWorkerError, lines::LineNews};
@@ -41,9 +41,21 @@ impl Run {
             && evaluation.is_some_and(|evaluation| !evaluation.hangs() || self.state.is_used_up(now))
     }
 
-    /// Returns the result of a finished evaluation. `program` is the program of local workers.
-    pub(crate) fn poll_evaluation(&mut self, program: &Path) -> Option<Result<Evaluated, EvalWorkerError>> {
-        self.evaluation.as_mut()?.poll(program, Duration::ZERO)
+    /// Returns the latest result.
+    pub(crate) fn evaluated(&self) -> Option<&EvaluationMetrics> {
+        self.evaluated.as_ref()
+    }
+
+    /// Returns the result of a finished evaluation. `program` is the program of local workers; the next evaluation has pictures
+    /// if a dashboard watches.
+    pub(crate) fn poll_evaluation(
+        &mut self,
+        program: &Path,
+        is_watched: bool,
+    ) -> Option<Result<Evaluated, EvalWorkerError>> {
+        let evaluation = self.evaluation.as_mut()?;
+        evaluation.set_watched(is_watched);
+        evaluation.poll(program, Duration::ZERO)
     }
 
     /// Keeps the result, and writes a line of metrics, if the run has files.

@@ -2,13 +2,14 @@
 
 use std::{path::PathBuf, thread};
 
-use rollmesh_core::{kernels::Kernels, worker::Registry};
+use rollmesh_core::{ids::SlotId, kernels::Kernels, worker::Registry};
 use tokio::sync::oneshot;
 
 use super::{
     super::{RunRequest, local::LocalWorker, request::Prepared},
     Resumed, StartError, Taker, Task, Work,
 };
+use crate::envs::with_fingerprint;
 
 /// What runs are made of on this machine.
 #[derive(Clone, Debug)]
@@ -52,7 +53,7 @@ impl RunMaker {
         if let Some(resumed) = &resumed {
             resumed.check_ranks(&request)?;
         }
-        let request = request.written_out()?;
+        let mut request = request.written_out()?;
         let (prepared, taker) = match work {
             Work::Learn => (self.prepare_learning(&request)?, None),
             Work::LearnOver(group) => (Prepared::Local(Box::new(LocalWorker::over(*group)?), None), None),
@@ -61,6 +62,11 @@ impl RunMaker {
                 (Prepared::Leased(Box::new(parts)), Some(taker))
             }
         };
+        // Workers on other machines must compute the same bits.
+        let env_config = with_fingerprint(request.config.env(), &request.config.env_context(SlotId(0)));
+        if let Some(env_config) = env_config.filter(|_| resumed.is_none()) {
+            request.config.rollout.env_config = env_config;
+        }
         Ok(RunParts { request, prepared, taker, resumed })
     }
 

@@ -194,7 +194,7 @@ impl Run {
         run.warnings.extend(warnings);
         run.state.group.count_regenerated(regenerated);
         if let (Some(path), Some(lock)) = (&request.run_dir, lock) {
-            let (dir, cut) = RunDir::reopen(path, &run.stored_config(), kept, lock)?;
+            let (dir, cut) = RunDir::reopen(path, &run.stored_config(), kept, run.state.env_steps(), lock)?;
             run.output().map_or(Ok(()), |output| dir.note_output(output))?;
             let files = RunFiles::new(dir, request.config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.state.env_steps()));

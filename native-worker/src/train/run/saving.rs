@@ -6,7 +6,7 @@ use super::{
     super::saving::{Ended, SaveReport, Snapshot},
     Run,
 };
-use crate::checkpoint::PolicyCheckpoint;
+use crate::{checkpoint::PolicyCheckpoint, envs::without_fingerprint};
 
 impl Run {
     /// True if the run has a directory to be saved in.
@@ -14,14 +14,16 @@ impl Run {
         self.files.is_some()
     }
 
-    /// Returns the policies as learned so far.
+    /// Returns the policies as learned so far, which may act on hosts with any fingerprint.
     pub(crate) fn policy(&self) -> PolicyCheckpoint {
+        let mut run = self.config().clone();
+        run.rollout.env_config = without_fingerprint(run.rollout.env_config);
         PolicyCheckpoint {
             gamma: self.gamma,
             iteration: self.state.iteration(),
             env_steps: self.state.env_steps(),
             policies: self.state.policies().to_vec(),
-            ..PolicyCheckpoint::new(self.state.algo(), self.config().clone(), self.state.weights().clone())
+            ..PolicyCheckpoint::new(self.state.algo(), run, self.state.weights().clone())
         }
     }
 

@@ -10,6 +10,8 @@ use std::{
 
 /// The format's version, which is in the first event.
 const VERSION: &str = "brain.Event:2";
+/// The status of a session that begins.
+const SESSION_START: u64 = 1;
 /// The polynomial of CRC-32C, reflected.
 const CASTAGNOLI: u32 = 0x82f6_3b78;
 
@@ -20,8 +22,9 @@ pub(super) struct EventFile {
 }
 
 impl EventFile {
-    /// Creates a file with a name that TensorBoard recognises, in a directory that need not exist.
-    pub(super) fn create(dir: &Path) -> io::Result<Self> {
+    /// Creates a file with a name that TensorBoard recognises, in a directory that need not exist. One of a resumed run begins
+    /// with the start of a session, at which TensorBoard drops the events of earlier files from beyond its checkpoint.
+    pub(super) fn create(dir: &Path, resumed_at: Option<u64>) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // The numbers make it unique and later than those of the same run before.
@@ -29,6 +32,10 @@ impl EventFile {
             format!("events.out.tfevents.{:010}.rollmesh.{}.{}", now.as_secs(), process::id(), now.subsec_nanos());
         let mut file = Self { file: File::options().create_new(true).append(true).open(dir.join(name))? };
         file.write(&event().text(3, VERSION).0)?;
+        if let Some(step) = resumed_at {
+            let start = Message::default().varint(1, SESSION_START);
+            file.write(&event().varint(2, step + 1).message(7, &start).0)?;
+        }
         Ok(file)
     }
 
@@ -141,7 +148,7 @@ mod tests {
     #[test]
     fn file_holds_its_version_and_then_the_scalars() {
         let dir = tempfile::tempdir().unwrap();
-        let mut file = EventFile::create(&dir.path().join("new")).unwrap();
+        let mut file = EventFile::create(&dir.path().join("new"), Some(4)).unwrap();
         file.add(7, &[("loss".into(), 0.5)]).unwrap();
         let path = fs::read_dir(dir.path().join("new")).unwrap().next().unwrap().unwrap().path();
         assert!(path.file_name().unwrap().to_str().unwrap().starts_with("events.out.tfevents."));
@@ -158,6 +165,8 @@ mod tests {
         assert_eq!(events[0][9..], Message::default().text(3, VERSION).0);
         let value = Message::default().text(1, "loss").float(2, 0.5);
         let wanted = Message::default().varint(2, 7).message(5, &Message::default().message(1, &value));
-        assert_eq!((events.len(), &events[1][9..]), (2, &wanted.0[..]));
+        // Events from step 5 on are dropped.
+        assert_eq!(events[1][9..], [0x10, 5, 0x3a, 2, 0x08, 1]);
+        assert_eq!((events.len(), &events[2][9..]), (3, &wanted.0[..]));
     }
 }

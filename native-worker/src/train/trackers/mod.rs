@@ -27,10 +27,11 @@ pub(super) struct Trackers {
 }
 
 impl Trackers {
-    /// Opens what the run's settings name. A resumed run begins another event file, and continues its run in the store.
-    pub(super) fn open(dir: &Path, config: &RunConfig) -> io::Result<Self> {
+    /// Opens what the run's settings name. A run that is resumed at these env steps begins another event file, and continues its
+    /// run in the store.
+    pub(super) fn open(dir: &Path, config: &RunConfig, resumed_at: Option<u64>) -> io::Result<Self> {
         let HostConfig { tensorboard, mlflow, .. } = &config.host;
-        let events = tensorboard.then(|| EventFile::create(&dir.join(TENSORBOARD))).transpose()?;
+        let events = tensorboard.then(|| EventFile::create(&dir.join(TENSORBOARD), resumed_at)).transpose()?;
         let open = |store: &String| {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("host.mlflow {store:?}: {error}"));
             MlflowRun::open(Path::new(store), dir, config).map_err(named)

@@ -170,6 +170,52 @@ class NotDeterministic(Here):
 gymnasium.register("Mine-v0", entry_point=lambda: Here())
 
 
+class Shifted(gymnasium.Env):
+    """Observes something that differs between machines."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.seen(), {}
+
+    def step(self, action):
+        self.t += 1
+        return self.seen(), 1.0, self.t == 10, False, {}
+
+    def seen(self):
+        return np.full(1, self.t + float(os.environ.get("LAB_SHIFT", 0)), np.float32)
+
+
+def shifted():
+    return Shifted()
+
+
+class Counter(Shifted):
+    """Counts its steps to a number, in lanes of a vector environment."""
+
+    def __init__(self, last):
+        self.last, self.render_mode = last, "rgb_array"
+
+    def step(self, action):
+        self.t += 1
+        return self.seen(), float(action), self.t == self.last, False, {}
+
+    def render(self):
+        return np.full((4, 6, 3), 40 * self.t, np.uint8)
+
+
+def counters(num_envs, mode):
+    makers = [lambda last=last: Counter(last) for last in range(3, 3 + num_envs)]
+    return gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=mode)
+
+
+def counter():
+    return Counter(5)
+
+
 class AtOnce:
     """A game in the form of PettingZoo's parallel environments: an agent that guesses the other's number gets a point."""
 

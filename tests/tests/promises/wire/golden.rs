@@ -547,8 +547,29 @@ fn what_an_evaluation_has_found() {
         &Message::Evaluation(point),
         "524d010050000000 01 ac02 e807 14 02 0000c03f 000080bf 00000040 0000003f",
     );
-    let trace = EnvTrace { run: 1, slot: 0, episode: 3, t: 0, obs_len: 1, obs: vec![0, 0, 128, 63], dones: vec![1] };
-    assert_bytes(&Message::EvaluationTrace(trace), "524d010051000000 01 00 03 00 01 04 0000803f 01 01");
+    let clip = EnvClip {
+        run: 1,
+        slot: 300,
+        weights_version: 2,
+        steps: vec![3, 0, 0, 0, 4, 0, 0, 0],
+        width: 300,
+        height: 200,
+        stride: 1,
+        film: vec![9, 8],
+        by_policy: true,
+        batch: vec![7],
+        reason: "no".into(),
+    };
+    let body = "01 ac02 02 08 0300000004000000 ac02 c801 01 02 0908 01 01 07 02 6e6f";
+    let messages = [Message::EvaluationClip, Message::BestEvaluationClip, Message::SlotClip];
+    for (message, kind) in messages.into_iter().zip(["5a", "5b", "6c"]) {
+        assert_bytes(&message(clip.clone()), &format!("524d0100{kind}000000 {body}"));
+    }
+    let others = OtherPeers::new([(3, "viewer", "a"), (300, "launcher", "b")].into_iter());
+    let golden = "524d01002b000000 02 03 ac02 0f 7669657765720a6c61756e63686572 03 610a62 00";
+    assert_bytes(&Message::OtherPeers(others), golden);
+    let request = RecentFragmentRequest { request: 300, slot: 2, back: 1 };
+    assert_bytes(&Message::RecentFragmentRequest(request), "524d01006d000000 ac02 02 01");
 }
 
 #[test]

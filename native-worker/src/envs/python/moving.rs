@@ -1,0 +1,136 @@
+//! How open episodes move between the environments of hosts.
+//!
+//! An episode is replayed by its actions after its reset. Where a host saves the state of a simulator, a snapshot has a base:
+//! observation and state, from which the actions since then are replayed; usually there are none.
+
+use rollmesh_core::{
+    env::{
+        ActionLog, AnyVectorEnv as _, EnvError, Replay, RowsMut, RowsRef, SnapshotReader, StepOut, put_rows,
+    },
+    ids::SlotId,
+    rng::{Purpose, Streams},
+};
+
+use super::{
+    rows::{Row, reborrow, shared},
+    vector::{HostState, Part, PythonEnvs, located},
+};
+use crate::envs::remote::wire::{Request, part, put_part};
+
+impl PythonEnvs {
+    /// Marks the lanes whose processes have ended.
+    fn mark_lost(&mut self) {
+        for part in self.parts.iter().filter(|part| !part.order.is_there()) {
+            self.is_stale[part.lanes.clone()].fill(true);
+        }
+    }
+
+    /// Replays the logs of lanes whose environments do not match them.
+    pub(super) fn refresh(&mut self) -> Result<(), EnvError> {
+        self.mark_lost();
+        for lane in 0..self.logs.len() {
+            if !self.is_stale[lane] {
+                continue;
+            }
+            if self.state == HostState::Opaque {
+                return Err(EnvError::Failed(format!(
+                    "{}: the process of lane {lane} ended, and its episode cannot be replayed",
+                    self.name
+                )));
+            }
+            let mut log = Vec::new();
+            self.logs[lane].put(&mut log);
+            let base = self.bases[lane].take().unwrap_or_default();
+            self.replay(lane, &base, &log, u32::MAX)?;
+            self.logs[lane].check(&log)?;
+        }
+        Ok(())
+    }
+
+    /// Appends a base with the lane's present state, or the lane's own base and the steps since if its process has ended.
+    pub(super) fn put_state(&self, lane: usize, log: &ActionLog, out: &mut Vec<u8>) {
+        let mut obs = Row::new(self.spaces.observation_type, self.obs_len());
+        let is_open = !self.is_stale[lane] && log.show(obs.all_mut()).is_ok();
+        let ask = |part: &Part| {
+            let saved = |reply: &[u8]| Some(reply.to_vec());
+            part.order.ask(("for its state", Request::Save), lane - part.lanes.start, |_| {}, saved)
+        };
+        match self.part_of(lane).ok().filter(|_| is_open).map(ask) {
+            Some(Ok(state)) => {
+                put_part(out, |out| {
+                    put_rows(out, obs.all());
+                    out.extend(state);
+                });
+                based(obs.all()).put(out);
+            }
+            _ => {
+                put_part(out, |out| out.extend(self.bases[lane].iter().flatten()));
+                log.put(out);
+            }
+        }
+    }
+
+    /// Splits a snapshot into the base of its steps, empty for a reset, and the log.
+    pub(super) fn split<'a>(&self, snapshot: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), EnvError> {
+        match self.state {
+            HostState::Snapshot => part(snapshot).ok_or(EnvError::BadSnapshot(snapshot.len())),
+            HostState::Replay | HostState::Opaque => Ok((&[], snapshot)),
+        }
+    }
+
+    /// Continues a lane from a base, whose first part is the observation.
+    fn continue_from(&mut self, lane: usize, base: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(base);
+        let mut obs = obs;
+        reader.rows(reborrow(&mut obs))?;
+        self.logs[lane].end();
+        self.revive(&(lane..lane + 1))?;
+        let part = self.part_of(lane)?;
+        let state = |request: &mut Vec<u8>| request.extend_from_slice(reader.rest());
+        let asked = part.order.ask(("to restore it", Request::Restore), lane - part.lanes.start, state, |_| Some(()));
+        asked.map_err(|error| located(part.lanes.start, error))?;
+        self.is_stale[lane] = false;
+        self.bases[lane] = Some(base.to_vec());
+        self.logs[lane] = based(shared(&obs));
+        Ok(())
+    }
+
+    /// Takes at most so many steps of a log after its base, or after its reset if the base is empty; returns their number.
+    pub(super) fn replay(&mut self, lane: usize, base: &[u8], log: &[u8], max_steps: u32) -> Result<u32, EnvError> {
+        self.part_of(lane)?;
+        self.mark_lost();
+        if self.is_stale[lane] || !base.is_empty() {
+            self.logs[lane].end();
+        }
+        let (mut replay, rng) = Replay::new(log, &self.logs[lane])?;
+        let mut obs = Row::new(self.spaces.observation_type, self.obs_len());
+        let mut action = Row::new(self.spaces.action_type, self.spaces.action.shape().elements());
+        match rng {
+            Some(mut rng) if base.is_empty() => self.reset_at(lane, &mut rng, obs.all_mut())?,
+            Some(_) => self.continue_from(lane, base, obs.all_mut())?,
+            None => {}
+        }
+        for step in 0..max_steps {
+            let Some((streams, moment)) = replay.next(action.all_mut())? else { return Ok(step) };
+            self.check_actions(action.all(), 1).map_err(|_| EnvError::BadSnapshot(log.len()))?;
+            let (mut reward, mut terminated, mut truncated) = ([0.0], [false], [false]);
+            let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
+            self.step_lanes(lane..lane + 1, action.all(), obs.all_mut(), out)?;
+            let own = &mut self.logs[lane];
+            own.push(action.all(), streams, moment);
+            own.see(obs.all());
+            if terminated[0] || truncated[0] {
+                return Err(own.mismatch());
+            }
+        }
+        Ok(max_steps)
+    }
+}
+
+/// Returns the log of steps after a base, which draw no random numbers: its reset is that of any stream.
+fn based(obs: RowsRef<'_>) -> ActionLog {
+    let mut log = ActionLog::default();
+    log.begin(&Streams::new(0, Purpose::Reset).at(SlotId(0), 0, 0, 0));
+    log.see(obs);
+    log
+}

@@ -1,0 +1,51 @@
+//! A button that asks before something is done that cannot be undone.
+
+use leptos::prelude::*;
+
+/// Shows what can be confirmed once it was pressed; hides that again when it is cancelled or no longer possible.
+#[component]
+pub(crate) fn AskFirst(
+    /// Name for tests; `ID-cancel` is the way back.
+    id: &'static str,
+    /// Its text.
+    text: &'static str,
+    /// Text of the way back.
+    keep: &'static str,
+    /// Why it cannot be done.
+    obstacle: Memo<Option<&'static str>>,
+    /// Its look, and that of the way back.
+    #[prop(default = "button")]
+    class: &'static str,
+    /// What can be confirmed.
+    children: ChildrenFn,
+) -> impl IntoView {
+    let is_asking = RwSignal::new(false);
+    Effect::new(move |_| {
+        if obstacle.get().is_some() {
+            is_asking.set(false);
+        }
+    });
+    let children = StoredValue::new(children);
+    view! {
+        <Show
+            when=move || is_asking.get()
+            fallback=move || view! {
+                <button
+                    type="button"
+                    class=class
+                    data-testid=id
+                    disabled=move || obstacle.get().is_some()
+                    title=move || obstacle.get()
+                    on:click=move |_| is_asking.set(true)
+                >
+                    {text}
+                </button>
+            }
+        >
+            {children.with_value(|children| children())}
+            <button type="button" class=class data-testid=format!("{id}-cancel") on:click=move |_| is_asking.set(false)>
+                {keep}
+            </button>
+        </Show>
+    }
+}

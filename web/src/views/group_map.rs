@@ -1,0 +1,167 @@
+//! The group drawn: the hub, the hosts that are connected to it, and the workers on each.
+
+use std::collections::BTreeMap;
+
+use leptos::prelude::*;
+
+use super::workers::{state_name, state_tone};
+use crate::{
+    shell::Store,
+    state::{HUB, State},
+};
+
+/// A host and the ids of its workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct HostNode {
+    name: String,
+    launcher: String,
+    workers: Vec<u32>,
+}
+
+/// A worker's mark.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Mark {
+    slots: u32,
+    tone: &'static str,
+    text: String,
+}
+
+/// The hub above its hosts, with a mark per worker: its colour is the state, its number the slots that it holds.
+#[component]
+pub(crate) fn GroupMap() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let hosts = store.select(hosts);
+    let restarts = store.select(|state| state.ledger.as_ref().map_or(0, |ledger| ledger.num_worker_restarts));
+    let others = store.select(others);
+    let hub = store.select(|state| {
+        let name = state.monitoring.host(HUB).map(|host| host.host.clone()).unwrap_or_default();
+        if name.is_empty() { "hub".into() } else { format!("hub on {name}") }
+    });
+    view! {
+        <div class="group-map" data-testid="group-map">
+            <p class="group-hub">
+                {hub}
+                <span class="detail" hidden=move || restarts.get() == 0>
+                    {move || format!(" · {} local workers replaced", restarts.get())}
+                </span>
+            </p>
+            <ul class="group-hosts" aria-label="Hosts and their workers">
+                <For each=move || hosts.get() key=HostNode::clone let:host>
+                    <Host host/>
+                </For>
+            </ul>
+            <p class="hint" data-testid="group-others" hidden=move || others.with(String::is_empty)>{others}</p>
+        </div>
+    }
+}
+
+#[component]
+fn Host(
+    /// What it is.
+    host: HostNode,
+) -> impl IntoView {
+    let store = expect_context::<Store>();
+    let HostNode { name, launcher, workers } = host;
+    let count = if workers.len() == 1 { "1 worker".into() } else { format!("{} workers", workers.len()) };
+    let by = if launcher.is_empty() { String::new() } else { format!(" by {launcher}") };
+    let all = workers.clone();
+    let slots = store.select(move |state| all.iter().filter_map(|id| state.workers.get(id)).map(|row| row.slots).sum::<u32>());
+    view! {
+        <li class="group-host" data-testid="group-host">
+            <p class="group-name">{name} " " <span class="detail">{move || format!("{count}{by}, {} slots", slots.get())}</span></p>
+            <ul class="group-workers">{workers.into_iter().map(|id| view! { <Worker id/> }).collect_view()}</ul>
+        </li>
+    }
+}
+
+#[component]
+fn Worker(
+    /// Its id.
+    id: u32,
+) -> impl IntoView {
+    let store = expect_context::<Store>();
+    let revision = store.select(move |state| state.revision_of(id));
+    let mark = store.of_worker(revision, move |state| mark(state, id));
+    view! {
+        <li
+            class="group-worker"
+            data-testid=format!("group-worker-{id}")
+            data-tone=move || mark.with(|mark| mark.tone)
+            title=move || mark.with(|mark| mark.text.clone())
+        >
+            <span aria-hidden="true">{move || mark.with(|mark| mark.slots)}</span>
+            <span class="hidden">{move || mark.with(|mark| mark.text.clone())}</span>
+        </li>
+    }
+}
+
+fn mark(state: &State, id: u32) -> Mark {
+    let Some(row) = state.workers.get(&id) else { return Mark::default() };
+    let (kind, slots, lag, name) = (&row.kind, row.slots, row.weights_lag, state_name(row.state));
+    let last_error = || state.monitoring.last_error(id).map(|line| format!("last error: {}", line.text));
+    let trouble = state.reason(id).or_else(last_error).map(|text| format!(". {text}")).unwrap_or_default();
+    let text = format!("worker {id}, {kind}: {name}, {slots} slots, {lag} updates behind{trouble}");
+    Mark { slots, tone: state_tone(row.state), text }
+}
+
+/// The hub's other peers, in a sentence: those of equal service and name are counted.
+fn others(state: &State) -> String {
+    let mut counts: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    state.others.iter().for_each(|(_, service, name)| *counts.entry((service, name)).or_default() += 1);
+    let text = |((service, name), count): (&(&str, &str), &u32)| match count {
+        1 => format!("{service} {name}"),
+        count => format!("{count} × {service} {name}"),
+    };
+    let mut texts: Vec<String> = counts.iter().map(text).collect();
+    if state.others.left_out > 0 {
+        texts.push(format!("{} more", state.others.left_out));
+    }
+    if texts.is_empty() { String::new() } else { format!("Also connected: {}.", texts.join(", ")) }
+}
+
+fn hosts(state: &State) -> Vec<HostNode> {
+    let mut hosts: BTreeMap<(&str, &str), Vec<u32>> = BTreeMap::new();
+    for row in state.workers.values() {
+        let place = state.places.get(&row.worker);
+        let host = place.map_or("", |place| &*place.host);
+        let name = match row.kind.as_str() {
+            "browser" => "browser tabs",
+            _ if host.is_empty() => "unknown host",
+            _ => host,
+        };
+        hosts.entry((name, place.map_or("", |place| &*place.launcher))).or_default().push(row.worker);
+    }
+    let node = |((name, launcher), workers): ((&str, &str), _)| HostNode {
+        name: name.into(),
+        launcher: launcher.into(),
+        workers,
+    };
+    hosts.into_iter().map(node).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::protocol::message::{OtherPeers, WorkerLocation, WorkerRow};
+
+    use super::*;
+
+    #[test]
+    fn workers_are_grouped_by_host_and_launcher_and_tabs_are_one_host() {
+        let mut state = State::default();
+        for (worker, kind, host) in [(1, "native", "a"), (2, "native", "b"), (3, "native", "a"), (4, "browser", "c")] {
+            let row =
+                WorkerRow { worker, kind: kind.into(), slots: worker, reason: "paused".into(), ..WorkerRow::default() };
+            state.workers.insert(worker, row);
+            let place = WorkerLocation { worker, host: host.into(), launcher: String::new() };
+            state.places.insert(worker, place);
+        }
+        let found = hosts(&state);
+        let shown: Vec<_> = found.iter().map(|host| (&*host.name, &*host.workers)).collect();
+        assert_eq!(shown, [("a", &[1, 3][..]), ("b", &[2]), ("browser tabs", &[4])]);
+        let peers = [(7, "viewer", "dashboard"), (8, "viewer", "dashboard"), (9, "launcher", "slurm")];
+        state.others = OtherPeers::new(peers.into_iter());
+        assert_eq!(others(&state), "Also connected: launcher slurm, 2 × viewer dashboard.");
+        let mark = mark(&state, 2);
+        assert!(mark.slots == 2 && mark.text.ends_with("0 updates behind. paused"), "{}", mark.text);
+    }
+}
