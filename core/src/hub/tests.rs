@@ -183,6 +183,22 @@ fn worker_with_a_revoked_token_is_expelled_with_all_that_it_has_sent_and_not_adm
 }
 
 #[test]
+fn weights_are_sent_to_a_relay_once_for_each_notice_that_it_requests_them_for() {
+    use crate::protocol::message::WeightsRequest;
+    let mut hub = hub_with_run();
+    let (id, link) = join(&mut hub, Role::Relay).expect("it is admitted");
+    assert_eq!(link.kinds(), [Kind::Welcome, Kind::WeightsNotice, Kind::WeightsUpdate]);
+    let request = || Message::WeightsRequest(WeightsRequest { run: 1 });
+    for sent in [&[Kind::WeightsUpdate][..], &[]] {
+        assert_eq!(hub.handle_message(id, request()), None);
+        assert_eq!(link.kinds(), sent);
+    }
+    hub.send_newest_weights(id);
+    assert_eq!(hub.handle_message(id, request()), None);
+    assert_eq!(link.kinds().last(), Some(&Kind::WeightsUpdate));
+}
+
+#[test]
 fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
     let mut hub = hub();
     let (id, link) = join(&mut hub, Role::Operator).expect("it is admitted");

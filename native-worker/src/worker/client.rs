@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    fmt,
+    fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::Arc,
@@ -193,6 +193,8 @@ pub(crate) async fn run(
     if evaluating.is_some() {
         connection = connection.staying();
     }
+    let mut tokens = FollowedToken::new(config.token, token_file);
+    let mut weights = relay.clone().map(WeightsSource::new);
     let mut lost = None;
     loop {
         let route = Route { hub: &hub, trust: &trust, relay: relay.as_ref() };
@@ -200,6 +202,7 @@ pub(crate) async fn run(
             Ok(socket) => socket,
             Err(end) => return end.into(),
         };
+        connection.renew(tokens.latest());
         // Environments need not be `Send`: the session is created on the thread that uses it.
         let (registry, duty, settings) = (registry.clone(), duty.clone(), host_settings.clone());
         let changes = evaluating.as_ref().map(|evaluating| evaluating.changes.clone());
@@ -227,8 +230,8 @@ pub(crate) async fn run(
         let heard = tells(say.clone(), joined);
         // The hub measures its own machine.
         let measures = host_settings != HostSettings::Taken;
-        let sources = Sources { relay: relay.clone(), token_file: token_file.clone(), changes, measures };
-        let reason = match serve(session, heard, socket, leave.clone(), sources).await {
+        let sources = Sources { weights: weights.as_mut(), tokens: &mut tokens, changes, measures };
+        let reason = match serve(session, heard, socket, leave.clone(), sources, &say).await {
             Ok((ended, reason)) => {
                 connection = ended;
                 reason
@@ -281,9 +284,10 @@ async fn serve(
     heard: impl FnMut(&WorkerSession) + Send + 'static,
     socket: HubSocket,
     mut leave: watch::Receiver<bool>,
-    sources: Sources,
+    sources: Sources<'_>,
+    say: &impl Fn(&str),
 ) -> Result<(Connection, String), SessionError> {
-    let Sources { relay, token_file, changes, measures } = sources;
+    let Sources { weights, tokens, changes, measures } = sources;
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
     let (wanted, notices) = watch::channel(None);
@@ -308,8 +312,8 @@ async fn serve(
     let lost = tokio::select! {
         lost = carry(socket, (from_hub, answers), to_hub, (wish, changes)) => lost,
         never = report(reports, measures) => match never {},
-        never = fetch_weights(relay, notices, fetched) => match never {},
-        never = follow_token(token_file, renewed) => match never {},
+        never = fetch_weights(weights, notices, fetched, say) => match never {},
+        never = follow_token(tokens, renewed) => match never {},
         lost = overdue => lost,
     };
     // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: another connection
@@ -335,10 +339,9 @@ async fn serve(
 }
 
 /// What reaches the rollout thread besides the hub's frames.
-#[derive(Default)]
-struct Sources {
-    relay: Option<RelayAddress>,
-    token_file: Option<PathBuf>,
+struct Sources<'a> {
+    weights: Option<&'a mut WeightsSource>,
+    tokens: &'a mut FollowedToken,
     changes: Option<watch::Receiver<()>>,
     /// Whether this machine's load is reported.
     measures: bool,
@@ -346,18 +349,23 @@ struct Sources {
 
 /// Fetches the newest announced weights from a relay.
 async fn fetch_weights(
-    relay: Option<RelayAddress>,
+    source: Option<&mut WeightsSource>,
     mut notices: watch::Receiver<Option<WeightsNotice>>,
     incoming: mpsc::Sender<Incoming>,
+    say: &impl Fn(&str),
 ) -> Infallible {
-    let Some(relay) = relay else { return std::future::pending().await };
-    let mut source = WeightsSource::new(relay);
-    while notices.changed().await.is_ok() {
-        let Some(notice) = *notices.borrow_and_update() else { continue };
-        let mut message = Vec::new();
-        let fetched = source.fetch(&notice, |part| message.extend_from_slice(&part)).await;
-        // Without them the hub is asked.
-        let relayed = Incoming::Relayed(notice, fetched.is_ok().then_some(message));
+    let Some(source) = source else { return std::future::pending().await };
+    let mut message = Vec::new();
+    loop {
+        let add = |_: &WeightsNotice, at, part: &[u8]| {
+            message.truncate(at);
+            message.extend_from_slice(part);
+        };
+        let Some((notice, fetched)) = source.next(&mut notices, add).await else { break };
+        if let Err(Some(reason)) = &fetched {
+            say(&format!("{reason}; the hub is asked until it works"));
+        }
+        let relayed = Incoming::Relayed(notice, fetched.is_ok().then(|| mem::take(&mut message)));
         if incoming.send(relayed).await.is_err() {
             break;
         }
@@ -366,8 +374,7 @@ async fn fetch_weights(
 }
 
 /// Presents another token once the file has one.
-async fn follow_token(file: Option<PathBuf>, incoming: mpsc::Sender<Incoming>) -> Infallible {
-    let mut tokens = FollowedToken::new(file);
+async fn follow_token(tokens: &mut FollowedToken, incoming: mpsc::Sender<Incoming>) -> Infallible {
     loop {
         let renewed = Incoming::Renew(tokens.next().await);
         if incoming.send(renewed).await.is_err() {
@@ -608,7 +615,10 @@ mod tests {
                 thread::park();
             }
         };
-        let end = timeout(Duration::from_secs(60), serve(hangs, |_| (), socket, leave, Sources::default())).await;
+        let mut tokens = FollowedToken::new(Token::new([1; 32]), None);
+        let sources = Sources { weights: None, tokens: &mut tokens, changes: None, measures: false };
+        let served = serve(hangs, |_| (), socket.unwrap(), leave, sources, &|_: &str| ());
+        let end = timeout(Duration::from_secs(60), served).await;
         let Ok(Err(SessionError::Abandoned(reason))) = end else { panic!("it waits for ever") };
         assert!(reason.ends_with("; its environments hang"), "{reason}");
     }

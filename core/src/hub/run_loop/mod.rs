@@ -22,7 +22,7 @@ use crate::{
     policy::Postprocessing,
     prelude::*,
     protocol::{
-        Message, Phase, TooLarge,
+        Frame, Message, Phase, TooLarge,
         convert::FragmentLimits,
         message::{RunStart, WeightsNotice},
     },
@@ -136,7 +136,8 @@ pub struct RunLoop {
     weights: Weights,
     /// The weights that workers act with, if they are others.
     acting: Option<Weights>,
-    /// Of the message with the newest weights.
+    /// The message with the newest weights, once it was needed, and its notice.
+    frame: Option<Frame>,
     notice: Option<WeightsNotice>,
     policies: Vec<PolicyId>,
     /// The weights that all workers were sent, except for workers that joined later and were sent newer ones.
@@ -247,6 +248,7 @@ impl RunLoop {
             filter: parts.filter,
             published: parts.weights.version(),
             acting,
+            frame: None,
             notice: None,
             weights: parts.weights,
             policies: parts.policies,
