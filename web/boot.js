@@ -15,6 +15,7 @@ try {
   const { default: init } = await import(url(js));
   await init({ module_or_path: url(wasm) });
   note.remove();
+  performance.mark('dashboard');
 } catch (error) {
   note.textContent =
     `The dashboard could not be loaded (${error}). Reload the page; it needs a browser from 2021 or later.`;

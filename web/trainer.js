@@ -1,5 +1,6 @@
-// The Web Worker in which a page without a hub trains. What it exchanges with the page says web/wasm/src/bin/trainer/main.rs.
+// The Web Worker in which a page without a native hub has its own. What they exchange says web/wasm/src/bin/trainer/main.rs.
 import init, { serve } from './rollmesh_trainer.js';
 
 await init();
-serve();
+// The hub waits while its workers sample.
+serve(Math.min(Math.max(navigator.hardwareConcurrency, 1), 4));

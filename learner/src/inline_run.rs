@@ -3,12 +3,11 @@
 use std::collections::VecDeque;
 
 use rollmesh_core::{
-    batch::SlotFragment,
     group::{BeginError, GroupCommand, JournalEntry, JournalError, WorkerProfile},
-    hub::{BatchWork, RecentFragments, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
-    ids::{SlotId, WorkerId},
+    hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
+    ids::WorkerId,
     kernels::Kernels,
-    protocol::message::{EnvClip, Iteration},
+    protocol::message::Iteration,
     run::{RunConfig, SamplingMode},
     time::Micros,
     weights::Weights,
@@ -45,9 +44,6 @@ pub struct InlineRun {
     state: RunLoop,
     learners: Learners,
     runner: SlotRunner,
-    /// What makes a worker that draws, and the worker once it has drawn.
-    painter: (Registry, Kernels, Option<SlotRunner>),
-    recent: RecentFragments,
     gamma: f64,
     /// Weights before the newest ones, which leases of a replayed run may want, oldest first.
     past: VecDeque<Weights>,
@@ -70,6 +66,9 @@ pub enum InlineWork {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InlineRunError {
+    /// Another run of the hub is going on.
+    #[error("a run is going on; stop it first")]
+    Busy,
     /// A setting of its algorithm.
     #[error(transparent)]
     Config(#[from] AlgorithmSettingsError),
@@ -152,25 +151,12 @@ impl InlineRun {
         kernels: Kernels,
         now: Micros,
     ) -> Result<Self, InlineRunError> {
-        // There is one process, which may be a browser's, and nothing is written.
-        config.refuse_host_settings().map_err(SetupError::from)?;
-        let config = written_out(config)?;
-        let policies = config.worker_config().policies;
-        let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
-        if let Some(spec) = known.find(|spec| spec.is_offline) {
-            return Err(InlineRunError::Offline(spec.name));
-        }
-        let mut registry = registry.clone();
-        register_learning_policies(&mut registry.policies);
-        let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
-        let parts = builder().learning_parts(&config)?;
-        let LearningStart { learners, config: start, postprocessing } = LearningStart::new(&config, parts, None)?;
+        let (builder, config, start) = learning_start(config, registry, kernels)?;
+        let LearningStart { learners, config: start, postprocessing } = start;
         let state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
-        let mut runner = SlotRunner::new(&config, builder())?;
+        let mut runner = SlotRunner::new(&config, builder)?;
         runner.set_weights(state.acting_weights())?;
-        let (painter, gamma) = ((registry, kernels, None), gamma_of(postprocessing));
-        let (recent, past) = (RecentFragments::default(), VecDeque::new());
-        Ok(Self { state, learners, runner, painter, recent, gamma, past })
+        Ok(Self { state, learners, runner, gamma: gamma_of(postprocessing), past: VecDeque::new() })
     }
 
     /// Returns the loop of the run, which knows how far it is.
@@ -188,24 +174,6 @@ impl InlineRun {
     #[must_use]
     pub fn policy_file(&self) -> PolicyFile {
         PolicyFile::of_run(&self.state, self.gamma)
-    }
-
-    /// Draws the watched slot's fragment of the latest batch; `None` if there is no new one.
-    ///
-    /// # Errors
-    /// [`SetupError`] if a second worker of the run cannot be made, which draws.
-    pub fn draw(&mut self) -> Result<Option<EnvClip>, SetupError> {
-        let (number, slot) = (self.state.number(), SlotId(self.state.watched_slot));
-        let Some(job) = self.recent.take_clip_job(number, slot) else { return Ok(None) };
-        let (registry, kernels, runner) = &mut self.painter;
-        let runner = match runner {
-            Some(runner) => runner,
-            None => {
-                let builder = RolloutWorkerBuilder::new(registry.clone()).kernels(*kernels);
-                runner.insert(SlotRunner::new(self.state.config(), builder)?)
-            }
-        };
-        Ok(Some(job.draw(runner)))
     }
 
     /// Steps all slots that are being worked on, at most so often, or learns from a batch that is complete.
@@ -287,8 +255,6 @@ impl InlineRun {
 
     fn learn(&mut self, work: BatchWork, now: Micros) -> Result<InlineWork, InlineRunError> {
         let BatchWork::Learn(rows) = work else { return Ok(InlineWork::Paused) };
-        let is_watched = |fragment: &&SlotFragment| fragment.slot.0 == self.state.watched_slot;
-        self.recent.add(rows.fragments().iter().filter(is_watched), |version| self.state.weights_of(version));
         let (batch, observed) = rows.join()?;
         let learned = self.learners.learn(batch, results_before(&self.state))?;
         if let SamplingMode::Asynchronous { max_staleness, .. } | SamplingMode::Deadline { max_staleness, .. } =
@@ -301,7 +267,7 @@ impl InlineRun {
         }
         self.state.handle_learned(learned.weights, observed, now);
         let stats = UpdateStats::mean_of(learned.infos.values());
-        let point = self.point(&stats, now);
+        let point = point(&self.state, &stats, now);
         match self.state.end_reached(now) {
             Some(end) => self.end(end, now),
             None if self.state.is_draining() => self.end(RunEnd::Drained, now),
@@ -314,21 +280,43 @@ impl InlineRun {
         let end = self.state.check_ledger().map_or_else(RunEnd::Unbalanced, |()| end);
         self.state.end(&end, now);
     }
+}
 
-    fn point(&self, stats: &UpdateStats, now: Micros) -> Iteration {
-        let mean = |mean: Option<f64>| mean.map_or(f32::NAN, |mean| mean as f32);
-        Iteration {
-            run: self.state.number(),
-            iteration: self.state.iteration(),
-            env_steps: self.state.env_steps(),
-            wall_ms: self.state.elapsed(now).0 / 1_000,
-            episode_return_mean: mean(self.state.episodes().return_mean()),
-            episode_len_mean: mean(self.state.episodes().len_mean()),
-            steps_per_s: self.state.steps_per_s() as f32,
-            policy_loss: stats.policy_loss as f32,
-            vf_loss: stats.vf_loss as f32,
-            entropy: stats.entropy as f32,
-            kl: stats.kl as f32,
-        }
+/// Returns what runs here begin with: the builder of their workers, their settings written out, and their learner.
+pub(super) fn learning_start(
+    config: RunConfig,
+    registry: &Registry,
+    kernels: Kernels,
+) -> Result<(RolloutWorkerBuilder, RunConfig, LearningStart), InlineRunError> {
+    // There is one process, which may be a browser's, and nothing is written.
+    config.refuse_host_settings().map_err(SetupError::from)?;
+    let config = written_out(config)?;
+    let policies = config.worker_config().policies;
+    let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
+    if let Some(spec) = known.find(|spec| spec.is_offline) {
+        return Err(InlineRunError::Offline(spec.name));
+    }
+    let mut registry = registry.clone();
+    register_learning_policies(&mut registry.policies);
+    let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
+    let start = LearningStart::new(&config, builder().learning_parts(&config)?, None)?;
+    Ok((builder(), config, start))
+}
+
+/// Returns the metrics of a run's latest update.
+pub(super) fn point(state: &RunLoop, stats: &UpdateStats, now: Micros) -> Iteration {
+    let mean = |mean: Option<f64>| mean.map_or(f32::NAN, |mean| mean as f32);
+    Iteration {
+        run: state.number(),
+        iteration: state.iteration(),
+        env_steps: state.env_steps(),
+        wall_ms: state.elapsed(now).0 / 1_000,
+        episode_return_mean: mean(state.episodes().return_mean()),
+        episode_len_mean: mean(state.episodes().len_mean()),
+        steps_per_s: state.steps_per_s() as f32,
+        policy_loss: stats.policy_loss as f32,
+        vf_loss: stats.vf_loss as f32,
+        entropy: stats.entropy as f32,
+        kl: stats.kl as f32,
     }
 }

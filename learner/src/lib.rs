@@ -22,6 +22,7 @@ mod error;
 mod fitted_q;
 mod forward;
 mod gradient;
+mod inline_hub;
 mod inline_run;
 mod learners;
 mod learning_start;
@@ -51,6 +52,7 @@ pub use device::{DeviceError, DeviceSpec};
 pub use error::LearnError;
 pub use fitted_q::{Fit, FittedQ, FittedQConfig};
 pub use forward::forward_on;
+pub use inline_hub::{HubOutput, InlineHub, PortId};
 pub use inline_run::{InlineRun, InlineRunError, InlineWork};
 pub use learners::{ENV_STEPS, Learned, Learners, Results, tell_results};
 pub use learning_start::{

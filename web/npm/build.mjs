@@ -5,6 +5,8 @@ import { copyFileSync, cpSync, mkdirSync, readFileSync, readdirSync, rmSync, wri
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
+import { notices } from "./notices.mjs";
+
 const here = dirname(fileURLToPath(import.meta.url)), root = resolve(here, "../..");
 const stage = resolve(process.argv[2]), out = join(stage, "package"), wasm = join(stage, "src/wasm");
 
@@ -27,3 +29,4 @@ const { devDependencies, ...manifest } = JSON.parse(readFileSync(join(here, "pac
 writeFileSync(join(out, "package.json"), JSON.stringify(manifest, null, 2) + "\n");
 copyFileSync(join(here, "README.md"), join(out, "README.md"));
 for (const licence of ["LICENSE-MIT", "LICENSE-APACHE"]) copyFileSync(join(root, licence), join(out, licence));
+writeFileSync(join(out, "THIRD_PARTY_NOTICES"), notices(root));

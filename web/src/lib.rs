@@ -10,6 +10,7 @@ mod data_file;
 mod format;
 mod link;
 mod playback;
+mod player;
 mod save;
 mod shell;
 mod socket;

@@ -9,12 +9,14 @@ use std::{
 
 use leptos::prelude::*;
 use rollmesh_core::{protocol::Token, time::Micros};
+use web_sys::{FileList, HtmlCanvasElement};
 
 use crate::{
     data_file::DataFile,
     link,
+    player::Player,
     socket::Socket,
-    state::{Action, Clip, ClipSource, Effect, Event, State, Texts, reduce},
+    state::{Action, Clip, ClipSource, Effect, Event, Played, State, Texts, reduce},
     tab_worker::TabWorkerHandle,
     token,
     trainer::Trainer,
@@ -22,6 +24,8 @@ use crate::{
 
 /// The page's address follows the charts this late: browsers forbid changing it with every move of a finger.
 const LINK_DELAY: Duration = Duration::from_millis(300);
+/// The name in a link of the folder whose policy plays.
+const POLICY: &str = "policy";
 /// Events that are applied in a frame, …
 const EVENTS_OF_FRAME: usize = 32;
 /// … unless so many wait, as when the hub sends a new page everything.
@@ -45,6 +49,7 @@ struct Shell {
     tab_worker: RefCell<Option<TabWorkerHandle>>,
     trainer: RefCell<Option<Trainer>>,
     data_file: RefCell<Option<DataFile>>,
+    player: RefCell<Option<Player>>,
     link: RefCell<Option<Texts>>,
 }
 
@@ -55,6 +60,9 @@ impl Store {
         let found = token::take();
         store.shell.with_value(|shell| shell.token.set(found));
         if let Some(texts) = link::read() {
+            if let Some(folder) = texts.get(POLICY) {
+                store.play(|player| player.fetch(folder));
+            }
             store.dispatch(Event::Linked(texts));
         }
         store.dispatch(Event::Started { token: found.is_some() });
@@ -121,9 +129,43 @@ impl Store {
         self.dispatch(Event::TokenFound);
     }
 
-    /// The person chose or dropped a file, to be seen in place of one that is open.
-    pub(crate) fn open_file(self, file: web_sys::File) {
-        self.shell.with_value(|shell| *shell.data_file.borrow_mut() = Some(DataFile::start(self, &file)));
+    /// The person chose or dropped files: those of a policy, which plays, or one to be seen in place of one that is open.
+    pub(crate) fn open_files(self, files: &FileList) {
+        for file in (0..files.length()).filter_map(|index| files.get(index)) {
+            if file.name().ends_with(".safetensors") || file.name() == "policy.json" {
+                self.play(|player| player.open(&file));
+            } else {
+                self.shell.with_value(|shell| *shell.data_file.borrow_mut() = Some(DataFile::start(self, &file)));
+            }
+        }
+    }
+
+    /// Lets the policy of the run in this tab play, as it is now.
+    pub(crate) fn play_run(self) {
+        self.play(|_| {});
+        self.shell.with_value(|shell| shell.trainer.borrow().iter().for_each(Trainer::play));
+    }
+
+    /// Gives the player a policy, or a part of one.
+    pub(crate) fn play(self, with: impl FnOnce(&Player)) {
+        self.shell.with_value(|shell| with(shell.player.borrow_mut().get_or_insert_with(|| Player::start(self))));
+        self.dispatch(Event::Played(Played::default()));
+    }
+
+    /// Lets the player draw on this canvas.
+    pub(crate) fn draw_player(self, canvas: &HtmlCanvasElement) {
+        self.shell.with_value(|shell| shell.player.borrow().iter().for_each(|player| player.draw_on(canvas)));
+    }
+
+    /// Takes an action in place of the policy that plays, until `None`.
+    pub(crate) fn take_over(self, action: Option<u32>) {
+        self.shell.with_value(|shell| shell.player.borrow().iter().for_each(|player| player.act(action)));
+    }
+
+    /// Ends the player.
+    pub(crate) fn close_player(self) {
+        self.shell.with_value(|shell| drop(shell.player.take()));
+        self.dispatch(Event::PlayerClosed);
     }
 
     fn flush(self) {
@@ -163,6 +205,11 @@ impl Store {
             }
             Effect::Disconnect => drop(shell.socket.take()),
             Effect::RetryIn { delay } => self.later(delay, Event::RetryDue),
+            Effect::Send(message) if self.peek(State::is_tab) => {
+                if let Some(trainer) = &*shell.trainer.borrow() {
+                    trainer.send(&message);
+                }
+            }
             Effect::Send(message) => {
                 if let Some(socket) = &*shell.socket.borrow() {
                     socket.send(&message);
@@ -178,11 +225,6 @@ impl Store {
                 *shell.trainer.borrow_mut() = Trainer::start(self);
             }
             Effect::StopTrainer => drop(shell.trainer.take()),
-            Effect::Train(message) => {
-                if let Some(trainer) = &*shell.trainer.borrow() {
-                    trainer.send(&message);
-                }
-            }
             Effect::Save { file } => {
                 if let Some(trainer) = &*shell.trainer.borrow() {
                     trainer.save(file);

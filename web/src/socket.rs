@@ -59,7 +59,8 @@ pub(crate) fn hub_url() -> String {
     format!("{}/ws", folder.replacen("http", "ws", 1))
 }
 
-fn identity(role: Role, token: Token) -> Identity {
+/// What the page says of itself to a hub.
+pub(crate) fn identity(role: Role, token: Token) -> Identity {
     Identity::new(role, token, "dashboard", "dashboard", "browser")
 }
 

@@ -1,6 +1,6 @@
 //! The Web Worker in which this tab works for the hub.
 
-use js_sys::{JSON, Object, Reflect};
+use js_sys::JSON;
 use rollmesh_core::protocol::Token;
 use wasm_bindgen::{JsCast as _, JsValue};
 use web_sys::Worker;
@@ -9,11 +9,11 @@ use crate::{
     shell::Store,
     socket::hub_url,
     state::{Event, TabJob, TabStatus},
-    web_worker::WebWorker,
+    web_worker::{WebWorker, object},
 };
 
-/// Built beside the page from `web/wasm`.
-const SCRIPT: &str = "./rollmesh_worker_loader.js";
+/// Beside the page; it loads the module that `web/wasm` has.
+pub(crate) const SCRIPT: &str = "./worker.js";
 
 /// The running Web Worker. Its socket closes with it; the hub leases its slots again.
 pub(crate) struct TabWorkerHandle {
@@ -47,13 +47,9 @@ fn task(job: &TabJob, token: Token) -> JsValue {
         TabJob::Sample => ("browser tab".to_owned(), None),
         TabJob::Evaluate(evaluator) => (evaluator.name.clone(), Some(evaluator.run.to_string())),
     };
-    let task = Object::new();
     let fields = [("url", Some(hub_url())), ("token", Some(token.to_hex())), ("name", Some(name)), ("run", run)];
-    for (name, value) in fields.into_iter().filter_map(|(name, value)| Some((name, value?))) {
-        // A fresh object takes any property.
-        let _ = Reflect::set(&task, &name.into(), &value.into());
-    }
-    task.into()
+    let fields: Vec<_> = fields.into_iter().filter_map(|(name, value)| Some((name, value?.into()))).collect();
+    object(&fields).into()
 }
 
 fn status(data: &JsValue) -> TabStatus {

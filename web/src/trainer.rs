@@ -1,31 +1,47 @@
-//! The Web Worker in which this tab trains: to the page a hub, which exchanges the protocol's messages.
+//! The hub of this tab: a Web Worker, and those that it lets the page start as its workers.
 
-use std::{cell::Cell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+};
 
-use js_sys::{Reflect, Uint8Array};
-use rollmesh_core::protocol::Message;
+use js_sys::{Array, Reflect, Uint8Array};
+use rollmesh_core::protocol::{Message, Role, Token};
 use wasm_bindgen::{JsCast as _, JsValue};
-use web_sys::MessageEvent;
+use web_sys::{MessageEvent, Worker};
 
-use crate::{save, shell::Store, state::Event, web_worker::WebWorker};
+use crate::{
+    save,
+    shell::Store,
+    socket,
+    state::Event,
+    tab_worker,
+    web_worker::{WebWorker, object},
+};
 
 /// Beside the page; it loads the module that `web/wasm` has.
 const SCRIPT: &str = "./trainer.js";
 
-/// A running trainer. Dropping it ends it, with its run.
+/// A running hub. Dropping it ends it, with its run and its workers.
 pub(crate) struct Trainer(WebWorker);
+
+/// The Web Workers that work for the hub, by the number of their port.
+type Workers = Rc<RefCell<BTreeMap<u32, WebWorker>>>;
 
 impl Trainer {
     /// Starts the Web Worker. It speaks first.
     pub(crate) fn start(store: Store) -> Option<Self> {
         // A panic is posted, and ends the module with an error: it counts once.
         let has_failed = Rc::new(Cell::new(false));
+        let workers = Workers::default();
         let hear = move |heard: Result<MessageEvent, String>| {
-            let event = heard.map_or_else(|reason| Some(Event::TrainerFailed(reason)), |event| read(&event.data()));
+            let event =
+                heard.map_or_else(|reason| Some(Event::TrainerFailed(reason)), |event| read(store, &event, &workers));
             let is_new = |event: &Event| !matches!(event, Event::TrainerFailed(_)) || !has_failed.replace(true);
             event.filter(is_new).into_iter().for_each(|event| store.dispatch(event));
         };
-        WebWorker::start(SCRIPT, "rollmesh trainer", hear).map(Self)
+        WebWorker::start(SCRIPT, "rollmesh hub", hear).map(Self)
     }
 
     /// Sends a request.
@@ -35,12 +51,20 @@ impl Trainer {
 
     /// Asks for a file of the policy, which is offered to be saved when it comes.
     pub(crate) fn save(&self, file: &str) {
-        self.0.post(&file.into());
+        self.0.post(&object(&[("file", file.into())]));
+    }
+
+    /// Asks for the files of the policy, which plays when they come.
+    pub(crate) fn play(&self) {
+        for file in ["policy.json", "weights.safetensors"] {
+            self.0.post(&object(&[("file", file.into()), ("plays", true.into())]));
+        }
     }
 }
 
-/// What the trainer has posted; none for a file, which needs no state.
-fn read(data: &JsValue) -> Option<Event> {
+/// What the hub has posted; none for what needs no state.
+fn read(store: Store, event: &MessageEvent, workers: &Workers) -> Option<Event> {
+    let data = event.data();
     if let Some(frame) = data.dyn_ref::<Uint8Array>() {
         return Some(match Message::decode(&frame.to_vec()) {
             Ok(message) => Event::Trainer(message),
@@ -50,12 +74,50 @@ fn read(data: &JsValue) -> Option<Event> {
     if let Some(reason) = data.as_string() {
         return Some(Event::TrainerFailed(reason));
     }
-    let field = |name: &str| Reflect::get(data, &name.into()).unwrap_or(JsValue::UNDEFINED);
-    if let Ok(bytes) = field("bytes").dyn_into::<Uint8Array>() {
-        // A browser that does not save says so by itself.
-        let _ = save::bytes(&bytes, &field("name").as_string()?);
-        return None;
+    let field = |name: &str| Reflect::get(&data, &name.into()).unwrap_or(JsValue::UNDEFINED);
+    let hub: Worker = event.target()?.dyn_into().ok()?;
+    if let Some(number) = field("start").as_f64() {
+        start_worker(&hub, number as u32, &field("token"), &field("port"), workers);
+    } else if let Some(number) = field("closed").as_f64() {
+        workers.borrow_mut().remove(&(number as u32));
+    } else if let Some(token) = field("token").as_string() {
+        let hello = socket::identity(Role::Operator, Token::from_hex(&token).ok()?).hello();
+        // Bytes can be posted.
+        let _ = hub.post_message(&Uint8Array::from(&*hello.encode()));
+    } else if let Ok(bytes) = field("bytes").dyn_into::<Uint8Array>() {
+        if field("plays").is_truthy() {
+            store.play(|player| player.take(field("name"), bytes.into()));
+        } else {
+            // A browser that does not save says so by itself.
+            let _ = save::bytes(&bytes, &field("name").as_string()?);
+        }
+    } else {
+        let run = field("run").as_f64()? as u32;
+        return Some(Event::Trained { run, weights_hash: field("weights_hash").as_string()? });
     }
-    let run = field("run").as_f64()? as u32;
-    Some(Event::Trained { run, weights_hash: field("weights_hash").as_string()? })
+    None
+}
+
+/// Starts a Web Worker that works for the hub, and tells that when it has ended.
+fn start_worker(hub: &Worker, number: u32, token: &JsValue, port: &JsValue, workers: &Workers) {
+    let task = object(&[("token", token.clone()), ("port", port.clone()), ("name", format!("worker-{number}").into())]);
+    let (hub, transfer) = (hub.clone(), Array::of1(port));
+    let hear = move |heard: Result<MessageEvent, String>| {
+        let status = heard.as_ref().map_or_else(|_| JsValue::UNDEFINED, MessageEvent::data);
+        let field = |name: &str| Reflect::get(&status, &name.into()).ok().and_then(|value| value.as_string());
+        let ended = match (field("state").as_deref(), &heard) {
+            (Some("ready"), Ok(event)) => {
+                let worker = event.target().and_then(|target| target.dyn_into::<Worker>().ok());
+                worker.into_iter().for_each(|worker| _ = worker.post_message_with_transfer(&task, &transfer));
+                return;
+            }
+            (Some("ended"), _) => field("reason").unwrap_or_default(),
+            (_, Err(reason)) => reason.clone(),
+            _ => return,
+        };
+        // An object of a number and a text can be posted.
+        let _ = hub.post_message(&object(&[("ended", number.into()), ("reason", ended.into())]));
+    };
+    let worker = WebWorker::start(tab_worker::SCRIPT, "rollmesh worker", hear);
+    workers.borrow_mut().extend(worker.map(|worker| (number, worker)));
 }

@@ -1,5 +1,6 @@
 //! A Web Worker of the page.
 
+use js_sys::{Array, Object, Reflect};
 use leptos::prelude::document;
 use wasm_bindgen::{JsCast as _, JsValue, prelude::Closure};
 use web_sys::{ErrorEvent, MessageEvent, Url, Worker, WorkerOptions, WorkerType};
@@ -37,6 +38,11 @@ impl WebWorker {
     pub(crate) fn post(&self, data: &JsValue) {
         let _ = self.worker.post_message(data);
     }
+
+    /// Sends an object with what is handed over to it.
+    pub(crate) fn give(&self, data: &JsValue, transfer: &Array) {
+        let _ = self.worker.post_message_with_transfer(data, transfer);
+    }
 }
 
 impl Drop for WebWorker {
@@ -45,6 +51,16 @@ impl Drop for WebWorker {
         self.worker.set_onerror(None);
         self.worker.terminate();
     }
+}
+
+/// A plain object with these fields.
+pub(crate) fn object(fields: &[(&str, JsValue)]) -> Object {
+    let object = Object::new();
+    for (name, value) in fields {
+        // A fresh object takes any property.
+        let _ = Reflect::set(&object, &(*name).into(), value);
+    }
+    object
 }
 
 fn spawn(script: &str, name: &str) -> Result<Worker, JsValue> {

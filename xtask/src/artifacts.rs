@@ -34,13 +34,45 @@ pub(crate) fn binary(job: &Job) -> Result<()> {
     job.run(cargo().args(RELEASE))
 }
 
-/// The same with the page within, at [`dist_path`]: one file to give away.
+/// Everything that is given away, in [`dist_path`], all of one version: the binary with the page within, the page alone for any static
+/// host, the crates, the wheel, and the npm package.
 pub(crate) fn dist(job: &Job) -> Result<()> {
+    let folder = dist_path();
+    let written = || format!("cannot write {}", folder.display());
+    // Files of earlier versions would be given away, too.
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).with_context(written)?;
     job.run(cargo().args(SHIPPED).args(["--features", "embed"]))?;
-    fs::create_dir_all(target().join("dist"))?;
     // Moved, so that no other step takes it for the one without.
-    fs::rename(binary_path(), dist_path()).with_context(|| format!("cannot write {}", dist_path().display()))
+    fs::rename(binary_path(), folder.join(binary_name())).with_context(written)?;
+    job.run(
+        command("tar")
+            .arg("-czf")
+            .arg(folder.join(format!("rollmesh-page-{VERSION}.tar.gz")))
+            .arg("-C")
+            .arg(page_path())
+            .arg("."),
+    )?;
+    let mut package = cargo();
+    // Each was compiled by the other steps.
+    package.args(["package", "--locked", "--no-verify", "--allow-dirty"]);
+    job.run(package.args(PUBLISHED.iter().flat_map(|name| ["--package", name])))?;
+    let mut files: Vec<PathBuf> =
+        PUBLISHED.iter().map(|name| target().join(format!("package/{name}-{VERSION}.crate"))).collect();
+    files.push(wheel(job)?);
+    files.push(npm_package(job)?.join(format!("rollmesh-{VERSION}.tgz")));
+    for file in files {
+        let name = file.file_name().context("a file has a name")?;
+        fs::copy(&file, folder.join(name)).with_context(|| format!("{} was not built", file.display()))?;
+    }
+    Ok(())
 }
+
+/// The version of everything.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The crates that are published, each after those that it uses.
+const PUBLISHED: [&str; 5] = ["rollmesh-kernels", "rollmesh-core", "rollmesh-learner", "rollmesh-data", "rollmesh"];
 
 /// The binary for tests, from dependencies with the features that the Python package wants of them: these are compiled once for
 /// both.
@@ -63,7 +95,7 @@ pub(crate) fn binary_path() -> PathBuf {
 }
 
 pub(crate) fn dist_path() -> PathBuf {
-    target().join("dist").join(binary_name())
+    target().join("dist")
 }
 
 /// The wasm modules for Node; returns the folder that they are in.
@@ -79,7 +111,7 @@ pub(crate) fn node_modules(job: &Job) -> Result<PathBuf> {
 
 /// The npm package, packed. Returns the folder in which it is, with what its tests need.
 pub(crate) fn npm_package(job: &Job) -> Result<PathBuf> {
-    let modules = ["rollmesh_wasm", "rollmesh_reader", "rollmesh_trainer", "rollmesh_worker"];
+    let modules = ["rollmesh_wasm", "rollmesh_reader", "rollmesh_trainer"];
     wasm_modules(job, &modules)?;
     let (stage, folder) = (target().join("xtask/npm"), target().join("xtask/npm/src/wasm"));
     for module in modules {
@@ -110,7 +142,7 @@ pub(crate) fn npm_project(job: &Job, name: &str, others: &[&str]) -> Result<Path
         let file = file?;
         fs::copy(file.path(), project.join("test").join(file.file_name())).with_context(written)?;
     }
-    let packed = format!("../rollmesh-{}.tgz", env!("CARGO_PKG_VERSION"));
+    let packed = format!("../rollmesh-{VERSION}.tgz");
     let mut install = command("npm");
     install.args(["install", "--no-audit", "--no-fund", "--no-save", "--prefer-offline", &packed]).args(others);
     job.run(install.current_dir(&project))?;
@@ -119,17 +151,23 @@ pub(crate) fn npm_project(job: &Job, name: &str, others: &[&str]) -> Result<Path
 
 /// The Python package, installed in a fresh virtual environment with what its tests need; returns its interpreter.
 pub(crate) fn wheel_environment(job: &Job) -> Result<PathBuf> {
+    let wheel = wheel(job)?;
+    let folder = target().join("xtask/wheel");
+    let python = tools::virtual_env(job, &folder.join("venv"))?;
+    tools::pip_install(job, &python, &[wheel])?;
+    tools::pip_install(job, &python, &tools::GYMNASIUM)?;
+    Ok(python)
+}
+
+/// The Python package as a wheel.
+fn wheel(job: &Job) -> Result<PathBuf> {
     let folder = target().join("xtask/wheel");
     // Wheels of earlier versions would be installed, too.
     let _ = fs::remove_dir_all(&folder);
     let mut build = command(tools::maturin_path());
     build.args(["build", "--locked", "--release", "--manifest-path"]).arg(root().join("python/Cargo.toml"));
     job.run(build.arg("--out").arg(folder.join("dist")))?;
-    let wheel = fs::read_dir(folder.join("dist"))?.next().context("maturin wrote no wheel")??.path();
-    let python = tools::virtual_env(job, &folder.join("venv"))?;
-    tools::pip_install(job, &python, &[wheel])?;
-    tools::pip_install(job, &python, &tools::GYMNASIUM)?;
-    Ok(python)
+    Ok(fs::read_dir(folder.join("dist"))?.next().context("maturin wrote no wheel")??.path())
 }
 
 /// These modules of the crate for JavaScript, for the browser.

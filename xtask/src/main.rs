@@ -33,7 +33,7 @@ Usage: cargo xtask COMMAND
        --long                     also the checks that take minutes
        --list                     name the steps and do nothing
   page [--registry CRATE]         build the dashboard into dist; with a crate's registry() in its Web Workers into CRATE/dist
-  dist                            build a binary with the dashboard within
+  dist                            build binary, page, crates, wheel and npm package of this version
   help                            print this text
 ";
 

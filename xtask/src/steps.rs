@@ -136,7 +136,12 @@ pub(crate) const STEPS: &[Step] = &[
         suites::long(job, "--release --package rollmesh-example-worker-group --test program")
     }),
     minutes("figures", "speeds that are promised, on an idle machine", suites::figures),
-    long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),
+    long(step(
+        "dist",
+        "everything that is given away: binary, page, crates, wheel, npm package",
+        &["page", "maturin"],
+        artifacts::dist,
+    )),
 ];
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::{
     artifacts,
@@ -10,7 +10,7 @@ use crate::{
     job::Job,
     toolchain::{self, WASM},
     tools,
-    workspace::{cargo, command, find, root, target},
+    workspace::{cargo, command, find, path_with, root, target},
 };
 
 /// The crates for browsers, as arguments of cargo.
@@ -130,7 +130,8 @@ pub(crate) fn npm(job: &Job) -> Result<()> {
 
 /// The npm package through bundlers, and what they make of it in Node.
 pub(crate) fn npm_bundlers(job: &Job) -> Result<()> {
-    let project = artifacts::npm_project(job, "bundlers", &["vite@7.1.12", "webpack@5.102.1"])?;
+    let project =
+        artifacts::npm_project(job, "bundlers", &["vite@7.1.12", "webpack@5.102.1", "deno@2.5.6", "bun@1.3.2"])?;
     let mut node = command("node");
     job.run_tests(node.args(["--test", "--test-reporter=tap", "test/bundlers.test.mjs"]).current_dir(project))
 }
@@ -208,6 +209,7 @@ pub(crate) fn chromium(job: &Job) -> Result<()> {
 pub(crate) fn e2e(job: &Job) -> Result<()> {
     let mut tests = cargo_test("--test e2e");
     tests.env("ROLLMESH_BIN", artifacts::binary_path()).env("ROLLMESH_DIST", artifacts::page_path());
-    tests.env("ROLLMESH_AXE", tools::axe_path());
+    tests.env("ROLLMESH_AXE", tools::axe_path()).env("PATH", path_with(None));
+    tests.env("ROLLMESH_TRUNK", find("trunk").context("there is no trunk")?);
     job.run_tests(Chromium::locate()?.export(&mut tests))
 }

@@ -281,7 +281,7 @@ impl WorkerGroupBuilder {
     }
 
     /// Serves the files of a directory at the group's address, for browsers: a page whose Web Worker joins the group. The
-    /// output of `trunk build` has such a Web Worker, `rollmesh_worker_loader.js`: it posts `{state: "ready"}` and then
+    /// output of `trunk build` has such a Web Worker, `worker.js`: it posts `{state: "ready"}` and then
     /// expects `{url, token, name}`, where the URL is the [group's](WorkerGroup::worker_url) with `/ws`.
     pub fn page(mut self, directory: impl Into<PathBuf>) -> Self {
         self.plan.page = Some(directory.into());

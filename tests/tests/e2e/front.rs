@@ -1,6 +1,11 @@
 //! A server in front of a hub, as `trunk serve` is: it has the page, and passes the socket on if the hub is in reach.
 
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tokio::{
     fs,
@@ -109,7 +114,10 @@ async fn send_file(mut stream: TcpStream, shared: &Shared, file: &str) -> io::Re
         Some("svg") => "image/svg+xml",
         _ => "application/octet-stream",
     };
-    let (status, body) = match fs::read(shared.page.join(file)).await {
+    // Beside the page lies a policy that was trained.
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tab");
+    let folder = if file.starts_with("policy/") { &beside } else { &shared.page };
+    let (status, body) = match fs::read(folder.join(file)).await {
         Ok(body) => ("200 OK", body),
         Err(_) => ("404 Not Found", Vec::new()),
     };

@@ -18,7 +18,7 @@ use super::{DEADLINE, behind::samples_go_on, browser::Browser, built, proxy::Pro
 
 /// Lets a Web Worker of the page join.
 const JOIN: &str = "const [url, token, done] = arguments;
-    window.tab = new Worker('./rollmesh_worker_loader.js', { type: 'module' });
+    window.tab = new Worker('./worker.js', { type: 'module' });
     window.tab.onerror = event => done(event.message);
     window.tab.onmessage = ({ data }) => {
         if (data.state === 'ready') window.tab.postMessage({ url, token, name: 'tab' });

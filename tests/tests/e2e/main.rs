@@ -20,6 +20,7 @@ mod evaluations;
 mod front;
 mod group;
 mod load;
+mod loading;
 mod matrix;
 mod monitoring;
 mod program;
@@ -28,8 +29,10 @@ mod program;
 mod proxy;
 mod runs;
 mod saved_runs;
+mod tab_playing;
 mod tab_training;
 mod training;
+mod trunk_serve;
 
 use std::{env, path::PathBuf, time::Duration};
 

@@ -25,8 +25,13 @@ pub(crate) struct Program {
 impl Program {
     /// Starts a command that serves the built page on a free port.
     pub(crate) fn start<S: AsRef<OsStr>>(command: &str, args: impl IntoIterator<Item = S>) -> Self {
+        Self::start_at("127.0.0.1:0", command, args)
+    }
+
+    /// The same at this address.
+    pub(crate) fn start_at<S: AsRef<OsStr>>(address: &str, command: &str, args: impl IntoIterator<Item = S>) -> Self {
         let mut rollmesh = Command::new(built("ROLLMESH_BIN"));
-        rollmesh.arg(command).args(["--listen", "127.0.0.1:0", "--assets"]).arg(built("ROLLMESH_DIST")).args(args);
+        rollmesh.arg(command).args(["--listen", address, "--assets"]).arg(built("ROLLMESH_DIST")).args(args);
         let mut child = rollmesh
             .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))
             .stdin(Stdio::null())

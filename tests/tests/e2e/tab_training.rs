@@ -34,6 +34,13 @@ async fn a_page_without_a_hub_solves_cart_pole_and_shows_the_hash_that_the_progr
     page.wait("the environment moves", async || page.attribute("live-canvas", "data-row").await != row).await;
     page.browser.screenshot("tab-running", DESKTOP).await;
     pause_and_resume(&page).await;
+    // A worker is ended, and another one joins; the hash does not show it.
+    let workers = page.workers_of_kind("browser").await;
+    assert!(!workers.is_empty(), "Web Workers sample");
+    page.click("add-worker").await;
+    page.wait("there is one more", async || page.workers().await.len() > workers.len()).await;
+    page.click_at(&format!("[data-worker='{}'] [data-testid='remove-worker']", workers[0].id)).await;
+    page.wait("it has left", async || !page.workers().await.contains_key(&workers[0].id)).await;
 
     page.wait_for_phase("solved").await;
     page.wait("its hash is there", async || page.text("weights-hash").await.is_some()).await;
@@ -43,6 +50,11 @@ async fn a_page_without_a_hub_solves_cart_pole_and_shows_the_hash_that_the_progr
     page.browser.prefer_colours("dark").await;
     page.browser.screenshot("tab-solved-dark", DESKTOP).await;
     assert_eq!(page.attribute("save-weights", "disabled").await, None);
+    page.click("play-policy").await;
+    page.wait("it plays", async || {
+        page.text("player-said").await.is_some_and(|said| said.contains("CartPole-v1: the policy plays"))
+    })
+    .await;
     page.assert_quiet_console().await;
 
     let (hash, command) = (page.text("weights-hash").await, page.text("proof").await.expect("a command"));
@@ -109,4 +121,33 @@ async fn a_link_restores_a_set_up_and_a_stopped_run_has_its_proof_too() {
     })
     .await;
     page.assert_quiet_console().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_tabs_of_one_origin_train_without_each_other_and_hear_no_frame_of_another_origin() {
+    let page = Dashboard::start().await;
+    let settings = "#env=CartPole-v1&seed=4&num_slots=4&stop.env_steps=20000";
+    let front = open(&page, settings).await;
+    page.click("start-run").await;
+    page.wait_for_phase("running").await;
+    let first = page.browser.client.window().await.expect("a window");
+    let second = page.browser.client.new_window(true).await.expect("a second tab").handle;
+    page.browser.client.switch_to_window(second).await.expect("it is there");
+    page.go_to(&format!("{}{settings}", front.url())).await;
+    page.click("start-run").await;
+    // What a frame of another origin posts to the page is for no listener of it.
+    let foreign = "const frame = document.createElement('iframe');
+        frame.srcdoc = '<script>parent.postMessage({ run: 1, weights_hash: \"forged\" }, \"*\")</' + 'script>';
+        frame.setAttribute('sandbox', 'allow-scripts');
+        document.body.append(frame);";
+    page.run(foreign, vec![]).await;
+    let mut hashes = Vec::new();
+    for window in [None, Some(first)] {
+        if let Some(window) = window {
+            page.browser.client.switch_to_window(window).await.expect("it is still there");
+        }
+        page.wait("the run has ended", async || page.text("weights-hash").await.is_some()).await;
+        hashes.push(page.text("weights-hash").await);
+    }
+    assert!(hashes[0] == hashes[1] && hashes[0].as_deref() != Some("forged"), "{hashes:?}");
 }

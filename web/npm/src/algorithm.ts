@@ -37,8 +37,8 @@ export interface TrainResult {
   kl: number | null;
 }
 
-/** As the wasm module writes it. */
-interface Point {
+/** As the wasm modules write it. */
+export interface Point {
   iteration: number;
   env_steps: number;
   wall_ms: number;
@@ -132,7 +132,8 @@ export class Algorithm extends Freeable {
   }
 }
 
-function toResult({ env_steps, wall_ms, steps_per_s, episode_return_mean, episode_len_mean, policy_loss, vf_loss, ...rest }: Point): TrainResult {
+/** Renames what a wasm module has written. */
+export function toResult({ env_steps, wall_ms, steps_per_s, episode_return_mean, episode_len_mean, policy_loss, vf_loss, ...rest }: Point): TrainResult {
   const { iteration, entropy, kl } = rest;
   return {
     iteration, envSteps: env_steps, wallMs: wall_ms, stepsPerSecond: steps_per_s, episodeReturnMean: episode_return_mean,

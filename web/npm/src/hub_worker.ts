@@ -1,16 +1,20 @@
 import { Freeable } from "./engine.js";
 import { RollmeshError } from "./error.js";
-import { spawn } from "./spawn.js";
+import { spawn as spawnDefault } from "./spawn.js";
 import type { RolloutConfig } from "./types.js";
 
-/** Which hub to work for. */
+/** Which hub to work for: one with an address, or one in this page, for whose port {@link Hub.invite} is asked. */
 export interface JoinOptions {
   /** The hub's address, for example `wss://hub.example.org:7878`. */
-  url: string;
+  url?: string;
+  /** The port of a hub in this page. */
+  port?: MessagePort;
   /** A worker's token, 64 hexadecimal digits. */
   token: string;
   /** A name for people. */
   name?: string;
+  /** Starts a Web Worker that calls {@link serve}; one of your own can register environments before that. */
+  spawn?: () => globalThis.Worker;
   /** Is called four times a second while something changes. */
   onStatus?: (status: WorkerStatus) => void;
 }
@@ -51,7 +55,8 @@ interface Posted {
   steps_per_s: number;
 }
 
-/** A Web Worker that works for a hub, and connects again when its connection breaks. It knows the built-in environments alone. */
+/** A Web Worker that works for a hub, and connects again when its connection breaks. It knows the built-in environments, and those that
+ * its Web Worker registers. */
 class TabWorker extends Freeable {
   readonly #thread: globalThis.Worker;
   #status: WorkerStatus = {
@@ -61,16 +66,18 @@ class TabWorker extends Freeable {
   /** Resolves when the work is over and another connection would not help, with the reason: the hub's, or that it was freed. */
   readonly ended: Promise<RollmeshError>;
 
-  protected constructor({ url, token, name = "tab", onStatus }: JoinOptions, run?: EvalOptions["run"]) {
+  protected constructor({ url = "", port, token, name = "tab", onStatus, spawn = spawnDefault }: JoinOptions, run?: EvalOptions["run"]) {
     super();
     if (!/^[0-9a-f]{64}$/i.test(token)) throw new RollmeshError("config", "a token has 64 hexadecimal digits", { field: "token" });
+    if (!url && !port) throw new RollmeshError("config", "a worker needs the hub's url, or the port of a hub in this page", { field: "url" });
     if (typeof globalThis.Worker === "undefined") throw new RollmeshError("unsupported", "there are no Web Workers here: natively `rollmesh worker` does this work");
     this.ended = new Promise((resolve) => (this.#end = resolve));
     this.#thread = spawn();
     this.#thread.onmessage = ({ data }: MessageEvent<Posted>) => {
       if (data.state === "ready") {
-        const task = { url: `${url.replace(/\/(ws)?$/, "")}/ws`, token, name };
-        this.#thread.postMessage(run ? { ...task, run: JSON.stringify({ preset: "none", ...run }) } : task);
+        const hub = port ? { port } : { url: `${url.replace(/\/(ws)?$/, "")}/ws` };
+        const task = run ? { ...hub, token, name, run: JSON.stringify({ preset: "none", ...run }) } : { ...hub, token, name };
+        this.#thread.postMessage(task, port ? [port] : []);
         return;
       }
       const { env_steps: envSteps, fragments, evaluations, weights_version: weightsVersion, steps_per_s: stepsPerSecond, worker } = data;

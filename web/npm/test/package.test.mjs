@@ -5,6 +5,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
+import { gzipSync } from "node:zlib";
 
 import * as rollmesh from "rollmesh";
 
@@ -44,11 +45,25 @@ test("the package holds what is built, with licences and types, and nothing else
   const [{ files }] = JSON.parse(execFileSync("npm", ["pack", "--dry-run", "--json"], { cwd: home, encoding: "utf8" }));
   const paths = files.map(({ path }) => path);
   const others = paths.filter((path) => !/^dist\/(wasm\/)?[a-z_]+(\.d)?\.(js|ts|wasm)$/.test(path));
-  assert.deepEqual(others.sort(), ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "package.json"]);
+  assert.deepEqual(others.sort(), ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "THIRD_PARTY_NOTICES", "package.json"]);
   for (const entry of Object.values(manifest.exports).flatMap((entry) => typeof entry === "string" ? entry : Object.values(entry))) {
     assert.ok(paths.includes(entry.slice(2)), entry);
   }
   assert.deepEqual(Object.keys(manifest).filter((key) => /dependencies/i.test(key)), []);
+});
+
+test("notices name the crates of the modules, none of the workspace's", () => {
+  const text = readFileSync(join(home, "THIRD_PARTY_NOTICES"), "utf8");
+  for (const crate of ["candle-core", "safetensors", "serde_json", "wasm-bindgen"]) assert.match(text, new RegExp(`^${crate} \\d`, "m"));
+  assert.doesNotMatch(text, /^rollmesh/m);
+});
+
+// docs/performance.md says what the goals are, and why they are missed.
+test("modules do not grow", () => {
+  for (const [name, most] of [["rollmesh_wasm", 1_200], ["rollmesh_trainer", 1_600], ["rollmesh_reader", 200]]) {
+    const { length } = gzipSync(readFileSync(join(home, `dist/wasm/${name}_bg.wasm`)));
+    assert.ok(length <= most * 1_000, `${name} is ${length} bytes compressed, at most ${most} kB`);
+  }
 });
 
 test("the types have no any", () => {

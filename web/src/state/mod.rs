@@ -17,6 +17,7 @@ mod fragment;
 mod monitoring;
 mod obstacle;
 mod opened_file;
+mod played;
 mod reduce;
 mod requests;
 mod saved_runs;
@@ -48,6 +49,7 @@ pub use self::{
     fragment::{Bar, Fragment, FragmentColumn},
     monitoring::{AUDIT, HUB, Log, Monitoring, WORKER_RATE},
     opened_file::{FileStatus, OpenedFile},
+    played::Played,
     reduce::reduce,
     requests::{Action, Requests},
     saved_runs::can_resume,
@@ -113,6 +115,8 @@ pub struct State {
     pub tab_token: Option<TokenId>,
     /// The file of logged experience that is open.
     pub file: Option<OpenedFile>,
+    /// The policy that plays in this tab.
+    pub played: Option<Played>,
     /// What was asked and not yet answered.
     pub requests: Requests,
     /// Messages for the person, oldest first.
@@ -159,7 +163,7 @@ pub enum Event {
     Linked(Texts),
     /// The person looks at the charts in another way.
     Charts(ViewChange),
-    /// The trainer of this tab sent a message, as a hub would.
+    /// The hub of this tab sent a message.
     Trainer(Message),
     /// The run of this number in this tab has ended, with weights of this hash.
     Trained {
@@ -178,6 +182,10 @@ pub enum Event {
     FileRead(OpenedFile),
     /// The person wants to see no file any more.
     FileClosed,
+    /// A policy plays in this tab, or cannot.
+    Played(Played),
+    /// The person wants to see it play no more.
+    PlayerClosed,
     /// A toast was closed or its time is over.
     ToastGone(u32),
 }
@@ -197,7 +205,7 @@ pub enum Effect {
         /// The time to wait.
         delay: Micros,
     },
-    /// Send to the hub.
+    /// Send to the hub, which is that of this tab if the page trains.
     Send(Box<Message>),
     /// Start the Web Worker.
     StartTab {
@@ -212,8 +220,6 @@ pub enum Effect {
     StartTrainer,
     /// End the trainer of this tab, with its run.
     StopTrainer,
-    /// Send to the trainer of this tab.
-    Train(Box<Message>),
     /// Offer a file of the policy of the run in this tab.
     Save {
         /// Its name.
@@ -346,7 +352,13 @@ impl State {
         matches!(self.connection, Connection::Online { .. })
     }
 
-    /// Does the page train by itself, without a hub?
+    /// Is a hub there that would hear a request, or that of this tab?
+    #[must_use]
+    pub fn has_hub(&self) -> bool {
+        self.is_online() || self.is_tab()
+    }
+
+    /// Does the page train by itself, with a hub of its own?
     #[must_use]
     pub fn is_tab(&self) -> bool {
         self.source == Source::Tab

@@ -47,13 +47,21 @@ impl State {
         }
     }
 
-    /// Why nothing hears a request for this; the trainer of a tab hears those about its run.
+    /// Why nothing hears a request for this. The hub of a tab has no files, and this tab works for it already.
     fn listener_obstacle(&self, action: &Action) -> Option<&'static str> {
+        let needs_native = matches!(
+            action,
+            Action::Checkpoint
+                | Action::Join
+                | Action::Evaluate(_)
+                | Action::Invite(_)
+                | Action::ListSaved
+                | Action::ResumeSaved { .. }
+                | Action::DeleteSaved { .. }
+                | Action::CloneSaved { .. }
+        );
         match (&self.connection, action) {
-            (
-                _,
-                Action::Start(_) | Action::Pause | Action::Resume | Action::Stop | Action::Drain | Action::Watch { .. },
-            ) if self.is_tab() => None,
+            _ if self.is_tab() && !needs_native => None,
             (Connection::Online { .. }, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment { .. }) => None,
             (Connection::Online { .. }, _) if self.is_viewer => {
                 Some("This page has a viewer's token, which shows everything and changes nothing.")
@@ -140,10 +148,12 @@ mod tests {
         }
         assert!(can(&state, Action::Leave));
         state.source = Source::Tab;
-        for action in [Action::Pause, Action::Stop, Action::Drain, Action::Watch { slot: 3 }] {
+        let worker = Action::RemoveWorker { worker: 1 };
+        for action in [Action::Pause, Action::Stop, Action::Drain, Action::Watch { slot: 3 }, Action::AddWorker, worker]
+        {
             assert!(can(&state, action.clone()), "{action:?}");
         }
-        for action in [Action::AddWorker, Action::Join, Action::Checkpoint, Action::Watch { slot: 4 }] {
+        for action in [Action::ListSaved, Action::Join, Action::Checkpoint, Action::Watch { slot: 4 }] {
             assert!(!can(&state, action.clone()), "{action:?}");
         }
     }

@@ -51,8 +51,9 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
         }
         // What is late is of a trainer that was ended.
         Event::Trainer(_) | Event::Trained { .. } | Event::TrainerFailed(_) if !state.is_tab() => vec![],
-        Event::Trainer(Message::Reply(reply)) => hear_reply(state, reply),
-        Event::Trainer(message) => show(state, message),
+        // It has admitted the page that started it.
+        Event::Trainer(Message::Welcome(_)) => vec![],
+        Event::Trainer(message) => receive(state, message),
         Event::Trained { run, weights_hash } => {
             state.tab_run.weights_hash = Some((run, weights_hash));
             vec![]
@@ -67,6 +68,14 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
         Event::FileClosed => {
             state.file = None;
             vec![Effect::CloseFile]
+        }
+        Event::Played(played) => {
+            state.played = Some(played);
+            vec![]
+        }
+        Event::PlayerClosed => {
+            state.played = None;
+            vec![]
         }
         Event::ToastGone(id) => {
             state.toasts.retain(|toast| toast.id != id);
@@ -203,7 +212,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
 /// Asks the hub for a run that is compared and not here yet. One at a time, since their curves are large: the next one follows
 /// the answer.
 fn ask_for_run(state: &mut State) -> Option<Effect> {
-    if !state.is_online() || state.requests.is_waiting_for_history() {
+    if !state.has_hub() || state.requests.is_waiting_for_history() {
         return None;
     }
     let action = Action::Compare { run: state.run_to_ask_for()? };
@@ -378,10 +387,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Evaluate(ref evaluator) => state.tab = TabWorker::Joining(TabJob::Evaluate(evaluator.clone())),
         _ => {}
     }
-    if !state.is_tab() {
-        return state.requests.ask(action).map(|message| Effect::Send(Box::new(message))).into_iter().collect();
-    }
-    state.requests.ask(action).map(|message| Effect::Train(Box::new(message))).into_iter().collect()
+    state.requests.ask(action).map(|message| Effect::Send(Box::new(message))).into_iter().collect()
 }
 
 /// A run in this tab has begun: its settings are in the page's address, and in the form of the next run.

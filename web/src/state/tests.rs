@@ -229,7 +229,7 @@ fn without_a_hub_this_tab_trains_until_one_appears() {
     assert_eq!(state.curves.points().len(), 1);
     let start = Action::Start(Config::new());
     let message = Message::StartRun(StartRun { request: 1, settings: "{}".into() });
-    assert_eq!(reduce(&mut state, Event::Act(start.clone())), [Effect::Train(Box::new(message))]);
+    assert_eq!(reduce(&mut state, Event::Act(start.clone())), [Effect::Send(Box::new(message))]);
 
     // What was asked of the trainer is answered, whatever becomes of the hub.
     assert_eq!(reduce(&mut state, Event::RetryDue), [connect(Role::Operator)]);
@@ -479,7 +479,7 @@ fn a_run_in_this_tab_has_a_link_and_ends_with_a_hash_and_its_proof() {
     let link = [("seed", "3"), ("stop.env_steps", "100"), ("stop.episode_return_mean", "")];
     let link: Texts = link.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
     let message = Message::StartRun(StartRun { request: 1, settings: settings.to_string() });
-    assert_eq!(effects, [Effect::Train(Box::new(message))]);
+    assert_eq!(effects, [Effect::Send(Box::new(message))]);
     assert_eq!(state.linked, Texts::new(), "it may be refused");
     let effects = reduce(&mut state, trainer(Message::Reply(Reply { request: 1, error: String::new(), run: 1 })));
     assert_eq!(effects.first(), Some(&Effect::ShowLink(link.clone())));

@@ -17,7 +17,7 @@ pub(crate) fn Controls() -> impl IntoView {
     let note = store.select(|state| state.obstacle(&Action::Stop));
     let run_dir = store.select(|state| state.run.as_ref().map(|run| run.run_dir.clone()).unwrap_or_default());
     let is_tab = store.select(State::is_tab);
-    let can_start = store.select(|state| (state.is_online() || state.is_tab()) && !state.phase().is_active());
+    let can_start = store.select(|state| state.has_hub() && !state.phase().is_active());
     let can_queue = store.select(|state| state.is_online() && state.phase().is_active() && state.runs.may_wait);
     view! {
         <section class="card run" aria-labelledby="controls-title">
@@ -37,9 +37,7 @@ pub(crate) fn Controls() -> impl IntoView {
                 </Show>
                 <StopButtons/>
             </div>
-            <Show when=move || !is_tab.get()>
-                <LocalWorkers/>
-            </Show>
+            <LocalWorkers/>
             <p class="run-dir" data-testid="run-dir" hidden=move || run_dir.with(String::is_empty)>
                 "Files on the hub: " {run_dir}
             </p>

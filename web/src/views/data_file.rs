@@ -36,7 +36,8 @@ pub(crate) fn DataFile() -> impl IntoView {
                 None => view! {
                     <p class="hint">
                         "Drop a file on this page, or choose one: RLlib's sample files, JSON with a batch per line, plain or compressed. "
-                        "Of other formats " <code>"rollmesh data inspect"</code> " says the same."
+                        "Of other formats " <code>"rollmesh data inspect"</code> " says the same. The two files of a policy, "
+                        <code>"policy.json"</code> " and " <code>"weights.safetensors"</code> ", play here."
                     </p>
                 }.into_any(),
             }}
@@ -64,16 +65,16 @@ fn Choose() -> impl IntoView {
     let input = NodeRef::<html::Input>::new();
     let choose = move |_| {
         let Some(input) = input.get_untracked() else { return };
-        if let Some(file) = input.files().and_then(|files| files.get(0)) {
-            store.open_file(file);
+        if let Some(files) = input.files() {
+            store.open_files(&files);
         }
         // The same file can be chosen again.
         input.set_value("");
     };
     view! {
         <label class="button">
-            "Open a data file…"
-            <input node_ref=input type="file" class="hidden" data-testid="data-choose" on:change=choose/>
+            "Open a file…"
+            <input node_ref=input type="file" multiple=true class="hidden" data-testid="data-choose" on:change=choose/>
         </label>
     }
 }
@@ -101,10 +102,8 @@ fn listen_for_drops(store: Store, is_over: RwSignal<bool>) {
         is_over.set(false);
         if has_file(&event) {
             event.prevent_default();
-            if let Some(file) =
-                event.data_transfer().and_then(|transfer| transfer.files()).and_then(|files| files.get(0))
-            {
-                store.open_file(file);
+            if let Some(files) = event.data_transfer().and_then(|transfer| transfer.files()) {
+                store.open_files(&files);
             }
         }
     });

@@ -20,6 +20,7 @@ mod ledger_flow;
 mod live;
 mod live_picture;
 mod logs;
+mod player;
 mod runs;
 mod saved_runs;
 mod shortcuts;
@@ -44,6 +45,7 @@ use self::{
     ledger::Ledger,
     live::Live,
     logs::{Logs, ShownLog},
+    player::Player,
     system::System,
     tab_run::TabResult,
     this_tab::ThisTab,
@@ -78,14 +80,13 @@ pub(crate) fn App() -> impl IntoView {
                     <Comparison/>
                     <SmallCurves/>
                     <MoreCurves/>
-                    <Show when=move || !is_tab.get()>
-                        <Workers/>
-                        <Logs/>
-                        <RecentFragments/>
-                    </Show>
+                    <Workers/>
+                    <Logs/>
+                    <RecentFragments/>
                     <DataFile/>
                 </div>
                 <div class="column-narrow" class:run-first=move || is_new.get()>
+                    <Player/>
                     <Live/>
                     <Controls/>
                     <Show when=move || is_tab.get() fallback=|| view! { <ThisTab/> }>

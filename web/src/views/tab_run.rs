@@ -14,6 +14,7 @@ pub(crate) fn TabResult() -> impl IntoView {
     let store = expect_context::<Store>();
     let proof = store.select(proof);
     let has_run = store.select(|state| state.run.as_ref().is_some_and(|run| run.run > 0));
+    let has_learned = store.select(|state| state.run.as_ref().is_some_and(|run| run.iteration > 0));
     let note = move || if has_run.get() { "There is one when the run has ended." } else { "There is no run yet." };
     view! {
         <section class="card" aria-labelledby="result-title">
@@ -34,9 +35,18 @@ pub(crate) fn TabResult() -> impl IntoView {
                     "Save weights"
                 </ActionButton>
                 <ActionButton action=Action::Save { file: "policy.json" } id="save-policy">"Save policy.json"</ActionButton>
+                <button
+                    type="button"
+                    class="button"
+                    data-testid="play-policy"
+                    disabled=move || !has_learned.get()
+                    on:click=move |_| store.play_run()
+                >
+                    "Let it play"
+                </button>
             </div>
             <p class="hint after" hidden=move || !has_run.get()>
-                "In one directory the two files are a policy for the program. The address of this page restores the settings."
+                "In one directory the two files are a policy for the program; dropped on this page they play. The address of this page restores the settings."
             </p>
         </section>
     }

@@ -51,7 +51,7 @@ pub(crate) fn Workers() -> impl IntoView {
                 </table>
                 <p class="hint" data-testid="workers-hint" hidden=move || hint.with(Option::is_none)>{hint}</p>
                 <p class="empty" hidden=move || ids.with(|ids| !ids.is_empty())>
-                    "No worker is connected. Add a local one, or join with this tab."
+                    "No worker is connected. Add a local one, or join a hub's run with a tab."
                 </p>
             </div>
             <Invite/>

@@ -9,14 +9,18 @@ mod envs;
 mod failure;
 mod lanes;
 mod metrics;
+mod operator;
 mod policy;
+mod tab;
 mod worker;
 
 pub use batch::{BatchHandle, batch_hash};
 pub use envs::{env_random, register_env};
 pub use failure::{Failure, use_error_class};
 pub use lanes::LanesHandle;
+pub use operator::OperatorHandle;
 pub use policy::PolicyHandle;
+pub use tab::work;
 pub use worker::WorkerHandle;
 
 use rollmesh_core::{

@@ -8,13 +8,23 @@ use rollmesh_core::{
     run::RunConfig,
 };
 use wasm_bindgen::prelude::*;
+use web_sys::MessagePort;
 
-use crate::scope::post_object;
+use super::scope::post_object;
+
+/// Where a hub is.
+#[derive(Clone)]
+pub(crate) enum HubAddress {
+    /// The URL of its WebSocket.
+    Url(String),
+    /// A port of a hub in a page.
+    Port(MessagePort),
+}
 
 /// What the page wants done.
 pub(crate) struct Task {
-    /// The hub's WebSocket.
-    pub(crate) url: String,
+    /// The hub.
+    pub(crate) hub: HubAddress,
     /// A token of a worker.
     pub(crate) token: Token,
     /// Name for people, and of the evaluation worker if it is to be one.
@@ -31,7 +41,10 @@ impl Task {
         let wrong = |name: &str, error: &dyn Display| format!("the page's task has a wrong '{name}': {error}");
         let run = field("run").map(|run| RunConfig::of_wire_settings(&run)).transpose();
         Ok(Self {
-            url: text("url")?,
+            hub: match Reflect::get(data, &"port".into()).map(JsCast::dyn_into) {
+                Ok(Ok(port)) => HubAddress::Port(port),
+                _ => HubAddress::Url(text("url")?),
+            },
             token: Token::from_hex(&text("token")?).map_err(|error| wrong("token", &error))?,
             name: text("name")?,
             run: run.map_err(|error| wrong("run", &error))?,
@@ -63,11 +76,6 @@ pub(crate) struct Status {
     pub(crate) weights_version: u64,
     /// Env steps per second over the last seconds.
     pub(crate) steps_per_s: f64,
-}
-
-/// Asks for the task.
-pub(crate) fn post_ready() {
-    post_object(&[("state", "ready".into())]);
 }
 
 /// Tells how it goes.

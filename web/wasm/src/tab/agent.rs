@@ -5,8 +5,8 @@ use std::{cell::RefCell, rc::Rc};
 use rollmesh_core::{protocol::Retry, time::Micros};
 use wasm_bindgen::prelude::*;
 
-use crate::{
-    page::{self, Status, Task},
+use super::{
+    page::{self, HubAddress, Status, Task},
     rate::Rate,
     scope,
     slices::Slices,
@@ -21,7 +21,7 @@ const TICK_MS: i32 = 250;
 
 /// What this tab does at a hub.
 pub(crate) struct Agent {
-    url: String,
+    hub: HubAddress,
     work: Work,
     /// None between two connections.
     socket: Option<Socket>,
@@ -44,7 +44,7 @@ impl Agent {
             return page::post_end("this browser has no message channels");
         };
         let agent = Rc::new(RefCell::new(Self {
-            url: task.url.clone(),
+            hub: task.hub.clone(),
             work,
             socket: None,
             slices,
@@ -160,12 +160,13 @@ fn connect(agent: &Shared) {
         Heard::Closed => reconnect(&hearing),
     };
     let mut this = agent.borrow_mut();
-    match Socket::open(&this.url, hear) {
-        Some(socket) => this.socket = Some(socket),
-        None => {
-            let reason = format!("{} is no address of a hub", this.url);
-            this.end(&reason);
+    match Socket::open(&this.hub, hear) {
+        Ok(socket) => {
+            this.socket = Some(socket);
+            // A port is open already.
+            this.pump();
         }
+        Err(reason) => this.end(&reason),
     }
 }
 

@@ -10,12 +10,12 @@ use rollmesh_core::{
     time::Micros,
     worker::{RolloutWorkerBuilder, WorkerSession, core_fingerprint},
 };
-use rollmesh_web_registry::registry;
 
-use crate::{
+use super::{
     page::{Status, Task},
     scope,
 };
+use crate::envs::registry;
 
 /// Steps of all slots of a lease between two looks at the clock.
 const VECTOR_STEPS: u32 = 16;

@@ -1,0 +1,311 @@
+import { type Point, type TrainConfig, type TrainResult, toResult } from "./algorithm.js";
+import { Freeable, Handle, engine } from "./engine.js";
+import { RollmeshError } from "./error.js";
+import { Policy } from "./policy.js";
+import { spawn as spawnDefault } from "./spawn.js";
+import type { OperatorHandle } from "./wasm/rollmesh_wasm.js";
+
+/** How a hub in a page is made. */
+export interface HubOptions {
+  /** Web Workers with which a run begins; by default one per core, at most 4. */
+  workers?: number;
+  /** Starts a Web Worker that calls {@link serve}; one of your own can register environments before that. */
+  spawn?: () => globalThis.Worker;
+  /** Is called with what the hub has to say: 0 information, 1 warning, 2 error. */
+  onNotice?: (text: string, level: number) => void;
+}
+
+/** How the run goes. */
+export interface HubStatus {
+  /** Number of the run, 0 before the first. */
+  run: number;
+  phase: string;
+  iteration: number;
+  envSteps: number;
+  /** Why the run has failed, else empty. */
+  error: string;
+  /** Fragments that have failed, as by an exception of an environment, and the last reason. */
+  failures: number;
+  lastFailure: string;
+}
+
+/** A worker of the hub. */
+export interface HubWorker {
+  id: number;
+  name: string;
+  state: string;
+  /** Why it makes no rows, else empty. */
+  reason: string;
+  slots: number;
+  envSteps: number;
+  stepsPerSecond: number;
+}
+
+/** A port for a peer of the hub: for {@link Worker}, also in another Web Worker or frame of this origin. */
+export interface Invitation {
+  port: MessagePort;
+  token: string;
+}
+
+/** What the hub shows, one field at a time. */
+interface Said {
+  iteration?: Point & { run: number };
+  reply?: { request: number; error: string; run: number };
+  notice?: { level: number; text: string };
+  status?: HubStatus;
+  worker?: HubWorker;
+  gone?: number;
+  end?: string;
+}
+
+/** What the hub's Web Worker posts besides frames and the reason of its failure. */
+interface Posted {
+  state?: string;
+  token: string;
+  port?: MessagePort;
+  start?: number;
+  closed?: number;
+  invited?: number;
+  run?: number;
+  weights_hash?: string;
+  name?: string;
+  bytes?: Uint8Array;
+}
+
+interface Waiting<Value> {
+  resolve: (value: Value) => void;
+  reject: (error: RollmeshError) => void;
+}
+
+const ENDED = new Set(["finished", "solved", "stopped", "failed"]);
+
+/**
+ * A hub in this page: a Web Worker with the learner, and Web Workers that sample for it. It is the hub of `rollmesh hub`, whose runs
+ * learn the same weights with any number of workers, also if some end.
+ */
+export class Hub extends Freeable {
+  readonly #options: Required<Pick<HubOptions, "spawn">> & HubOptions;
+  readonly #thread: globalThis.Worker;
+  readonly #workers = new Map<number, globalThis.Worker>();
+  readonly #rows = new Map<number, HubWorker>();
+  readonly #requests = new Map<number, Waiting<number>>();
+  readonly #invitations: Waiting<Invitation>[] = [];
+  readonly #files = new Map<string, Waiting<Uint8Array>[]>();
+  #operator: Handle<OperatorHandle> | undefined;
+  #status: HubStatus = { run: 0, phase: "idle", iteration: 0, envSteps: 0, error: "", failures: 0, lastFailure: "" };
+  #results: TrainResult[] = [];
+  /** The latest iteration of the run. */
+  #iteration = 0;
+  #hash: { run: number; hash: string } | undefined;
+  #changed: (() => void)[] = [];
+  #fault: RollmeshError | undefined;
+  #ready: Waiting<Hub> | undefined;
+
+  private constructor(options: HubOptions, ready: Waiting<Hub>) {
+    super();
+    this.#options = { spawn: spawnDefault, ...options };
+    this.#ready = ready;
+    this.#thread = this.#options.spawn();
+    this.#thread.onmessage = ({ data }: MessageEvent<Posted | Uint8Array | string>) => this.#hear(data);
+    this.#thread.onerror = ({ message }) => this.#fail(`the hub's Web Worker cannot run: ${message}`);
+  }
+
+  /**
+   * Starts a hub without a run; it loads the wasm module of hub and learner.
+   *
+   * @throws {RollmeshError} of kind `unsupported` where there are no Web Workers
+   */
+  static start(options: HubOptions = {}): Promise<Hub> {
+    engine();
+    if (typeof globalThis.Worker === "undefined") {
+      throw new RollmeshError("unsupported", "there are no Web Workers here: an Algorithm trains in this thread, and natively `rollmesh hub` is a hub");
+    }
+    return new Promise((resolve, reject) => void new Hub(options, { resolve, reject }));
+  }
+
+  /**
+   * Begins a run, and returns its number.
+   *
+   * @throws {RollmeshError} of kind `hub`, which says what is wrong with the settings, or that another run is going on
+   */
+  async train(config: TrainConfig): Promise<number> {
+    const run = await this.#request("start", JSON.stringify(config));
+    this.#results = [];
+    this.#iteration = 0;
+    return run;
+  }
+
+  /**
+   * The iterations of the current run, as they come, until it is over.
+   *
+   * @throws {RollmeshError} of kind `sample` if the run has failed
+   */
+  async *results(): AsyncGenerator<TrainResult, void, undefined> {
+    for (;;) {
+      const result = this.#results.shift();
+      if (result) {
+        yield result;
+        continue;
+      }
+      if (this.#fault) throw this.#fault;
+      // The status of a run that has ended overtakes its last iteration.
+      if (ENDED.has(this.#status.phase) && this.#iteration >= this.#status.iteration) break;
+      await new Promise<void>((resolve) => this.#changed.push(resolve));
+    }
+    if (this.#status.phase === "failed") throw new RollmeshError("sample", this.#status.error);
+  }
+
+  /** How the run goes. */
+  get status(): HubStatus {
+    return this.#status;
+  }
+
+  /** The workers of the hub. */
+  get workers(): HubWorker[] {
+    return [...this.#rows.values()];
+  }
+
+  /** The hash of the weights of a run that has ended: the one that `rollmesh train` prints for the same settings. */
+  get weightsHash(): string | undefined {
+    return this.#hash?.run === this.#status.run ? this.#hash.hash : undefined;
+  }
+
+  /** Lets the run wait. */
+  async pause(): Promise<void> {
+    await this.#request("pause");
+  }
+
+  /** Lets the run continue. */
+  async resume(): Promise<void> {
+    await this.#request("resume");
+  }
+
+  /** Ends the run at once. */
+  async stop(): Promise<void> {
+    await this.#request("stop");
+  }
+
+  /** Ends the run when its leases have ended. */
+  async drain(): Promise<void> {
+    await this.#request("drain");
+  }
+
+  /** Starts one more worker. */
+  async addWorker(): Promise<void> {
+    await this.#request("add");
+  }
+
+  /** Ends a worker after its lease. */
+  async removeWorker(id: number): Promise<void> {
+    await this.#request("remove", String(id));
+  }
+
+  /** Opens a port for a worker that the hub has not started itself, or for another dashboard. */
+  invite(role: "worker" | "viewer" | "operator" = "worker"): Promise<Invitation> {
+    this.#thread.postMessage({ invite: role });
+    return new Promise((resolve, reject) => this.#invitations.push({ resolve, reject }));
+  }
+
+  /** A policy that acts as that of the run does now. */
+  async policy(id = "default_policy"): Promise<Policy> {
+    const [description, weights] = await Promise.all([this.file("policy.json"), this.file("weights.safetensors")]);
+    return Policy.fromCheckpoint(new TextDecoder().decode(description), weights, id);
+  }
+
+  /** A file of the policy as it is now, as `rollmesh train` writes it. */
+  file(name: "policy.json" | "weights.safetensors"): Promise<Uint8Array> {
+    this.#thread.postMessage({ file: name });
+    return new Promise((resolve, reject) => {
+      this.#files.set(name, [...(this.#files.get(name) ?? []), { resolve, reject }]);
+    });
+  }
+
+  /** Ends the hub, its run and its workers. */
+  free(): void {
+    this.#fail("it was freed");
+  }
+
+  #request(what: string, value = ""): Promise<number> {
+    if (this.#fault || !this.#operator) return Promise.reject(this.#fault ?? new RollmeshError("hub", "the hub has not started"));
+    const request = this.#operator.raw.request(what, value);
+    this.#send();
+    return new Promise((resolve, reject) => this.#requests.set(request, { resolve, reject }));
+  }
+
+  #send(): void {
+    for (let frame; (frame = this.#operator?.raw.poll()); ) this.#thread.postMessage(frame);
+  }
+
+  #hear(data: Posted | Uint8Array | string): void {
+    if (this.#fault) return;
+    if (typeof data === "string") return this.#fail(data);
+    if (data instanceof Uint8Array) {
+      const said = this.#operator?.raw.handle(data);
+      if (said !== undefined) this.#learn(JSON.parse(said) as Said);
+      return this.#send();
+    }
+    const { state, start, closed, invited, run, weights_hash: hash, name, bytes, token, port } = data;
+    if (state === "ready") {
+      const cores = globalThis.navigator?.hardwareConcurrency ?? 1;
+      this.#thread.postMessage({ hub: true, workers: this.#options.workers ?? Math.min(cores, 4) });
+    } else if (start !== undefined && port) this.#startWorker(start, token, port);
+    else if (invited !== undefined && port) this.#invitations.shift()?.resolve({ port, token });
+    else if (closed !== undefined) {
+      this.#workers.get(closed)?.terminate();
+      this.#workers.delete(closed);
+    } else if (run !== undefined && hash !== undefined) this.#hash = { run, hash };
+    else if (name !== undefined && bytes) this.#files.get(name)?.shift()?.resolve(bytes);
+    else if (token) {
+      this.#operator = new Handle("Hub", new (engine().OperatorHandle)(token));
+      this.#send();
+      this.#ready?.resolve(this);
+    }
+  }
+
+  #learn({ iteration, reply, notice, status, worker, gone, end }: Said): void {
+    if (iteration) {
+      this.#iteration = iteration.iteration;
+      this.#results.push(toResult(iteration));
+    }
+    if (reply) {
+      const waiting = this.#requests.get(reply.request);
+      this.#requests.delete(reply.request);
+      if (reply.error) waiting?.reject(new RollmeshError("hub", reply.error));
+      else waiting?.resolve(reply.run);
+    }
+    if (notice) {
+      // The hub answers so when there is no policy to give.
+      if (notice.text.startsWith("the policy cannot be saved")) {
+        for (const files of this.#files.values()) files.shift()?.reject(new RollmeshError("hub", notice.text));
+      }
+      this.#options.onNotice?.(notice.text, notice.level);
+    }
+    if (status) this.#status = status;
+    if (worker) this.#rows.set(worker.id, worker);
+    if (gone !== undefined) this.#rows.delete(gone);
+    if (end !== undefined) return this.#fail(end);
+    for (const wake of this.#changed.splice(0)) wake();
+  }
+
+  #startWorker(number: number, token: string, port: MessagePort): void {
+    const worker = this.#options.spawn();
+    this.#workers.set(number, worker);
+    const ended = (reason: string) => this.#thread.postMessage({ ended: number, reason });
+    worker.onmessage = ({ data: { state, reason } }: MessageEvent<{ state: string; reason: string }>) => {
+      if (state === "ready") worker.postMessage({ port, token, name: `worker-${number}` }, [port]);
+      else if (state === "ended") ended(reason);
+    };
+    worker.onerror = ({ message }) => ended(message || "its script cannot be loaded");
+  }
+
+  #fail(reason: string): void {
+    if (this.#fault) return;
+    this.#fault = new RollmeshError("hub", reason);
+    for (const thread of [this.#thread, ...this.#workers.values()]) thread.terminate();
+    const files = [...this.#files.values()].flat();
+    for (const { reject } of [...this.#requests.values(), ...this.#invitations, ...files]) reject(this.#fault);
+    this.#ready?.reject(this.#fault);
+    for (const wake of this.#changed.splice(0)) wake();
+    this.#operator?.free();
+  }
+}

@@ -1,0 +1,19 @@
+import { engine, trainer } from "./engine.js";
+import { registerAll } from "./env.js";
+
+/** What a page posts to a Web Worker first: whether it is to be a hub, or the task of a worker. */
+type First = { hub: true; workers: number } | { hub?: false };
+
+/**
+ * Makes this Web Worker a hub or a worker, as the page asks it to. A Web Worker of your own registers environments before that, and is
+ * passed as `spawn` to {@link Hub}, {@link Worker} or {@link EvalWorker}.
+ */
+export async function serve(): Promise<void> {
+  const first = new Promise<First>((resolve) => (globalThis.onmessage = ({ data }: MessageEvent<First>) => resolve(data)));
+  globalThis.postMessage({ state: "ready" });
+  const task = await first;
+  if (!task.hub) return engine().work(task);
+  const module = await trainer();
+  registerAll(module);
+  module.serve(task.workers);
+}

@@ -1,0 +1,90 @@
+// A hub in a page, with Web Workers in threads of Node.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { join } from "node:path";
+import { afterEach, test } from "node:test";
+
+import { Hub, VectorEnv, Worker, init } from "rollmesh";
+
+import { folder, settingsFile } from "./support.mjs";
+import { Thread } from "./thread.mjs";
+
+await init();
+const spawn = () => new Thread(new URL("./env_worker.mjs", import.meta.url));
+globalThis.Worker = Thread;
+afterEach(() => Thread.terminateAll());
+
+const config = { env: "CartPole-v1", num_slots: 8, seed: 3, rollout_fragment_length: 64, model_config: { fcnet_hiddens: [16] }, stop: { env_steps: 4096 } };
+
+function hashOfProgram(t, settings) {
+  const args = ["train", "--workers", "0", "--config", settingsFile(t, settings), "--run-dir", join(folder(t), "run"), "--json"];
+  const printed = execFileSync(process.env.ROLLMESH_BIN, args, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
+  return JSON.parse(printed.trim().split("\n").at(-1)).weights_hash;
+}
+
+async function all(results) {
+  const list = [];
+  for await (const result of results) list.push(result);
+  return list;
+}
+
+test("a run learns the weights of the program, also if a worker is removed, ends or joins", async (t) => {
+  const hub = await Hub.start({ workers: 2, spawn });
+  assert.equal(await hub.train(config), hub.status.run);
+  const results = hub.results();
+  await results.next();
+  await hub.removeWorker(hub.workers[0].id);
+  const guest = new Worker({ ...await hub.invite(), name: "guest", spawn });
+  const rest = await all(results);
+  assert.deepEqual(rest.map(({ iteration }) => iteration), [2, 3, 4, 5, 6, 7, 8]);
+  assert.equal(hub.status.phase, "finished");
+  assert.equal(hub.weightsHash, hashOfProgram(t, config));
+  const policy = await hub.policy(), env = new VectorEnv("CartPole-v1", { numEnvs: 2, seed: 1 });
+  assert.equal(policy.computeActions(env.reset(), { deterministic: true }).actions.length, 2);
+  guest.free();
+  hub.free();
+  await assert.rejects(hub.pause(), { kind: "hub", message: /freed/ });
+});
+
+test("what a hub cannot do is an error, and a run pauses, resumes and stops", async () => {
+  const hub = await Hub.start({ workers: 1, spawn });
+  await assert.rejects(hub.train({ ...config, env: "None-v0" }), { kind: "hub", message: /None-v0/ });
+  await assert.rejects(hub.pause(), { kind: "hub", message: /there is no run to pause/ });
+  await assert.rejects(hub.file("policy.json"), { kind: "hub", message: /cannot be saved/ });
+  await hub.train({ ...config, stop: { env_steps: 1e9 } });
+  await assert.rejects(hub.train(config), { kind: "hub", message: /a run is going on/ });
+  await hub.pause();
+  assert.equal(hub.status.phase, "paused");
+  await hub.resume();
+  await hub.results().next();
+  await hub.addWorker();
+  await hub.stop();
+  assert.deepEqual([hub.status.phase, (await all(hub.results())).length >= 0], ["stopped", true]);
+});
+
+test("an environment of JavaScript is trained in", async () => {
+  const hub = await Hub.start({ workers: 2, spawn });
+  await hub.train({ ...config, env: "Corridor-v0" });
+  const results = await all(hub.results());
+  assert.ok(results.at(-1).envSteps === 4096 && results.at(-1).episodeReturnMean > 0);
+});
+
+for (const [fault, message] of [["throws", /the motor is stuck/], ["nan", /reward/], ["length", /observation/]]) {
+  test(`an environment of JavaScript that fails is told, and the run goes on: ${fault}`, async () => {
+    const hub = await Hub.start({ workers: 1, spawn });
+    await hub.train({ ...config, num_slots: 2, env: "Faulty-v0", env_config: { fault }, stop: { env_steps: 1024 } });
+    const results = await all(hub.results());
+    assert.equal(results.at(-1).envSteps, 1024);
+    assert.ok(hub.status.failures > 0, JSON.stringify(hub.status));
+    assert.match(hub.status.lastFailure, message);
+  });
+}
+
+test("a worker whose environment hangs is told and replaced, and the run goes on", { timeout: 120_000 }, async (t) => {
+  const notices = [];
+  const hub = await Hub.start({ workers: 1, spawn, onNotice: (text) => notices.push(text) });
+  const env_config = { fault: "hangs", flag: join(folder(t), "has_hung") };
+  await hub.train({ ...config, num_slots: 2, env: "Faulty-v0", env_config, stop: { env_steps: 1024 }, hung_worker_timeout_s: 1 });
+  assert.equal((await all(hub.results())).at(-1).envSteps, 1024);
+  assert.ok(notices.some((text) => /makes no progress.*another one takes its place/.test(text)), notices.join("\n"));
+});

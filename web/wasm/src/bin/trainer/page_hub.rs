@@ -1,0 +1,217 @@
+//! The hub of a page, in a Web Worker: ports of the core's hub are `MessagePort`s.
+
+use std::{cell::RefCell, collections::BTreeMap, panic, rc::Rc};
+
+use js_sys::{Array, Object, Reflect, Uint8Array};
+use rollmesh_core::{
+    kernels::Kernels,
+    protocol::{Message, Role, Token, message::Notice},
+    time::Micros,
+};
+use rollmesh_learner::{HubOutput, InlineHub, PortId};
+use wasm_bindgen::prelude::*;
+use web_sys::{MessageChannel, MessageEvent, MessagePort};
+
+use crate::{
+    envs::registry,
+    schema::tab_schema,
+    scope::{now, post, post_object, scope},
+    slices::Slices,
+};
+
+/// Deadlines are handled this often.
+const TICK_MS: i32 = 100;
+/// After a longer pause, as of a frozen tab, messages that have arrived meanwhile are handled before deadlines.
+const LATE: Micros = Micros::from_secs(1);
+
+/// The two files of a policy, as a run's directory has them.
+const POLICY_FILE: &str = "policy.json";
+const WEIGHTS_FILE: &str = "weights.safetensors";
+
+struct PageHub {
+    hub: InlineHub,
+    /// The port of the page, whose frames it posts to the Web Worker itself.
+    page: PortId,
+    ports: BTreeMap<PortId, Port>,
+    slices: Slices,
+    ticked: Micros,
+}
+
+type Shared = Rc<RefCell<PageHub>>;
+
+/// The hub's end of a `MessagePort`. Dropping it closes that.
+struct Port {
+    port: MessagePort,
+    _on_message: Closure<dyn FnMut(MessageEvent)>,
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.port.set_onmessage(None);
+        self.port.close();
+    }
+}
+
+/// Makes this Web Worker the hub of its page, whose runs begin with so many Web Workers.
+#[wasm_bindgen]
+pub fn serve(workers: u32) {
+    panic::set_hook(Box::new(|panic| {
+        post(&panic.to_string().into());
+        console_error_panic_hook::hook(panic);
+    }));
+    let Some(slices) = Slices::new() else { return post(&"this browser has no message channels".into()) };
+    let registry = registry();
+    let schema = tab_schema(&registry).to_string();
+    // Runs of another hub of the same page have other numbers, unless that is older than some hours.
+    let number = (js_sys::Date::now() / 1_000.0 % 10_000.0) as u32;
+    let mut hub = InlineHub::new(number, workers, schema, registry, Kernels::PORTABLE);
+    let (page, token) = hub.open_port(Role::Operator);
+    let shared = Rc::new(RefCell::new(PageHub { hub, page, ports: BTreeMap::new(), slices, ticked: now() }));
+    let working = shared.clone();
+    shared.borrow().slices.on_slice(move || {
+        working.borrow_mut().learn();
+        pump(&working);
+    });
+    let heard = shared.clone();
+    let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
+        hear_page(&heard, &event.data());
+        pump(&heard);
+    });
+    scope().set_onmessage(Some(on_message.as_ref().unchecked_ref()));
+    let ticking = shared.clone();
+    let on_tick = Closure::<dyn FnMut()>::new(move || {
+        ticking.borrow_mut().tick();
+        pump(&ticking);
+    });
+    let on_tick_function = on_tick.as_ref().unchecked_ref();
+    // Fails only for code given as text, where a policy forbids that.
+    let _ = scope().set_interval_with_callback_and_timeout_and_arguments_0(on_tick_function, TICK_MS);
+    // Both live as long as the Web Worker.
+    on_message.forget();
+    on_tick.forget();
+    post_object(&[("token", token.to_hex().into())]);
+}
+
+impl PageHub {
+    fn learn(&mut self) {
+        self.slices.begin();
+        // The status of the run says what has failed.
+        let _ = self.hub.learn(now());
+    }
+
+    fn tick(&mut self) {
+        let now = now();
+        let late = now.since(self.ticked);
+        self.ticked = now;
+        if late < LATE {
+            self.hub.handle_timeout(now);
+        }
+    }
+
+    fn give_file(&mut self, name: &str, plays: bool) {
+        let file = match (self.hub.state(), self.hub.policy_file()) {
+            (Some(run), Some(_)) if name == WEIGHTS_FILE => {
+                run.weights().to_safetensors().map_err(|error| error.to_string())
+            }
+            (_, Some(file)) => serde_json::to_vec_pretty(&file).map_err(|error| error.to_string()),
+            (_, None) => Err("it was lost with the hub of its run".into()),
+        };
+        match file {
+            Ok(bytes) => {
+                let name = if name == WEIGHTS_FILE { WEIGHTS_FILE } else { POLICY_FILE };
+                post_object(&[
+                    ("name", name.into()),
+                    ("bytes", Uint8Array::from(&*bytes).into()),
+                    ("plays", plays.into()),
+                ]);
+            }
+            Err(error) => {
+                let text = format!("the policy cannot be saved: {error}");
+                post(&frame(&Message::Notice(Notice { level: 2, text }).encode()));
+            }
+        }
+    }
+}
+
+/// Handles what the page has posted.
+fn hear_page(shared: &Shared, data: &JsValue) {
+    let field = |name: &str| Reflect::get(data, &name.into()).unwrap_or(JsValue::UNDEFINED);
+    let mut this = shared.borrow_mut();
+    if let Some(frame) = data.dyn_ref::<Uint8Array>() {
+        let page = this.page;
+        this.hub.handle_frame(page, &frame.to_vec(), now());
+    } else if let Some(name) = field("file").as_string() {
+        this.give_file(&name, field("plays").is_truthy());
+    } else if let Some(ended) = field("ended").as_f64() {
+        let reason = field("reason").as_string().unwrap_or_default();
+        this.hub.handle_closed(PortId(ended as u32), &reason, now());
+    } else if let Some(role) = field("invite").as_string() {
+        let role = match &*role {
+            "worker" => Role::Worker,
+            "viewer" => Role::Viewer,
+            "operator" => Role::Operator,
+            _ => return,
+        };
+        let (port, token) = this.hub.open_port(role);
+        drop(this);
+        connect(shared, "invited", port, &token);
+    }
+}
+
+/// Does what the hub asks for.
+fn pump(shared: &Shared) {
+    loop {
+        let mut this = shared.borrow_mut();
+        let Some(output) = this.hub.poll_output() else {
+            if this.hub.has_batch() {
+                this.slices.ask();
+            }
+            return;
+        };
+        match output {
+            HubOutput::Frame { port, bytes } if port == this.page => post(&frame(&bytes)),
+            HubOutput::Frame { port, bytes } => {
+                // Bytes can be posted.
+                this.ports.get(&port).into_iter().for_each(|to| _ = to.port.post_message(&frame(&bytes)));
+            }
+            HubOutput::Closed { port } => {
+                this.ports.remove(&port);
+                post_object(&[("closed", port.0.into())]);
+            }
+            HubOutput::Trained { run, weights_hash } => {
+                post_object(&[("run", run.into()), ("weights_hash", weights_hash.into())]);
+            }
+            HubOutput::Start { port, token } => {
+                drop(this);
+                connect(shared, "start", port, &token);
+            }
+        }
+    }
+}
+
+/// Posts the other end of a new channel to the page.
+fn connect(shared: &Shared, what: &str, id: PortId, token: &Token) {
+    let Ok(channel) = MessageChannel::new() else { return };
+    let (port, theirs) = (channel.port1(), channel.port2());
+    let heard = shared.clone();
+    let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
+        // Anything else is an empty frame, which is no message: the hub closes the port.
+        let bytes = event.data().dyn_ref::<Uint8Array>().map(Uint8Array::to_vec).unwrap_or_default();
+        heard.borrow_mut().hub.handle_frame(id, &bytes, now());
+        pump(&heard);
+    });
+    port.set_onmessage(Some(on_message.as_ref().unchecked_ref()));
+    shared.borrow_mut().ports.insert(id, Port { port, _on_message: on_message });
+    let object = Object::new();
+    let fields = [(what, id.0.into()), ("token", token.to_hex().into()), ("port", theirs.clone().into())];
+    for (name, value) in &fields {
+        // A fresh object takes any property.
+        let _ = Reflect::set(&object, &(*name).into(), value);
+    }
+    // A new port can be transferred.
+    let _ = scope().post_message_with_transfer(&object, &Array::of1(&theirs));
+}
+
+fn frame(bytes: &[u8]) -> JsValue {
+    Uint8Array::from(bytes).into()
+}
