@@ -3,8 +3,8 @@
 
 use rollmesh_core::{
     env::{
-        AnyVectorEnv, CheckOptions, EnvContext, EnvState, Moment, Moments, RowsMut, RowsRef, StepOut,
-        check_env_all, check_multi_agent_env,
+        AnyVectorEnv, CheckOptions, EnvContext, EnvState, Moment, Moments, RowsMut, RowsRef, StepOut, check_env_all,
+        check_multi_agent_env,
     },
     ids::{HomeIndex, SlotId},
     kernels::Kernels,

@@ -208,7 +208,8 @@ pub(super) fn with_fingerprint(
     // On a thread of its own, with which its host ends.
     let found = thread::scope(|scope| {
         let computing = thread::Builder::new().name("fingerprint".into()).spawn_scoped(scope, compute);
-        let computing = computing.map_err(|error| EnvError::Failed(format!("{name}: no thread for its fingerprint: {error}")))?;
+        let computing =
+            computing.map_err(|error| EnvError::Failed(format!("{name}: no thread for its fingerprint: {error}")))?;
         computing.join().unwrap_or_else(|_| Err(EnvError::Failed(format!("{name}: its fingerprint panicked"))))
     })?;
     let config = context.config.clone().with(FINGERPRINT, found);
