@@ -617,7 +617,7 @@ mod tests {
         };
         let mut tokens = FollowedToken::new(Token::new([1; 32]), None);
         let sources = Sources { weights: None, tokens: &mut tokens, changes: None, measures: false };
-        let served = serve(hangs, |_| (), socket.unwrap(), leave, sources, &|_: &str| ());
+        let served = serve(hangs, |_| (), socket, leave, sources, &|_: &str| ());
         let end = timeout(Duration::from_secs(60), served).await;
         let Ok(Err(SessionError::Abandoned(reason))) = end else { panic!("it waits for ever") };
         assert!(reason.ends_with("; its environments hang"), "{reason}");

@@ -37,6 +37,7 @@ use super::{
     saving::{RunFiles, Snapshot},
 };
 use crate::{
+    envs::FingerprintError,
     launch::{LaunchError, WorkerSpec},
     learner::{LearnError, Learned, LearningStartError, UpdateStats, results_before},
     lines::LineNews,
@@ -177,6 +178,8 @@ pub(crate) enum StartError {
     Loop(#[from] RunLoopError),
     #[error(transparent)]
     Launch(LaunchError),
+    #[error(transparent)]
+    Fingerprint(#[from] FingerprintError),
     #[error("the environment was not made within {0} s (hung_worker_timeout_s)")]
     TooLate(f64),
     #[error("making the environment or the policies panicked")]
