@@ -222,7 +222,9 @@ impl Store {
             Effect::StartTrainer => {
                 // The old one goes first, so that it does not come between with another message.
                 shell.trainer.take();
-                *shell.trainer.borrow_mut() = Trainer::start(self);
+                let trainer = Trainer::start(self);
+                trainer.iter().for_each(|trainer| trainer.set_hidden(document().hidden()));
+                *shell.trainer.borrow_mut() = trainer;
             }
             Effect::StopTrainer => drop(shell.trainer.take()),
             Effect::Save { file } => {
@@ -252,7 +254,11 @@ impl Store {
         let _ = window_event_listener(leptos::ev::visibilitychange, move |_| {
             // Frames stop when the page hides, and with them what was scheduled for the next one.
             self.flush();
-            if !document().hidden() {
+            let is_hidden = document().hidden();
+            self.shell.with_value(|shell| {
+                shell.trainer.borrow().iter().for_each(|trainer| trainer.set_hidden(is_hidden));
+            });
+            if !is_hidden {
                 self.dispatch(Event::Woke);
             }
         });

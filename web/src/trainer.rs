@@ -49,6 +49,11 @@ impl Trainer {
         self.0.post(&Uint8Array::from(&*message.encode()));
     }
 
+    /// Says whether the page is hidden: the hub then draws nothing.
+    pub(crate) fn set_hidden(&self, is_hidden: bool) {
+        self.0.post(&object(&[("hidden", is_hidden.into())]));
+    }
+
     /// Asks for a file of the policy, which is offered to be saved when it comes.
     pub(crate) fn save(&self, file: &str) {
         self.0.post(&object(&[("file", file.into())]));
