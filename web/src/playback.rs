@@ -55,9 +55,8 @@ impl Playback {
     /// the one being shown does not play and is at its start.
     pub(crate) fn offer(&mut self, clip: &Arc<Clip>, is_playing: bool) {
         let key = |clip: &Clip| (clip.report.run, clip.report.slot);
-        let stays = |now: &Now| {
-            key(&now.clip) == key(clip) && !now.clip.steps.is_empty() && (is_playing || now.place > 0.0)
-        };
+        let stays =
+            |now: &Now| key(&now.clip) == key(clip) && !now.clip.steps.is_empty() && (is_playing || now.place > 0.0);
         match &self.now {
             Some(now) if Arc::ptr_eq(&now.clip, clip) => {}
             Some(now) if stays(now) => self.next = Some(clip.clone()),

@@ -222,9 +222,7 @@ impl Store {
             Effect::StartTrainer => {
                 // The old one goes first, so that it does not come between with another message.
                 shell.trainer.take();
-                let trainer = Trainer::start(self);
-                trainer.iter().for_each(|trainer| trainer.set_hidden(document().hidden()));
-                *shell.trainer.borrow_mut() = trainer;
+                *shell.trainer.borrow_mut() = Trainer::start(self);
             }
             Effect::StopTrainer => drop(shell.trainer.take()),
             Effect::Save { file } => {

@@ -1,7 +1,10 @@
 //! Pictures of a fragment: the shell recomputes it, as an audit does, and its environment draws itself before each step.
 
 use crate::{
-    batch::{ACTION_LOGP, ACTIONS, AGENT_INDEX, EPS_ID, MultiAgentBatch, REWARDS, SampleBatch, SlotFragment, T, VF_PREDS, codec},
+    batch::{
+        ACTION_LOGP, ACTIONS, AGENT_INDEX, EPS_ID, MultiAgentBatch, REWARDS, SampleBatch, SlotFragment, T, VF_PREDS,
+        codec,
+    },
     env::{Frame, render::FilmWriter},
     ids::LeaseId,
     lease::{Lease, LeasedSlot, SlotSource},
@@ -12,15 +15,8 @@ use crate::{
 };
 
 /// Columns that a dashboard shows of a step.
-const COLUMNS: [&str; 7] = [
-    ACTIONS.name(),
-    REWARDS.name(),
-    ACTION_LOGP.name(),
-    VF_PREDS.name(),
-    EPS_ID.name(),
-    T.name(),
-    AGENT_INDEX.name(),
-];
+const COLUMNS: [&str; 7] =
+    [ACTIONS.name(), REWARDS.name(), ACTION_LOGP.name(), VF_PREDS.name(), EPS_ID.name(), T.name(), AGENT_INDEX.name()];
 
 /// A fragment of which dashboards want pictures.
 #[derive(Clone, Debug)]
@@ -62,7 +58,8 @@ impl ClipJob {
         let steps = clip.steps().count();
         let batch = match &self.fragment.agents {
             Some(agents) => {
-                let rows = agents.policy_batches.iter().map(|(policy, rows)| (policy.clone(), of_steps(rows, rows.len())));
+                let rows =
+                    agents.policy_batches.iter().map(|(policy, rows)| (policy.clone(), of_steps(rows, rows.len())));
                 codec::encode_multi_agent(&MultiAgentBatch::new(rows.collect(), agents.env_steps()))
             }
             None => codec::encode(&of_steps(&self.fragment.rows, steps)),
@@ -194,7 +191,9 @@ mod tests {
         let mut film = Film::read(clip.width, clip.height, &clip.film).expect("a film");
         assert!(clip.stride > 1 && film.len() > 4, "{} pictures of every {}th step", film.len(), clip.stride);
         let shown: Vec<u32> = (0..film.len())
-            .map(|index| film.picture(index).and_then(|frame| frame.pixel(0, 0)).map_or(u32::MAX, |[step, ..]| step.into()))
+            .map(|index| {
+                film.picture(index).and_then(|frame| frame.pixel(0, 0)).map_or(u32::MAX, |[step, ..]| step.into())
+            })
             .collect();
         let expected: Vec<u32> = (0..film.len() as u32).map(|index| index * clip.stride).collect();
         assert_eq!(shown, expected);

@@ -12,8 +12,8 @@ use crate::{
         Frame, Kind, Message, WorkerState,
         handshake::shortened,
         message::{
-            EnvClip, EvaluationPoint, HostReport, OtherPeers, Iteration, LedgerReport, NamedMetrics, Notice, RunHistory,
-            RunSchema, WorkerLocation, WorkerRow,
+            EnvClip, EvaluationPoint, HostReport, Iteration, LedgerReport, NamedMetrics, Notice, OtherPeers,
+            RunHistory, RunSchema, WorkerLocation, WorkerRow,
         },
     },
     time::Micros,

@@ -117,7 +117,9 @@ impl RecentFragments {
         self.drawn = Some((slot, fragment.fragment));
         let why_not = |reason: &str| Some(Err(without_pictures(run, fragment, reason)));
         if start.is_none() && fragment.fragment.0 > 0 {
-            return why_not("the state in which its latest fragment began is not kept: pictures follow with the next one");
+            return why_not(
+                "the state in which its latest fragment began is not kept: pictures follow with the next one",
+            );
         }
         let Some(weights) = weights.cloned() else {
             return why_not("the weights of its latest fragment are not kept: pictures follow with a later one");
@@ -241,8 +243,10 @@ mod tests {
     #[test]
     fn weights_are_those_of_the_watched_slot_whatever_other_slots_used() {
         let (mut recent, watched) = (RecentFragments::default(), SlotId(1));
-        let of = |slot, version| {
-            SlotFragment { slot: SlotId(slot), weights_version: WeightsVersion(version), ..fragment(2) }
+        let of = |slot, version| SlotFragment {
+            slot: SlotId(slot),
+            weights_version: WeightsVersion(version),
+            ..fragment(2)
         };
         let weights_of = |version| Weights::new(version, Vec::new()).ok();
         recent.add([of(1, 9), of(2, 3), of(3, 4), of(4, 5), of(5, 6), of(6, 7)].iter(), watched, weights_of);

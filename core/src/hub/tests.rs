@@ -15,9 +15,7 @@ use crate::{
     protocol::{
         Frame, Kind, Message, Outbox, Phase, RefusalCode, Role, Token, TokenGrant, convert,
         handshake::Identity,
-        message::{
-            CallResult, EnvClip, Iteration, NamedMetrics, RecentFragmentRequest, Request, RunAnswer, RunStatus,
-        },
+        message::{CallResult, EnvClip, Iteration, NamedMetrics, RecentFragmentRequest, Request, RunAnswer, RunStatus},
     },
     run::RunConfig,
     time::Micros,
@@ -275,7 +273,10 @@ fn watched_slot_is_drawn_for_a_dashboard_that_connects_after_the_run() {
     };
     assert!(matches!(ask(0), Some(Message::FragmentReport(report)) if report.rows == 8 && report.worker == id));
     let kept = "of slot 1 since a dashboard is connected";
-    assert!(matches!(ask(1), Some(Message::Reply(reply)) if reply.error.contains(kept)), "only the watched slot's was kept");
+    assert!(
+        matches!(ask(1), Some(Message::Reply(reply)) if reply.error.contains(kept)),
+        "only the watched slot's was kept"
+    );
 }
 
 #[test]

@@ -17,8 +17,8 @@ use port::{Port, PortLink};
 use rollmesh_core::{
     group::Verdict,
     hub::{
-        Arrival, BatchWork, ClipJob, Hub, HubEffect, HubRun as _, HubSetup, HubTokens, PeerEnd, RunEnd, RunLoop, RunStep,
-        TrainRows, WorkerUpload,
+        Arrival, BatchWork, ClipJob, Hub, HubEffect, HubRun as _, HubSetup, HubTokens, PeerEnd, RunEnd, RunLoop,
+        RunStep, TrainRows, WorkerUpload,
     },
     ids::LeaseId,
     kernels::Kernels,

@@ -50,8 +50,7 @@ impl Page {
         hub.handle_frame(operator, &identity(Role::Operator, token).hello().encode(), Micros(0));
         let (workers, shown, trained, closed, last) = Default::default();
         let (now, drawing_takes, drawn) = (Micros(0), Micros(0), 0);
-        let mut page =
-            Self { hub, workers, operator, shown, trained, closed, last, now, drawing_takes, drawn };
+        let mut page = Self { hub, workers, operator, shown, trained, closed, last, now, drawing_takes, drawn };
         page.exchange();
         page
     }

@@ -86,11 +86,9 @@ impl Pictures {
     fn limit(self, options: EvaluatorOptions) -> EvaluatorOptions {
         match self {
             Self::All => options,
-            Self::Clip => EvaluatorOptions {
-                max_frames: EnvClip::MAX_STEPS,
-                max_frame_bytes: Self::MAX_CLIP_BYTES,
-                ..options
-            },
+            Self::Clip => {
+                EvaluatorOptions { max_frames: EnvClip::MAX_STEPS, max_frame_bytes: Self::MAX_CLIP_BYTES, ..options }
+            }
         }
     }
 }

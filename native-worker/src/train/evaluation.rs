@@ -158,20 +158,22 @@ impl RunEvaluation {
         }
         let (about, outcome) = self.worker.as_mut()?.poll_ticket(timeout)?;
         let Some(about) = about else { return outcome.err().map(Err) };
-        let Current { candidate, has_pictures, failed, .. } = self.current.take_if(|current| current.ticket == about)?;
-        let found = match outcome {
-            // The environment's `render` may have failed, or not returned.
-            Err(
-                error @ (EvalWorkerError::Failed(_) | EvalWorkerError::Overdue { .. } | EvalWorkerError::Ended(_)),
-            ) if has_pictures => return self.begin(program, candidate, Some(error)).err().map(Err),
-            outcome => {
-                self.hangs = matches!(outcome, Err(EvalWorkerError::Overdue { .. }));
-                match outcome {
-                    Ok(found) => found,
-                    Err(error) => return Some(Err(error)),
+        let Current { candidate, has_pictures, failed, .. } =
+            self.current.take_if(|current| current.ticket == about)?;
+        let found =
+            match outcome {
+                // The environment's `render` may have failed, or not returned.
+                Err(
+                    error @ (EvalWorkerError::Failed(_) | EvalWorkerError::Overdue { .. } | EvalWorkerError::Ended(_)),
+                ) if has_pictures => return self.begin(program, candidate, Some(error)).err().map(Err),
+                outcome => {
+                    self.hangs = matches!(outcome, Err(EvalWorkerError::Overdue { .. }));
+                    match outcome {
+                        Ok(found) => found,
+                        Err(error) => return Some(Err(error)),
+                    }
                 }
-            }
-        };
+            };
         if let Some(error) = failed {
             (self.draws, self.gifs) = (false, None);
             let fault = format!("evaluations have no more pictures, since with them one failed: {error}");

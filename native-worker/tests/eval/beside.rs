@@ -159,7 +159,8 @@ pub(crate) fn an_environment_whose_render_fails_is_evaluated_without_pictures() 
     let program = program(dir.path(), "lab");
     runtime.block_on(async {
         let mut hub = Hub::start(config(&program), &registry()).await.unwrap();
-        for (does, words) in [("hang", "nothing has moved for 2000 ms"), ("abort", "the lab burns"), ("panic", "a mouse")]
+        for (does, words) in
+            [("hang", "nothing has moved for 2000 ms"), ("abort", "the lab burns"), ("panic", "a mouse")]
         {
             let settings = json!({ "does": format!("render_{does}"), "only_in": "eval-engine" });
             let run_dir = dir.path().join(format!("{does}-drawn"));
