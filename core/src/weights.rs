@@ -25,6 +25,10 @@ use crate::{
     prelude::*,
 };
 
+/// Name prefix of a policy's observation statistics among its weights. Every sampler that uses the weights normalises with
+/// them.
+pub const FILTER_PREFIX: &str = "filter";
+
 /// One named tensor of 32-bit floats, row-major.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tensor {

@@ -52,7 +52,9 @@ pub use bytes::FilterStateError;
 pub use kind::{Filter, FilterKind, UnknownFilter, synchronize};
 pub use mean_std::MeanStdFilter;
 pub use normalize::{FilterFloat, MeanStdConfig};
-pub use run::{FILTER_PREFIX, RunFilter};
+pub use run::RunFilter;
+
+pub use crate::weights::FILTER_PREFIX;
 pub use running_stat::RunningStat;
 pub use tensors::FilterTensorError;
 pub use versioned::{FilterDelta, FrozenStat};

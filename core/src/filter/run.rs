@@ -9,12 +9,8 @@ use crate::{
     column::{ColumnData, ColumnKey, RowShape},
     ids::{PolicyId, SlotId, WeightsVersion},
     prelude::*,
-    weights::Weights,
+    weights::{FILTER_PREFIX, Weights},
 };
-
-/// Name prefix of a policy's observation statistics among its weights. Every sampler that uses the weights normalises with
-/// them.
-pub const FILTER_PREFIX: &str = "filter";
 
 /// The statistics of a run by policy and version of the weights, and the rows since the newest version.
 ///

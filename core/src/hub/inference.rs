@@ -87,7 +87,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     }
 
     pub(super) fn handle_inferred(&mut self, server: u32, answer: Inferred) {
-        if !self.inference.open.get(&answer.ask).is_some_and(|open| open.to == Some(server)) {
+        if self.inference.open.get(&answer.ask).is_none_or(|open| open.to != Some(server)) {
             // The worker that asked may have disconnected. Only one that acts for others may answer at all.
             if !self.inference.servers.contains(&server) {
                 self.count_offence(server);

@@ -96,7 +96,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             self.expel(id, "a fragment of its principal failed an audit");
         }
         let tokens = tokens.into_iter().filter(|token| !self.tokens.is_shared(*token)).collect();
-        self.effects.push_back(HubEffect::Quarantine { principal: principal, tokens, first_doubtful });
+        self.effects.push_back(HubEffect::Quarantine { principal, tokens, first_doubtful });
         let (Some(first), Some(run)) = (first_doubtful, &mut self.run) else { return true };
         if run.state().is_over() {
             self.notice(2, "the run that has ended contains rows of a quarantined principal: it is tainted".into());

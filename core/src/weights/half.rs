@@ -1,7 +1,6 @@
 //! Weights whose values have 16 bits (IEEE 754 binary16). Written out, so that every target rounds alike.
 
-use super::{Tensor, Weights};
-use crate::filter::FILTER_PREFIX;
+use super::{FILTER_PREFIX, Tensor, Weights};
 
 /// The largest value of a 16-bit float.
 const MAX: f32 = 65_504.0;
