@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     group::{Principal, WorkerProfile},
-    ids::WorkerId,
+    ids::{SlotId, WorkerId},
     prelude::*,
     protocol::{
         Frame, INITIAL_CREDIT, Kind, Message, RefusalCode, Role, Token,
@@ -230,6 +230,9 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         self.record(Record::Left { peer: id, role, fault: is_fault.then(|| reason.to_owned()) });
         let reason = peer.leaving.as_deref().filter(|_| !is_fault).unwrap_or(reason).to_owned();
         self.dashboards.forget_peer(id);
+        if let Some(watched) = self.state().map(|run| SlotId(run.watched_slot)).filter(|_| !self.has_dashboards()) {
+            self.dashboards.fragments.keep_only(watched);
+        }
         match (role, peer.service) {
             _ if peer.is_worker() => self.remove_from_run(id, is_fault, &reason),
             (Role::Worker, PeerService::Evaluates) => {

@@ -15,7 +15,11 @@ use crate::{
     protocol::{
         Frame, Inability, InabilityKind, Kind, Message, Outbox, Phase, RefusalCode, Role, Token, TokenGrant, convert,
         handshake::Identity,
+<<<<<<< HEAD
         message::{CallResult, Infer, Inferred, RecentFragmentRequest, Request, RunAnswer, RunStatus},
+=======
+        message::{CallResult, EnvClip, Iteration, NamedMetrics, RecentFragmentRequest, Request, RunAnswer, RunStatus},
+>>>>>>> mend4
     },
     run::{Inference, RunConfig},
     time::Micros,
@@ -297,6 +301,7 @@ fn watched_slot_is_drawn_for_a_dashboard_that_connects_after_the_run() {
     );
 }
 
+<<<<<<< HEAD
 /// A hub with a run whose workers let others act.
 fn hub_with_servers() -> Hub<Queue, Run> {
     let mut hub = hub_with_run();
@@ -342,6 +347,38 @@ fn asked(link: &Queue) -> Vec<u64> {
 fn errors(link: &Queue) -> Vec<String> {
     let of = |message| if let Message::Inferred(answer) = message { Some(answer.error) } else { None };
     link.take().into_iter().filter_map(of).collect()
+=======
+#[test]
+fn clips_follow_a_history_that_fills_the_queue_of_a_new_dashboard() {
+    let mut hub = hub_with_run();
+    hub.handle_clip(EnvClip { run: 1, film: vec![7; EnvClip::MAX_FILM_BYTES], ..EnvClip::default() });
+    for iteration in 1..=4_000 {
+        let point = Iteration { run: 1, iteration, ..Iteration::default() };
+        hub.dashboards.add_iteration(point, NamedMetrics::new(1, iteration, [("lag_mean".into(), 0.5)]));
+    }
+    let (_, link) = join(&mut hub, Role::Viewer).expect("it is admitted");
+    let has_clip = |kinds: &[Kind]| kinds.contains(&Kind::SlotClip);
+    let first = link.kinds();
+    assert!(first.contains(&Kind::LedgerReport) && !has_clip(&first));
+    hub.refresh_dashboards();
+    assert!(has_clip(&link.kinds()), "its queue is empty again");
+}
+
+#[test]
+fn operators_are_not_shown_records_that_unauthenticated_peers_cause() {
+    let mut hub = hub();
+    let from = SocketAddr::from(([127, 0, 0, 1], 9));
+    hub.record(Record::Stopped);
+    (0..1_000).for_each(|_| hub.record(Record::Refused { from, why: "no Hello" }));
+    let (_, link) = join(&mut hub, Role::Operator).expect("it is admitted");
+    let logs = link.take().into_iter().filter_map(|message| match message {
+        Message::WorkerLog(log) if log.worker == u32::MAX => Some(log),
+        _ => None,
+    });
+    let texts: Vec<String> = logs.flat_map(|log| log.lines).map(|line| line.text).collect();
+    assert!(texts.iter().any(|text| text.contains("stopped")), "{texts:?}");
+    assert!(texts.iter().all(|text| !text.contains("no Hello")), "{texts:?}");
+>>>>>>> mend4
 }
 
 #[test]

@@ -151,6 +151,8 @@ pub(super) struct Actor {
     pub(super) maker: RunMaker,
     pub(super) auditor: Recomputer<AuditJob>,
     pub(super) painter: Recomputer<ClipJob>,
+    /// The fragment that the painter draws, and its deadline.
+    pub(super) drawing: Option<(ClipJob, Instant)>,
     /// Which fragments of untrusted workers are recomputed.
     pub(super) audits: AuditPolicy,
     pub(super) tokens: TokenFiles,
@@ -323,7 +325,7 @@ impl Actor {
             Event::Saved(report) => self.handle_save(report),
             Event::PictureFailed(fault) => self.handle_last_pictures(fault),
             Event::Audited(job, verdict) => self.hub.handle_audited(job.run, &job.task, verdict),
-            Event::Drawn(clip) => self.hub.handle_clip(*clip),
+            Event::Drawn(clip) => self.handle_drawn(*clip),
             Event::Deadline => self.hub.handle_timeout(),
             Event::Tick => self.tend_all(),
             Event::Shutdown => {}
@@ -338,6 +340,7 @@ impl Actor {
         self.tend_launchers();
         self.end_hung();
         self.end_hung_run();
+        self.end_hung_drawing();
         self.tell_of_waiting();
         self.tell_of_starting();
         self.end_hopeless();

@@ -47,7 +47,8 @@ fn spec(name: &str) -> EnvSpec {
 fn registry() -> EnvRegistry {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        let allowed = "gym:*,gym:lab:*,gym:ale_py:*,pettingzoo:*,pettingzoo:lab:*,pettingzoo:pettingzoo.classic.*:*,py:lab";
+        let allowed =
+            "gym:*,gym:lab:*,gym:ale_py:*,pettingzoo:*,pettingzoo:lab:*,pettingzoo:pettingzoo.classic.*:*,py:lab";
         // The lab lies beside this file, so a shell that says where stands in for the interpreter.
         let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-with-lab");
         // MuJoCo logs into the current folder.

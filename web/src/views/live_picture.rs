@@ -38,7 +38,7 @@ pub(crate) fn LivePicture(
                 playback.clear();
             }
             match &clip {
-                Some(clip) => playback.offer(clip),
+                Some(clip) => playback.offer(clip, is_playing.get_untracked()),
                 None => playback.clear(),
             }
         });

@@ -130,6 +130,8 @@ pub struct RunLoop {
     phase: Phase,
     /// The slot whose observations dashboards are shown.
     pub watched_slot: u32,
+    /// Whether a dashboard is connected: weights that recompute the watched slot's fragments are kept for it.
+    pub is_watched: bool,
     limits: Arc<FragmentLimits>,
     consumer: BatchConsumer,
     filter: Option<RunFilter>,
@@ -243,6 +245,7 @@ impl RunLoop {
             group,
             phase: Phase::Running,
             watched_slot: 0,
+            is_watched: false,
             limits: Arc::new(limits),
             consumer: parts.consumer,
             filter: parts.filter,

@@ -69,7 +69,7 @@ pub fn serve(workers: u32) {
     let shared = Rc::new(RefCell::new(PageHub { hub, page, ports: BTreeMap::new(), slices, ticked: now() }));
     let working = shared.clone();
     shared.borrow().slices.on_slice(move || {
-        working.borrow_mut().learn();
+        working.borrow_mut().work();
         pump(&working);
     });
     let heard = shared.clone();
@@ -93,10 +93,12 @@ pub fn serve(workers: u32) {
 }
 
 impl PageHub {
-    fn learn(&mut self) {
+    /// Learns and draws what is due.
+    fn work(&mut self) {
         self.slices.begin();
         // The status of the run says what has failed.
         let _ = self.hub.learn(now());
+        self.hub.draw(now);
     }
 
     fn tick(&mut self) {
@@ -140,6 +142,8 @@ fn hear_page(shared: &Shared, data: &JsValue) {
     if let Some(frame) = data.dyn_ref::<Uint8Array>() {
         let page = this.page;
         this.hub.handle_frame(page, &frame.to_vec(), now());
+    } else if let Some(is_hidden) = field("hidden").as_bool() {
+        this.hub.set_hidden(is_hidden);
     } else if let Some(name) = field("file").as_string() {
         this.give_file(&name, field("plays").is_truthy());
     } else if let Some(ended) = field("ended").as_f64() {
@@ -163,7 +167,7 @@ fn pump(shared: &Shared) {
     loop {
         let mut this = shared.borrow_mut();
         let Some(output) = this.hub.poll_output() else {
-            if this.hub.has_batch() {
+            if this.hub.has_batch() || this.hub.has_drawing() {
                 this.slices.ask();
             }
             return;
