@@ -157,16 +157,6 @@ impl Reel {
         let steps = if pictures > 0 { (pictures * self.stride).min(self.steps.len()) } else { self.steps.len() };
         let steps = self.steps.into_iter().take(steps).flat_map(|(episode, t)| [episode, t]);
         let (width, height) = self.film.size();
-<<<<<<< HEAD
-        EnvClip {
-            steps: steps.flat_map(u32::to_le_bytes).collect(),
-            width,
-            height,
-            stride: self.stride as u32,
-            film,
-            ..clip
-        }
-=======
         let steps = steps.flat_map(u32::to_le_bytes).collect();
         EnvClip { steps, width, height, stride: self.stride as u32, film, reason: reason.into(), ..clip }
     }
@@ -213,6 +203,5 @@ mod tests {
     fn reel_of_pictures_that_fit_into_no_message_has_a_reason() {
         let clip = reel(8, FilmWriter::MAX_SIDE);
         assert!(clip.film.is_empty() && clip.reason.contains("too large"), "{:?}", clip.reason);
->>>>>>> mend4
     }
 }

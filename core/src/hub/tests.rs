@@ -15,11 +15,10 @@ use crate::{
     protocol::{
         Frame, Inability, InabilityKind, Kind, Message, Outbox, Phase, RefusalCode, Role, Token, TokenGrant, convert,
         handshake::Identity,
-<<<<<<< HEAD
-        message::{CallResult, Infer, Inferred, RecentFragmentRequest, Request, RunAnswer, RunStatus},
-=======
-        message::{CallResult, EnvClip, Iteration, NamedMetrics, RecentFragmentRequest, Request, RunAnswer, RunStatus},
->>>>>>> mend4
+        message::{
+            CallResult, EnvClip, Infer, Inferred, Iteration, NamedMetrics, RecentFragmentRequest, Request, RunAnswer,
+            RunStatus,
+        },
     },
     run::{Inference, RunConfig},
     time::Micros,
@@ -301,7 +300,6 @@ fn watched_slot_is_drawn_for_a_dashboard_that_connects_after_the_run() {
     );
 }
 
-<<<<<<< HEAD
 /// A hub with a run whose workers let others act.
 fn hub_with_servers() -> Hub<Queue, Run> {
     let mut hub = hub_with_run();
@@ -347,7 +345,8 @@ fn asked(link: &Queue) -> Vec<u64> {
 fn errors(link: &Queue) -> Vec<String> {
     let of = |message| if let Message::Inferred(answer) = message { Some(answer.error) } else { None };
     link.take().into_iter().filter_map(of).collect()
-=======
+}
+
 #[test]
 fn clips_follow_a_history_that_fills_the_queue_of_a_new_dashboard() {
     let mut hub = hub_with_run();
@@ -378,7 +377,6 @@ fn operators_are_not_shown_records_that_unauthenticated_peers_cause() {
     let texts: Vec<String> = logs.flat_map(|log| log.lines).map(|line| line.text).collect();
     assert!(texts.iter().any(|text| text.contains("stopped")), "{texts:?}");
     assert!(texts.iter().all(|text| !text.contains("no Hello")), "{texts:?}");
->>>>>>> mend4
 }
 
 #[test]

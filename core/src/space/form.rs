@@ -124,7 +124,12 @@ impl Form {
                         if len as u64 > Space::MAX_ELEMENTS {
                             return Err(SpaceError::TooLarge { elements: len as u64 }.to_string());
                         }
-                        BoxSpace::new(dtype, shape, filled(low, len, f64::NEG_INFINITY), filled(high, len, f64::INFINITY))
+                        BoxSpace::new(
+                            dtype,
+                            shape,
+                            filled(low, len, f64::NEG_INFINITY),
+                            filled(high, len, f64::INFINITY),
+                        )
                     }
                 };
                 space.map_err(|error| error.to_string())?.into()
