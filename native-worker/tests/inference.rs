@@ -99,8 +99,10 @@ async fn run_goes_on_while_the_worker_that_acts_for_others_hangs() {
     let expected = end(begin(&[&SMALL, &length, &["--workers", "2"]])).await;
     let (mut run, directory) = begin(&[&SMALL, &length, &SERVER, &["--workers", "0", "--remote-only"]]);
     let invitation = run.invitation().await;
-    let mut server = server(&invitation);
-    server.line("this worker acts for the other workers of run 1").await;
+    run.line(" joined: inference").await;
+    let server = server(&invitation);
+    // The hub's own leaves once the hub knows that this one acts.
+    run.line(" left: ").await;
     server.signal(Signal::STOP);
     // It gets the first requests of these.
     let sampler = || Process::worker(&invitation.address, &invitation.worker_token);
