@@ -199,7 +199,7 @@ fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
     hub.refresh_dashboards();
     assert!(link.kinds().is_empty(), "nothing has changed");
     // What takes no answers at all is expelled.
-    (0..300).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
+    (0..=limits::MAX_BACKLOG_BYTES / 4_000).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
     assert_eq!(hub.handle_message(id, Message::Pause(Request { request: 8 })), None);
     assert!(link.is_closed());
 }
