@@ -193,7 +193,10 @@ pub(super) fn worker_of(event: &GroupEvent) -> Option<WorkerId> {
         | GroupEvent::FragmentFailed { worker, .. }
         | GroupEvent::WorkerQuarantined { worker, .. } => Some(*worker),
         GroupEvent::AuditMismatch { second, .. } => Some(*second),
-        GroupEvent::AllUnable { .. } | GroupEvent::TooFewSlots(_) | GroupEvent::FragmentsDropped { .. } => None,
+        GroupEvent::AllUnable { .. }
+        | GroupEvent::TooFewSlots(_)
+        | GroupEvent::NotAudited
+        | GroupEvent::FragmentsDropped { .. } => None,
     }
 }
 

@@ -68,12 +68,15 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     /// Returns when something is due if nothing happens before: [`handle_timeout`](Self::handle_timeout) is called then.
     pub fn poll_timeout(&self) -> Option<Micros> {
         let run = self.state()?;
-        [run.group.poll_timeout(), self.course.poll_timeout(run, self.now)].into_iter().flatten().min()
+        let (group, course) = (run.group.poll_timeout(), self.course.poll_timeout(run, self.now));
+        [group, course, self.inference_due()].into_iter().flatten().min()
     }
 
     /// Handles deadlines that are over.
     pub fn handle_timeout(&mut self) {
         let now = self.now;
+        // Before the group: workers that wait for others do not hang.
+        self.check_inference();
         self.state_mut().into_iter().for_each(|run| run.group.handle_timeout(now));
     }
 

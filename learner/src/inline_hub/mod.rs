@@ -138,7 +138,7 @@ impl InlineHub {
         bytes[..4].copy_from_slice(&port.0.to_le_bytes());
         let token = Token::new(bytes);
         // All workers are the program's own: what they make needs no audit.
-        let child = child.or((role == Role::Worker).then_some(u32::MAX - port.0));
+        let child = child.or_else(|| (role == Role::Worker).then_some(u32::MAX - port.0));
         let id = self.hub.tokens.add(&token, TokenGrant { role, child, expires: None });
         self.ports.insert(port, Port::new(role, id));
         (port, token)

@@ -91,6 +91,8 @@ pub(super) enum Event {
     InProcessSaid(String),
     /// The in-process worker of this number ended.
     InProcessEnded { child: u32, end: WorkerEnd },
+    /// The in-process worker of this number, of this run, cannot act.
+    InProcessUnable { child: u32, run: u32, error: String },
     /// The delay is over after which a local worker that ended, or failed to start, is replaced.
     ReplaceChild { number: u32 },
     /// The program starts a run.
@@ -276,6 +278,7 @@ impl Actor {
             Event::Metrics { token, reply } => _ = reply.send(self.metrics_for(&token)),
             Event::InProcessSaid(line) => self.hub.notice(1, format!("in-process worker: {line}")),
             Event::InProcessEnded { child, end } => self.handle_in_process_end(child, &end),
+            Event::InProcessUnable { child, run, error } => self.handle_in_process_unable(child, run, &error),
             Event::ReplaceChild { number } => self.replace_awaited(number),
             Event::Step { asker } => self.take_turn(asker),
             Event::Policy { asker } => {

@@ -62,7 +62,9 @@ impl State {
         );
         match (&self.connection, action) {
             _ if self.is_tab() && !needs_native => None,
-            (Connection::Online { .. }, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment { .. }) => None,
+            (Connection::Online { .. }, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment { .. }) => {
+                None
+            }
             (Connection::Online { .. }, _) if self.is_viewer => {
                 Some("This page has a viewer's token, which shows everything and changes nothing.")
             }

@@ -5,8 +5,8 @@ use rollmesh_core::{
     protocol::{
         Message, Phase, RefusalCode, Role, Token, TokenAction, TokenHash, WorkerState,
         message::{
-            EnvClip, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply,
-            Request, RunHistory, RunHistoryRequest, RunList, RunRow, RunSchema, RunStatus, SavedRunRequest, StartRun, Welcome,
+            EnvClip, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply, Request,
+            RunHistory, RunHistoryRequest, RunList, RunRow, RunSchema, RunStatus, SavedRunRequest, StartRun, Welcome,
             WorkerGone, WorkerRow, WorkerToken,
         },
     },
@@ -15,8 +15,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    Action, ClipSource, Connection, Differences, Effect, Event, FileStatus, Level, OpenedFile, RunKey, Source, State, TabJob,
-    TabStatus, TabWorker, Texts, ViewChange, XAxis, evaluator, reduce,
+    Action, ClipSource, Connection, Differences, Effect, Event, FileStatus, Level, OpenedFile, RunKey, Source, State,
+    TabJob, TabStatus, TabWorker, Texts, ViewChange, XAxis, evaluator, reduce,
 };
 
 fn welcome() -> Event {

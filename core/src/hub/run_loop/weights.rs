@@ -60,6 +60,7 @@ impl RunLoop {
     pub(super) fn put_weights(&mut self, weights: Weights) {
         self.acting = acting(&self.config, &weights);
         self.weights = weights;
+        (self.frame, self.notice) = (None, None);
     }
 
     /// Returns the notice of the newest weights, for peers that get them from a relay.
@@ -67,28 +68,32 @@ impl RunLoop {
     /// # Errors
     /// [`TooLarge`] for weights that no message can hold.
     pub fn weights_notice(&mut self) -> Result<WeightsNotice, TooLarge> {
-        let version = self.weights.version().0;
-        if let Some(notice) = self.notice.filter(|notice| notice.version == version) {
+        if let Some(notice) = self.notice {
             return Ok(notice);
         }
-        let frame = self.weights_frame()?;
+        let (frame, version) = (self.weights_frame()?, self.weights.version().0);
         let notice = WeightsNotice { run: self.number, version, bytes: frame.num_bytes() as u32, hash: frame.sha256() };
         self.notice = Some(notice);
         Ok(notice)
     }
 
-    /// Returns the newest weights as workers are sent them.
+    /// Returns the newest weights as workers are sent them. They are encoded once.
     ///
     /// # Errors
     /// [`TooLarge`] for weights that no message can hold.
-    pub fn weights_frame(&self) -> Result<Frame, TooLarge> {
-        match self.config.weights_dtype {
+    pub fn weights_frame(&mut self) -> Result<Frame, TooLarge> {
+        if let Some(frame) = &self.frame {
+            return Ok(frame.clone());
+        }
+        let frame = match self.config.weights_dtype {
             WeightsDtype::Float32 => convert::weights_frame(self.number, self.acting_weights()),
             WeightsDtype::Float16 => {
                 let update = convert::half_weights_update(self.number, self.acting_weights());
                 Frame::new(&Message::HalfWeightsUpdate(update))
             }
-        }
+        }?;
+        self.frame = Some(frame.clone());
+        Ok(frame)
     }
 
     /// Returns the hash of all weights. A run's weights are those of its policies.
