@@ -61,7 +61,8 @@ impl State {
                 | Action::CloneSaved { .. }
         );
         match (&self.connection, action) {
-            _ if self.is_tab() && !needs_native => None,
+            // The trainer hears nothing before it has sent the settings that runs may have.
+            _ if self.is_tab() && !needs_native => self.schema.is_none().then_some("The trainer of this tab is not ready."),
             (Connection::Online { .. }, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment { .. }) => None,
             (Connection::Online { .. }, _) if self.is_viewer => {
                 Some("This page has a viewer's token, which shows everything and changes nothing.")
