@@ -135,7 +135,8 @@ async fn two_tabs_of_one_origin_train_without_each_other_and_hear_no_frame_of_an
     page.browser.client.switch_to_window(second.clone()).await.expect("it is there");
     page.go_to(&format!("{}{settings}", front.url())).await;
     page.click("start-run").await;
-    let num_workers = page.run("return Math.min(navigator.hardwareConcurrency, 4)", vec![]).await.as_u64().expect("a number");
+    let num_workers =
+        page.run("return Math.min(navigator.hardwareConcurrency, 4)", vec![]).await.as_u64().expect("a number");
     let ids = async || page.workers().await.into_keys().collect::<Vec<_>>();
     page.wait("its workers are there", async || ids().await.len() as u64 == num_workers).await;
     let workers = ids().await;

@@ -42,7 +42,11 @@ impl Trunk {
         let output = || Stdio::from(File::options().create(true).append(true).open(&log).expect("a file"));
         let mut trunk = Command::new(built("ROLLMESH_TRUNK"));
         trunk.args(["serve", "--release", "--offline", "--no-autoreload", "--config"]).arg(config);
-        trunk.arg("--ignore").arg(&root).args(["--port", &address.port().to_string(), "--dist"]).arg(folder.join("dist"));
+        trunk
+            .arg("--ignore")
+            .arg(&root)
+            .args(["--port", &address.port().to_string(), "--dist"])
+            .arg(folder.join("dist"));
         for (name, value) in env::vars() {
             match name.strip_prefix(TRUNK_ENV) {
                 Some(name) if value.is_empty() => _ = trunk.env_remove(name),

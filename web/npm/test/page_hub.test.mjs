@@ -29,7 +29,7 @@ async function all(results) {
   return list;
 }
 
-test("a run learns the weights of the program, also if a worker is removed, ends or joins", async (t) => {
+test("a run learns the weights of the program, also if a worker is removed, ends or joins", { timeout: 120_000 }, async (t) => {
   const hub = await Hub.start({ workers: 2, spawn });
   assert.equal(await hub.train(config), hub.status.run);
   const results = hub.results();

@@ -6,15 +6,17 @@ use rollmesh_core::{
     config::Config,
     protocol::{
         Message, Phase, RefusalCode, TokenHash,
-        message::{self, EnvClip, EvaluationPoint, Iteration, OtherPeers, NewToken, Refused, Reply, RunList, WorkerToken},
+        message::{
+            self, EnvClip, EvaluationPoint, Iteration, NewToken, OtherPeers, Refused, Reply, RunList, WorkerToken,
+        },
         reconnect_delay,
     },
     time::Micros,
 };
 
 use super::{
-    Action, ChartView, Clip, ClipSource, Comparison, Connection, Curves, Effect, Event, Fragment, Level, Monitoring, RunKey, RunSchema, Source,
-    State, TabJob, TabRun, TabStatus, TabWorker, Toast, chart_view::CHART,
+    Action, ChartView, Clip, ClipSource, Comparison, Connection, Curves, Effect, Event, Fragment, Level, Monitoring,
+    RunKey, RunSchema, Source, State, TabJob, TabRun, TabStatus, TabWorker, Toast, chart_view::CHART,
 };
 
 /// Toasts on the page at a time; older ones make room.

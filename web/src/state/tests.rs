@@ -5,9 +5,9 @@ use rollmesh_core::{
     protocol::{
         Message, Phase, RefusalCode, Role, Token, TokenAction, TokenHash, WorkerState,
         message::{
-            EnvClip, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply,
-            Request, RunHistory, RunHistoryRequest, RunList, RunRow, RunSchema, RunStatus, SavedRunRequest, StartRun, Welcome,
-            WorkerGone, WorkerRow, WorkerToken,
+            EnvClip, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply, Request,
+            RunHistory, RunHistoryRequest, RunList, RunRow, RunSchema, RunStatus, SavedRunRequest, StartRun, Welcome,
+            WorkerGone, WorkerLocation, WorkerLog, WorkerRow, WorkerToken,
         },
     },
     run::schema::{json_schema, object_schema},
@@ -15,8 +15,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    Action, ClipSource, Connection, Differences, Effect, Event, FileStatus, Level, OpenedFile, RunKey, Source, State, TabJob,
-    TabStatus, TabWorker, Texts, ViewChange, XAxis, evaluator, reduce,
+    Action, ClipSource, Connection, Differences, Effect, Event, FileStatus, Level, OpenedFile, RunKey, Source, State,
+    TabJob, TabStatus, TabWorker, Texts, ViewChange, XAxis, evaluator, reduce,
 };
 
 fn welcome() -> Event {
@@ -671,7 +671,9 @@ fn a_trainer_that_fails_is_shown_and_replaced_unless_it_would_fail_again() {
     assert_eq!(state.phase(), Phase::Running);
     let place = WorkerLocation { worker: 2, ..WorkerLocation::default() };
     let log = WorkerLog { worker: 2, ..WorkerLog::default() };
-    for message in [Message::WorkerLocation(place), Message::WorkerLog(log), Message::LedgerReport(LedgerReport::default())] {
+    for message in
+        [Message::WorkerLocation(place), Message::WorkerLog(log), Message::LedgerReport(LedgerReport::default())]
+    {
         reduce(&mut state, trainer(message));
     }
     let Event::Received(row) = worker(2) else { unreachable!("the hub sends it") };
@@ -680,7 +682,7 @@ fn a_trainer_that_fails_is_shown_and_replaced_unless_it_would_fail_again() {
     assert_eq!(reduce(&mut state, failed()), [Effect::StartTrainer]);
     // Its workers have ended with it.
     assert!(state.workers.is_empty() && state.places.is_empty() && state.revisions.is_empty());
-    assert_eq!((state.ledger.clone(), state.monitoring == Monitoring::default()), (None, true));
+    assert_eq!((&state.ledger, state.monitoring.logs().next()), (&None, None));
     let run = state.run.clone().expect("a run");
     assert_eq!((state.phase(), run.error.as_str()), (Phase::Failed, "out of memory"));
     // Without a run, too, it is replaced once it has come up.
@@ -693,6 +695,16 @@ fn a_trainer_that_fails_is_shown_and_replaced_unless_it_would_fail_again() {
         (state.toasts.last().map(|toast| &*toast.text), state.schema),
         (Some("This tab cannot train: out of memory"), None)
     );
+}
+
+#[test]
+fn nothing_is_asked_of_a_trainer_that_is_not_ready() {
+    let mut state = after([Event::Started { token: false }]);
+    let effects = reduce(&mut state, Event::Act(Action::AddWorker));
+    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]), "{effects:?}");
+    reduce(&mut state, trainer(schema()));
+    let effects = reduce(&mut state, Event::Act(Action::AddWorker));
+    assert!(matches!(effects[..], [Effect::Send(_)]), "{effects:?}");
 }
 
 #[test]

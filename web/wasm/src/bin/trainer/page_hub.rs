@@ -74,7 +74,8 @@ pub fn serve(workers: u32) {
     let number = (js_sys::Date::now() / 1_000.0 % 10_000.0) as u32;
     let mut hub = InlineHub::new(number, workers, schema, registry, Kernels::PORTABLE);
     let (page, token) = hub.open_port(Role::Operator);
-    let shared = Rc::new(RefCell::new(PageHub { hub, page, ports: BTreeMap::new(), slices, ticked: now(), is_late: false }));
+    let shared =
+        Rc::new(RefCell::new(PageHub { hub, page, ports: BTreeMap::new(), slices, ticked: now(), is_late: false }));
     let working = shared.clone();
     shared.borrow().slices.on_slice(move || {
         working.borrow_mut().work();
