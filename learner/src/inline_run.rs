@@ -8,7 +8,7 @@ use rollmesh_core::{
     ids::WorkerId,
     kernels::Kernels,
     protocol::message::Iteration,
-    run::{RunConfig, SamplingMode},
+    run::RunConfig,
     time::Micros,
     weights::Weights,
     worker::{Advance, Registry, RolloutWorkerBuilder, RunnerError, SetupError, SlotRunner},
@@ -45,7 +45,9 @@ pub struct InlineRun {
     learners: Learners,
     runner: SlotRunner,
     gamma: f64,
-    /// Weights before the newest ones, which leases of a replayed run may want, oldest first.
+    /// True for a run that ends with the last batch of the journal that it replays.
+    replays: bool,
+    /// Weights before the newest ones that fragments of the journal are still to be made with, oldest first.
     past: VecDeque<Weights>,
 }
 
@@ -120,7 +122,7 @@ impl InlineRun {
     }
 
     /// Makes a run that repeats an asynchronous one of the same settings, by its journal: it learns from the same batches, so its
-    /// weights are the same, too.
+    /// weights are the same, too. It ends with the last batch of the journal, whatever its settings say about its end.
     ///
     /// # Errors
     /// Those of [`new`](Self::new), and [`InlineRunError::Journal`].
@@ -134,7 +136,12 @@ impl InlineRun {
         let now = Micros(0);
         let mut run = Self::prepared(number, config, registry, kernels, now)?;
         run.state.group.replay(journal)?;
-        run.begun(now)
+        run.replays = true;
+        let mut run = run.begun(now)?;
+        if !run.state.group.replays_batches() {
+            run.end(RunEnd::Drained, now);
+        }
+        Ok(run)
     }
 
     fn begun(mut self, now: Micros) -> Result<Self, InlineRunError> {
@@ -156,7 +163,7 @@ impl InlineRun {
         let state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
         let mut runner = SlotRunner::new(&config, builder)?;
         runner.set_weights(state.acting_weights())?;
-        Ok(Self { state, learners, runner, gamma: gamma_of(postprocessing), past: VecDeque::new() })
+        Ok(Self { state, learners, runner, gamma: gamma_of(postprocessing), replays: false, past: VecDeque::new() })
     }
 
     /// Returns the loop of the run, which knows how far it is.
@@ -235,9 +242,10 @@ impl InlineRun {
             match command {
                 GroupCommand::Grant { lease, .. } => {
                     if self.runner.weights_version() != lease.weights_version {
-                        let mut past = self.past.iter();
-                        let past = past.find(|weights| weights.version() == lease.weights_version);
-                        self.runner.set_weights(past.unwrap_or(self.state.acting_weights()))?;
+                        let newest = self.state.acting_weights();
+                        let mut known = self.past.iter().chain([newest]);
+                        let wanted = known.find(|weights| weights.version() == lease.weights_version);
+                        self.runner.set_weights(wanted.unwrap_or(newest))?;
                     }
                     self.runner.begin(lease)?;
                 }
@@ -257,23 +265,26 @@ impl InlineRun {
         let BatchWork::Learn(rows) = work else { return Ok(InlineWork::Paused) };
         let (batch, observed) = rows.join()?;
         let learned = self.learners.learn(batch, results_before(&self.state))?;
-        if let SamplingMode::Asynchronous { max_staleness, .. } | SamplingMode::Deadline { max_staleness, .. } =
-            self.state.config().mode
-        {
-            self.past.push_back(self.state.acting_weights().clone());
-            while self.past.len() as u64 > max_staleness {
-                self.past.pop_front();
-            }
-        }
+        self.keep_weights();
         self.state.handle_learned(learned.weights, observed, now);
         let stats = UpdateStats::mean_of(learned.infos.values());
         let point = point(&self.state, &stats, now);
-        match self.state.end_reached(now) {
+        let is_replaying = self.replays && self.state.group.replays_batches();
+        match self.state.end_reached(now).filter(|_| !is_replaying) {
             Some(end) => self.end(end, now),
-            None if self.state.is_draining() => self.end(RunEnd::Drained, now),
+            None if self.state.is_draining() || self.replays && !is_replaying => self.end(RunEnd::Drained, now),
             None => self.state.begin_iteration(now)?,
         }
         Ok(InlineWork::Learned(Box::new(point)))
+    }
+
+    /// Keeps the weights that are about to be replaced, if the journal still wants them.
+    fn keep_weights(&mut self) {
+        let oldest = self.state.group.oldest_replayed_weights();
+        if oldest.is_some() {
+            self.past.push_back(self.state.acting_weights().clone());
+        }
+        self.past.retain(|weights| oldest.is_some_and(|oldest| weights.version() >= oldest));
     }
 
     fn end(&mut self, end: RunEnd, now: Micros) {

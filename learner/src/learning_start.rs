@@ -73,6 +73,7 @@ impl LearningStart {
         parts: LearningParts,
         saved: Option<(Weights, Vec<u8>)>,
     ) -> Result<Self, LearningStartError> {
+        let can_replay_actions = parts.can_replay_actions();
         let LearningParts { policies, layout, env_state, callbacks, info } = parts;
         let rollout = &config.rollout;
         let postprocessing = Learners::postprocessing_of(&policies);
@@ -99,6 +100,7 @@ impl LearningStart {
             pace: Micros(0),
             layout,
             env_state,
+            can_replay_actions,
             policies: ids,
             weights,
             filter,

@@ -158,6 +158,10 @@ impl Policy for LearningPolicy {
         self.acting.dist_inputs_len()
     }
 
+    fn encoded_obs_len(&self) -> usize {
+        self.acting.encoded_obs_len()
+    }
+
     fn view_requirements(&self) -> ViewRequirements {
         self.acting.view_requirements()
     }

@@ -22,7 +22,7 @@ use crate::{
     Registry,
     child::{read_json, write_json},
     control::{HubUrl, HubUrlError, Trust},
-    eval::{ANSWER, Address, EvalHub, EvalNames, Founding, Name, Shared, Supervised},
+    eval::{ANSWER, Address, EvalHub, EvalNames, Founding, Name, Pictures, Shared, Supervised},
     hub::{Hub, HubConfig},
     kernels,
     worker::{self, Duty, EndKind, Evaluating, WorkerConfig},
@@ -84,7 +84,7 @@ impl Process {
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
         let taken = || EvalWorkerError::NameTaken(name.clone());
         let file = Name::take(&EvalNames::new(dir), &name).map_err(failed)?.ok_or_else(taken)?;
-        let worker = Supervised::in_process(&crate::program().map_err(failed)?, &run)?;
+        let worker = Supervised::in_process(&crate::program().map_err(failed)?, &run, Pictures::All)?;
         let shared = worker.shared.clone();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(failed)?;

@@ -7,8 +7,12 @@ use crate::support::{
     process::{Signal, children_of, has_ended, kill},
     soon, until,
 };
-use rollmesh::{Registry, kernels::KernelChoice, train::RunConfig};
-use rollmesh_core::{group::JournalEntry, time::Micros};
+use rollmesh::{
+    Registry,
+    kernels::{AUTO, KernelChoice},
+    train::RunConfig,
+};
+use rollmesh_core::{group::JournalEntry, run::StopConfig, time::Micros};
 use rollmesh_learner::{InlineRun, InlineWork};
 use serde_json::Value;
 
@@ -213,6 +217,22 @@ async fn training_need_not_wait_for_the_slowest_and_says_what_it_learned_from() 
             while again.work(u32::MAX, Micros(0)).unwrap() != InlineWork::Over {}
             assert_eq!(again.state().weights_hash().to_string(), setup.weights_hash(), "{mode:?} {}", kernels.name);
         }
+        // Without another end, the replay ends where the journal does, as after a run that was drained.
+        let endless = RunConfig { stop: StopConfig::default(), ..config.clone() };
+        for (config, batches) in [(endless, u64::MAX), (config, 3)] {
+            let mut taken = 0;
+            let is_taken = |entry: &JournalEntry| {
+                taken += u64::from(matches!(entry, JournalEntry::Batch { .. }));
+                taken <= batches
+            };
+            let journal: Vec<JournalEntry> = journal.iter().copied().take_while(is_taken).collect();
+            let batches = journal.iter().filter(|entry| matches!(entry, JournalEntry::Batch { .. })).count() as u64;
+            let mut again = InlineRun::replaying(1, config, &Registry::builtin(), AUTO, journal).unwrap();
+            while again.work(u32::MAX, Micros(0)).unwrap() != InlineWork::Over {
+                assert!(again.state().iteration() <= batches, "{mode:?}: it goes on after the journal's end");
+            }
+            assert_eq!(again.state().iteration(), batches, "{mode:?}");
+        }
     }
 }
 
@@ -351,7 +371,7 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (&["--hidden", "0"], "model_config.fcnet_hiddens is [0]; it must be a list, each from 1 to 16384"),
         (
             &["--hidden", "4096,4097"],
-            "model_config.fcnet_hiddens is of 16781312 weights; it must be of at most 16777216, as many as a message holds",
+            "model_config.fcnet_hiddens is of 16781312 weights; it must be of at most 16777216, since more do not fit into a message to workers",
         ),
         (&["--max-env-steps", "0"], "stop.env_steps is 0; it must be at least 1"),
         (&["--stop-return", "NaN"], "--stop-return is NaN; it must be a finite number"),

@@ -43,6 +43,9 @@ class Algorithm:
         _program.prepare()
         made = cls.__new__(cls)
         made._begin(_native.Algorithm.restore(os.fspath(run_dir)))
+        # The run reported this evaluation before it was saved.
+        evaluated = made._algorithm.evaluated()
+        made._last_evaluated = None if evaluated is None else evaluated["iteration"]
         return made
 
     restore = from_checkpoint

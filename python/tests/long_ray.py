@@ -104,10 +104,32 @@ class Trials(unittest.TestCase):
             for result in results:
                 self.assertEqual(result.metrics["env_steps"], 2_048)
                 with result.checkpoint.as_directory() as checkpoint:
-                    self.assertTrue(os.path.exists(os.path.join(checkpoint, "run", "summary.json")) or os.listdir(checkpoint))
+                    self.assertTrue(os.path.isfile(os.path.join(checkpoint, "run", "metrics.jsonl")), os.listdir(checkpoint))
+            self.assertGreater(len({result.metrics["episode_return_mean"] for result in results}), 1, "seeds differ")
             again = tune.Tuner(Trainable, param_space={**space, "seed": 1}, run_config=run).fit()
             wanted = next(result for result in results if result.config["seed"] == 1)
             self.assertEqual(again[0].metrics["episode_return_mean"], wanted.metrics["episode_return_mean"])
+
+    def test_restored_trial_resumes_bit_identically(self):
+        space = {"env": "CartPole-v1", "num_workers": 0, "num_envs": 8, "rollout_fragment_length": 32, "seed": 1}
+        space["stop"] = {"env_steps": 2_048}
+
+        def finish(trial: Trainable) -> str:
+            while not trial.step().get("done"):
+                pass
+            weights = trial._algorithm.weights_hash
+            trial.cleanup()
+            return weights
+
+        interrupted, whole, resumed = (Trainable(space) for _ in range(3))
+        with tempfile.TemporaryDirectory() as checkpoint:
+            for _ in range(3):
+                interrupted.step()
+            interrupted.save_checkpoint(checkpoint)
+            interrupted.cleanup()
+            resumed.load_checkpoint(checkpoint)
+            self.assertEqual(resumed.step()["iteration"], 4)
+            self.assertEqual(finish(resumed), finish(whole))
 
 
 if __name__ == "__main__":

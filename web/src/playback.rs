@@ -51,12 +51,15 @@ impl Now {
 }
 
 impl Playback {
-    /// Takes the newest clip. It is shown when the one being shown has ended, or at once if it is of another slot or run.
-    pub(crate) fn offer(&mut self, clip: &Arc<Clip>) {
+    /// Takes the newest clip. It is shown when the one being shown has ended, or at once if it is of another slot or run, or if
+    /// the one being shown does not play and is at its start.
+    pub(crate) fn offer(&mut self, clip: &Arc<Clip>, is_playing: bool) {
         let key = |clip: &Clip| (clip.report.run, clip.report.slot);
+        let stays =
+            |now: &Now| key(&now.clip) == key(clip) && !now.clip.steps.is_empty() && (is_playing || now.place > 0.0);
         match &self.now {
             Some(now) if Arc::ptr_eq(&now.clip, clip) => {}
-            Some(now) if key(&now.clip) == key(clip) && !now.clip.steps.is_empty() => self.next = Some(clip.clone()),
+            Some(now) if stays(now) => self.next = Some(clip.clone()),
             _ => *self = Self { now: Some(Now::new(clip.clone())), next: None },
         }
     }
@@ -132,7 +135,7 @@ mod tests {
     fn steps_pass_at_the_pace_that_was_chosen_and_the_last_stays() {
         let mut playback = Playback::default();
         assert_eq!(shown(&mut playback), None);
-        playback.offer(&clip(0, 3));
+        playback.offer(&clip(0, 3), true);
         assert_eq!(shown(&mut playback), Some((0, 0, 1)));
         playback.advance(100.0, 10.0, false);
         assert_eq!(shown(&mut playback), Some((0, 1, 2)));
@@ -147,21 +150,32 @@ mod tests {
     #[test]
     fn the_newest_clip_follows_and_another_slot_comes_at_once() {
         let mut playback = Playback::default();
-        playback.offer(&clip(0, 2));
-        playback.offer(&clip(0, 3));
-        playback.offer(&clip(0, 4));
+        playback.offer(&clip(0, 2), true);
+        playback.offer(&clip(0, 3), true);
+        playback.offer(&clip(0, 4), true);
         assert_eq!(playback.moment().map(|moment| moment.clip.steps.len()), Some(2));
         playback.advance(250.0, 10.0, false);
         assert_eq!(playback.moment().map(|moment| moment.clip.steps.len()), Some(4));
-        playback.offer(&clip(7, 1));
+        playback.offer(&clip(7, 1), true);
         assert_eq!(shown(&mut playback), Some((7, 0, 1)));
+    }
+
+    #[test]
+    fn clip_that_stands_at_its_start_is_replaced_and_a_chosen_step_stays() {
+        let mut playback = Playback::default();
+        playback.offer(&clip(0, 2), false);
+        playback.offer(&clip(0, 3), false);
+        assert_eq!(playback.moment().map(|moment| moment.clip.steps.len()), Some(3));
+        playback.seek(1);
+        playback.offer(&clip(0, 4), false);
+        assert_eq!(playback.moment().map(|moment| (moment.clip.steps.len(), moment.step)), Some((3, 1)));
     }
 
     #[test]
     fn clips_without_pictures_have_moments_only() {
         let report = EnvClip { steps: vec![0; 16], film: vec![1, 2, 3], width: 4, ..EnvClip::default() };
         let mut playback = Playback::default();
-        playback.offer(&Arc::new(Clip::read(report)));
+        playback.offer(&Arc::new(Clip::read(report)), true);
         assert_eq!(playback.picture(), None);
         assert_eq!(playback.moment().map(|moment| moment.clip.steps.len()), Some(2));
     }

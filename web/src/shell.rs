@@ -252,7 +252,11 @@ impl Store {
         let _ = window_event_listener(leptos::ev::visibilitychange, move |_| {
             // Frames stop when the page hides, and with them what was scheduled for the next one.
             self.flush();
-            if !document().hidden() {
+            let is_hidden = document().hidden();
+            self.shell.with_value(|shell| {
+                shell.trainer.borrow().iter().for_each(|trainer| trainer.set_hidden(is_hidden));
+            });
+            if !is_hidden {
                 self.dispatch(Event::Woke);
             }
         });

@@ -7,6 +7,7 @@ use std::{
 };
 
 use js_sys::{Array, Reflect, Uint8Array};
+use leptos::prelude::document;
 use rollmesh_core::protocol::{Message, Role, Token};
 use wasm_bindgen::{JsCast as _, JsValue};
 use web_sys::{MessageEvent, Worker};
@@ -49,6 +50,11 @@ impl Trainer {
         self.0.post(&Uint8Array::from(&*message.encode()));
     }
 
+    /// Says whether the page is hidden: the hub then draws nothing.
+    pub(crate) fn set_hidden(&self, is_hidden: bool) {
+        self.0.post(&hidden(is_hidden));
+    }
+
     /// Asks for a file of the policy, which is offered to be saved when it comes.
     pub(crate) fn save(&self, file: &str) {
         self.0.post(&object(&[("file", file.into())]));
@@ -60,6 +66,10 @@ impl Trainer {
             self.0.post(&object(&[("file", file.into()), ("plays", true.into())]));
         }
     }
+}
+
+fn hidden(is_hidden: bool) -> JsValue {
+    object(&[("hidden", is_hidden.into())]).into()
 }
 
 /// What the hub has posted; none for what needs no state.
@@ -84,6 +94,8 @@ fn read(store: Store, event: &MessageEvent, workers: &Workers) -> Option<Event> 
         let hello = socket::identity(Role::Operator, Token::from_hex(&token).ok()?).hello();
         // Bytes can be posted.
         let _ = hub.post_message(&Uint8Array::from(&*hello.encode()));
+        // The page may have been opened in the background.
+        let _ = hub.post_message(&hidden(document().hidden()));
     } else if let Ok(bytes) = field("bytes").dyn_into::<Uint8Array>() {
         if field("plays").is_truthy() {
             store.play(|player| player.take(field("name"), bytes.into()));

@@ -119,6 +119,12 @@ impl ActionLog {
         self.bytes = postcard::to_extend(rng, core::mem::take(&mut self.bytes)).unwrap_or_default();
     }
 
+    /// Returns whether an episode is open.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
     /// Ends the episode, also after a failure.
     pub fn end(&mut self) {
         self.bytes.clear();

@@ -92,6 +92,8 @@ pub struct EvaluatorOptions {
     pub clip_actions: bool,
     /// Most bytes of an evaluation's pictures.
     pub max_frame_bytes: usize,
+    /// Most pictures of an evaluation.
+    pub max_frames: usize,
     /// Seed of mapping functions' random numbers.
     pub seed: u64,
 }
@@ -105,6 +107,7 @@ impl Default for EvaluatorOptions {
             normalize_actions: true,
             clip_actions: false,
             max_frame_bytes: 256 << 20,
+            max_frames: usize::MAX,
             seed: 0,
         }
     }

@@ -245,6 +245,9 @@ fn weights_act_and_drawn_actions_are_others_than_the_most_likely() {
     let drawn = evaluate(&mut evaluator, &EvaluationRequest { deterministic: false, ..on_and_on(100) });
     assert_ne!(drawn.episodes, after.episodes);
     assert_eq!(after.frames.map(|frames| frames.shape()), Some([100, 200, 300, 3]));
+    evaluator.options.max_frames = 10;
+    let frames = evaluate(&mut evaluator, &on_and_on(100)).frames.unwrap();
+    assert_eq!((frames.shape()[0], frames.is_cut), (10, true));
     let other = ModelSpec::for_spaces(&spaces, &ModelConfig::of_widths(&[9])).unwrap().init_weights(3).unwrap();
     assert!(matches!(evaluator.set_weights(&other), Err(EvaluationError::Policy(_))));
     assert_eq!(evaluator.weights_version(), WeightsVersion(9));

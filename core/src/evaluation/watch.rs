@@ -68,6 +68,21 @@ impl Running {
         }
     }
 
+    /// Adds a picture. Once there is none, or the limit is reached, no more are rendered.
+    fn draw(&mut self, hook: &mut EpisodeHook<'_>, options: &EvaluatorOptions) {
+        if let Some(frames) = self.found.frames.as_mut().filter(|frames| frames.len() >= options.max_frames) {
+            frames.is_cut = true;
+            self.has_picture = false;
+            return;
+        }
+        self.has_picture = hook.env.try_render(0, &mut self.frame);
+        if self.has_picture {
+            let frames = self.found.frames.get_or_insert_default();
+            frames.add(&self.frame, options.max_frame_bytes);
+            self.has_picture = !frames.is_cut;
+        }
+    }
+
     fn fail(&mut self, error: impl Into<EvaluationError>) -> CallbackError {
         let error = error.into();
         let told = CallbackError::new("the evaluation", error.to_string());
@@ -104,11 +119,7 @@ impl Callbacks for Watch<'_> {
             return Err(running.fail(error));
         }
         if env == 0 && running.has_picture {
-            running.has_picture = hook.env.try_render(0, &mut running.frame);
-            if running.has_picture {
-                let frames = running.found.frames.get_or_insert_default();
-                frames.add(&running.frame, self.options.max_frame_bytes);
-            }
+            running.draw(hook, self.options);
         }
         let limit = self.options.max_episode_steps;
         if !hook.turn.is_over() && limit.is_none_or(|limit| hook.episode.length() < limit) {

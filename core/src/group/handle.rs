@@ -88,6 +88,16 @@ impl LeaseGroup {
         self.advance(now);
     }
 
+    /// Handles a worker that waits for what another one computes: its lease gets the time that progress would give it.
+    pub fn handle_waiting(&mut self, worker: WorkerId, now: Micros) {
+        let known = self.workers.get(&worker);
+        if let Some((lease, patience)) = known.and_then(|known| Some((known.lease?, known.patience())))
+            && let Some(live) = self.leases.of_mut(worker, lease)
+        {
+            live.deadline = live.deadline.max(now + patience);
+        }
+    }
+
     /// Handles a worker's report that it acts with these weights from now on. It does not extend the worker's lease.
     pub fn handle_weights_applied(&mut self, worker: WorkerId, version: WeightsVersion) {
         if let Some(known) = self.workers.get_mut(&worker) {

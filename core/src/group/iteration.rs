@@ -3,7 +3,7 @@
 use super::{BeginError, LeaseGroup, Mode, SamplingMode, grant::Iteration};
 use crate::{
     batch::SlotFragment,
-    ids::{FragmentNo, WeightsVersion},
+    ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
     time::Micros,
 };
@@ -93,6 +93,16 @@ impl LeaseGroup {
         let leased = self.leases.iter().map(|(_, lease)| lease.weights_version);
         let queued = self.slots.iter().flat_map(|(_, slot)| slot.fragments()).map(|fragment| fragment.weights_version);
         begun.chain(leased).chain(queued).min()
+    }
+
+    /// Returns true if a batch may still hold a fragment of this slot that these weights made.
+    #[must_use]
+    pub fn needs_weights_for(&self, slot: SlotId, version: WeightsVersion) -> bool {
+        let begun = self.open.iter().any(|iteration| iteration.weights_version == version);
+        let mut leases = self.leases.iter().filter(|(_, lease)| lease.weights_version == version);
+        begun
+            || leases.any(|(_, lease)| lease.slots.contains(&slot))
+            || self.slots.get(slot).is_some_and(|known| known.fragments().any(|made| made.weights_version == version))
     }
 
     /// Returns true in the asynchronous and deadline modes, in which slots advance independently.

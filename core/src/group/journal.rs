@@ -87,6 +87,18 @@ impl LeaseGroup {
         Ok(())
     }
 
+    /// Returns true while it replays a journal that contains a further batch.
+    #[must_use]
+    pub fn replays_batches(&self) -> bool {
+        self.flow.script.as_ref().is_some_and(Script::has_batch)
+    }
+
+    /// Returns the oldest weights that fragments of the journal still have to be made with; `None` if it replays none.
+    #[must_use]
+    pub fn oldest_replayed_weights(&self) -> Option<WeightsVersion> {
+        self.flow.script.as_ref().and_then(Script::oldest_weights)
+    }
+
     /// Checks a journal by following it as the group that wrote it.
     fn check_journal(&self, journal: &[(u64, JournalEntry)]) -> Result<(), JournalError> {
         let mut slots: Vec<(FragmentNo, WeightsVersion)> =

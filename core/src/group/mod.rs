@@ -134,6 +134,7 @@ pub struct LeaseGroup {
 struct Hints {
     too_few_slots: bool,
     all_unable: bool,
+    not_audited: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

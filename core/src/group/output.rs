@@ -170,6 +170,8 @@ pub enum GroupEvent {
     },
     /// There are more workers than slots, so some workers get no lease.
     TooFewSlots(TooFewSlots),
+    /// An untrusted worker takes part, and fragments of this run cannot be recomputed.
+    NotAudited,
     /// A worker made no progress for too long. It gets no lease until it sends a message.
     WorkerHung {
         /// The worker.
@@ -287,6 +289,9 @@ impl fmt::Display for GroupEvent {
             Self::AllUnable { workers } => {
                 write!(f, "none of the {workers} workers can run this: the run ends unless one that can comes soon")
             }
+            Self::NotAudited => f.write_str(
+                "fragments of untrusted workers are not audited in this run, since they cannot be recomputed",
+            ),
             Self::TooFewSlots(few) => write!(f, "slots, not workers, are the limit: {few}"),
             Self::WorkerHung { worker, patience } => {
                 write!(f, "worker {worker} hangs: no progress for {patience}; it gets no lease until it is heard of")

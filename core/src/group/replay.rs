@@ -15,10 +15,10 @@ use super::{
     slot_table::Checked,
 };
 use crate::{
-    batch::{ACTIONS, SlotFragment},
-    column::Column,
+    batch::{ACTION_LOGP, ACTIONS, SlotFragment},
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     lease::{Lease, LeasedSlot, SlotSource},
+    policy::TakenActions,
     prelude::*,
     rng::{Purpose, Streams},
     time::Micros,
@@ -100,12 +100,14 @@ impl AuditTask {
     /// Returns the actions to replay if a policy may have acted on a device, whose numbers cannot be recomputed in every bit;
     /// `None` for rows by policy, which cannot be compared then.
     #[must_use]
-    pub fn actions(&self) -> Option<Column> {
-        self.fragment.rows.column(ACTIONS.name()).cloned()
+    pub fn actions(&self) -> Option<TakenActions> {
+        let rows = &self.fragment.rows;
+        Some(TakenActions { actions: rows.column(ACTIONS.name())?.clone(), logp: rows.get(ACTION_LOGP).ok()?.to_vec() })
     }
 
     /// Compares a fragment in which the [actions](Self::actions) were replayed: it agrees if what the environment made of them
-    /// is bit-identical, and log-probabilities, values and recurrent states are equal within 1e-4.
+    /// is bit-identical, and log-probabilities, values and recurrent states are equal within 1e-4; the policy has confirmed
+    /// the log-probabilities of narrow distributions, which differ more.
     #[must_use]
     pub fn verdict_of_actions(&self, made: &SlotFragment) -> Verdict {
         if same_within_tolerance(&self.fragment, made) { Verdict::Agrees } else { Verdict::Differs }
@@ -326,6 +328,10 @@ impl LeaseGroup {
     /// sends.
     pub fn distrust(&mut self, worker: WorkerId, principal: Principal) {
         self.audits.distrust(worker, principal);
+        let should_audit = self.audits.policy.is_some_and(|(policy, _)| policy != AuditPolicy::NONE);
+        if should_audit && !self.config.audited && !core::mem::replace(&mut self.hints.not_audited, true) {
+            self.event(GroupEvent::NotAudited);
+        }
     }
 
     /// Returns true if an untrusted worker is connected.

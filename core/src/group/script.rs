@@ -38,6 +38,15 @@ impl Script {
         self.entries.is_empty()
     }
 
+    pub(super) fn has_batch(&self) -> bool {
+        self.entries.iter().any(|entry| matches!(entry, JournalEntry::Batch { .. }))
+    }
+
+    /// Returns the oldest weights of the fragments still to be made.
+    pub(super) fn oldest_weights(&self) -> Option<WeightsVersion> {
+        self.versions.iter().filter_map(VecDeque::front).min().copied()
+    }
+
     /// Determines what the next batch needs, and which weights follow it.
     fn look_ahead(&mut self) {
         let mut entries = self.entries.iter();

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     group::{Principal, WorkerProfile},
-    ids::WorkerId,
+    ids::{SlotId, WorkerId},
     prelude::*,
     protocol::{
         Frame, INITIAL_CREDIT, Kind, Message, RefusalCode, Role, Token,
@@ -158,7 +158,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
 
     /// Sends a peer the weights of the current run, or their hash if it gets them from a relay.
     pub(super) fn send_newest_weights(&mut self, id: u32) {
-        let frame = self.current().map(|run| run.state().weights_frame());
+        let frame = self.current().map(|run| run.state_mut().weights_frame());
         // They have been sent to others before, so they are not too large.
         if let Some(Ok(frame)) = frame {
             self.send_weights(id, &frame);
@@ -169,19 +169,25 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let Some((role, by_relay)) = self.peers.get(&id).map(|peer| (peer.role, peer.by_relay)) else { return };
         let needs_notice = by_relay || role == Role::Relay;
         let notice = self.state_mut().filter(|_| needs_notice).and_then(|run| run.weights_notice().ok());
-        let Some(peer) = self.peers.get(&id) else { return };
+        let Some(peer) = self.peers.get_mut(&id) else { return };
         // Small, so it comes before the weights.
-        notice.into_iter().for_each(|notice| _ = peer.link.send(&Message::WeightsNotice(notice)));
+        if let Some(notice) = notice {
+            let _ = peer.link.send(&Message::WeightsNotice(notice));
+            peer.may_request_weights = true;
+        }
         if !by_relay {
             peer.link.send_frame(frame.clone());
         }
     }
 
-    /// Handles a peer that could not get the newest weights from a relay.
+    /// Handles a peer that could not get the newest weights from a relay. They are sent once for each notice: a request is
+    /// small, and weights are not.
     pub(super) fn handle_weights_request(&mut self, id: u32, run: u32) {
-        let is_current = |state: &&RunLoop| state.number() == run && !state.is_over() && !state.is_local();
-        let frame = self.state().filter(is_current).and_then(|state| state.weights_frame().ok());
-        if let (Some(frame), Some(peer)) = (frame, self.peers.get(&id)) {
+        let is_current = |state: &&mut RunLoop| state.number() == run && !state.is_over() && !state.is_local();
+        let frame = self.state_mut().filter(is_current).and_then(|state| state.weights_frame().ok());
+        if let (Some(frame), Some(peer)) = (frame, self.peers.get_mut(&id))
+            && core::mem::take(&mut peer.may_request_weights)
+        {
             peer.link.send_frame(frame);
         }
     }
@@ -193,6 +199,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let found = self.tokens.table().find(token, self.seconds);
         let found = found.filter(|(_, grant)| grant.role.may_act_as(peer.role) && grant.child.or(peer.child).is_none());
         match found {
+            Some((token, _)) if token == peer.valid_by => {}
             Some((token, _)) => {
                 peer.valid_by = token;
                 self.record(Record::Renewed { peer: id, token });
@@ -223,6 +230,9 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         self.record(Record::Left { peer: id, role, fault: is_fault.then(|| reason.to_owned()) });
         let reason = peer.leaving.as_deref().filter(|_| !is_fault).unwrap_or(reason).to_owned();
         self.dashboards.forget_peer(id);
+        if let Some(watched) = self.state().map(|run| SlotId(run.watched_slot)).filter(|_| !self.has_dashboards()) {
+            self.dashboards.fragments.keep_only(watched);
+        }
         match (role, peer.service) {
             _ if peer.is_worker() => self.remove_from_run(id, is_fault, &reason),
             (Role::Worker, PeerService::Evaluates) => {

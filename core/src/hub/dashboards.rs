@@ -12,8 +12,8 @@ use crate::{
         Frame, Kind, Message, WorkerState,
         handshake::shortened,
         message::{
-            EnvClip, EvaluationPoint, HostReport, OtherPeers, Iteration, LedgerReport, NamedMetrics, Notice, RunHistory,
-            RunSchema, WorkerLocation, WorkerRow,
+            EnvClip, EvaluationPoint, HostReport, Iteration, LedgerReport, NamedMetrics, Notice, OtherPeers,
+            RunHistory, RunSchema, WorkerLocation, WorkerRow,
         },
     },
     time::Micros,
@@ -116,9 +116,12 @@ impl Dashboards {
     /// Adds an evaluation to its curve, and an episode of it, if it was drawn.
     pub fn add_evaluation(&mut self, point: EvaluationPoint, clip: Option<EnvClip>) {
         self.evaluations.push(point, &Message::Evaluation(point));
-        let Some(clip) = clip else { return };
-        if point.episode_return_mean >= self.best_return {
+        let is_best = point.episode_return_mean >= self.best_return;
+        if is_best {
             self.best_return = point.episode_return_mean;
+        }
+        let Some(clip) = clip else { return };
+        if is_best {
             self.keep_clip(&Message::BestEvaluationClip(clip.clone()));
         }
         self.keep_clip(&Message::EvaluationClip(clip));
@@ -203,9 +206,15 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let ledger = shown.states.get(&StateKey::Ledger);
         let others = shown.states.range(..StateKey::Ledger).map(|(_, message)| message);
         others.for_each(|message| _ = peer.link.send(message));
-        let frames = shown.curves().chain(shown.clips.values().cloned()).chain(self.logs.snapshot_for(peer.role));
+        let frames = shown.curves().chain(self.logs.snapshot_for(peer.role));
         frames.for_each(|frame| peer.link.send_frame(frame));
         ledger.into_iter().for_each(|message| _ = peer.link.send(message));
+        // Clips are large, and follow a long history once that has been sent.
+        if peer.link.queued_bytes() > STATE_BACKLOG_BYTES {
+            peer.has_missed_clips = true;
+        } else {
+            shown.clips.values().for_each(|clip| peer.link.send_frame(clip.clone()));
+        }
     }
 
     /// Sends all dashboards what has changed.

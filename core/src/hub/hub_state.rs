@@ -1,8 +1,8 @@
 //! The state of a hub, and what its transitions ask of the shell.
 
 use super::{
-    BatchWork, ClipJob, Connection, HubTokens, NoticeRate, Peer, Record, RunCourse, RunFacts, RunLoop, RunQueue, RunStep,
-    TrainBatchError, asks::Asks, dashboards::Dashboards, inference::Inference, logs::Logs,
+    BatchWork, ClipJob, Connection, HubTokens, NoticeRate, Peer, Record, RunCourse, RunFacts, RunLoop, RunQueue,
+    RunStep, TrainBatchError, asks::Asks, dashboards::Dashboards, inference::Inference, logs::Logs,
 };
 use crate::{
     group::{AuditTask, JournalEntry, Principal},

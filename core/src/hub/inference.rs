@@ -1,45 +1,90 @@
 //! Forwards rows of workers that sample to those that act for them, and the outputs back.
 
-use super::{Connection, Hub, HubRun, IN_PROCESS_SERVER, limits::MAX_INFERS};
+use super::{
+    Connection, Hub, HubRun, IN_PROCESS_SERVER,
+    limits::{INFER_PATIENCE, MAX_INFER_BACKLOG_BYTES, MAX_INFER_BYTES, MAX_INFER_WAIT, MAX_INFERS},
+};
 use crate::{
-    ids::WorkerId,
+    ids::{WeightsVersion, WorkerId},
     prelude::*,
     protocol::{
         InabilityKind, Message,
         message::{Infer, Inferred, RunAnswer},
     },
     run::Inference as Place,
+    time::Micros,
 };
+
+/// Interval at which an open request is checked.
+const CHECK_INTERVAL: Micros = Micros::from_secs(1);
 
 /// The workers that act for others in the current run, and the requests that have not been answered.
 #[derive(Debug, Default)]
 pub(super) struct Inference {
     latest: u64,
-    servers: BTreeSet<u32>,
+    servers: BTreeMap<u32, ActingWorker>,
     open: BTreeMap<u64, OpenInfer>,
+    /// Bytes of the open requests.
+    bytes: usize,
 }
 
-/// A request. It is kept until it is answered, since the worker that has it may disconnect.
+/// A worker that acts for others.
+#[derive(Debug)]
+struct ActingWorker {
+    /// When it last answered.
+    heard: Micros,
+    /// How often it answered nothing for too long.
+    silences: u32,
+    /// Gets no requests until it answers one.
+    is_silent: bool,
+}
+
+impl ActingWorker {
+    fn patience(&self) -> Micros {
+        INFER_PATIENCE.times(1 << self.silences.min(3))
+    }
+}
+
+/// A request. It is kept until it is answered, since the worker that has it may disconnect or hang.
 #[derive(Debug)]
 struct OpenInfer {
     from: u32,
-    to: Option<u32>,
     request: Infer,
+    came: Micros,
+    /// The worker that is to answer it, since when, and all that were asked: the first answer counts.
+    to: Option<u32>,
+    sent: Micros,
+    asked: BTreeSet<u32>,
+    /// When it is checked next.
+    due: Micros,
+}
+
+impl Inference {
+    fn close(&mut self, number: u64) -> Option<OpenInfer> {
+        let open = self.open.remove(&number)?;
+        self.bytes -= open.request.num_bytes();
+        Some(open)
+    }
+
+    fn numbers(&self, is_so: impl Fn(&OpenInfer) -> bool) -> Vec<u64> {
+        self.open.iter().filter(|(_, open)| is_so(open)).map(|(&number, _)| number).collect()
+    }
 }
 
 impl<C: Connection, R: HubRun> Hub<C, R> {
     /// Returns whether a worker acts for others in the current run.
     pub fn acts_for_others(&self, worker: u32) -> bool {
-        self.inference.servers.contains(&worker)
+        self.inference.servers.contains_key(&worker)
     }
 
-    /// Returns whether the current run wants a worker that acts for others, and none does but perhaps the hub's own.
+    /// Returns whether the current run wants a worker that acts for others, and none that answers does but perhaps the hub's
+    /// own.
     pub fn needs_own_server(&self) -> bool {
         let is_wanted = self
             .state()
             .is_some_and(|run| !run.is_over() && !run.is_local() && run.config().inference == Place::Server);
         let is_own = |id: &u32| self.peers.get(id).is_some_and(|peer| peer.child == Some(IN_PROCESS_SERVER));
-        is_wanted && self.inference.servers.iter().all(is_own)
+        is_wanted && self.inference.servers.iter().all(|(id, server)| server.is_silent || is_own(id))
     }
 
     /// Takes a worker that answers that it acts for others out of the group, which leases slots. Returns false for another
@@ -53,67 +98,160 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let Some(run) = run.filter(|run| run.number() == answer.run) else { return false };
         run.group.handle_left(WorkerId(worker), now);
         self.log(worker, 0, "it acts for the other workers of the run");
-        self.inference.servers.insert(worker);
-        let waiting: Vec<u64> =
-            self.inference.open.iter().filter(|(_, open)| open.to.is_none()).map(|(&number, _)| number).collect();
-        waiting.into_iter().for_each(|number| self.assign(number));
+        self.inference.servers.insert(worker, ActingWorker { heard: now, silences: 0, is_silent: false });
+        self.peers.get_mut(&worker).into_iter().for_each(|peer| peer.has_acted = true);
+        self.assign_waiting();
         true
     }
 
     pub(super) fn infer(&mut self, from: u32, request: Infer) {
-        let is_wanted = self.current().is_some_and(|run| run.state().config().inference == Place::Server);
+        let run = self.current().map(R::state_mut).filter(|run| run.config().inference == Place::Server);
+        let newest = run.map(|run| run.weights().version());
         let refused = match self.inference.open.values().filter(|open| open.from == from).count() {
-            _ if !is_wanted => Some("the hub has no run in which workers act for others"),
+            _ if newest.is_none() => Some("the hub has no run in which workers act for others"),
+            // The rows would wait for ever.
+            _ if newest < Some(WeightsVersion(request.version)) => Some("the run has no such weights yet"),
             MAX_INFERS.. => Some("too many rows of this worker wait for their outputs"),
             _ => None,
         };
         if let Some(reason) = refused {
+            // Messages cross on the way, but not again and again.
+            self.count_offence(from);
             return self.answer_infer(from, Inferred::failed(&request, reason));
         }
+        let bytes = self.inference.bytes + request.num_bytes();
+        if bytes > MAX_INFER_BYTES {
+            return self
+                .answer_infer(from, Inferred::failed(&request, "too many rows of all workers wait for their outputs"));
+        }
+        let (now, asked) = (self.now, BTreeSet::new());
+        let open = OpenInfer { from, request, came: now, to: None, sent: now, asked, due: now + CHECK_INTERVAL };
+        self.inference.bytes = bytes;
         self.inference.latest += 1;
         let number = self.inference.latest;
-        self.inference.open.insert(number, OpenInfer { from, to: None, request });
+        self.inference.open.insert(number, open);
         self.assign(number);
     }
 
-    /// Sends a request to the worker that has the fewest; without one it waits.
+    fn assign_waiting(&mut self) {
+        let waiting = self.inference.numbers(|open| open.to.is_none());
+        waiting.into_iter().for_each(|number| self.assign(number));
+    }
+
+    /// Sends a request to the worker that has the fewest, of those that answer and take what they are sent; without one it
+    /// waits.
     fn assign(&mut self, number: u64) {
         let load = |server: u32| self.inference.open.values().filter(|open| open.to == Some(server)).count();
-        let Some(to) = self.inference.servers.iter().copied().min_by_key(|&server| load(server)) else { return };
+        let takes =
+            |id: u32| self.peers.get(&id).is_some_and(|peer| peer.link.queued_bytes() <= MAX_INFER_BACKLOG_BYTES);
+        let answering = self.inference.servers.iter().filter(|(_, server)| !server.is_silent).map(|(&id, _)| id);
+        let Some(to) = answering.filter(|&id| takes(id)).min_by_key(|&id| load(id)) else { return };
         let (Some(open), Some(peer)) = (self.inference.open.get_mut(&number), self.peers.get(&to)) else { return };
-        open.to = Some(to);
-        // With another number it is as large as it came.
-        let _ = peer.link.send(&Message::Infer(Infer { ask: number, ..open.request.clone() }));
+        (open.to, open.sent) = (Some(to), self.now);
+        if open.asked.insert(to) {
+            // With another number it is as large as it came.
+            let _ = peer.link.send(&Message::Infer(Infer { ask: number, ..open.request.clone() }));
+        }
     }
 
     pub(super) fn handle_inferred(&mut self, server: u32, answer: Inferred) {
-        if !self.inference.open.get(&answer.ask).is_some_and(|open| open.to == Some(server)) {
-            // The worker that asked may have disconnected. Only one that acts for others may answer at all.
-            if !self.inference.servers.contains(&server) {
-                self.count_offence(server);
-            }
+        if self.peers.get(&server).is_none_or(|peer| !peer.has_acted) {
+            return self.count_offence(server);
+        }
+        self.hear_server(server);
+        // A late answer of a worker that has lost the request to another one is as good, and the asking worker may have
+        // disconnected.
+        if self.inference.open.get(&answer.ask).is_none_or(|open| !open.asked.contains(&server)) {
             return;
         }
-        if let Some(OpenInfer { from, request, .. }) = self.inference.open.remove(&answer.ask) {
+        if let Some(OpenInfer { from, request, .. }) = self.inference.close(answer.ask) {
+            if answer.error.is_empty() {
+                self.state_mut().into_iter().for_each(|run| run.inferred_rows += u64::from(request.rows));
+            }
             self.answer_infer(from, Inferred { ask: request.ask, ..answer });
         }
     }
 
+    fn hear_server(&mut self, server: u32) {
+        let Some(known) = self.inference.servers.get_mut(&server) else { return };
+        known.heard = self.now;
+        if core::mem::take(&mut known.is_silent) {
+            self.log(server, 0, "it answers the other workers again");
+            self.assign_waiting();
+        }
+    }
+
+    /// Returns when an open request has to be checked.
+    pub(super) fn inference_due(&self) -> Option<Micros> {
+        self.inference.open.values().map(|open| open.due).min()
+    }
+
+    /// Checks the requests that are open for some time.
+    pub(super) fn check_inference(&mut self) {
+        let now = self.now;
+        for number in self.inference.numbers(|open| open.due <= now) {
+            self.check_infer(number);
+        }
+    }
+
+    fn check_infer(&mut self, number: u64) {
+        let now = self.now;
+        let Some(open) = self.inference.open.get_mut(&number) else { return };
+        open.due = now + CHECK_INTERVAL;
+        let (from, to, sent) = (open.from, open.to, open.sent);
+        if now.since(open.came) >= MAX_INFER_WAIT {
+            let reason =
+                format!("no worker that acts for others has answered within {} s", MAX_INFER_WAIT.0 / 1_000_000);
+            let closed = self.inference.close(number);
+            return closed
+                .into_iter()
+                .for_each(|open| self.answer_infer(from, Inferred::failed(&open.request, &reason)));
+        }
+        let server = to.and_then(|id| Some((id, self.inference.servers.get(&id)?)));
+        let silence = server.map(|(id, server)| (id, now.since(server.heard.max(sent)), server.patience()));
+        // The worker that asked is not to blame, and others would wait as well.
+        if silence.is_none_or(|(_, silence, _)| silence >= CHECK_INTERVAL) {
+            self.state_mut().into_iter().for_each(|run| run.group.handle_waiting(WorkerId(from), now));
+        }
+        match silence {
+            None => self.assign(number),
+            Some((id, silence, patience)) if silence >= patience => self.pass_over(id, silence),
+            Some(_) => {}
+        }
+    }
+
+    /// Gives the requests of a worker that acts for others, and answers nothing, to other ones.
+    fn pass_over(&mut self, server: u32, silence: Micros) {
+        let Some(known) = self.inference.servers.get_mut(&server) else { return };
+        (known.is_silent, known.silences) = (true, known.silences + 1);
+        let seconds = silence.0 / 1_000_000;
+        let text =
+            format!("worker {server}, which acts for others, has answered nothing for {seconds} s: others act instead");
+        self.log(server, 1, &text);
+        self.notice(1, text);
+        self.orphan(server);
+    }
+
     /// Cleans up after a worker that disconnected.
     pub(super) fn forget_inference(&mut self, gone: u32) {
-        self.inference.open.retain(|_, open| open.from != gone);
+        for number in self.inference.numbers(|open| open.from == gone) {
+            self.inference.close(number);
+        }
         self.release_server(gone);
     }
 
     /// Sends the requests of a worker that acts for others no more to other ones.
     pub(super) fn release_server(&mut self, gone: u32) {
         self.inference.servers.remove(&gone);
-        let mut orphans = Vec::new();
-        for (&number, open) in self.inference.open.iter_mut().filter(|(_, open)| open.to == Some(gone)) {
-            open.to = None;
-            orphans.push(number);
+        self.orphan(gone);
+    }
+
+    fn orphan(&mut self, server: u32) {
+        let orphans = self.inference.numbers(|open| open.to == Some(server));
+        for number in orphans {
+            self.inference.open.get_mut(&number).into_iter().for_each(|open| open.to = None);
+            self.assign(number);
         }
-        orphans.into_iter().for_each(|number| self.assign(number));
     }
 
     /// Answers what is open when the run ends.
@@ -126,9 +264,11 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     }
 
     fn answer_infer(&self, from: u32, answer: Inferred) {
-        if let Some(peer) = self.peers.get(&from) {
-            // The outputs fit into a message: they came in one, under another number.
-            let _ = peer.link.send(&Message::Inferred(answer));
+        let Some(peer) = self.peers.get(&from) else { return };
+        if peer.link.queued_bytes() > MAX_INFER_BACKLOG_BYTES {
+            return peer.link.expel("it takes no outputs");
         }
+        // The outputs fit into a message: they came in one, under another number.
+        let _ = peer.link.send(&Message::Inferred(answer));
     }
 }

@@ -1,5 +1,7 @@
 //! Limits on what peers may use of a hub.
 
+use crate::time::Micros;
+
 /// Most concurrent peers.
 pub const MAX_PEERS: usize = 4096;
 /// Most bytes queued for a dashboard, or of an operator's replies; beyond them the peer has to reconnect.
@@ -13,5 +15,15 @@ pub const MAX_ASK_BACKLOG_BYTES: usize = 64 << 20;
 pub const MAX_ASKS: usize = 256;
 /// Most unanswered requests of one worker for outputs of its policies' networks: it waits for one, and has given up others.
 pub const MAX_INFERS: usize = 4;
+/// Most bytes of unanswered requests for outputs, of all workers together.
+pub const MAX_INFER_BYTES: usize = 128 << 20;
+/// Queued bytes above which a worker that acts for others gets no more requests, and one that asks is disconnected: weights
+/// that are being sent, newer ones, and as much again.
+pub const MAX_INFER_BACKLOG_BYTES: usize = 3 * MAX_ASK_BACKLOG_BYTES;
+/// A worker that acts for others and answers nothing for this long loses its requests to another one, until it answers
+/// again. Doubles each time, up to 8 times. Shorter than the time without progress after which a lease expires.
+pub const INFER_PATIENCE: Micros = Micros::from_secs(2);
+/// A request that was not answered for this long is answered with an error.
+pub const MAX_INFER_WAIT: Micros = Micros::from_secs(15);
 /// Most names reserved because a token that no page requested used them; browser tabs may not use reserved names.
 pub(super) const MAX_RESERVED_NAMES: usize = 1_024;

@@ -1,7 +1,7 @@
 //! What a hub reports: records for the audit log, notices for users, and the logs of workers for operators, which are bounded
 //! and sent as they grow.
 
-use super::{Connection, Hub, HubEffect, HubRun, Record, limits::STATE_BACKLOG_BYTES};
+use super::{Causer, Connection, Hub, HubEffect, HubRun, Record, limits::STATE_BACKLOG_BYTES};
 use crate::{
     group::GroupEvent,
     ids::WorkerId,
@@ -21,7 +21,7 @@ const MAX_LOGS: usize = 256;
 const MAX_SNAPSHOT_BYTES: usize = 64 << 10;
 /// The log of the hub itself.
 pub(super) const HUB: u32 = 0;
-/// The audit log, without the records of leases.
+/// The audit log, without the records of leases and of unauthenticated peers.
 pub(super) const AUDIT: u32 = u32::MAX;
 
 /// The logs of workers and of the hub.
@@ -112,9 +112,10 @@ impl Logs {
 }
 
 impl<C: Connection, R: HubRun> Hub<C, R> {
-    /// Adds a record to the audit log. Operators see it, unless it is about a lease: there are too many of those.
+    /// Adds a record to the audit log. Operators see it, unless it is about a lease, of which there are too many, or caused by
+    /// an unauthenticated peer, which could evict everything else.
     pub fn record(&mut self, record: Record) {
-        if !record.is_of_leases() {
+        if !record.is_of_leases() && !matches!(record.causer(), Some(Causer::Strangers)) {
             // A record is an object of numbers and texts.
             self.log(AUDIT, 0, &serde_json::to_string(&record).unwrap_or_default());
         }
@@ -192,7 +193,10 @@ pub(super) fn worker_of(event: &GroupEvent) -> Option<WorkerId> {
         | GroupEvent::FragmentFailed { worker, .. }
         | GroupEvent::WorkerQuarantined { worker, .. } => Some(*worker),
         GroupEvent::AuditMismatch { second, .. } => Some(*second),
-        GroupEvent::AllUnable { .. } | GroupEvent::TooFewSlots(_) | GroupEvent::FragmentsDropped { .. } => None,
+        GroupEvent::AllUnable { .. }
+        | GroupEvent::TooFewSlots(_)
+        | GroupEvent::NotAudited
+        | GroupEvent::FragmentsDropped { .. } => None,
     }
 }
 

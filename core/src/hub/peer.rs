@@ -85,6 +85,8 @@ pub struct Peer<C> {
     pub(super) has_delivered: bool,
     /// True for a dashboard that has its full snapshot: from then on it receives changes.
     pub(super) is_up_to_date: bool,
+    /// True if weights have been announced to the peer that it has not requested from the hub.
+    pub(super) may_request_weights: bool,
     /// True if state updates were skipped because the peer is a slow consumer.
     pub(super) has_missed: bool,
     /// Whether a dashboard has missed clips since it last caught up.
@@ -92,6 +94,8 @@ pub struct Peer<C> {
     /// Calls that the peer has not answered yet.
     calls: BTreeSet<u64>,
     pub(super) offences: Offences,
+    /// True for a worker that has acted for others: late answers are no offence.
+    pub(super) has_acted: bool,
 }
 
 /// Its role, token, kind, name, device and service.
@@ -115,10 +119,12 @@ impl<C: Connection> Peer<C> {
             admitted_at: now,
             has_delivered: false,
             is_up_to_date: false,
+            may_request_weights: false,
             has_missed: false,
             has_missed_clips: false,
             calls: BTreeSet::new(),
             offences: Offences::default(),
+            has_acted: false,
         }
     }
 

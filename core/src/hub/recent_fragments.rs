@@ -2,12 +2,12 @@
 
 use core::iter;
 
-use super::clip::ClipJob;
+use super::clip::{ClipJob, without_pictures};
 use crate::{
-    batch::{SlotFragment, codec},
+    batch::{MultiAgentBatch, SampleBatch, SlotFragment, codec},
     ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
-    protocol::message::FragmentReport,
+    protocol::message::{EnvClip, FragmentReport},
     weights::Weights,
 };
 
@@ -15,28 +15,32 @@ use crate::{
 const MAX_BATCH_BYTES: usize = 200 << 10;
 /// Fragments that are kept of a slot, if they are not too large.
 const MAX_FRAGMENTS: usize = 8;
-/// Maximum number of bytes of the rows that are kept, but for the latest fragment of each slot.
+/// Fragments of the watched slot that are always kept: the latest one, and the one whose state it began with.
+const MIN_WATCHED: usize = 2;
+/// Maximum number of bytes of the fragments that are kept, but for [`MIN_WATCHED`].
 const MAX_BYTES: usize = 64 << 20;
 /// Uploads of a slot whose worker is remembered: the learner takes fragments soon after they arrive.
 const MAX_UPLOADS: usize = 16;
-/// Versions of weights that are kept, to recompute the latest fragments.
-const MAX_WEIGHTS: usize = 4;
 
 /// The latest fragments by slot, and which workers have uploaded them.
 #[derive(Debug, Default)]
 pub struct RecentFragments {
     slots: BTreeMap<SlotId, Recent>,
-    /// Size of the rows of all fragments.
+    /// The slots of all fragments, by the order in which these were added.
+    order: BTreeMap<u64, SlotId>,
+    next: u64,
+    /// Size of all fragments.
     bytes: usize,
-    weights: VecDeque<Weights>,
+    /// The weights of the watched slot's latest fragment.
+    weights: Option<Weights>,
     /// The fragment of which pictures were made last.
     drawn: Option<(SlotId, FragmentNo)>,
 }
 
 #[derive(Debug, Default)]
 struct Recent {
-    /// Oldest first.
-    fragments: VecDeque<SlotFragment>,
+    /// Oldest first, each with its place in the order.
+    fragments: VecDeque<(u64, SlotFragment)>,
     uploads: VecDeque<(FragmentNo, u32)>,
 }
 
@@ -52,40 +56,75 @@ impl RecentFragments {
         }
     }
 
-    /// Adds the fragments of a batch. The rows are shared, not copied.
+    /// Adds the fragments of a batch, and the weights of the watched slot's latest one. The rows are shared, not copied. Above
+    /// [`MAX_BYTES`] the oldest fragments of all slots are evicted.
     pub fn add<'a>(
         &mut self,
         fragments: impl Iterator<Item = &'a SlotFragment>,
+        watched: SlotId,
         weights_of: impl Fn(WeightsVersion) -> Option<Weights>,
     ) {
         for fragment in fragments {
-            let version = fragment.weights_version;
-            if self.weights.back().is_none_or(|weights| weights.version() != version) {
-                self.weights.extend(weights_of(version));
+            let (slot, version) = (fragment.slot, fragment.weights_version);
+            if slot == watched && self.weights.as_ref().is_none_or(|weights| weights.version() != version) {
+                self.weights = weights_of(version);
             }
-            let recent = &mut self.slots.entry(fragment.slot).or_default().fragments;
-            self.bytes += size_of_rows(fragment);
-            recent.push_back(fragment.clone());
-            while recent.len() > MAX_FRAGMENTS || (recent.len() > 1 && self.bytes > MAX_BYTES) {
-                self.bytes -= recent.pop_front().as_ref().map_or(0, size_of_rows);
+            let recent = &mut self.slots.entry(slot).or_default().fragments;
+            self.bytes += size_of(fragment);
+            recent.push_back((self.next, fragment.clone()));
+            self.order.insert(self.next, slot);
+            self.next += 1;
+            if recent.len() > MAX_FRAGMENTS {
+                self.evict_oldest_of(slot);
+            }
+            while self.bytes > MAX_BYTES
+                && let Some(slot) = self.evictable(watched)
+            {
+                self.evict_oldest_of(slot);
             }
         }
-        let over = self.weights.len().saturating_sub(MAX_WEIGHTS);
-        self.weights.drain(..over);
     }
 
-    /// Returns the latest fragment of a slot to be drawn, unless it was drawn before or cannot be recomputed.
-    pub fn take_clip_job(&mut self, run: u32, slot: SlotId) -> Option<ClipJob> {
-        let mut recent = self.slots.get(&slot)?.fragments.iter().rev();
+    /// Returns the slot of the oldest fragment that may be evicted.
+    fn evictable(&self, watched: SlotId) -> Option<SlotId> {
+        let kept = self.slots.get(&watched).map_or(0, |recent| recent.fragments.len());
+        self.order.values().copied().find(|slot| *slot != watched || kept > MIN_WATCHED)
+    }
+
+    fn evict_oldest_of(&mut self, slot: SlotId) {
+        let oldest = self.slots.get_mut(&slot).and_then(|recent| recent.fragments.pop_front());
+        if let Some((place, fragment)) = oldest {
+            self.order.remove(&place);
+            self.bytes -= size_of(&fragment);
+        }
+    }
+
+    /// Evicts the fragments of all other slots: no dashboard is connected that could request them.
+    pub(super) fn keep_only(&mut self, watched: SlotId) {
+        self.slots.retain(|slot, _| *slot == watched);
+        self.order.retain(|_, slot| *slot == watched);
+        self.bytes = self.slots.values().flat_map(|recent| &recent.fragments).map(|(_, kept)| size_of(kept)).sum();
+    }
+
+    /// Returns the latest fragment of a slot to be drawn, unless it was drawn before. One that cannot be recomputed is returned
+    /// once, with the reason.
+    pub fn take_clip_job(&mut self, run: u32, slot: SlotId) -> Option<Result<ClipJob, EnvClip>> {
+        let mut recent = self.slots.get(&slot)?.fragments.iter().rev().map(|(_, fragment)| fragment);
         let fragment = recent.next().filter(|fragment| self.drawn != Some((slot, fragment.fragment)))?;
         let is_before = |before: &&SlotFragment| before.fragment.0 + 1 == fragment.fragment.0;
         let start = recent.next().filter(is_before).map(|before| before.state.clone());
-        if start.is_none() && fragment.fragment.0 > 0 {
-            return None;
-        }
-        let weights = self.weights.iter().find(|weights| weights.version() == fragment.weights_version)?.clone();
+        let weights = self.weights.as_ref().filter(|weights| weights.version() == fragment.weights_version);
         self.drawn = Some((slot, fragment.fragment));
-        Some(ClipJob { run, fragment: fragment.clone(), start, weights })
+        let why_not = |reason: &str| Some(Err(without_pictures(run, fragment, reason)));
+        if start.is_none() && fragment.fragment.0 > 0 {
+            return why_not(
+                "the state in which its latest fragment began is not kept: pictures follow with the next one",
+            );
+        }
+        let Some(weights) = weights.cloned() else {
+            return why_not("the weights of its latest fragment are not kept: pictures follow with a later one");
+        };
+        Some(Ok(ClipJob { run, fragment: fragment.clone(), start, weights }))
     }
 
     /// Reports the fragment of a slot that many before the latest one.
@@ -93,7 +132,7 @@ impl RecentFragments {
         let recent = self.slots.get(&slot);
         let all = recent.map_or(0, |recent| recent.fragments.len());
         let fragment = recent.and_then(|recent| recent.fragments.iter().rev().nth(back as usize));
-        let fragment = fragment.ok_or_else(|| match all {
+        let (_, fragment) = fragment.ok_or_else(|| match all {
             0 => format!("no batch has had a fragment of slot {slot} since a dashboard is connected"),
             all => format!("of slot {slot} the latest {all} fragments are kept"),
         })?;
@@ -115,18 +154,31 @@ impl RecentFragments {
     }
 }
 
-fn size_of_rows(fragment: &SlotFragment) -> usize {
-    fragment.agents.as_ref().map_or_else(|| fragment.rows.size_bytes(), |agents| agents.size_bytes())
+/// Returns the bytes of rows and states.
+fn size_of(fragment: &SlotFragment) -> usize {
+    let agents = fragment.agents.as_ref().map_or(0, MultiAgentBatch::size_bytes);
+    agents + fragment.rows.size_bytes() + fragment.final_obs.size_bytes() + fragment.state.len()
 }
 
-/// Encodes the rows, or as many of the first ones as there is room for.
+/// Encodes the rows, or as many of the first ones as there is room for. Encoded rows are about as large as in memory, so only
+/// sizes near the limit are encoded.
 fn batch(fragment: &SlotFragment) -> Option<Vec<u8>> {
-    let fits = |bytes: &Vec<u8>| bytes.len() <= MAX_BATCH_BYTES;
-    if let Some(agents) = &fragment.agents {
-        return Some(codec::encode_multi_agent(agents)).filter(fits);
-    }
-    let halves = iter::successors(Some(fragment.rows.len()), |rows| Some(rows / 2).filter(|rows| *rows > 0));
-    halves.filter_map(|rows| Some(codec::encode(&fragment.rows.slice(0, rows).ok()?))).find(fits)
+    let (rows, bytes) = match &fragment.agents {
+        Some(agents) => (agents.policy_batches.values().map(SampleBatch::len).max().unwrap_or(0), agents.size_bytes()),
+        None => (fragment.rows.len(), fragment.rows.size_bytes()),
+    };
+    let share = (2 * MAX_BATCH_BYTES) as f64 / bytes.max(1) as f64;
+    let first = ((rows as f64 * share) as usize).clamp(1, rows.max(1));
+    let halves = iter::successors(Some(first), |rows| Some(rows / 2).filter(|rows| *rows > 0));
+    halves.filter_map(|rows| first_rows(fragment, rows)).find(|bytes| bytes.len() <= MAX_BATCH_BYTES)
+}
+
+/// Encodes the first rows, with several policies of each.
+fn first_rows(fragment: &SlotFragment, rows: usize) -> Option<Vec<u8>> {
+    let first = |batch: &SampleBatch| batch.slice(0, rows.min(batch.len())).ok();
+    let Some(agents) = &fragment.agents else { return Some(codec::encode(&first(&fragment.rows)?)) };
+    let by_policy = agents.policy_batches.iter().map(|(id, batch)| Some((id.clone(), first(batch)?)));
+    Some(codec::encode_multi_agent(&MultiAgentBatch::new(by_policy.collect::<Option<_>>()?, agents.env_steps())))
 }
 
 #[cfg(test)]
@@ -150,7 +202,7 @@ mod tests {
         let slot = SlotId(4);
         assert!(recent.report(1, slot, 0).unwrap_err().contains("no batch"));
         recent.note_upload(7, [(slot, FragmentNo(0))].into_iter());
-        recent.add([fragment(200_000)].iter(), |_| None);
+        recent.add([fragment(200_000)].iter(), slot, |_| None);
         let report = recent.report(1, slot, 0).expect("a fragment");
         let sent = codec::decode(&report.batch).expect("it was encoded").len();
         assert!(report.rows == 200_000 && (25_000..=50_000).contains(&sent), "{sent} rows");
@@ -162,11 +214,55 @@ mod tests {
     fn latest_fragments_of_each_slot_are_kept_within_their_limits() {
         let mut recent = RecentFragments::default();
         let number = |number| SlotFragment { fragment: FragmentNo(number), ..fragment(2) };
-        (0..20).for_each(|next| recent.add([number(next)].iter(), |_| None));
-        let found = |back| recent.report(1, SlotId(4), back).map(|report| report.fragment);
+        let watched = SlotId(4);
+        (0..20).for_each(|next| recent.add([number(next)].iter(), watched, |_| None));
+        let found = |back| recent.report(1, watched, back).map(|report| report.fragment);
         assert_eq!([found(0), found(7)], [Ok(19), Ok(12)]);
         assert!(found(8).unwrap_err().contains("the latest 8"));
-        (0..20).for_each(|next| recent.add([fragment(MAX_BYTES / 8), number(next)].iter(), |_| None));
-        assert!(recent.bytes <= MAX_BYTES + (1 << 10), "{} bytes", recent.bytes);
+        (0..20).for_each(|next| recent.add([fragment(MAX_BYTES / 8), number(next)].iter(), watched, |_| None));
+        assert!(recent.bytes <= MAX_BYTES, "{} bytes", recent.bytes);
+    }
+
+    #[test]
+    fn oldest_fragments_of_all_slots_are_evicted_with_their_states_but_for_the_watched_slot() {
+        let (mut recent, watched) = (RecentFragments::default(), SlotId(0));
+        let of_slot = |slot, number| {
+            let state = vec![0; MAX_BYTES / 4];
+            SlotFragment { slot: SlotId(slot), fragment: FragmentNo(number), state, ..fragment(2) }
+        };
+        recent.add([of_slot(0, 0), of_slot(0, 1)].iter(), watched, |_| None);
+        (1..10).for_each(|slot| recent.add([of_slot(slot, 0)].iter(), watched, |_| None));
+        assert!(recent.bytes <= MAX_BYTES && recent.order.len() == 3, "{} fragments", recent.order.len());
+        let has = |recent: &RecentFragments, slot, back| recent.report(1, SlotId(slot), back).is_ok();
+        assert!(has(&recent, 0, 1) && !has(&recent, 8, 0) && has(&recent, 9, 0));
+        recent.keep_only(watched);
+        assert!(has(&recent, 0, 1) && !has(&recent, 9, 0) && recent.order.len() == 2);
+        assert_eq!(recent.bytes, 2 * size_of(&of_slot(0, 0)));
+    }
+
+    #[test]
+    fn weights_are_those_of_the_watched_slot_whatever_other_slots_used() {
+        let (mut recent, watched) = (RecentFragments::default(), SlotId(1));
+        let of = |slot, version| SlotFragment {
+            slot: SlotId(slot),
+            weights_version: WeightsVersion(version),
+            ..fragment(2)
+        };
+        let weights_of = |version| Weights::new(version, Vec::new()).ok();
+        recent.add([of(1, 9), of(2, 3), of(3, 4), of(4, 5), of(5, 6), of(6, 7)].iter(), watched, weights_of);
+        let job = recent.take_clip_job(1, watched).expect("a fragment").expect("it can be recomputed");
+        assert_eq!(job.weights.version(), WeightsVersion(9));
+        assert!(recent.take_clip_job(1, watched).is_none(), "it was drawn");
+        let clip = recent.take_clip_job(1, SlotId(2)).expect("a fragment").expect_err("its weights are not kept");
+        assert!(clip.slot == 2 && clip.reason.contains("weights"), "{clip:?}");
+    }
+
+    #[test]
+    fn large_fragments_of_several_policies_are_cut_to_their_first_rows() {
+        let rows = fragment(200_000).rows;
+        let agents = MultiAgentBatch::new([(crate::ids::PolicyId::DEFAULT, rows)].into(), 200_000);
+        let made = SlotFragment { agents: Some(agents), rows: SampleBatch::new(), ..fragment(0) };
+        let bytes = batch(&made).expect("its first rows fit");
+        assert!((MAX_BATCH_BYTES / 4..=MAX_BATCH_BYTES).contains(&bytes.len()), "{} bytes", bytes.len());
     }
 }

@@ -7,7 +7,8 @@ use crate::{
     protocol::{
         Frame, Kind, Message,
         message::{
-            FragmentReport, RecentFragmentRequest, RemoveRun, RemoveWorker, Reply, Request, RunHistory, RunHistoryRequest, TokenRows, Watch,
+            FragmentReport, RecentFragmentRequest, RemoveRun, RemoveWorker, Reply, Request, RunHistory,
+            RunHistoryRequest, TokenRows, Watch,
         },
     },
 };

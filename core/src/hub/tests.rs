@@ -10,15 +10,19 @@ use super::*;
 use crate::{
     batch::codec,
     env::render::Film,
-    ids::FragmentNo,
+    ids::{FragmentNo, WeightsVersion},
     prelude::*,
     protocol::{
-        Frame, Kind, Message, Outbox, Phase, RefusalCode, Role, Token, TokenGrant, convert,
+        Frame, Inability, InabilityKind, Kind, Message, Outbox, Phase, RefusalCode, Role, Token, TokenGrant, convert,
         handshake::Identity,
-        message::{CallResult, RecentFragmentRequest, Request, RunAnswer, RunStatus},
+        message::{
+            CallResult, EnvClip, Infer, Inferred, Iteration, NamedMetrics, RecentFragmentRequest, Request, RunAnswer,
+            RunStatus,
+        },
     },
-    run::RunConfig,
+    run::{Inference, RunConfig},
     time::Micros,
+    weights::{Tensor, Weights},
     worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
 };
 
@@ -182,6 +186,22 @@ fn worker_with_a_revoked_token_is_expelled_with_all_that_it_has_sent_and_not_adm
 }
 
 #[test]
+fn weights_are_sent_to_a_relay_once_for_each_notice_that_it_requests_them_for() {
+    use crate::protocol::message::WeightsRequest;
+    let mut hub = hub_with_run();
+    let (id, link) = join(&mut hub, Role::Relay).expect("it is admitted");
+    assert_eq!(link.kinds(), [Kind::Welcome, Kind::WeightsNotice, Kind::WeightsUpdate]);
+    let request = || Message::WeightsRequest(WeightsRequest { run: 1 });
+    for sent in [&[Kind::WeightsUpdate][..], &[]] {
+        assert_eq!(hub.handle_message(id, request()), None);
+        assert_eq!(link.kinds(), sent);
+    }
+    hub.send_newest_weights(id);
+    assert_eq!(hub.handle_message(id, request()), None);
+    assert_eq!(link.kinds().last(), Some(&Kind::WeightsUpdate));
+}
+
+#[test]
 fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
     let mut hub = hub();
     let (id, link) = join(&mut hub, Role::Operator).expect("it is admitted");
@@ -199,7 +219,8 @@ fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
     hub.refresh_dashboards();
     assert!(link.kinds().is_empty(), "nothing has changed");
     // What takes no answers at all is expelled.
-    (0..300).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
+    let many = limits::MAX_BACKLOG_BYTES / 4_000 + 1;
+    (0..many).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
     assert_eq!(hub.handle_message(id, Message::Pause(Request { request: 8 })), None);
     assert!(link.is_closed());
 }
@@ -273,74 +294,224 @@ fn watched_slot_is_drawn_for_a_dashboard_that_connects_after_the_run() {
     };
     assert!(matches!(ask(0), Some(Message::FragmentReport(report)) if report.rows == 8 && report.worker == id));
     let kept = "of slot 1 since a dashboard is connected";
-    assert!(matches!(ask(1), Some(Message::Reply(reply)) if reply.error.contains(kept)), "only the watched slot's was kept");
+    assert!(
+        matches!(ask(1), Some(Message::Reply(reply)) if reply.error.contains(kept)),
+        "only the watched slot's was kept"
+    );
+}
+
+/// A hub with a run whose workers let others act.
+fn hub_with_servers() -> Hub<Queue, Run> {
+    let mut hub = hub_with_run();
+    let config = RunConfig { inference: Inference::Server, ..config() };
+    let parts = builder().learning_parts(&config).expect("a run");
+    let mut parts = RunLoopConfig::sampling(1, config, &parts).expect("weights");
+    parts.weights = parts.weights.with_version(WeightsVersion(3));
+    hub.run = Some(Run(RunLoop::new(parts, Micros(0)).expect("slots")));
+    hub
+}
+
+/// Lets a worker join that samples.
+fn sampling_worker(hub: &mut Hub<Queue, Run>) -> (u32, Queue) {
+    let (id, link) = join(hub, Role::Worker).expect("it is admitted");
+    hub.handle_message(id, Message::RunAnswer(RunAnswer::new(1, Ok(()))));
+    link.take();
+    (id, link)
+}
+
+/// Lets a worker join that acts for others.
+fn acting_worker(hub: &mut Hub<Queue, Run>) -> (u32, Queue) {
+    let (id, link) = join(hub, Role::Worker).expect("it is admitted");
+    let acts = Inability::new(InabilityKind::ActsForOthers, "");
+    hub.handle_message(id, Message::RunAnswer(RunAnswer::new(1, Err(&acts))));
+    (id, link)
+}
+
+fn request(ask: u64) -> Message {
+    Message::Infer(Infer { ask, rows: 1, version: 3, ..Infer::default() })
+}
+
+fn outputs(ask: u64) -> Message {
+    Message::Inferred(Inferred { ask, version: 3, ..Inferred::default() })
+}
+
+/// Returns the numbers of the requests that a worker was sent.
+fn asked(link: &Queue) -> Vec<u64> {
+    let of = |message| if let Message::Infer(infer) = message { Some(infer.ask) } else { None };
+    link.take().into_iter().filter_map(of).collect()
+}
+
+/// Returns the errors of the answers that a worker was sent.
+fn errors(link: &Queue) -> Vec<String> {
+    let of = |message| if let Message::Inferred(answer) = message { Some(answer.error) } else { None };
+    link.take().into_iter().filter_map(of).collect()
+}
+
+#[test]
+fn clips_follow_a_history_that_fills_the_queue_of_a_new_dashboard() {
+    let mut hub = hub_with_run();
+    hub.handle_clip(EnvClip { run: 1, film: vec![7; EnvClip::MAX_FILM_BYTES], ..EnvClip::default() });
+    for iteration in 1..=4_000 {
+        let point = Iteration { run: 1, iteration, ..Iteration::default() };
+        hub.dashboards.add_iteration(point, NamedMetrics::new(1, iteration, [("lag_mean".into(), 0.5)]));
+    }
+    let (_, link) = join(&mut hub, Role::Viewer).expect("it is admitted");
+    let has_clip = |kinds: &[Kind]| kinds.contains(&Kind::SlotClip);
+    let first = link.kinds();
+    assert!(first.contains(&Kind::LedgerReport) && !has_clip(&first));
+    hub.refresh_dashboards();
+    assert!(has_clip(&link.kinds()), "its queue is empty again");
+}
+
+#[test]
+fn operators_are_not_shown_records_that_unauthenticated_peers_cause() {
+    let mut hub = hub();
+    let from = SocketAddr::from(([127, 0, 0, 1], 9));
+    hub.record(Record::Stopped);
+    (0..1_000).for_each(|_| hub.record(Record::Refused { from, why: "no Hello" }));
+    let (_, link) = join(&mut hub, Role::Operator).expect("it is admitted");
+    let logs = link.take().into_iter().filter_map(|message| match message {
+        Message::WorkerLog(log) if log.worker == u32::MAX => Some(log),
+        _ => None,
+    });
+    let texts: Vec<String> = logs.flat_map(|log| log.lines).map(|line| line.text).collect();
+    assert!(texts.iter().any(|text| text.contains("stopped")), "{texts:?}");
+    assert!(texts.iter().all(|text| !text.contains("no Hello")), "{texts:?}");
 }
 
 #[test]
 fn rows_go_to_a_worker_that_acts_for_others_and_to_another_one_when_it_leaves() {
-    use crate::{
-        protocol::{
-            Inability, InabilityKind,
-            message::{Infer, Inferred},
-        },
-        run::Inference,
-    };
-    let mut hub = hub_with_run();
-    let config = RunConfig { inference: Inference::Server, ..config() };
-    let parts = builder().learning_parts(&config).expect("a run");
-    let parts = RunLoopConfig::sampling(1, config, &parts).expect("weights");
-    hub.run = Some(Run(RunLoop::new(parts, Micros(0)).expect("slots")));
+    let mut hub = hub_with_servers();
     assert!(hub.needs_own_server());
-    let mut worker = |answer: Result<(), &Inability>| {
-        let (id, link) = join(&mut hub, Role::Worker).expect("it is admitted");
-        hub.handle_message(id, Message::RunAnswer(RunAnswer::new(1, answer)));
-        link.take();
-        (id, link)
-    };
-    let acts = Inability::new(InabilityKind::ActsForOthers, "");
     let ((sampler, to_sampler), (first, to_first), (second, to_second)) =
-        (worker(Ok(())), worker(Err(&acts)), worker(Err(&acts)));
+        (sampling_worker(&mut hub), acting_worker(&mut hub), acting_worker(&mut hub));
     assert!(!hub.needs_own_server() && hub.acts_for_others(first) && !hub.acts_for_others(sampler));
     assert_eq!(hub.worker_rows().iter().filter(|row| row.reason == "it acts for the other workers").count(), 2);
 
     // Requests have numbers of the hub's own, and go to the worker with the fewest.
-    let request = |ask| Message::Infer(Infer { ask, rows: 1, ..Infer::default() });
     for ask in [70, 71] {
         hub.handle_message(sampler, request(ask));
     }
-    let asked = |link: &Queue| {
-        let of = |message: Message| if let Message::Infer(infer) = message { infer.ask } else { panic!("{message:?}") };
-        link.take().into_iter().map(of).collect::<Vec<_>>()
-    };
     assert_eq!((asked(&to_first), asked(&to_second)), (vec![1], vec![2]));
-    let answer = |ask| Message::Inferred(Inferred { ask, version: 3, ..Inferred::default() });
-    hub.handle_message(second, answer(1));
+    hub.handle_message(second, outputs(1));
     assert!(to_sampler.take().is_empty(), "the other one was asked");
-    hub.handle_message(second, answer(2));
-    assert_eq!(to_sampler.take(), [Message::Inferred(Inferred { ask: 71, version: 3, ..Inferred::default() })]);
+    hub.handle_message(second, outputs(2));
+    assert_eq!(to_sampler.take(), [outputs(71)]);
 
     // What one had goes to the other, and waits for a third when that has left, too.
     hub.handle_left(first, PeerEnd { reason: "gone", is_fault: false, denied: None });
     assert_eq!(asked(&to_second), [1]);
     hub.expel(second, "for a test");
     assert!(hub.needs_own_server());
-    let (third, to_third) = join(&mut hub, Role::Worker).expect("it is admitted");
-    to_third.take();
-    hub.handle_message(third, Message::RunAnswer(RunAnswer::new(1, Err(&acts))));
+    let (third, to_third) = acting_worker(&mut hub);
     assert_eq!(asked(&to_third), [1]);
-    hub.handle_message(third, answer(1));
-    assert_eq!(to_sampler.take(), [Message::Inferred(Inferred { ask: 70, version: 3, ..Inferred::default() })]);
+    hub.handle_message(third, outputs(1));
+    assert_eq!(to_sampler.take(), [outputs(70)]);
+    assert_eq!(hub.state().expect("a run").inferred_rows(), 2);
 
     // A worker has a few requests open at most; the rest, and all when the run ends, are answered with an error.
     for ask in 0..=limits::MAX_INFERS as u64 {
         hub.handle_message(sampler, request(ask));
     }
     hub.forget_run();
-    let errors = |link: &Queue| {
-        let of = |message| if let Message::Inferred(answer) = message { Some(answer.error) } else { None };
-        link.take().into_iter().filter_map(of).collect::<Vec<_>>()
-    };
     let answers = errors(&to_sampler);
     assert_eq!(answers[0], "too many rows of this worker wait for their outputs");
     assert_eq!(answers[1..], ["the run is over"; 4]);
+    // Late answers are no offence, however many.
+    (0..1_000).for_each(|ask| _ = hub.handle_message(third, outputs(ask)));
+    assert!(!to_third.is_closed());
+}
+
+#[test]
+fn requests_of_a_server_that_hangs_go_to_another_one_and_their_workers_do_not_hang() {
+    let mut hub = hub_with_servers();
+    let ((sampler, to_sampler), (server, to_server)) = (sampling_worker(&mut hub), acting_worker(&mut hub));
+    hub.begin_iteration();
+    assert!(!effects(&mut hub).is_empty());
+    assert!(to_sampler.kinds().contains(&Kind::LeaseGrant));
+    hub.handle_message(sampler, request(70));
+    assert_eq!(asked(&to_server), [1]);
+    let wait = |hub: &mut Hub<Queue, Run>, ms: u64| {
+        hub.set_time(Micros::from_millis(ms), 0);
+        hub.handle_timeout();
+        effects(hub);
+    };
+    assert_eq!(hub.poll_timeout(), Some(Micros::from_secs(1)));
+    wait(&mut hub, 1_000);
+    assert!(!hub.needs_own_server());
+    wait(&mut hub, 2_000);
+    assert!(hub.needs_own_server(), "it is passed over");
+    // Without any other the request waits, and the worker that sent it is not called hung.
+    (3..6).for_each(|second| wait(&mut hub, second * 1_000));
+    assert!(hub.hung.is_empty());
+    let (_, to_other) = acting_worker(&mut hub);
+    assert_eq!(asked(&to_other), [1]);
+    // The first answer counts, of whom it may be, and shows that a worker answers again.
+    hub.handle_message(server, outputs(1));
+    assert_eq!(to_sampler.take(), [outputs(70)]);
+    hub.handle_message(sampler, request(71));
+    assert_eq!((asked(&to_server), asked(&to_other)), (vec![2], vec![]));
+
+    // None answers: the request is answered in time, and the worker that gets on with nothing else hangs after all.
+    (7..30).for_each(|second| wait(&mut hub, second * 1_000));
+    assert_eq!(errors(&to_sampler), ["no worker that acts for others has answered within 15 s"]);
+    assert!(hub.hung.contains_key(&sampler));
+}
+
+#[test]
+fn requests_have_limits_and_too_many_that_are_refused_are_an_offence() {
+    let mut hub = hub_with_servers();
+    let ((sampler, to_sampler), (_, to_server)) = (sampling_worker(&mut hub), acting_worker(&mut hub));
+    // No such weights are on their way: a server would keep the rows for ever.
+    let early = Message::Infer(Infer { version: 4, rows: 1, ..Infer::default() });
+    hub.handle_message(sampler, early.clone());
+    assert_eq!((errors(&to_sampler), asked(&to_server)), (vec!["the run has no such weights yet".into()], vec![]));
+    (0..=Offences::MAX).for_each(|_| _ = hub.handle_message(sampler, early.clone()));
+    assert!(to_sampler.is_closed());
+
+    // All requests together have a limit in bytes.
+    let large = Message::Infer(Infer { version: 3, rows: 1, obs: vec![0; 128 << 10], ..Infer::default() });
+    let samplers: Vec<_> =
+        (0..limits::MAX_INFER_BYTES / (4 * (128 << 10)) + 1).map(|_| sampling_worker(&mut hub)).collect();
+    for (id, _) in &samplers {
+        (0..4).for_each(|_| _ = hub.handle_message(*id, large.clone()));
+    }
+    let refused: Vec<String> = samplers.iter().flat_map(|(_, link)| errors(link)).collect();
+    assert_eq!(refused, ["too many rows of all workers wait for their outputs"; 4]);
+    // One whose requests are forgotten makes room.
+    hub.handle_left(samplers[0].0, PeerEnd { reason: "gone", is_fault: false, denied: None });
+    let (last, link) = samplers.last().expect("many");
+    hub.handle_message(*last, large);
+    assert!(errors(link).is_empty());
+
+    // Where no worker acts for others, requests are an offence, too.
+    let mut hub = hub_with_run();
+    let (worker, link) = join(&mut hub, Role::Worker).expect("it is admitted");
+    (0..=Offences::MAX).for_each(|_| _ = hub.handle_message(worker, request(1)));
+    assert!(link.is_closed());
+}
+
+#[test]
+fn worker_that_takes_no_outputs_is_disconnected() {
+    let mut hub = hub_with_servers();
+    let ((sampler, to_sampler), (server, to_server)) = (sampling_worker(&mut hub), acting_worker(&mut hub));
+    let large = |ask| Message::Inferred(Inferred { ask, version: 3, outputs: vec![0; 256_000], ..Inferred::default() });
+    for ask in 1..=limits::MAX_INFER_BACKLOG_BYTES as u64 / 256_000 + 2 {
+        assert!(!to_sampler.is_closed(), "{ask}");
+        hub.handle_message(sampler, request(ask));
+        to_server.take();
+        hub.handle_message(server, large(ask));
+    }
+    assert!(to_sampler.is_closed());
+}
+
+#[test]
+fn weights_that_fit_into_no_message_are_refused_when_the_run_is_made() {
+    let parts = builder().learning_parts(&config()).expect("a run");
+    let mut parts = RunLoopConfig::sampling(1, config(), &parts).expect("weights");
+    let values = vec![0.0; 1 << 24];
+    let tensor = Tensor { name: "w".into(), shape: vec![1 << 12, 1 << 12], values };
+    parts.weights = Weights::new(WeightsVersion(0), vec![tensor]).expect("a tensor");
+    let error = RunLoop::new(parts, Micros(0)).expect_err("64 MiB and a header").to_string();
+    assert!(error.starts_with("the weights of this run cannot be sent to its workers: WeightsUpdate of "), "{error}");
 }

@@ -68,12 +68,15 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     /// Returns when something is due if nothing happens before: [`handle_timeout`](Self::handle_timeout) is called then.
     pub fn poll_timeout(&self) -> Option<Micros> {
         let run = self.state()?;
-        [run.group.poll_timeout(), self.course.poll_timeout(run, self.now)].into_iter().flatten().min()
+        let (group, course) = (run.group.poll_timeout(), self.course.poll_timeout(run, self.now));
+        [group, course, self.inference_due()].into_iter().flatten().min()
     }
 
     /// Handles deadlines that are over.
     pub fn handle_timeout(&mut self) {
         let now = self.now;
+        // Before the group: workers that wait for others do not hang.
+        self.check_inference();
         self.state_mut().into_iter().for_each(|run| run.group.handle_timeout(now));
     }
 
@@ -96,7 +99,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             self.expel(id, "a fragment of its principal failed an audit");
         }
         let tokens = tokens.into_iter().filter(|token| !self.tokens.is_shared(*token)).collect();
-        self.effects.push_back(HubEffect::Quarantine { principal: principal, tokens, first_doubtful });
+        self.effects.push_back(HubEffect::Quarantine { principal, tokens, first_doubtful });
         let (Some(first), Some(run)) = (first_doubtful, &mut self.run) else { return true };
         if run.state().is_over() {
             self.notice(2, "the run that has ended contains rows of a quarantined principal: it is tainted".into());
@@ -191,10 +194,11 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let forced = if has_ranks_to_tell { state.force_due_batch() } else { None };
         let work = forced.map_or_else(|| state.poll_batch(), |work| Some(Ok(work)))?;
         if let Ok(work) = &work {
-            let shows_all = self.peers.values().any(Peer::is_dashboard);
-            let is_shown = |fragment: &&SlotFragment| shows_all || fragment.slot.0 == state.watched_slot;
+            state.is_watched = self.peers.values().any(Peer::is_dashboard);
+            let watched = SlotId(state.watched_slot);
+            let is_shown = |fragment: &&SlotFragment| state.is_watched || fragment.slot == watched;
             let fragments = work.fragments().iter().filter(is_shown);
-            self.dashboards.fragments.add(fragments, |version| state.weights_of(version));
+            self.dashboards.fragments.add(fragments, watched, |version| state.weights_of(version));
         }
         Some(HubEffect::Consume(work))
     }
@@ -207,9 +211,26 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             return None;
         }
         let run = self.run.as_ref()?.state();
-        let job = self.dashboards.fragments.take_clip_job(run.number(), SlotId(run.watched_slot))?;
+        let (number, watched) = (run.number(), SlotId(run.watched_slot));
+        let device_rows = run.config().device_rows;
+        let job = self.dashboards.fragments.take_clip_job(number, watched)?;
+        let job = job.and_then(|job| match device_rows {
+            true => Err(job.without_pictures("rows of devices cannot be recomputed bit for bit (device_rows is set)")),
+            false => Ok(job),
+        });
         (self.dashboards.clip_due, self.dashboards.clip_begun) = (None, self.now);
-        Some(HubEffect::Draw(Box::new(job)))
+        match job {
+            Ok(job) => Some(HubEffect::Draw(Box::new(job))),
+            Err(clip) => {
+                self.handle_clip(clip);
+                None
+            }
+        }
+    }
+
+    /// Records that the shell begins only now to draw the fragment of the latest [`HubEffect::Draw`].
+    pub fn begin_clip(&mut self) {
+        self.dashboards.clip_begun = self.now;
     }
 
     /// Handles the pictures of the watched slot: dashboards get them, also later ones.

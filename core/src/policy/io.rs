@@ -1,7 +1,11 @@
 //! What goes into a policy and where its answers go.
 
 use super::PolicyError;
-use crate::env::{Moment, RowsMut, RowsRef};
+use crate::{
+    column::Column,
+    env::{Moment, RowsMut, RowsRef},
+    prelude::*,
+};
 
 /// Observations to act on.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +27,15 @@ impl<'a> ActionInput<'a> {
     pub fn new(obs: RowsRef<'a>, moments: &'a [Moment]) -> Self {
         Self { obs, moments, state: &[], explore: true }
     }
+}
+
+/// Actions that were taken elsewhere, for audits of rows that a policy on a device acted in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TakenActions {
+    /// The actions, a row per observation.
+    pub actions: Column,
+    /// What the policy said about their log-probabilities.
+    pub logp: Vec<f32>,
 }
 
 /// Where actions go, one row or entry per observation.

@@ -61,10 +61,11 @@ pub use act::{ActRequest, Acted};
 pub use all_reduce::{AllReduce, AllReduceError};
 pub use entry::{PolicyEntry, PolicyMaker, PolicyState};
 pub use init::weights_seed;
-pub use io::{ActionInput, ActionOutput};
+pub use io::{ActionInput, ActionOutput, TakenActions};
 pub use judge::{Judge, JudgeError};
 pub use learn::{Gradients, LearnInfo, Postprocessing};
 pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
+pub(crate) use net::forward_by_kernels;
 pub use net::{
     AutoFilters, ConvFilter, ConvFilters, CustomModel, Extent, Forward, ForwardFactory, Input, LayerDescription,
     LayerKind, LayerSpec, MASKED_LOGIT, MaskedObs, ModelConfig, ModelDescription, ModelRegistry, ModelSpec, NetPolicy,
@@ -78,7 +79,6 @@ pub use store::{MemoryStore, PolicyStore, StoreError};
 
 use crate::{
     batch::{BatchError, SampleBatch},
-    column::Column,
     config::ConfigError,
     env::RowsRef,
     episode::{Episode, GlobalVars, OtherAgent},
@@ -194,12 +194,19 @@ pub trait Policy: Send {
         })
     }
 
+    /// Returns how many numbers a row of [`compute_outputs`](Self::compute_outputs) has; 0 for a policy without networks, which
+    /// is the default.
+    fn encoded_obs_len(&self) -> usize {
+        0
+    }
+
     /// Lets the policy take these actions for the rows to come, in their order, and say how likely they are, instead of
-    /// drawing its own; `None` ends that. For audits of rows that a policy on a device acted in.
+    /// drawing its own; `None` ends that. For audits of rows that a policy on a device acted in: the policy confirms the
+    /// log-probabilities that the last bits of its networks' outputs can explain.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for a policy that cannot, which is the default.
-    fn take_actions(&mut self, _actions: Option<Column>) -> Result<(), PolicyError> {
+    fn take_actions(&mut self, _taken: Option<TakenActions>) -> Result<(), PolicyError> {
         Err(PolicyError::Unsupported { wanted: "to choose by itself".into(), found: "actions that were taken".into() })
     }
 

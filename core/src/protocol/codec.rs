@@ -76,7 +76,7 @@ impl Message {
             }
             Self::WorkerSetup(setup) => setup.config.len(),
             Self::Ask(ask) => ask.body.len() + ask.name.len(),
-            Self::Infer(infer) => infer.obs.len() + infer.state.len() + infer.policy.len(),
+            Self::Infer(infer) => infer.num_bytes(),
             Self::Inferred(inferred) => inferred.outputs.len(),
             Self::Asked(asked) => asked.body.len(),
             Self::Call(call) => call.body.len(),

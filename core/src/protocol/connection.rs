@@ -78,8 +78,8 @@ pub struct Connection {
     stays: bool,
     inbox: Inbox,
     outbox: Outbox,
-    /// Whether the `Hello` has been sent over this socket.
-    has_greeted: bool,
+    /// The token that the hub was last shown over this socket, with the `Hello` or since.
+    shown: Option<Token>,
     /// Whether the hub has admitted this peer over this socket.
     is_admitted: bool,
     end: Option<ConnectionEnd>,
@@ -99,7 +99,7 @@ impl Connection {
             outbox: Outbox::new(0),
             identity,
             stays: false,
-            has_greeted: false,
+            shown: None,
             is_admitted: false,
             end: None,
             welcome: None,
@@ -142,10 +142,11 @@ impl Connection {
         self.outbox.queued_bytes()
     }
 
-    /// Replaces the token: an open connection presents it to the hub, and the next `Hello` claims it.
+    /// Replaces the token: an open connection presents it to the hub once it is admitted, and the next `Hello` claims it.
     pub fn renew(&mut self, token: Token) {
         self.identity.token = token;
-        if self.is_ready() {
+        if self.is_ready() && self.shown.is_some_and(|shown| shown != token) {
+            self.shown = Some(token);
             self.send(&Message::Renew(Renew { token }));
         }
     }
@@ -167,7 +168,8 @@ impl Connection {
 
     /// Returns the next frame to send. Also after the end of the connection: the last one may be a `Goodbye`.
     pub fn poll_frame(&mut self) -> Option<Bytes> {
-        if !core::mem::replace(&mut self.has_greeted, true) {
+        if self.shown.is_none() {
+            self.shown = Some(self.identity.token);
             return Some(self.identity.hello().encode().into());
         }
         match &self.end {
@@ -227,6 +229,8 @@ impl Connection {
                 self.welcome = Some(welcome);
                 self.failures = 0;
                 self.is_admitted = true;
+                // It may have been replaced since the hello.
+                self.renew(self.identity.token);
             }
             Message::Refused(refused) => {
                 let (code, reason) = (RefusalCode::try_from(refused.code).ok(), printable(&refused.reason));
@@ -330,6 +334,21 @@ mod tests {
         assert_eq!(close(&mut connection).as_deref(), Some(CLOSED));
         let [Message::Hello(hello)] = &sent(&mut connection)[..] else { panic!("nothing but Hello") };
         assert_eq!(hello.resume_id, [4; 16]);
+    }
+
+    #[test]
+    fn token_that_is_replaced_between_hello_and_welcome_is_presented_after_it() {
+        let (mut connection, new) = (connection(), Token::new([2; 32]));
+        assert_eq!(sent(&mut connection).len(), 1);
+        connection.renew(new);
+        assert!(sent(&mut connection).is_empty());
+        hear(&mut connection, &welcome());
+        assert_eq!(sent(&mut connection), [Message::Renew(Renew { token: new })]);
+        connection.renew(new);
+        assert!(sent(&mut connection).is_empty(), "the hub has it");
+        close(&mut connection);
+        let [Message::Hello(hello)] = &sent(&mut connection)[..] else { panic!("nothing but Hello") };
+        assert_eq!(hello.token, new);
     }
 
     #[test]

@@ -31,6 +31,12 @@ impl Infer {
     pub const DIST_INPUTS: u8 = 1;
     /// The bit of `wants` for the states after the rows.
     pub const STATE: u8 = 2;
+
+    /// Returns the bytes of its rows and names.
+    #[must_use]
+    pub fn num_bytes(&self) -> usize {
+        self.policy.len() + self.obs.len() + self.state.len()
+    }
 }
 
 /// The outputs for the rows of an [`Infer`].
@@ -38,7 +44,8 @@ impl Infer {
 pub struct Inferred {
     /// Id of the request.
     pub ask: u64,
-    /// Version of the weights that the outputs were computed with.
+    /// Version of the weights that the outputs were computed with. With an error, a newer version than that of the request
+    /// says that its weights are no longer kept.
     pub version: u64,
     /// Why there are no outputs; else empty.
     pub error: String,
@@ -53,5 +60,18 @@ impl Inferred {
     #[must_use]
     pub fn failed(request: &Infer, error: &str) -> Self {
         Self { ask: request.ask, version: request.version, error: super::printable(error), outputs: Vec::new() }
+    }
+
+    /// Creates the answer to a request for weights that are no longer kept, of which the newest are these.
+    #[must_use]
+    pub fn not_kept(request: &Infer, newest: u64) -> Self {
+        let error = format!("weights {} are no longer kept: the newest here are {newest}", request.version);
+        Self { version: newest, ..Self::failed(request, &error) }
+    }
+
+    /// Returns true if the answer says that these weights are no longer kept.
+    #[must_use]
+    pub fn is_not_kept(&self, version: u64) -> bool {
+        !self.error.is_empty() && self.version > version
     }
 }

@@ -1,6 +1,6 @@
 //! Finds invalid numbers and combinations before anything is created.
 
-use super::{Inference, RunConfig, RunConfigError, schema};
+use super::{Inference, RunConfig, RunConfigError, WeightsDtype, schema};
 use crate::{
     config::ConfigError,
     filter::FilterKind,
@@ -100,6 +100,7 @@ impl RunConfig {
             ),
             ("mode", !self.mode.is_synchronous(), "only sampling workers have modes: leave it out"),
             ("inference", self.inference != Inference::Local, "only workers that sample ask a server: leave it out"),
+            ("weights_dtype", self.weights_dtype != WeightsDtype::Float32, "no worker is sent weights: leave it out"),
             ("observation_filter", filters, "what is read is not normalised: leave it out"),
             ("output", self.rollout.output.is_some(), "what is read is not written again: use `rollmesh data convert`"),
         ];
@@ -130,7 +131,7 @@ impl RunConfig {
                 return Err(RunConfigError::range(
                     path,
                     found,
-                    format!("of at most {most}, as many as a message holds"),
+                    format!("of at most {most}, since more do not fit into a message to workers"),
                 ));
             }
         }

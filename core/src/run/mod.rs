@@ -137,7 +137,8 @@ impl RunConfig {
     pub const MAX_FRAGMENT_LENGTH: u32 = 65_536;
     /// Maximum width of a hidden layer.
     pub const MAX_HIDDEN: u32 = 16_384;
-    /// Maximum number of weights between hidden layers: as many as a message holds.
+    /// Maximum number of weights between hidden layers: with more no message could hold even these, and memory is allocated for
+    /// them before [the message of all weights](crate::hub::RunLoopError::TooLarge) is checked.
     pub const MAX_HIDDEN_WEIGHTS: u64 = 1 << 24;
     /// Maximum number of hidden layers.
     pub const MAX_LAYERS: usize = 32;

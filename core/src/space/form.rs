@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use super::{BoxSpace, Space};
+use super::{BoxSpace, Space, SpaceError};
 use crate::{
     column::{DType, RowShape},
     prelude::*,
@@ -21,11 +21,21 @@ enum Form {
         #[serde(default = "unbounded", deserialize_with = "bounds")]
         high: Vec<Option<f64>>,
     },
-    Discrete { n: u32 },
-    MultiDiscrete { nvec: Vec<u32> },
-    MultiBinary { n: u32 },
-    Tuple { spaces: Vec<Self> },
-    Dict { spaces: BTreeMap<String, Self> },
+    Discrete {
+        n: u32,
+    },
+    MultiDiscrete {
+        nvec: Vec<u32>,
+    },
+    MultiBinary {
+        n: u32,
+    },
+    Tuple {
+        spaces: Vec<Self>,
+    },
+    Dict {
+        spaces: BTreeMap<String, Self>,
+    },
 }
 
 /// A bound as settings write it; infinite ones of TOML arrive as texts.
@@ -57,7 +67,8 @@ fn unbounded() -> Vec<Option<f64>> {
 }
 
 fn bounds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<f64>>, D::Error> {
-    let wrong = |_| D::Error::custom("a bound is a number, \"inf\", \"-inf\" or null; bounds are one or a list of them");
+    let wrong =
+        |_| D::Error::custom("a bound is a number, \"inf\", \"-inf\" or null; bounds are one or a list of them");
     let bounds = match Bounds::deserialize(deserializer).map_err(wrong)? {
         Bounds::Each(bounds) => bounds,
         Bounds::One(bound) => vec![bound],
@@ -109,7 +120,16 @@ impl Form {
                     }
                     _ => {
                         let len = shape.elements();
-                        BoxSpace::new(dtype, shape, filled(low, len, f64::NEG_INFINITY), filled(high, len, f64::INFINITY))
+                        // Before a bound for each of them is stored.
+                        if len as u64 > Space::MAX_ELEMENTS {
+                            return Err(SpaceError::TooLarge { elements: len as u64 }.to_string());
+                        }
+                        BoxSpace::new(
+                            dtype,
+                            shape,
+                            filled(low, len, f64::NEG_INFINITY),
+                            filled(high, len, f64::INFINITY),
+                        )
                     }
                 };
                 space.map_err(|error| error.to_string())?.into()
@@ -182,6 +202,15 @@ mod tests {
         let mixed = Space::vector(&[-1.0, f32::NEG_INFINITY], &[3.0, 3.0]);
         assert_eq!(space(r#","low":[-1,"-inf"],"high":3"#), Ok(mixed));
         assert!(space(r#","low":"low""#).unwrap_err().contains(r#"a bound is a number, "inf", "-inf" or null"#));
+    }
+
+    #[test]
+    fn box_with_too_many_elements_is_refused_before_its_bounds_are_stored() {
+        for bounds in [r#","low":[0,0]"#, r#","high":[0,0]"#, ""] {
+            let text = format!(r#"{{"type":"box","dtype":"float32","shape":[2147483648]{bounds}}}"#);
+            let error = serde_json::from_str::<Space>(&text).unwrap_err().to_string();
+            assert!(error.contains("points have 2147483648 elements, at most 16777216 are possible"), "{error}");
+        }
     }
 
     #[test]

@@ -58,5 +58,6 @@ pub use rollout::{
     OffPolicyEstimate, PoliciesToTrain, Retries, RolloutWorker, SampleFault, Samples, SgdOptions, TrainInfo,
     WorkerMetrics, WorkerStateError, WorkerWarning,
 };
+use runner::NetworkLens;
 pub use runner::{Advance, RunnerError, ShowEnv, SlotRunner};
 pub use session::{HostSettings, SessionCounters, WorkerSession};

@@ -17,8 +17,8 @@ use port::{Port, PortLink};
 use rollmesh_core::{
     group::Verdict,
     hub::{
-        Arrival, BatchWork, Hub, HubEffect, HubRun as _, HubSetup, HubTokens, PeerEnd, RunEnd, RunLoop, RunStep,
-        TrainRows, WorkerUpload,
+        Arrival, BatchWork, ClipJob, Hub, HubEffect, HubRun as _, HubSetup, HubTokens, PeerEnd, RunEnd, RunLoop,
+        RunStep, TrainRows, WorkerUpload,
     },
     ids::LeaseId,
     kernels::Kernels,
@@ -86,6 +86,10 @@ pub struct InlineHub {
     /// The number of the latest run.
     number: u32,
     batch: Option<TrainRows>,
+    /// The fragment to draw.
+    drawing: Option<Box<ClipJob>>,
+    /// Whether people see no dashboard.
+    is_hidden: bool,
     outputs: VecDeque<HubOutput>,
     now: Micros,
     tended: Option<Micros>,
@@ -113,6 +117,8 @@ impl InlineHub {
             kernels,
             number,
             batch: None,
+            drawing: None,
+            is_hidden: false,
             outputs: VecDeque::new(),
             now: Micros(0),
             tended: None,
@@ -132,7 +138,7 @@ impl InlineHub {
         bytes[..4].copy_from_slice(&port.0.to_le_bytes());
         let token = Token::new(bytes);
         // All workers are the program's own: what they make needs no audit.
-        let child = child.or((role == Role::Worker).then_some(u32::MAX - port.0));
+        let child = child.or_else(|| (role == Role::Worker).then_some(u32::MAX - port.0));
         let id = self.hub.tokens.add(&token, TokenGrant { role, child, expires: None });
         self.ports.insert(port, Port::new(role, id));
         (port, token)
@@ -224,6 +230,31 @@ impl InlineHub {
         }
         self.settle();
         learned.map(|(point, _)| Some(point))
+    }
+
+    /// Sets whether the page is hidden: then nothing [is drawn](Self::draw).
+    pub fn set_hidden(&mut self, is_hidden: bool) {
+        self.is_hidden = is_hidden;
+    }
+
+    /// Returns true if a fragment is to be [drawn](Self::draw).
+    #[must_use]
+    pub fn has_drawing(&self) -> bool {
+        self.drawing.is_some() && !self.is_hidden
+    }
+
+    /// Draws the latest fragment of the watched slot, if that is due. The clock measures how long it takes: of this thread,
+    /// which learns as well, drawing gets a tenth.
+    pub fn draw(&mut self, clock: impl Fn() -> Micros) {
+        let Some(job) = self.drawing.take_if(|_| !self.is_hidden) else { return };
+        self.set_time(clock());
+        self.hub.begin_clip();
+        let run = self.hub.run.as_mut().filter(|run| run.state().number() == job.run());
+        let clip = run.map(|run| run.draw(&job));
+        self.set_time(clock());
+        // What was to be drawn of an earlier run is forgotten with that.
+        clip.into_iter().for_each(|clip| self.hub.handle_clip(clip));
+        self.settle();
     }
 
     /// Returns what the shell has to do next; `None` until the next event.
@@ -341,10 +372,7 @@ impl InlineHub {
                 HubEffect::Consume(Ok(BatchWork::Learn(rows))) => self.batch = Some(rows),
                 HubEffect::Consume(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
                 HubEffect::Audit { run, task, .. } => self.hub.handle_audited(run, &task, Verdict::Unknown),
-                HubEffect::Draw(job) => {
-                    let clip = self.hub.run.as_mut().map(|run| run.draw(&job));
-                    clip.into_iter().for_each(|clip| self.hub.handle_clip(clip));
-                }
+                HubEffect::Draw(job) => self.drawing = Some(job),
                 HubEffect::Step(RunStep::End(end)) => self.end_run(end),
                 HubEffect::Step(RunStep::Begin) => self.hub.begin_iteration(),
                 // There is nothing to save, no batch is for a caller, and only workers of the page itself take part.

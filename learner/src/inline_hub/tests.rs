@@ -1,6 +1,6 @@
 //! Hubs in memory, with workers and operators at their ports.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
 use bytes::Bytes;
 use rollmesh_core::{
@@ -33,6 +33,9 @@ struct Page {
     /// What ports without a worker were sent.
     last: BTreeMap<PortId, Bytes>,
     now: Micros,
+    /// How long drawing a fragment takes.
+    drawing_takes: Micros,
+    drawn: usize,
 }
 
 fn identity(role: Role, token: Token) -> Identity {
@@ -46,7 +49,8 @@ impl Page {
         let (operator, token) = hub.open_port(Role::Operator);
         hub.handle_frame(operator, &identity(Role::Operator, token).hello().encode(), Micros(0));
         let (workers, shown, trained, closed, last) = Default::default();
-        let mut page = Self { hub, workers, operator, shown, trained, closed, last, now: Micros(0) };
+        let (now, drawing_takes, drawn) = (Micros(0), Micros(0), 0);
+        let mut page = Self { hub, workers, operator, shown, trained, closed, last, now, drawing_takes, drawn };
         page.exchange();
         page
     }
@@ -94,6 +98,7 @@ impl Page {
         self.now = Micros(self.now.0 + 1_000);
         // A failed update ends the run, which says so.
         let _ = self.hub.learn(self.now);
+        self.draw();
         for (&port, worker) in &mut self.workers {
             worker.work(5, self.now);
             while let Some(frame) = worker.poll_frame() {
@@ -102,6 +107,15 @@ impl Page {
         }
         self.hub.handle_timeout(self.now);
         self.exchange();
+    }
+
+    fn draw(&mut self) {
+        if !self.hub.has_drawing() {
+            return;
+        }
+        let clock = Cell::new(self.now);
+        self.hub.draw(|| clock.replace(clock.get() + self.drawing_takes));
+        (self.now, self.drawn) = (clock.get(), self.drawn + 1);
     }
 
     fn work_until(&mut self, is_there: impl Fn(&Self) -> bool) {
@@ -157,6 +171,28 @@ fn run_is_shown_until_it_ends_and_has_the_hash_of_any_number_of_workers() {
         assert!(page.count(|message| matches!(message, Message::WorkerRow(row) if row.local)) >= workers as usize);
         assert_eq!(page.hub.policy_file().map(|file| file.weights_hash), Some(wanted.clone()));
     }
+}
+
+#[test]
+fn drawing_takes_a_tenth_of_the_time_and_none_while_the_page_is_hidden() {
+    let mut page = Page::new(1);
+    page.drawing_takes = Micros::from_secs(1);
+    assert_eq!(page.start(&SMALL.replace("400", "80000")), "");
+    let pass = |page: &mut Page, seconds| {
+        let before = page.drawn;
+        for _ in 0..4 * seconds {
+            page.now = page.now + Micros::from_millis(250);
+            page.work();
+        }
+        page.drawn - before
+    };
+    let drawn = pass(&mut page, 60);
+    assert!((4..=7).contains(&drawn), "{drawn} in a minute");
+    page.hub.set_hidden(true);
+    assert_eq!(pass(&mut page, 30), 0);
+    page.hub.set_hidden(false);
+    assert_eq!(pass(&mut page, 5), 1, "what was due is drawn at once");
+    assert_eq!(page.phase(), Phase::Running);
 }
 
 #[test]

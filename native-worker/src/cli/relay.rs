@@ -47,6 +47,11 @@ pub(super) struct RelayArgs {
     token_file: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsFlags,
+    /// Let peers on other machines in with a certificate of these authorities only, a PEM file (mutual TLS)
+    ///
+    /// Needed for a hub on this machine. Peers name theirs with --tls-client-cert, as for the hub
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
     #[command(flatten)]
     upstream: RelayFlags,
     #[command(flatten)]
@@ -57,14 +62,21 @@ pub(super) fn run(args: &RelayArgs) -> Result<ExitCode, Failure> {
     let token = args.token_file.as_deref().map_or_else(token_from_env, token_from_file).map_err(Failure::usage)?;
     let trust = args.trust.trust();
     trust.check(&args.hub).map_err(Failure::usage)?;
+    let tls = args.tls.config()?;
+    if args.tls_client_ca.is_some() && tls.is_none() {
+        return Err(Failure::usage(
+            "--tls-client-ca is for a relay with a certificate: --tls-cert or --tls-self-signed",
+        ));
+    }
     let config = RelayConfig {
         hub: args.hub.clone(),
         token,
         token_file: args.token_file.clone().filter(|path| path != Path::new("-")),
         name: shortened(&args.name.clone().or_else(|| NativeHost.hostname()).unwrap_or_default()),
         listen: args.listen,
-        tls: args.tls.config()?,
-        upstream: args.upstream.address(&trust).map_err(Failure::usage)?,
+        tls,
+        client_ca: args.tls_client_ca.clone(),
+        upstream: args.upstream.address(&args.hub, &trust).map_err(Failure::usage)?,
         trust,
     };
     runtime(1)?.block_on(async {

@@ -12,7 +12,7 @@ use rollmesh_core::group::AuditPolicy;
 use super::exit::Failure;
 use crate::{
     hub::{Distrust, OnDivergence, SecurityConfig, TlsConfig, UNENCRYPTED_FLAG},
-    net::{ClientCertificate, Fingerprint, RelayAddress, Trust, is_hub_url},
+    net::{ClientCertificate, Fingerprint, RelayAddress, Trust, is_hub_url, is_on_loopback},
 };
 
 /// The flags of every command that runs a hub.
@@ -179,10 +179,13 @@ pub(super) struct RelayFlags {
 
 impl RelayFlags {
     /// Returns the relay; `trust` says how the hub is verified.
-    pub(super) fn address(&self, trust: &Trust) -> Result<Option<RelayAddress>, String> {
+    pub(super) fn address(&self, hub: &str, trust: &Trust) -> Result<Option<RelayAddress>, String> {
         let Some(url) = self.relay.clone() else { return Ok(None) };
-        let trust = Trust { fingerprint: self.relay_fingerprint, client: None, ..trust.clone() };
+        let trust = Trust { fingerprint: self.relay_fingerprint, ..trust.clone() };
         trust.check(&url)?;
+        if hub.starts_with("ws://") && !is_on_loopback(&url) && !trust.allow_unencrypted {
+            return Err("the relay on another machine would see the token, which ws:// does not encrypt: use wss:// for the hub".into());
+        }
         Ok(Some(RelayAddress { url, trust }))
     }
 

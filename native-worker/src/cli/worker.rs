@@ -161,7 +161,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
     let kernels = args.kernels.table().map_err(Failure::usage)?;
     let config = WorkerConfig {
         hub: args.hub().to_owned(),
-        relay: args.relay.address(&trust).map_err(Failure::usage)?,
+        relay: args.relay.address(args.hub(), &trust).map_err(Failure::usage)?,
         trust,
         token,
         token_file: args.token_file().map(Path::to_owned),

@@ -67,7 +67,7 @@ pub use self::{hub::EvalHub, names::EvalNames};
 #[cfg(unix)]
 pub(crate) use self::{
     names::{Address, Founding, Name, WORKER_COMMAND},
-    process::{ENGINE_COMMAND, serve_engine},
+    process::{ENGINE_COMMAND, Pictures, serve_engine},
     supervisor::Shared,
     there::ANSWER,
 };
@@ -164,8 +164,14 @@ impl EvalWorker {
     /// As there.
     #[cfg(unix)]
     pub fn in_process_of(program: &Path, run: &RunConfig) -> Result<Self, EvalWorkerError> {
+        Self::with_pictures(program, run, Pictures::All)
+    }
+
+    /// Like [`in_process_of`](Self::in_process_of), with these pictures.
+    #[cfg(unix)]
+    pub(crate) fn with_pictures(program: &Path, run: &RunConfig, pictures: Pictures) -> Result<Self, EvalWorkerError> {
         process::check_not_started_as_one()?;
-        Ok(Self::over(Supervised::in_process(program, run)?))
+        Ok(Self::over(Supervised::in_process(program, run, pictures)?))
     }
 
     /// Starts a worker that outlives this process, under a name of this user: see [`EvalNames::create`].

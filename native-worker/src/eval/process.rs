@@ -15,11 +15,11 @@ use std::{
 
 use rollmesh_core::{
     eval_worker::{EvalDone, EvalMakers, EvalOrder},
-    evaluation::{EvalWorkerError, Ticket},
+    evaluation::{EvalWorkerError, EvaluatorOptions, Ticket},
     ids::CallId,
     protocol::{
         Message,
-        message::{CallCancel, CallProgress, CallResult},
+        message::{CallCancel, CallProgress, CallResult, EnvClip},
     },
     run::RunConfig,
     worker::{CommandError, CommandErrorKind, Registry, WorkerAnswer, WorkerCommand},
@@ -67,6 +67,30 @@ const READY: Ticket = Ticket(0);
 struct Birth {
     run: RunConfig,
     confine: ConfineFlags,
+    pictures: Pictures,
+}
+
+/// The pictures that an engine's evaluations are to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Pictures {
+    /// As many as its limit of bytes admits.
+    All,
+    /// Not more than a dashboard's clip has room for.
+    Clip,
+}
+
+impl Pictures {
+    /// Maximum number of bytes of those for a clip, before they are reduced and compressed.
+    const MAX_CLIP_BYTES: usize = 64 << 20;
+
+    fn limit(self, options: EvaluatorOptions) -> EvaluatorOptions {
+        match self {
+            Self::All => options,
+            Self::Clip => {
+                EvaluatorOptions { max_frames: EnvClip::MAX_STEPS, max_frame_bytes: Self::MAX_CLIP_BYTES, ..options }
+            }
+        }
+    }
 }
 
 /// The supervisor's side of the process. Dropping it kills the process and its child processes.
@@ -79,13 +103,13 @@ impl Process {
     /// Starts the program. `tell` gets its reports, and the end of its standard error when it exits.
     pub(super) fn start(
         program: &Path,
-        run: &RunConfig,
+        (run, pictures): (&RunConfig, Pictures),
         orders: Receiver<EvalOrder>,
         tell: impl Fn(Result<Report, String>) -> bool + Clone + Send + 'static,
     ) -> io::Result<Self> {
         let grant = INVENTORY.grant(&run.host.evaluator).map_err(io::Error::other)?;
         let confinement = Confinement { cpus: grant.cpus(), gpus: grant.gpus(), memory: grant.memory() };
-        let birth = Birth { run: run.clone(), confine: confinement.flags() };
+        let birth = Birth { run: run.clone(), confine: confinement.flags(), pictures };
         let mut command = Command::new(program);
         command
             .arg(ENGINE_COMMAND)
@@ -212,7 +236,7 @@ fn farewell(error: &io::Error, status: Option<ExitStatus>, words: &LastWords) ->
 /// Runs the process of an evaluation, until the supervisor closes the pipe.
 pub(crate) fn serve_engine(registry: &Registry) -> io::Result<()> {
     let (mut heard, said) = take_stdio()?;
-    let Birth { run, confine } = read_json(&mut heard)?;
+    let Birth { run, confine, pictures } = read_json(&mut heard)?;
     confine.apply().map_err(io::Error::other)?;
     if run.host.evaluator_is_nice {
         // If the system refuses, the priority stays as it is.
@@ -222,7 +246,11 @@ pub(crate) fn serve_engine(registry: &Registry) -> io::Result<()> {
     let acting = device_of(&run.host.evaluator).and_then(|device| acting_on(registry, device));
     let acting = acting.map_err(|error| EvalWorkerError::setup("device", error));
     let makers = acting.and_then(|registry| EvalMakers::of_run(&run, &registry, kernels::AUTO));
-    let makers = makers.map(|makers| makers.with_guard(catch_panics));
+    let limited = |makers: EvalMakers| {
+        let options = pictures.limit(makers.options().clone());
+        makers.with_options(options)
+    };
+    let makers = makers.map(|makers| limited(makers).with_guard(catch_panics));
     let makers = makers.and_then(|makers| makers.init().map(|()| makers));
     let (orders, ordered) = mpsc::channel();
     // From here on, the process ends with its supervisor even if its environment hangs.

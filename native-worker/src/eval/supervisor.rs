@@ -20,7 +20,7 @@ use rollmesh_core::{
 use tokio::sync::watch;
 
 #[cfg(unix)]
-use super::process::Process;
+use super::process::{Pictures, Process};
 use super::{
     Link,
     engine::{self, Report},
@@ -59,6 +59,7 @@ pub(crate) enum Source {
     Process {
         program: PathBuf,
         run: Box<RunConfig>,
+        pictures: Pictures,
     },
 }
 
@@ -83,9 +84,9 @@ impl Supervised {
 
     /// Evaluates the policies of a run in a process of this program.
     #[cfg(unix)]
-    pub(crate) fn in_process(program: &Path, run: &RunConfig) -> Result<Self, EvalWorkerError> {
+    pub(crate) fn in_process(program: &Path, run: &RunConfig, pictures: Pictures) -> Result<Self, EvalWorkerError> {
         let timeout = Duration::from_secs(run.evaluation.timeout_s.get().into());
-        Self::start(Source::Process { program: program.into(), run: Box::new(run.clone()) }, timeout)
+        Self::start(Source::Process { program: program.into(), run: Box::new(run.clone()), pictures }, timeout)
     }
 }
 
@@ -243,8 +244,8 @@ impl Supervisor {
                 spawned.map_err(|error| EvalWorkerError::setup("thread", error))?;
             }
             #[cfg(unix)]
-            Source::Process { program, run } => {
-                let started = Process::start(program, run, ordered, tell);
+            Source::Process { program, run, pictures } => {
+                let started = Process::start(program, (run, *pictures), ordered, tell);
                 process = Some(started.map_err(|error| EvalWorkerError::setup("process", error))?);
             }
         }

@@ -91,6 +91,8 @@ pub(super) enum Event {
     InProcessSaid(String),
     /// The in-process worker of this number ended.
     InProcessEnded { child: u32, end: WorkerEnd },
+    /// The in-process worker of this number, of this run, cannot act.
+    InProcessUnable { child: u32, run: u32, error: String },
     /// The delay is over after which a local worker that ended, or failed to start, is replaced.
     ReplaceChild { number: u32 },
     /// The program starts a run.
@@ -149,6 +151,8 @@ pub(super) struct Actor {
     pub(super) maker: RunMaker,
     pub(super) auditor: Recomputer<AuditJob>,
     pub(super) painter: Recomputer<ClipJob>,
+    /// The fragment that the painter draws, and its deadline.
+    pub(super) drawing: Option<(ClipJob, Instant)>,
     /// Which fragments of untrusted workers are recomputed.
     pub(super) audits: AuditPolicy,
     pub(super) tokens: TokenFiles,
@@ -274,6 +278,7 @@ impl Actor {
             Event::Metrics { token, reply } => _ = reply.send(self.metrics_for(&token)),
             Event::InProcessSaid(line) => self.hub.notice(1, format!("in-process worker: {line}")),
             Event::InProcessEnded { child, end } => self.handle_in_process_end(child, &end),
+            Event::InProcessUnable { child, run, error } => self.handle_in_process_unable(child, run, &error),
             Event::ReplaceChild { number } => self.replace_awaited(number),
             Event::Step { asker } => self.take_turn(asker),
             Event::Policy { asker } => {
@@ -320,7 +325,7 @@ impl Actor {
             Event::Saved(report) => self.handle_save(report),
             Event::PictureFailed(fault) => self.handle_last_pictures(fault),
             Event::Audited(job, verdict) => self.hub.handle_audited(job.run, &job.task, verdict),
-            Event::Drawn(clip) => self.hub.handle_clip(*clip),
+            Event::Drawn(clip) => self.handle_drawn(*clip),
             Event::Deadline => self.hub.handle_timeout(),
             Event::Tick => self.tend_all(),
             Event::Shutdown => {}
@@ -335,6 +340,7 @@ impl Actor {
         self.tend_launchers();
         self.end_hung();
         self.end_hung_run();
+        self.end_hung_drawing();
         self.tell_of_waiting();
         self.tell_of_starting();
         self.end_hopeless();

@@ -3,7 +3,7 @@
 use rollmesh_core::{
     hub::{Arrival, PeerEnd},
     protocol::{
-        Role,
+        RefusalCode, Role,
         handshake::{busy, no_token},
     },
 };
@@ -15,8 +15,15 @@ use super::{
 };
 
 impl Actor {
-    pub(super) fn answer(&mut self, HandshakeRequest { from, hello, link, answer }: HandshakeRequest) {
-        let accepted = self.hub.check(&hello).and_then(|accepted| match accepted.role {
+    pub(super) fn answer(&mut self, HandshakeRequest { from, hello, is_of_page, link, answer }: HandshakeRequest) {
+        let mut checked = self.hub.check(&hello);
+        if checked.as_ref().is_err_and(|refused| refused.code == RefusalCode::Token.to_wire()) {
+            self.follow_tokens();
+            checked = self.hub.check(&hello);
+        }
+        let accepted = checked.and_then(|accepted| match accepted.role {
+            // A page could claim to be of another kind than a browser's.
+            Role::Relay if is_of_page => Err(no_token()),
             // The token is worth nothing to another process.
             Role::Worker if !self.launchers.may_join(accepted.token, accepted.resume) => Err(no_token()),
             Role::Launcher if self.launchers.is_present(&LauncherKey::of(&accepted)) => {
@@ -47,10 +54,15 @@ impl Actor {
 
     /// Expels peers whose token has been revoked, also in the token file, or has expired.
     pub(super) fn expel_invalid(&mut self) {
+        self.follow_tokens();
+        self.hub.expel_invalid();
+    }
+
+    /// Reads the token file if it has changed. A peer may present a new token before the next tick.
+    pub(super) fn follow_tokens(&mut self) {
         if let Err(error) = self.tokens.follow(&mut self.hub.tokens) {
             self.hub.notice(2, error.to_string());
         }
-        self.hub.expel_invalid();
     }
 }
 

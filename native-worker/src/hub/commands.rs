@@ -15,6 +15,9 @@ impl Actor {
     pub(super) fn handle_received(&mut self, peer: u32, received: Received) {
         match received {
             Received::Message(message) => {
+                if matches!(message, Message::Renew(_)) {
+                    self.follow_tokens();
+                }
                 let request = self.hub.handle_message(peer, message);
                 request.into_iter().for_each(|request| self.handle_request(peer, request));
             }

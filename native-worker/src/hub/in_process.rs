@@ -4,11 +4,14 @@
 use std::mem;
 
 use rollmesh_core::{
-    hub::{IN_PROCESS, IN_PROCESS_SERVER},
+    hub::{IN_PROCESS, IN_PROCESS_SERVER, RunLoop},
     protocol::{Role, TokenGrant, TokenId, WorkerState},
     worker::HostSettings,
 };
-use tokio::{sync::watch, task::AbortHandle};
+use tokio::{
+    sync::watch,
+    task::{AbortHandle, spawn_blocking},
+};
 
 use super::{
     LOCAL_KIND,
@@ -34,6 +37,11 @@ impl Drop for InProcess {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// Its device was there when the run was checked.
+fn cannot_act(error: &str) -> RunEnd {
+    RunEnd::Failed(format!("the in-process worker cannot act: {error}"))
 }
 
 impl Actor {
@@ -82,40 +90,58 @@ impl Actor {
         let grant = TokenGrant { role: Role::Worker, child: Some(child), expires: None };
         let token_id = self.hub.tokens.add(&token, grant);
         let (leave, wish) = watch::channel(false);
-        let acting = self.device_in_process(child).map_err(|error| error.to_string()).and_then(|device| {
-            let registry = acting_on(&self.maker.registry, device).map_err(|error| error.to_string())?;
-            let device = shown_device(&registry, device, self.maker.kernels).map_err(|error| error.to_string())?;
-            Ok((device, registry))
-        });
-        let (device, registry) = match acting {
-            Ok(acting) => acting,
-            // The device was there when the run was checked.
-            Err(error) => return self.end_run(RunEnd::Failed(format!("the in-process worker cannot act: {error}"))),
+        let device = match self.device_in_process(child) {
+            Ok(device) => device,
+            Err(error) => return self.end_run(cannot_act(&error.to_string())),
         };
-        let config = WorkerConfig {
-            hub: self.children.way.url.clone(),
-            trust: self.children.way.trust.clone(),
+        let (registry, kernels) = (self.maker.registry.clone(), self.maker.kernels);
+        // Takes long on a device.
+        let acting = move || {
+            let registry = acting_on(&registry, device).map_err(|error| error.to_string())?;
+            let device = shown_device(&registry, device, kernels).map_err(|error| error.to_string())?;
+            Ok((device, registry))
+        };
+        let (trust, url) = (self.children.way.trust.clone(), self.children.way.url.clone());
+        let config = move |device| WorkerConfig {
+            hub: url,
+            trust,
             relay: None,
             token,
             token_file: None,
             kind: LOCAL_KIND,
             name: if child == IN_PROCESS { "in-process" } else { "inference" }.into(),
             device,
-            kernels: self.maker.kernels,
+            kernels,
             host_settings: HostSettings::Taken,
             duty: if child == IN_PROCESS { Duty::Runs } else { Duty::ActsForOthers },
         };
-        let events = self.children.events.clone();
+        let (events, of) = (self.children.events.clone(), self.hub.state().map_or(0, RunLoop::number));
         let speaker = events.clone();
         // Called on the rollout thread, too, which must not block on the hub: messages are dropped when the channel is full.
         let say = move |line: &str| _ = speaker.try_send(Event::InProcessSaid(line.into()));
         let task = tokio::spawn(async move {
-            let end = run(config, registry, wish, say).await;
+            let acting = spawn_blocking(acting).await.unwrap_or_else(|panic| Err(panic.to_string()));
+            let (device, registry) = match acting {
+                Ok(acting) => acting,
+                Err(error) => {
+                    let _ = events.send(Event::InProcessUnable { child, run: of, error }).await;
+                    return;
+                }
+            };
+            let end = run(config(device), registry, wish, say).await;
             // The hub may have stopped meanwhile.
             let _ = events.send(Event::InProcessEnded { child, end }).await;
         });
         let worker = InProcess { token: token_id, leave, task: task.abort_handle() };
         self.in_process.insert(child, worker);
+    }
+
+    /// Ends a run for which an in-process worker cannot act.
+    pub(super) fn handle_in_process_unable(&mut self, child: u32, run: u32, error: &str) {
+        self.end_in_process(child);
+        if self.hub.state().is_some_and(|state| state.number() == run) {
+            self.end_run(cannot_act(error));
+        }
     }
 
     pub(super) fn handle_in_process_end(&mut self, child: u32, end: &WorkerEnd) {

@@ -5,7 +5,10 @@ use std::time::Duration;
 use rollmesh_core::{
     hub::{
         HubTokens, NoticeRate, Offences,
-        limits::{MAX_ASK_BACKLOG_BYTES, MAX_ASKS, MAX_BACKLOG_BYTES, MAX_PEERS, STATE_BACKLOG_BYTES},
+        limits::{
+            INFER_PATIENCE, MAX_ASK_BACKLOG_BYTES, MAX_ASKS, MAX_BACKLOG_BYTES, MAX_INFER_BACKLOG_BYTES,
+            MAX_INFER_BYTES, MAX_INFER_WAIT, MAX_INFERS, MAX_PEERS, STATE_BACKLOG_BYTES,
+        },
     },
     protocol::{
         DASHBOARD_FRAME_BYTES, INITIAL_CREDIT, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES, Role, allow,
@@ -152,6 +155,21 @@ fn limits_of_connections() -> Vec<Limit> {
         limit("dashboard_backlog", MAX_BACKLOG_BYTES as u64, "bytes", "the connection is closed"),
         limit("ask_backlog", MAX_ASK_BACKLOG_BYTES as u64, "bytes", "asks are refused, handles closed"),
         limit("asks_per_worker", MAX_ASKS as u64, "asks", "refused"),
+        limit(
+            "infers_per_worker",
+            MAX_INFERS as u64,
+            "requests for outputs of networks",
+            "answered with an error, an offence",
+        ),
+        limit(
+            "infer_bytes",
+            MAX_INFER_BYTES as u64,
+            "bytes of such requests, of all workers",
+            "answered with an error",
+        ),
+        limit("infer_backlog", MAX_INFER_BACKLOG_BYTES as u64, "bytes", "no more is asked, asking workers are closed"),
+        limit("infer_patience", INFER_PATIENCE.0 / 1_000, "ms without any answer", "another worker acts"),
+        limit("infer_wait", MAX_INFER_WAIT.0 / 1_000, "ms", "the request is answered with an error"),
         limit("write_deadline", ms(WRITE_DEADLINE), "ms", "closed with code 1008"),
         limit("ping_interval", ms(PING_INTERVAL), "ms", "a ping is sent"),
         limit("silence", ms(SILENCE_LIMIT), "ms", "closed"),

@@ -351,7 +351,8 @@ impl Actor {
         self.tell(WorkerNews::GaveUp(reason.clone()));
         // A process may have exited before its connection closed.
         let lives = |child: Option<u32>| child.is_none_or(|child| self.children.is_running(child));
-        let has_workers = self.hub.workers().any(|(_, peer)| lives(peer.child));
+        // One that acts for others samples nothing.
+        let has_workers = self.hub.workers().any(|(id, peer)| lives(peer.child) && !self.hub.acts_for_others(id));
         let samples_itself = self.hub.run.as_ref().is_some_and(Run::samples_in_process);
         if !has_workers && !samples_itself && !self.children.awaits_any() && self.done.is_some() {
             // No worker would ever sample for it.

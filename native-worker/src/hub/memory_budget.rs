@@ -69,7 +69,7 @@ impl Default for MemoryBudget {
 }
 
 impl MemoryBudget {
-    fn new(bytes: usize, patience: Duration) -> Self {
+    pub(super) fn new(bytes: usize, patience: Duration) -> Self {
         let (state, freed) = (Mutex::default(), Notify::new());
         Self { shared: Arc::new(Shared { bytes, patience, state, freed }) }
     }

@@ -50,6 +50,8 @@ pub(super) struct Admission {
 pub(super) struct HandshakeRequest {
     pub(super) from: SocketAddr,
     pub(super) hello: Hello,
+    /// True if the connection has an `Origin`, which browsers add.
+    pub(super) is_of_page: bool,
     pub(super) link: PeerLink,
     pub(super) answer: oneshot::Sender<Result<Admission, Refused>>,
 }
@@ -57,6 +59,8 @@ pub(super) struct HandshakeRequest {
 /// A connection before authentication.
 pub(super) struct Unauthenticated {
     pub(super) from: SocketAddr,
+    /// True if the request had an `Origin`.
+    pub(super) is_of_page: bool,
     pub(super) pass: Pass,
     pub(super) meter: Meter,
     pub(super) limiter: Arc<HandshakeLimiter>,
@@ -84,7 +88,7 @@ pub(super) async fn receive(
         Some(heard) => admit(heard, &mut inbox, &link, &events, &unauthenticated).await,
         None => Err(busy("too many peers are about to connect; try again later")),
     };
-    let Unauthenticated { from, pass, meter, limiter, budget } = unauthenticated;
+    let Unauthenticated { from, pass, meter, limiter, budget, .. } = unauthenticated;
     let admission = match admitted {
         Ok(admission) => admission,
         Err(refused) => {
@@ -152,7 +156,9 @@ impl Authenticated {
         let mut client = clients.map(|clients| Client::new(peer, clients, link.clone()));
         let read = async {
             match &mut client {
-                Some(client) => read_client(client, &mut stream, &mut inbox, &link, &mut hearing).await,
+                Some(client) => {
+                    read_client(client, &mut stream, &mut inbox, &link, &mut hearing, (peer, &events)).await
+                }
                 None => read((peer, role), &mut stream, &mut inbox, &link, &mut hearing, &events).await,
             }
         };
@@ -198,7 +204,8 @@ async fn admit(
         Ok(hello) => {
             unauthenticated.pass.ask();
             let (answer, verdict) = oneshot::channel();
-            let request = HandshakeRequest { from, hello, link: link.clone(), answer };
+            let is_of_page = unauthenticated.is_of_page;
+            let request = HandshakeRequest { from, hello, is_of_page, link: link.clone(), answer };
             let stopped = || busy("the hub has stopped");
             events.send(Event::Handshake(Box::new(request))).await.map_err(|_| stopped())?;
             verdict.await.map_err(|_| stopped())?

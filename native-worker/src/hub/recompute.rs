@@ -3,7 +3,8 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::mpsc as std_mpsc,
-    thread,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use rollmesh_core::{
@@ -19,6 +20,11 @@ use tokio::sync::mpsc;
 
 use super::actor::Actor;
 use crate::NativeShell;
+
+/// How long drawing a fragment may take.
+const DRAWING_DEADLINE: Duration = Duration::from_secs(60);
+/// Threads that may hang before no other one is started.
+const MAX_HUNG: usize = 2;
 
 /// A fragment to recompute.
 pub(super) trait Recompute: Send + 'static {
@@ -87,13 +93,21 @@ pub(super) struct Recomputer<J: Recompute> {
     name: &'static str,
     registry: Registry,
     kernels: Kernels,
-    jobs: Option<std_mpsc::Sender<(J, RunConfig)>>,
+    worker: Option<Worker<J>>,
+    /// Threads that have missed their deadline. Their results are ignored.
+    hung: Vec<JoinHandle<()>>,
     results: (mpsc::UnboundedSender<(J, J::Outcome)>, mpsc::UnboundedReceiver<(J, J::Outcome)>),
+}
+
+/// The thread and its queue.
+struct Worker<J> {
+    thread: JoinHandle<()>,
+    jobs: std_mpsc::Sender<(J, RunConfig)>,
 }
 
 impl<J: Recompute> Recomputer<J> {
     pub(super) fn new(name: &'static str, registry: Registry, kernels: Kernels) -> Self {
-        Self { name, registry, kernels, jobs: None, results: mpsc::unbounded_channel() }
+        Self { name, registry, kernels, worker: None, hung: Vec::new(), results: mpsc::unbounded_channel() }
     }
 
     /// Waits for the next result.
@@ -102,23 +116,42 @@ impl<J: Recompute> Recomputer<J> {
     }
 
     fn submit(&mut self, job: J, config: RunConfig) {
-        if self.jobs.is_none() {
-            let (jobs, queue) = std_mpsc::channel();
-            let (registry, kernels, results) = (self.registry.clone(), self.kernels, self.results.0.clone());
-            let work = move || recompute_all(&queue, &registry, kernels, &results);
-            if thread::Builder::new().name(self.name.into()).spawn(work).is_ok() {
-                self.jobs = Some(jobs);
-            }
+        self.hung.retain(|thread| !thread.is_finished());
+        if self.hung.len() >= MAX_HUNG {
+            return self.refuse(job, "recomputing other fragments of it hangs");
         }
-        let lost = match &self.jobs {
-            Some(jobs) => jobs.send((job, config)).err().map(|error| error.0.0),
+        if self.worker.is_none() {
+            self.worker = self.start();
+        }
+        let lost = match &self.worker {
+            Some(worker) => worker.jobs.send((job, config)).err().map(|error| error.0.0),
             None => Some(job),
         };
         if let Some(job) = lost {
-            let outcome = job.failed("the hub has no thread to recompute it");
-            // The receiver is a part of this value.
-            let _ = self.results.0.send((job, outcome));
+            self.refuse(job, "the hub has no thread to recompute it");
         }
+    }
+
+    fn start(&self) -> Option<Worker<J>> {
+        let (jobs, queue) = std_mpsc::channel();
+        let (registry, kernels, results) = (self.registry.clone(), self.kernels, self.results.0.clone());
+        let work = move || recompute_all(&queue, &registry, kernels, &results);
+        let thread = thread::Builder::new().name(self.name.into()).spawn(work).ok()?;
+        Some(Worker { thread, jobs })
+    }
+
+    /// Reports a job as failed.
+    fn refuse(&self, job: J, reason: &str) {
+        let outcome = job.failed(reason);
+        // The receiver is a part of this value.
+        let _ = self.results.0.send((job, outcome));
+    }
+
+    /// Abandons a thread that hangs with this job, whose failure is the next result. The next job starts another one.
+    fn abandon(&mut self, job: J, reason: &str) {
+        self.hung.extend(self.worker.take().map(|worker| worker.thread));
+        self.results = mpsc::unbounded_channel();
+        self.refuse(job, reason);
     }
 }
 
@@ -165,7 +198,87 @@ impl Actor {
     /// Draws a fragment of the current run.
     pub(super) fn draw_fragment(&mut self, job: ClipJob) {
         if let Some(current) = &self.hub.run {
+            self.drawing = Some((job.clone(), Instant::now() + DRAWING_DEADLINE));
             self.painter.submit(job, current.config().clone());
         }
+    }
+
+    /// Handles the pictures of a fragment.
+    pub(super) fn handle_drawn(&mut self, clip: EnvClip) {
+        self.drawing = None;
+        self.hub.handle_clip(clip);
+    }
+
+    /// Abandons a drawing that has missed its deadline.
+    pub(super) fn end_hung_drawing(&mut self) {
+        let is_over = |(_, deadline): &mut (ClipJob, Instant)| Instant::now() >= *deadline;
+        if let Some((job, _)) = self.drawing.take_if(is_over) {
+            self.painter.abandon(job, "its environment has not been drawn within a minute: does `render` hang?");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Is recomputed once the test drops the sender.
+    struct Gated {
+        number: u32,
+        gate: std_mpsc::Receiver<()>,
+    }
+
+    impl Recompute for Gated {
+        type Outcome = Result<u32, String>;
+
+        fn run(&self) -> u32 {
+            1
+        }
+
+        fn recompute(&self, _: &mut SlotRunner) -> Self::Outcome {
+            assert!(self.gate.recv().is_err());
+            Ok(self.number)
+        }
+
+        fn failed(&self, reason: &str) -> Self::Outcome {
+            Err(reason.into())
+        }
+    }
+
+    async fn outcome(painter: &mut Recomputer<Gated>) -> Result<u32, String> {
+        painter.next().await.expect("the channel stays open").1
+    }
+
+    #[tokio::test]
+    async fn hung_thread_is_replaced_and_its_late_result_ignored() {
+        let mut painter = Recomputer::new("test", Registry::builtin(), Kernels::PORTABLE);
+        let config = || RunConfig::sampling("CartPole-v1", 1);
+        let job = |number| {
+            let (open, gate) = std_mpsc::channel();
+            (open, Gated { number, gate })
+        };
+        let abandon = |painter: &mut Recomputer<Gated>, number| painter.abandon(job(number).1, "it hangs");
+        let (first_gate, first) = job(1);
+        painter.submit(first, config());
+        abandon(&mut painter, 1);
+        assert_eq!(outcome(&mut painter).await, Err("it hangs".into()));
+        let (gate, second) = job(2);
+        painter.submit(second, config());
+        drop(gate);
+        assert_eq!(outcome(&mut painter).await, Ok(2));
+
+        // After some, no other thread is started until one has ended.
+        let (third_gate, third) = job(3);
+        painter.submit(third, config());
+        abandon(&mut painter, 3);
+        assert!(outcome(&mut painter).await.is_err());
+        painter.submit(job(4).1, config());
+        assert!(outcome(&mut painter).await.is_err_and(|reason| reason.contains("hangs")));
+        drop((first_gate, third_gate));
+        while !painter.hung.iter().all(JoinHandle::is_finished) {
+            thread::yield_now();
+        }
+        painter.submit(job(5).1, config());
+        assert_eq!(outcome(&mut painter).await, Ok(5));
     }
 }

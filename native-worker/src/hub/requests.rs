@@ -186,6 +186,7 @@ impl StartRunError {
                 | StartError::Output(_)
                 | StartError::Monitor(_)
                 | StartError::Launch(_)
+                | StartError::Fingerprint(_)
                 | StartError::Loop(RunLoopError::Restore(_))
                 | StartError::Learner(LearnError::Worker(_))
         )

@@ -113,7 +113,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
     let answered = async {
         let stream: Box<dyn Io> = match &shared.tls {
             None => Box::new(stream),
-            Some(tls) => match timeout_at(deadline, tls.accept(stream, from.ip())).await {
+            Some(tls) => match timeout_at(deadline, tls.accept(stream, (from.ip(), address.ip()))).await {
                 Ok(Ok(stream)) => Box::new(stream),
                 Ok(Err(_)) => return shared.blame(from, Record::Limit { from, what: "no TLS" }),
                 Err(_) => return shared.remember(Record::Limit { from, what: "handshake deadline" }),
@@ -241,6 +241,7 @@ impl Visit<'_> {
         pass.go_on();
         self.shared.remember(Record::Connected { from: self.from });
         let (shared, from, meter, order) = (self.shared.clone(), self.from, self.meter.clone(), self.order.clone());
+        let is_of_page = request.headers().contains_key(header::ORIGIN);
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
             let Ok(Ok(upgraded)) = timeout_at(pass.deadline, upgrade).await else { return };
@@ -252,8 +253,8 @@ impl Visit<'_> {
                 .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize);
             let io = TokioIo::new(upgraded);
             let socket = WebSocketStream::from_raw_socket(io, Side::Server, Some(limits)).await;
-            let unauthenticated =
-                Unauthenticated { from, pass, meter, limiter: shared.limiter.clone(), budget: shared.budget.clone() };
+            let (limiter, budget) = (shared.limiter.clone(), shared.budget.clone());
+            let unauthenticated = Unauthenticated { from, is_of_page, pass, meter, limiter, budget };
             let (events, clients) = (shared.events.clone(), shared.clients.clone());
             let Some(authenticated) = peer::receive(socket, unauthenticated, events, clients).await else { return };
             if authenticated.only_watches() {

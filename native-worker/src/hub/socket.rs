@@ -64,6 +64,18 @@ impl Hearing {
         }
     }
 
+    /// Reserves memory for a message that has arrived whole. While it waits, a message that is arriving in parts can be dropped
+    /// as at any other time, so that connections do not wait for each other.
+    async fn reserve(&self, bytes: usize) -> Result<Reserved, Departure> {
+        tokio::select! {
+            reserved = self.budget.reserve(bytes) => {
+                reserved.complete();
+                Ok(reserved)
+            }
+            () = self.revoked() => Err(dropped()),
+        }
+    }
+
     /// Takes the reservation of the message that has just been completed, if it came in parts; other messages may arrive in
     /// between.
     fn take_reserved(&mut self, inbox: &Inbox) -> Option<Reserved> {
@@ -104,6 +116,7 @@ pub(super) async fn read_client(
     inbox: &mut Inbox,
     link: &PeerLink,
     hearing: &mut Hearing,
+    (peer, events): (u32, &mpsc::Sender<Event>),
 ) -> Departure {
     loop {
         let has_room = client.has_room();
@@ -114,6 +127,12 @@ pub(super) async fn read_client(
         };
         match heard {
             Ok(Some(Message::Goodbye(goodbye))) => return wish(&goodbye),
+            Ok(Some(renewal @ Message::Renew(_))) => {
+                let received = Box::new(Received::Message(renewal));
+                if events.send(Event::Received { peer, received, budget: None }).await.is_err() {
+                    return Departure::wished("the hub has stopped");
+                }
+            }
             Ok(message) => message.into_iter().for_each(|message| client.handle(message)),
             Err(departure) => return departure,
         }
@@ -142,13 +161,17 @@ pub(super) async fn read(
                 return wish(&goodbye);
             }
             Ok(Some(Message::CompressedUpload(upload))) => {
+                // Before memory is reserved: a short block may claim any length.
+                let bytes = match convert::decompressed_bytes(&upload) {
+                    Ok(bytes) => bytes,
+                    Err(error) => return Departure::fault(error),
+                };
                 let budget = match hearing.take_reserved(inbox) {
                     Some(budget) => budget,
-                    None => {
-                        let budget = hearing.budget.reserve(upload.bytes as usize).await;
-                        budget.complete();
-                        budget
-                    }
+                    None => match hearing.reserve(bytes).await {
+                        Ok(budget) => budget,
+                        Err(departure) => return departure,
+                    },
                 };
                 let message = match convert::decompressed(&upload) {
                     Ok(message) => message,
@@ -184,11 +207,7 @@ async fn next_message(
 ) -> Result<Option<Message>, Departure> {
     let came = tokio::select! {
         came = timeout(SILENCE_LIMIT, stream.next()) => came,
-        () = hearing.revoked() => {
-            let patience = PARTIAL_PATIENCE.as_secs();
-            let what = format_args!("a message in parts was not complete after {patience} s, and others wait for its budget");
-            return Err(Departure::lost(what));
-        }
+        () = hearing.revoked() => return Err(dropped()),
     };
     let frame = match came {
         Err(_) => return Err(Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()))),
@@ -214,6 +233,14 @@ async fn next_message(
         reserved.add(frame.len());
     }
     inbox.handle_frame(&frame).map_err(Departure::from)
+}
+
+/// Returns the end of a connection whose message in parts is dropped.
+fn dropped() -> Departure {
+    let patience = PARTIAL_PATIENCE.as_secs();
+    Departure::lost(format_args!(
+        "a message in parts was not complete after {patience} s, and others wait for its budget"
+    ))
 }
 
 /// Returns the size of a client's frame on the socket: its payload, a mask, and a header that is longer for longer frames.
@@ -256,5 +283,21 @@ async fn deliver(sink: &mut Sink, frame: Frame) -> Result<(), String> {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(format!("the connection broke: {error}")),
         Err(_) => Err(format!("nothing was taken for {} s", began.elapsed().as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connection_whose_message_is_arriving_does_not_wait_for_memory_for_ever() {
+        let budget = MemoryBudget::new(100, Duration::from_millis(50));
+        let arriving = budget.reserve(100).await;
+        let hearing = Hearing { cap: 0, meter: Meter::new(0), budget: budget.clone(), reserved: Some(arriving) };
+        let end = timeout(Duration::from_secs(60), hearing.reserve(10)).await.expect("it does not wait for ever");
+        assert!(end.expect_err("there is no memory").reason.contains("others wait for its budget"));
+        drop(hearing);
+        assert!(timeout(Duration::from_secs(60), budget.reserve(100)).await.is_ok());
     }
 }

@@ -148,6 +148,7 @@ impl Hub {
             maker: maker.clone(),
             auditor: Recomputer::new("audits", maker.registry.clone(), kernels),
             painter: Recomputer::new("pictures", maker.registry.clone(), kernels),
+            drawing: None,
             audits,
             tokens: token_files,
             children,

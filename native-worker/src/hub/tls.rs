@@ -86,13 +86,14 @@ impl Tls {
         }
     }
 
-    /// Accepts a connection; one from another machine only with a certificate, if clients need one.
+    /// Accepts a connection; one from another machine only with a certificate, if clients need one. Both ends of a connection
+    /// of this machine have the same address, or that of the loopback device: the system routes no others so.
     pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
-        from: IpAddr,
+        (from, here): (IpAddr, IpAddr),
     ) -> io::Result<TlsStream<S>> {
-        let strict = self.strict.as_ref().filter(|_| !from.to_canonical().is_loopback());
+        let strict = self.strict.as_ref().filter(|_| !is_of_one_machine(from, here));
         strict.unwrap_or(&self.acceptor).accept(stream).await
     }
 
@@ -119,6 +120,11 @@ impl Tls {
         let acceptor = acceptor(WebPkiClientVerifier::no_client_auth()).map_err(|error| unusable(&error))?;
         Ok(Self { acceptor, strict, fingerprint })
     }
+}
+
+/// Returns whether a connection between these addresses does not leave this machine.
+pub(crate) fn is_of_one_machine(from: IpAddr, here: IpAddr) -> bool {
+    from.to_canonical().is_loopback() || from.to_canonical() == here.to_canonical()
 }
 
 /// Reads the authorities of clients.
@@ -161,7 +167,11 @@ fn host_of(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, Issuer, KeyPair};
+    use tokio_rustls::rustls::pki_types::ServerName;
+
     use super::*;
+    use crate::net::{ClientCertificate, Trust};
 
     #[test]
     fn a_certificate_is_made_once_and_its_key_is_private() {
@@ -176,6 +186,46 @@ mod tests {
             use std::os::unix::fs::PermissionsExt as _;
             let key = directory.path().join("state").join(SELF_SIGNED_KEY);
             assert_eq!(fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+
+    /// Writes a certificate for `name` that `issuer` has signed.
+    fn sign(issuer: &Issuer<'_, KeyPair>, directory: &Path, name: &str) -> ClientCertificate {
+        let key = KeyPair::generate().unwrap();
+        let signed = CertificateParams::new(vec![name.into()]).unwrap().signed_by(&key, issuer).unwrap();
+        let [cert, file] = ["cert", "key"].map(|kind| directory.join(format!("{name}-{kind}.pem")));
+        fs::write(&cert, signed.pem()).unwrap();
+        fs::write(&file, key.serialize_pem()).unwrap();
+        ClientCertificate { cert, key: file }
+    }
+
+    #[tokio::test]
+    async fn hub_that_asks_for_certificates_admits_other_machines_with_theirs_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let ca = directory.path().join("ca.pem");
+        let [issuer, other] = [(); 2].map(|()| {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+        });
+        fs::write(&ca, issuer.pem()).unwrap();
+        let (own, foreign) = (sign(&issuer, directory.path(), "own"), sign(&other, directory.path(), "foreign"));
+        let config = TlsConfig::SelfSigned(directory.path().join("state"));
+        let tls = Tls::open(&config, "10.0.0.1:0".parse().unwrap(), &[], Some(&ca)).unwrap();
+        let [here, elsewhere, loopback] = [[10, 0, 0, 1], [10, 0, 0, 2], [127, 0, 0, 1]].map(IpAddr::from);
+        for (from, client, is_admitted) in [
+            (loopback, None, true),
+            (here, None, true),
+            (elsewhere, None, false),
+            (elsewhere, Some(foreign), false),
+            (elsewhere, Some(own), true),
+        ] {
+            let trust = Trust { fingerprint: Some(tls.fingerprint), client, ..Trust::default() };
+            let (stream, peer) = tokio::io::duplex(1 << 14);
+            let connector = trust.connector().unwrap();
+            let connect = connector.connect(ServerName::try_from("localhost").unwrap(), peer);
+            let (accepted, _connected) = tokio::join!(tls.accept(stream, (from, here)), connect);
+            assert_eq!(accepted.is_ok(), is_admitted, "{from}");
         }
     }
 

@@ -62,7 +62,7 @@ pub(crate) struct Route<'a> {
     pub(crate) hub: &'a str,
     /// How to verify the hub.
     pub(crate) trust: &'a Trust,
-    /// A relay on the way. If it cannot be reached, the way is direct.
+    /// A relay on the way.
     pub(crate) relay: Option<&'a RelayAddress>,
 }
 
@@ -80,14 +80,16 @@ impl<'a> Route<'a> {
 pub(crate) async fn connect(route: Route<'_>) -> Result<HubSocket, ConnectError> {
     let Route { hub, trust, relay } = route;
     let late = || ConnectError::from(format!("no answer within {} s", CONNECT_DEADLINE.as_secs()));
-    if let Some(relay) = relay {
-        trust.check(hub)?;
-        let through = async { upgrade(relay.to_hub().await?, hub, trust).await };
-        if let Ok(Ok(socket)) = timeout(CONNECT_DEADLINE, through).await {
-            return Ok(socket);
+    let opening = async {
+        match relay {
+            Some(relay) => {
+                trust.check(hub)?;
+                upgrade(relay.to_hub().await?, hub, trust).await
+            }
+            None => open(hub, trust).await,
         }
-    }
-    timeout(CONNECT_DEADLINE, open(hub, trust)).await.unwrap_or_else(|_| Err(late()))
+    };
+    timeout(CONNECT_DEADLINE, opening).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Converts the error of a TLS handshake.

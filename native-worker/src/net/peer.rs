@@ -1,6 +1,6 @@
 //! A peer's connection over its sockets: an I/O adapter of [`Connection`].
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use futures_util::{SinkExt as _, Stream, StreamExt as _};
 use rollmesh_core::protocol::{Connection, ConnectionEnd, Message, Received, Retry};
@@ -29,7 +29,7 @@ pub(crate) enum PeerEnd {
 }
 
 /// Connects to a hub, again and again until it succeeds, at first after a delay if a connection was `lost` for this reason.
-/// `say` prints messages for users.
+/// A way through a relay that fails is followed by the direct one. `say` prints messages for users.
 pub(crate) async fn reconnect(
     route: Route<'_>,
     connection: &mut Connection,
@@ -38,6 +38,7 @@ pub(crate) async fn reconnect(
     say: &impl Fn(&str),
 ) -> Result<HubSocket, PeerEnd> {
     let attempts = async {
+        let mut says_relay = true;
         loop {
             if let Some(reason) = lost.take() {
                 let random = getrandom::u32().unwrap_or(u32::MAX / 2);
@@ -47,7 +48,19 @@ pub(crate) async fn reconnect(
                 sleep(delay).await;
             }
             let hub = route.hub;
-            match connect(route).await {
+            if let Some(relay) = route.relay {
+                match connect(route).await {
+                    Ok(socket) => return Ok(socket),
+                    Err(error) if mem::take(&mut says_relay) => {
+                        say(&format!(
+                            "no way to the hub through the relay at {}: {error}; trying the direct one",
+                            relay.url
+                        ));
+                    }
+                    Err(_) => {}
+                }
+            }
+            match connect(Route::direct(hub, route.trust)).await {
                 Ok(socket) => return Ok(socket),
                 Err(error @ ConnectError::UnknownIssuer) => {
                     return Err(PeerEnd::Untrusted(format!("the hub at {hub} is not trusted: {error}")));

@@ -1,13 +1,13 @@
 //! Relays, as workers and other relays use them: a way to the hub, and a place that has its weights.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use rollmesh_core::protocol::message::WeightsNotice;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::timeout,
+    sync::watch,
+    time::{Instant, timeout},
 };
-use tokio_tungstenite::tungstenite::Bytes;
 
 use super::{ConnectError, Io, Trust, connect::dial};
 
@@ -22,6 +22,10 @@ pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// A relay that sends nothing for so long is given up: its own source may still be sending.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Time for which the hub is asked after a relay has failed. It doubles with each failure in a row, …
+const FIRST_PAUSE: Duration = Duration::from_secs(30);
+/// … up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
 /// The address of a relay, and how to verify it.
 #[derive(Clone, Debug)]
@@ -44,58 +48,97 @@ impl RelayAddress {
 pub(crate) struct WeightsSource {
     relay: RelayAddress,
     stream: Option<Box<dyn Io>>,
+    /// After a failure: until when the relay is not asked, and how long this has been chosen.
+    pause: Option<(Instant, Duration)>,
 }
 
 impl WeightsSource {
     pub(crate) fn new(relay: RelayAddress) -> Self {
-        Self { relay, stream: None }
+        Self { relay, stream: None, pause: None }
     }
 
-    /// Fetches the message of a notice, and passes on each part as it arrives. Does not compare the message with its hash.
-    ///
-    /// # Errors
-    /// Why the relay has not provided it, for users.
-    pub(crate) async fn fetch(&mut self, notice: &WeightsNotice, part: impl FnMut(Bytes)) -> Result<(), String> {
-        let fetched = self.try_fetch(notice, part).await;
-        if fetched.is_err() {
-            self.stream = None;
-        }
-        fetched.map_err(|reason| format!("the relay at {} has not provided weights: {reason}", self.relay.url))
-    }
-
-    async fn try_fetch(&mut self, notice: &WeightsNotice, mut part: impl FnMut(Bytes)) -> Result<(), String> {
-        let stream = match &mut self.stream {
-            Some(stream) => stream,
-            None => {
-                let opened =
-                    within(dial(&self.relay.url, &self.relay.trust)).await?.map_err(|error| error.to_string())?;
-                let stream = self.stream.insert(opened);
-                within(stream.write_all(&FOR_WEIGHTS)).await?.map_err(|error| error.to_string())?;
-                stream
+    /// Waits for a notice and fetches its message; passes on each part, with its place, as it arrives. Does not compare the
+    /// message with its hash. Returns the notice, and why the relay has not provided the message, for users, once for
+    /// failures in a row; `None` when there are no more notices.
+    pub(crate) async fn next(
+        &mut self,
+        notices: &mut watch::Receiver<Option<WeightsNotice>>,
+        mut part: impl FnMut(&WeightsNotice, usize, &[u8]),
+    ) -> Option<(WeightsNotice, Result<(), Option<String>>)> {
+        let mut has_skipped = false;
+        loop {
+            notices.changed().await.ok()?;
+            let Some(notice) = *notices.borrow_and_update() else { continue };
+            if self.pause.is_some_and(|(until, _)| Instant::now() < until) {
+                return Some((notice, Err(None)));
             }
+            match self.fetch(&notice, &mut part).await {
+                Ok(()) => {
+                    self.pause = None;
+                    return Some((notice, Ok(())));
+                }
+                // The relay may have dropped an outdated message. A relay that does not work must not be asked for ever.
+                Err(_) if !has_skipped && notices.has_changed().is_ok_and(|changed| changed) => has_skipped = true,
+                Err(reason) => {
+                    let reason = format!("the relay at {} has not provided weights: {reason}", self.relay.url);
+                    let before = self.pause.map(|(_, length)| length);
+                    let length = before.map_or(FIRST_PAUSE, |length| (2 * length).min(LONGEST_PAUSE));
+                    self.pause = Some((Instant::now() + length, length));
+                    return Some((notice, Err(before.is_none().then_some(reason))));
+                }
+            }
+        }
+    }
+
+    async fn fetch(
+        &mut self,
+        notice: &WeightsNotice,
+        mut part: impl FnMut(&WeightsNotice, usize, &[u8]),
+    ) -> Result<(), String> {
+        // Taken, so that a stream whose message was not read to its end is not used again. The relay closes idle ones.
+        let answered = match self.stream.take() {
+            Some(stream) => request(stream, &notice.hash).await.ok(),
+            None => None,
         };
-        let broken = |error: std::io::Error| error.to_string();
-        within(stream.write_all(&notice.hash)).await?.map_err(broken)?;
-        within(stream.flush()).await?.map_err(broken)?;
-        let length = within(stream.read_u32()).await?.map_err(broken)?;
+        let (mut stream, length) = match answered {
+            Some(answered) => answered,
+            None => request(open(&self.relay).await?, &notice.hash).await?,
+        };
         if length != notice.bytes {
             return Err(if length == 0 { "it does not have them".into() } else { format!("it has {length} bytes") });
         }
-        let mut left = length as usize;
+        let (mut at, length) = (0, length as usize);
         let mut buffer = vec![0; PIECE_BYTES];
-        while left > 0 {
-            let most = left.min(buffer.len());
-            let read = within(stream.read(&mut buffer[..most])).await?.map_err(broken)?;
+        while at < length {
+            let most = buffer.len().min(length - at);
+            let read = within(stream.read(&mut buffer[..most])).await?;
             if read == 0 {
                 return Err("it closed the connection".into());
             }
-            part(Bytes::copy_from_slice(&buffer[..read]));
-            left -= read;
+            part(notice, at, &buffer[..read]);
+            at += read;
         }
+        self.stream = Some(stream);
         Ok(())
     }
 }
 
-async fn within<T>(future: impl Future<Output = T>) -> Result<T, String> {
-    timeout(PATIENCE, future).await.map_err(|_| format!("nothing for {} s", PATIENCE.as_secs()))
+/// Opens a stream for requests.
+async fn open(relay: &RelayAddress) -> Result<Box<dyn Io>, String> {
+    let mut stream = within(dial(&relay.url, &relay.trust)).await?;
+    within(stream.write_all(&FOR_WEIGHTS)).await?;
+    Ok(stream)
+}
+
+/// Requests the message with this hash. Returns the stream that it follows on, and its length.
+async fn request(mut stream: Box<dyn Io>, hash: &[u8; 32]) -> Result<(Box<dyn Io>, u32), String> {
+    within(stream.write_all(hash)).await?;
+    within(stream.flush()).await?;
+    let length = within(stream.read_u32()).await?;
+    Ok((stream, length))
+}
+
+async fn within<T, E: Display>(future: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+    let done = timeout(PATIENCE, future).await.map_err(|_| format!("nothing for {} s", PATIENCE.as_secs()))?;
+    done.map_err(|error| error.to_string())
 }

@@ -72,26 +72,55 @@ pub fn token_from_file(path: &Path) -> Result<Token, TokenError> {
 #[derive(Debug)]
 pub(crate) struct FollowedToken {
     file: Option<PathBuf>,
-    latest: Option<Token>,
+    latest: Token,
     ticks: Interval,
 }
 
 impl FollowedToken {
-    /// Follows the file, if there is one.
-    pub(crate) fn new(file: Option<PathBuf>) -> Self {
-        let latest = file.as_deref().and_then(|file| token_from_file(file).ok());
-        Self { file, latest, ticks: interval(INTERVAL) }
+    /// Begins with this token, and follows the file if there is one. A process has one of these for all its connections, so
+    /// that none misses a change.
+    pub(crate) fn new(token: Token, file: Option<PathBuf>) -> Self {
+        Self { file, latest: token, ticks: interval(INTERVAL) }
     }
 
-    /// Waits for another token. A file that has none for a moment is being written. Nothing is lost if this is cancelled.
+    /// Reads the file and returns its token. A file that has none for a moment is being written: the token stays.
+    pub(crate) fn latest(&mut self) -> Token {
+        self.latest = self.file.as_deref().and_then(|file| token_from_file(file).ok()).unwrap_or(self.latest);
+        self.latest
+    }
+
+    /// Waits for another token. Nothing is lost if this is cancelled, provided that the next `Hello` claims the latest one.
     pub(crate) async fn next(&mut self) -> Token {
-        let Some(file) = &self.file else { return std::future::pending().await };
+        if self.file.is_none() {
+            return std::future::pending().await;
+        }
         loop {
             self.ticks.tick().await;
-            match token_from_file(file) {
-                Ok(token) if self.latest.replace(token) != Some(token) => return token,
-                Ok(_) | Err(_) => {}
+            let before = self.latest;
+            if self.latest() != before {
+                return self.latest;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn change_of_the_file_is_seen_whichever_call_comes_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        let [first, second, third] = [1, 2, 3].map(|byte| Token::new([byte; 32]));
+        let mut tokens = FollowedToken::new(first, Some(file.clone()));
+        assert_eq!(tokens.latest(), first, "there is no file");
+        // It changes before the first look, while no connection is open.
+        fs::write(&file, second.to_hex()).unwrap();
+        assert_eq!(tokens.next().await, second);
+        fs::write(&file, third.to_hex()).unwrap();
+        assert_eq!(tokens.latest(), third);
+        fs::write(&file, "").unwrap();
+        assert_eq!(tokens.latest(), third, "it is being written");
     }
 }

@@ -3,6 +3,7 @@
 //! encryption included, is its own, and so are its leases and audits. Workers compare weights with the hash that the hub
 //! sends them in that session.
 
+mod places;
 mod store;
 
 use std::{
@@ -19,27 +20,32 @@ use rollmesh_core::protocol::{
     message::{WeightsNotice, WeightsRequest},
 };
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc, watch},
+    sync::{mpsc, watch},
     time::{sleep, timeout},
 };
 
-use self::store::Store;
+use self::{
+    places::{Places, SILENCE, forward},
+    store::Store,
+};
 use crate::{
-    hub::{Tls, TlsConfig, TlsError},
+    hub::{Tls, TlsConfig, TlsError, is_of_one_machine},
     net::{
         FOR_WEIGHTS, FollowedToken, Io, Linked, PeerEnd, RelayAddress, Route, TO_HUB, Trust, WeightsSource, asked,
-        dial_plain, reconnect,
+        dial_plain, is_on_loopback, reconnect,
     },
 };
 
-/// Most connections at the same time.
-const MAX_CONNECTIONS: usize = 1024;
 /// Time for a connection to say what it is for.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Time for the hub to announce weights that a worker asks for: both hear of them at about the same time.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for the next part of a message to arrive, and for a worker to take it. Workers give up earlier.
+const STALLED: Duration = Duration::from_secs(20);
+/// A worker that requests nothing for this long connects again when it does.
+const IDLE: Duration = Duration::from_secs(15 * 60);
 /// Pause after the system has refused a connection.
 const LISTEN_AGAIN: Duration = Duration::from_millis(100);
 
@@ -56,6 +62,8 @@ pub(crate) struct RelayConfig {
     pub(crate) name: String,
     pub(crate) listen: SocketAddr,
     pub(crate) tls: Option<TlsConfig>,
+    /// Peers on other machines need a certificate of one of these authorities.
+    pub(crate) client_ca: Option<PathBuf>,
     /// Another relay, from which this one gets weights.
     pub(crate) upstream: Option<RelayAddress>,
 }
@@ -70,6 +78,11 @@ pub(crate) enum RelayError {
          --tls-self-signed makes one"
     )]
     NotEncrypted(SocketAddr),
+    #[error(
+        "the hub is on this machine, where it asks no peer for a certificate, and {0} can be reached from others: start the \
+         relay on another machine, or name the authority of its peers with --tls-client-ca"
+    )]
+    OpensHub(SocketAddr),
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error("the hub does not accept this token: `rollmesh tokens create --role relay` makes one")]
@@ -88,13 +101,15 @@ pub(crate) async fn serve(
     let address = listener.local_addr().map_err(|error| RelayError::Listen(config.listen, error))?;
     let store = Arc::new(Store::default());
     let mark = tls.as_ref().map(|tls| format!(", fingerprint {}", tls.fingerprint)).unwrap_or_default();
-    let shared = Arc::new(Shared { hub: config.hub.clone(), tls, store: store.clone() });
+    let guards = config.client_ca.is_some();
+    let shared =
+        Arc::new(Shared { hub: config.hub.clone(), tls, guards, store: store.clone(), places: Arc::default() });
     let serving = tokio::spawn(accept(listener, shared));
     say(&format!("relaying at {address}{mark}"));
     let identity = Identity::new(Role::Relay, config.token, "native", &config.name, "cpu");
     let identity = Identity { by_relay: config.upstream.is_some(), ..identity };
     let mut connection = Connection::new(identity).staying();
-    let mut tokens = FollowedToken::new(config.token_file.clone());
+    let mut tokens = FollowedToken::new(config.token, config.token_file.clone());
     let mut lost = None;
     let end = loop {
         let route = Route { hub: &config.hub, trust: &config.trust, relay: config.upstream.as_ref() };
@@ -102,6 +117,7 @@ pub(crate) async fn serve(
             Ok(socket) => socket,
             Err(end) => break end,
         };
+        connection.renew(tokens.latest());
         let mut link = Linked::new(&mut socket, &mut connection);
         let reason = match link.admitted().await {
             Ok(()) => {
@@ -128,7 +144,11 @@ async fn listen(config: &RelayConfig) -> Result<(TcpListener, Option<Tls>), Rela
     if !config.listen.ip().is_loopback() && config.tls.is_none() && !config.trust.allow_unencrypted {
         return Err(RelayError::NotEncrypted(config.listen));
     }
-    let tls = config.tls.as_ref().map(|tls| Tls::open(tls, config.listen, &[], None)).transpose()?;
+    if !config.listen.ip().is_loopback() && config.client_ca.is_none() && is_on_loopback(&config.hub) {
+        return Err(RelayError::OpensHub(config.listen));
+    }
+    let open = |tls| Tls::open(tls, config.listen, &[], config.client_ca.as_deref());
+    let tls = config.tls.as_ref().map(open).transpose()?;
     let failed = |error| RelayError::Listen(config.listen, error);
     Ok((TcpListener::bind(config.listen).await.map_err(failed)?, tls))
 }
@@ -164,7 +184,7 @@ async fn session(
                 Err(reason) => break reason,
             },
             Some((run, reason)) = failures.recv() => {
-                say(&format!("{reason}; the hub is asked"));
+                reason.into_iter().for_each(|reason| say(&format!("{reason}; the hub is asked until it works")));
                 link.connection.send(&Message::WeightsRequest(WeightsRequest { run }));
             }
             token = tokens.next() => link.connection.renew(token),
@@ -183,20 +203,18 @@ async fn fetch(
     upstream: RelayAddress,
     mut wanted: watch::Receiver<Option<WeightsNotice>>,
     store: Arc<Store>,
-    failed: mpsc::Sender<(u32, String)>,
+    failed: mpsc::Sender<(u32, Option<String>)>,
 ) {
     let mut source = WeightsSource::new(upstream);
-    while wanted.changed().await.is_ok() {
-        let Some(notice) = *wanted.borrow_and_update() else { continue };
-        let mut at = 0;
-        let part = |data: tokio_tungstenite::tungstenite::Bytes| {
-            store.add(&notice.hash, at, &data);
-            at += data.len();
+    let add = |notice: &WeightsNotice, at, data: &[u8]| store.add(&notice.hash, at, data);
+    while let Some((notice, fetched)) = source.next(&mut wanted, add).await {
+        let reason = match fetched {
+            Ok(()) if store.has(&notice.hash) => continue,
+            Ok(()) => Some("weights of the other relay are not those of the hub".into()),
+            Err(reason) => reason,
         };
-        if let Err(reason) = source.fetch(&notice, part).await {
-            // The receiver is dropped if the hub was lost meanwhile: another session begins with its newest weights.
-            let _ = failed.send((notice.run, reason)).await;
-        }
+        // The receiver is dropped if the hub was lost meanwhile: another session begins with its newest weights.
+        let _ = failed.send((notice.run, reason)).await;
     }
 }
 
@@ -204,21 +222,25 @@ async fn fetch(
 struct Shared {
     hub: String,
     tls: Option<Tls>,
+    /// Whether peers on other machines need a certificate.
+    guards: bool,
     store: Arc<Store>,
+    places: Arc<Places>,
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
+            // A connection beyond the limits is closed at once: its peer uses the hub.
             Ok((stream, from)) => {
-                let shared = shared.clone();
-                tokio::spawn(async move {
-                    // A connection that fails is its peer's to open again.
-                    let _ = connection(stream, from.ip(), &shared).await;
-                    drop(place);
-                });
+                if let Some(place) = shared.places.take(from.ip()) {
+                    let shared = shared.clone();
+                    tokio::spawn(async move {
+                        // A connection that fails is its peer's to open again.
+                        let _ = connection(stream, from.ip(), &shared).await;
+                        drop(place);
+                    });
+                }
             }
             Err(_) => sleep(LISTEN_AGAIN).await,
         }
@@ -227,20 +249,27 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn connection(stream: TcpStream, from: IpAddr, shared: &Shared) -> io::Result<()> {
     let _ = stream.set_nodelay(true);
+    let here = stream.local_addr()?.ip();
     let greeting = async {
         let mut stream: Box<dyn Io> = match &shared.tls {
-            Some(tls) => Box::new(tls.accept(stream, from).await?),
+            Some(tls) => Box::new(tls.accept(stream, (from, here)).await?),
             None => Box::new(stream),
         };
         let mut purpose = [0; 4];
         stream.read_exact(&mut purpose).await?;
         Ok::<_, io::Error>((stream, purpose))
     };
-    let (mut stream, purpose) = timeout(HANDSHAKE, greeting).await??;
+    let (stream, purpose) = timeout(HANDSHAKE, greeting).await??;
     match purpose {
         TO_HUB => {
-            let mut hub = dial_plain(&shared.hub).await?;
-            copy_bidirectional(&mut stream, &mut hub).await.map(drop)
+            let hub = timeout(HANDSHAKE, dial_plain(&shared.hub)).await??;
+            let is_near = is_of_one_machine(hub.local_addr()?.ip(), hub.peer_addr()?.ip());
+            // The hub would take a peer from elsewhere for one on its own machine, which needs no certificate.
+            if is_near && !shared.guards && !is_of_one_machine(from, here) {
+                return Ok(());
+            }
+            forward(stream, hub, SILENCE).await;
+            Ok(())
         }
         FOR_WEIGHTS => serve_weights(stream, &shared.store).await,
         _ => Ok(()),
@@ -252,16 +281,16 @@ async fn serve_weights(mut stream: Box<dyn Io>, store: &Store) -> io::Result<()>
     let mut reader = store.reader();
     loop {
         let mut hash = [0; 32];
-        stream.read_exact(&mut hash).await?;
+        timeout(IDLE, stream.read_exact(&mut hash)).await??;
         let length = timeout(PATIENCE, reader.length(&hash)).await.ok().flatten().unwrap_or(0);
-        stream.write_u32(length).await?;
+        timeout(STALLED, stream.write_u32(length)).await??;
         let mut at = 0;
         while at < length as usize {
             // A peer whose weights were dropped for newer ones sees the end of the connection.
-            let Some(part) = reader.part(&hash, at).await else { return Ok(()) };
-            stream.write_all(&part).await?;
+            let Some(part) = timeout(STALLED, reader.part(&hash, at)).await? else { return Ok(()) };
+            timeout(STALLED, stream.write_all(&part)).await??;
             at += part.len();
         }
-        stream.flush().await?;
+        timeout(STALLED, stream.flush()).await??;
     }
 }

@@ -13,6 +13,9 @@ const HEADER: usize = 8;
 /// Maximum depth of a message.
 const MAX_DEPTH: usize = 16;
 
+/// Maximum number of values in a message, which has few beside its arrays' bytes. One takes a byte, and 40 when decoded.
+const MAX_VALUES: usize = 1 << 18;
+
 /// Why a connection to RLlib is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
@@ -117,6 +120,9 @@ impl<S: Read + Write> Link<S> {
         if read < length {
             return Err(lost("it was closed within a message"));
         }
+        if num_values(&body).is_some_and(|count| count > MAX_VALUES) {
+            return Err(malformed(&format!("a body has more than {MAX_VALUES} values")));
+        }
         let decoded = rmpv::decode::read_value_with_max_depth(&mut &body[..], MAX_DEPTH);
         let body = decoded.map_err(|error| malformed(&format!("a body is no MessagePack: {error}")))?;
         let found = field(&body, "type").and_then(Value::as_str).ok_or_else(|| malformed("a message has no type"))?;
@@ -125,6 +131,40 @@ impl<S: Read + Write> Link<S> {
         }
         Ok(body)
     }
+}
+
+/// Counts the values of MessagePack without decoding them, those within others included; `None` if the last one is not whole.
+/// Format: <https://github.com/msgpack/msgpack/blob/master/spec.md>.
+fn num_values(mut body: &[u8]) -> Option<usize> {
+    let mut count = 0;
+    while let [marker, rest @ ..] = body {
+        let length = |bytes: usize| {
+            let bytes = rest.get(..bytes)?;
+            Some(bytes.len() + bytes.iter().fold(0, |all, byte| all << 8 | usize::from(*byte)))
+        };
+        // Elements follow the head of an array or a map.
+        let skipped = match marker {
+            0xa0..=0xbf => usize::from(marker & 0x1f),
+            0xc4 | 0xd9 => length(1)?,
+            0xc5 | 0xda => length(2)?,
+            0xc6 | 0xdb => length(4)?,
+            0xc7 => 1 + length(1)?,
+            0xc8 => 1 + length(2)?,
+            0xc9 => 1 + length(4)?,
+            0xcc | 0xd0 => 1,
+            0xcd | 0xd1 | 0xd4 | 0xdc | 0xde => 2,
+            0xd5 => 3,
+            0xca | 0xce | 0xd2 | 0xdd | 0xdf => 4,
+            0xd6 => 5,
+            0xcb | 0xcf | 0xd3 => 8,
+            0xd7 => 9,
+            0xd8 => 17,
+            _ => 0,
+        };
+        body = rest.get(skipped..)?;
+        count += 1;
+    }
+    Some(count)
 }
 
 fn message(kind: &str, fields: Vec<(&str, Value)>) -> Value {
@@ -164,4 +204,36 @@ fn array(name: &str, value: &Value) -> Result<Array, LinkError> {
     };
     let wanted = shape.iter().try_fold(1usize, |n, dim| n.checked_mul(*dim as usize));
     if wanted == Some(values.len()) { Ok(Array { shape, values }) } else { Err(broken()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_whatever_their_form() {
+        let long = "x".repeat(40);
+        let number = |number: i64| Value::from(number);
+        let numbers = [1, -1, 200, -100, 60_000, -30_000, 1 << 30, -(1 << 30), 1 << 40, -(1 << 40)].map(number);
+        let mut values = vec![Value::Nil, true.into(), 1.5f32.into(), 1.5f64.into(), "ab".into(), long.as_str().into()];
+        values.extend(numbers);
+        values.extend([300, 70_000].map(|length| Value::from("y".repeat(length))));
+        values.extend([3, 300, 70_000].map(|length| Value::Binary(vec![0xdf; length])));
+        values.extend([1, 2, 4, 8, 16, 3, 300, 70_000].map(|length| Value::Ext(1, vec![0xc9; length])));
+        values.extend([3, 20].map(|length| Value::Array(vec![Value::Nil; length])));
+        let nested = values.len() + 23;
+        let map = Value::Map(vec![("key".into(), Value::Array(values))]);
+        let mut bytes = Vec::new();
+        rmpv::encode::write_value(&mut bytes, &map).unwrap();
+        assert_eq!(num_values(&bytes), Some(nested + 3));
+        assert_eq!(num_values(&[0xa3, b'k']), None);
+    }
+
+    #[test]
+    fn message_of_too_many_values_is_refused_before_it_is_decoded() {
+        let body = [&[0xdd, 0x00, 0x10, 0x00, 0x00][..], &vec![0xc0; 1 << 20]].concat();
+        let bytes = [format!("{:08}", body.len()).as_bytes(), &body].concat();
+        let error = Link::new(std::io::Cursor::new(bytes)).receive("any").unwrap_err();
+        assert!(error.to_string().contains("more than 262144 values"), "{error}");
+    }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::RunRequest;
 use crate::{
     checkpoint::replace,
-    eval::{EvalWorker, EvalWorkerError, MAX_STEPS},
+    eval::{EvalWorker, EvalWorkerError, MAX_STEPS, Pictures},
     monitor::EpisodeGif,
 };
 
@@ -77,6 +77,15 @@ pub(super) struct Candidate {
     pub(super) weights: Weights,
 }
 
+/// An evaluation in progress.
+struct Current {
+    ticket: Ticket,
+    candidate: Candidate,
+    has_pictures: bool,
+    /// Why the attempt with pictures failed; this is the one without.
+    failed: Option<EvalWorkerError>,
+}
+
 /// The evaluations of a run, one after the other. Only a poll waits, for its timeout.
 pub(super) struct RunEvaluation {
     run: RunConfig,
@@ -84,7 +93,7 @@ pub(super) struct RunEvaluation {
     /// `None` before the first evaluation, and after the worker could not be started.
     worker: Option<EvalWorker>,
     /// The evaluation in progress.
-    current: Option<(Ticket, Candidate)>,
+    current: Option<Current>,
     /// The next one.
     waiting: Option<Candidate>,
     /// A finished evaluation whose first episode is being drawn.
@@ -93,6 +102,8 @@ pub(super) struct RunEvaluation {
     gifs: Option<PathBuf>,
     /// Whether a dashboard shows pictures.
     is_watched: bool,
+    /// False once an evaluation has failed with pictures and succeeded without.
+    draws: bool,
     /// True if the latest evaluation exceeded its timeout.
     hangs: bool,
 }
@@ -109,7 +120,8 @@ impl RunEvaluation {
         run.host.evaluator_is_nice = true;
         run.evaluation.num_envs = run.evaluation.num_envs.min(episodes.get());
         let (worker, current, waiting, drawing) = (None, None, None, None);
-        Some(Self { run, request, worker, current, waiting, drawing, gifs, is_watched: false, hangs: false })
+        let (is_watched, draws, hangs) = (false, true, false);
+        Some(Self { run, request, worker, current, waiting, drawing, gifs, is_watched, draws, hangs })
     }
 
     /// Notes whether a dashboard is to be shown pictures of the evaluations that begin from now on.
@@ -139,18 +151,34 @@ impl RunEvaluation {
         }
         if self.current.is_none()
             && self.drawing.is_none()
-            && let Err(error) = self.begin(program)
+            && let Some(candidate) = self.waiting.take()
+            && let Err(error) = self.begin(program, candidate, None)
         {
             return Some(Err(error));
         }
         let (about, outcome) = self.worker.as_mut()?.poll_ticket(timeout)?;
         let Some(about) = about else { return outcome.err().map(Err) };
-        let (_, candidate) = self.current.take_if(|(ticket, _)| *ticket == about)?;
-        self.hangs = matches!(outcome, Err(EvalWorkerError::Overdue { .. }));
-        let found = match outcome {
-            Ok(found) => found,
-            Err(error) => return Some(Err(error)),
-        };
+        let Current { candidate, has_pictures, failed, .. } =
+            self.current.take_if(|current| current.ticket == about)?;
+        let found =
+            match outcome {
+                // The environment's `render` may have failed, or not returned.
+                Err(
+                    error @ (EvalWorkerError::Failed(_) | EvalWorkerError::Overdue { .. } | EvalWorkerError::Ended(_)),
+                ) if has_pictures => return self.begin(program, candidate, Some(error)).err().map(Err),
+                outcome => {
+                    self.hangs = matches!(outcome, Err(EvalWorkerError::Overdue { .. }));
+                    match outcome {
+                        Ok(found) => found,
+                        Err(error) => return Some(Err(error)),
+                    }
+                }
+            };
+        if let Some(error) = failed {
+            (self.draws, self.gifs) = (false, None);
+            let fault = format!("evaluations have no more pictures, since with them one failed: {error}");
+            return Some(Ok(Evaluated { fault: Some(fault), ..Evaluated::of(&candidate, found) }));
+        }
         let dir = match found.frames {
             // The user is notified once.
             None => self.gifs.take(),
@@ -171,15 +199,22 @@ impl RunEvaluation {
         None
     }
 
-    fn begin(&mut self, program: &Path) -> Result<(), EvalWorkerError> {
-        let Some(candidate) = self.waiting.take() else { return Ok(()) };
+    /// Begins an evaluation; after a failure with pictures without them.
+    fn begin(
+        &mut self,
+        program: &Path,
+        candidate: Candidate,
+        failed: Option<EvalWorkerError>,
+    ) -> Result<(), EvalWorkerError> {
+        let pictures = if self.gifs.is_some() { Pictures::All } else { Pictures::Clip };
         let worker = match &mut self.worker {
             Some(worker) => worker,
-            None => self.worker.insert(EvalWorker::in_process_of(program, &self.run)?),
+            None => self.worker.insert(EvalWorker::with_pictures(program, &self.run, pictures)?),
         };
-        let request = EvaluationRequest { render: self.gifs.is_some() || self.is_watched, ..self.request.clone() };
+        let has_pictures = self.draws && failed.is_none() && (self.gifs.is_some() || self.is_watched);
+        let request = EvaluationRequest { render: has_pictures, ..self.request.clone() };
         let ticket = worker.submit_request(Some(&candidate.weights), request, Earlier::Keep)?;
-        self.current = Some((ticket, candidate));
+        self.current = Some(Current { ticket, candidate, has_pictures, failed });
         Ok(())
     }
 

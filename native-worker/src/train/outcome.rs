@@ -68,6 +68,9 @@ pub struct Summary {
     /// Number of episodes that were abandoned since they could not be restored.
     #[serde(skip_serializing_if = "is_zero")]
     pub abandoned_episodes: u64,
+    /// Rows whose outputs workers have computed for others, with `inference = "server"`, since the run was started or resumed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub inferred_rows: u64,
     /// Failures on its workers.
     #[serde(skip_serializing_if = "Failures::is_empty")]
     pub failures: Failures,

@@ -13,16 +13,17 @@ use rollmesh_core::{
         message::{Infer, Inferred},
     },
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_tungstenite::tungstenite::Bytes;
 
-/// Time for an answer. It includes that in which the hub starts a worker that acts for others, or takes another one.
+/// Time for an answer, more than the hub takes to answer a request with an error: it is for a hub that hangs.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
 
 /// The rollout thread's side.
 pub(super) struct Asks {
     outgoing: mpsc::Sender<Bytes>,
     answers: Mutex<Answers>,
+    waits: watch::Sender<bool>,
 }
 
 struct Answers {
@@ -32,7 +33,10 @@ struct Answers {
 }
 
 /// The socket's side: takes answers out of what the hub sends, since the session cannot handle frames while its thread waits.
-pub(super) struct AnswerFrames(std_mpsc::Sender<Bytes>);
+pub(super) struct AnswerFrames {
+    frames: std_mpsc::Sender<Bytes>,
+    waits: watch::Receiver<bool>,
+}
 
 impl AnswerFrames {
     /// Takes a frame that is an answer; returns any other.
@@ -42,19 +46,41 @@ impl AnswerFrames {
             return Some(frame);
         }
         // The thread may have ended.
-        let _ = self.0.send(frame);
+        let _ = self.frames.send(frame);
         None
+    }
+
+    /// Returns true while the thread waits for an answer.
+    pub(super) fn is_wanted(&self) -> bool {
+        *self.waits.borrow()
+    }
+
+    /// Waits until the thread waits for an answer: from then on it takes no frames, and the answer may be behind many.
+    pub(super) async fn wanted(&mut self) {
+        // Without its thread there is no answer to wait for.
+        if self.waits.wait_for(|waits| *waits).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 
 impl Asks {
     pub(super) fn new(outgoing: mpsc::Sender<Bytes>) -> (Self, AnswerFrames) {
         let (sender, frames) = std_mpsc::channel();
-        (Self { outgoing, answers: Mutex::new(Answers { latest: 0, frames }) }, AnswerFrames(sender))
+        let (waits, is_waiting) = watch::channel(false);
+        let asks = Self { outgoing, answers: Mutex::new(Answers { latest: 0, frames }), waits };
+        (asks, AnswerFrames { frames: sender, waits: is_waiting })
     }
 
     /// Sends a request, and waits for its answer.
     pub(super) fn ask(&self, request: Infer) -> Result<Inferred, PolicyError> {
+        self.waits.send_replace(true);
+        let answer = self.ask_and_wait(request);
+        self.waits.send_replace(false);
+        answer
+    }
+
+    fn ask_and_wait(&self, request: Infer) -> Result<Inferred, PolicyError> {
         // No code panics while holding the lock.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.latest += 1;

@@ -1,8 +1,9 @@
 //! A worker's socket and its rollout thread.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
-    fmt,
+    fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::Arc,
@@ -192,6 +193,8 @@ pub(crate) async fn run(
     if evaluating.is_some() {
         connection = connection.staying();
     }
+    let mut tokens = FollowedToken::new(config.token, token_file);
+    let mut weights = relay.clone().map(WeightsSource::new);
     let mut lost = None;
     loop {
         let route = Route { hub: &hub, trust: &trust, relay: relay.as_ref() };
@@ -199,6 +202,7 @@ pub(crate) async fn run(
             Ok(socket) => socket,
             Err(end) => return end.into(),
         };
+        connection.renew(tokens.latest());
         // Environments need not be `Send`: the session is created on the thread that uses it.
         let (registry, duty, settings) = (registry.clone(), duty.clone(), host_settings.clone());
         let changes = evaluating.as_ref().map(|evaluating| evaluating.changes.clone());
@@ -226,8 +230,8 @@ pub(crate) async fn run(
         let heard = tells(say.clone(), joined);
         // The hub measures its own machine.
         let measures = host_settings != HostSettings::Taken;
-        let sources = Sources { relay: relay.clone(), token_file: token_file.clone(), changes, measures };
-        let reason = match serve(session, heard, socket, leave.clone(), sources).await {
+        let sources = Sources { weights: weights.as_mut(), tokens: &mut tokens, changes, measures };
+        let reason = match serve(session, heard, socket, leave.clone(), sources, &say).await {
             Ok((ended, reason)) => {
                 connection = ended;
                 reason
@@ -280,9 +284,10 @@ async fn serve(
     heard: impl FnMut(&WorkerSession) + Send + 'static,
     socket: HubSocket,
     mut leave: watch::Receiver<bool>,
-    sources: Sources,
+    sources: Sources<'_>,
+    say: &impl Fn(&str),
 ) -> Result<(Connection, String), SessionError> {
-    let Sources { relay, token_file, changes, measures } = sources;
+    let Sources { weights, tokens, changes, measures } = sources;
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
     let (wanted, notices) = watch::channel(None);
@@ -307,8 +312,8 @@ async fn serve(
     let lost = tokio::select! {
         lost = carry(socket, (from_hub, answers), to_hub, (wish, changes)) => lost,
         never = report(reports, measures) => match never {},
-        never = fetch_weights(relay, notices, fetched) => match never {},
-        never = follow_token(token_file, renewed) => match never {},
+        never = fetch_weights(weights, notices, fetched, say) => match never {},
+        never = follow_token(tokens, renewed) => match never {},
         lost = overdue => lost,
     };
     // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: another connection
@@ -334,10 +339,9 @@ async fn serve(
 }
 
 /// What reaches the rollout thread besides the hub's frames.
-#[derive(Default)]
-struct Sources {
-    relay: Option<RelayAddress>,
-    token_file: Option<PathBuf>,
+struct Sources<'a> {
+    weights: Option<&'a mut WeightsSource>,
+    tokens: &'a mut FollowedToken,
     changes: Option<watch::Receiver<()>>,
     /// Whether this machine's load is reported.
     measures: bool,
@@ -345,18 +349,23 @@ struct Sources {
 
 /// Fetches the newest announced weights from a relay.
 async fn fetch_weights(
-    relay: Option<RelayAddress>,
+    source: Option<&mut WeightsSource>,
     mut notices: watch::Receiver<Option<WeightsNotice>>,
     incoming: mpsc::Sender<Incoming>,
+    say: &impl Fn(&str),
 ) -> Infallible {
-    let Some(relay) = relay else { return std::future::pending().await };
-    let mut source = WeightsSource::new(relay);
-    while notices.changed().await.is_ok() {
-        let Some(notice) = *notices.borrow_and_update() else { continue };
-        let mut message = Vec::new();
-        let fetched = source.fetch(&notice, |part| message.extend_from_slice(&part)).await;
-        // Without them the hub is asked.
-        let relayed = Incoming::Relayed(notice, fetched.is_ok().then_some(message));
+    let Some(source) = source else { return std::future::pending().await };
+    let mut message = Vec::new();
+    loop {
+        let add = |_: &WeightsNotice, at, part: &[u8]| {
+            message.truncate(at);
+            message.extend_from_slice(part);
+        };
+        let Some((notice, fetched)) = source.next(&mut notices, add).await else { break };
+        if let Err(Some(reason)) = &fetched {
+            say(&format!("{reason}; the hub is asked until it works"));
+        }
+        let relayed = Incoming::Relayed(notice, fetched.is_ok().then(|| mem::take(&mut message)));
         if incoming.send(relayed).await.is_err() {
             break;
         }
@@ -365,8 +374,7 @@ async fn fetch_weights(
 }
 
 /// Presents another token once the file has one.
-async fn follow_token(file: Option<PathBuf>, incoming: mpsc::Sender<Incoming>) -> Infallible {
-    let mut tokens = FollowedToken::new(file);
+async fn follow_token(tokens: &mut FollowedToken, incoming: mpsc::Sender<Incoming>) -> Infallible {
     loop {
         let renewed = Incoming::Renew(tokens.next().await);
         if incoming.send(renewed).await.is_err() {
@@ -392,7 +400,7 @@ async fn report(incoming: mpsc::Sender<Incoming>, measures: bool) -> Infallible 
 /// Transports frames in both directions until the connection is lost, and returns why, or until the session is over.
 async fn carry(
     socket: HubSocket,
-    (from_hub, answers): (mpsc::Sender<Incoming>, AnswerFrames),
+    (from_hub, mut answers): (mpsc::Sender<Incoming>, AnswerFrames),
     mut to_hub: mpsc::Receiver<Bytes>,
     (mut leave, mut changes): (watch::Receiver<bool>, Option<watch::Receiver<()>>),
 ) -> Option<String> {
@@ -400,31 +408,30 @@ async fn carry(
     let read = async {
         let mut is_leaving = false;
         let mut heard = tokio::time::Instant::now();
+        // What the thread has no room for. Without room nothing more is read, so that the hub replaces weights that it has not
+        // sent; but while the thread waits for an answer it makes no room, and the answer comes behind other frames.
+        let mut waiting = VecDeque::new();
         loop {
-            let frame = tokio::select! {
-                frame = next_frame(&mut stream, &mut heard) => frame,
+            let reads = waiting.is_empty() || answers.is_wanted();
+            tokio::select! {
+                room = from_hub.reserve(), if !waiting.is_empty() => match (room, waiting.pop_front()) {
+                    (Ok(room), Some(incoming)) => room.send(incoming),
+                    _ => return None,
+                },
+                () = answers.wanted(), if !reads => {}
+                frame = next_frame(&mut stream, &mut heard), if reads => match frame {
+                    Ok(bytes) => waiting.extend(answers.take(bytes).map(Incoming::Frame)),
+                    Err(reason) => {
+                        // A goodbye may be among them.
+                        waiting.into_iter().for_each(|incoming| _ = from_hub.try_send(incoming));
+                        return Some(reason);
+                    }
+                },
                 () = asked(&mut leave), if !is_leaving => {
                     is_leaving = true;
-                    if from_hub.send(Incoming::Leave).await.is_err() {
-                        return None;
-                    }
-                    continue;
+                    waiting.push_back(Incoming::Leave);
                 }
-                () = changed(&mut changes) => {
-                    if from_hub.send(Incoming::Wake).await.is_err() {
-                        return None;
-                    }
-                    continue;
-                }
-            };
-            match frame {
-                Ok(bytes) => {
-                    let Some(bytes) = answers.take(bytes) else { continue };
-                    if from_hub.send(Incoming::Frame(bytes)).await.is_err() {
-                        return None;
-                    }
-                }
-                Err(reason) => return Some(reason),
+                () = changed(&mut changes) => waiting.push_back(Incoming::Wake),
             }
         }
     };
@@ -545,13 +552,21 @@ fn exchange(
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use rollmesh_core::protocol::{
+        Message,
+        message::{Infer, Inferred},
+    };
+    use tokio::{
+        net::{TcpListener, TcpStream},
+        task::spawn_blocking,
+    };
+    use tokio_tungstenite::WebSocketStream;
 
     use super::*;
     use crate::net::{Route, connect};
 
-    #[tokio::test]
-    async fn worker_asked_to_leave_exits_although_its_environment_hangs() {
+    /// Returns both ends of a connection, the hub's first.
+    async fn connected() -> (WebSocketStream<TcpStream>, HubSocket) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("ws://{}", listener.local_addr().unwrap());
         let hub = async {
@@ -560,6 +575,38 @@ mod tests {
         };
         let trust = Trust::default();
         let (hub, socket) = tokio::join!(hub, connect(Route::direct(&url, &trust)));
+        (hub, socket.unwrap())
+    }
+
+    #[tokio::test]
+    async fn answer_behind_many_frames_reaches_the_thread_that_waits_for_it() {
+        let (mut hub, socket) = connected().await;
+        let (from_hub, mut incoming) = mpsc::channel(QUEUED_FRAMES);
+        let (outgoing, to_hub) = mpsc::channel(QUEUED_FRAMES);
+        let (asks, answers) = Asks::new(outgoing.clone());
+        let (_wish, leave) = watch::channel(false);
+        let carried = tokio::spawn(carry(socket, (from_hub, answers), to_hub, (leave, None)));
+        let asking = spawn_blocking(move || asks.ask(Infer { rows: 1, ..Infer::default() }));
+        let Some(Ok(Frame::Binary(_))) = hub.next().await else { panic!("no request") };
+        let number = 3 * QUEUED_FRAMES;
+        for _ in 0..number {
+            hub.send(Frame::Binary(Bytes::from_static(b"RM\x01\0\x06\0\0\0"))).await.unwrap();
+        }
+        let answer = Message::Inferred(Inferred { ask: 1, ..Inferred::default() });
+        hub.send(Frame::Binary(answer.encode().into())).await.unwrap();
+        let answer = timeout(Duration::from_secs(10), asking).await.expect("it is read").unwrap();
+        assert_eq!(answer.unwrap().ask, 1);
+        for _ in 0..number {
+            assert!(matches!(incoming.recv().await, Some(Incoming::Frame(_))));
+        }
+        drop(hub);
+        assert!(carried.await.unwrap().is_some());
+        drop(outgoing);
+    }
+
+    #[tokio::test]
+    async fn worker_asked_to_leave_exits_although_its_environment_hangs() {
+        let (hub, socket) = connected().await;
         // The channels' other ends are closed, and the session never ends.
         drop(hub);
         let (_wish, leave) = watch::channel(true);
@@ -568,8 +615,10 @@ mod tests {
                 thread::park();
             }
         };
-        let end =
-            timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), leave, Sources::default())).await;
+        let mut tokens = FollowedToken::new(Token::new([1; 32]), None);
+        let sources = Sources { weights: None, tokens: &mut tokens, changes: None, measures: false };
+        let served = serve(hangs, |_| (), socket, leave, sources, &|_: &str| ());
+        let end = timeout(Duration::from_secs(60), served).await;
         let Ok(Err(SessionError::Abandoned(reason))) = end else { panic!("it waits for ever") };
         assert!(reason.ends_with("; its environments hang"), "{reason}");
     }

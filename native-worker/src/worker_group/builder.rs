@@ -328,7 +328,7 @@ impl WorkerGroupBuilder {
         if let (Placement::Remote, Some(env)) = (&plan.placement, config.env.clone()) {
             let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
             let context = context.with_config(config.env_config.clone());
-            config.env_config = with_fingerprint(&env, &context).unwrap_or(config.env_config);
+            config.env_config = with_fingerprint(&env, &context)?.unwrap_or(config.env_config);
         }
         let mut group = WorkerGroup::from_plan(plan, config, factory);
         if setup {

@@ -12,7 +12,7 @@ use rollmesh_core::{
     worker::{CommandError, RolloutError, SetupError},
 };
 
-use crate::{hub::HubError, launch::LaunchError};
+use crate::{envs::FingerprintError, hub::HubError, launch::LaunchError};
 
 /// Why a group's method failed.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,9 @@ pub enum GroupError {
     /// The operating system refused a thread for a worker or for the hub.
     #[error("the system gives no thread: {0}")]
     Thread(io::Error),
+    /// The host of a Python environment, whose bits remote workers have to match, fails.
+    #[error(transparent)]
+    Fingerprint(#[from] FingerprintError),
     /// The hub has stopped.
     #[error("the group's hub has stopped")]
     HubGone,

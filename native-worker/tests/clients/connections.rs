@@ -49,7 +49,8 @@ async fn settings_of_the_readme_are_those_of_a_world() {
     let run_dir = directory.path().join("run").display().to_string();
     let args = ["train", "--config", config.to_str().unwrap(), "--no-dashboard", "--run-dir", &run_dir];
     let program = Program::start(&args).await;
-    let show = "import json, sys; from rollmesh_client import Client; print(json.dumps(Client(*sys.argv[1:]).spaces['left']))";
+    let show =
+        "import json, sys; from rollmesh_client import Client; print(json.dumps(Client(*sys.argv[1:]).spaces['left']))";
     let mut client = Command::new("python3");
     client.args(["-c", show, &program.url, &program.token]);
     client.env("PYTHONPATH", folder().join("../../../examples/external")).env("PYTHONDONTWRITEBYTECODE", "1");

@@ -152,6 +152,47 @@ pub(crate) fn an_environment_that_fails_in_an_evaluation_is_told_and_the_next_on
     });
 }
 
+/// The environment fails only when it is drawn: the evaluation has its result, and from then on no pictures.
+pub(crate) fn an_environment_whose_render_fails_is_evaluated_without_pictures() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let program = program(dir.path(), "lab");
+    runtime.block_on(async {
+        let mut hub = Hub::start(config(&program), &registry()).await.unwrap();
+        for (does, words) in
+            [("hang", "nothing has moved for 2000 ms"), ("abort", "the lab burns"), ("panic", "a mouse")]
+        {
+            let settings = json!({ "does": format!("render_{does}"), "only_in": "eval-engine" });
+            let run_dir = dir.path().join(format!("{does}-drawn"));
+            let pace = Duration::from_millis(20);
+            let mut request = RunRequest { run_dir: Some(run_dir.clone()), pace, ..run(0, u64::MAX) };
+            request.config.rollout.env = Some("Lab-v0".into());
+            request.config.rollout.env_config = settings.to_string().parse().unwrap();
+            let timeout_s = NonZeroU32::new(if does == "hang" { 2 } else { 60 }).unwrap();
+            let evaluation = EvaluationConfig { interval: 2, timeout_s, render: true, ..EvaluationConfig::default() };
+            request.config.evaluation = evaluation;
+            let summary = hub.train(request).await.unwrap();
+            let notice = loop {
+                let notice = hub.next_notice().await.unwrap();
+                if notice.text.contains("evaluation") {
+                    break notice.text;
+                }
+            };
+            assert!(notice.starts_with("evaluations have no more pictures") && notice.contains(words), "{notice}");
+            while metrics(&run_dir).1.len() < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            hub.stop_run().await;
+            assert_eq!(summary.await.unwrap().end, RunEnd::Stopped);
+            for line in metrics(&run_dir).1 {
+                let evaluation = &line["evaluation"];
+                assert!(evaluation["episode_return_mean"] == 5.0 && evaluation["gif"].is_null(), "{evaluation}");
+            }
+        }
+        hub.shutdown().await;
+    });
+}
+
 /// Runs a program to its end; gives the object that it prints, and what it says besides.
 fn finished(program: &Path, args: &[&str]) -> (Value, String) {
     let output = Command::new(program).args(args).output().unwrap();

@@ -49,7 +49,7 @@ impl Lab {
         Ok(Self { does, only_in: text("only_in")?, once, pid, t: 0 })
     }
 
-    fn misbehave(&self) {
+    fn misbehave(&self, does: &str) {
         if self.only_in.is_some() && self.only_in != std::env::args().nth(1) {
             return;
         }
@@ -58,7 +58,7 @@ impl Lab {
         {
             return;
         }
-        match self.does.as_str() {
+        match does {
             "hang" => {
                 self.pid.iter().for_each(|file| hang(file));
                 loop {
@@ -105,7 +105,7 @@ impl Env for Lab {
     fn step(&mut self, _: &[i64], _: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
         self.t += 1;
         if self.t == 3 {
-            self.misbehave();
+            self.misbehave(&self.does);
         }
         obs[0] = self.t.min(5) as f32;
         Ok(Step { reward: 1.0, terminated: self.t == 5 && self.does != "endless", truncated: false })
@@ -121,6 +121,7 @@ impl Env for Lab {
         reader.finish()
     }
     fn render(&self, frame: &mut Frame) -> bool {
+        self.does.strip_prefix("render_").into_iter().for_each(|does| self.misbehave(does));
         frame.fill(8, 6, [self.t as u8; 3]);
         true
     }

@@ -49,6 +49,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         beside:
             who_says_how_to_evaluate_says_how_often,
             no_evaluation_that_goes_wrong_stops_a_run,
+            an_environment_whose_render_fails_is_evaluated_without_pictures,
             an_environment_that_fails_in_an_evaluation_is_told_and_the_next_one_arrives,
             a_run_from_files_learns_all_rows_whatever_its_evaluations_do,
             what_learns_from_a_game_in_wrappers_is_evaluated_in_them,

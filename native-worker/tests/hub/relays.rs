@@ -4,14 +4,22 @@ use rollmesh::train::{RunEnd, RunRequest};
 use rollmesh_core::{
     protocol::{
         Message, Role, Token, TokenAction,
-        message::{Hello, ManageTokens, NewToken, WeightsRequest},
+        message::{Hello, ManageTokens, NewToken, WeightsNotice, WeightsRequest},
     },
     run::WeightsDtype,
 };
 use sha2::{Digest as _, Sha256};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use super::{TestHub, end, small, undisturbed};
-use crate::support::{Process, client::hello};
+use crate::support::{
+    Process,
+    client::{Client, hello},
+    soon,
+};
 
 async fn relay_token(hub: &TestHub) -> Token {
     let mut operator = hub.operator().await;
@@ -50,12 +58,49 @@ fn remote(max_env_steps: u64) -> RunRequest {
     request
 }
 
+/// Joins a hub as a worker that gets weights from a relay.
+async fn leaf_of(hub: &TestHub) -> Client {
+    let mut leaf = hub.connect().await;
+    let by_relay = 4;
+    let hello = Hello { capabilities: by_relay, ..hello(Role::Worker, hub.hub.worker_token()) };
+    leaf.say(&Message::Hello(hello)).await;
+    leaf
+}
+
+/// Waits for the notice of the newest weights; the hub sends no weights before.
+async fn notice_of(leaf: &mut Client) -> WeightsNotice {
+    let notice = leaf.wait_for(|message| match message {
+        Message::WeightsNotice(notice) => Some(*notice),
+        Message::WeightsUpdate(_) => panic!("the relay has them"),
+        _ => None,
+    });
+    notice.await
+}
+
+/// Requests the message of a notice from a relay.
+async fn fetch(relay: &str, notice: &WeightsNotice) -> Vec<u8> {
+    let fetched = async {
+        let mut stream = TcpStream::connect(relay.trim_start_matches("ws://")).await?;
+        stream.write_all(b"RMW\x01").await?;
+        stream.write_all(&notice.hash).await?;
+        let mut message = vec![0; stream.read_u32().await? as usize];
+        stream.read_exact(&mut message).await?;
+        std::io::Result::Ok(message)
+    };
+    soon("the weights", fetched).await.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weights_through_relays_make_the_same_run_and_outlive_them() {
     let hub = TestHub::start().await;
     let (first, first_url) = relay_of(&hub, None).await;
     let (second, second_url) = relay_of(&hub, Some(&first_url)).await;
+    let mut leaf = leaf_of(&hub).await;
     let run = hub.train(remote(6_000)).await;
+    let notice = notice_of(&mut leaf).await;
+    let message = fetch(&second_url, &notice).await;
+    assert_eq!((message.len(), Sha256::digest(&message)[..] == notice.hash), (notice.bytes as usize, true));
+    drop(leaf);
     let workers = ["a", "b"].map(|name| worker_at(&hub, &second_url, name));
     hub.status("the run has begun", |status| status.iteration >= 5).await;
     // Their connections break with the relay; they come back directly, and the hub sends the weights.
@@ -78,17 +123,9 @@ async fn weights_through_relays_make_the_same_run_and_outlive_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hub_sends_a_worker_behind_a_relay_hashes_and_weights_on_request() {
     let hub = TestHub::start().await;
-    let mut leaf = hub.connect().await;
-    let by_relay = 4;
-    let hello = Hello { capabilities: by_relay, ..hello(Role::Worker, hub.hub.worker_token()) };
-    leaf.say(&Message::Hello(hello)).await;
+    let mut leaf = leaf_of(&hub).await;
     let run = hub.train(remote(2_000)).await;
-    let notice = leaf.wait_for(|message| match message {
-        Message::WeightsNotice(notice) => Some(*notice),
-        Message::WeightsUpdate(_) => panic!("the relay has them"),
-        _ => None,
-    });
-    let notice = notice.await;
+    let notice = notice_of(&mut leaf).await;
     leaf.say(&Message::WeightsRequest(WeightsRequest { run: notice.run })).await;
     let update = leaf.wait_for(|message| match message {
         update @ Message::WeightsUpdate(_) => Some(update.encode()),

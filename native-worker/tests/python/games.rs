@@ -109,6 +109,9 @@ fn game_that_is_not_there_is_unavailable() {
     assert!(error("pettingzoo:classic/no_such_game_v0").contains("cannot be made on this machine"));
     assert!(error("pettingzoo:lab:Faulty").contains("takes") || error("pettingzoo:lab:Faulty").contains("missing"));
     assert!(error("pettingzoo:subprocess:Popen").contains("may not run on this machine"));
+    let config = r#"{"vectorize": "native", "observation_dtype": "float32"}"#;
+    let vector = registry().multi_agent("pettingzoo:lab:at_once").unwrap().make(&context(config)).err().unwrap();
+    assert!(vector.to_string().contains("remove observation_dtype and vectorize from env_config"), "{vector}");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod matrix;
 mod packages;
 mod runs;
 mod same;
+mod simulators;
 mod spaces;
 mod unasked;
 mod vectors;
@@ -46,12 +47,16 @@ fn spec(name: &str) -> EnvSpec {
 fn registry() -> EnvRegistry {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        let allowed = "gym:*,gym:lab:*,pettingzoo:*,pettingzoo:lab:*,py:lab".parse().unwrap();
+        let allowed =
+            "gym:*,gym:lab:*,gym:ale_py:*,pettingzoo:*,pettingzoo:lab:*,pettingzoo:pettingzoo.classic.*:*,py:lab";
         // The lab lies beside this file, so a shell that says where stands in for the interpreter.
         let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-with-lab");
-        let text = format!("#!/bin/sh\nPYTHONPATH={} exec {} \"$@\"\n", lab(), interpreter().display());
+        // MuJoCo logs into the current folder.
+        let folder = env!("CARGO_TARGET_TMPDIR");
+        let text = format!("#!/bin/sh\ncd {folder} && PYTHONPATH={} exec {} \"$@\"\n", lab(), interpreter().display());
         std::fs::write(&script, text).unwrap();
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let allowed = allowed.parse().unwrap();
         PythonSettings { allowed, interpreter: Some(script), processes: None }.install();
     });
     native(Registry::builtin()).envs

@@ -1,19 +1,25 @@
 //! Vector environments of Gymnasium, and the memory that hosts share.
 
-use std::fs;
+use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use rollmesh_core::env::{EnvState, Frame};
+use rollmesh_core::{
+    env::{EnvState, Frame, RowsMut},
+    ids::SlotId,
+    rng::{Purpose, Streams},
+};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     PATIENT, make,
     same::{reset, step},
 };
-use crate::support::process::children_of;
 
 #[test]
 fn vector_environment_steps_its_lanes_together_and_loses_no_last_observation() {
-    for mode in ["SameStep", "Disabled"] {
-        let config = format!(r#"{{"vectorize": "native", "mode": "{mode}"}}"#);
+    // Metadata may have a mode's value.
+    let cases = [("SameStep", ""), ("Disabled", ""), ("SameStep", r#", "told": "SameStep""#)];
+    for (mode, told) in cases {
+        let config = format!(r#"{{"vectorize": "native", "mode": "{mode}"{told}}}"#);
         let mut env = make("py:lab:counters", &config, 3, PATIENT).unwrap();
         assert_eq!(env.snapshot_at(0, &mut Vec::new()), EnvState::Opaque);
         (0..3).for_each(|lane| assert_eq!(reset(env.as_mut(), lane, 1), [0.0], "{mode}"));
@@ -24,7 +30,10 @@ fn vector_environment_steps_its_lanes_together_and_loses_no_last_observation() {
             counts.iter_mut().for_each(|count| *count += 1.0);
             assert_eq!(obs, counts, "{mode}, step {t}");
             assert_eq!(rewards, [0.0, 1.0, f64::from(t % 2)]);
-            assert_eq!((terminateds.clone(), truncateds), ([3.0, 4.0, 5.0].map(|last| obs[last as usize - 3] == last).to_vec(), vec![false; 3]));
+            assert_eq!(
+                (terminateds.clone(), truncateds),
+                ([3.0, 4.0, 5.0].map(|last| obs[last as usize - 3] == last).to_vec(), vec![false; 3])
+            );
             for lane in (0..3).filter(|lane| terminateds[*lane]) {
                 counts[lane] = 0.0;
                 assert_eq!(reset(env.as_mut(), lane, 1), [0.0], "{mode}, step {t}");
@@ -41,6 +50,13 @@ fn vector_environment_that_loses_observations_is_refused() {
     let error = |name: &str, config: &str| make(name, config, 2, PATIENT).err().unwrap().to_string();
     let next = error("py:lab:counters", r#"{"vectorize": "native", "mode": "NextStep"}"#);
     assert!(next.contains("(autoreset_mode NextStep)") && next.contains("leave vectorize out"), "{next}");
+    let next = error("py:lab:counters", r#"{"vectorize": "native", "mode": "NextStep", "told": "NextStep"}"#);
+    assert!(next.contains("(autoreset_mode NextStep)"), "{next}");
+    for told in ["null", r#""Sometimes""#] {
+        let config = format!(r#"{{"vectorize": "native", "mode": "NextStep", "told": {told}}}"#);
+        let untold = error("py:lab:counters", &config);
+        assert!(untold.contains("does not tell when it begins an episode") && untold.contains("vectorize"), "{untold}");
+    }
     let none = error("gym:Pendulum-v1", r#"{"vectorize": "native"}"#);
     assert!(none.contains("gym:Pendulum-v1 has no vector environment of its own"), "{none}");
     let unknown = error("gym:Pendulum-v1", r#"{"vectorize": "sync"}"#);
@@ -50,19 +66,34 @@ fn vector_environment_that_loses_observations_is_refused() {
 }
 
 /// The files in memory that a process has open for rows.
-fn shared_rows(pid: u32) -> usize {
+fn shared_rows(pid: u32) -> BTreeSet<PathBuf> {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
-    links.filter(|link| link.to_string_lossy().starts_with("/memfd:rollmesh-rows")).count()
+    links.filter(|link| link.to_string_lossy().starts_with("/memfd:rollmesh-rows-")).collect()
 }
 
 #[test]
 fn rows_are_in_memory_that_is_closed_with_the_environments() {
-    let of_hosts = || -> usize { children_of(std::process::id()).into_iter().map(shared_rows).sum() };
-    // A thread of its own has hosts of its own; those of other tests may come and go.
-    let env = make("py:lab:counter", r#"{"vectorize": null}"#, 2, PATIENT).unwrap();
-    assert!(shared_rows(std::process::id()) > 0 && of_hosts() > 0);
-    drop(env);
+    for is_killed in [false, true] {
+        // It observes the process of this thread's environments.
+        let mut here = make("py:lab:Here", "{}", 1, PATIENT).unwrap();
+        let mut obs = [0.0; 3];
+        let mut rng = Streams::new(1, Purpose::Reset).at(SlotId(0), 0, 0, 0);
+        here.reset_at(0, &mut rng, RowsMut::F64(&mut obs)).unwrap();
+        drop(here);
+        let host = obs[0] as u32;
+        assert!(shared_rows(host).is_empty());
+        let env = make("py:lab:counter", r#"{"vectorize": null}"#, 2, PATIENT).unwrap();
+        let shared = shared_rows(host);
+        let is_open_here = || !shared_rows(std::process::id()).is_disjoint(&shared);
+        assert!(shared.len() == 1 && is_open_here(), "{shared:?}");
+        if is_killed {
+            kill_process(Pid::from_raw(host as i32).unwrap(), Signal::KILL).unwrap();
+        }
+        drop(env);
+        assert!(!is_open_here());
+        assert!(is_killed || shared_rows(host).is_empty());
+    }
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use rollmesh::hub::limits;
 use rollmesh_core::protocol::{
     CHUNK_BYTES, INITIAL_CREDIT, Message, Role, Token, TokenAction,
-    message::{Chunk, Credit, FragmentUpload, ManageTokens, NewToken, Request},
+    message::{Chunk, CompressedUpload, Credit, FragmentUpload, ManageTokens, NewToken, Request},
 };
 
-use super::{TURN, fresh_address, memory, peak, reset_peak};
+use super::{TURN, TestHub, fresh_address, memory, peak, reset_peak};
 use crate::support::{Process, client::Client, is_long, json, soon};
 
 const MIB: u32 = 1 << 20;
@@ -36,6 +36,39 @@ async fn send_partial_message(address: SocketAddr, token: Token) {
         (offset, credit) = (offset + CHUNK_BYTES, credit - CHUNK_BYTES);
     }
     while client.hear_frame().await.is_some() {}
+}
+
+/// Each takes an eighth of the memory with a message in parts, and then needs more for a compressed one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_do_not_wait_for_each_others_memory_for_ever() {
+    let hub = TestHub::start().await;
+    let bound = limits().into_iter().find(|limit| limit.name == "partial_messages").unwrap().value;
+    let mut clients = Vec::new();
+    for _ in 0..bound / u64::from(TOTAL) {
+        let token = hub.hub.worker_token();
+        clients.push(Client::join_from(fresh_address(), hub.hub.address(), Role::Worker, token).await);
+    }
+    let mut data = vec![7; CHUNK_BYTES as usize];
+    let head = Message::FragmentUpload(FragmentUpload::default()).encode();
+    data[..head.len()].copy_from_slice(&head);
+    for client in &mut clients {
+        client.say(&Message::Chunk(Chunk { stream: 0, total: TOTAL, offset: 0, data: data.clone() })).await;
+    }
+    for client in &mut clients {
+        client.say_if_heard(&Message::CompressedUpload(CompressedUpload { bytes: 100, block: vec![0; 100] })).await;
+    }
+    for client in &mut clients {
+        while client.hear().await.is_some() {}
+    }
+    // A block claims more than it can have: that is refused before memory is looked for.
+    let mut claimant =
+        Client::join_from(fresh_address(), hub.hub.address(), Role::Worker, hub.hub.worker_token()).await;
+    claimant.say(&Message::CompressedUpload(CompressedUpload { bytes: u32::MAX, block: Vec::new() })).await;
+    let goodbye = claimant.wait_for(|message| match message {
+        Message::Goodbye(goodbye) => Some(goodbye.reason.clone()),
+        _ => None,
+    });
+    assert_eq!(goodbye.await, "a compressed upload of 0 bytes claims to have 4294967295");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,7 +116,7 @@ async fn messages_that_never_end_take_no_more_memory_than_there_is_for_them() {
     let sent_away = || {
         let audit = std::fs::read_to_string(run_dir.join("audit.jsonl")).unwrap();
         let faults = audit.lines().map(json).filter_map(|line| line["fault"].as_str().map(str::to_owned));
-        faults.filter(|fault| fault.ends_with("and others wait for its room")).count() as u64
+        faults.filter(|fault| fault.ends_with("and others wait for its budget")).count() as u64
     };
     let full = soon("the first ones give their room to the others", async {
         while sent_away() + bound / u64::from(TOTAL) < senders {

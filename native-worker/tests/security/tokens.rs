@@ -131,6 +131,25 @@ async fn worker_presents_the_token_that_replaces_its_own_in_the_file() {
     drop(worker);
 }
 
+/// A hub looks at its file every second; peers may be faster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn token_counts_from_the_moment_at_which_it_is_in_the_hubs_file() {
+    let hub = TestHub::start().await;
+    let create = || Token::from_hex(tokens(&hub, &["create", "--role", "worker"]).0.trim()).unwrap();
+    for _ in 0..3 {
+        let mut worker = Client::join_from(fresh_address(), hub.hub.address(), Role::Worker, create()).await;
+        let renewals = || hub.audit().matches(r#""event":"renewed""#).count();
+        let (before, token) = (renewals(), create());
+        worker.say(&Message::Renew(Renew { token })).await;
+        soon("the renewal", async {
+            while renewals() == before {
+                _ = worker.ping().await
+            }
+        })
+        .await;
+    }
+}
+
 fn tokens(hub: &TestHub, args: &[&str]) -> (String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
     command.arg("tokens").args(args).stdin(Stdio::null());

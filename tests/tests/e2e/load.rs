@@ -67,7 +67,11 @@ async fn page_stays_fast_and_small_beside_a_large_hub() {
     let (mut frames, long) = (numbers("frames_ms").await, numbers("long_tasks").await);
     frames.sort_by(f64::total_cmp);
     let p95 = frames[frames.len() * 95 / 100];
-    println!("{} frames, p50 {:.1} ms, p95 {p95:.1} ms; tasks over 50 ms: {long:?}", frames.len(), frames[frames.len() / 2]);
+    println!(
+        "{} frames, p50 {:.1} ms, p95 {p95:.1} ms; tasks over 50 ms: {long:?}",
+        frames.len(),
+        frames[frames.len() / 2]
+    );
     page.browser.screenshot("load", DESKTOP).await;
 
     // Warm: everything that is bounded is full.

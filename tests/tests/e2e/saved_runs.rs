@@ -39,8 +39,12 @@ async fn settings_are_found_and_saved_runs_cloned_resumed_and_deleted() {
     page.wait("the run is listed", async || says("stopped").await).await;
     // Its curves beside those of the hub's run.
     page.run(COMPARE, vec![]).await;
-    let legend = async || page.run("return document.querySelector(\"[data-testid='chart-return'] .legend\")?.textContent ?? ''", vec![]).await;
-    page.wait("it is compared", async || legend().await.as_str().is_some_and(|text| text.contains("run CartPole"))).await;
+    let legend = async || {
+        page.run("return document.querySelector(\"[data-testid='chart-return'] .legend\")?.textContent ?? ''", vec![])
+            .await
+    };
+    page.wait("it is compared", async || legend().await.as_str().is_some_and(|text| text.contains("run CartPole")))
+        .await;
     page.run(COMPARE, vec![]).await;
     page.click("saved-resume").await;
     page.wait_for_phase("running").await;

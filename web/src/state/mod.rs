@@ -287,9 +287,12 @@ impl State {
         self.revisions.get(&worker).copied().unwrap_or(0)
     }
 
+    /// Changes the revision of a worker. Reports and logs of others, and those that arrive after it has left, change none.
     fn touch(&mut self, worker: u32) {
-        self.last_revision += 1;
-        self.revisions.insert(worker, self.last_revision);
+        if self.workers.contains_key(&worker) {
+            self.last_revision += 1;
+            self.revisions.insert(worker, self.last_revision);
+        }
     }
 
     /// Why a worker makes no rows; `None` while it does.

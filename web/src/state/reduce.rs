@@ -276,8 +276,9 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         Message::NamedMetrics(metrics) => state.curves.add_named(&metrics),
         Message::WorkerRow(row) => {
             state.monitoring.add_rate(row.worker, row.steps_per_s);
-            state.touch(row.worker);
-            state.workers.insert(row.worker, row);
+            let worker = row.worker;
+            state.workers.insert(worker, row);
+            state.touch(worker);
         }
         Message::WorkerLocation(place) => {
             state.touch(place.worker);

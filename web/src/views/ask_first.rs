@@ -1,6 +1,6 @@
 //! A button that asks before something is done that cannot be undone.
 
-use leptos::prelude::*;
+use leptos::{html, prelude::*};
 
 /// Shows what can be confirmed once it was pressed; hides that again when it is cancelled or no longer possible.
 #[component]
@@ -26,26 +26,46 @@ pub(crate) fn AskFirst(
         }
     });
     let children = StoredValue::new(children);
+    // The focus follows: to the way back, and from there to where it was.
+    let (first, back) = (NodeRef::<html::Button>::new(), NodeRef::<html::Button>::new());
+    let has_asked = StoredValue::new(false);
+    Effect::new(move |_| back.get().into_iter().for_each(|button| _ = button.focus()));
+    Effect::new(move |_| {
+        first.get().filter(|_| has_asked.get_value()).into_iter().for_each(|button| _ = button.focus());
+    });
+    let ask = move |_| {
+        has_asked.set_value(true);
+        is_asking.set(true);
+    };
     view! {
         <Show
             when=move || is_asking.get()
             fallback=move || view! {
                 <button
+                    node_ref=first
                     type="button"
                     class=class
                     data-testid=id
                     disabled=move || obstacle.get().is_some()
                     title=move || obstacle.get()
-                    on:click=move |_| is_asking.set(true)
+                    on:click=ask
                 >
                     {text}
                 </button>
             }
         >
-            {children.with_value(|children| children())}
-            <button type="button" class=class data-testid=format!("{id}-cancel") on:click=move |_| is_asking.set(false)>
-                {keep}
-            </button>
+            <div class="confirm" role="group" aria-label=text.trim_end_matches('…')>
+                {children.with_value(|children| children())}
+                <button
+                    node_ref=back
+                    type="button"
+                    class=class
+                    data-testid=format!("{id}-cancel")
+                    on:click=move |_| is_asking.set(false)
+                >
+                    {keep}
+                </button>
+            </div>
         </Show>
     }
 }

@@ -3,7 +3,9 @@
 use leptos::prelude::*;
 use rollmesh_core::protocol::Phase;
 
-use super::{action_button::ActionButton, ask_first::AskFirst, runs::Runs, saved_runs::SavedRuns, start_form::StartRunForm};
+use super::{
+    action_button::ActionButton, ask_first::AskFirst, runs::Runs, saved_runs::SavedRuns, start_form::StartRunForm,
+};
 use crate::{
     shell::Store,
     state::{Action, State},

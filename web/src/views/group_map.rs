@@ -65,7 +65,8 @@ fn Host(
     let count = if workers.len() == 1 { "1 worker".into() } else { format!("{} workers", workers.len()) };
     let by = if launcher.is_empty() { String::new() } else { format!(" by {launcher}") };
     let all = workers.clone();
-    let slots = store.select(move |state| all.iter().filter_map(|id| state.workers.get(id)).map(|row| row.slots).sum::<u32>());
+    let slots =
+        store.select(move |state| all.iter().filter_map(|id| state.workers.get(id)).map(|row| row.slots).sum::<u32>());
     view! {
         <li class="group-host" data-testid="group-host">
             <p class="group-name">{name} " " <span class="detail">{move || format!("{count}{by}, {} slots", slots.get())}</span></p>

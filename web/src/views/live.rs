@@ -14,15 +14,22 @@ pub(crate) fn Live() -> impl IntoView {
     let store = expect_context::<Store>();
     let slot = store.select(|state| state.run.as_ref().map_or(0, |run| run.watched_slot));
     let slots = store.select(|state| state.run.as_ref().map_or(0, |run| run.num_slots));
-    let evaluated = store.select(|state| {
+    let source = RwSignal::new(ClipSource::Slot);
+    let known = store.select(|state| {
         ClipSource::ALL[1..].iter().copied().filter(|source| state.clip(*source).is_some()).collect::<Vec<_>>()
     });
-    let source = RwSignal::new(ClipSource::Slot);
-    // A run without one has nothing of that kind to show.
-    Effect::new(move |_| {
-        if source.get() != ClipSource::Slot && evaluated.with(|all| !all.contains(&source.get())) {
+    // What was chosen stays while the page connects again.
+    let evaluated = Memo::new(move |_| {
+        let is_offered = |offered: &ClipSource| known.with(|all| all.contains(offered)) || source.get() == *offered;
+        ClipSource::ALL[1..].iter().copied().filter(is_offered).collect::<Vec<_>>()
+    });
+    let run = store.select(|state| state.run.as_ref().map(|run| run.run));
+    Effect::new(move |before: Option<Option<u32>>| {
+        let (now, before) = (run.get(), before.flatten());
+        if before.is_some() && now.is_some() && now != before {
             source.set(ClipSource::Slot);
         }
+        now.or(before)
     });
     let watch = move |event: leptos::ev::Event| {
         if let Ok(wanted) = event_target_value(&event).parse() {

@@ -38,7 +38,7 @@ pub(crate) fn LivePicture(
                 playback.clear();
             }
             match &clip {
-                Some(clip) => playback.offer(clip),
+                Some(clip) => playback.offer(clip, is_playing.get_untracked()),
                 None => playback.clear(),
             }
         });
@@ -89,7 +89,9 @@ pub(crate) fn LivePicture(
     };
     let reason = move || {
         let reason = shown.with(|shown| shown.as_ref().map(|moment| moment.clip.report.reason.clone()));
-        reason.filter(|reason| !reason.is_empty()).map_or_else(|| "Nothing to see yet".into(), |reason| format!("No pictures: {reason}"))
+        reason
+            .filter(|reason| !reason.is_empty())
+            .map_or_else(|| "Nothing to see yet".into(), |reason| format!("No pictures: {reason}"))
     };
     let env = store.select(|state| state.run.as_ref().map(|run| run.env.clone()).unwrap_or_default());
     let legend = store.select(legend);
@@ -201,7 +203,8 @@ fn legend(state: &State) -> Vec<(&'static str, String)> {
 }
 
 fn draw(canvas: &HtmlCanvasElement, playback: &mut Playback) -> Result<(), JsValue> {
-    let Some(context) = canvas.get_context("2d")?.and_then(|context| context.dyn_into::<CanvasRenderingContext2d>().ok())
+    let Some(context) =
+        canvas.get_context("2d")?.and_then(|context| context.dyn_into::<CanvasRenderingContext2d>().ok())
     else {
         return Ok(());
     };

@@ -69,7 +69,8 @@ fn Row(id: u32) -> impl IntoView {
     let place = store.of_worker(revision, move |state| state.places.get(&id).cloned().unwrap_or_default());
     let text = move |show: fn(&WorkerRow) -> String| move || row.with(show);
     let build = store.of_worker(revision, move |state| build(state, id));
-    let last_error = store.of_worker(revision, move |state| state.monitoring.last_error(id).map(|line| line.text.clone()));
+    let last_error =
+        store.of_worker(revision, move |state| state.monitoring.last_error(id).map(|line| line.text.clone()));
     let line = store.of_worker(revision, move |state| sparkline(state.monitoring.rates(id)));
     let ShownLog(shown_log) = expect_context::<ShownLog>();
     let has_log = store.of_worker(revision, move |state| state.monitoring.log(id).is_some());

@@ -82,11 +82,10 @@ impl FilmWriter {
         (self.shown.width, self.shown.height)
     }
 
-    /// Returns the bytes that the latest picture took before compression, and the number of pictures.
+    /// Returns the bytes that the latest picture takes before compression.
     #[must_use]
-    pub fn latest(&self) -> (usize, usize) {
-        let before = self.ends.iter().rev().nth(1).copied().unwrap_or(0);
-        (self.raw.len() - before, self.ends.len())
+    pub fn latest_bytes(&self) -> usize {
+        self.raw.len() - self.ends.iter().rev().nth(1).copied().unwrap_or(0)
     }
 
     /// Returns the film, or as many of its first pictures as fit, and their number.
@@ -113,7 +112,7 @@ fn reduced(frame: &Frame) -> Frame {
     if factor == 1 {
         return frame.clone();
     }
-    let (width, height) = (frame.width / factor, frame.height / factor);
+    let (width, height) = ((frame.width / factor).max(1), (frame.height / factor).max(1));
     let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (x * factor, y * factor)));
     let rgb = pixels.flat_map(|(x, y)| frame.pixel(x, y).unwrap_or_default()).collect();
     Frame { width, height, rgb }
@@ -256,10 +255,14 @@ mod tests {
         let mut large = Frame::new();
         large.fill(960, 640, [1, 2, 3]);
         assert!(writer.add(&large));
-        assert_eq!((writer.size(), writer.latest().1), ((320, 213), 1));
+        assert_eq!((writer.size(), writer.finish(usize::MAX).1), ((320, 213), 1));
         let (env, mut frame, mut writer) = (CartPole::new(1, Kernels::PORTABLE), Frame::new(), FilmWriter::default());
         assert!(env.render_at(0, &mut frame) && writer.add(&frame));
         assert!(writer.finish(usize::MAX).0.len() < 10_000);
+        let mut writer = FilmWriter::default();
+        large.fill(1, 640, [1, 2, 3]);
+        assert!(writer.add(&large));
+        assert_eq!(writer.size(), (1, 320));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
     policy::Postprocessing,
     prelude::*,
     protocol::{
-        Message, Phase,
+        Frame, Message, Phase, TooLarge,
         convert::FragmentLimits,
         message::{RunStart, WeightsNotice},
     },
@@ -61,6 +61,9 @@ pub struct RunLoopConfig {
     pub layout: FragmentLayout,
     /// How open episodes move from one worker to another.
     pub env_state: EnvState,
+    /// Whether fragments can be recomputed from their actions, see
+    /// [`LearningParts::can_replay_actions`](crate::worker::LearningParts::can_replay_actions).
+    pub can_replay_actions: bool,
     /// The ids of its policies, sorted.
     pub policies: Vec<PolicyId>,
     /// The weights of all policies, with the statistics of the filter if there is one.
@@ -88,6 +91,9 @@ pub enum RunLoopError {
     /// The policies' weights cannot be joined.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// The policies' weights do not fit into a message to workers.
+    #[error("the weights of this run cannot be sent to its workers: {0}; use smaller or fewer networks")]
+    TooLarge(#[from] TooLarge),
 }
 
 /// Progress of a run when it was saved.
@@ -124,13 +130,16 @@ pub struct RunLoop {
     phase: Phase,
     /// The slot whose observations dashboards are shown.
     pub watched_slot: u32,
+    /// Whether a dashboard is connected: weights that recompute the watched slot's fragments are kept for it.
+    pub is_watched: bool,
     limits: Arc<FragmentLimits>,
     consumer: BatchConsumer,
     filter: Option<RunFilter>,
     weights: Weights,
     /// The weights that workers act with, if they are others.
     acting: Option<Weights>,
-    /// Of the message with the newest weights.
+    /// The message with the newest weights, once it was needed, and its notice.
+    frame: Option<Frame>,
     notice: Option<WeightsNotice>,
     policies: Vec<PolicyId>,
     /// The weights that all workers were sent, except for workers that joined later and were sent newer ones.
@@ -163,6 +172,8 @@ pub struct RunLoop {
     evaluated_return: Option<f64>,
     /// The next batch of the run's own worker is due.
     is_batch_due: bool,
+    /// Rows whose outputs workers have computed for others, since the run was started or resumed.
+    pub(super) inferred_rows: u64,
 }
 
 impl RunLoopConfig {
@@ -182,6 +193,7 @@ impl RunLoopConfig {
             pace: Micros(0),
             layout: parts.layout.clone(),
             env_state: parts.env_state,
+            can_replay_actions: parts.can_replay_actions(),
             policies: parts.policies.keys().cloned().collect(),
             weights: Weights::of_run(WeightsVersion(0), weights)?,
             filter: None,
@@ -214,7 +226,7 @@ impl RunLoop {
             max_slots_per_lease: largest_lease(&limits, num_slots),
             mode,
             reproducible: moves && !config.device_rows,
-            audited: moves,
+            audited: moves && (!config.device_rows || parts.can_replay_actions),
             ..GroupConfig::new(num_slots, config.fragment_length())
         };
         let group = match parts.group {
@@ -222,7 +234,7 @@ impl RunLoop {
             None => LeaseGroup::new(group_config)?,
         };
         let acting = weights::acting(&config, &parts.weights);
-        Ok(Self {
+        let run = Self {
             number,
             config,
             run_dir,
@@ -233,11 +245,13 @@ impl RunLoop {
             group,
             phase: Phase::Running,
             watched_slot: 0,
+            is_watched: false,
             limits: Arc::new(limits),
             consumer: parts.consumer,
             filter: parts.filter,
             published: parts.weights.version(),
             acting,
+            frame: None,
             notice: None,
             weights: parts.weights,
             policies: parts.policies,
@@ -259,7 +273,12 @@ impl RunLoop {
             disturbances: 0,
             evaluated_return: None,
             is_batch_due: false,
-        })
+            inferred_rows: 0,
+        };
+        if !run.is_local() {
+            run.weights_frame()?;
+        }
+        Ok(run)
     }
 
     /// Continues the counts of a run that was saved.
@@ -315,6 +334,12 @@ impl RunLoop {
     #[must_use]
     pub fn env_steps(&self) -> u64 {
         self.env_steps
+    }
+
+    /// Returns the rows whose outputs workers have computed for others, since the run was started or resumed.
+    #[must_use]
+    pub fn inferred_rows(&self) -> u64 {
+        self.inferred_rows
     }
 
     /// Returns the env steps of the batch that is being consumed, or was last.

@@ -17,7 +17,11 @@ fn builder() -> RolloutWorkerBuilder {
 
 /// A run of two slots with fragments of 8 steps, and a worker that is able.
 fn run(consumer: BatchConsumer) -> (RunLoop, SlotRunner) {
-    let config = RunConfig::sampling("CartPole-v1", 2).rollout_fragment_length(8).fcnet_hiddens(&[4]).stop_after(48);
+    run_of(RunConfig::sampling("CartPole-v1", 2), consumer)
+}
+
+fn run_of(config: RunConfig, consumer: BatchConsumer) -> (RunLoop, SlotRunner) {
+    let config = config.rollout_fragment_length(8).fcnet_hiddens(&[4]).stop_after(48);
     let parts = builder().learning_parts(&config).unwrap();
     let runner = SlotRunner::new(&config, builder()).unwrap();
     let parts = RunLoopConfig { consumer, ..RunLoopConfig::sampling(1, config, &parts).unwrap() };
@@ -31,14 +35,18 @@ fn run(consumer: BatchConsumer) -> (RunLoop, SlotRunner) {
 fn work(run: &mut RunLoop, runner: &mut SlotRunner, now: Micros) {
     while let Some(command) = run.group.poll_command() {
         let GroupCommand::Grant { lease, .. } = command else { continue };
-        let id = lease.id;
-        if let Some(frame) = run.weights_of(lease.weights_version) {
-            runner.set_weights(&frame).unwrap();
-        }
-        runner.begin(lease).unwrap();
-        let Advance::Done { fragments, .. } = runner.advance(8) else { panic!("8 steps are a fragment") };
-        run.group.handle_fragments(WORKER, id, fragments, now);
+        execute(run, runner, lease, now);
     }
+}
+
+fn execute(run: &mut RunLoop, runner: &mut SlotRunner, lease: Lease, now: Micros) {
+    let id = lease.id;
+    if let Some(weights) = run.weights_of(lease.weights_version) {
+        runner.set_weights(&weights).unwrap();
+    }
+    runner.begin(lease).unwrap();
+    let Advance::Done { fragments, .. } = runner.advance(8) else { panic!("8 steps are a fragment") };
+    run.group.handle_fragments(WORKER, id, fragments, now);
 }
 
 /// Between the first batch and its update there is neither a fragment in progress nor a counted iteration; a run that
@@ -138,6 +146,26 @@ fn weights_that_were_never_sent_do_not_count_as_applied() {
     assert!(!run.have_applied(version, Micros(0)), "of another run");
     say(&mut run, 1, version.0);
     assert!(run.have_applied(version, Micros(0)));
+}
+
+/// A lease that was granted before an update continues with the weights of before.
+#[test]
+fn replaced_weights_are_kept_only_while_a_dashboard_is_shown_a_slot_that_acts_with_them() {
+    for is_watched in [false, true] {
+        let mode = crate::run::SamplingMode::Asynchronous { batch_env_steps: 8, max_staleness: 9 };
+        let config = RunConfig { mode, ..RunConfig::sampling("CartPole-v1", 1) };
+        let (mut run, mut runner) = run_of(config, BatchConsumer::Learner(Postprocessing::None));
+        run.is_watched = is_watched;
+        run.begin_iteration(Micros(0)).unwrap();
+        let Some(GroupCommand::Grant { lease, .. }) = run.group.poll_command() else { panic!("a lease") };
+        execute(&mut run, &mut runner, lease, Micros(0));
+        let Some(Ok(BatchWork::Learn(rows))) = run.poll_batch() else { panic!("a batch") };
+        let Some(GroupCommand::Grant { lease, .. }) = run.group.poll_command() else { panic!("the next lease") };
+        let (_, observed) = rows.join().unwrap();
+        run.handle_learned(run.weights().with_version(WeightsVersion(1)), observed, Micros(0));
+        assert_eq!(run.weights_of(lease.weights_version).is_some(), is_watched, "version {}", lease.weights_version.0);
+        assert_eq!(run.recent_weights.len(), usize::from(is_watched));
+    }
 }
 
 #[test]

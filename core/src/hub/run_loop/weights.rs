@@ -5,7 +5,7 @@ use crate::{
     filter::RunFilter,
     group::WorkerState,
     hash::{Hash128, run_weights_hash, weights_hash},
-    ids::{PolicyId, WeightsVersion, WorkerId},
+    ids::{PolicyId, SlotId, WeightsVersion, WorkerId},
     prelude::*,
     protocol::{
         Frame, Message, TooLarge, convert,
@@ -21,8 +21,10 @@ pub(super) fn acting(config: &RunConfig, weights: &Weights) -> Option<Weights> {
     (config.weights_dtype == WeightsDtype::Float16).then(|| weights.in_halves())
 }
 
-/// Weights kept to recompute fragments that arrive late.
+/// Weights kept to recompute fragments that arrive late, …
 const MAX_RECENT_WEIGHTS: usize = 64;
+/// … and if only the watched slot's fragments are recomputed, to be shown.
+const MAX_SHOWN_WEIGHTS: usize = 4;
 
 /// Why weights could not be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +60,7 @@ impl RunLoop {
     pub(super) fn put_weights(&mut self, weights: Weights) {
         self.acting = acting(&self.config, &weights);
         self.weights = weights;
+        (self.frame, self.notice) = (None, None);
     }
 
     /// Returns the notice of the newest weights, for peers that get them from a relay.
@@ -65,28 +68,32 @@ impl RunLoop {
     /// # Errors
     /// [`TooLarge`] for weights that no message can hold.
     pub fn weights_notice(&mut self) -> Result<WeightsNotice, TooLarge> {
-        let version = self.weights.version().0;
-        if let Some(notice) = self.notice.filter(|notice| notice.version == version) {
+        if let Some(notice) = self.notice {
             return Ok(notice);
         }
-        let frame = self.weights_frame()?;
+        let (frame, version) = (self.weights_frame()?, self.weights.version().0);
         let notice = WeightsNotice { run: self.number, version, bytes: frame.num_bytes() as u32, hash: frame.sha256() };
         self.notice = Some(notice);
         Ok(notice)
     }
 
-    /// Returns the newest weights as workers are sent them.
+    /// Returns the newest weights as workers are sent them. They are encoded once.
     ///
     /// # Errors
     /// [`TooLarge`] for weights that no message can hold.
-    pub fn weights_frame(&self) -> Result<Frame, TooLarge> {
-        match self.config.weights_dtype {
+    pub fn weights_frame(&mut self) -> Result<Frame, TooLarge> {
+        if let Some(frame) = &self.frame {
+            return Ok(frame.clone());
+        }
+        let frame = match self.config.weights_dtype {
             WeightsDtype::Float32 => convert::weights_frame(self.number, self.acting_weights()),
             WeightsDtype::Float16 => {
                 let update = convert::half_weights_update(self.number, self.acting_weights());
                 Frame::new(&Message::HalfWeightsUpdate(update))
             }
-        }
+        }?;
+        self.frame = Some(frame.clone());
+        Ok(frame)
     }
 
     /// Returns the hash of all weights. A run's weights are those of its policies.
@@ -190,17 +197,22 @@ impl RunLoop {
         known.find(|weights| weights.version() == version).cloned()
     }
 
-    /// Keeps the weights that are being replaced, if fragments may be recomputed with them: by audits, to be recorded or, where
-    /// fragments of older weights are used, to be shown.
+    /// Keeps the weights that are being replaced, if fragments may be recomputed with them: any fragment by an audit or to be
+    /// recorded, those of the watched slot to be shown.
     pub(super) fn keep_weights(&mut self) {
-        let is_synchronous = self.config.sampling_mode().is_synchronous();
-        if self.group.has_untrusted() || self.config.rollout.monitor_path.is_some() || !is_synchronous {
-            self.recent_weights.push_back(self.acting_weights().clone());
+        let recomputes_all = self.group.has_untrusted() || self.config.rollout.monitor_path.is_some();
+        let (group, slot, is_watched) = (&self.group, SlotId(self.watched_slot), self.is_watched);
+        let oldest = group.oldest_weights().filter(|_| recomputes_all);
+        let is_needed = |version: WeightsVersion| {
+            oldest.is_some_and(|oldest| version >= oldest) || (is_watched && group.needs_weights_for(slot, version))
+        };
+        let replaced = self.acting.as_ref().unwrap_or(&self.weights);
+        if is_needed(replaced.version()) {
+            self.recent_weights.push_back(replaced.clone());
         }
-        let oldest = self.group.oldest_weights();
-        self.recent_weights.retain(|weights| oldest.is_some_and(|oldest| weights.version() >= oldest));
-        if self.recent_weights.len() > MAX_RECENT_WEIGHTS {
-            self.recent_weights.pop_front();
-        }
+        self.recent_weights.retain(|weights| is_needed(weights.version()));
+        let most = if recomputes_all { MAX_RECENT_WEIGHTS } else { MAX_SHOWN_WEIGHTS };
+        let over = self.recent_weights.len().saturating_sub(most);
+        self.recent_weights.drain(..over);
     }
 }

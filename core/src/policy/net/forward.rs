@@ -67,6 +67,18 @@ impl fmt::Debug for ForwardFactory {
     }
 }
 
+/// Returns what computes a model's outputs by the kernels.
+///
+/// # Errors
+/// [`PolicyError::Weights`] if some are missing.
+pub(crate) fn forward_by_kernels(
+    spec: &ModelSpec,
+    weights: &Weights,
+    kernels: Kernels,
+) -> Result<Box<dyn Forward>, PolicyError> {
+    Ok(Box::new(KernelForward::new(spec, weights, kernels)?))
+}
+
 /// The networks, packed for the kernels, and what the kernels need for rows.
 #[derive(Debug)]
 pub(super) struct KernelForward {

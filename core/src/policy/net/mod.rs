@@ -21,6 +21,7 @@ use core::num::NonZeroU32;
 pub use config::{AutoFilters, ConvFilter, ConvFilters, Extent, ModelConfig, WeightsInitializer};
 pub use custom::{CustomModel, LayerDescription, ModelDescription, ModelRegistry};
 pub use encoder::ObsEncoder;
+pub(crate) use forward::forward_by_kernels;
 pub use forward::{Forward, ForwardFactory, Input, Output};
 pub(super) use layer::{Init, TensorSpec};
 pub use layer::{LayerKind, LayerSpec, PreviousInputs};
@@ -29,12 +30,12 @@ pub use spec::ModelSpec;
 
 use self::{forward::KernelForward, given::GivenActions, head::Head, inputs::Inputs, rows::Net};
 use super::{
-    ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, Postprocessing, PreviousStep,
+    ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, Postprocessing, PreviousStep, TakenActions,
     normalizer::Normalizer, weights_seed,
 };
 use crate::{
     batch::state_in,
-    column::{Column, DType, RowShape},
+    column::{DType, RowShape},
     env::{EnvSpaces, RowsRef},
     kernels::Kernels,
     prelude::*,
@@ -249,8 +250,8 @@ impl Policy for NetPolicy {
         self.net.forward.forward(input, out)
     }
 
-    fn take_actions(&mut self, actions: Option<Column>) -> Result<(), PolicyError> {
-        self.net.given = actions.map(GivenActions::new);
+    fn take_actions(&mut self, taken: Option<TakenActions>) -> Result<(), PolicyError> {
+        self.net.given = taken.map(GivenActions::new);
         Ok(())
     }
 
@@ -268,6 +269,10 @@ impl Policy for NetPolicy {
 
     fn dist_inputs_len(&self) -> usize {
         self.net.head.input_len()
+    }
+
+    fn encoded_obs_len(&self) -> usize {
+        self.spec.obs_len
     }
 
     /// `state_in_0` and `state_in_1` of a recurrent policy, one row per sequence.

@@ -41,18 +41,26 @@ pub fn compressed(upload: &Message) -> Option<CompressedUpload> {
     saves.then_some(CompressedUpload { bytes: message.len() as u32, block })
 }
 
+/// Returns the number of bytes that an upload takes once decompressed.
+///
+/// # Errors
+/// [`CompressedError::Size`] if an upload cannot have so many.
+pub fn decompressed_bytes(upload: &CompressedUpload) -> Result<usize, CompressedError> {
+    let (length, largest) = (upload.bytes as usize, Kind::FragmentUpload.body_cap() as usize + HEADER_BYTES);
+    if length > largest || length > upload.block.len().saturating_mul(MAX_RATIO) {
+        return Err(CompressedError::Size { bytes: upload.bytes, block: upload.block.len() });
+    }
+    Ok(length)
+}
+
 /// Decompresses an upload.
 ///
 /// # Errors
 /// [`CompressedError`].
-pub fn decompressed(CompressedUpload { bytes, block }: &CompressedUpload) -> Result<Message, CompressedError> {
-    let (length, largest) = (*bytes as usize, Kind::FragmentUpload.body_cap() as usize + HEADER_BYTES);
-    if length > largest || length > block.len().saturating_mul(MAX_RATIO) {
-        return Err(CompressedError::Size { bytes: *bytes, block: block.len() });
-    }
-    let mut message = vec![0; length];
-    if !decompress_into(block, &mut message).is_ok_and(|written| written == length) {
-        return Err(CompressedError::Block(*bytes));
+pub fn decompressed(upload: &CompressedUpload) -> Result<Message, CompressedError> {
+    let mut message = vec![0; decompressed_bytes(upload)?];
+    if !decompress_into(&upload.block, &mut message).is_ok_and(|written| written == message.len()) {
+        return Err(CompressedError::Block(upload.bytes));
     }
     match Message::decode(&message)? {
         upload @ (Message::FragmentUpload(_) | Message::AgentUpload(_)) => Ok(upload),

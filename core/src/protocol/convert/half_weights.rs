@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn wrong_updates_are_named() {
-        let cases: [(&dyn Fn(&mut HalfWeightsUpdate), &str); 5] = [
+        type Case<'a> = (&'a dyn Fn(&mut HalfWeightsUpdate), &'a str);
+        let cases: [Case<'_>; 5] = [
             (&|u| u.halves = vec![1], "1 element types for 3 tensors"),
             (&|u| _ = u.values.pop(), "the values of tensor 'b' are missing"),
             (&|u| u.values.push(0), "1 bytes of values belong to no tensor"),

@@ -24,7 +24,7 @@ mod weights_reader;
 
 pub use agent_fragments::{agent_fragments, agent_upload};
 pub use agents::{AgentReturn, AgentRowsError, AgentTable, AgentTableError, RowKind};
-pub use compressed::{CompressedError, compressed, decompressed};
+pub use compressed::{CompressedError, compressed, decompressed, decompressed_bytes};
 pub(crate) use delta::without_known;
 pub use delta::{complete_states, has_deltas};
 pub use elements::ValueFault;

@@ -131,6 +131,16 @@ pub struct LearningParts {
     pub info: WorkerInfo,
 }
 
+impl LearningParts {
+    /// Returns true if fragments can be recomputed from their actions: rows of slots, and policies with networks, which say how
+    /// likely given actions are.
+    #[must_use]
+    pub fn can_replay_actions(&self) -> bool {
+        matches!(self.layout, FragmentLayout::Lane { .. })
+            && self.policies.values().all(|policy| policy.encoded_obs_len() > 0)
+    }
+}
+
 /// Parts that workers and learners of a run share.
 struct RunParts {
     policies: BTreeMap<PolicyId, PolicyEntry>,

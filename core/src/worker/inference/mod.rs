@@ -13,3 +13,6 @@ mod tests;
 use batcher::Batcher;
 pub use remote::forward_by;
 pub use server::InferenceServer;
+
+/// Most bytes of rows, or of their outputs, in a message: the rest is for its header, names and lengths.
+const MAX_ROW_BYTES: usize = crate::protocol::CHUNK_BYTES as usize - 1_024;

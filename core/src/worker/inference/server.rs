@@ -1,6 +1,6 @@
 //! Computes the outputs of policies' networks for other workers.
 
-use super::Batcher;
+use super::{Batcher, MAX_ROW_BYTES};
 use crate::{
     column::{LittleEndian as _, append_le},
     ids::{PolicyId, WeightsVersion},
@@ -10,11 +10,15 @@ use crate::{
     run::{RunConfig, SamplingMode},
     time::Micros,
     weights::Weights,
-    worker::{RolloutWorkerBuilder, RunnerError, SetupError, SlotRunner},
+    worker::{Guard, NetworkLens, RolloutWorkerBuilder, RunnerError, SetupError, SlotRunner},
 };
 
 /// Least number of versions that are kept: workers whose lease was superseded still ask for the one before.
 const MIN_KEPT: u64 = 4;
+/// Most versions that are kept, whatever the staleness: a worker that asks for an older one acts by itself.
+const MAX_KEPT: u64 = 64;
+/// Most bytes of requests for weights that have not arrived.
+const MAX_EARLY_BYTES: usize = 64 << 20;
 
 /// Computes the outputs of a run's networks for rows of other workers, without I/O. Pass it requests and weights, let it
 /// [work](Self::work), and send its [answers](Self::poll_answer).
@@ -27,6 +31,14 @@ pub struct InferenceServer {
     /// Requests for weights that have not arrived: a small message may overtake them.
     early: Vec<Infer>,
     answers: VecDeque<Inferred>,
+}
+
+impl NetworkLens {
+    /// Returns the numbers per row of the distribution's inputs, and of the states after it, that a request wants.
+    fn wanted(&self, wants: u8) -> (usize, usize) {
+        let of = |bit, len| if wants & bit == 0 { 0 } else { len };
+        (of(Infer::DIST_INPUTS, self.dist_inputs), of(Infer::STATE, self.state))
+    }
 }
 
 impl InferenceServer {
@@ -45,10 +57,15 @@ impl InferenceServer {
             slots: SlotRunner::new(run, builder)?,
             batcher: Batcher::new(run.inference_batch),
             kept: VecDeque::new(),
-            max_kept: usize::try_from(staleness.saturating_add(2).max(MIN_KEPT)).unwrap_or(usize::MAX),
+            max_kept: staleness.saturating_add(2).clamp(MIN_KEPT, MAX_KEPT) as usize,
             early: Vec::new(),
             answers: VecDeque::new(),
         })
+    }
+
+    /// Sets the guard that catches panics of user code, which the core cannot do itself.
+    pub fn set_guard(&mut self, guard: Guard) {
+        self.slots.set_guard(guard);
     }
 
     /// Adds weights of the run; those of the oldest version are dropped.
@@ -71,13 +88,38 @@ impl InferenceServer {
 
     /// Handles an untrusted request.
     pub fn handle(&mut self, request: Infer) {
-        let rows = request.rows as usize;
-        if rows == 0 || !request.obs.len().is_multiple_of(4 * rows) || !request.state.len().is_multiple_of(4 * rows) {
-            self.answers.push_back(Inferred::failed(&request, "the bytes are not those of whole rows"));
+        if let Err(reason) = self.check(&request) {
+            self.answers.push_back(Inferred::failed(&request, &reason));
         } else if self.newest().is_some_and(|newest| newest.0 >= request.version) {
             self.batcher.push(request);
+        } else if self.early.iter().chain([&request]).map(Infer::num_bytes).sum::<usize>() > MAX_EARLY_BYTES {
+            let reason = format!("too many rows wait for weights {}, which have not arrived", request.version);
+            self.answers.push_back(Inferred::failed(&request, &reason));
         } else {
             self.early.push(request);
+        }
+    }
+
+    /// Checks that a request has the bytes of its rows, and that a message can hold their outputs: memory is allocated for
+    /// as many rows as it names.
+    fn check(&mut self, request: &Infer) -> Result<(), String> {
+        let Infer { policy, rows, .. } = request;
+        let lens = self.slots.network_lens(&PolicyId::new(policy.clone())).map_err(|error| error.to_string())?;
+        let bytes_of = |len: usize| 4 * u64::from(*rows) * len as u64;
+        let (obs, state) = (bytes_of(lens.obs), bytes_of(lens.state));
+        if *rows == 0 || (request.obs.len() as u64, request.state.len() as u64) != (obs, state) {
+            let (found_obs, found_state) = (request.obs.len(), request.state.len());
+            return Err(format!(
+                "{rows} rows for policy '{policy}' are {obs} bytes of observations and {state} of states, not {found_obs} and \
+                 {found_state}"
+            ));
+        }
+        let (inputs, after) = lens.wanted(request.wants);
+        match bytes_of(1 + inputs + after) {
+            bytes if bytes > MAX_ROW_BYTES as u64 => Err(format!(
+                "the outputs of {rows} rows are {bytes} bytes, and a message holds {MAX_ROW_BYTES}: send fewer rows at a time"
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -96,6 +138,11 @@ impl InferenceServer {
     /// Computes the batch that is due, if there is one.
     pub fn work(&mut self, now: Micros) {
         let Some(batch) = self.batcher.poll(now) else { return };
+        let Some(version) = batch.first().map(|first| WeightsVersion(first.version)) else { return };
+        let is_kept = |weights: &Weights| weights.version() == version;
+        if let Some(newest) = self.newest().filter(|_| !self.kept.iter().any(is_kept)) {
+            return self.answers.extend(batch.iter().map(|request| Inferred::not_kept(request, newest.0)));
+        }
         match self.outputs(&batch) {
             Ok(answers) => self.answers.extend(answers),
             Err(reason) => self.answers.extend(batch.iter().map(|request| Inferred::failed(request, &reason))),
@@ -117,9 +164,8 @@ impl InferenceServer {
             |part: fn(&Infer) -> &[u8]| -> Vec<f32> { batch.iter().flat_map(|one| f32::iter_le(part(one))).collect() };
         let (obs, before) = (floats(|one| &one.obs), floats(|one| &one.state));
         let id = PolicyId::new(first.policy.clone());
-        let (inputs_len, state_len) = self.slots.output_lens(&id).map_err(|error| error.to_string())?;
-        let inputs_len = if wants & Infer::DIST_INPUTS == 0 { 0 } else { inputs_len };
-        let state_len = if wants & Infer::STATE == 0 { 0 } else { state_len };
+        let lens = self.slots.network_lens(&id).map_err(|error| error.to_string())?;
+        let (inputs_len, state_len) = lens.wanted(wants);
         let (mut inputs, mut values) = (vec![0.0; rows * inputs_len], vec![0.0; rows]);
         let mut after = vec![0.0; rows * state_len];
         let out = Output { dist_inputs: &mut inputs, values: &mut values, state: &mut after };
@@ -148,10 +194,8 @@ impl InferenceServer {
         if self.slots.weights_version() == version {
             return Ok(());
         }
-        let Some(weights) = self.kept.iter().find(|weights| weights.version() == version) else {
-            let oldest = self.kept.front().map_or(WeightsVersion(0), Weights::version);
-            return Err(format!("weights {version} are no longer kept: the oldest here are {oldest}"));
-        };
+        let found = self.kept.iter().find(|weights| weights.version() == version);
+        let weights = found.ok_or_else(|| format!("weights {version} are not kept"))?;
         self.slots.set_weights(weights).map_err(|error: RunnerError| error.to_string())
     }
 }

@@ -82,10 +82,16 @@ fn worker_that_asks_a_server_makes_the_rows_that_it_makes_by_itself() {
         SERVER.set(Some(server));
         let expected = sample(&run, builder(), &weights).unwrap();
         assert_eq!(sample(&run, builder().inference(forward_by(ask)), &weights).unwrap(), expected);
-        // Without a server for these weights there are no rows; another run's workers do not ask.
-        let wrong = |request: Infer| ask(Infer { version: 6, ..request });
+        // A worker whose weights the server no longer keeps acts by itself; another run's workers do not ask.
+        SERVER.with_borrow_mut(|server| {
+            server.as_mut().unwrap().add_weights(weights.clone().with_version(WeightsVersion(8)))
+        });
+        let old = weights.clone().with_version(WeightsVersion(6));
+        let by_itself = sample(&run, builder().inference(forward_by(ask)), &old).unwrap();
+        assert_eq!(by_itself, sample(&run, builder(), &old).unwrap());
+        let wrong = |_| Err(PolicyError::Failed("it was asked".into()));
         let error = sample(&run, builder().inference(forward_by(wrong)), &weights).unwrap_err();
-        assert!(error.contains("weights 6 are no longer kept: the oldest here are 7"), "{error}");
+        assert!(error.contains("it was asked"), "{error}");
         let local = RunConfig { inference: Inference::Local, ..run };
         assert_eq!(sample(&local, builder().inference(forward_by(wrong)), &weights).unwrap(), expected);
     }
@@ -152,10 +158,14 @@ fn early_request_waits_for_its_weights_and_an_old_one_is_refused() {
     assert_eq!(work(&mut server), [(1, String::new(), 12)]);
     // Five are kept: three versions behind the newest, one for what is on its way, and the newest.
     let wrong = [
-        (request(2, 1, 1), "weights 1 are no longer kept: the oldest here are 2"),
-        (Infer { obs: vec![0; 7], ..request(3, 6, 1) }, "the bytes are not those of whole rows"),
-        (Infer { rows: 0, ..request(4, 6, 1) }, "the bytes are not those of whole rows"),
-        (Infer { obs: vec![0; 12], ..request(5, 6, 1) }, "obs has room for 3 values, 2 are wanted"),
+        (request(2, 1, 1), "weights 1 are no longer kept: the newest here are 6"),
+        (Infer { obs: vec![0; 7], ..request(3, 6, 1) }, "are 8 bytes of observations and 0 of states, not 7 and 0"),
+        (Infer { rows: 0, ..request(4, 6, 1) }, "0 rows for policy 'default_policy' are 0 bytes"),
+        (Infer { obs: vec![0; 12], ..request(5, 6, 1) }, "are 8 bytes of observations and 0 of states, not 12 and 0"),
+        (Infer { state: vec![0; 4], ..request(7, 6, 1) }, "are 8 bytes of observations and 0 of states, not 8 and 4"),
+        // Memory for so many rows would end the process; the outputs of the others fit into no message.
+        (Infer { rows: u32::MAX, obs: Vec::new(), ..request(8, 6, 1) }, "4294967295 rows"),
+        (request(9, 6, 30_000), "the outputs of 30000 rows are 360000 bytes, and a message holds 261120"),
         (Infer { policy: "x".into(), ..request(6, 6, 1) }, "'x'"),
     ];
     for (request, expected) in wrong {
@@ -164,6 +174,17 @@ fn early_request_waits_for_its_weights_and_an_old_one_is_refused() {
         let answers = work(&mut server);
         assert!(matches!(&answers[..], [(to, why, 0)] if *to == ask && why.contains(expected)), "{answers:?}");
     }
+}
+
+#[test]
+fn requests_for_weights_that_never_arrive_take_little_memory() {
+    let run = run(r#"{"fcnet_hiddens": [8]}"#);
+    let mut server = InferenceServer::new(&run, builder()).unwrap();
+    // A request of 20,000 rows is 160 kB.
+    (0..500).for_each(|ask| server.handle(request(ask, u64::MAX, 20_000)));
+    let refused = core::iter::from_fn(|| server.poll_answer()).collect::<Vec<_>>();
+    assert_eq!(refused.len(), 500 - (64 << 20) / (160_000 + "default_policy".len()));
+    assert!(refused.iter().all(|answer| answer.error.contains("which have not arrived")), "{:?}", refused[0]);
 }
 
 #[test]

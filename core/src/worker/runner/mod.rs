@@ -14,11 +14,10 @@ use super::{
 };
 use crate::{
     batch::SlotFragment,
-    column::Column,
     env::EnvState,
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
-    policy::{Input, Output},
+    policy::{Input, Output, TakenActions},
     prelude::*,
     protocol::{FailureKind, FragmentFailure, convert::without_known},
     run::{ReplayMismatch, RunConfig},
@@ -46,6 +45,17 @@ pub struct SlotRunner {
     begun: BTreeMap<SlotId, Vec<u8>>,
     lease: Option<Running>,
     in_turn: bool,
+}
+
+/// How many numbers the rows of a policy's networks have.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::worker) struct NetworkLens {
+    /// Encoded observations.
+    pub(in crate::worker) obs: usize,
+    /// Recurrent states, before and after.
+    pub(in crate::worker) state: usize,
+    /// Inputs of the actions' distribution.
+    pub(in crate::worker) dist_inputs: usize,
 }
 
 /// A slot with its state; `None` if it begins its first episode.
@@ -175,13 +185,14 @@ impl SlotRunner {
         Ok(())
     }
 
-    /// Returns how many numbers a row of a policy's outputs has: of the distribution's inputs, and of the states after it.
+    /// Returns how many numbers the rows of a policy's networks have.
     ///
     /// # Errors
     /// [`RunnerError::Sample`] if there is no such policy.
-    pub(in crate::worker) fn output_lens(&mut self, id: &PolicyId) -> Result<(usize, usize), RunnerError> {
+    pub(in crate::worker) fn network_lens(&mut self, id: &PolicyId) -> Result<NetworkLens, RunnerError> {
         let policy = self.parts.host.policies.policy_mut(id).map_err(SampleError::from)?;
-        Ok((policy.dist_inputs_len(), policy.state_lens().iter().sum()))
+        let (obs, dist_inputs) = (policy.encoded_obs_len(), policy.dist_inputs_len());
+        Ok(NetworkLens { obs, dist_inputs, state: policy.state_lens().iter().sum() })
     }
 
     /// Computes the outputs of a policy's networks for rows of another worker.
@@ -366,17 +377,17 @@ impl SlotRunner {
         &mut self,
         lease: Lease,
         weights: &Weights,
-        actions: Column,
+        taken: TakenActions,
     ) -> Result<Vec<SlotFragment>, RunnerError> {
-        self.take_actions(Some(actions))?;
+        self.take_actions(Some(taken))?;
         let made = self.recompute(lease, weights, None);
         self.take_actions(None)?;
         made
     }
 
-    fn take_actions(&mut self, actions: Option<Column>) -> Result<(), RunnerError> {
+    fn take_actions(&mut self, taken: Option<TakenActions>) -> Result<(), RunnerError> {
         let policy = self.parts.host.policies.policy_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
-        Ok(policy.take_actions(actions)?)
+        Ok(policy.take_actions(taken)?)
     }
 
     /// Does the same as [`replay`](Self::replay), and shows the environment of a lease of one slot before each step.

@@ -33,7 +33,7 @@ use crate::{
         convert::{self, FragmentLimits},
         handshake::PeerService,
         message::{
-            CallProgress, Goodbye, HostReport, Inferred, LeaseGrant, RunAnswer, RunStart, WeightsApplied,
+            CallProgress, Goodbye, HostReport, Infer, Inferred, LeaseGrant, RunAnswer, RunStart, WeightsApplied,
             WeightsNotice, WeightsRequest,
         },
         printable,
@@ -460,7 +460,9 @@ impl WorkerSession {
             let reason = "this worker acts for others, in runs with inference = \"server\"";
             return Err(Inability::new(InabilityKind::Other, reason));
         }
-        InferenceServer::new(config, self.calls.builder()).map_err(|error| inability(&error))
+        let mut server = InferenceServer::new(config, self.calls.builder()).map_err(|error| inability(&error))?;
+        server.set_guard(self.guard);
+        Ok(server)
     }
 
     fn server(&mut self) -> Option<&mut InferenceServer> {
@@ -475,7 +477,12 @@ impl WorkerSession {
         let Some(server) = self.server() else { return };
         server.work(now);
         while let Some(answer) = self.server().and_then(InferenceServer::poll_answer) {
-            self.send(&Message::Inferred(answer));
+            let (ask, version) = (answer.ask, answer.version);
+            // The connection must not end because of one request.
+            if let Err(error) = self.connection.push(&Message::Inferred(answer)) {
+                let request = Infer { ask, version, ..Infer::default() };
+                self.send(&Message::Inferred(Inferred::failed(&request, &error.to_string())));
+            }
         }
     }
 

@@ -866,3 +866,26 @@ fn the_worker_ends_with_the_session() {
     hub.session.leave("enough");
     assert_eq!((stopped.load(Ordering::Relaxed), hub.session.has_work()), (2, false));
 }
+
+#[test]
+fn request_whose_outputs_fit_into_no_message_does_not_end_a_server() {
+    let mut hub = Hub::new();
+    hub = Hub { session: hub.session.acting_for_others(), ..hub };
+    hub.shake_hands();
+    let run = RunConfig::new("StatelessCartPole-v1").fcnet_hiddens(&[8]);
+    let run = RunConfig { preset: "none".into(), inference: Inference::Server, ..run };
+    hub.send(&Message::RunStart(RunStart { run: RUN, config: run.to_wire() }));
+    let parts = RolloutWorkerBuilder::new(Registry::builtin()).learning_parts(&run).unwrap();
+    let weights = parts.policies.iter().map(|(id, policy)| (id, policy.weights()));
+    let weights = Weights::of_run(WeightsVersion(0), weights).unwrap();
+    hub.send(&Message::WeightsUpdate(convert::weights_update(RUN, &weights)));
+    // A row has two numbers, and its outputs are three.
+    for (rows, expected) in [(30_000, "send fewer rows at a time"), (2, "")] {
+        let (policy, obs) = ("default_policy".into(), vec![0; 8 * rows as usize]);
+        hub.send(&Message::Infer(Infer { policy, rows, wants: Infer::DIST_INPUTS, obs, ..Infer::default() }));
+        let messages = hub.work();
+        let [Message::Inferred(answer)] = &messages[..] else { panic!("{messages:?}") };
+        assert!(answer.error.ends_with(expected) && answer.error.is_empty() == expected.is_empty(), "{}", answer.error);
+        assert!(hub.session.connection().end().is_none());
+    }
+}

@@ -6,6 +6,9 @@ use crate::{protocol::CHUNK_BYTES, time::Micros};
 const CODEC_BYTES_PER_S: u64 = 50_000_000;
 /// After an upload that compression does not shorten, as many are sent as they are.
 const PAUSE: u32 = 15;
+/// After this many compressed uploads, one is sent as it is: those of a link that has become fast never wait, so that its
+/// speed is not measured.
+const PROBE: u32 = 64;
 
 /// The speed of a link, as far as uploads have had to wait for it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,6 +19,8 @@ pub(super) struct Uplink {
     /// The mean over the latest waits.
     bytes_per_s: Option<u64>,
     pause: u32,
+    /// Compressed uploads since the link was last measured with one that is not.
+    compressed: u32,
 }
 
 impl Uplink {
@@ -45,7 +50,9 @@ impl Uplink {
             self.pause -= 1;
             return false;
         }
-        self.bytes_per_s.is_some_and(|bytes_per_s| bytes_per_s < CODEC_BYTES_PER_S)
+        let is_slow = self.bytes_per_s.is_some_and(|bytes_per_s| bytes_per_s < CODEC_BYTES_PER_S);
+        self.compressed = if is_slow && self.compressed < PROBE { self.compressed + 1 } else { 0 };
+        self.compressed > 0
     }
 
     /// Records that compression did not shorten an upload.
@@ -78,6 +85,12 @@ mod tests {
         let mut unknown = Uplink::default();
         unknown.observe(0);
         assert!(!unknown.is_slow(), "no upload has had to wait");
+    }
+
+    #[test]
+    fn slow_link_is_measured_again_now_and_then() {
+        let mut uplink = after(40_000);
+        assert_eq!((0..2 * (PROBE + 1)).filter(|_| !uplink.is_slow()).count(), 2);
     }
 
     #[test]

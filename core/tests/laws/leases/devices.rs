@@ -10,7 +10,7 @@ use rollmesh_core::{
     policy::{Forward, ForwardFactory, Input, NetPolicy, Output, Policy, PolicyContext, PolicyError},
     run::RunConfig,
     sampler::SlotState,
-    weights::Weights,
+    weights::{Tensor, Weights},
     worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner, core_fingerprint, device_fingerprint},
 };
 
@@ -66,9 +66,15 @@ fn device_has_a_fingerprint_of_its_own() {
 
 /// Two fragments of slot 1, and the weights.
 fn sampled(run: &RunConfig) -> (Vec<SlotFragment>, Weights) {
-    let mut runner = SlotRunner::new(run, builder(true)).unwrap();
     let parts = builder(false).learning_parts(run).unwrap();
     let weights = Weights::of_run(WeightsVersion(0), parts.policies.iter().map(|(id, policy)| (id, policy.weights())));
+    let weights = weights.unwrap();
+    (sampled_with(run, &weights), weights)
+}
+
+fn sampled_with(run: &RunConfig, weights: &Weights) -> Vec<SlotFragment> {
+    let mut runner = SlotRunner::new(run, builder(true)).unwrap();
+    runner.set_weights(weights).unwrap();
     let fragments = [SlotSource::New, SlotSource::Held].into_iter().zip(0..).map(|(source, number)| {
         let slots = (0..2).map(|slot| LeasedSlot { slot: SlotId(slot), source: source.clone() }).collect();
         let id = LeaseId(number + 1);
@@ -76,7 +82,7 @@ fn sampled(run: &RunConfig) -> (Vec<SlotFragment>, Weights) {
         let Advance::Done { mut fragments, .. } = runner.advance(u32::MAX) else { panic!("all steps were allowed") };
         fragments.swap_remove(1)
     });
-    (fragments.collect(), weights.unwrap())
+    fragments.collect()
 }
 
 /// Replays the second of two fragments by the kernels.
@@ -109,7 +115,8 @@ fn replayed_actions_agree_within_the_tolerance_and_every_change_differs() {
             change(&mut fragment);
             audit(&run, first, fragment, &weights).0
         };
-        let changes: [(&str, &dyn Fn(&mut SlotFragment)); 6] = [
+        type Change<'a> = (&'a str, &'a dyn Fn(&mut SlotFragment));
+        let changes: [Change<'_>; 6] = [
             ("reward", &|fragment| fragment.rows.get_mut(REWARDS).unwrap()[7] += 1e-6),
             ("logp", &|fragment| fragment.rows.get_mut(ACTION_LOGP).unwrap()[7] += 1e-3),
             ("value", &|fragment| fragment.rows.get_mut(VF_PREDS).unwrap()[39] -= 1e-2),
@@ -141,4 +148,24 @@ fn replayed_actions_agree_within_the_tolerance_and_every_change_differs() {
         });
         assert_eq!(another, Verdict::Differs, "{env}");
     }
+}
+
+/// The last bits of a device's mean change the log-probability of an action by as much as the distribution is narrow.
+#[test]
+fn narrow_distributions_agree_and_what_their_width_does_not_explain_differs() {
+    let run = run("Pendulum-v1", r#"{"fcnet_hiddens": [8]}"#);
+    let parts = builder(false).learning_parts(&run).unwrap();
+    let first = Weights::of_run(WeightsVersion(0), parts.policies.iter().map(|(id, policy)| (id, policy.weights())));
+    let mut tensors = first.unwrap().tensors().to_vec();
+    let is_heads = |tensor: &&mut Tensor| tensor.name.starts_with("policy.") && tensor.shape == [2];
+    let bias = tensors.iter_mut().filter(is_heads).next_back().unwrap();
+    // A standard deviation of a thousandth.
+    bias.values[1] = -7.0;
+    let weights = Weights::new(WeightsVersion(0), tensors).unwrap();
+    let fragments = sampled_with(&run, &weights);
+    let [first, second] = &fragments[..] else { panic!("two fragments") };
+    assert_eq!(audit(&run, first, second.clone(), &weights).0, Verdict::Agrees);
+    let mut fragment = second.clone();
+    fragment.rows.get_mut(ACTION_LOGP).unwrap()[7] += 0.2;
+    assert_eq!(audit(&run, first, fragment, &weights).0, Verdict::Differs);
 }

@@ -35,6 +35,10 @@ const SCRIPT: &str = concat!(
 /// Time for environments to close.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// Times the limit of a call that a fingerprint may take: two environments are made, and take 64 steps each, but a call that
+/// hangs has to be noticed.
+const FINGERPRINT_CALLS: u32 = 8;
+
 /// The host of a thread's environments: its process, while it runs, and how to start the next one.
 pub(super) struct Host {
     settings: PythonSettings,
@@ -134,7 +138,11 @@ impl Host {
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Pending, EnvError> {
         let limit = Duration::from_millis(self.limits.timeout_ms.into());
-        let limit = if request == Request::Close { GRACE.min(limit) } else { limit };
+        let limit = match request {
+            Request::Close => GRACE.min(limit),
+            Request::Fingerprint => limit.saturating_mul(FINGERPRINT_CALLS),
+            _ => limit,
+        };
         let mut process = match self.process.take().map_or_else(|| self.start(), Ok) {
             Ok(process) => process,
             Err(error) => {

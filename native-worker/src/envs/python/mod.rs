@@ -47,7 +47,10 @@ mod vector;
 
 pub(crate) use permission::{ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE, child_environs};
 pub use permission::{PythonPermission, PythonSettings};
-use rollmesh_core::{config::Config, env::EnvContext};
+use rollmesh_core::{
+    config::Config,
+    env::{EnvContext, EnvError},
+};
 #[cfg(unix)]
 use {
     game::PythonGame,
@@ -59,18 +62,27 @@ use {
 /// The setting of an environment that names the fingerprint of its host.
 const FINGERPRINT: &str = "host_fingerprint";
 
+/// No fingerprint was found for a run's Python environment.
+#[derive(Debug, thiserror::Error)]
+#[error("the host fingerprint of the environment: {0}; to begin without one, set {name} = false in env_config", name = FINGERPRINT)]
+pub struct FingerprintError(EnvError);
+
 /// Returns the settings of a Python environment with the fingerprint that it has on this machine, which others then need to
-/// have. `None` if the settings name one, `null` for any, and if this machine cannot tell.
-pub(crate) fn with_fingerprint(name: &str, context: &EnvContext) -> Option<Config> {
+/// have. `None` for other environments, for those that may not run on this machine, and if the settings name a fingerprint or
+/// say `false`.
+///
+/// # Errors
+/// [`FingerprintError`] if the environment's host fails.
+pub(crate) fn with_fingerprint(name: &str, context: &EnvContext) -> Result<Option<Config>, FingerprintError> {
     let settings = PythonSettings::of_process();
     let is_open = permission::is_python(name) && context.config.names().all(|name| name != FINGERPRINT);
     if !is_open || settings.check(name).is_err() {
-        return None;
+        return Ok(None);
     }
     #[cfg(unix)]
-    return order::with_fingerprint(name, context, &settings);
+    return order::with_fingerprint(name, context, &settings).map(Some).map_err(FingerprintError);
     #[cfg(not(unix))]
-    None
+    Ok(None)
 }
 
 /// Returns the settings of an environment without the fingerprint of its host: for policies, which may act anywhere.

@@ -3,17 +3,17 @@
 //! An episode is replayed by its actions after its reset. Where a host saves the state of a simulator, a snapshot has a base:
 //! observation and state, from which the actions since then are replayed; usually there are none.
 
+use std::slice;
+
 use rollmesh_core::{
-    env::{
-        ActionLog, AnyVectorEnv as _, EnvError, Replay, RowsMut, RowsRef, SnapshotReader, StepOut, put_rows,
-    },
+    env::{ActionLog, AnyVectorEnv as _, EnvError, Replay, RowsMut, RowsRef, SnapshotReader, StepOut, put_rows},
     ids::SlotId,
     rng::{Purpose, Streams},
 };
 
 use super::{
     rows::{Row, reborrow, shared},
-    vector::{HostState, Part, PythonEnvs, located},
+    vector::{HostState, PythonEnvs, located},
 };
 use crate::envs::remote::wire::{Request, part, put_part};
 
@@ -38,24 +38,34 @@ impl PythonEnvs {
                     self.name
                 )));
             }
-            let mut log = Vec::new();
-            self.logs[lane].put(&mut log);
-            let base = self.bases[lane].take().unwrap_or_default();
-            self.replay(lane, &base, &log, u32::MAX)?;
-            self.logs[lane].check(&log)?;
+            let (log, base) = (self.logs[lane].clone(), self.bases[lane].clone());
+            if let Err(error) = self.replay_whole(lane, base.as_deref(), &log) {
+                // A later try replays the same episode.
+                (self.logs[lane], self.bases[lane], self.is_stale[lane]) = (log, base, true);
+                return Err(error);
+            }
         }
         Ok(())
     }
 
-    /// Appends a base with the lane's present state, or the lane's own base and the steps since if its process has ended.
+    /// Replays all steps of an episode, and compares the last observation.
+    fn replay_whole(&mut self, lane: usize, base: Option<&[u8]>, log: &ActionLog) -> Result<(), EnvError> {
+        let mut steps = Vec::new();
+        log.put(&mut steps);
+        self.replay(lane, base.unwrap_or_default(), &steps, u32::MAX)?;
+        self.logs[lane].check(&steps)
+    }
+
+    /// Appends a base with the lane's present state, which is that of another environment after the same steps if its process has
+    /// ended: states of all machines are compared. If that fails as well, appends the lane's own base and the steps since, from
+    /// which the episode continues.
     pub(super) fn put_state(&self, lane: usize, log: &ActionLog, out: &mut Vec<u8>) {
         let mut obs = Row::new(self.spaces.observation_type, self.obs_len());
-        let is_open = !self.is_stale[lane] && log.show(obs.all_mut()).is_ok();
-        let ask = |part: &Part| {
-            let saved = |reply: &[u8]| Some(reply.to_vec());
-            part.order.ask(("for its state", Request::Save), lane - part.lanes.start, |_| {}, saved)
-        };
-        match self.part_of(lane).ok().filter(|_| is_open).map(ask) {
+        let state = log.is_open().then(|| {
+            log.show(obs.all_mut())?;
+            self.save(lane).or_else(|_| self.save_again(lane, log))
+        });
+        match state {
             Some(Ok(state)) => {
                 put_part(out, |out| {
                     put_rows(out, obs.all());
@@ -63,11 +73,29 @@ impl PythonEnvs {
                 });
                 based(obs.all()).put(out);
             }
-            _ => {
-                put_part(out, |out| out.extend(self.bases[lane].iter().flatten()));
+            failed => {
+                // An episode that is over has none.
+                let base = self.bases[lane].iter().flatten().filter(|_| failed.is_some());
+                put_part(out, |out| out.extend(base));
                 log.put(out);
             }
         }
+    }
+
+    fn save(&self, lane: usize) -> Result<Vec<u8>, EnvError> {
+        let part = self.part_of(lane)?;
+        if self.is_stale[lane] {
+            return Err(EnvError::Failed(format!("{}: lane {lane} has to be replayed first", self.name)));
+        }
+        let saved = |reply: &[u8]| Some(reply.to_vec());
+        part.order.ask(("for its state", Request::Save), lane - part.lanes.start, |_| {}, saved)
+    }
+
+    /// Returns the state of a lane after a replay in an environment that is made for that.
+    fn save_again(&self, lane: usize, log: &ActionLog) -> Result<Vec<u8>, EnvError> {
+        let mut twin = Self::make(&self.name, slice::from_ref(&self.context), &self.settings)?;
+        twin.replay_whole(0, self.bases[lane].as_deref(), log)?;
+        twin.save(0)
     }
 
     /// Splits a snapshot into the base of its steps, empty for a reset, and the log.

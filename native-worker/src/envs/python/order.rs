@@ -1,19 +1,25 @@
 //! What a host makes for one environment of the program.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
 
 use rollmesh_core::{
     config::Config,
     env::{EnvContext, EnvError, Frame},
 };
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     FINGERPRINT, PythonSettings,
     host::{Host, Pending},
 };
 use crate::envs::remote::wire::Request;
+
+/// What precedes the hash of random episodes in a fingerprint.
+const EPISODES: &str = ", random episodes ";
 
 /// An unanswered request. It keeps the host locked: environments on other threads may share its process.
 pub(super) struct Exchange<'a> {
@@ -80,20 +86,28 @@ impl HostOrder {
         Ok(Some(made))
     }
 
-    /// Checks that this machine has the fingerprint in the settings of the environment, if there is one.
+    /// Checks that this machine has the fingerprint in the settings of the environment, if there is one. Where the run began, the
+    /// episodes of an environment that is not deterministic were left out of it: then versions are compared alone.
     ///
     /// # Errors
-    /// [`EnvError::Unavailable`] with both, and as [`ask`](Self::ask).
+    /// [`EnvError::Unavailable`] with both, [`EnvError::Failed`] for a setting of another form, and as [`ask`](Self::ask).
     pub(super) fn check_fingerprint(&self, config: &Config) -> Result<(), EnvError> {
-        let wanted = config.get::<Option<String>>(FINGERPRINT).map_err(|error| EnvError::Failed(error.to_string()))?;
-        let Some(wanted) = wanted.flatten() else { return Ok(()) };
+        let wanted = match config.get::<Value>(FINGERPRINT).ok().flatten() {
+            None | Some(Value::Null | Value::Bool(false)) => return Ok(()),
+            Some(Value::String(wanted)) => wanted,
+            Some(other) => {
+                let form = "it is the fingerprint that a run has written, or false for none";
+                return Err(EnvError::Failed(format!("{}: {FINGERPRINT} is {other}: {form}", self.name)));
+            }
+        };
         let found = fingerprint(&mut lock(&self.host), &self.name, &self.text)?;
-        if found == wanted {
+        let versions = found.split(EPISODES).next().filter(|_| !wanted.contains(EPISODES));
+        if versions.unwrap_or(&found) == wanted {
             return Ok(());
         }
         Err(EnvError::Unavailable(format!(
             "{} may have other bits on this machine than where the run began: here it has {found}; there it had {wanted}; \
-             install the same versions, or remove {FINGERPRINT} from env_config if bits may differ",
+             install the same versions, or begin the run with {FINGERPRINT} = false in env_config if bits may differ",
             self.name
         )))
     }
@@ -171,18 +185,34 @@ impl Drop for HostOrder {
 
 /// Returns an order as JSON.
 fn order(name: &str, config: &Config, number: u32, lanes: usize, memory_mb: u32) -> Vec<u8> {
-    let order =
-        json!({"order": number, "env": name, "config": config, "lanes": lanes, "memory_mb": memory_mb});
+    let order = json!({"order": number, "env": name, "config": config, "lanes": lanes, "memory_mb": memory_mb});
     order.to_string().into_bytes()
 }
 
-/// Returns the settings of an environment with the fingerprint that it has on this machine. `None` if the host cannot tell.
-pub(super) fn with_fingerprint(name: &str, context: &EnvContext, settings: &PythonSettings) -> Option<Config> {
-    let host = Host::of_thread(settings, context.limits, 0);
-    let mut host = lock(&host);
-    let text = order(name, &context.config, 0, 1, host.memory_mb());
-    let found = fingerprint(&mut host, name, &text).ok()?;
-    context.config.clone().with(FINGERPRINT, found).ok()
+/// Returns the settings of an environment with the fingerprint that it has on this machine.
+///
+/// # Errors
+/// [`EnvError::Unavailable`] without an interpreter, package or environment of that name, [`EnvError::Failed`].
+pub(super) fn with_fingerprint(
+    name: &str,
+    context: &EnvContext,
+    settings: &PythonSettings,
+) -> Result<Config, EnvError> {
+    let compute = || {
+        let host = Host::of_thread(settings, context.limits, 0);
+        let mut host = lock(&host);
+        let text = order(name, &context.config, 0, 1, host.memory_mb());
+        fingerprint(&mut host, name, &text)
+    };
+    // On a thread of its own, with which its host ends.
+    let found = thread::scope(|scope| {
+        let computing = thread::Builder::new().name("fingerprint".into()).spawn_scoped(scope, compute);
+        let computing =
+            computing.map_err(|error| EnvError::Failed(format!("{name}: no thread for its fingerprint: {error}")))?;
+        computing.join().unwrap_or_else(|_| Err(EnvError::Failed(format!("{name}: its fingerprint panicked"))))
+    })?;
+    let config = context.config.clone().with(FINGERPRINT, found);
+    config.map_err(|error| EnvError::Failed(format!("{name}: {error}")))
 }
 
 fn lock(host: &Mutex<Host>) -> MutexGuard<'_, Host> {

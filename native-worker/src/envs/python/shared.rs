@@ -15,6 +15,8 @@ use serde::Deserialize;
 pub(super) struct SharedPlace {
     pid: u32,
     file: u32,
+    /// The file's name, which is random.
+    name: String,
     /// Where observations, rewards, ends and actions begin.
     places: [u64; 4],
 }
@@ -32,8 +34,9 @@ impl SharedRows {
     pub(super) fn open(place: SharedPlace) -> Option<Self> {
         let path = format!("/proc/{}/fd/{}", place.pid, place.file);
         // In another namespace of process ids, the host's would be those of other files here.
-        let is_own = fs::read_link(&path).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:rollmesh-rows"));
-        let file = File::options().read(true).write(true).open(path).ok().filter(|_| is_own)?;
+        let own = format!("/memfd:{} (deleted)", place.name);
+        let is_own = fs::read_link(&path).is_ok_and(|link| link.to_string_lossy() == own);
+        let file = is_own.then(|| File::options().read(true).write(true).open(path).ok()).flatten()?;
         Some(Self { file, places: place.places, bytes: Vec::new() })
     }
 
@@ -41,8 +44,7 @@ impl SharedRows {
     pub(super) fn put_actions(&mut self, first: usize, lanes: usize, actions: RowsRef<'_>) -> io::Result<()> {
         self.bytes.clear();
         put_rows(&mut self.bytes, actions);
-        let at = self.places[3] + (first * (self.bytes.len() / lanes)) as u64;
-        self.file.write_all_at(&self.bytes, at)
+        self.file.write_all_at(&self.bytes, at(self.places[3], first * (self.bytes.len() / lanes)))
     }
 
     /// Reads what the lanes from `first` on have returned; `out` has an entry for each.
@@ -52,16 +54,16 @@ impl SharedRows {
     pub(super) fn take(&mut self, first: usize, obs: RowsMut<'_>, out: StepOut<'_>) -> Result<(), EnvError> {
         let lanes = out.rewards.len();
         let bytes = obs.len() * obs.dtype().size();
-        let at = (first * (bytes / lanes)) as u64;
+        let rows = at(self.places[0], first * (bytes / lanes));
         match obs {
             RowsMut::U8(pixels) => {
-                let read = self.file.read_exact_at(pixels, self.places[0] + at);
+                let read = self.file.read_exact_at(pixels, rows);
                 read.map_err(|_| EnvError::BadSnapshot(bytes))?;
             }
-            obs => self.read(self.places[0] + at, bytes)?.rows(obs)?,
+            obs => self.read(rows, bytes)?.rows(obs)?,
         }
-        self.read(self.places[1] + 8 * first as u64, 8 * lanes)?.rows(RowsMut::F64(out.rewards))?;
-        take_ends(&mut self.read(self.places[2] + first as u64, lanes)?, out.terminateds, out.truncateds)
+        self.read(at(self.places[1], 8 * first), 8 * lanes)?.rows(RowsMut::F64(out.rewards))?;
+        take_ends(&mut self.read(at(self.places[2], first), lanes)?, out.terminateds, out.truncateds)
     }
 
     fn read(&mut self, at: u64, len: usize) -> Result<SnapshotReader<'_>, EnvError> {
@@ -69,6 +71,11 @@ impl SharedRows {
         self.file.read_exact_at(&mut self.bytes, at).map_err(|_| EnvError::BadSnapshot(len))?;
         Ok(SnapshotReader::new(&self.bytes))
     }
+}
+
+/// Returns a position in the file. A host may have named any place: beyond the largest position nothing can be read or written.
+fn at(place: u64, offset: usize) -> u64 {
+    place.saturating_add(offset as u64)
 }
 
 /// Reads a byte per lane: bit 0 for terminated, bit 1 for truncated.

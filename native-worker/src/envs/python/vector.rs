@@ -26,6 +26,9 @@ use crate::envs::remote::wire::{Request, SpacesOf};
 /// Gymnasium spec says `nondeterministic`.
 pub(super) struct PythonEnvs {
     pub(super) name: String,
+    /// What made them.
+    pub(super) context: EnvContext,
+    pub(super) settings: PythonSettings,
     pub(super) parts: Vec<Part>,
     pub(super) spaces: EnvSpaces,
     pub(super) state: HostState,
@@ -118,6 +121,8 @@ impl PythonEnvs {
         let (spaces, state) = described.ok_or_else(none)?;
         Ok(Self {
             name: name.into(),
+            context: first.clone(),
+            settings: settings.clone(),
             parts,
             spaces,
             state,

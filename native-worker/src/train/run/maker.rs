@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, thread};
 
-use rollmesh_core::{ids::SlotId, kernels::Kernels, worker::Registry};
+use rollmesh_core::{ids::SlotId, kernels::Kernels, run::ReplayMismatch, worker::Registry};
 use tokio::sync::oneshot;
 
 use super::{
@@ -62,10 +62,12 @@ impl RunMaker {
                 (Prepared::Leased(Box::new(parts)), Some(taker))
             }
         };
-        // Workers on other machines must compute the same bits.
-        let env_config = with_fingerprint(request.config.env(), &request.config.env_context(SlotId(0)));
-        if let Some(env_config) = env_config.filter(|_| resumed.is_none()) {
-            request.config.rollout.env_config = env_config;
+        // Workers on other machines must compute the same bits, unless the run may abandon what they cannot replay.
+        if resumed.is_none() && request.config.replay_mismatch == ReplayMismatch::Fail {
+            let context = request.config.env_context(SlotId(0));
+            if let Some(env_config) = with_fingerprint(request.config.env(), &context)? {
+                request.config.rollout.env_config = env_config;
+            }
         }
         Ok(RunParts { request, prepared, taker, resumed })
     }

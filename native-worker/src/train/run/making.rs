@@ -383,6 +383,7 @@ impl RunPlace<'_> {
             pace: micros(request.pace),
             layout: FragmentLayout::Agents(BTreeMap::new()),
             env_state: EnvState::default(),
+            can_replay_actions: false,
             policies: Vec::new(),
             weights,
             filter: None,

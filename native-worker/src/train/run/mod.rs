@@ -37,6 +37,7 @@ use super::{
     saving::{RunFiles, Snapshot},
 };
 use crate::{
+    envs::FingerprintError,
     launch::{LaunchError, WorkerSpec},
     learner::{LearnError, Learned, LearningStartError, UpdateStats, results_before},
     lines::LineNews,
@@ -177,6 +178,8 @@ pub(crate) enum StartError {
     Loop(#[from] RunLoopError),
     #[error(transparent)]
     Launch(LaunchError),
+    #[error(transparent)]
+    Fingerprint(#[from] FingerprintError),
     #[error("the environment was not made within {0} s (hung_worker_timeout_s)")]
     TooLate(f64),
     #[error("making the environment or the policies panicked")]
@@ -307,6 +310,7 @@ impl Run {
             lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
             moved_slots: state.group.moved_slots(),
             abandoned_episodes: state.group.ledger().abandoned_episodes,
+            inferred_rows: state.inferred_rows(),
             failures: Failures::of(&state.group),
             error: end.error(),
             end,

@@ -1,8 +1,10 @@
 """Environments for the tests: some that are right, and some that fail in every way."""
 
 import os
+import sys
 import time
 from collections import OrderedDict
+from types import ModuleType, SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -207,13 +209,103 @@ class Counter(Shifted):
         return np.full((4, 6, 3), 40 * self.t, np.uint8)
 
 
-def counters(num_envs, mode):
+def counters(num_envs, mode, **told):
     makers = [lambda last=last: Counter(last) for last in range(3, 3 + num_envs)]
-    return gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=mode)
+    vector = gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=mode)
+    vector.metadata = {"autoreset_mode": told["told"]} if told else vector.metadata
+    return vector
 
 
 def counter():
     return Counter(5)
+
+
+class Noisy(Shifted):
+    """Observes noise that does not follow from its seed, and does not say so."""
+
+    def seen(self):
+        return np.random.default_rng().random(1, np.float32)
+
+
+def noisy():
+    return Noisy()
+
+
+class Numbered(Shifted):
+    """Observes how many of its kind its process has made."""
+
+    made = 0
+
+    def __init__(self):
+        Numbered.made += 1
+        self.number = Numbered.made
+
+    def seen(self):
+        return np.full(1, self.number, np.float32)
+
+
+def numbered():
+    return Numbered()
+
+
+class Simulated(Shifted):
+    """Stands for an environment of MuJoCo: its simulator counts steps, and something that no observation shows."""
+
+    resets = 0
+
+    def __init__(self, fault):
+        self.fault, self.model, self.data = fault, self, SimulatorData()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.resets += 1
+        self.data.values[:] = 0, float(seed or 0)
+        return self.seen(), {}
+
+    def step(self, action):
+        # Sums whose last bits follow from the number of resets.
+        self.data.values += 1, 0.1 * (self.resets if self.fault == "drifts" else 1)
+        return self.seen(), float(action), False, False, {}
+
+    def seen(self):
+        return np.full(1, self.data.values[0], np.float32)
+
+
+Simulated.__module__ = "gymnasium.envs.mujoco.lab"
+
+
+class SimulatorData:
+    """The data of a simulator, whose other arrays stay as they are."""
+
+    def __init__(self):
+        self.values = np.zeros(2)
+
+    def __getattr__(self, name):
+        return np.zeros(1)
+
+
+def simulator():
+    """Returns a module with the functions of MuJoCo that move states."""
+    made = ModuleType("mujoco")
+    made.__version__ = "lab"
+    made.mjtState = SimpleNamespace(mjSTATE_INTEGRATION=0)
+    made.mj_stateSize = lambda model, kind: 2
+
+    def get_state(model, data, values, kind):
+        if model.fault == "raises":
+            raise RuntimeError("the simulator cannot tell its state")
+        values[:] = data.values
+
+    def set_state(model, data, values, kind):
+        data.values[:] = (values[0], 0) if model.fault == "forgets" else values
+
+    made.mj_getState, made.mj_setState = get_state, set_state
+    return made
+
+
+def simulated(fault=None):
+    sys.modules["mujoco"] = simulator()
+    return Simulated(fault)
 
 
 class AtOnce:

@@ -62,6 +62,12 @@ def made_by(order):
         raise Unavailable(f"{order['env']} cannot be made {here}: {described(error)}") from error
 
 
+def key_of(order):
+    """Returns what environments with the same bits have in common: their name and settings."""
+    config = {name: value for name, value in order["config"].items() if name != "host_fingerprint"}
+    return order["env"], json.dumps(config, sort_keys=True)
+
+
 def is_native(order):
     vectorize = order["config"].get("vectorize")
     if vectorize not in (None, "native"):
@@ -103,14 +109,20 @@ class SharedRows:
         for dtype, shape in sizes:
             self.places.append(end)
             end += -(-int(np.prod(shape)) * dtype.itemsize // 64) * 64
-        self.file = os.memfd_create("rollmesh-rows")
-        os.truncate(self.file, max(end, 64))
-        self.memory = mmap.mmap(self.file, max(end, 64))
+        # By its random part the program recognises the file among those of other processes.
+        self.name = f"rollmesh-rows-{secrets.token_hex(8)}"
+        self.file = os.memfd_create(self.name)
+        try:
+            os.truncate(self.file, max(end, 64))
+            self.memory = mmap.mmap(self.file, max(end, 64))
+        except OSError:
+            os.close(self.file)
+            raise
         arrays = (np.ndarray(*size[::-1], self.memory, at) for size, at in zip(sizes, self.places))
         self.obs, self.rewards, self.ends, self.actions = arrays
 
     def told(self):
-        return {"pid": os.getpid(), "file": self.file, "places": self.places}
+        return {"pid": os.getpid(), "file": self.file, "name": self.name, "places": self.places}
 
     def close(self):
         # The memory ends with its last array.
@@ -128,10 +140,10 @@ class Order:
         spec = getattr(env, "spec", None)
         self.simulator = simulator_of(env)
         if self.simulator:
-            kind = (order["env"], json.dumps(order["config"], sort_keys=True))
-            if kind not in PROVEN:
-                PROVEN[kind] = is_proven(self.simulator, env)
-            self.simulator = PROVEN[kind] and self.simulator
+            key = key_of(order)
+            if key not in PROVEN:
+                PROVEN[key] = is_proven(self.simulator, env)
+            self.simulator = self.simulator if PROVEN[key] else None
         state = "opaque" if getattr(spec, "nondeterministic", False) else "snapshot" if self.simulator else "replay"
         self.translate(env.observation_space, env.action_space, state, order["config"].get("observation_dtype"))
 
@@ -141,8 +153,10 @@ class Order:
         self.obs, obs, obs_type = translated("observation", observation_space, FlatObservation)
         self.act, act, act_type = translated("action", action_space, JoinedAction)
         self.action_space = action_space
-        has_memory = hasattr(os, "memfd_create")
-        self.shared = SharedRows(self.lanes, self.obs, self.act) if has_memory else None
+        self.shared = None
+        # Without memory to share, as in some sandboxes, rows go through pipes.
+        with contextlib.suppress(AttributeError, OSError):
+            self.shared = SharedRows(self.lanes, self.obs, self.act)
         self.made = {
             "spaces": {
                 "agent": {"Index": 0},
@@ -230,6 +244,26 @@ class Order:
                 close()
 
 
+def resets_in_same_step(env):
+    """Returns whether a vector environment begins the next episode in the step that ends one, and not on request."""
+    modes = gymnasium.vector.AutoresetMode
+    mode = env.metadata.get("autoreset_mode")
+    # Metadata may have the mode's value instead of the mode.
+    with contextlib.suppress(ValueError):
+        mode = modes(mode)
+    if mode in (modes.SAME_STEP, modes.DISABLED):
+        return mode == modes.SAME_STEP
+    if mode == modes.NEXT_STEP:
+        reason = (
+            "begins an episode at the step after the last one's end (autoreset_mode NextStep), when the other lanes have moved on"
+        )
+    else:
+        reason = f"does not tell when it begins an episode: its metadata has the autoreset_mode {mode!r}"
+    raise Refused(
+        f'{type(env).__name__} {reason}: let its autoreset_mode be "SameStep" or "Disabled", or leave vectorize out'
+    )
+
+
 class VectorOrder(Order):
     """A vector environment of Gymnasium, whose lanes share a generator of random numbers."""
 
@@ -238,13 +272,7 @@ class VectorOrder(Order):
         (env,), self.lanes = self.envs, order["lanes"]
         if not isinstance(env, gymnasium.vector.VectorEnv):
             raise Refused(f'{type(env).__name__} is no gymnasium.vector.VectorEnv: leave vectorize out')
-        mode = env.metadata.get("autoreset_mode")
-        if mode == gymnasium.vector.AutoresetMode.NEXT_STEP:
-            raise Refused(
-                f"{type(env).__name__} begins an episode at the step after the last one's end (autoreset_mode NextStep), "
-                'when the other lanes have moved on: let its autoreset_mode be "SameStep" or "Disabled", or leave vectorize out'
-            )
-        self.is_same_step = mode == gymnasium.vector.AutoresetMode.SAME_STEP
+        self.is_same_step = resets_in_same_step(env)
         # First observations of episodes that rollmesh has not begun yet, by lane; None before the first episodes.
         self.begun = None
         dtype = order["config"].get("observation_dtype")

@@ -7,6 +7,9 @@ class Game:
     """An environment of PettingZoo, whose agents act at once (`ParallelEnv`) or in turn (`AECEnv`)."""
 
     def __init__(self, order):
+        unused = sorted(name for name in VECTOR_SETTINGS if order["config"].get(name) is not None)
+        if unused:
+            raise Refused(f"{order['env']} is stepped by itself: remove {' and '.join(unused)} from env_config")
         (self.env,) = made_by(order)
         if not hasattr(self.env, "possible_agents") or not hasattr(self.env, "step"):
             raise Refused(f"{type(self.env).__name__} is no environment of PettingZoo with possible_agents, reset and step")

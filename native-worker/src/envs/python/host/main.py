@@ -45,12 +45,12 @@ class Host:
         return json.dumps(made.made).encode()
 
     def fingerprint(self, body):
-        order = json.loads(body)
-        made = self.made({**order, "lanes": 1})
-        try:
-            return fingerprint_of(made).encode()
-        finally:
-            made.close()
+        order = {**json.loads(body), "lanes": 1}
+        key = key_of(order)
+        if key not in FINGERPRINTS:
+            with contextlib.closing(self.made(order)) as made, contextlib.closing(self.made(order)) as twin:
+                FINGERPRINTS[key] = fingerprint_of(made, twin)
+        return FINGERPRINTS[key].encode()
 
     def made(self, order):
         if order["memory_mb"] > 0:

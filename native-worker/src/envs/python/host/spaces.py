@@ -17,6 +17,7 @@ import json
 import mmap
 import os
 import re
+import secrets
 import select
 import signal
 import struct
@@ -33,11 +34,14 @@ SAME = {"float32", "float64", "int32", "int64", "uint8", "bool"}
 NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint8": 5, "bool": 6}
 TERMINATED, TRUNCATED = 1, 2
 # Settings of the host among those of an environment.
-HOST_SETTINGS = {"vectorize", "observation_dtype", "host_fingerprint"}
+VECTOR_SETTINGS = {"vectorize", "observation_dtype"}
+HOST_SETTINGS = {"host_fingerprint"} | VECTOR_SETTINGS
 # Steps of the random episodes in a fingerprint.
 GOLDEN_STEPS = 64
 # Whether environments of a name and settings continue bit-identically from their saved states.
 PROVEN = {}
+# Fingerprints by name and settings of an environment.
+FINGERPRINTS = {}
 
 
 class Refused(Exception):

@@ -6,6 +6,8 @@
 class Arcade:
     """The state of an emulator, with its random numbers."""
 
+    PACKAGE = "ale_py"
+
     @staticmethod
     def save(env):
         return env.clone_state(include_rng=True).__getstate__()
@@ -21,6 +23,7 @@ class Arcade:
 class Mujoco:
     """What MuJoCo integrates, and what its last step has left that environments read before the next one."""
 
+    PACKAGE = "mujoco"
     LEFT = ("xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat")
     LEFT += ("subtree_com", "cinert", "cvel", "cfrc_ext", "qfrc_actuator", "sensordata")
 
@@ -39,6 +42,9 @@ class Mujoco:
     @classmethod
     def restore(cls, env, state):
         mujoco, kind, values = cls.integrated(env)
+        length = values.nbytes + sum(getattr(env.data, name).nbytes for name in cls.LEFT)
+        if len(state) != length:
+            raise ValueError(f"the state has {len(state)} bytes, this model's have {length}")
         values[:], at = np.frombuffer(state, "<f8", values.size), values.nbytes
         mujoco.mj_setState(env.model, env.data, values, kind)
         for name in cls.LEFT:
@@ -74,22 +80,51 @@ def time_limits(env):
     return limits
 
 
+def origin_of(simulator):
+    """Names the simulator and its version, whose states other versions may read as something else."""
+    return f"{simulator.PACKAGE} {sys.modules[simulator.PACKAGE].__version__}".encode()
+
+
 def save(simulator, env):
+    """Returns the state of an environment: the simulator and its version, lengths, steps of time limits, the simulator's state."""
     steps = [limit._elapsed_steps for limit in time_limits(env)]
-    return struct.pack(f"<{len(steps)}Q", *steps) + simulator.save(env.unwrapped)
+    origin, state = origin_of(simulator), simulator.save(env.unwrapped)
+    return struct.pack(f"<BBI{len(steps)}Q", len(origin), len(steps), len(state), *steps) + origin + state
 
 
 def restore(simulator, env, state):
-    limits = time_limits(env)
+    """Continues from a state of this simulator, and checks that the environment then has exactly that state."""
+    state, limits, origin = bytes(state), time_limits(env), origin_of(simulator)
+    layout = struct.Struct(f"<BBI{len(limits)}Q")
+    if len(state) < layout.size:
+        raise ValueError(f"the state of a simulator has {len(state)} bytes, at least {layout.size} are needed")
+    named, count, length, *steps = layout.unpack_from(state)
+    found, rest = state[layout.size :][:named], state[layout.size + named :]
+    if count != len(limits) or found != origin:
+        raise ValueError(
+            f"the state is of {found[:80]!r} with {count} time limits, here are {origin.decode()} and {len(limits)}"
+        )
     # An environment may be restored before its first reset.
     env.reset(seed=0)
-    simulator.restore(env.unwrapped, state[8 * len(limits) :])
-    for limit, steps in zip(limits, struct.unpack_from(f"<{len(limits)}Q", state)):
-        limit._elapsed_steps = steps
+    if len(rest) != length:
+        raise ValueError(f"the state of the simulator has {len(rest)} bytes of {length}")
+    simulator.restore(env.unwrapped, rest)
+    for limit, elapsed in zip(limits, steps):
+        limit._elapsed_steps = elapsed
+    if save(simulator, env) != state:
+        raise ValueError("the simulator has another state than the one that it was given")
 
 
 def is_proven(simulator, env):
-    """Returns whether an environment continues bit-identically from its state."""
+    """Returns whether an environment continues bit-identically from its state, to the same observations and the same state."""
+    try:
+        return continues(simulator, env)
+    except Exception:
+        # Such as of a simulator without the functions that this needs: its episodes are replayed.
+        return False
+
+
+def continues(simulator, env):
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(16)]
 
@@ -99,11 +134,11 @@ def is_proven(simulator, env):
     env.reset(seed=1)
     steps(actions[:8])
     state = save(simulator, env)
-    wanted = steps(actions[8:])
+    wanted = steps(actions[8:]), save(simulator, env)
     env.reset(seed=2)
     steps(actions[:3])
     restore(simulator, env, state)
-    return steps(actions[8:]) == wanted
+    return (steps(actions[8:]), save(simulator, env)) == wanted
 
 
 def episodes_hash(order):
@@ -136,10 +171,16 @@ def packages_of(env):
     return versions
 
 
-def fingerprint_of(order):
-    """Names what decides the bits of an environment: versions of packages, and the hash of random episodes."""
+def fingerprint_of(order, twin):
+    """Names what decides the bits of an environment: versions of packages, and the hash of random episodes.
+
+    The hash is left out if the twin, which was made like it, plays other episodes: it would differ on every machine.
+    """
     versions = {"Python": sys.version.split()[0]}
     for env in order.layers():
         versions |= packages_of(env)
     text = ", ".join(f"{name} {versions[name]}" for name in sorted(versions, key=str.lower))
-    return text if order.made.get("state") == "opaque" else f"{text}, random episodes {episodes_hash(order)}"
+    if order.made.get("state") == "opaque":
+        return text
+    found = episodes_hash(order)
+    return f"{text}, random episodes {found}" if episodes_hash(twin) == found else text

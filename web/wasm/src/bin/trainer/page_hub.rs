@@ -1,6 +1,6 @@
 //! The hub of a page, in a Web Worker: ports of the core's hub are `MessagePort`s.
 
-use std::{cell::RefCell, collections::BTreeMap, panic, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, mem, panic, rc::Rc};
 
 use js_sys::{Array, Object, Reflect, Uint8Array};
 use rollmesh_core::{
@@ -102,13 +102,15 @@ pub fn serve(workers: u32) {
 }
 
 impl PageHub {
+    /// Handles deadlines that a late tick left, then learns and draws what is due.
     fn work(&mut self) {
         self.slices.begin();
-        if std::mem::take(&mut self.is_late) {
+        if mem::take(&mut self.is_late) {
             self.hub.handle_timeout(now());
         }
         // The status of the run says what has failed.
         let _ = self.hub.learn(now());
+        self.hub.draw(now);
     }
 
     fn tick(&mut self) {
@@ -156,6 +158,8 @@ fn hear_page(shared: &Shared, data: &JsValue) {
     if let Some(frame) = data.dyn_ref::<Uint8Array>() {
         let page = this.page;
         this.hub.handle_frame(page, &frame.to_vec(), now());
+    } else if let Some(is_hidden) = field("hidden").as_bool() {
+        this.hub.set_hidden(is_hidden);
     } else if let Some(name) = field("file").as_string() {
         this.give_file(&name, field("plays").is_truthy());
     } else if let Some(ended) = field("ended").as_f64() {
@@ -179,7 +183,7 @@ fn pump(shared: &Shared) {
     loop {
         let mut this = shared.borrow_mut();
         let Some(output) = this.hub.poll_output() else {
-            if this.hub.has_batch() {
+            if this.hub.has_batch() || this.hub.has_drawing() {
                 this.slices.ask();
             }
             return;
