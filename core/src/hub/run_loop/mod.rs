@@ -234,7 +234,7 @@ impl RunLoop {
             None => LeaseGroup::new(group_config)?,
         };
         let acting = weights::acting(&config, &parts.weights);
-        let run = Self {
+        let mut run = Self {
             number,
             config,
             run_dir,
