@@ -43,19 +43,23 @@ async function hear({ name, bytes, file, folder }) {
 }
 
 function check(name, bytes) {
-  if (bytes > MOST_BYTES[name]) throw new Error(`${name} has ${bytes} bytes; at most ${MOST_BYTES[name]} are read`);
+  if (bytes > MOST_BYTES[name]) throw new Error(`${name} has at least ${bytes} bytes; at most ${MOST_BYTES[name]} are read`);
 }
 
 /** A file of a folder beside the page. */
 async function fetched(folder, name) {
   const url = new URL(`${folder}/${name}`, location.href);
   if (url.origin !== location.origin) throw new Error(`${folder} is not on this page's own origin, ${location.origin}`);
-  const response = await fetch(url);
+  // Another origin could be behind a redirect.
+  const response = await fetch(url, { redirect: 'error' });
   if (!response.ok) throw new Error(`${url.pathname}: ${response.status} ${response.statusText}`);
-  check(name, Number(response.headers.get('content-length') ?? 0));
-  const bytes = new Uint8Array(await response.arrayBuffer());
-  check(name, bytes.length);
-  return bytes;
+  const reader = response.body.getReader(), chunks = [];
+  try {
+    for (let length = 0, part; !(part = await reader.read()).done; chunks.push(part.value)) check(name, length += part.value.length);
+  } finally {
+    await reader.cancel();
+  }
+  return new Uint8Array(await new Blob(chunks).arrayBuffer());
 }
 
 function begin(text, weights) {

@@ -34,17 +34,24 @@ pub(crate) fn binary(job: &Job) -> Result<()> {
     job.run(cargo().args(RELEASE))
 }
 
-/// Everything that is given away, in [`dist_path`], all of one version: the binary with the page within, the page alone for any static
-/// host, the crates, the wheel, and the npm package.
-pub(crate) fn dist(job: &Job) -> Result<()> {
+/// The binary with the page inside, in [`dist_path`].
+pub(crate) fn program(job: &Job) -> Result<()> {
     let folder = dist_path();
     let written = || format!("cannot write {}", folder.display());
-    // Files of earlier versions would be given away, too.
-    let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).with_context(written)?;
     job.run(cargo().args(SHIPPED).args(["--features", "embed"]))?;
     // Moved, so that no other step takes it for the one without.
-    fs::rename(binary_path(), folder.join(binary_name())).with_context(written)?;
+    fs::rename(binary_path(), folder.join(binary_name())).with_context(written)
+}
+
+/// Everything that is given away, in [`dist_path`], all of one version: the binary with the page inside, the page alone for any static
+/// host, the crates, the wheel, and the npm package.
+pub(crate) fn dist(job: &Job) -> Result<()> {
+    // Files of earlier versions would be given away, too; they stay until all of this version are there.
+    let folder = target().join("xtask/dist");
+    let written = || format!("cannot write {}", folder.display());
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).with_context(written)?;
     job.run(
         command("tar")
             .arg("-czf")
@@ -61,11 +68,13 @@ pub(crate) fn dist(job: &Job) -> Result<()> {
         PUBLISHED.iter().map(|name| target().join(format!("package/{name}-{VERSION}.crate"))).collect();
     files.push(wheel(job)?);
     files.push(npm_package(job)?.join(format!("rollmesh-{VERSION}.tgz")));
+    files.push(dist_path().join(binary_name()));
     for file in files {
         let name = file.file_name().context("a file has a name")?;
         fs::copy(&file, folder.join(name)).with_context(|| format!("{} was not built", file.display()))?;
     }
-    Ok(())
+    fs::remove_dir_all(dist_path()).with_context(written)?;
+    fs::rename(&folder, dist_path()).with_context(written)
 }
 
 /// The version of everything.
@@ -113,7 +122,10 @@ pub(crate) fn node_modules(job: &Job) -> Result<PathBuf> {
 pub(crate) fn npm_package(job: &Job) -> Result<PathBuf> {
     let modules = ["rollmesh_wasm", "rollmesh_reader", "rollmesh_trainer"];
     wasm_modules(job, &modules)?;
-    let (stage, folder) = (target().join("xtask/npm"), target().join("xtask/npm/src/wasm"));
+    let stage = target().join("xtask/npm");
+    // Modules that were removed from the sources would be packed, too.
+    let _ = fs::remove_dir_all(stage.join("src"));
+    let folder = stage.join("src/wasm");
     for module in modules {
         bindings(job, "web", module, &folder)?;
         shrink(job, &folder.join(format!("{module}_bg.wasm")))?;

@@ -66,6 +66,12 @@ pub(crate) const STEPS: &[Step] = &[
     step("axe", "axe-core", &[], tools::axe),
     step("e2e", "the page end to end in Chromium", &["binary", "page", "chromium", "axe"], suites::e2e),
     long(step(
+        "trunk-serve",
+        "the page of `trunk serve` in Chromium",
+        &["binary", "page", "chromium", "axe"],
+        suites::trunk_serve,
+    )),
+    long(step(
         "npm-bundlers",
         "the npm package through bundlers",
         &["wasm-target", "wasm-bindgen", "wasm-opt"],
@@ -136,10 +142,11 @@ pub(crate) const STEPS: &[Step] = &[
         suites::long(job, "--release --package rollmesh-example-worker-group --test program")
     }),
     minutes("figures", "speeds that are promised, on an idle machine", suites::figures),
+    long(step("program", "the binary with the page inside, in target/dist", &["page"], artifacts::program)),
     long(step(
         "dist",
         "everything that is given away: binary, page, crates, wheel, npm package",
-        &["page", "maturin"],
+        &["program", "maturin"],
         artifacts::dist,
     )),
 ];

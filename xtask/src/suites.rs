@@ -1,6 +1,6 @@
 //! What is checked by running it.
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use anyhow::{Context as _, Result};
 
@@ -10,7 +10,7 @@ use crate::{
     job::Job,
     toolchain::{self, WASM},
     tools,
-    workspace::{cargo, command, find, path_with, root, target},
+    workspace::{cargo, command, find, root, target},
 };
 
 /// The crates for browsers, as arguments of cargo.
@@ -115,12 +115,20 @@ fn wasm_tests() -> Result<Command> {
     Ok(tests)
 }
 
+/// The tests of the npm package that install bundlers.
+const BUNDLERS: &str = "bundlers.test.mjs";
+
 /// The npm package, installed from the packed file, in Node; the examples of its README among its tests.
 pub(crate) fn npm(job: &Job) -> Result<()> {
     let project = artifacts::npm_project(job, "project", &[])?;
-    let tests =
-        ["package", "readme", "worker", "batch", "policy", "env", "vector_env", "data_file", "algorithm", "hub"];
-    let tests = tests.map(|name| format!("test/{name}.test.mjs"));
+    let mut tests = Vec::new();
+    for file in fs::read_dir(project.join("test"))? {
+        let name = file?.file_name().to_string_lossy().into_owned();
+        // Bundlers are a step of their own.
+        if name.ends_with(".test.mjs") && name != BUNDLERS {
+            tests.push(format!("test/{name}"));
+        }
+    }
     let mut node = command("node");
     node.args(["--experimental-websocket", "--test", "--test-reporter=tap"]).args(tests).current_dir(project);
     let tsc = target().join("xtask/npm/node_modules/typescript/bin/tsc");
@@ -133,7 +141,8 @@ pub(crate) fn npm_bundlers(job: &Job) -> Result<()> {
     let project =
         artifacts::npm_project(job, "bundlers", &["vite@7.1.12", "webpack@5.102.1", "deno@2.5.6", "bun@1.3.2"])?;
     let mut node = command("node");
-    job.run_tests(node.args(["--test", "--test-reporter=tap", "test/bundlers.test.mjs"]).current_dir(project))
+    node.args(["--test", "--test-reporter=tap"]).arg(format!("test/{BUNDLERS}"));
+    job.run_tests(node.current_dir(project))
 }
 
 /// The group under everything that can go wrong, with more seeds than the suite has time for.
@@ -207,9 +216,26 @@ pub(crate) fn chromium(job: &Job) -> Result<()> {
 
 /// The binary and its page in headless Chromium.
 pub(crate) fn e2e(job: &Job) -> Result<()> {
-    let mut tests = cargo_test("--test e2e");
+    job.run_tests(&mut e2e_tests("--skip trunk_serve::")?)
+}
+
+/// The page of `trunk serve`, which builds it, in headless Chromium.
+pub(crate) fn trunk_serve(job: &Job) -> Result<()> {
+    let mut trunk = command(find("trunk").context("there is no trunk")?);
+    toolchain::prepare(&mut trunk, WASM)?;
+    let mut tests = e2e_tests("trunk_serve::")?;
+    tests.env("ROLLMESH_TRUNK", trunk.get_program());
+    // The tests themselves are compiled with another environment than the page.
+    for (name, value) in trunk.get_envs() {
+        tests.env(format!("ROLLMESH_TRUNK_ENV_{}", name.display()), value.unwrap_or_default());
+    }
+    job.run_tests(&mut tests)
+}
+
+fn e2e_tests(filter: &str) -> Result<Command> {
+    let mut tests = cargo_test(&format!("--test e2e -- {filter}"));
     tests.env("ROLLMESH_BIN", artifacts::binary_path()).env("ROLLMESH_DIST", artifacts::page_path());
-    tests.env("ROLLMESH_AXE", tools::axe_path()).env("PATH", path_with(None));
-    tests.env("ROLLMESH_TRUNK", find("trunk").context("there is no trunk")?);
-    job.run_tests(Chromium::locate()?.export(&mut tests))
+    tests.env("ROLLMESH_AXE", tools::axe_path());
+    Chromium::locate()?.export(&mut tests);
+    Ok(tests)
 }

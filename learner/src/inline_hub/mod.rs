@@ -1,4 +1,4 @@
-//! A hub in memory, without sockets, files and threads: a page hosts one, and so does a run in one thread.
+//! A hub in memory, without sockets, files and threads: its shell, such as a Web Worker of a page, forwards frames and keeps the time.
 
 mod port;
 #[cfg(test)]

@@ -132,15 +132,15 @@ async fn two_tabs_of_one_origin_train_without_each_other_and_hear_no_frame_of_an
     page.wait_for_phase("running").await;
     let first = page.browser.client.window().await.expect("a window");
     let second = page.browser.client.new_window(true).await.expect("a second tab").handle;
-    page.browser.client.switch_to_window(second).await.expect("it is there");
+    page.browser.client.switch_to_window(second.clone()).await.expect("it is there");
     page.go_to(&format!("{}{settings}", front.url())).await;
     page.click("start-run").await;
-    // What a frame of another origin posts to the page is for no listener of it.
-    let foreign = "const frame = document.createElement('iframe');
-        frame.srcdoc = '<script>parent.postMessage({ run: 1, weights_hash: \"forged\" }, \"*\")</' + 'script>';
-        frame.setAttribute('sandbox', 'allow-scripts');
-        document.body.append(frame);";
-    page.run(foreign, vec![]).await;
+    let num_workers =
+        page.run("return Math.min(navigator.hardwareConcurrency, 4)", vec![]).await.as_u64().expect("a number");
+    let ids = async || page.workers().await.into_keys().collect::<Vec<_>>();
+    page.wait("its workers are there", async || ids().await.len() as u64 == num_workers).await;
+    let workers = ids().await;
+    post_from_another_origin(&page).await;
     let mut hashes = Vec::new();
     for window in [None, Some(first)] {
         if let Some(window) = window {
@@ -150,4 +150,29 @@ async fn two_tabs_of_one_origin_train_without_each_other_and_hear_no_frame_of_an
         hashes.push(page.text("weights-hash").await);
     }
     assert!(hashes[0] == hashes[1] && hashes[0].as_deref() != Some("forged"), "{hashes:?}");
+    // The second tab, which was posted all this, has opened no file, and its workers are the first ones.
+    page.browser.client.switch_to_window(second).await.expect("it is still there");
+    assert_eq!(page.text("player").await, None);
+    assert_eq!(ids().await, workers);
+    page.assert_quiet_console().await;
+}
+
+/// Posts what the trainer posts, and what the page posts to it, from a frame of another origin; returns when the page's window has
+/// received all of it.
+async fn post_from_another_origin(page: &Dashboard) {
+    // Numbers of runs follow the clock: those of the last ten minutes, and the first workers' ports.
+    let script = "const [done] = arguments, next = Math.floor(Date.now() / 1000 + 1);
+        const runs = Array.from({ length: 600 }, (_, ago) => ({ run: (next - ago) % 10000, weights_hash: 'forged' }));
+        const forged = [...runs, { name: 'policy.json', bytes: [123, 125], plays: true },
+            { ended: 2, reason: 'forged' }, { closed: 2 }, 'forged'];
+        let missing = forged.length;
+        addEventListener('message', ({ origin }) => { if (origin === 'null' && --missing === 0) done(true); });
+        const frame = document.createElement('iframe');
+        frame.srcdoc = `<script>for (const data of ${JSON.stringify(forged)}) {
+            if (data.bytes) data.bytes = Uint8Array.from(data.bytes);
+            parent.postMessage(data, '*');
+        }</` + 'script>';
+        frame.setAttribute('sandbox', 'allow-scripts');
+        document.body.append(frame);";
+    page.browser.client.execute_async(script, vec![]).await.expect("the page has received it");
 }

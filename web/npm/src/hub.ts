@@ -77,6 +77,15 @@ interface Waiting<Value> {
   reject: (error: RollmeshError) => void;
 }
 
+/** A Web Worker that the hub has asked for, and the timer of its start. */
+interface Started {
+  worker: globalThis.Worker;
+  late: ReturnType<typeof setTimeout>;
+}
+
+/** A Web Worker that is not ready by then is replaced. */
+const START_TIMEOUT_MS = 60_000;
+
 const ENDED = new Set(["finished", "solved", "stopped", "failed"]);
 
 /**
@@ -86,7 +95,7 @@ const ENDED = new Set(["finished", "solved", "stopped", "failed"]);
 export class Hub extends Freeable {
   readonly #options: Required<Pick<HubOptions, "spawn">> & HubOptions;
   readonly #thread: globalThis.Worker;
-  readonly #workers = new Map<number, globalThis.Worker>();
+  readonly #workers = new Map<number, Started>();
   readonly #rows = new Map<number, HubWorker>();
   readonly #requests = new Map<number, Waiting<number>>();
   readonly #invitations: Waiting<Invitation>[] = [];
@@ -202,6 +211,7 @@ export class Hub extends Freeable {
 
   /** Opens a port for a worker that the hub has not started itself, or for another dashboard. */
   invite(role: "worker" | "viewer" | "operator" = "worker"): Promise<Invitation> {
+    if (this.#fault) return Promise.reject(this.#fault);
     this.#thread.postMessage({ invite: role });
     return new Promise((resolve, reject) => this.#invitations.push({ resolve, reject }));
   }
@@ -214,6 +224,7 @@ export class Hub extends Freeable {
 
   /** A file of the policy as it is now, as `rollmesh train` writes it. */
   file(name: "policy.json" | "weights.safetensors"): Promise<Uint8Array> {
+    if (this.#fault) return Promise.reject(this.#fault);
     this.#thread.postMessage({ file: name });
     return new Promise((resolve, reject) => {
       this.#files.set(name, [...(this.#files.get(name) ?? []), { resolve, reject }]);
@@ -242,7 +253,9 @@ export class Hub extends Freeable {
     if (data instanceof Uint8Array) {
       const said = this.#operator?.raw.handle(data);
       if (said !== undefined) this.#learn(JSON.parse(said) as Said);
-      return this.#send();
+      // It may have said that it ends.
+      if (!this.#fault) this.#send();
+      return;
     }
     const { state, start, closed, invited, run, weights_hash: hash, name, bytes, token, port } = data;
     if (state === "ready") {
@@ -250,10 +263,8 @@ export class Hub extends Freeable {
       this.#thread.postMessage({ hub: true, workers: this.#options.workers ?? Math.min(cores, 4) });
     } else if (start !== undefined && port) this.#startWorker(start, token, port);
     else if (invited !== undefined && port) this.#invitations.shift()?.resolve({ port, token });
-    else if (closed !== undefined) {
-      this.#workers.get(closed)?.terminate();
-      this.#workers.delete(closed);
-    } else if (run !== undefined && hash !== undefined) this.#hash = { run, hash };
+    else if (closed !== undefined) this.#endWorker(closed);
+    else if (run !== undefined && hash !== undefined) this.#hash = { run, hash };
     else if (name !== undefined && bytes) this.#files.get(name)?.shift()?.resolve(bytes);
     else if (token) {
       this.#operator = new Handle("Hub", new (engine().OperatorHandle)(token));
@@ -288,20 +299,39 @@ export class Hub extends Freeable {
   }
 
   #startWorker(number: number, token: string, port: MessagePort): void {
-    const worker = this.#options.spawn();
-    this.#workers.set(number, worker);
-    const ended = (reason: string) => this.#thread.postMessage({ ended: number, reason });
+    let worker: globalThis.Worker;
+    const ended = (reason: string) => {
+      clearTimeout(late);
+      this.#thread.postMessage({ ended: number, reason });
+    };
+    const late = setTimeout(() => ended(`it is not ready after ${START_TIMEOUT_MS / 1_000} s: does its script call serve()?`), START_TIMEOUT_MS);
+    try {
+      worker = this.#options.spawn();
+    } catch (error) {
+      return ended(`it cannot be started: ${error instanceof Error ? error.message : String(error)}`);
+    }
+    this.#workers.set(number, { worker, late });
     worker.onmessage = ({ data: { state, reason } }: MessageEvent<{ state: string; reason: string }>) => {
-      if (state === "ready") worker.postMessage({ port, token, name: `worker-${number}` }, [port]);
-      else if (state === "ended") ended(reason);
+      if (state === "ready") {
+        clearTimeout(late);
+        worker.postMessage({ port, token, name: `worker-${number}` }, [port]);
+      } else if (state === "ended") ended(reason);
     };
     worker.onerror = ({ message }) => ended(message || "its script cannot be loaded");
+  }
+
+  #endWorker(number: number): void {
+    const started = this.#workers.get(number);
+    clearTimeout(started?.late);
+    started?.worker.terminate();
+    this.#workers.delete(number);
   }
 
   #fail(reason: string): void {
     if (this.#fault) return;
     this.#fault = new RollmeshError("hub", reason);
-    for (const thread of [this.#thread, ...this.#workers.values()]) thread.terminate();
+    this.#thread.terminate();
+    for (const number of [...this.#workers.keys()]) this.#endWorker(number);
     const files = [...this.#files.values()].flat();
     for (const { reject } of [...this.#requests.values(), ...this.#invitations, ...files]) reject(this.#fault);
     this.#ready?.reject(this.#fault);

@@ -44,8 +44,12 @@ test("the version is the workspace's", () => {
 test("the package holds what is built, with licences and types, and nothing else", () => {
   const [{ files }] = JSON.parse(execFileSync("npm", ["pack", "--dry-run", "--json"], { cwd: home, encoding: "utf8" }));
   const paths = files.map(({ path }) => path);
-  const others = paths.filter((path) => !/^dist\/(wasm\/)?[a-z_]+(\.d)?\.(js|ts|wasm)$/.test(path));
-  assert.deepEqual(others.sort(), ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "THIRD_PARTY_NOTICES", "package.json"]);
+  const sources = readdirSync(join(process.env.ROLLMESH_ROOT, "web/npm/src")).map((name) => name.replace(/\.ts$/, ""));
+  const modules = [...sources, "rollmesh_client"].flatMap((name) => [`dist/${name}.d.ts`, `dist/${name}.js`]);
+  const wasm = ["rollmesh_reader", "rollmesh_trainer", "rollmesh_wasm"].flatMap((name) =>
+    [".d.ts", ".js", "_bg.wasm", "_inline.d.ts", "_inline.js"].map((end) => `dist/wasm/${name}${end}`));
+  const texts = ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "THIRD_PARTY_NOTICES", "package.json"];
+  assert.deepEqual(paths.sort(), [...modules, ...wasm, ...texts].sort());
   for (const entry of Object.values(manifest.exports).flatMap((entry) => typeof entry === "string" ? entry : Object.values(entry))) {
     assert.ok(paths.includes(entry.slice(2)), entry);
   }

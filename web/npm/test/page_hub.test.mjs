@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { afterEach, test } from "node:test";
+import { setImmediate } from "node:timers/promises";
 
 import { Hub, VectorEnv, Worker, init } from "rollmesh";
 
@@ -28,7 +29,7 @@ async function all(results) {
   return list;
 }
 
-test("a run learns the weights of the program, also if a worker is removed, ends or joins", async (t) => {
+test("a run learns the weights of the program, also if a worker is removed, ends or joins", { timeout: 120_000 }, async (t) => {
   const hub = await Hub.start({ workers: 2, spawn });
   assert.equal(await hub.train(config), hub.status.run);
   const results = hub.results();
@@ -41,9 +42,14 @@ test("a run learns the weights of the program, also if a worker is removed, ends
   assert.equal(hub.weightsHash, hashOfProgram(t, config));
   const policy = await hub.policy(), env = new VectorEnv("CartPole-v1", { numEnvs: 2, seed: 1 });
   assert.equal(policy.computeActions(env.reset(), { deterministic: true }).actions.length, 2);
+  assert.ok(hub.workers.some(({ name }) => name === "guest"));
+  // The hub notices that the other end of its port is closed.
   guest.free();
+  while (hub.workers.some(({ name }) => name === "guest")) await setImmediate();
   hub.free();
-  await assert.rejects(hub.pause(), { kind: "hub", message: /freed/ });
+  for (const call of [() => hub.pause(), () => hub.invite(), () => hub.file("policy.json"), () => hub.policy()]) {
+    await assert.rejects(call(), { kind: "hub", message: /freed/ });
+  }
 });
 
 test("what a hub cannot do is an error, and a run pauses, resumes and stops", async () => {
@@ -60,6 +66,30 @@ test("what a hub cannot do is an error, and a run pauses, resumes and stops", as
   await hub.addWorker();
   await hub.stop();
   assert.deepEqual([hub.status.phase, (await all(hub.results())).length >= 0], ["stopped", true]);
+});
+
+test("a worker that cannot be started, or never says that it is ready, is told and replaced", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const notices = [], silent = { postMessage() {}, terminate() { this.isOver = true; } };
+  let calls = 0, isSilent;
+  const waits = new Promise((resolve) => (isSilent = resolve));
+  const hub = await Hub.start({
+    workers: 1,
+    onNotice: (text) => notices.push(text),
+    spawn: () => {
+      calls += 1;
+      if (calls === 2) throw new Error("no more threads");
+      if (calls !== 3) return spawn();
+      isSilent();
+      return silent;
+    },
+  });
+  await hub.train({ ...config, stop: { env_steps: 1024 } });
+  await waits;
+  t.mock.timers.tick(60_000);
+  assert.equal((await all(hub.results())).at(-1).envSteps, 1024);
+  assert.ok(silent.isOver && notices.some((text) => /no more threads.*another one takes its place/.test(text)), notices.join("\n"));
+  assert.ok(notices.some((text) => /not ready after 60 s.*another one takes its place/.test(text)), notices.join("\n"));
 });
 
 test("an environment of JavaScript is trained in", async () => {

@@ -61,7 +61,10 @@ impl State {
                 | Action::CloneSaved { .. }
         );
         match (&self.connection, action) {
-            _ if self.is_tab() && !needs_native => None,
+            // The trainer hears nothing before it has sent the settings that runs may have.
+            _ if self.is_tab() && !needs_native => {
+                self.schema.is_none().then_some("The trainer of this tab is not ready.")
+            }
             (Connection::Online { .. }, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment { .. }) => {
                 None
             }
@@ -91,12 +94,17 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use rollmesh_core::{
         config::Config,
         protocol::message::{RunStatus, WorkerRow},
     };
 
-    use super::{super::Source, *};
+    use super::{
+        super::{RunSchema, Source},
+        *,
+    };
 
     fn state(phase: Phase) -> State {
         let worker =
@@ -150,6 +158,8 @@ mod tests {
         }
         assert!(can(&state, Action::Leave));
         state.source = Source::Tab;
+        assert_eq!(state.obstacle(&Action::AddWorker), Some("The trainer of this tab is not ready."));
+        state.schema = Some(Arc::new(RunSchema::parse("{}").expect("a schema")));
         let worker = Action::RemoveWorker { worker: 1 };
         for action in [Action::Pause, Action::Stop, Action::Drain, Action::Watch { slot: 3 }, Action::AddWorker, worker]
         {

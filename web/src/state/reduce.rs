@@ -99,9 +99,19 @@ fn start_trainer(state: &mut State) -> Vec<Effect> {
     vec![Effect::StartTrainer]
 }
 
+/// Forgets what is about workers that have ended with their hub, or are another hub's.
+fn forget_workers(state: &mut State) {
+    state.workers.clear();
+    state.places.clear();
+    state.revisions.clear();
+    state.monitoring = Monitoring::default();
+    state.ledger = None;
+}
+
 /// The run in this tab has ended with its trainer; another trainer takes the next run. One that never came up would fail again.
 fn fail_trainer(state: &mut State, reason: String) -> Vec<Effect> {
     state.requests.drain().for_each(drop);
+    forget_workers(state);
     let is_active = state.phase().is_active();
     let (next, text) = match state.schema.take() {
         Some(_) => (Effect::StartTrainer, format!("The trainer of this tab failed and is started again: {reason}")),
@@ -133,14 +143,10 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.run = None;
             state.runs = RunList::default();
             state.saved = None;
-            state.monitoring = Monitoring::default();
             state.fragment = None;
-            state.ledger = None;
             state.curves.clear();
             state.comparison.forget_all();
-            state.workers.clear();
-            state.places.clear();
-            state.revisions.clear();
+            forget_workers(state);
             state.others = OtherPeers::default();
             state.clips.clear();
             state.evaluations.clear();

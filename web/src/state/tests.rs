@@ -7,7 +7,7 @@ use rollmesh_core::{
         message::{
             EnvClip, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply, Request,
             RunHistory, RunHistoryRequest, RunList, RunRow, RunSchema, RunStatus, SavedRunRequest, StartRun, Welcome,
-            WorkerGone, WorkerRow, WorkerToken,
+            WorkerGone, WorkerLocation, WorkerLog, WorkerRow, WorkerToken,
         },
     },
     run::schema::{json_schema, object_schema},
@@ -669,8 +669,20 @@ fn a_trainer_that_fails_is_shown_and_replaced_unless_it_would_fail_again() {
     let mut state = after([Event::Started { token: false }, trainer(schema())]);
     reduce(&mut state, trainer(Message::RunStatus(RunStatus { run: 1, phase: 1, ..RunStatus::default() })));
     assert_eq!(state.phase(), Phase::Running);
+    let place = WorkerLocation { worker: 2, ..WorkerLocation::default() };
+    let log = WorkerLog { worker: 2, ..WorkerLog::default() };
+    for message in
+        [Message::WorkerLocation(place), Message::WorkerLog(log), Message::LedgerReport(LedgerReport::default())]
+    {
+        reduce(&mut state, trainer(message));
+    }
+    let Event::Received(row) = worker(2) else { unreachable!("the hub sends it") };
+    reduce(&mut state, trainer(row));
     let failed = || Event::TrainerFailed("out of memory".into());
     assert_eq!(reduce(&mut state, failed()), [Effect::StartTrainer]);
+    // Its workers have ended with it.
+    assert!(state.workers.is_empty() && state.places.is_empty() && state.revisions.is_empty());
+    assert_eq!((&state.ledger, state.monitoring.logs().next()), (&None, None));
     let run = state.run.clone().expect("a run");
     assert_eq!((state.phase(), run.error.as_str()), (Phase::Failed, "out of memory"));
     // Without a run, too, it is replaced once it has come up.
@@ -683,6 +695,16 @@ fn a_trainer_that_fails_is_shown_and_replaced_unless_it_would_fail_again() {
         (state.toasts.last().map(|toast| &*toast.text), state.schema),
         (Some("This tab cannot train: out of memory"), None)
     );
+}
+
+#[test]
+fn nothing_is_asked_of_a_trainer_that_is_not_ready() {
+    let mut state = after([Event::Started { token: false }]);
+    let effects = reduce(&mut state, Event::Act(Action::AddWorker));
+    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]), "{effects:?}");
+    reduce(&mut state, trainer(schema()));
+    let effects = reduce(&mut state, Event::Act(Action::AddWorker));
+    assert!(matches!(effects[..], [Effect::Send(_)]), "{effects:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The hub of a page, in a Web Worker: ports of the core's hub are `MessagePort`s.
 
-use std::{cell::RefCell, collections::BTreeMap, panic, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, mem, panic, rc::Rc};
 
 use js_sys::{Array, Object, Reflect, Uint8Array};
 use rollmesh_core::{
@@ -24,6 +24,9 @@ const TICK_MS: i32 = 100;
 /// After a longer pause, as of a frozen tab, messages that have arrived meanwhile are handled before deadlines.
 const LATE: Micros = Micros::from_secs(1);
 
+/// The event of a `MessagePort` whose other end was closed.
+const CLOSE: &str = "close";
+
 /// The two files of a policy, as a run's directory has them.
 const POLICY_FILE: &str = "policy.json";
 const WEIGHTS_FILE: &str = "weights.safetensors";
@@ -35,6 +38,8 @@ struct PageHub {
     ports: BTreeMap<PortId, Port>,
     slices: Slices,
     ticked: Micros,
+    /// Deadlines are handled in the next slice.
+    is_late: bool,
 }
 
 type Shared = Rc<RefCell<PageHub>>;
@@ -43,11 +48,14 @@ type Shared = Rc<RefCell<PageHub>>;
 struct Port {
     port: MessagePort,
     _on_message: Closure<dyn FnMut(MessageEvent)>,
+    on_close: Closure<dyn FnMut()>,
 }
 
 impl Drop for Port {
     fn drop(&mut self) {
         self.port.set_onmessage(None);
+        // Never fails for a listener that was added.
+        let _ = self.port.remove_event_listener_with_callback(CLOSE, self.on_close.as_ref().unchecked_ref());
         self.port.close();
     }
 }
@@ -66,7 +74,8 @@ pub fn serve(workers: u32) {
     let number = (js_sys::Date::now() / 1_000.0 % 10_000.0) as u32;
     let mut hub = InlineHub::new(number, workers, schema, registry, Kernels::PORTABLE);
     let (page, token) = hub.open_port(Role::Operator);
-    let shared = Rc::new(RefCell::new(PageHub { hub, page, ports: BTreeMap::new(), slices, ticked: now() }));
+    let shared =
+        Rc::new(RefCell::new(PageHub { hub, page, ports: BTreeMap::new(), slices, ticked: now(), is_late: false }));
     let working = shared.clone();
     shared.borrow().slices.on_slice(move || {
         working.borrow_mut().work();
@@ -93,9 +102,12 @@ pub fn serve(workers: u32) {
 }
 
 impl PageHub {
-    /// Learns and draws what is due.
+    /// Handles deadlines that a late tick left, then learns and draws what is due.
     fn work(&mut self) {
         self.slices.begin();
+        if mem::take(&mut self.is_late) {
+            self.hub.handle_timeout(now());
+        }
         // The status of the run says what has failed.
         let _ = self.hub.learn(now());
         self.hub.draw(now);
@@ -107,6 +119,10 @@ impl PageHub {
         self.ticked = now;
         if late < LATE {
             self.hub.handle_timeout(now);
+        } else {
+            // Browsers throttle timers of hidden tabs, too: then every tick is late.
+            self.is_late = true;
+            self.slices.ask();
         }
     }
 
@@ -205,7 +221,15 @@ fn connect(shared: &Shared, what: &str, id: PortId, token: &Token) {
         pump(&heard);
     });
     port.set_onmessage(Some(on_message.as_ref().unchecked_ref()));
-    shared.borrow_mut().ports.insert(id, Port { port, _on_message: on_message });
+    // Browsers without this event leave it to the deadlines of leases to notice that a peer has ended.
+    let closed = shared.clone();
+    let on_close = Closure::<dyn FnMut()>::new(move || {
+        closed.borrow_mut().hub.handle_closed(id, "its Web Worker has ended", now());
+        pump(&closed);
+    });
+    // Fails for no name of an event.
+    let _ = port.add_event_listener_with_callback(CLOSE, on_close.as_ref().unchecked_ref());
+    shared.borrow_mut().ports.insert(id, Port { port, _on_message: on_message, on_close });
     let object = Object::new();
     let fields = [(what, id.0.into()), ("token", token.to_hex().into()), ("port", theirs.clone().into())];
     for (name, value) in &fields {
