@@ -66,13 +66,14 @@ fn quoted(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::protocol::message::NamedMetrics;
+    use rollmesh_core::protocol::message::{NamedMetrics, RunStatus};
 
     use super::*;
 
     #[test]
     fn table_has_iterations_evaluations_and_metrics_with_names() {
-        let mut state = State::default();
+        let run = RunStatus { run: 3, ..RunStatus::default() };
+        let mut state = State { run: Some(run), ..State::default() };
         let point = |iteration, episode_return_mean| Iteration {
             run: 3,
             iteration,

@@ -225,6 +225,7 @@ fn without_a_hub_this_tab_trains_until_one_appears() {
     let effects = reduce(&mut state, Event::Closed { random: 0 });
     assert_eq!(effects, [retry_in(200), Effect::StartTrainer]);
 
+    reduce(&mut state, trainer(schema()));
     reduce(&mut state, trainer(Message::Iteration(Iteration { iteration: 1, ..Iteration::default() })));
     assert_eq!(state.curves.points().len(), 1);
     let start = Action::Start(Config::new());
