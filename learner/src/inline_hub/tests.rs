@@ -201,7 +201,7 @@ fn worker_that_is_removed_or_dies_changes_nothing() {
     let wanted = hash_of(&settings);
     let mut page = Page::new(2);
     assert_eq!(page.start(&settings), "");
-    page.work_until(|page| page.count(|message| matches!(message, Message::Iteration(_))) == 1);
+    page.work_until(|page| page.count(|message| matches!(message, Message::Iteration(_))) > 0);
     let mut ids: Vec<u32> = page.workers.values().filter_map(|worker| worker.worker_id()).map(|id| id.0).collect();
     assert_eq!(page.ask(&Message::RemoveWorker(RemoveWorker { request: 2, worker: ids.remove(0) })), "");
     page.work_until(|page| page.workers.len() == 1);
@@ -304,7 +304,9 @@ fn roles_are_those_of_sockets_and_hostile_frames_end_their_port_alone() {
     // What the ports of this run send and are sent, from every side.
     let mut seeds: Vec<Vec<u8>> = page.shown.iter().map(Message::encode).collect();
     seeds.push(Message::Stop(Request { request: 1 }).encode());
-    for (number, &role) in (0..400).zip(Role::ALL.iter().cycle()) {
+    // A page has no relays.
+    let roles = Role::ALL.iter().filter(|role| **role != Role::Relay);
+    for (number, &role) in (0..400).zip(roles.cycle()) {
         let port = admitted(&mut page, role);
         if number % 4 == 0 {
             page.work();
