@@ -108,14 +108,14 @@ impl RecentFragments {
 
     /// Returns the latest fragment of a slot to be drawn, unless it was drawn before. One that cannot be recomputed is returned
     /// once, with the reason.
-    pub fn take_clip_job(&mut self, run: u32, slot: SlotId) -> Option<Result<ClipJob, EnvClip>> {
+    pub fn take_clip_job(&mut self, run: u32, slot: SlotId) -> Option<Result<ClipJob, Box<EnvClip>>> {
         let mut recent = self.slots.get(&slot)?.fragments.iter().rev().map(|(_, fragment)| fragment);
         let fragment = recent.next().filter(|fragment| self.drawn != Some((slot, fragment.fragment)))?;
         let is_before = |before: &&SlotFragment| before.fragment.0 + 1 == fragment.fragment.0;
         let start = recent.next().filter(is_before).map(|before| before.state.clone());
         let weights = self.weights.as_ref().filter(|weights| weights.version() == fragment.weights_version);
         self.drawn = Some((slot, fragment.fragment));
-        let why_not = |reason: &str| Some(Err(without_pictures(run, fragment, reason)));
+        let why_not = |reason: &str| Some(Err(Box::new(without_pictures(run, fragment, reason))));
         if start.is_none() && fragment.fragment.0 > 0 {
             return why_not(
                 "the state in which its latest fragment began is not kept: pictures follow with the next one",

@@ -215,14 +215,16 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         let device_rows = run.config().device_rows;
         let job = self.dashboards.fragments.take_clip_job(number, watched)?;
         let job = job.and_then(|job| match device_rows {
-            true => Err(job.without_pictures("rows of devices cannot be recomputed bit for bit (device_rows is set)")),
+            true => Err(Box::new(
+                job.without_pictures("rows of devices cannot be recomputed bit for bit (device_rows is set)"),
+            )),
             false => Ok(job),
         });
         (self.dashboards.clip_due, self.dashboards.clip_begun) = (None, self.now);
         match job {
             Ok(job) => Some(HubEffect::Draw(Box::new(job))),
             Err(clip) => {
-                self.handle_clip(clip);
+                self.handle_clip(*clip);
                 None
             }
         }

@@ -96,8 +96,12 @@ pub(super) struct Recomputer<J: Recompute> {
     worker: Option<Worker<J>>,
     /// Threads that have missed their deadline. Their results are ignored.
     hung: Vec<JoinHandle<()>>,
-    results: (mpsc::UnboundedSender<(J, J::Outcome)>, mpsc::UnboundedReceiver<(J, J::Outcome)>),
+    results: Results<J>,
 }
+
+/// The ends of a thread's results.
+type Results<J> = (mpsc::UnboundedSender<Done<J>>, mpsc::UnboundedReceiver<Done<J>>);
+type Done<J> = (J, <J as Recompute>::Outcome);
 
 /// The thread and its queue.
 struct Worker<J> {

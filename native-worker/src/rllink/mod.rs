@@ -153,7 +153,7 @@ impl Sampler {
         if let Some(problem) = spaces.as_ref().and_then(module::problem_of) {
             return Err(RllinkError::Spaces(config.rollout.env.clone().unwrap_or_default(), problem));
         }
-        let id = getrandom::u64().unwrap_or(u64::from(std::process::id()));
+        let id = getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()));
         Ok(Self { worker, id: format!("{id:016x}") })
     }
 

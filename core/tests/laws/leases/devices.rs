@@ -158,7 +158,7 @@ fn narrow_distributions_agree_and_what_their_width_does_not_explain_differs() {
     let first = Weights::of_run(WeightsVersion(0), parts.policies.iter().map(|(id, policy)| (id, policy.weights())));
     let mut tensors = first.unwrap().tensors().to_vec();
     let is_heads = |tensor: &&mut Tensor| tensor.name.starts_with("policy.") && tensor.shape == [2];
-    let bias = tensors.iter_mut().filter(is_heads).next_back().unwrap();
+    let bias = tensors.iter_mut().rfind(is_heads).unwrap();
     // A standard deviation of a thousandth.
     bias.values[1] = -7.0;
     let weights = Weights::new(WeightsVersion(0), tensors).unwrap();

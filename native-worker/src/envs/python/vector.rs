@@ -194,7 +194,9 @@ impl PythonEnvs {
                 reader.finish().ok()
             };
             let answer = exchange.and_then(|exchange| order.receive(exchange, take));
-            stepped = stepped.and(answer.map_err(|error| located(of_part, error)));
+            // Every part is received, also after the failure of another one.
+            let answer = answer.map_err(|error| located(of_part, error));
+            stepped = stepped.and(answer);
         }
         if let Err(error) = &stepped {
             // Some lanes may have stepped, so the state of all is unknown.
