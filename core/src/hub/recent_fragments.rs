@@ -57,7 +57,7 @@ impl RecentFragments {
     }
 
     /// Adds the fragments of a batch, and the weights of the watched slot's latest one. The rows are shared, not copied. Above
-    /// [`MAX_BYTES`] the oldest fragments of all slots are evicted.
+    /// 64 MiB the oldest fragments of all slots are evicted.
     pub fn add<'a>(
         &mut self,
         fragments: impl Iterator<Item = &'a SlotFragment>,

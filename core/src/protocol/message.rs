@@ -200,7 +200,7 @@ pub struct WeightsRequest {
     pub run: u32,
 }
 
-/// A [`FragmentUpload`] or [`AgentUpload`](super::AgentUpload) as a compressed message.
+/// A [`FragmentUpload`] or [`AgentUpload`] as a compressed message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompressedUpload {
     /// Length of the message, its header included.
