@@ -250,7 +250,7 @@ fn hedged() -> (LeaseGroup, [Lease; 2]) {
 
 #[test]
 fn slots_that_cannot_be_recomputed_are_neither_hedged_nor_audited() {
-    let config = GroupConfig { reproducible: false, ..GroupConfig::new(2, LENGTH) };
+    let config = GroupConfig { reproducible: false, audited: false, ..GroupConfig::new(2, LENGTH) };
     let mut group = LeaseGroup::new(config).unwrap();
     group.set_audits(AuditPolicy { share: 1.0, ..AuditPolicy::NONE }, 1).unwrap();
     group.distrust(WorkerId(2), Principal(2));
