@@ -73,7 +73,7 @@ impl PortLink {
         self.0.outbox.borrow_mut().poll_frame()
     }
 
-    /// Lets the hub send so many more bytes of chunks.
+    /// Raises the number of bytes of chunks that the hub may send.
     pub(super) fn grant(&self, bytes: u32) {
         self.0.outbox.borrow_mut().grant(bytes);
     }

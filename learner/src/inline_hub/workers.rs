@@ -12,7 +12,7 @@ use rollmesh_core::{
 
 use super::{HubOutput, InlineHub, PortId};
 
-/// A hub gives up on its workers when so many in a row have failed before they did anything useful.
+/// Number of consecutive workers that end before they did anything useful after which the hub starts no more.
 const MAX_FUTILE: u32 = 5;
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl InlineHub {
     /// Most workers that a hub starts.
     pub const MAX_WORKERS: u32 = 64;
 
-    /// Starts or dismisses workers, so that so many stay.
+    /// Starts or dismisses workers until the given number is left.
     ///
     /// # Errors
     /// It is more than [`MAX_WORKERS`](Self::MAX_WORKERS).

@@ -2,7 +2,7 @@
 //!
 //! One task, the actor, owns all state: peers, children, the run. Every socket has a task of its own that checks and decodes
 //! frames and forwards messages; the learner has a thread. Unauthenticated peers and dashboards share a thread with low
-//! priority. The actor never blocks on any of them.
+//! priority. The actor waits for none of them.
 
 mod access;
 mod actor;

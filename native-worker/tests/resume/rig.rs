@@ -31,7 +31,7 @@ pub(crate) struct Outcome {
 }
 
 impl Rig {
-    /// A run of one worker, whose ledger tell of nothing that depends on time, that ends after so many iterations.
+    /// A run of one worker that ends after this many iterations. Its ledger does not depend on time.
     pub(crate) fn new(iterations: u64) -> Self {
         Self::with_workers(1, iterations)
     }

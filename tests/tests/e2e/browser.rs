@@ -92,7 +92,7 @@ impl Browser {
         }
     }
 
-    /// Limits the network to so many Mbit/s, with 10 ms of latency.
+    /// Limits the network to this bandwidth in Mbit/s, with 10 ms of latency.
     pub(crate) async fn limit_network(&self, mbit_per_s: u32) {
         let bytes_per_s = mbit_per_s * 125_000;
         let conditions = json!({ "offline": false, "latency": 10, "downloadThroughput": bytes_per_s, "uploadThroughput": bytes_per_s });

@@ -44,7 +44,7 @@ pub fn compressed(upload: &Message) -> Option<CompressedUpload> {
 /// Returns the number of bytes that an upload takes once decompressed.
 ///
 /// # Errors
-/// [`CompressedError::Size`] if an upload cannot have so many.
+/// [`CompressedError::Size`] if that is more than an upload may have, or than a block of this length can hold.
 pub fn decompressed_bytes(upload: &CompressedUpload) -> Result<usize, CompressedError> {
     let (length, largest) = (upload.bytes as usize, Kind::FragmentUpload.body_cap() as usize + HEADER_BYTES);
     if length > largest || length > upload.block.len().saturating_mul(MAX_RATIO) {

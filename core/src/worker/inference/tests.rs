@@ -163,7 +163,7 @@ fn early_request_waits_for_its_weights_and_an_old_one_is_refused() {
         (Infer { rows: 0, ..request(4, 6, 1) }, "0 rows for policy 'default_policy' are 0 bytes"),
         (Infer { obs: vec![0; 12], ..request(5, 6, 1) }, "are 8 bytes of observations and 0 of states, not 12 and 0"),
         (Infer { state: vec![0; 4], ..request(7, 6, 1) }, "are 8 bytes of observations and 0 of states, not 8 and 4"),
-        // Memory for so many rows would end the process; the outputs of the others fit into no message.
+        // The memory for the first number of rows would end the process; the outputs of the second one fit into no message.
         (Infer { rows: u32::MAX, obs: Vec::new(), ..request(8, 6, 1) }, "4294967295 rows"),
         (request(9, 6, 30_000), "the outputs of 30000 rows are 360000 bytes, and a message holds 261120"),
         (Infer { policy: "x".into(), ..request(6, 6, 1) }, "'x'"),

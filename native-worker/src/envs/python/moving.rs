@@ -123,7 +123,8 @@ impl PythonEnvs {
         Ok(())
     }
 
-    /// Takes at most so many steps of a log after its base, or after its reset if the base is empty; returns their number.
+    /// Replays at most `max_steps` steps of a log after its base, or after its reset if the base is empty. Returns their
+    /// number.
     pub(super) fn replay(&mut self, lane: usize, base: &[u8], log: &[u8], max_steps: u32) -> Result<u32, EnvError> {
         self.part_of(lane)?;
         self.mark_lost();

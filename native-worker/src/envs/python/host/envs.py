@@ -4,7 +4,8 @@
 
 
 def factory_of(name, config, lanes):
-    """Returns the function that makes an environment of this name: once per lane, or with `lanes` a vector of so many."""
+    """Returns the function that makes an environment of this name: once per lane, or with `lanes` a vector of
+    that many lanes."""
     kind, _, rest = name.partition(":")
     here = f"on this machine ({sys.executable}, Python {sys.version.split()[0]})"
     try:

@@ -60,7 +60,7 @@ impl Drop for Port {
     }
 }
 
-/// Makes this Web Worker the hub of its page, whose runs begin with so many Web Workers.
+/// Makes this Web Worker the hub of its page, whose runs begin with the given number of Web Workers.
 #[wasm_bindgen]
 pub fn serve(workers: u32) {
     panic::set_hook(Box::new(|panic| {
