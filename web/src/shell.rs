@@ -85,7 +85,8 @@ impl Store {
         part: impl Fn(&State) -> T + Send + Sync + 'static,
     ) -> Memo<T> {
         Memo::new(move |_| {
-            revision.track();
+            // Reading computes it: a memo that is only tracked before it was ever read follows nothing itself.
+            revision.get();
             self.peek(&part)
         })
     }

@@ -31,9 +31,11 @@ fn lasting_token(file: &Path) -> Token {
 /// A life of a hub in which the run gets to an iteration, with uploads that are lies or not.
 async fn live(hub: TestHub, run: oneshot::Receiver<Summary>, token: Token, (iteration, lies): (u64, bool)) {
     let mut worker = HandMade::join_as(&hub, token, "native").await;
-    while hub.hub.status().borrow().iteration < iteration {
+    // The status of a resumed run may come after its first lease: the uploads say where it is.
+    let mut done = 0;
+    while done < iteration {
         let upload = worker.next_upload().await.unwrap();
-        let done = hub.hub.status().borrow().iteration + 1;
+        done = upload.fragment + 1;
         let upload = if lies { worker.changed(&upload, flip_a_reward) } else { upload };
         worker.client.say(&rollmesh_core::protocol::Message::FragmentUpload(upload)).await;
         hub.status("the next iteration", |status| status.iteration == done).await;
