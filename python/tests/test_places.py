@@ -11,7 +11,7 @@ import unittest
 import numpy as np
 
 import rollmesh
-from rollmesh import Algorithm, EvalWorker, Reader, RolloutWorker, WorkerGroup, _program
+from rollmesh import Algorithm, EvalWorker, Reader, RolloutWorker, WorkerError, WorkerGroup, _program
 
 ROOT = pathlib.Path(os.environ.get("ROLLMESH_ROOT", pathlib.Path(__file__).parents[2]))
 KINDS = json.loads(ROOT.joinpath("tests/golden/kinds.json").read_text())

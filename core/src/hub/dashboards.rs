@@ -292,16 +292,26 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
     }
 
+    /// Sends the last state to dashboards that have missed some, however much is queued for them: the hub is about to leave.
+    pub fn send_last_states(&mut self) {
+        self.refresh_dashboards();
+        self.send_missed_states(|_| true);
+    }
+
     /// Sends the current state and clips to dashboards that have missed some and whose queue is empty again.
     fn catch_up(&mut self) {
-        for peer in self.peers.values_mut().filter(|peer| peer.has_missed && peer.link.queued_bytes() == 0) {
-            peer.has_missed = false;
-            // All of these are small.
-            self.dashboards.states.values().for_each(|message| _ = peer.link.send(message));
-        }
+        self.send_missed_states(|queued_bytes| queued_bytes == 0);
         for peer in self.peers.values_mut().filter(|peer| peer.has_missed_clips && peer.link.queued_bytes() == 0) {
             peer.has_missed_clips = false;
             self.dashboards.clips.values().for_each(|clip| peer.link.send_frame(clip.clone()));
+        }
+    }
+
+    fn send_missed_states(&mut self, may_send: impl Fn(usize) -> bool) {
+        for peer in self.peers.values_mut().filter(|peer| peer.has_missed && may_send(peer.link.queued_bytes())) {
+            peer.has_missed = false;
+            // All of these are small.
+            self.dashboards.states.values().for_each(|message| _ = peer.link.send(message));
         }
     }
 

@@ -378,6 +378,7 @@ impl Actor {
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
         self.launchers.remove_all();
+        self.hub.send_last_states();
         for peer in self.hub.peers.values() {
             peer.link.close(CloseReason::Away, "the hub is shutting down");
         }
