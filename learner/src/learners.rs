@@ -45,7 +45,7 @@ pub struct Learned {
 ///
 /// # Errors
 /// That of the callback that fails.
-pub fn tell_results(
+pub fn report_results(
     callbacks: &mut CallbackList,
     is_single: bool,
     infos: &BTreeMap<PolicyId, LearnInfo>,
@@ -154,7 +154,7 @@ impl Learners {
             }
         }
         let is_single = self.single_mut().is_some();
-        let added = tell_results(&mut self.callbacks, is_single, &infos, results)?;
+        let added = report_results(&mut self.callbacks, is_single, &infos, results)?;
         Ok(Learned { weights: self.weights()?, infos, added })
     }
 

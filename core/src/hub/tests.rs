@@ -13,7 +13,8 @@ use crate::{
     ids::{FragmentNo, WeightsVersion},
     prelude::*,
     protocol::{
-        Frame, Inability, InabilityKind, Kind, Message, Outbox, Phase, RefusalCode, Role, Token, TokenGrant, convert,
+        Inability, InabilityKind, Kind, Message, MessageFrame, Outbox, Phase, RefusalCode, Role, Token, TokenGrant,
+        convert,
         handshake::Identity,
         message::{
             CallResult, EnvClip, Infer, Inferred, Iteration, NamedMetrics, RecentFragmentRequest, Request, RunAnswer,
@@ -45,8 +46,8 @@ impl Queue {
     }
 }
 
-impl Connection for Queue {
-    fn send_frame(&self, frame: Frame) {
+impl PeerConnection for Queue {
+    fn send_frame(&self, frame: MessageFrame) {
         self.0.0.borrow_mut().push_frame(frame);
     }
 

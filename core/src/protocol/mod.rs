@@ -52,7 +52,7 @@ pub use header::{HEADER_BYTES, HEADER_VERSION, MAGIC};
 pub use inability::{Inability, InabilityKind, printable};
 pub use inbox::{ChunkPlace, Inbox, InboxError, Received, WeightsPiece};
 pub use kind::{CHUNK_BYTES, DASHBOARD_FRAME_BYTES, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES};
-pub use outbox::{Frame, Outbox, TooLarge};
+pub use outbox::{MessageFrame, Outbox, TooLarge};
 pub use phase::{AskOutcome, EpisodeCode, Phase, RefusalCode, TokenAction, WorkerState};
 pub use reconnect::reconnect_delay;
 pub use role::{Role, allow, expect};

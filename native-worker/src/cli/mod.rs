@@ -72,7 +72,7 @@ enum Command {
     Launch(launch::LaunchArgs),
     /// Pass a hub's weights on to many workers
     Relay(relay::RelayArgs),
-    /// Start a run on a hub; it waits while another one is going on
+    /// Start a run on a hub; it waits while another one is in progress
     Start(control::StartArgs),
     /// List the runs of a hub, or those in a directory
     Runs(control::RunsArgs),

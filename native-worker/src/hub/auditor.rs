@@ -27,7 +27,7 @@ pub enum OnDivergence {
     /// The run goes back to before the divergent worker's first unaudited fragment.
     #[default]
     RollBack,
-    /// It goes on, and its summary says that it is tainted.
+    /// It continues, and its summary says that it is tainted.
     Continue,
 }
 

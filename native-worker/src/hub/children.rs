@@ -372,7 +372,7 @@ impl Children {
     }
 
     /// Replies when the child has exited and its resources are released.
-    pub(super) fn tell_when_gone(&mut self, number: u32, reply: Reply<()>) {
+    pub(super) fn notify_when_exited(&mut self, number: u32, reply: Reply<()>) {
         match self.running.get_mut(&number) {
             Some(child) => child.when_gone.push(reply),
             None => reply(()),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    hub::{CloseReason, Connection as _},
+    hub::{CloseReason, PeerConnection as _},
     protocol::{
         Message, TokenHash, TokenId,
         handshake::Accepted,

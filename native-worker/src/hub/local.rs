@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollmesh_core::{
-    hub::{Connection as _, IN_PROCESS, IN_PROCESS_SERVER, Record},
+    hub::{IN_PROCESS, IN_PROCESS_SERVER, PeerConnection as _, Record},
     ids::WorkerId,
     protocol::{Role, TokenGrant, TokenHash, WorkerState},
     time::Micros,
@@ -11,7 +11,7 @@ use rollmesh_core::{
 
 use super::{
     actor::Actor,
-    calls::{Reply, WorkerNews},
+    calls::{Reply, WorkerNotification},
     children::{ChildTerms, Ended, Exit},
     token_file,
 };
@@ -30,7 +30,7 @@ const SILENCE_ELSEWHERE: Duration = Duration::from_secs(20);
 const HOPE: Micros = Micros::from_secs(5);
 
 /// Time without an able worker after which the user is told that the run waits for one.
-const TELL_AFTER: Micros = Micros::from_secs(1);
+const NOTIFY_AFTER: Micros = Micros::from_secs(1);
 
 impl Actor {
     /// Starts the local workers that a run lacks. Failed starts are retried later; if the launcher refuses one, none is
@@ -96,7 +96,7 @@ impl Actor {
             }
             None => self.children.kill(child),
         }
-        self.children.tell_when_gone(child, gone);
+        self.children.notify_when_exited(child, gone);
     }
 
     fn terms_of_child(&self, terms: Option<&WorkerTerms>) -> Arc<ChildTerms> {
@@ -142,7 +142,7 @@ impl Actor {
         match self.spare_or_new(terms) {
             Ok(by) => {
                 self.hub.record(Record::Replaced { ended: number, by });
-                self.tell(WorkerNews::Replaced { child: number, by });
+                self.notify(WorkerNotification::Replaced { child: number, by });
                 self.hub.employ(by);
                 self.start_spare(terms);
             }
@@ -240,15 +240,15 @@ impl Actor {
     }
 
     /// Tells the user once that the run waits for workers, unless they come at once.
-    pub(super) fn tell_of_waiting(&mut self) {
+    pub(super) fn notify_of_waiting(&mut self) {
         let now = self.now();
         let run = self.hub.run.as_ref().filter(|run| !self.starts_worker_for(run));
         let Some(waiting) = run.and_then(|run| run.state.waiting(now)) else {
             self.waiting_since = None;
             return;
         };
-        let (since, is_told) = *self.waiting_since.get_or_insert((now, false));
-        if !is_told && now.since(since) >= TELL_AFTER {
+        let (since, is_notified) = *self.waiting_since.get_or_insert((now, false));
+        if !is_notified && now.since(since) >= NOTIFY_AFTER {
             self.waiting_since = Some((since, true));
             self.hub.notice(1, format!("the run is {waiting}"));
         }
@@ -303,19 +303,19 @@ impl Actor {
         let last =
             run.state.last_failure().map_or_else(String::new, |failure| format!("; the last failure: {failure}"));
         let first = reasons.first()?;
-        Some(format!("none of the {} connected workers can go on, {first}{last}", reasons.len()))
+        Some(format!("none of the {} connected workers can continue, {first}{last}", reasons.len()))
     }
 
     pub(super) fn handle_child_exit(&mut self, number: u32, end: &LaunchedEnd) {
         let LaunchedEnd { status, .. } = end;
-        self.blame_environment(number, end);
+        self.attribute_to_environment(number, end);
         let Some(Exit { token, terms, ended }) = self.children.handle_exit(number) else { return };
         self.hub.tokens.revoke(token);
         match ended {
             Ended::AsWished => {}
             Ended::NotReplaced => {
                 let text = format!("local worker {number} ended ({status}), and is not replaced");
-                self.tell(WorkerNews::GaveUp(text.clone()));
+                self.notify(WorkerNotification::GaveUp(text.clone()));
                 self.hub.notice(1, text);
             }
             // A Ctrl-C in the terminal may have reached the workers as well.
@@ -336,7 +336,7 @@ impl Actor {
     }
 
     /// Attributes the crash of a local worker that held a lease to its environments: the worker had started successfully.
-    fn blame_environment(&mut self, number: u32, end: &LaunchedEnd) {
+    fn attribute_to_environment(&mut self, number: u32, end: &LaunchedEnd) {
         let now = self.now();
         let Some(peer) = self.children.peer_of(number).filter(|_| end.is_crash) else { return };
         let Some(run) = self.hub.run.as_mut().filter(|run| !run.is_over()) else { return };
@@ -348,7 +348,7 @@ impl Actor {
     /// Leaves a place empty.
     fn give_up(&mut self, reason: String) {
         self.hub.notice(2, reason.clone());
-        self.tell(WorkerNews::GaveUp(reason.clone()));
+        self.notify(WorkerNotification::GaveUp(reason.clone()));
         // A process may have exited before its connection closed.
         let lives = |child: Option<u32>| child.is_none_or(|child| self.children.is_running(child));
         // One that acts for others samples nothing.

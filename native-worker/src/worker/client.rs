@@ -33,7 +33,7 @@ use super::asks::{AnswerFrames, Asks};
 use crate::{
     envs::{catch_panics, words},
     machine::{Machine, REPORT_INTERVAL},
-    net::{FollowedToken, HubSocket, PeerEnd, RelayAddress, Route, Trust, WeightsSource, asked, next_frame, reconnect},
+    net::{FollowedToken, HubSocket, PeerEnd, RelayAddress, RelaySource, Route, Trust, asked, next_frame, reconnect},
     shell::NativeWorker as _,
 };
 
@@ -194,7 +194,7 @@ pub(crate) async fn run(
         connection = connection.staying();
     }
     let mut tokens = FollowedToken::new(config.token, token_file);
-    let mut weights = relay.clone().map(WeightsSource::new);
+    let mut weights = relay.clone().map(RelaySource::new);
     let mut lost = None;
     loop {
         let route = Route { hub: &hub, trust: &trust, relay: relay.as_ref() };
@@ -340,7 +340,7 @@ async fn serve(
 
 /// What reaches the rollout thread besides the hub's frames.
 struct Sources<'a> {
-    weights: Option<&'a mut WeightsSource>,
+    weights: Option<&'a mut RelaySource>,
     tokens: &'a mut FollowedToken,
     changes: Option<watch::Receiver<()>>,
     /// Whether this machine's load is reported.
@@ -349,7 +349,7 @@ struct Sources<'a> {
 
 /// Fetches the newest announced weights from a relay.
 async fn fetch_weights(
-    source: Option<&mut WeightsSource>,
+    source: Option<&mut RelaySource>,
     mut notices: watch::Receiver<Option<WeightsNotice>>,
     incoming: mpsc::Sender<Incoming>,
     say: &impl Fn(&str),

@@ -87,14 +87,14 @@ pub(crate) async fn kept_undisturbed() -> String {
     kept(&output)
 }
 
-/// A tab that is honest for so many uploads and then lies, until it is thrown out.
+/// A tab that is honest for the given number of uploads and then sends divergent fragments, until it is removed.
 pub(crate) async fn diverges_after(hub: &TestHub, token: Token, honest: u32) {
     let mut tab = HandMade::join_as(hub, token, "browser").await;
     let mut uploads = 0;
     while let Some(upload) = tab.next_upload().await {
         uploads += 1;
         let upload = if uploads > honest { tab.changed(&upload, flip_a_reward) } else { upload };
-        tab.client.say_if_heard(&Message::FragmentUpload(upload)).await;
+        tab.client.send_if_connected(&Message::FragmentUpload(upload)).await;
     }
     assert!(uploads > honest);
 }
@@ -128,7 +128,10 @@ async fn divergent_tab_is_quarantined_and_its_rows_are_undone() {
             (summary.end, summary.weights_hash.to_string(), summary.tainted),
             (RunEnd::Finished, expected.clone(), false)
         );
-        assert!(kept(&output) == kept_undisturbed().await, "what was made of the lie is gone, and made again");
+        assert!(
+            kept(&output) == kept_undisturbed().await,
+            "rows from the divergent fragment are removed and recomputed"
+        );
         if let Some(run_dir) = run_dir {
             assert_eq!(metrics(&run_dir), undisturbed_metrics().await);
             assert_eq!(weights_hash(&PolicyCheckpoint::load(run_dir).unwrap().weights).to_string(), expected);
@@ -331,7 +334,7 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
     let helper = hub.worker();
     assert_eq!(end(run).await.end, RunEnd::Finished);
     assert!(lines() >= 5 && took(3) > PACE, "{} {:?}", lines(), took(3));
-    // So does one that goes on in another process, if it is started with the same flag.
+    // So does one that resumes in another process, if it is started with the same flag.
     let before = lines();
     let later = RunRequest { config: config.config.stop_after(8 * 12 * 16), ..config };
     let run = hub.hub.resume(SavedRun::load(&run_dir).unwrap().with_request(later).unwrap()).await.unwrap();
@@ -348,7 +351,7 @@ async fn no_honest_tab_fails_an_audit() {
     let hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let run = hub.train(small(0, 2_000)).await;
     let mut tab = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
-    // It has work as long as the run goes on.
+    // It has work as long as the run continues.
     let summary = tokio::select! {
         summary = end(run) => summary,
         () = tab.stay() => panic!("an honest tab was thrown out"),

@@ -7,7 +7,7 @@ use std::{
 
 use rollmesh_core::{
     hub::{CloseReason, Connection},
-    protocol::{Frame, Message, Outbox},
+    protocol::{Message, MessageFrame, Outbox},
 };
 
 /// A queue whose messages arrive as they were encoded.
@@ -29,7 +29,7 @@ impl SimLink {
 }
 
 impl Connection for SimLink {
-    fn send_frame(&self, frame: Frame) {
+    fn send_frame(&self, frame: MessageFrame) {
         if !self.0.is_closed.get() {
             self.0.outbox.borrow_mut().push_frame(frame);
         }

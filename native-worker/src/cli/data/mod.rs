@@ -26,7 +26,7 @@ use crate::{
     Registry,
     offline::{
         self,
-        logged::{Logged, Place},
+        logged::{Logged, LoggedPlace},
     },
     progress::Progress,
 };
@@ -130,7 +130,7 @@ impl Reading {
     fn each(
         &self,
         logged: &mut Logged,
-        mut take: impl FnMut(AnyBatch, Place) -> Result<(), Failure>,
+        mut take: impl FnMut(AnyBatch, LoggedPlace) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         while let Some(batch) = logged.next_batch().map_err(Failure::other)? {
             self.count(logged, &batch);

@@ -17,7 +17,7 @@ use crate::{
     cli::exit::Failure,
     offline::{
         self,
-        logged::{Logged, Place},
+        logged::{Logged, LoggedPlace},
     },
     progress::Progress,
 };
@@ -122,7 +122,7 @@ fn one_number(rows: &SampleBatch, name: &str) -> Option<Vec<f64>> {
 }
 
 /// Adds the place of the row to an error.
-fn at(logged: &Logged, place: Option<Place>, error: JudgeError) -> String {
+fn at(logged: &Logged, place: Option<LoggedPlace>, error: JudgeError) -> String {
     let Some((place, file)) = place.and_then(|place| Some((place, logged.files().get(place.file)?))) else {
         return error.to_string();
     };

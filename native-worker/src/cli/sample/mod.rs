@@ -21,7 +21,7 @@ use rollmesh_core::{
 
 use self::{
     alone::Alone,
-    summary::{Hasher, Summary, Tally},
+    summary::{Hasher, SampleSummary, Tally},
 };
 use super::{
     evaluation::EvaluationFlags,
@@ -316,7 +316,7 @@ fn alone(
 }
 
 /// Prints the summary, also after a signal ended it early.
-fn report(args: &SampleArgs, summary: &Summary, goal: u64, run_dir: Option<&Path>) -> Result<ExitCode, Failure> {
+fn report(args: &SampleArgs, summary: &SampleSummary, goal: u64, run_dir: Option<&Path>) -> Result<ExitCode, Failure> {
     match args.json {
         true => println!("{}", serde_json::to_string(summary).map_err(Failure::other)?),
         false => {

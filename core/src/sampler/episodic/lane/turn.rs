@@ -1,8 +1,8 @@
 //! Distributes a turn of the environment to its agents.
 
 use super::{
-    super::agent::{Agent, Identity, Outcome},
-    Lane, Phase, Round, number,
+    super::agent::{Agent, AgentIdentity, Outcome},
+    EpisodeLane, Phase, Round, number,
 };
 use crate::{
     env::{
@@ -14,7 +14,7 @@ use crate::{
     sampler::{Horizon, SampleError},
 };
 
-impl Lane {
+impl EpisodeLane {
     /// Handles the first observations of an episode, or the result of a step.
     pub(super) fn take_turn(
         &mut self,
@@ -153,7 +153,7 @@ impl Lane {
         let policy = self.ask_mapping(id, index, round)?;
         let unknown = || EnvError::Failed(format!("there are no spaces for agent '{id}'"));
         let spaces = round.env.spaces(id).ok_or_else(unknown)?;
-        let who = Identity { id: id.clone(), index, policy: policy.clone(), spaces };
+        let who = AgentIdentity { id: id.clone(), index, policy: policy.clone(), spaces };
         let agent = Agent::of(who, round)?;
         self.episode.enter(id, policy);
         self.agents.push(agent);
