@@ -10,10 +10,10 @@ use super::{exit::Failure, python::PythonFlags, signals::Interruption};
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, replace},
+    cli::progress::Progress,
     envs::PythonSettings,
     eval::{EvalWorker, makers_of_episodes},
     monitor::EpisodeGif,
-    progress::Progress,
     train::RunConfig,
 };
 

@@ -1,6 +1,5 @@
 //! The command line. Each command has a module; this one dispatches to it and converts its result to an exit code.
 
-mod children;
 mod control;
 mod cpu_time;
 mod data;
@@ -25,6 +24,7 @@ mod ope;
 mod pipe;
 mod policies;
 mod processes;
+mod progress;
 mod python;
 mod ranks;
 #[cfg(test)]
@@ -47,8 +47,7 @@ use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use crate::{Registry, native};
-pub use children::child_process;
+use crate::{Registry, children, native};
 use exit::Failure;
 
 #[derive(Parser)]

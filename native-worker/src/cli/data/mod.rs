@@ -24,11 +24,11 @@ use rollmesh_data::dataset::BatchStream as _;
 use super::{exit::Failure, worker_spec::memory};
 use crate::{
     Registry,
+    cli::progress::Progress,
     offline::{
         self,
         logged::{Logged, LoggedPlace},
     },
-    progress::Progress,
 };
 
 #[derive(Args)]

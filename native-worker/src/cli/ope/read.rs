@@ -15,11 +15,11 @@ use rollmesh_data::{dataset::BatchStream as _, with_usual_types};
 use super::OpeArgs;
 use crate::{
     cli::exit::Failure,
+    cli::progress::Progress,
     offline::{
         self,
         logged::{Logged, LoggedPlace},
     },
-    progress::Progress,
 };
 
 /// The columns that every estimator needs.

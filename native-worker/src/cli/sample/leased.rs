@@ -22,13 +22,13 @@ use super::{
 };
 use crate::{
     Registry,
+    cli::progress::Progress,
     cli::{
         exit::Failure, external, host, log::Log, runtime, signals::Endings, spare_memory, train::check,
         worker_spec::SpecFlags,
     },
     hub::{HubConfig, SecurityConfig},
     learner::{DeviceSpec, LearnError},
-    progress::Progress,
     train::{RunConfig, RunDir, RunRequest, SavedRun, TakeRows, Taker, Task, Work},
 };
 

@@ -36,8 +36,8 @@ use super::{
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, weights_file},
+    cli::progress::Progress,
     learner::{DeviceSpec, algorithm},
-    progress::Progress,
     registry::acting_on,
     train::{RunConfig, RunRequest},
 };

@@ -286,7 +286,7 @@ pub(super) struct Speed {
 
 impl Speed {
     /// Returns that of a run with workers.
-    pub(super) fn of_run(num_workers: u32, measured: &Measured, run: &train::SampleSummary) -> Self {
+    pub(super) fn of_run(num_workers: u32, measured: &Measured, run: &train::Summary) -> Self {
         let Measured { env_steps, time, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step } = *measured;
         let workers = WorkerCosts { num_workers, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step };
         let (failures, abandoned_episodes) = (run.failures.clone(), run.abandoned_episodes);
