@@ -4,6 +4,7 @@
 //! Everything it brings is installed under the target directory; nothing is global, except what
 //! the user's own package managers (rustup, apt) are asked for.
 
+mod additions;
 mod artifacts;
 mod checks;
 mod chromium;

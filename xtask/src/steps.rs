@@ -1,7 +1,7 @@
 //! Every step, in the order in which they run: what is cheap and tells much comes first.
 
 use crate::{
-    artifacts, checks, chromium, cuda,
+    additions, artifacts, checks, chromium, cuda,
     plan::Step,
     suites,
     toolchain::{self, BARE, WASM},
@@ -96,7 +96,12 @@ pub(crate) const STEPS: &[Step] = &[
         suites::wheel_with(job, &["torch", "ray[rllib]", "msgpack", "msgpack_numpy"], "long_ray.py")
     })),
     // Long, because other features make most dependencies others.
-    minutes("no-parquet", "clippy, the program without Parquet", checks::no_parquet),
+    minutes(
+        "few-features",
+        "clippy, the program without Parquet, and the library without command line",
+        checks::few_features,
+    ),
+    minutes("additions", "an example of each addition that CONTRIBUTING lists, applied and compiled", additions::check),
     long(step("cuda", "the program for NVIDIA's GPUs, compiled without one", &["fetch", "python"], cuda::check)),
     minutes(
         "other-systems",

@@ -1,7 +1,7 @@
 //! Distributes a turn of the environment to its agents.
 
 use super::{
-    super::agent::{Agent, AgentIdentity, Outcome},
+    super::agent::{Agent, AgentIdentity, AgentOutcome},
     EpisodeLane, Phase, Round, number,
 };
 use crate::{
@@ -124,7 +124,7 @@ impl EpisodeLane {
         agent.training_enabled = round.options.keeps_rows && info.is_none_or(allows_training);
         if agent.has_started() {
             let recorded = if round.options.no_done_at_end { Ends::default() } else { ends };
-            agent.add_row(Outcome {
+            agent.add_row(AgentOutcome {
                 t: length.saturating_sub(1),
                 reward: outcome.reward,
                 terminated: recorded.terminated,
