@@ -142,7 +142,7 @@ impl Learner {
     ///
     /// # Errors
     /// As [`update`](Self::update); [`LearnError::AllReduce`] when the ranks have not agreed. Errors of the batch are this
-    /// rank's alone: the others wait until they are told, by [`AllReduce::give_up`].
+    /// rank's alone: the others wait until they are notified, by [`AllReduce::give_up`].
     pub fn update_with(
         &mut self,
         batch: &SampleBatch,

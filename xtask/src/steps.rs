@@ -1,4 +1,4 @@
-//! Every step, in the order in which they run: what is cheap and tells much comes first.
+//! Every step, in the order in which they run: what is cheap and finds much comes first.
 
 use crate::{
     additions, artifacts, checks, chromium, cuda,

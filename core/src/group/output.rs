@@ -296,7 +296,10 @@ impl fmt::Display for GroupEvent {
             ),
             Self::TooFewSlots(few) => write!(f, "slots, not workers, are the limit: {few}"),
             Self::WorkerHung { worker, patience } => {
-                write!(f, "worker {worker} hangs: no progress for {patience}; it gets no lease until it is heard of")
+                write!(
+                    f,
+                    "worker {worker} hangs: no progress for {patience}; it gets no lease until it sends something"
+                )
             }
             Self::WorkerRecovered { worker } => write!(f, "worker {worker} is back"),
             Self::LeaseHedged { worker, lease, slots } => {

@@ -76,9 +76,9 @@ pub struct RunFacts {
     pub num_workers: u32,
     /// A run that is stopped while it consumes a batch keeps what comes of it: it has checkpoints, or its rows are taken.
     pub keeps_last_batch: bool,
-    /// It is data-parallel: other ranks have to be told of its end.
+    /// It is data-parallel: other ranks have to be notified of its end.
     pub has_ranks: bool,
-    /// The other ranks have to be told now, by one more iteration.
+    /// The other ranks have to be notified now, by one more iteration.
     pub has_ranks_to_notify: bool,
     /// What follows depends on an evaluation that has not finished.
     pub awaits_evaluation: bool,
@@ -189,7 +189,7 @@ impl RunCourse {
             (self.stage, self.draining_until) = (Stage::Sampling, None);
             return Some(RunStep::RollBack(before));
         }
-        // A batch that is being consumed is still learned from, unless that takes too long; other ranks are told first.
+        // A batch that is being consumed is still learned from, unless that takes too long; other ranks are notified first.
         let is_drained = run.is_drained() && !run.is_consuming() && !facts.has_ranks_to_notify;
         if is_drained || self.draining_until.is_some_and(|until| until <= now) {
             let asked = if self.is_stopping { RunEnd::Stopped } else { RunEnd::Drained };
@@ -260,7 +260,7 @@ impl RunCourse {
                 self.finish(end, now);
                 return None;
             }
-            // The other ranks are told first; the next batch ends the run.
+            // The other ranks are notified first; the next batch ends the run.
             let is_last = self.is_stopping && !facts.has_ranks_to_notify;
             if is_last && !run.is_draining() {
                 return Some(RunStep::End(RunEnd::Stopped));

@@ -219,7 +219,7 @@ fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
     assert_eq!(link.kinds().last(), Some(&Kind::LedgerReport));
     hub.refresh_dashboards();
     assert!(link.kinds().is_empty(), "nothing has changed");
-    // A hub that leaves tells the last of it, however much is queued.
+    // A hub that leaves sends the last of it, however much is queued.
     (0..20).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
     hub.num_worker_restarts = 2;
     hub.send_last_states();

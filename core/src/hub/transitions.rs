@@ -301,13 +301,13 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         Ok(())
     }
 
-    /// Sends the group's last commands to workers, and tells them that the run is over.
+    /// Sends the group's last commands to workers, and notifies them that the run is over.
     pub fn announce_end(&mut self) {
         while self.send_command() || self.report_event() {}
         self.forget_run();
     }
 
-    /// Tells workers that the run is over, and lets their connections forget its leases. What the group still wanted to do
+    /// Notifies workers that the run is over, and lets their connections forget its leases. What the group still wanted to do
     /// is lost, as in a run that is rolled back.
     pub fn forget_run(&mut self) {
         let Some(run) = self.state().map(|run| run.number()) else { return };

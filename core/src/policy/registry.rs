@@ -9,7 +9,7 @@ use crate::{
     prelude::*,
 };
 
-/// What a policy is told when it is made.
+/// What a policy is made from.
 #[derive(Clone, Debug)]
 pub struct PolicyContext {
     /// The policy's name within the run.

@@ -12,7 +12,7 @@ pub(crate) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 /// before it is used; and a process that cannot get memory hangs in Rust's backtrace, instead of ending with a message.
 pub(crate) const LIMITED: [(&str, &str); 2] = [("MIMALLOC_ARENA_EAGER_COMMIT", "0"), ("RUST_BACKTRACE", "0")];
 
-/// What a process is told of its grant.
+/// The grant of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub(crate) struct ConfineFlags {

@@ -208,7 +208,7 @@ fn report(result: &CallResult) -> Report {
     }
 }
 
-/// Tells the process's reports until it exits.
+/// Forwards the process's reports until it exits.
 fn receive(from: &mut impl Read, tell: &impl Fn(Result<Report, String>) -> bool) -> io::Error {
     loop {
         let report = match read_message(&mut *from) {

@@ -190,7 +190,7 @@ pub(super) struct Actor {
     pub(super) starting: Option<Starting>,
     /// Since when no worker has been able to continue the run.
     pub(super) hopeless_since: Option<Micros>,
-    /// Since when the run has been waiting for workers, and whether the user was told.
+    /// Since when the run has been waiting for workers, and whether the user was notified.
     pub(super) waiting_since: Option<(Micros, bool)>,
     /// Receives worker notifications besides the run.
     pub(super) listener: Option<NotificationSink>,
@@ -205,7 +205,7 @@ impl Actor {
         self.epoch.elapsed().into()
     }
 
-    /// Tells the hub the time of the event that follows.
+    /// Gives the hub the time of the event that follows.
     pub(super) fn set_time(&mut self) {
         self.hub.set_time(self.now(), token_file::now());
     }
@@ -365,7 +365,7 @@ impl Actor {
         }
     }
 
-    /// Tells the program and dashboards what has changed.
+    /// Sends the program and dashboards what has changed.
     pub(super) fn refresh_dashboards(&mut self) {
         self.publish_status();
         self.hub.refresh_dashboards();

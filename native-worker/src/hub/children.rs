@@ -296,7 +296,7 @@ impl Children {
         self.running.get(&number).is_some_and(|child| child.dismissed || more)
     }
 
-    /// Marks the child as dismissed, before it is told to exit: if it exits earlier, that is not a failure.
+    /// Marks the child as dismissed, before it is commanded to exit: if it exits earlier, that is not a failure.
     pub(super) fn do_not_replace(&mut self, number: u32) {
         if let Some(child) = self.running.get_mut(&number) {
             child.dismissed = true;

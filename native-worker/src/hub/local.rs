@@ -29,7 +29,7 @@ const SILENCE_ELSEWHERE: Duration = Duration::from_secs(20);
 /// Time that a run waits for an able worker when all its workers are unable or in quarantine.
 const HOPE: Micros = Micros::from_secs(5);
 
-/// Time without an able worker after which the user is told that the run waits for one.
+/// Time without an able worker after which the user is notified that the run waits for one.
 const NOTIFY_AFTER: Micros = Micros::from_secs(1);
 
 impl Actor {
@@ -174,7 +174,7 @@ impl Actor {
     fn handle_failed_start(&mut self, number: u32, terms: &Arc<ChildTerms>, error: &LaunchError) {
         match self.children.handle_failed_start(error) {
             Ended::Replace(pause) => {
-                // The user knows that a launcher is absent, or was told to end workers.
+                // The user knows that a launcher is absent, or was commanded to end workers.
                 if !matches!(error, LaunchError::NotYet(_)) {
                     let again = pause.as_secs_f64();
                     let text = format!("a local worker could not be started: {error}; trying again in {again:.1} s");
@@ -239,7 +239,7 @@ impl Actor {
         }
     }
 
-    /// Tells the user once that the run waits for workers, unless they come at once.
+    /// Notifies the user once that the run waits for workers, unless they come at once.
     pub(super) fn notify_of_waiting(&mut self) {
         let now = self.now();
         let run = self.hub.run.as_ref().filter(|run| !self.starts_worker_for(run));

@@ -67,7 +67,7 @@ pub(super) struct Unauthenticated {
     pub(super) budget: MemoryBudget,
 }
 
-/// Performs the handshake: admits a peer, or tells it why it is refused.
+/// Performs the handshake: admits a peer, or sends it the reason for the refusal.
 pub(super) async fn receive(
     socket: Socket,
     unauthenticated: Unauthenticated,

@@ -145,7 +145,7 @@ impl Actor {
         }
     }
 
-    /// Tells the user of an environment that takes long to make.
+    /// Notifies the user of an environment that takes long to make.
     pub(super) fn notify_of_starting(&mut self) {
         let now = self.now();
         if let Some(starting) = self.starting.as_mut().filter(|starting| !starting.is_notified)

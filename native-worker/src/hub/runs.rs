@@ -94,7 +94,7 @@ impl Actor {
         }
     }
 
-    /// Tells the waiting callers that the run is over. They may end the program, so its notices and records come first.
+    /// Notifies the waiting callers that the run is over. They may end the program, so its notices and records come first.
     pub(super) fn report_end(&mut self) {
         if let Some(summary) = self.ended.take()
             && let Some(done) = self.done.take()

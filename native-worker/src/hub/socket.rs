@@ -210,7 +210,7 @@ async fn next_message(
         () = hearing.revoked() => return Err(dropped()),
     };
     let frame = match came {
-        Err(_) => return Err(Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()))),
+        Err(_) => return Err(Departure::lost(format_args!("the peer sent nothing for {} s", SILENCE_LIMIT.as_secs()))),
         Ok(None | Some(Ok(Frame::Close(_)))) => return Err(Departure::wished("the connection was closed")),
         Ok(Some(Err(error))) if is_offence(&error) => return Err(Departure::fault(error)),
         Ok(Some(Err(error))) => return Err(Departure::lost(format_args!("the connection broke: {error}"))),

@@ -81,7 +81,7 @@ struct LaunchMachine {
 struct LaunchedCommand {
     /// The index of its machine.
     machine: usize,
-    /// Ends it when this is dropped; `None` once it was told to end.
+    /// Ends it when this is dropped; `None` once it was commanded to end.
     keeps: Option<oneshot::Sender<()>>,
 }
 

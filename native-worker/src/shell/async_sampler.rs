@@ -152,7 +152,7 @@ impl AsyncSampler {
         }
     }
 
-    /// Waits for the thread, which was told to end or has ended.
+    /// Waits for the thread, which was commanded to end or has ended.
     fn join(&mut self) {
         self.place = match core::mem::replace(&mut self.place, SamplerPlace::Stopped) {
             SamplerPlace::Away { thread, commands, items } => {

@@ -33,7 +33,7 @@ pub trait Forward: fmt::Debug + Send {
 
 type MakeForward = dyn Fn(&PolicyContext, &ModelSpec, &Weights) -> Result<Box<dyn Forward>, PolicyError> + Send + Sync;
 
-/// Makes a [`Forward`] for each policy with networks, from what it is told, its model and its first weights. See
+/// Makes a [`Forward`] for each policy with networks, from its context, its model and its first weights. See
 /// [`PolicyRegistry::act_with`](crate::policy::PolicyRegistry::act_with).
 #[derive(Clone)]
 pub struct ForwardFactory(Arc<MakeForward>);

@@ -55,7 +55,7 @@ fn moments(rows: usize) -> Vec<Moment> {
     (0..rows as u32).map(|i| Moment { slot: SlotId(i), episode: 2, t: 5, agent: 1 }).collect()
 }
 
-/// Everything that a policy tells of some rows.
+/// All outputs of a policy for some rows.
 #[derive(Clone, Debug, PartialEq)]
 struct Told {
     actions: Vec<f64>,

@@ -184,7 +184,7 @@ fn a_hung_worker_is_found_at_its_deadline_and_comes_back_when_it_speaks() {
     assert_eq!(
         said,
         [
-            "worker 1 hangs: no progress for 3000.000 ms; it gets no lease until it is heard of",
+            "worker 1 hangs: no progress for 3000.000 ms; it gets no lease until it sends something",
             "lease 0 of worker 1 expired with 1 open slots: it made no progress in time",
         ]
     );
