@@ -6,7 +6,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    hub::{CloseReason, Connection},
+    hub::{CloseReason, PeerConnection},
     protocol::{Message, MessageFrame, Outbox},
 };
 
@@ -28,7 +28,7 @@ impl SimLink {
     }
 }
 
-impl Connection for SimLink {
+impl PeerConnection for SimLink {
     fn send_frame(&self, frame: MessageFrame) {
         if !self.0.is_closed.get() {
             self.0.outbox.borrow_mut().push_frame(frame);

@@ -104,7 +104,7 @@ fn play_in_process(maker: EnvMaker, mut look: impl FnMut(&mut InProcess)) -> Vec
     let act = Streams::new(5, Purpose::Action);
     let mut updates = EnvUpdates::new();
     envs.poll(&mut updates).unwrap();
-    let mut turns: Vec<Turn> = updates.entries().iter().map(|updates| update.turn.clone()).collect();
+    let mut turns: Vec<Turn> = updates.entries().iter().map(|update| update.turn.clone()).collect();
     let mut moments = [(1, 0); LANES];
     let mut seen = Vec::new();
     for _ in 0..STEPS {
@@ -134,7 +134,7 @@ fn play_in_process(maker: EnvMaker, mut look: impl FnMut(&mut InProcess)) -> Vec
         envs.send_actions(&answer).unwrap();
         updates.clear();
         envs.poll(&mut updates).unwrap();
-        turns.iter_mut().zip(updates.entries()).for_each(|(turn, updates)| turn.clone_from(&update.turn));
+        turns.iter_mut().zip(updates.entries()).for_each(|(turn, update)| turn.clone_from(&update.turn));
         seen.push(format!("{turns:?}"));
         look(&mut envs);
     }
