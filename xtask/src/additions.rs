@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     job::Job,
+    suites::WEB_PACKAGES,
     workspace::{cargo, command, root, target},
 };
 
@@ -36,10 +37,12 @@ pub(crate) fn check(job: &Job) -> Result<()> {
         apply.args(["apply", "-C1"]).arg(patch).current_dir(&copy).env("GIT_CEILING_DIRECTORIES", target());
         job.run(&mut apply)?;
     }
-    let packages = ["rollmesh", "rollmesh-web", "rollmesh-tests"].map(|name| ["--package", name]);
-    let mut check = cargo();
-    check.args(["check", "--locked"]).args(packages.as_flattened()).args(["--lib", "--bins", "--test", "promises"]);
-    job.run(check.current_dir(&copy).env("CARGO_TARGET_DIR", target()))?;
+    // As the tests compile them, so that nothing is compiled again with other features.
+    for options in [&["--lib", "--bins", "--test", "promises"][..], &WEB_PACKAGES] {
+        let mut check = cargo();
+        check.args(["check", "--locked"]).args(options).current_dir(&copy).env("CARGO_TARGET_DIR", target());
+        job.run(&mut check)?;
+    }
     job.note(format!("{} additions", patches.len()));
     Ok(())
 }

@@ -12,6 +12,7 @@ mod cuda;
 mod demo;
 mod job;
 mod layers;
+mod licences;
 mod own_page;
 mod plan;
 mod progress;

@@ -1,7 +1,7 @@
 //! Every step, in the order in which they run: what is cheap and finds much comes first.
 
 use crate::{
-    additions, artifacts, checks, chromium, cuda,
+    additions, artifacts, checks, chromium, cuda, licences,
     plan::Step,
     suites,
     toolchain::{self, BARE, WASM},
@@ -34,6 +34,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("fmt", "formatting", &[], checks::fmt),
     step("layers", "architecture: who may use whom, what core may not use, links", &[], checks::layers),
     step("fetch", "crates into cargo's cache", &[], artifacts::fetch),
+    step("licences", "licences of all crates", &["fetch"], licences::check),
     step("bare-target", "the compiler's target without operating system", &[], |job| toolchain::ensure(job, BARE)),
     step("no-std", "core without operating system", &["fetch", "bare-target"], checks::no_std),
     step("clippy", "clippy, native crates", &["fetch"], checks::clippy),
