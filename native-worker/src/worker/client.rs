@@ -12,7 +12,6 @@ use std::{
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
-    evaluation::Evaluates,
     protocol::{
         Connection, InabilityKind, Role, Token,
         handshake::Identity,
