@@ -464,7 +464,7 @@ mod tests {
     use tokio_tungstenite::WebSocketStream;
 
     use super::*;
-    use crate::net::{Route, connect};
+    use crate::net::{Route, Trust, connect};
 
     /// Returns both ends of a connection, the hub's first.
     async fn connected() -> (WebSocketStream<TcpStream>, HubSocket) {
