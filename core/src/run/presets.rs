@@ -28,7 +28,8 @@ pub struct Preset {
 ///
 /// LunarLander: gamma, lambda, learning rate, epochs and entropy of RL Baselines3 Zoo (hyperparams/ppo.yml), with smaller
 /// batches. HalfCheetah: its gamma and lambda, the learning rate and the epochs of CleanRL's ppo_continuous_action.py; the filter
-/// takes float32 observations.
+/// takes float32 observations. Its standard deviations are weights of their own, as there: a policy with a deviation for every
+/// observation learns wide ones where it is stuck, and its most likely actions then remain stuck.
 ///
 /// External-v0: clients drive its episodes, so workers in other processes cannot sample it.
 ///
@@ -78,6 +79,7 @@ pub const PRESETS: &[Preset] = &[
         settings: r#"{
             "env_config": {"observation_dtype": "float32"},
             "num_slots": 8, "rollout_fragment_length": 256, "observation_filter": "MeanStdFilter",
+            "model_config": {"free_log_std": true},
             "policy_config": {
                 "gamma": 0.98, "lambda": 0.92, "lr": 0.0003, "num_epochs": 10, "minibatch_size": 64, "entropy_coeff": 0.0,
                 "anneal_over_env_steps": 1000000

@@ -75,7 +75,7 @@ pub enum SampleError {
     #[error(transparent)]
     View(#[from] ViewError),
     /// The state of a slot is not available between two fragments.
-    #[error("the state of slot {0} cannot be told: its environment has no snapshots")]
+    #[error("the state of slot {0} cannot be told: its environment has no snapshots, or failed to take one")]
     NoState(SlotId),
     /// The state of a slot exceeds the limit of a lease.
     #[error("the state of slot {slot} has {bytes} bytes, at most {max}: its open episode is too long, set a shorter `horizon` or give the environment a snapshot", max = SlotState::MAX_BYTES)]

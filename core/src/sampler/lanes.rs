@@ -154,12 +154,10 @@ impl Lanes {
         env.reset_at(lane, &mut self.reset.at(slot, episode, 0, 0), obs)
     }
 
-    /// Returns the state of a lane between two fragments, without recurrent states.
-    pub(super) fn state(&self, lane: usize, env: &dyn AnyVectorEnv) -> SlotState {
+    /// Returns the state of a lane between two fragments, without recurrent states, from a snapshot of its environment.
+    pub(super) fn state(&self, lane: usize, env: Vec<u8>) -> SlotState {
         let Moment { episode, t, .. } = self.moments[lane];
-        let mut snapshot = Vec::new();
-        env.snapshot_at(lane, &mut snapshot);
-        SlotState { episode, t, episode_return: self.returns[lane], env: snapshot, recurrent: Vec::new() }
+        SlotState { episode, t, episode_return: self.returns[lane], env, recurrent: Vec::new() }
     }
 }
 
@@ -167,7 +165,7 @@ impl LaneStart {
     /// Returns the starts, but with the next episodes where open ones cannot be restored since `env` is opaque.
     pub(super) fn movable<'a>(starts: &'a [Self], env: &dyn AnyVectorEnv) -> Cow<'a, [Self]> {
         let is_open = |start: &&Self| start.state.as_ref().is_some_and(|state| state.t > 0 && state.env.is_empty());
-        if starts.iter().any(|start| is_open(&start)) && env.snapshot_at(0, &mut Vec::new()) == EnvState::Opaque {
+        if starts.iter().any(|start| is_open(&start)) && env.state() == EnvState::Opaque {
             let next = |start: &Self| match &start.state {
                 Some(state) if is_open(&start) => {
                     let state = SlotState { episode: state.episode.wrapping_add(1), ..SlotState::default() };

@@ -30,7 +30,7 @@
 //! while collector.need() != Need::Nothing {
 //!     drive(&mut collector, env.as_mut(), &mut policy, 10)?;
 //! }
-//! let fragments = collector.take(env.as_ref());
+//! let fragments = collector.take(env.as_ref())?;
 //! assert_eq!(fragments[0].rows.len(), 100);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -159,7 +159,11 @@ pub trait Collector: Send {
     fn values_done(&mut self);
 
     /// Returns the fragments, one per lane in the lanes' order. `env` provides its states.
-    fn take(&mut self, env: &dyn AnyVectorEnv) -> Vec<SlotFragment>;
+    ///
+    /// # Errors
+    /// [`EnvError::InLane`] if the environment cannot read its state. The fragment is then lost, as after an error of
+    /// [`step_env`](Self::step_env).
+    fn take(&mut self, env: &dyn AnyVectorEnv) -> Result<Vec<SlotFragment>, EnvError>;
 
     /// Returns, after an error, the episode of a lane and its step, counted from 0, that failed.
     fn failed_at(&self, lane: usize) -> (u32, u32);
@@ -175,7 +179,8 @@ pub trait Collector: Send {
     /// another length and for numbers that are not finite.
     fn set_seen(&mut self, lane: usize, row: &[f64]) -> bool;
 
-    /// Returns the state of a lane between two fragments. `env` provides its part.
+    /// Returns the state of a lane between two fragments. `env` provides its part: after an error what it has appended, since
+    /// this state is not compared with those of other machines.
     fn state(&self, lane: usize, env: &dyn AnyVectorEnv) -> SlotState;
 }
 

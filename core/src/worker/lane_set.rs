@@ -36,7 +36,8 @@ impl LaneSet {
     ) -> Result<(u32, Option<Vec<SlotFragment>>), DriveError> {
         let steps = drive(self.collector.as_mut(), self.env.as_mut(), entry, max_steps)?;
         let is_ready = self.collector.need() == Need::Nothing;
-        Ok((steps, is_ready.then(|| self.collector.take(self.env.as_ref()))))
+        let fragments = is_ready.then(|| self.collector.take(self.env.as_ref())).transpose()?;
+        Ok((steps, fragments))
     }
 
     /// Returns the env steps of the fragment in progress, over all lanes.

@@ -259,7 +259,7 @@ impl LockstepSampler {
     }
 
     fn can_continue(&self) -> bool {
-        !self.has_failed() && self.lanes.env.snapshot_at(0, &mut Vec::new()) != EnvState::Opaque
+        !self.has_failed() && self.lanes.env.state() != EnvState::Opaque
     }
 
     /// Continues from there. After an error, also for statistics that no filter can have made, the lanes are unchanged,

@@ -247,12 +247,16 @@ impl AnyVectorEnv for Lanes {
         }
     }
 
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> Result<EnvState, EnvError> {
         let before = out.len();
-        self.env.ask(|env| env.snapshot_at(lane, out)).unwrap_or_else(|_| {
+        self.env.ask(|env| env.snapshot_at(lane, out)).unwrap_or_else(|panic| {
             out.truncate(before);
-            EnvState::Snapshot
+            Err(panic)
         })
+    }
+
+    fn state(&self) -> EnvState {
+        self.env.ask(|env| env.state()).unwrap_or(EnvState::Snapshot)
     }
 
     fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {

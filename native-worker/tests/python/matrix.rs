@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{
     self, Process,
-    process::{children_of, has_ended, kill},
+    process::{Signal, children_of, has_ended, kill, send},
 };
 
 /// A run.
@@ -39,16 +39,18 @@ impl Run<'_> {
         }
         let run_dir = dir("killed");
         let process = self.start(2, &run_dir);
+        let mut workers: Vec<(u32, Vec<u32>)> = Vec::new();
+        support::until("hosts of two workers", || {
+            let found = children_of(process.pid()).into_iter().filter(is_worker).map(|pid| (pid, children_of(pid)));
+            workers = found.filter(|(_, hosts)| !hosts.is_empty()).collect();
+            // The first one stands still meanwhile: alone it could finish the run.
+            workers.iter().for_each(|(pid, _)| send(*pid, if workers.len() < 2 { Signal::STOP } else { Signal::CONT }));
+            workers.len() == 2
+        })
+        .await;
         support::until("some iterations", || iterations(&run_dir) >= 3).await;
-        let is_worker = |pid: &u32| {
-            std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("\0worker\0"))
-        };
-        // Besides the host of the hub itself.
-        let workers: Vec<u32> = children_of(process.pid()).into_iter().filter(is_worker).collect();
-        assert_eq!(workers.len(), 2, "{workers:?}");
-        let [orphans, others] = [workers[0], workers[1]].map(children_of);
-        assert!(!orphans.is_empty() && !others.is_empty(), "{orphans:?} {others:?}");
-        kill(workers[0]);
+        let (orphans, others) = (&workers[0].1, &workers[1].1);
+        kill(workers[0].0);
         kill(others[0]);
         process.finish_with(0).await;
         let killed = summary(&run_dir);
@@ -59,6 +61,11 @@ impl Run<'_> {
         // The hosts of a dead worker end with it.
         support::until("the end of its hosts", || orphans.iter().all(|pid| has_ended(*pid))).await;
     }
+}
+
+/// Whether a child of a run is a worker, and not the host of the hub itself.
+fn is_worker(pid: &u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("\0worker\0"))
 }
 
 pub(crate) fn summary(run_dir: &Path) -> Value {

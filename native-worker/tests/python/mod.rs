@@ -7,6 +7,7 @@ mod fingerprints;
 mod games;
 mod matrix;
 mod packages;
+mod pictures;
 mod runs;
 mod same;
 mod simulators;

@@ -63,12 +63,20 @@ async fn environments_in_processes_of_their_own_have_hosts_of_their_own() {
 #[tokio::test]
 async fn failure_ends_a_run_with_its_place_and_the_python_error() {
     let directory = tempfile::tempdir().unwrap();
-    let run_dir = directory.path().join("run").display().to_string();
-    let args = ["train", "--env", "py:lab:faulty", "--env-config", r#"{"fault": "raise"}"#, "--workers", "1"];
-    let args = [&args[..], &["--num-slots", "2", "--no-dashboard", "--run-dir", &run_dir]].concat();
-    let process = Process::start_with(args, |command| _ = command.env("PYTHONPATH", lab()));
-    let finished = process.finish_with(1).await;
-    for text in ["py:lab:faulty, slot ", ", episode 0, step 3: ", "KeyError: 'the key is lost'"] {
-        assert!(finished.stderr.contains(text), "{}", finished.stderr);
+    for (env, fault, place, error) in [
+        ("py:lab:faulty", "raise", ", episode 0, step 3: ", "KeyError: 'the key is lost'"),
+        // At the end of the first fragment.
+        ("py:lab:simulated", "fails", ", episode 0, step 64: ", "RuntimeError: the simulator cannot tell its state"),
+    ] {
+        let run_dir = directory.path().join(fault).display().to_string();
+        // The modules that the lab pretends to have are in no package.
+        let config = format!(r#"{{"fault": "{fault}", "host_fingerprint": false}}"#);
+        let args = ["train", "--env", env, "--env-config", &config, "--workers", "1", "--num-slots", "2"];
+        let args = [&args[..], &["--no-dashboard", "--run-dir", &run_dir]].concat();
+        let process = Process::start_with(args, |command| _ = command.env("PYTHONPATH", lab()));
+        let finished = process.finish_with(1).await;
+        for text in [&format!("{env}, slot "), place, error] {
+            assert!(finished.stderr.contains(text), "{}", finished.stderr);
+        }
     }
 }

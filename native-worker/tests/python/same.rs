@@ -136,7 +136,7 @@ fn threads_that_share_a_process_get_the_rows_of_their_own_environments() {
 
 #[test]
 fn nondeterministic_environments_do_not_move() {
-    let state = |name| make(name, "{}", 1, PATIENT).unwrap().snapshot_at(0, &mut Vec::new());
+    let state = |name| make(name, "{}", 1, PATIENT).unwrap().state();
     assert_eq!(state("py:lab:NotDeterministic"), EnvState::Opaque);
     assert_eq!(state("py:lab:Here"), EnvState::Replay);
 }

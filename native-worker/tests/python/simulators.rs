@@ -18,7 +18,7 @@ fn begun() -> Box<dyn AnyVectorEnv> {
 
 fn snapshot(env: &dyn AnyVectorEnv) -> Vec<u8> {
     let mut snapshot = Vec::new();
-    assert_eq!(env.snapshot_at(0, &mut snapshot), EnvState::Snapshot);
+    assert_eq!(env.snapshot_at(0, &mut snapshot), Ok(EnvState::Snapshot));
     snapshot
 }
 
@@ -43,7 +43,7 @@ fn simulators_that_do_not_continue_from_their_states_are_replayed() {
         (r#""forgets""#, EnvState::Replay),
     ] {
         let env = make("py:lab:simulated", &format!(r#"{{"fault": {fault}}}"#), 1, PATIENT).unwrap();
-        assert_eq!(env.snapshot_at(0, &mut Vec::new()), wanted, "{fault}");
+        assert_eq!(env.state(), wanted, "{fault}");
     }
 }
 
@@ -61,6 +61,21 @@ fn state_is_the_same_after_the_end_of_the_process() {
     let later = snapshot(env.as_ref());
     crash();
     assert_eq!(snapshot(other.as_ref()), later);
+}
+
+#[test]
+fn state_that_cannot_be_saved_is_an_error_and_the_episode_continues() {
+    let make = || make("py:lab:simulated", r#"{"fault": "fails"}"#, 1, PATIENT).unwrap();
+    let mut env = make();
+    reset(env.as_mut(), 0, 1);
+    (0..40).for_each(|t| _ = step(env.as_mut(), &[1], t, 1));
+    let mut steps = Vec::new();
+    let error = env.snapshot_at(0, &mut steps).unwrap_err().to_string();
+    assert!(error.contains("RuntimeError: the simulator cannot tell its state"), "{error}");
+    // Wrappers, which cannot fail, move it by its steps.
+    let mut other = make();
+    other.restore_at(0, &steps, RowsMut::F32(&mut [0.0])).unwrap();
+    assert_eq!(step(other.as_mut(), &[1], 40, 1), step(env.as_mut(), &[1], 40, 1));
 }
 
 #[test]

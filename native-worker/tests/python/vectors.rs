@@ -21,7 +21,7 @@ fn vector_environment_steps_its_lanes_together_and_loses_no_last_observation() {
     for (mode, told) in cases {
         let config = format!(r#"{{"vectorize": "native", "mode": "{mode}"{told}}}"#);
         let mut env = make("py:lab:counters", &config, 3, PATIENT).unwrap();
-        assert_eq!(env.snapshot_at(0, &mut Vec::new()), EnvState::Opaque);
+        assert_eq!(env.snapshot_at(0, &mut Vec::new()), Ok(EnvState::Opaque));
         (0..3).for_each(|lane| assert_eq!(reset(env.as_mut(), lane, 1), [0.0], "{mode}"));
         // Lane 0 ends with its third step, lane 1 with its fourth.
         let mut counts = [0.0, 0.0, 0.0];

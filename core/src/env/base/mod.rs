@@ -78,7 +78,7 @@ pub trait BaseEnv: Send {
     fn set_next_episode(&mut self, _env: usize, _episode: u32) {}
 
     /// Appends the state of a sub-environment's open episode: a snapshot of the environment, or the actions of the episode
-    /// so far. Returns false, and appends nothing, if the sub-environment does not wait for actions or is opaque.
+    /// so far. Returns false, and appends nothing, if the sub-environment does not wait for actions, is opaque, or fails.
     fn snapshot(&self, _env: usize, _out: &mut Vec<u8>) -> bool {
         false
     }
@@ -164,7 +164,7 @@ impl SubEnv<'_> {
     /// Returns how an open episode of it moves; environments of other processes are replayed, as far as is known here.
     pub(crate) fn state(&self) -> EnvState {
         match self {
-            Self::Lane { env, lane } => env.snapshot_at(*lane, &mut Vec::new()),
+            Self::Lane { env, .. } => env.state(),
             Self::MultiAgent(env) => env.state(),
             Self::Base(_) => EnvState::Replay,
         }

@@ -253,7 +253,7 @@ fn check_damage(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError
     let streams = Streams::new(options.seed, Purpose::Audit);
     for step in 0..options.steps.min(100) {
         let mut rng = streams.at(SlotId(0), 0, step, 0);
-        let good = probe.snapshot(0);
+        let good = probe.snapshot(0)?;
         let mut bad = good.clone();
         match step % 4 {
             0 => bad.truncate(rng.below(good.len() as u32) as usize),

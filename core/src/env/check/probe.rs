@@ -209,13 +209,14 @@ impl Probe {
     }
 
     pub(super) fn state(&self) -> EnvState {
-        self.env.snapshot_at(0, &mut Vec::new())
+        self.env.state()
     }
 
-    pub(super) fn snapshot(&self, lane: usize) -> Vec<u8> {
+    pub(super) fn snapshot(&self, lane: usize) -> Result<Vec<u8>, CheckError> {
         let mut snapshot = Vec::new();
-        self.env.snapshot_at(lane, &mut snapshot);
-        snapshot
+        let read = self.env.snapshot_at(lane, &mut snapshot);
+        read.map_err(|source| CheckError::Failed { during: "`snapshot`", step: self.step, source })?;
+        Ok(snapshot)
     }
 
     pub(super) fn restore(&mut self, lane: usize, snapshot: &[u8]) -> Result<(), EnvError> {
@@ -226,7 +227,7 @@ impl Probe {
     /// Copies the state of another probe: the environment's by snapshots.
     pub(super) fn restore_from(&mut self, other: &Self) -> Result<(), CheckError> {
         for lane in 0..self.lanes() {
-            self.restore(lane, &other.snapshot(lane)).map_err(|source| CheckError::Failed {
+            self.restore(lane, &other.snapshot(lane)?).map_err(|source| CheckError::Failed {
                 during: "`restore`",
                 step: other.step,
                 source,

@@ -320,7 +320,7 @@ fn flags_of_a_fragment_do_not_last_into_the_next() {
             collector.step_env(&mut env).unwrap();
         }
         collector.values_done();
-        lengths.extend(collector.take(&env).iter().flat_map(|slot| &slot.episodes).map(|episode| episode.len));
+        lengths.extend(collector.take(&env).unwrap().iter().flat_map(|slot| &slot.episodes).map(|episode| episode.len));
     }
     assert_eq!(lengths, [10; 12]);
 }

@@ -226,6 +226,10 @@ impl<O: Element> Lockstep<O> {
         let ends = self.cuts.iter().filter(move |cut| cut.lane == lane && cut.reason != CutReason::FragmentEnd);
         ends.map(|cut| cut.end as usize)
     }
+
+    fn state_with(&self, lane: usize, snapshot: Vec<u8>) -> SlotState {
+        SlotState { recurrent: self.memory.of_lane(lane).to_vec(), ..self.lanes.state(lane, snapshot) }
+    }
 }
 
 impl Sent {
@@ -428,7 +432,7 @@ impl<O: Element> Collector for Lockstep<O> {
         self.valued = true;
     }
 
-    fn take(&mut self, env: &dyn AnyVectorEnv) -> Vec<SlotFragment> {
+    fn take(&mut self, env: &dyn AnyVectorEnv) -> Result<Vec<SlotFragment>, EnvError> {
         let (n, steps) = (self.lanes.len(), self.arena.steps);
         let mut start = 0;
         let pieces = self.cuts.iter().map(|cut| {
@@ -442,6 +446,9 @@ impl<O: Element> Collector for Lockstep<O> {
         let mut fragments = Vec::with_capacity(n);
         let (mut cut, mut episode) = (0, 0);
         for lane in 0..n {
+            let mut snapshot = Vec::new();
+            let read = env.snapshot_at(lane, &mut snapshot);
+            read.map_err(|source| EnvError::InLane { lane, source: Box::new(source) })?;
             let cuts = cut + self.cuts[cut..].iter().take_while(|cut| cut.lane == lane).count();
             let episodes = episode + self.episodes[episode..].iter().take_while(|(l, _)| *l == lane).count();
             fragments.push(SlotFragment {
@@ -454,12 +461,12 @@ impl<O: Element> Collector for Lockstep<O> {
                 cuts: (cut..cuts).map(|i| self.cuts[i].with_value(self.cut_values[i])).collect(),
                 final_obs: final_obs.slice_rows(cut..cuts),
                 episodes: self.episodes[episode..episodes].iter().map(|(_, metrics)| metrics.clone()).collect(),
-                state: self.state(lane, env).encode(),
+                state: self.state_with(lane, snapshot).encode(),
                 agents: None,
             });
             (cut, episode) = (cuts, episodes);
         }
-        fragments
+        Ok(fragments)
     }
 
     fn failed_at(&self, lane: usize) -> (u32, u32) {
@@ -498,7 +505,9 @@ impl<O: Element> Collector for Lockstep<O> {
     }
 
     fn state(&self, lane: usize, env: &dyn AnyVectorEnv) -> SlotState {
-        SlotState { recurrent: self.memory.of_lane(lane).to_vec(), ..self.lanes.state(lane, env) }
+        let mut snapshot = Vec::new();
+        let _ = env.snapshot_at(lane, &mut snapshot);
+        self.state_with(lane, snapshot)
     }
 }
 

@@ -93,7 +93,7 @@ fn sample(fault: Fault, at: u32) -> Result<(), DriveError> {
     for fragment in 0..2 {
         lockstep.begin(FragmentNo(fragment), WeightsVersion(0), 4);
         drive(&mut lockstep, env, &mut policy, u32::MAX)?;
-        assert_eq!(lockstep.take(env).len(), 3);
+        assert_eq!(lockstep.take(env).unwrap().len(), 3);
     }
     Ok(())
 }
@@ -156,7 +156,7 @@ fn with_memory(steps: u32, moves: bool) -> Vec<SlotFragment> {
     for fragment in 0..u64::from(21 / steps) {
         lanes.begin(FragmentNo(fragment), WeightsVersion(0), steps);
         drive(&mut lanes, env.as_mut(), &mut policy, u32::MAX).unwrap();
-        let fragments = lanes.take(env.as_ref());
+        let fragments = lanes.take(env.as_ref()).unwrap();
         if moves {
             starts = fragments.iter().map(|made| LaneStart::decode(made.slot, &made.state).unwrap()).collect();
             env = spec.make(&contexts, Kernels::PORTABLE).unwrap();

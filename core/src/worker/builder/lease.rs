@@ -301,7 +301,7 @@ impl RolloutWorkerBuilder {
 fn env_state(envs: &mut Envs) -> EnvState {
     match envs {
         Envs::None => EnvState::default(),
-        Envs::Lanes(env) => env.snapshot_at(0, &mut Vec::new()),
+        Envs::Lanes(env) => env.state(),
         Envs::Base(env) => env.sub_environments().first().map_or_else(EnvState::default, SubEnv::state),
     }
 }

@@ -73,7 +73,7 @@ fn play<O: Element, A: Element>(env: &mut dyn AnyVectorEnv, mut look: impl FnMut
         moments.iter_mut().for_each(|moment| moment.t += 1);
         look(env);
         (0..LANES).for_each(|lane| {
-            env.snapshot_at(lane, &mut trajectory);
+            env.snapshot_at(lane, &mut trajectory).unwrap();
         });
         trajectory.extend(rewards.iter().flat_map(|reward| reward.to_le_bytes()));
     }

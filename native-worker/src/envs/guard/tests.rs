@@ -106,7 +106,7 @@ fn a_panic_is_a_failure_and_the_environment_is_not_called_again() {
         assert_eq!(call(), Err(error.clone()));
         assert_eq!(env.reset_at(0, &mut rng, RowsMut::I64(&mut obs)), Err(error));
         let mut snapshot = Vec::new();
-        env.snapshot_at(0, &mut snapshot);
+        assert!(env.snapshot_at(0, &mut snapshot).is_err());
         assert!(snapshot.is_empty() && env.num_envs() == 1 && !env.render_at(0, &mut Frame::new()));
         assert_eq!(calls.load(SeqCst), before);
     }
@@ -132,12 +132,12 @@ fn environment_that_panicked_is_made_again_for_its_next_episode() {
 }
 
 #[test]
-fn a_snapshot_that_panics_is_empty() {
+fn a_snapshot_that_panics_is_an_error() {
     let (env, _) = bomb("snapshot");
     let mut snapshot = vec![7];
     let mut env = env.unwrap();
-    env.snapshot_at(0, &mut snapshot);
-    assert_eq!(snapshot, [7]);
+    let error = env.snapshot_at(0, &mut snapshot).unwrap_err();
+    assert_eq!((error.to_string(), snapshot), ("the environment failed: panicked: boom in snapshot".into(), vec![7]));
     // It has panicked, so it is not called again.
     let mut rng = Streams::new(1, Purpose::Reset).at(SlotId(0), 0, 0, 0);
     assert!(env.reset_at(0, &mut rng, RowsMut::I64(&mut [0])).is_err());

@@ -57,27 +57,31 @@ impl PythonEnvs {
     }
 
     /// Appends a base with the lane's present state, which is that of another environment after the same steps if its process has
-    /// ended: states of all machines are compared. If that fails as well, appends the lane's own base and the steps since, from
-    /// which the episode continues.
-    pub(super) fn put_state(&self, lane: usize, log: &ActionLog, out: &mut Vec<u8>) {
+    /// ended: states of all machines are compared.
+    ///
+    /// # Errors
+    /// Those of the second environment, after appending the lane's own base and the steps since, from which the episode continues.
+    pub(super) fn put_state(&self, lane: usize, log: &ActionLog, out: &mut Vec<u8>) -> Result<(), EnvError> {
+        if !log.is_open() {
+            put_part(out, |_| {});
+            log.put(out);
+            return Ok(());
+        }
         let mut obs = Row::new(self.spaces.observation_type, self.obs_len());
-        let state = log.is_open().then(|| {
-            log.show(obs.all_mut())?;
-            self.save(lane).or_else(|_| self.save_again(lane, log))
-        });
-        match state {
-            Some(Ok(state)) => {
+        let shown = log.show(obs.all_mut());
+        match shown.and_then(|()| self.save(lane).or_else(|_| self.save_again(lane, log))) {
+            Ok(state) => {
                 put_part(out, |out| {
                     put_rows(out, obs.all());
                     out.extend(state);
                 });
                 based(obs.all()).put(out);
+                Ok(())
             }
-            failed => {
-                // An episode that is over has none.
-                let base = self.bases[lane].iter().flatten().filter(|_| failed.is_some());
-                put_part(out, |out| out.extend(base));
+            Err(error) => {
+                put_part(out, |out| out.extend(self.bases[lane].iter().flatten()));
                 log.put(out);
+                Err(EnvError::Failed(format!("the state of its episode cannot be saved: {error}")))
             }
         }
     }

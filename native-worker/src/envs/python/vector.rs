@@ -331,17 +331,20 @@ impl AnyVectorEnv for PythonEnvs {
         self
     }
 
-    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> EnvState {
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> Result<EnvState, EnvError> {
         match (self.state, self.logs.get(lane)) {
-            (HostState::Opaque, _) => EnvState::Opaque,
-            (HostState::Replay, log) => {
-                log.into_iter().for_each(|log| log.put(out));
-                EnvState::Replay
-            }
-            (HostState::Snapshot, log) => {
-                log.into_iter().for_each(|log| self.put_state(lane, log, out));
-                EnvState::Snapshot
-            }
+            (HostState::Replay, Some(log)) => log.put(out),
+            (HostState::Snapshot, Some(log)) => self.put_state(lane, log, out)?,
+            (HostState::Opaque, _) | (_, None) => {}
+        }
+        Ok(self.state())
+    }
+
+    fn state(&self) -> EnvState {
+        match self.state {
+            HostState::Opaque => EnvState::Opaque,
+            HostState::Replay => EnvState::Replay,
+            HostState::Snapshot => EnvState::Snapshot,
         }
     }
 

@@ -73,7 +73,7 @@ fn of_lockstep_of<O: Element>(name: &str, options: &SamplerOptions, entry: impl 
     for fragment in 0..3 {
         lanes.begin(FragmentNo(fragment), WeightsVersion(0), 256);
         drive(&mut lanes, env.as_mut(), &mut entry, u32::MAX).expect("a fragment");
-        drop(lanes.take(env.as_ref()));
+        drop(lanes.take(env.as_ref()).unwrap());
     }
     lanes.begin(FragmentNo(3), WeightsVersion(0), 256);
     drive(&mut lanes, env.as_mut(), &mut entry, 1).expect("a step");

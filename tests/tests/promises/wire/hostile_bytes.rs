@@ -79,7 +79,7 @@ fn fragments_with_memory() -> Vec<SlotFragment> {
     let mut lanes = Lockstep::<f32>::new(&starts, &options, &policy, env.as_mut()).unwrap();
     lanes.begin(FragmentNo(0), WeightsVersion(0), 20);
     drive(&mut lanes, env.as_mut(), &mut policy, u32::MAX).unwrap();
-    lanes.take(env.as_ref())
+    lanes.take(env.as_ref()).unwrap()
 }
 
 fn lease() -> Lease {

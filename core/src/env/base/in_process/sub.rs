@@ -169,8 +169,8 @@ impl Sub {
         Ok(())
     }
 
-    /// Appends the step of the open episode and its snapshot or recorded actions; returns false for an opaque environment;
-    /// see [`BaseEnv::snapshot`](super::BaseEnv::snapshot).
+    /// Appends the step of the open episode and its snapshot or recorded actions; returns false if there is none; see
+    /// [`BaseEnv::snapshot`](super::BaseEnv::snapshot).
     pub(super) fn snapshot(&self, out: &mut Vec<u8>) -> bool {
         if self.phase != Phase::Acting {
             return false;
@@ -178,7 +178,13 @@ impl Sub {
         let start = out.len();
         out.extend(self.moment.t.to_le_bytes());
         let state = match (&self.made, &self.log) {
-            (Some(Made::Lane(env)), _) => env.snapshot_at(0, out),
+            (Some(Made::Lane(env)), _) => match env.snapshot_at(0, out) {
+                Ok(state) => state,
+                Err(_) => {
+                    out.truncate(start);
+                    return false;
+                }
+            },
             (Some(Made::MultiAgent(env)), Some(log)) if env.state() != EnvState::Opaque => {
                 out.extend_from_slice(log);
                 out.extend(obs_hash(&self.seen));

@@ -565,7 +565,7 @@ fn agrees_with_lockstep<O: Element>(spec: &EnvSpec, num_actions: u32, bits: impl
     let mut collector = Lockstep::<O>::new(&lanes, &options, &policy, vector.as_mut()).unwrap();
     collector.begin(FragmentNo(0), WeightsVersion(0), STEPS);
     drive(&mut collector, vector.as_mut(), &mut policy, u32::MAX).unwrap();
-    let fragments = collector.take(vector.as_ref());
+    let fragments = collector.take(vector.as_ref()).unwrap();
 
     let maker = EnvMaker::single_agent(spec, Kernels::PORTABLE);
     let mut envs = InProcess::new(maker, (0..LANES).map(start).collect(), SEED).unwrap();

@@ -58,7 +58,7 @@ fn lockstep<O: Element>(
         while collector.need() != Need::Nothing {
             drive(&mut collector, env.as_mut(), &mut policy, steps).unwrap();
         }
-        all.extend(collector.take(env.as_ref()));
+        all.extend(collector.take(env.as_ref()).unwrap());
     }
     all
 }
