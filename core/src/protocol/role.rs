@@ -183,6 +183,7 @@ HalfWeightsUpdate  from ------  to --W--R
 WeightsNotice      from ------  to --W--R
 WeightsRequest     from --W--R  to ------
 CompressedUpload   from --W---  to ------
+RestartWorker      from -O----  to ------
 ";
 
     #[test]
