@@ -61,7 +61,8 @@ fn Sampling() -> impl IntoView {
     let is_able = store.select(|state| state.tab.workers().all(|(_, status)| status.state != "unable"));
     let latest = store.select(|state| state.tab.latest());
     let count = store.select(|state| state.tab.count());
-    let cores = cores();
+    let most = cores() as usize;
+    let is_full = move || count.get() >= most;
     view! {
         <p class="hint" data-testid="tab-reason" hidden=move || is_able.get()>{reason}</p>
         <div class="stepper" role="group" aria-label="Workers of this tab">
@@ -77,7 +78,7 @@ fn Sampling() -> impl IntoView {
                 </ActionButton>
             }}
             <output class="number" data-testid="tab-workers" aria-live="polite">{count}</output>
-            <span hidden=move || count.get() >= cores as usize>
+            <span hidden=is_full>
                 <ActionButton
                     action=Action::Join { workers: 1 }
                     id="tab-more"
