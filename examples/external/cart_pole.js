@@ -157,7 +157,7 @@ element('connect').addEventListener('submit', (event) => {
 function pause() {
   isPaused = !isPaused;
   element('pause').setAttribute('aria-pressed', String(isPaused));
-  element('pause').textContent = isPaused ? 'Go on' : 'Pause';
+  element('pause').textContent = isPaused ? 'Continue' : 'Pause';
 }
 
 function push(direction) {

@@ -45,7 +45,7 @@ const CODES = ['done', 'not_open', 'lost', 'already_open', 'bad_rows', 'bad_obse
 const LOST = CODES.indexOf('lost');
 /** Milliseconds between two attempts to connect again, at first and at most. */
 const FIRST_PAUSE = 100, LONGEST_PAUSE = 5000;
-/** After these there is no episode to go on with. */
+/** After these there is no episode to continue with. */
 const FINAL_CODES = ['not_open', 'lost', 'stopped', 'timed_out'];
 
 /** Bytes of an element, how to write it and how to read it. */
@@ -63,7 +63,7 @@ export class HubError extends Error {
   name = 'HubError';
 }
 
-/** The hub did not do what an episode asked for. The connection goes on, and so does the episode if it is open. */
+/** The hub did not do what an episode asked for. The connection continues, and so does the episode if it is open. */
 export class EpisodeError extends Error {
   name = 'EpisodeError';
 
@@ -266,7 +266,7 @@ export class Client {
   }
 }
 
-/** An episode that goes on. Whatever the hub finds wrong with returns is the rejection of the next call. */
+/** An episode that continues. Whatever the hub finds wrong with returns is the rejection of the next call. */
 export class Episode {
   #client;
   #send;
@@ -312,7 +312,7 @@ export class Episode {
    *
    * @param {number | Record<AgentId, number>} reward
    * @param {{ info?: unknown, terminated?: Record<AgentId, boolean>, truncated?: Record<AgentId, boolean> }} [more] something
-   *   that is not for learning, by agent if there are several; which of several agents go on no more
+   *   that is not for learning, by agent if there are several; which of several agents continue no more
    */
   logReturns(reward, { info, terminated = {}, truncated = {} } = {}) {
     const returns = [], infos = [];

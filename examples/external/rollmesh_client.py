@@ -65,7 +65,7 @@ class BrokenError(HubError):
 
 
 class EpisodeError(Exception):
-    """The hub did not do what an episode asked for. The connection goes on, and so does the episode if it is open.
+    """The hub did not do what an episode asked for. The connection continues, and so does the episode if it is open.
 
     ``code`` is one of ``CODES``, for programs. After ``lost`` (the sampler began anew, or the client has connected again) and
     ``timed_out`` (nothing was said of the episode for too long) start another one; after ``stopped`` no sampler remains. The
@@ -270,7 +270,7 @@ class Client:
 
 
 class Episode:
-    """An episode that goes on. What the hub finds wrong is raised as EpisodeError; of log_returns, by the next call."""
+    """An episode that continues. What the hub finds wrong is raised as EpisodeError; of log_returns, by the next call."""
 
     def __init__(self, client: Client, number: int) -> None:
         self._client, self._number, self._connection = client, number, client._connections
@@ -289,7 +289,7 @@ class Episode:
     def log_returns(self, reward: Any, info: Any = None, terminated: Any = False, truncated: Any = False) -> None:
         """Says what the latest action brought. Rewards add up until the next observation.
 
-        With several agents all four are dicts by agent; ``terminated`` and ``truncated`` say who goes on no more."""
+        With several agents all four are dicts by agent; ``terminated`` and ``truncated`` say which agents are done."""
         returns, infos = [], []
         of = lambda values, agent: values.get(agent) if isinstance(values, dict) else values
         is_multi_agent = self._client._is_multi_agent()

@@ -55,7 +55,7 @@ impl DeviceSpec {
             Self::Metal if !cfg!(feature = "metal") => {
                 return Err(DeviceError::NotCompiledIn { spec: self, feature: "metal" });
             }
-            // A stream of its own keeps its order when another thread goes on with what one began.
+            // A stream of its own keeps its order when another thread continues with what one began.
             Self::Cuda(ordinal) => Device::new_cuda_with_stream(ordinal),
             Self::Metal => Device::new_metal(0),
         };

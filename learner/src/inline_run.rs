@@ -68,8 +68,8 @@ pub enum InlineWork {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InlineRunError {
-    /// Another run of the hub is going on.
-    #[error("a run is going on; stop it first")]
+    /// Another run of the hub is in progress.
+    #[error("a run is in progress; stop it first")]
     Busy,
     /// A setting of its algorithm.
     #[error(transparent)]

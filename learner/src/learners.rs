@@ -40,12 +40,12 @@ pub struct Learned {
     pub added: Results,
 }
 
-/// Tells callbacks what came of an iteration: `results`, and what policies say of their updates, by name; with the policy's
+/// Passes the results of an iteration to callbacks: `results`, and what policies say of their updates, by name; with the policy's
 /// before it where there are several. Gives what they have added or changed.
 ///
 /// # Errors
 /// That of the callback that fails.
-pub fn tell_results(
+pub fn report_results(
     callbacks: &mut CallbackList,
     is_single: bool,
     infos: &BTreeMap<PolicyId, LearnInfo>,
@@ -62,7 +62,7 @@ pub fn tell_results(
 }
 
 impl Learners {
-    /// Policies with their callbacks, which are told of every policy.
+    /// Policies with their callbacks, which are notified of every policy.
     ///
     /// # Errors
     /// [`LearnError::Callback`].
@@ -132,7 +132,7 @@ impl Learners {
         let next = WeightsVersion(self.version().0.saturating_add(1));
         let rows = batch.agent_steps();
         if self.single_mut().is_none() || rows != batch.env_steps {
-            // Schedules follow env steps, which a policy takes its rows for unless it is told.
+            // Schedules follow env steps, which a policy takes its rows for unless it is notified of them.
             let so_far = results.get(ENV_STEPS).copied().unwrap_or(0.0) as u64;
             let vars = GlobalVars { timestep: so_far.saturating_sub(batch.env_steps as u64), ..GlobalVars::default() };
             self.policies.values_mut().for_each(|policy| policy.on_global_var_update(&vars));
@@ -154,7 +154,7 @@ impl Learners {
             }
         }
         let is_single = self.single_mut().is_some();
-        let added = tell_results(&mut self.callbacks, is_single, &infos, results)?;
+        let added = report_results(&mut self.callbacks, is_single, &infos, results)?;
         Ok(Learned { weights: self.weights()?, infos, added })
     }
 

@@ -54,7 +54,7 @@ pub use fitted_q::{Fit, FittedQ, FittedQConfig};
 pub use forward::forward_on;
 pub use inline_hub::{HubOutput, InlineHub, PortId};
 pub use inline_run::{InlineRun, InlineRunError, InlineWork};
-pub use learners::{ENV_STEPS, Learned, Learners, Results, tell_results};
+pub use learners::{ENV_STEPS, Learned, Learners, Results, report_results};
 pub use learning_start::{
     AlgorithmSettingsError, LearningStart, LearningStartError, filter_of, results_before, written_out,
 };

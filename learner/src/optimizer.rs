@@ -111,7 +111,7 @@ impl Optimizer {
         Ok(OptimizerState { steps: self.steps, moments: [m.to_vec1()?, v.to_vec1()?] })
     }
 
-    /// Goes on from a state with as many moments as there are variables.
+    /// Resumes from a state with as many moments as there are variables.
     pub(super) fn set_state(&mut self, state: &OptimizerState) -> Result<()> {
         let moment = |values: &Vec<f32>| Tensor::from_slice(values, self.len(), self.flat.device());
         let [m, v] = &state.moments;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_state_goes_on_with_the_same_bits() {
+    fn a_restored_state_resumes_bit_identically() {
         let config = PolicyGradientConfig::a2c();
         let gradient = |i: f32| Tensor::new(&[0.3 * i, -0.7], &Device::Cpu).unwrap();
         let a = var(&[0.5, -1.0]);

@@ -27,7 +27,7 @@ use super::{
 ///
 /// Every learning step gives the acting policy the next version of the weights. PPO's ratios start from what a batch says
 /// of when its actions were taken ([`OldPolicy::Batch`]), so that a worker may also hand over its train batch in pieces, several times; then with one pass (`num_sgd_iter`) each.
-/// The clock of annealing counts rows learned from, until [`Policy::on_global_var_update`] tells the run's env steps.
+/// The clock of annealing counts rows learned from, until [`Policy::on_global_var_update`] reports the run's env steps.
 pub struct LearningPolicy {
     acting: NetPolicy,
     learner: Learner,

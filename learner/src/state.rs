@@ -10,7 +10,7 @@ const HEADER_BYTES: usize = 1 + 8 + 8 + 4 + 8;
 impl Learner {
     /// The state as bytes, little-endian: the encoding's version (8 bits), env steps (64), PPO's weight of the KL divergence or
     /// MARWIL's mean of squared advantages (64), steps skipped in a row (32), steps of the optimiser (64), its first and its second moments. With it and the
-    /// weights another learner goes on with the same bits.
+    /// weights another learner resumes bit-identically.
     ///
     /// # Errors
     /// [`LearnError::Device`].

@@ -16,12 +16,12 @@ use rollmesh_core::{
 
 use super::{AlgorithmConfig, LearnError, Learner, register_learning_policies};
 
-/// So many numbers, and one of so many actions.
+/// Returns as many numbers as given, and one of the given number of actions.
 pub(crate) fn discrete(obs_len: usize, n: u32) -> EnvSpaces {
     spaces(obs_len, Space::Discrete { n })
 }
 
-/// So many numbers, and actions of a space.
+/// Returns as many numbers as given, and actions of a space.
 pub(crate) fn spaces(obs_len: usize, action: Space) -> EnvSpaces {
     let observation = Space::vector(&vec![-9.0; obs_len], &vec![9.0; obs_len]);
     let action_type = if let Space::Box(_) = action { DType::F32 } else { DType::I64 };

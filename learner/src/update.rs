@@ -23,7 +23,7 @@ use super::{
     stats::{Sums, UpdateStats},
 };
 
-/// So many gradient steps in a row may be skipped because they are not finite.
+/// Most gradient steps in a row that are skipped because they are not finite.
 const MAX_SKIPPED_IN_A_ROW: u32 = 3;
 
 /// A model, its optimiser and the settings.
@@ -110,7 +110,7 @@ impl Learner {
         &self.weights
     }
 
-    /// Goes on from other weights; the optimiser keeps its moments.
+    /// Resumes from other weights; the optimiser keeps its moments.
     ///
     /// # Errors
     /// [`LearnError::Model`] for weights of another model; the old ones stay.
@@ -142,7 +142,7 @@ impl Learner {
     ///
     /// # Errors
     /// As [`update`](Self::update); [`LearnError::AllReduce`] when the ranks have not agreed. Errors of the batch are this
-    /// rank's alone: the others wait until they are told, by [`AllReduce::give_up`].
+    /// rank's alone: the others wait until they are notified, by [`AllReduce::give_up`].
     pub fn update_with(
         &mut self,
         batch: &SampleBatch,

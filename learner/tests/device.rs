@@ -87,7 +87,7 @@ fn assert_close(what: &str, left: &[f32], right: &[f32], tolerance: f32) {
 }
 
 #[track_caller]
-fn assert_told_alike(policies: &mut [Box<dyn Policy>; 2], (obs_len, action_len): (usize, usize), what: &str) {
+fn assert_same_choices(policies: &mut [Box<dyn Policy>; 2], (obs_len, action_len): (usize, usize), what: &str) {
     let [kernels, device] = policies.each_mut().map(|policy| told(policy.as_mut(), obs_len, action_len));
     for (name, (kernels, device)) in
         ["logp", "vf_preds", "dist_inputs", "state", "values"].iter().zip(kernels.iter().zip(&device))
@@ -110,10 +110,10 @@ fn device_acts_like_the_kernels_for_every_model_and_after_new_weights() {
     for (env, obs_len, action_len) in [("CartPole-v1", 4, 0), ("Pendulum-v1", 3, 1)] {
         for model in MODELS {
             let mut policies = pair(env, model);
-            assert_told_alike(&mut policies, (obs_len, action_len), model);
+            assert_same_choices(&mut policies, (obs_len, action_len), model);
             let weights = larger(policies[0].weights());
             policies.iter_mut().for_each(|policy| policy.set_weights(&weights).unwrap());
-            assert_told_alike(&mut policies, (obs_len, action_len), model);
+            assert_same_choices(&mut policies, (obs_len, action_len), model);
         }
     }
 }
@@ -126,7 +126,7 @@ fn device_sees_observations_normalised_by_the_filter_among_the_weights() {
     filter.filter_rows(&mut numbers(40), true).unwrap();
     let weights = policies[0].weights().with_filter(FILTER_PREFIX, &Filter::MeanStdFilter(filter));
     policies.iter_mut().for_each(|policy| policy.set_weights(&weights).unwrap());
-    assert_told_alike(&mut policies, (4, 0), "filtered");
+    assert_same_choices(&mut policies, (4, 0), "filtered");
     assert_ne!(told(policies[1].as_mut(), 4, 0), before);
 }
 

@@ -57,7 +57,7 @@ impl Group {
         Self { runtime, hub, sampling }
     }
 
-    /// Time for so many batches.
+    /// Time for the given number of batches.
     fn sample(&mut self, batches: u64) -> Duration {
         let begun = Instant::now();
         self.runtime.block_on(async {
@@ -68,7 +68,7 @@ impl Group {
         begun.elapsed()
     }
 
-    /// Time for so many new weights, each until all workers act with them and the hub knows.
+    /// Time for the given number of new weights, each until all workers act with them and the hub knows.
     fn sync(&mut self, weights: &Weights, times: u64) -> Duration {
         let begun = Instant::now();
         self.runtime.block_on(async {

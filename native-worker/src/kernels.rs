@@ -7,10 +7,11 @@ use rollmesh_core::kernels::{Kernels, wide};
 pub use rollmesh_core::kernels::wide::AUTO;
 
 /// Instantiations by the name that the command line gives them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum KernelChoice {
     /// What every machine of this kind can run: SSE2 on x86-64.
-    #[value(alias = "sse2")]
+    #[cfg_attr(feature = "cli", value(alias = "sse2"))]
     Portable,
     /// Vectors of eight numbers.
     Avx2,

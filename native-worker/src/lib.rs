@@ -8,10 +8,16 @@
 //!     rollmesh::main_with(rollmesh::Registry::builtin())
 //! }
 //! ```
+//!
+//! That program is the feature `cli`. A library that samples in its own process, in threads or in [child
+//! processes](child_process) for environments, compiles without it: `default-features = false`.
 #![warn(missing_docs)]
+#![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports, reason = "the command line alone calls some parts"))]
 
 pub mod checkpoint;
 mod child;
+mod children;
+#[cfg(feature = "cli")]
 mod cli;
 pub mod control;
 pub mod data_parallel;
@@ -32,7 +38,6 @@ pub mod offline;
 pub mod policies;
 mod private_file;
 mod program;
-mod progress;
 mod pulse;
 mod registry;
 mod relay;
@@ -42,7 +47,9 @@ pub mod train;
 mod worker;
 pub mod worker_group;
 
-pub use cli::{child_process, main_with, main_with_args};
+pub use children::child_process;
+#[cfg(feature = "cli")]
+pub use cli::{main_with, main_with_args};
 pub use program::{program, set_program};
 pub use registry::native;
 /// The named parts of a program: environments, policies and everything else that users' crates register.

@@ -75,7 +75,7 @@ enum State {
 
 /// A notice about a file of lines.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LineNews {
+pub(crate) enum LineNotice {
     /// A line could not be written.
     #[error("{file} cannot be written, its lines wait in memory and are tried again: {error}")]
     Waiting { file: &'static str, error: io::Error },
@@ -85,7 +85,7 @@ pub(crate) enum LineNews {
     /// A line could not be serialised: it is lost.
     #[error("a line of {file} cannot be written as JSON: {error}")]
     NoJson { file: &'static str, error: serde_json::Error },
-    /// A file for another program could not be written; the run goes on without it.
+    /// A file for another program could not be written; the run continues without it.
     #[error("{file} could not be written, and gets no more of this run: {error}")]
     Abandoned { file: &'static str, error: io::Error },
     /// All queued lines have been written.
@@ -96,7 +96,7 @@ pub(crate) enum LineNews {
     Gap { file: &'static str, lost: u64 },
 }
 
-impl LineNews {
+impl LineNotice {
     /// Returns the level of the notice: 0 is good, 2 is bad.
     pub(crate) fn level(&self) -> u8 {
         match self {
@@ -113,7 +113,7 @@ impl Backlog {
     }
 
     /// Writes a line after the queued ones, or queues it, too.
-    pub(crate) fn add(&mut self, line: Vec<u8>, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> Option<LineNews> {
+    pub(crate) fn add(&mut self, line: Vec<u8>, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> Option<LineNotice> {
         let written = self.write_waiting(&mut write).and_then(|()| write(&line));
         if written.is_err() {
             self.hold(line);
@@ -122,7 +122,7 @@ impl Backlog {
     }
 
     /// Retries the queued lines.
-    pub(crate) fn retry(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> Option<LineNews> {
+    pub(crate) fn retry(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> Option<LineNotice> {
         let written = self.write_waiting(&mut write);
         self.note(written)
     }
@@ -164,7 +164,7 @@ impl Backlog {
     }
 
     /// Returns a notice if the state has changed.
-    fn note(&mut self, written: io::Result<()>) -> Option<LineNews> {
+    fn note(&mut self, written: io::Result<()>) -> Option<LineNotice> {
         let state = match &written {
             Ok(()) => State::Writing,
             Err(_) if self.missing > 0 => State::Losing,
@@ -174,11 +174,11 @@ impl Backlog {
         let file = self.file;
         match written {
             _ if state == before => None,
-            Err(error) if state == State::Losing => Some(LineNews::Losing { file, error }),
-            Err(error) => Some(LineNews::Waiting { file, error }),
+            Err(error) if state == State::Losing => Some(LineNotice::Losing { file, error }),
+            Err(error) => Some(LineNotice::Waiting { file, error }),
             Ok(()) => Some(match std::mem::take(&mut self.missing) {
-                0 => LineNews::Whole { file },
-                lost => LineNews::Gap { file, lost },
+                0 => LineNotice::Whole { file },
+                lost => LineNotice::Gap { file, lost },
             }),
         }
     }
@@ -214,14 +214,14 @@ mod tests {
         let disk = RefCell::new(Disk { room: 3 * 7, ..Disk::default() });
         let mut lines = Backlog::new("lines");
         let write = |line: &[u8]| disk.borrow_mut().write(line);
-        let news: Vec<String> = (0..6).filter_map(|n| lines.add(line(n), write)).map(|n| n.to_string()).collect();
-        assert_eq!(news.len(), 1, "{news:?}");
-        assert!(news[0].starts_with("lines cannot be written, its lines wait in memory"), "{news:?}");
+        let notices: Vec<String> = (0..6).filter_map(|n| lines.add(line(n), write)).map(|n| n.to_string()).collect();
+        assert_eq!(notices.len(), 1, "{notices:?}");
+        assert!(notices[0].starts_with("lines cannot be written, its lines wait in memory"), "{notices:?}");
         assert_eq!((lines.waiting_bytes(), lines.missing(), disk.borrow().text.len()), (21, 3, 21));
         disk.borrow_mut().room = 7;
         assert!(lines.retry(write).is_none(), "there is more to write");
         disk.borrow_mut().room = 1_000;
-        assert!(matches!(lines.add(line(6), write), Some(LineNews::Whole { .. })));
+        assert!(matches!(lines.add(line(6), write), Some(LineNotice::Whole { .. })));
         assert!(lines.retry(write).is_none() && lines.add(line(7), write).is_none());
         assert_eq!(disk.borrow().text, (0..8).flat_map(line).collect::<Vec<u8>>());
         assert_eq!((lines.waiting_bytes(), lines.missing()), (0, 0));
@@ -233,19 +233,19 @@ mod tests {
         let mut lines = Backlog::new("lines");
         let write = |line: &[u8]| disk.borrow_mut().write(line);
         let fit = MAX_WAITING_BYTES / 7;
-        let mut news: Vec<LineNews> = (0..fit + 10).filter_map(|n| lines.add(line(n), write)).collect();
-        assert!(matches!(news[..], [LineNews::Waiting { .. }, LineNews::Losing { .. }]), "{news:?}");
+        let mut notices: Vec<LineNotice> = (0..fit + 10).filter_map(|n| lines.add(line(n), write)).collect();
+        assert!(matches!(notices[..], [LineNotice::Waiting { .. }, LineNotice::Losing { .. }]), "{notices:?}");
         assert_eq!((lines.missing(), lines.waiting_bytes()), (fit as u64 + 10, (fit * 7 + GAP.len()) as u64));
         disk.borrow_mut().room = usize::MAX;
-        news.extend(lines.add(line(fit + 10), write));
-        assert!(matches!(news[2..], [LineNews::Gap { lost: 10, .. }]), "{news:?}");
+        notices.extend(lines.add(line(fit + 10), write));
+        assert!(matches!(notices[2..], [LineNotice::Gap { lost: 10, .. }]), "{notices:?}");
         let written = [(0..fit).flat_map(line).collect(), GAP.to_vec(), line(fit + 10)].concat();
         assert!(disk.borrow().text == written, "a gap is marked where it is");
         // The next gap is counted separately, and all of them together.
         disk.borrow_mut().room = 0;
         assert!((0..fit + 2).filter_map(|n| lines.add(line(n), write)).count() == 2);
         disk.borrow_mut().room = usize::MAX;
-        assert!(matches!(lines.retry(write), Some(LineNews::Gap { lost: 2, .. })));
+        assert!(matches!(lines.retry(write), Some(LineNotice::Gap { lost: 2, .. })));
         assert_eq!(lines.missing(), 12);
     }
 

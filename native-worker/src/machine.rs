@@ -1,4 +1,4 @@
-//! How busy this machine is: CPUs, memory and GPUs, as far as the system tells.
+//! How busy this machine is: CPUs, memory and GPUs, as far as the system reports it.
 
 use std::{fs, io, process::Stdio, time::Duration};
 

@@ -222,7 +222,7 @@ async fn episodes_end_with_their_run_and_not_with_their_file() {
 }
 
 #[tokio::test]
-async fn problems_are_told_with_their_rows() {
+async fn problems_are_reported_with_their_rows() {
     let folder = Folder::new();
     let samples = sampled(&folder, "samples", "1").await;
     assert_eq!(data(&["validate", &samples, "--env", "CartPole-v1"], 0).await["problems"], json!({}));
@@ -325,7 +325,7 @@ async fn what_was_learned_before_an_error_is_kept() {
     let policy = json(&fs::read_to_string(Path::new(&run).join("policy.json")).unwrap());
     assert_eq!(policy["env_steps"], 600);
     let again = Process::start(args).finish_with(2).await;
-    assert!(again.stderr.contains("or go on with that run: --resume"), "{}", again.stderr);
+    assert!(again.stderr.contains("or resume that run: --resume"), "{}", again.stderr);
     // A resumed reader meets the same lines.
     let resumed = Process::start(["train", "--resume", &run]).finish_with(1).await;
     assert!(
@@ -456,7 +456,7 @@ async fn run_from_files_takes_settings_from_file_and_flags() {
 }
 
 #[tokio::test]
-async fn estimates_and_corrupt_lines_are_told() {
+async fn estimates_and_corrupt_lines_are_reported() {
     let folder = Folder::new();
     let samples = sampled_in(&folder, "samples", "1", "10").await;
     let lines = with_lines(&folder, &samples, "lines.json", "no line\n");
@@ -500,7 +500,7 @@ async fn unknown_names_are_a_mistake_of_usage() {
     assert!(end.stderr.contains("name it with --input"), "{}", end.stderr);
 }
 
-/// Writes so many whole episodes of some files, in one batch.
+/// Writes the given number of whole episodes of some files, in one batch.
 fn first_episodes(samples: &str, episodes: usize, folder: &str) {
     let mut logged = open_logged(&[samples.to_owned()], None).unwrap();
     let mut whole = Vec::new();

@@ -118,7 +118,7 @@ async fn two_ranks_learn_what_one_process_does_and_always_the_same() {
     }
 }
 
-/// So many ranks that have learned a little.
+/// The given number of ranks that have learned a little.
 async fn running(at: &Path, world_size: u32) -> Vec<Process> {
     let port = port();
     let ranks = (0..world_size).map(|number| rank(at, port, number, world_size, u64::MAX)).collect();

@@ -45,7 +45,7 @@ fn number(value: &Value) -> f64 {
 }
 
 #[tokio::test]
-async fn who_acted_is_worth_what_was_earned_and_another_one_something_else() {
+async fn logged_policy_is_worth_its_returns_and_another_one_something_else() {
     let folder = tempfile::tempdir().unwrap();
     let (own, other) = (policy(folder.path(), "own", 1), policy(folder.path(), "other", 2));
     let samples = sampled(folder.path(), &own).await;
@@ -125,7 +125,7 @@ async fn people_get_a_table_with_a_picture() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_estimated_is_told_with_its_fix() {
+async fn inestimable_log_is_reported_with_a_fix() {
     let folder = tempfile::tempdir().unwrap();
     let own = policy(folder.path(), "own", 1);
     let samples = sampled(folder.path(), &own).await;
@@ -193,7 +193,7 @@ async fn whole_numbers_are_rewards_too_and_errors_name_a_line() {
 }
 
 #[tokio::test]
-async fn intervals_that_hang_on_few_episodes_are_told() {
+async fn intervals_that_hang_on_few_episodes_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let own = policy(folder.path(), "own", 1);
     let lines = folder.path().join("lines.json").display().to_string();

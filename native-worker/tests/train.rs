@@ -229,7 +229,7 @@ async fn training_need_not_wait_for_the_slowest_and_says_what_it_learned_from() 
             let batches = journal.iter().filter(|entry| matches!(entry, JournalEntry::Batch { .. })).count() as u64;
             let mut again = InlineRun::replaying(1, config, &Registry::builtin(), AUTO, journal).unwrap();
             while again.work(u32::MAX, Micros(0)).unwrap() != InlineWork::Over {
-                assert!(again.state().iteration() <= batches, "{mode:?}: it goes on after the journal's end");
+                assert!(again.state().iteration() <= batches, "{mode:?}: it continues after the journal's end");
             }
             assert_eq!(again.state().iteration(), batches, "{mode:?}");
         }
@@ -591,7 +591,7 @@ async fn episodes_of_leases_are_recorded_and_leave_no_trace_in_the_weights() {
         }
     }
 
-    // A resumed run goes on, and another one does not overwrite the recordings.
+    // A resumed run continues, and another one does not overwrite the recordings.
     let run_dir = setup.run_dir().display().to_string();
     Process::start(["train", "--resume", &run_dir, "--max-env-steps", "12000"]).finish_with(0).await;
     let more = recorded(&episodes);
@@ -657,7 +657,7 @@ async fn what_cannot_be_leased_is_sampled_by_the_runs_own_worker() {
     let inspect = Process::start(["data", "inspect", &kept, "--json"]).finish_with(0).await;
     assert_eq!(json(&inspect.stdout)["env_steps"], 1024);
 
-    // Interrupted, it keeps what was learned, and goes on from there.
+    // Interrupted, it keeps what was learned, and continues from there.
     let broken = at("broken");
     let more = ["--max-env-steps", "100000000", "--run-dir", &broken];
     let endless = Process::start(train.iter().chain(&more));

@@ -143,7 +143,7 @@ def per_second(rows, least, work, tidy=lambda: None):
 
 
 def ours(program, file, least, processors):
-    """In a process of its own, which may run on so many processors."""
+    """In a process of its own, which may run on the given number of processors."""
     allowed = sorted(os.sched_getaffinity(0))[:processors]
     timing = [program, "time", file, str(least)]
     ran = subprocess.run(timing, check=True, capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, allowed))

@@ -94,7 +94,7 @@ impl FakeWorker {
     /// # Panics
     /// If the group expects the worker to hold a state that it does not hold, although no message can have been lost, or
     /// grants a lease to an incapable worker.
-    pub fn hear(&mut self, told: Told) -> Option<Said> {
+    pub fn receive(&mut self, told: Told) -> Option<Said> {
         assert!(!self.is_unable || !matches!(told, Told::Grant(_)), "{told:?} for a worker that is unable");
         match told {
             Told::Grant(lease) if self.newest.is_some_and(|newest| lease.id <= newest) => None,

@@ -119,17 +119,17 @@ pub struct Faults {
     /// Uploads in which one bit of a reward is wrong. Chaotic scenarios have none, since an undetected falsification changes
     /// the run.
     pub lies: u64,
-    /// Mean milliseconds between blows; 0 for none.
-    pub blow_every_ms: u64,
-    /// The kinds of blows; a repeated kind is more likely.
-    pub blows: Vec<BlowKind>,
+    /// Mean milliseconds between injected faults; 0 for none.
+    pub every_ms: u64,
+    /// The kinds of injected faults; a repeated kind is more likely.
+    pub kinds: Vec<FaultKind>,
     /// When the faults end.
     pub until: Micros,
 }
 
 /// A fault of a worker or the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlowKind {
+pub enum FaultKind {
     /// A worker's process crashes.
     Crash,
     /// A worker's process stops and later continues, as between SIGSTOP and SIGCONT.
@@ -150,7 +150,7 @@ pub enum BlowKind {
     HubFreeze,
 }
 
-impl BlowKind {
+impl FaultKind {
     /// Every kind, as often as in chaotic scenarios.
     pub const ALL: [Self; 16] = [
         Self::Crash,
@@ -207,8 +207,8 @@ impl Scenario {
             refused: sometimes(50),
             unable: 0,
             lies: 0,
-            blow_every_ms: sometimes(3_000),
-            blows: BlowKind::ALL.into(),
+            every_ms: sometimes(3_000),
+            kinds: FaultKind::ALL.into(),
             until: Micros::from_secs(20),
         };
         Self {
@@ -266,10 +266,10 @@ impl Scenario {
         Self { per_version: iterations, ..self }
     }
 
-    /// Returns the same run with only one kind of blow, up to a time.
+    /// Returns the same run with only one kind of injected fault, up to a time.
     #[must_use]
-    pub fn with_only(self, kind: BlowKind, every_ms: u64, until: Micros) -> Self {
-        let faults = Faults { blow_every_ms: every_ms, blows: vec![kind], until, ..Faults::default() };
+    pub fn with_only(self, kind: FaultKind, every_ms: u64, until: Micros) -> Self {
+        let faults = Faults { every_ms, kinds: vec![kind], until, ..Faults::default() };
         Self { faults, ..self }
     }
 }

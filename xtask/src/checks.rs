@@ -43,10 +43,13 @@ pub(crate) fn clippy(job: &Job) -> Result<()> {
     clippy(&["--test", "e2e", "--test", "languages"])
 }
 
-/// The program without Parquet.
-pub(crate) fn no_parquet(job: &Job) -> Result<()> {
+/// The program without Parquet, and the library without its command line.
+pub(crate) fn few_features(job: &Job) -> Result<()> {
     let options = ["clippy", "--locked", "--package", "rollmesh", "--no-default-features"];
-    job.run(cargo().args(options).args(["--", "--deny", "warnings"]))
+    for features in [&["--features", "cli"][..], &["--lib"]] {
+        job.run(cargo().args(options).args(features).args(["--", "--deny", "warnings"]))?;
+    }
+    Ok(())
 }
 
 /// Broken links in the documentation.

@@ -4,6 +4,7 @@
 //! Everything it brings is installed under the target directory; nothing is global, except what
 //! the user's own package managers (rustup, apt) are asked for.
 
+mod additions;
 mod artifacts;
 mod checks;
 mod chromium;
@@ -11,6 +12,7 @@ mod cuda;
 mod demo;
 mod job;
 mod layers;
+mod licences;
 mod own_page;
 mod plan;
 mod progress;

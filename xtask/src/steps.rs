@@ -1,7 +1,7 @@
-//! Every step, in the order in which they run: what is cheap and tells much comes first.
+//! Every step, in the order in which they run: what is cheap and finds much comes first.
 
 use crate::{
-    artifacts, checks, chromium, cuda,
+    additions, artifacts, checks, chromium, cuda, licences,
     plan::Step,
     suites,
     toolchain::{self, BARE, WASM},
@@ -34,6 +34,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("fmt", "formatting", &[], checks::fmt),
     step("layers", "architecture: who may use whom, what core may not use, links", &[], checks::layers),
     step("fetch", "crates into cargo's cache", &[], artifacts::fetch),
+    step("licences", "licences of all crates", &["fetch"], licences::check),
     step("bare-target", "the compiler's target without operating system", &[], |job| toolchain::ensure(job, BARE)),
     step("no-std", "core without operating system", &["fetch", "bare-target"], checks::no_std),
     step("clippy", "clippy, native crates", &["fetch"], checks::clippy),
@@ -102,7 +103,12 @@ pub(crate) const STEPS: &[Step] = &[
         suites::wheel_with(job, &["torch", "ray[rllib]", "msgpack", "msgpack_numpy"], "long_ray.py")
     })),
     // Long, because other features make most dependencies others.
-    minutes("no-parquet", "clippy, the program without Parquet", checks::no_parquet),
+    minutes(
+        "few-features",
+        "clippy, the program without Parquet, and the library without command line",
+        checks::few_features,
+    ),
+    minutes("additions", "an example of each addition that CONTRIBUTING lists, applied and compiled", additions::check),
     long(step("cuda", "the program for NVIDIA's GPUs, compiled without one", &["fetch", "python"], cuda::check)),
     minutes(
         "other-systems",

@@ -12,7 +12,7 @@ const FEW: usize = 8;
 
 /// Memory that [`categorical`] needs meanwhile. It grows to the number of actions and stays so.
 #[derive(Clone, Debug, Default)]
-pub struct DrawRoom {
+pub struct DrawBuffers {
     logits: Vec<[f32; LANES]>,
     exps: Vec<[f32; LANES]>,
 }
@@ -33,13 +33,13 @@ pub struct Draws<'a> {
 /// The action is where a row's number falls in the cumulated probabilities. There is at least one logit in a row. The
 /// caller has checked the lengths.
 #[inline(always)]
-pub fn categorical(logits: &[f32], room: &mut DrawRoom, draws: Draws<'_>) {
+pub fn categorical(logits: &[f32], buffers: &mut DrawBuffers, draws: Draws<'_>) {
     let Draws { uniforms, actions, logp } = draws;
     let (rows, last) = (actions.len(), actions.len() % LANES);
     let num_actions = logits.len() / rows.max(1);
     let in_blocks = if last <= FEW { rows - last } else { rows };
-    room.logits.resize(num_actions, [0.0; LANES]);
-    room.exps.resize(num_actions, [0.0; LANES]);
+    buffers.logits.resize(num_actions, [0.0; LANES]);
+    buffers.exps.resize(num_actions, [0.0; LANES]);
     let (block_actions, actions) = actions.split_at_mut(in_blocks);
     let (block_logp, logp) = logp.split_at_mut(in_blocks);
     let (block_logits, logits) = logits.split_at(in_blocks * num_actions);
@@ -48,14 +48,14 @@ pub fn categorical(logits: &[f32], room: &mut DrawRoom, draws: Draws<'_>) {
     let given = block_logits.chunks(LANES * num_actions).zip(block_uniforms.chunks(LANES));
     for ((actions, logp), (logits, uniforms)) in blocks.zip(given) {
         for (lane, row) in logits.chunks_exact(num_actions).enumerate() {
-            room.logits.iter_mut().zip(row).for_each(|(lanes, x)| lanes[lane] = *x);
+            buffers.logits.iter_mut().zip(row).for_each(|(lanes, x)| lanes[lane] = *x);
         }
-        let (chosen, chosen_logp) = choose(&mut room.logits, &mut room.exps, uniforms);
+        let (chosen, chosen_logp) = choose(&mut buffers.logits, &mut buffers.exps, uniforms);
         actions.copy_from_slice(&chosen[..actions.len()]);
         logp.copy_from_slice(&chosen_logp[..logp.len()]);
     }
-    let (own_logits, _) = room.logits.as_flattened_mut().as_chunks_mut();
-    let (exps, _) = room.exps.as_flattened_mut().as_chunks_mut();
+    let (own_logits, _) = buffers.logits.as_flattened_mut().as_chunks_mut();
+    let (exps, _) = buffers.exps.as_flattened_mut().as_chunks_mut();
     let rows = actions.iter_mut().zip(logp).zip(logits.chunks_exact(num_actions.max(1)).zip(uniforms));
     for ((action, logp), (logits, uniform)) in rows {
         let own_logits = &mut own_logits[..num_actions];
@@ -115,7 +115,7 @@ mod tests {
         let uniforms: Vec<f32> = (0..ROWS).map(|row| row as f32 / ROWS as f32).collect();
         let (mut actions, mut logp) = ([0; ROWS], [0.0; ROWS]);
         let draws = Draws { uniforms: &uniforms, actions: &mut actions, logp: &mut logp };
-        categorical(&logits.repeat(ROWS), &mut DrawRoom::default(), draws);
+        categorical(&logits.repeat(ROWS), &mut DrawBuffers::default(), draws);
         assert!(actions.is_sorted());
         for (action, logit) in logits.iter().enumerate() {
             let chosen = actions.iter().zip(&logp).filter(|(a, _)| **a == action as i64);

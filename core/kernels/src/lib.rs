@@ -32,7 +32,7 @@ pub mod nets;
 pub mod wide;
 
 pub use cartpole::CartPoleState;
-pub use draw::{DrawRoom, Draws};
+pub use draw::{DrawBuffers, Draws};
 pub use nets::Networks;
 
 /// The instantiations in use. All tables give the same bits; they differ in speed only.
@@ -41,7 +41,7 @@ pub struct Kernels {
     /// Name of the instantiation, for people.
     pub name: &'static str,
     /// See [`nets::forward`].
-    pub forward: fn(&Networks, nets::Input<'_>, &mut nets::Room, nets::Output<'_>),
+    pub forward: fn(&Networks, nets::Input<'_>, &mut nets::NetBuffers, nets::Output<'_>),
     /// See [`nets::linear`].
     pub linear: fn(&nets::Dense, &[f32], &mut [f32]),
     /// See [`Activation::apply`](nets::Activation::apply).
@@ -49,7 +49,7 @@ pub struct Kernels {
     /// See [`Activation::apply_slope`](nets::Activation::apply_slope).
     pub activate_back: fn(nets::Activation, &[f32], &[f32], &mut [f32]),
     /// See [`draw::categorical`].
-    pub categorical: fn(&[f32], &mut DrawRoom, Draws<'_>),
+    pub categorical: fn(&[f32], &mut DrawBuffers, Draws<'_>),
     /// See [`cartpole::step`].
     pub cartpole_step: fn(CartPoleState<'_>, &[i64], &mut [f32], &mut [bool]),
 }
@@ -69,11 +69,16 @@ impl Kernels {
 
 /// Compiled here and not in the crate that uses the table, whose code may not be optimised.
 mod portable {
-    use super::{CartPoleState, DrawRoom, Draws, Networks, cartpole, draw, nets};
+    use super::{CartPoleState, DrawBuffers, Draws, Networks, cartpole, draw, nets};
 
     #[inline(never)]
-    pub(super) fn forward(nets: &Networks, input: nets::Input<'_>, room: &mut nets::Room, out: nets::Output<'_>) {
-        nets::forward::<4, 8>(nets, input, room, out);
+    pub(super) fn forward(
+        nets: &Networks,
+        input: nets::Input<'_>,
+        buffers: &mut nets::NetBuffers,
+        out: nets::Output<'_>,
+    ) {
+        nets::forward::<4, 8>(nets, input, buffers, out);
     }
 
     #[inline(never)]
@@ -92,8 +97,8 @@ mod portable {
     }
 
     #[inline(never)]
-    pub(super) fn categorical(logits: &[f32], room: &mut DrawRoom, draws: Draws<'_>) {
-        draw::categorical(logits, room, draws);
+    pub(super) fn categorical(logits: &[f32], buffers: &mut DrawBuffers, draws: Draws<'_>) {
+        draw::categorical(logits, buffers, draws);
     }
 
     #[inline(never)]

@@ -1,4 +1,4 @@
-//! The only door to transcendental functions: the same bits on every target.
+//! The only source of transcendental functions: the same bits on every target.
 //!
 //! Everything is built from IEEE additions, multiplications, divisions and bit operations, in one fixed order,
 //! without fused multiply-add, branch-free so that loops over arrays vectorise. Platform libraries differ in the

@@ -6,16 +6,16 @@ use std::sync::OnceLock;
 
 use crate::Kernels;
 #[cfg(target_arch = "x86_64")]
-use crate::{CartPoleState, DrawRoom, Draws, Networks, cartpole, draw, nets};
+use crate::{CartPoleState, DrawBuffers, Draws, Networks, cartpole, draw, nets};
 
 /// The widest instantiation that this machine can run.
 pub const AUTO: Kernels = Kernels {
     name: "auto",
-    forward: |nets, input, room, out| (widest().forward)(nets, input, room, out),
+    forward: |nets, input, buffers, out| (widest().forward)(nets, input, buffers, out),
     linear: |dense, input, output| (widest().linear)(dense, input, output),
     activate: |activation, values| (widest().activate)(activation, values),
     activate_back: |activation, x, y, grads| (widest().activate_back)(activation, x, y, grads),
-    categorical: |logits, room, draws| (widest().categorical)(logits, room, draws),
+    categorical: |logits, buffers, draws| (widest().categorical)(logits, buffers, draws),
     cartpole_step: |state, actions, obs, terminateds| (widest().cartpole_step)(state, actions, obs, terminateds),
 };
 
@@ -66,8 +66,8 @@ macro_rules! compiled_for {
         #[cfg(target_arch = "x86_64")]
         const $table: Kernels = {
             #[target_feature(enable = $features)]
-            fn forward(nets: &Networks, input: nets::Input<'_>, room: &mut nets::Room, out: nets::Output<'_>) {
-                nets::forward::<$rows, $lanes>(nets, input, room, out);
+            fn forward(nets: &Networks, input: nets::Input<'_>, buffers: &mut nets::NetBuffers, out: nets::Output<'_>) {
+                nets::forward::<$rows, $lanes>(nets, input, buffers, out);
             }
             #[target_feature(enable = $features)]
             fn linear(dense: &nets::Dense, input: &[f32], output: &mut [f32]) {
@@ -82,8 +82,8 @@ macro_rules! compiled_for {
                 activation.apply_slope(x, y, grads);
             }
             #[target_feature(enable = $features)]
-            fn categorical(logits: &[f32], room: &mut DrawRoom, draws: Draws<'_>) {
-                draw::categorical(logits, room, draws);
+            fn categorical(logits: &[f32], buffers: &mut DrawBuffers, draws: Draws<'_>) {
+                draw::categorical(logits, buffers, draws);
             }
             #[target_feature(enable = $features)]
             fn cartpole_step(state: CartPoleState<'_>, actions: &[i64], obs: &mut [f32], terminateds: &mut [bool]) {
@@ -91,11 +91,11 @@ macro_rules! compiled_for {
             }
             Kernels {
                 name: $name,
-                forward: on_such_processors!(forward(nets, input, room, out)),
+                forward: on_such_processors!(forward(nets, input, buffers, out)),
                 linear: on_such_processors!(linear(dense, input, output)),
                 activate: on_such_processors!(activate(activation, values)),
                 activate_back: on_such_processors!(activate_back(activation, x, y, grads)),
-                categorical: on_such_processors!(categorical(logits, room, draws)),
+                categorical: on_such_processors!(categorical(logits, buffers, draws)),
                 cartpole_step: on_such_processors!(cartpole_step(state, actions, obs, terminateds)),
             }
         };

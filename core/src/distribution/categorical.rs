@@ -155,7 +155,7 @@ impl Distribution for MultiCategorical {
     }
 }
 
-struct Choice {
+struct CategoricalChoice {
     value: i64,
     logp: f32,
 }
@@ -177,12 +177,12 @@ impl<'a> Logits<'a> {
     }
 
     /// Chooses a value with a random number, or the most probable one without.
-    fn draw(&self, rng: Option<&mut Rng>) -> Choice {
+    fn draw(&self, rng: Option<&mut Rng>) -> CategoricalChoice {
         rng.map_or_else(|| self.mode(), |rng| self.at(rng.uniform_f32()))
     }
 
     /// Returns the value whose interval of the cumulative probabilities contains `uniform`.
-    fn at(&self, uniform: f32) -> Choice {
+    fn at(&self, uniform: f32) -> CategoricalChoice {
         let target = uniform * self.total;
         let last = self.logits.len().saturating_sub(1);
         let (mut cumulated, mut value) = (0.0, 0);
@@ -195,13 +195,13 @@ impl<'a> Logits<'a> {
     }
 
     /// Returns the first of the most probable values.
-    fn mode(&self) -> Choice {
+    fn mode(&self) -> CategoricalChoice {
         self.choice(self.logits.iter().position(|x| *x == self.max).unwrap_or(0))
     }
 
-    fn choice(&self, value: usize) -> Choice {
+    fn choice(&self, value: usize) -> CategoricalChoice {
         let logp = self.logits.get(value).map_or(f32::NAN, |x| self.shifted(*x));
-        Choice { value: value as i64, logp }
+        CategoricalChoice { value: value as i64, logp }
     }
 
     /// Returns the log-probability of a value with this logit.

@@ -21,11 +21,11 @@ use crate::{
 #[doc(alias = "TorchSquashedGaussian")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct SquashedGaussian {
-    bounds: Vec<Interval>,
+    bounds: Vec<SquashInterval>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Interval {
+struct SquashInterval {
     low: f32,
     high: f32,
     /// Logarithm of half the span.
@@ -51,7 +51,7 @@ impl SquashedGaussian {
         let interval = |(component, (low, high)): (usize, (&f32, &f32))| {
             let (low, high) = (*low, *high);
             if low < high && low.is_finite() && high.is_finite() {
-                Ok(Interval::new(low, high))
+                Ok(SquashInterval::new(low, high))
             } else {
                 Err(DistributionError::BadBounds { component, low, high })
             }
@@ -74,7 +74,7 @@ impl SquashedGaussian {
         }
     }
 
-    fn components<'a>(&'a self, inputs: &'a [f32]) -> impl Iterator<Item = (Normal, &'a Interval)> {
+    fn components<'a>(&'a self, inputs: &'a [f32]) -> impl Iterator<Item = (Normal, &'a SquashInterval)> {
         let clamp = |normal: Normal| Normal { log_std: normal.log_std.clamp(LOG_STD.0, LOG_STD.1), ..normal };
         Normal::all(inputs).map(clamp).zip(&self.bounds)
     }
@@ -123,7 +123,7 @@ impl Distribution for SquashedGaussian {
     }
 }
 
-impl Interval {
+impl SquashInterval {
     fn new(low: f32, high: f32) -> Self {
         let half = 0.5 * (f64::from(high) - f64::from(low));
         Self { low, high, log_half: math::log_f64(half) as f32 }

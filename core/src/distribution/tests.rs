@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     column::{DType, RowShape},
     ids::SlotId,
-    kernels::draw::{DrawRoom, Draws, categorical},
+    kernels::draw::{DrawBuffers, Draws, categorical},
     math,
     rng::{Purpose, Rng, Streams},
     space::{BoxSpace, Point, Space},
@@ -60,7 +60,7 @@ fn categorical_gives_the_acting_kernels_bits() {
     let uniforms: Vec<f32> = (0..ROWS).map(|row| rng(row).uniform_f32()).collect();
     let (mut actions, mut logp) = ([0; ROWS], [0.0; ROWS]);
     let draws = Draws { uniforms: &uniforms, actions: &mut actions, logp: &mut logp };
-    categorical(&logits, &mut DrawRoom::default(), draws);
+    categorical(&logits, &mut DrawBuffers::default(), draws);
     let (mut own_actions, mut own_logp) = ([0; ROWS], [0.0; ROWS]);
     let distribution = Categorical::new(N as u32).unwrap();
     let mut again = [0.0; ROWS];

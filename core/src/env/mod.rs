@@ -74,8 +74,8 @@ pub use crate::column::{RowsMut, RowsRef};
 pub use action_log::{ActionLog, Replay};
 pub(crate) use base::for_each_sub_env;
 pub use base::{
-    BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, Health, InProcess, News, ProcessEnd, Recorded, Reset, SubEnv,
-    ValidateEnv,
+    BaseEnv, EnvActions, EnvMaker, EnvStart, EnvUpdate, EnvUpdates, Health, InProcess, ProcessEnd, Recorded, Reset,
+    SubEnv, ValidateEnv,
 };
 pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_agent_env};
 pub use classic::CartPole;

@@ -14,9 +14,9 @@ pub struct GlobalVars {
 
 impl GlobalVars {
     /// Merges a later update. Policies that it does not name keep their counts.
-    pub fn update(&mut self, news: &Self) {
-        self.timestep = news.timestep;
+    pub fn update(&mut self, newer: &Self) {
+        self.timestep = newer.timestep;
         self.num_grad_updates_per_policy
-            .extend(news.num_grad_updates_per_policy.iter().map(|(id, n)| (id.clone(), *n)));
+            .extend(newer.num_grad_updates_per_policy.iter().map(|(id, n)| (id.clone(), *n)));
     }
 }

@@ -61,7 +61,7 @@ fn by_whole_trajectories() {
 }
 
 #[test]
-fn who_lives_longer_is_worth_more_where_ended_episodes_count() {
+fn longer_episodes_are_worth_more_where_ended_episodes_count() {
     // Every step has reward 1. The new policy never takes the action that ended the first episode, and always the second
     // one's.
     let (old, new, rewards) = ([0.5; 3], [0.0, 1.0, 1.0], [1.0; 3]);

@@ -57,12 +57,12 @@ struct Reweighted {
     /// The unit of the weights of the previous step, divided by the unit of this step.
     rescale: Vec<f64>,
     /// The steps of the selected episodes.
-    steps: Vec<Step>,
+    steps: Vec<ReweightedStep>,
 }
 
 /// Sums over the episodes at a step.
 #[derive(Clone, Copy, Default)]
-struct Step {
+struct ReweightedStep {
     /// Sum of their terms.
     terms: f64,
     /// Sum of their weights.
@@ -100,7 +100,7 @@ impl Reweighted {
         let rescale =
             before.zip(exponents()).map(|(before, here)| Scaled::ONE.scaled_by(before).at_scale(here)).collect();
         let ended = estimator == Estimator::ConsistentWeightedImportanceSampling;
-        let steps = vec![Step::default(); scales.len()];
+        let steps = vec![ReweightedStep::default(); scales.len()];
         Ok(Self { episodes, weights, terms, ended, rescale, steps })
     }
 
@@ -118,7 +118,7 @@ impl Reweighted {
     }
 
     fn sum_up(&mut self, counts: &[u32]) {
-        self.steps.fill(Step::default());
+        self.steps.fill(ReweightedStep::default());
         for (rows, count) in self.episodes.iter().zip(counts).filter(|(_, count)| **count > 0) {
             let times = f64::from(*count);
             for (row, step) in rows.clone().zip(&mut self.steps) {

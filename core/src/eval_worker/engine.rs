@@ -1,6 +1,6 @@
 //! The engine of an evaluation worker: executes one evaluation at a time, in slices.
 
-use super::{EvalDone, EvalMakers, EvalOrder};
+use super::{EvalCommand, EvalDone, EvalMakers};
 use crate::{
     evaluation::{EvalWorkerError, EvaluationRequest, Evaluator, Ticket},
     prelude::*,
@@ -40,19 +40,19 @@ impl EvalEngine {
     /// Begins or cancels an evaluation, or without an order continues the one in progress for at most `max_rounds` rounds, in
     /// each of which every sub-environment takes a step. Returns the result if that ended it. The caller must not order an
     /// evaluation during another one.
-    pub fn work(&mut self, mut order: Option<EvalOrder>, max_rounds: u32) -> Option<EvalDone> {
+    pub fn work(&mut self, mut order: Option<EvalCommand>, max_rounds: u32) -> Option<EvalDone> {
         let ticket = match &order {
-            Some(EvalOrder::Evaluate { ticket, .. } | EvalOrder::Cancel(ticket)) => *ticket,
+            Some(EvalCommand::Evaluate { ticket, .. } | EvalCommand::Cancel(ticket)) => *ticket,
             None => self.playing?,
         };
         let guard = self.guard;
         let work = || match order.take() {
-            Some(EvalOrder::Evaluate { weights, request, .. }) => {
+            Some(EvalCommand::Evaluate { weights, request, .. }) => {
                 self.begin(weights.as_ref(), request)?;
                 self.playing = Some(ticket);
                 Ok(None)
             }
-            Some(EvalOrder::Cancel(_)) => Ok(self.playing.take_if(|playing| *playing == ticket).map(|_| {
+            Some(EvalCommand::Cancel(_)) => Ok(self.playing.take_if(|playing| *playing == ticket).map(|_| {
                 self.evaluator.cancel();
                 None
             })),

@@ -12,14 +12,14 @@ use crate::{
     worker::{Guard, unguarded},
 };
 
-type InitFn = Arc<dyn Fn() -> Result<(), CallbackError> + Send + Sync>;
+type BoundInitFn = Arc<dyn Fn() -> Result<(), CallbackError> + Send + Sync>;
 type MakeCallbacks = Arc<dyn Fn() -> Result<(CallbackList, WorkerInfo), CallbackError> + Send + Sync>;
 type MakeEvaluator = Arc<dyn Fn(&EvaluatorOptions) -> Result<Evaluator, EvalWorkerError> + Send + Sync>;
 
 /// The factories of an evaluation worker. All are called again when the worker is replaced.
 #[derive(Clone)]
 pub struct EvalMakers {
-    init: InitFn,
+    init: BoundInitFn,
     evaluator: MakeEvaluator,
     callbacks: MakeCallbacks,
     options: EvaluatorOptions,

@@ -33,7 +33,7 @@ mod makers;
 #[cfg(test)]
 mod tests;
 
-pub use crate::evaluation::{EvalDesk, EvalDone, EvalOrder, Polled};
+pub use crate::evaluation::{EvalCommand, EvalDesk, EvalDone, Polled};
 pub use engine::EvalEngine;
 pub use inline::InlineEvalWorker;
 pub use makers::EvalMakers;

@@ -5,7 +5,7 @@ use crate::{prelude::*, weights::Weights};
 
 /// An order for an engine.
 #[derive(Debug)]
-pub enum EvalOrder {
+pub enum EvalCommand {
     /// Executes an evaluation, with other weights if there are some.
     Evaluate {
         /// Its ticket.
@@ -50,7 +50,7 @@ struct Current {
     weights: Option<Given>,
     is_cancelled: bool,
     /// Whether the order was sent to the engine.
-    is_told: bool,
+    is_notified: bool,
 }
 
 /// The result of polling for a handle.
@@ -72,15 +72,15 @@ pub enum Polled {
 /// dropped, and those of the last successful evaluation apply again.
 ///
 /// ```
-/// use rollmesh_core::{eval_worker::{EvalDesk, EvalDone, EvalOrder}, evaluation::{Evaluation, EvaluationRequest}};
+/// use rollmesh_core::{eval_worker::{EvalDesk, EvalDone, EvalCommand}, evaluation::{Evaluation, EvaluationRequest}};
 ///
 /// let mut desk = EvalDesk::new();
 /// let [first, second] = [5, 7].map(|steps| desk.submit(None, EvaluationRequest::new(steps)).unwrap());
-/// assert!(matches!(desk.next_order(), Some(EvalOrder::Evaluate { ticket, .. }) if ticket == first));
+/// assert!(matches!(desk.next_order(), Some(EvalCommand::Evaluate { ticket, .. }) if ticket == first));
 /// desk.cancel(first);
-/// assert!(matches!(desk.next_order(), Some(EvalOrder::Cancel(ticket)) if ticket == first));
+/// assert!(matches!(desk.next_order(), Some(EvalCommand::Cancel(ticket)) if ticket == first));
 /// assert!(!desk.finish(EvalDone { ticket: first, result: Ok(None) }));
-/// assert!(matches!(desk.next_order(), Some(EvalOrder::Evaluate { ticket, .. }) if ticket == second));
+/// assert!(matches!(desk.next_order(), Some(EvalCommand::Evaluate { ticket, .. }) if ticket == second));
 /// assert!(!desk.finish(EvalDone { ticket: second, result: Ok(Some(Evaluation::default())) }));
 /// assert!(desk.take(first).is_none() && desk.take(second).is_some());
 /// ```
@@ -179,18 +179,18 @@ impl EvalDesk {
     }
 
     /// Returns the engine's next order, if there is one; with weights only if the engine does not have them.
-    pub fn next_order(&mut self) -> Option<EvalOrder> {
+    pub fn next_order(&mut self) -> Option<EvalCommand> {
         if self.is_stopped {
             return None;
         }
         if let Some(current) = &mut self.current {
-            let is_told = core::mem::replace(&mut current.is_told, current.is_cancelled);
-            return (current.is_cancelled && !is_told).then_some(EvalOrder::Cancel(current.ticket));
+            let is_notified = core::mem::replace(&mut current.is_notified, current.is_cancelled);
+            return (current.is_cancelled && !is_notified).then_some(EvalCommand::Cancel(current.ticket));
         }
         let Job { ticket, weights, request } = self.waiting.pop_front()?;
-        self.current = Some(Current { ticket, weights: weights.clone(), is_cancelled: false, is_told: false });
+        self.current = Some(Current { ticket, weights: weights.clone(), is_cancelled: false, is_notified: false });
         let new = weights.filter(|given| self.engine_has.replace(given.with) != Some(given.with));
-        Some(EvalOrder::Evaluate { ticket, weights: new.map(|given| given.weights), request })
+        Some(EvalCommand::Evaluate { ticket, weights: new.map(|given| given.weights), request })
     }
 
     /// Records that the engine is ready.
@@ -199,7 +199,7 @@ impl EvalDesk {
     }
 
     /// Records that the engine exited while it was idle. The next one has no weights.
-    pub fn engine_gone(&mut self) {
+    pub fn engine_exited(&mut self) {
         self.engine_has = None;
     }
 
@@ -207,7 +207,7 @@ impl EvalDesk {
     /// Queued evaluations are executed by the next engine.
     pub fn engine_failed(&mut self, error: EvalWorkerError) {
         self.has_begun = true;
-        self.engine_gone();
+        self.engine_exited();
         match self.current.take() {
             Some(current) => self.close(current, Err(error)),
             None if !self.has_waiting() => self.trouble = Some(error),
@@ -233,7 +233,7 @@ impl EvalDesk {
         }
         let has_failed = result.is_err();
         if has_failed {
-            self.engine_gone();
+            self.engine_exited();
         }
         let cancelled = || EvalWorkerError::failed("it was cancelled");
         self.close(current, result.and_then(|found| found.ok_or_else(cancelled)));
@@ -262,7 +262,7 @@ mod tests {
         assert!(desk.next_order().is_some() && desk.next_order().is_none() && desk.poll(None) == Polled::Nothing);
         desk.engine_failed(EvalWorkerError::failed("it burns"));
         assert_eq!(desk.take(first), Some(Err(EvalWorkerError::failed("it burns"))));
-        assert!(matches!(desk.next_order(), Some(EvalOrder::Evaluate { ticket, .. }) if ticket == second));
+        assert!(matches!(desk.next_order(), Some(EvalCommand::Evaluate { ticket, .. }) if ticket == second));
         desk.stop();
         assert_eq!(desk.submit(None, EvaluationRequest::new(1)), Err(EvalWorkerError::Stopped));
         assert!(desk.next_order().is_none());
@@ -275,7 +275,7 @@ mod tests {
         let first = desk.submit(Some(weights.clone()), EvaluationRequest::new(1)).unwrap();
         desk.cancel(first);
         desk.submit(None, EvaluationRequest::new(1)).unwrap();
-        let Some(EvalOrder::Evaluate { ticket, weights: Some(given), .. }) = desk.next_order() else {
+        let Some(EvalCommand::Evaluate { ticket, weights: Some(given), .. }) = desk.next_order() else {
             panic!("an order")
         };
         assert_eq!((ticket, given), (Ticket(2), weights));
@@ -295,7 +295,7 @@ mod tests {
                 match what {
                     0 => wanted.push(desk.submit(None, EvaluationRequest::new(1)).unwrap()),
                     1 => while let Some(order) = desk.next_order() {
-                        if let EvalOrder::Evaluate { ticket, .. } = order {
+                        if let EvalCommand::Evaluate { ticket, .. } = order {
                             playing = Some(ticket);
                         }
                     },

@@ -5,7 +5,7 @@ use crate::{env::EnvError, episode::Episode, ids::AgentId, prelude::*};
 
 /// A sub-environment's open episode, and its remaining share of the evaluation.
 #[derive(Default)]
-pub(super) struct Lane {
+pub(super) struct EvaluationLane {
     /// Whether its steps no longer count. It still takes steps if its episode continues, since environments step together.
     pub(super) is_resting: bool,
     /// Counted steps of the open episode.
@@ -18,7 +18,7 @@ pub(super) struct Lane {
     episodes_left: Option<u32>,
 }
 
-impl Lane {
+impl EvaluationLane {
     /// Begins an evaluation, with this many episodes for the lane.
     pub(super) fn of(episodes_left: Option<u32>, max_steps: u32) -> Self {
         let mut lane = Self { episodes_left, ..Self::default() };

@@ -51,7 +51,7 @@ mod tests;
 mod ticket;
 mod watch;
 
-pub use desk::{EvalDesk, EvalDone, EvalOrder, Polled};
+pub use desk::{EvalCommand, EvalDesk, EvalDone, Polled};
 pub use error::{EvalWorkerError, check_name};
 pub use evaluates::{EvalOutcome, Evaluates};
 pub use outcome::{EpisodeTrace, EvaluatedEpisode, Evaluation, EvaluationRequest, Frames};
@@ -61,7 +61,7 @@ pub use ticket::{Earlier, Ticket};
 use serde::{Deserialize, Serialize};
 
 use self::{
-    lane::Lane,
+    lane::EvaluationLane,
     watch::{Running, Watch},
 };
 use crate::{
@@ -72,7 +72,7 @@ use crate::{
     ids::{PolicyId, SlotId, WeightsVersion},
     policy::{Policy, PolicyError, PolicyMap},
     prelude::*,
-    sampler::{Episodic, Progress, SampleError, SamplerHost, SamplerInput as _, SamplerOptions, set_weights},
+    sampler::{Episodic, SampleError, SampleProgress, SamplerHost, SamplerInput as _, SamplerOptions, set_weights},
     time::Micros,
     weights::Weights,
 };
@@ -324,7 +324,7 @@ impl Evaluator {
         if found.env_steps > 0 && !is_signalled {
             return Err(EvaluationError::NoSignal(self.options.reward_key_of(&request).clone()));
         }
-        let unfinished: Vec<f64> = lanes.iter().filter_map(Lane::unfinished_return).collect();
+        let unfinished: Vec<f64> = lanes.iter().filter_map(EvaluationLane::unfinished_return).collect();
         found.close(&unfinished);
         if !self.callbacks.is_empty() {
             let episodes: Vec<RolloutMetrics> = found.episodes.iter().map(EvaluatedEpisode::metrics).collect();
@@ -348,8 +348,8 @@ impl Evaluator {
         if is_first && !may_be_idle {
             self.sampler.begin_episodes(&mut host)?;
         }
-        if self.sampler.step(&mut host)? == Progress::Idle && !may_be_idle {
-            return Err(SampleError::no_news().into());
+        if self.sampler.step(&mut host)? == SampleProgress::Idle && !may_be_idle {
+            return Err(SampleError::no_update().into());
         }
         // Only the episodes' metrics are used, so discard the batches.
         while self.sampler.take().is_some() {}

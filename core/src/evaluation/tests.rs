@@ -131,7 +131,7 @@ fn an_episode_that_does_not_end_has_a_partial_return_and_nothing_is_nan() {
 }
 
 #[test]
-fn so_many_episodes_are_shared_out_beforehand() {
+fn episodes_are_shared_out_beforehand_by_number() {
     for (envs, episodes) in [(3, 7), (4, 2), (1, 5)] {
         let mut evaluator = evaluator(envs);
         // Some end by the limit, and the others continue nevertheless.
@@ -169,7 +169,7 @@ fn an_evaluation_depends_on_nothing_that_was_before() {
 }
 
 #[test]
-fn a_failure_is_told_and_the_next_evaluation_has_new_environments() {
+fn a_failure_is_reported_and_the_next_evaluation_has_new_environments() {
     let policy = || Box::new(RandomPolicy::new(2, 0));
     let mut evaluator = Evaluator::new(Box::new(countdown(2, true)), policy(), EvaluatorOptions::default()).unwrap();
     for _ in 0..2 {

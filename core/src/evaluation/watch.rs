@@ -1,6 +1,6 @@
 //! Accumulates an evaluation's result while its episodes are sampled.
 
-use super::{EpisodeTrace, Evaluation, EvaluationError, EvaluationRequest, EvaluatorOptions, lane::Lane};
+use super::{EpisodeTrace, Evaluation, EvaluationError, EvaluationRequest, EvaluatorOptions, lane::EvaluationLane};
 use crate::{
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     env::{EnvError, EnvSpaces, Frame},
@@ -12,7 +12,7 @@ use crate::{
 pub(super) struct Running {
     pub(super) request: EvaluationRequest,
     pub(super) found: Evaluation,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) lanes: Vec<EvaluationLane>,
     /// Whether a step had the reward signal.
     pub(super) is_signalled: bool,
     /// Whether an episode has ended.
@@ -38,7 +38,7 @@ impl Running {
     pub(super) fn new(request: EvaluationRequest, found: Evaluation, num_envs: usize) -> Self {
         let shares = u32::try_from(num_envs).unwrap_or(u32::MAX).max(1);
         let share = |index: u32, episodes: u32| episodes / shares + u32::from(index < episodes % shares);
-        let lane = |index| Lane::of(request.episodes.map(|all| share(index, all.get())), request.max_steps);
+        let lane = |index| EvaluationLane::of(request.episodes.map(|all| share(index, all.get())), request.max_steps);
         Self {
             lanes: (0..shares).map(lane).collect(),
             has_picture: request.render,
@@ -134,7 +134,7 @@ impl Callbacks for Watch<'_> {
             Some(fault @ EnvError::GivenUp { .. }) => return Err(running.fail(fault.clone())),
             Some(_) => {
                 running.found.faulty = running.found.faulty.saturating_add(1);
-                running.lanes.get_mut(env).into_iter().for_each(Lane::close_episode);
+                running.lanes.get_mut(env).into_iter().for_each(EvaluationLane::close_episode);
                 running.trace_of(env).into_iter().for_each(|trace| *trace = EpisodeTrace::default());
             }
             None => {

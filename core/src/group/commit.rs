@@ -1,7 +1,7 @@
 //! Commits of uploaded fragments.
 
 use super::{
-    End, GroupEvent, LeaseGroup, Outcome, QuarantineCause, Receipt, RejectReason,
+    End, FragmentOutcome, GroupEvent, LeaseGroup, QuarantineCause, Receipt, RejectReason,
     audit::same_bits,
     slot_table::{Checked, Commit, Untrusted},
 };
@@ -41,13 +41,13 @@ impl LeaseGroup {
         fragments: Vec<SlotFragment>,
         now: Micros,
     ) -> Receipt {
-        self.heard_of(worker);
+        self.record_contact(worker);
         let divergent = fragments.iter().any(|fragment| self.contradicts(lease, fragment));
         let dispute = if divergent { self.dispute(worker, lease, &fragments) } else { Dispute::None };
         let mut receipt = Receipt::default();
         for fragment in fragments {
             let outcome = match divergent {
-                true => Outcome::Rejected(RejectReason::Audit),
+                true => FragmentOutcome::Rejected(RejectReason::Audit),
                 false => self.judge(worker, lease, &fragment),
             };
             receipt.outcomes.push((fragment.slot, outcome));
@@ -111,60 +111,73 @@ impl LeaseGroup {
     }
 
     /// Returns the outcome of a fragment in an upload without contradictions.
-    fn judge(&self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) -> Outcome {
+    fn judge(&self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) -> FragmentOutcome {
         let live = self.leases.of(worker, lease);
         let Some(live) = live.filter(|live| live.open.contains(&fragment.slot)) else {
             return self.judge_uninvited(worker, lease, fragment, live.is_some());
         };
         if (fragment.fragment, fragment.weights_version) != (live.fragment, live.weights_version) {
-            Outcome::Rejected(RejectReason::Mismatched)
+            FragmentOutcome::Rejected(RejectReason::Mismatched)
         } else if live.is_waiting() {
-            Outcome::Rejected(RejectReason::Early)
+            FragmentOutcome::Rejected(RejectReason::Early)
         } else if !self.config.allows(fragment.env_steps()) {
-            Outcome::Rejected(RejectReason::WrongLength)
+            FragmentOutcome::Rejected(RejectReason::WrongLength)
         } else if self.slots.is_committed(fragment.slot, fragment.fragment) {
-            Outcome::Superseded
+            FragmentOutcome::Superseded
         } else if self.is_stale(fragment.weights_version) {
-            Outcome::Rejected(RejectReason::Stale)
+            FragmentOutcome::Rejected(RejectReason::Stale)
         } else {
-            Outcome::Committed
+            FragmentOutcome::Committed
         }
     }
 
     /// Returns the outcome of a fragment without a live grant.
-    fn judge_uninvited(&self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment, lease_lives: bool) -> Outcome {
+    fn judge_uninvited(
+        &self,
+        worker: WorkerId,
+        lease: LeaseId,
+        fragment: &SlotFragment,
+        lease_lives: bool,
+    ) -> FragmentOutcome {
         let commit = self.slots.get(fragment.slot).and_then(|slot| slot.last_commit);
         let handed_over = |c: Commit| (c.worker, c.lease, c.fragment) == (worker, lease, fragment.fragment);
         if self.contradicts(lease, fragment) {
             // Reached only if a slot occurs twice in one upload.
-            Outcome::Rejected(RejectReason::Audit)
+            FragmentOutcome::Rejected(RejectReason::Audit)
         } else if commit.is_some_and(handed_over) {
-            Outcome::Rejected(RejectReason::Duplicate)
+            FragmentOutcome::Rejected(RejectReason::Duplicate)
         } else if self.twin(fragment).is_some() {
-            Outcome::Superseded
+            FragmentOutcome::Superseded
         } else if lease_lives {
-            Outcome::Rejected(RejectReason::NotLeased)
+            FragmentOutcome::Rejected(RejectReason::NotLeased)
         } else {
-            Outcome::Rejected(RejectReason::Late)
+            FragmentOutcome::Rejected(RejectReason::Late)
         }
     }
 
     /// Records an outcome in the ledger: for the grant if there is a live one, else among the uninvited fragments.
-    fn settle(&mut self, worker: WorkerId, lease: LeaseId, fragment: SlotFragment, outcome: Outcome, now: Micros) {
+    fn settle(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseId,
+        fragment: SlotFragment,
+        outcome: FragmentOutcome,
+        now: Micros,
+    ) {
         let slot = fragment.slot;
         let invited = self.leases.of(worker, lease).is_some_and(|live| live.open.contains(&slot));
-        if outcome == Outcome::Rejected(RejectReason::Audit) && self.contradicts(lease, &fragment) {
-            self.blame(worker, &fragment);
+        if outcome == FragmentOutcome::Rejected(RejectReason::Audit) && self.contradicts(lease, &fragment) {
+            self.record_divergence(worker, &fragment);
         }
         if !invited {
-            let reason = if let Outcome::Rejected(reason) = outcome { Some(reason) } else { None };
+            let reason = if let FragmentOutcome::Rejected(reason) = outcome { Some(reason) } else { None };
             self.ledger.count_uninvited(reason);
             return;
         }
         let granted = u64::from(self.config.rollout_fragment_length);
-        let env_steps = if outcome == Outcome::Committed { fragment.env_steps() } else { granted };
+        let env_steps = if outcome == FragmentOutcome::Committed { fragment.env_steps() } else { granted };
         self.ledger.regrant(granted, env_steps);
-        if outcome == Outcome::Committed {
+        if outcome == FragmentOutcome::Committed {
             if let Some(known) = self.workers.get_mut(&worker) {
                 known.committed(env_steps, now);
             }
@@ -182,7 +195,7 @@ impl LeaseGroup {
         self.end_grant(lease, slot, env_steps, End::Came(outcome));
     }
 
-    fn blame(&mut self, second: WorkerId, fragment: &SlotFragment) {
+    fn record_divergence(&mut self, second: WorkerId, fragment: &SlotFragment) {
         if let Some(first) = self.slots.get(fragment.slot).and_then(|slot| slot.last_commit) {
             let (slot, fragment) = (fragment.slot, fragment.fragment);
             self.event(GroupEvent::AuditMismatch { slot, fragment, first: first.worker, second });
@@ -194,13 +207,13 @@ impl LeaseGroup {
         let Some(live) = self.leases.of(worker, id) else { return };
         if live.is_waiting() {
             // Fragments of a waiting lease came too early; the others will never come.
-            self.end_lease(id, End::Came(Outcome::Rejected(RejectReason::Early)));
+            self.end_lease(id, End::Came(FragmentOutcome::Rejected(RejectReason::Early)));
             return;
         }
         if !live.open.is_empty() {
             return;
         }
-        let Some(lease) = self.end_lease(id, End::Came(Outcome::Committed)) else { return };
+        let Some(lease) = self.end_lease(id, End::Came(FragmentOutcome::Committed)) else { return };
         if receipt.is_useful() {
             self.durations.record(now.since(lease.granted_at));
             let (since, env_steps) = lease.measured;
@@ -213,7 +226,7 @@ impl LeaseGroup {
     fn draw_consequences(&mut self, worker: WorkerId, lease: LeaseId, receipt: &Receipt, dispute: Dispute) {
         let mut rejected = BTreeMap::<RejectReason, u32>::new();
         for (_, outcome) in &receipt.outcomes {
-            if let Outcome::Rejected(reason) = outcome {
+            if let FragmentOutcome::Rejected(reason) = outcome {
                 *rejected.entry(*reason).or_default() += 1;
             }
         }

@@ -98,7 +98,7 @@ pub enum BeginError {
         asked: WeightsVersion,
     },
     /// The journal that the group replays has other weights here.
-    #[error("the journal goes on with weights version {journalled}, not with {asked}: was it written by this run?")]
+    #[error("the journal continues with weights version {journalled}, not with {asked}: was it written by this run?")]
     NotJournalled {
         /// The journal's version.
         journalled: WeightsVersion,

@@ -64,7 +64,7 @@ impl LeaseGroup {
     /// The fragment is granted again, in a lease of its own and to another worker if one is able. If the group concludes
     /// that no worker can ever make it, it grants nothing more, see [`fatal_failure`](Self::fatal_failure).
     pub fn handle_failed(&mut self, worker: WorkerId, lease: LeaseId, failure: FragmentFailure, now: Micros) {
-        self.heard_of(worker);
+        self.record_contact(worker);
         let live = self.leases.of(worker, lease);
         match (failure.slot, live.map(|live| (live.fragment, live.open.clone()))) {
             // The slots failed together, but none of them alone. Their rows are accepted as usual, maybe before this report.

@@ -1,7 +1,7 @@
 //! Granting slots to workers, and taking them back.
 
 use super::{
-    End, ExpiryCause, GroupCommand, GroupEvent, LeaseGroup, Mode, Outcome,
+    End, ExpiryCause, FragmentOutcome, GroupCommand, GroupEvent, LeaseGroup, Mode,
     assign::{Candidate, Split, assign},
     lease_table::LiveLease,
     worker::{Overtaken, Worker},
@@ -202,7 +202,7 @@ impl LeaseGroup {
     pub(super) fn retire_losers(&mut self, now: Micros) {
         for id in self.leases.ids(|lease| lease.open.iter().all(|&slot| self.slots.is_committed(slot, lease.fragment)))
         {
-            let Some(lease) = self.end_lease(id, End::Came(Outcome::Superseded)) else { continue };
+            let Some(lease) = self.end_lease(id, End::Came(FragmentOutcome::Superseded)) else { continue };
             let assumed = self.mean_speed();
             if let Some(worker) = self.workers.get_mut(&lease.worker) {
                 worker.lost(lease.env_steps, now.since(lease.granted_at), assumed);

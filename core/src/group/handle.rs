@@ -3,7 +3,7 @@
 use core::mem;
 
 use super::{
-    End, ExpiryCause, GroupCommand, GroupEvent, LeaseGroup, Mode, Outcome, QuarantineCause, RejectReason,
+    End, ExpiryCause, FragmentOutcome, GroupCommand, GroupEvent, LeaseGroup, Mode, QuarantineCause, RejectReason,
     worker::{Answer, Worker, WorkerProfile},
 };
 use crate::{
@@ -80,7 +80,7 @@ impl LeaseGroup {
 
     /// Handles a worker's report of how many env steps of a lease it has done so far.
     pub fn handle_progress(&mut self, worker: WorkerId, lease: LeaseId, env_steps: u64, now: Micros) {
-        self.heard_of(worker);
+        self.record_contact(worker);
         let patience = self.workers.get(&worker).map(Worker::patience);
         if let (Some(patience), Some(live)) = (patience, self.leases.of_mut(worker, lease)) {
             live.progress(env_steps, self.config.max_fragment_steps, patience, now);
@@ -111,7 +111,7 @@ impl LeaseGroup {
     /// recover. After three consecutive failures it is quarantined. Refusing a lease whose weights are superseded is no
     /// failure. `reason` is for logs; it must be [printable](crate::protocol::printable).
     pub fn handle_refused(&mut self, worker: WorkerId, lease: LeaseId, reason: &str, now: Micros) {
-        self.heard_of(worker);
+        self.record_contact(worker);
         if let Some(live) = self.leases.of(worker, lease) {
             let is_overtaken = self.lag(live.weights_version) > 0;
             self.expire_because(lease, ExpiryCause::Refused, reason);
@@ -124,10 +124,10 @@ impl LeaseGroup {
 
     /// Handles an upload for a lease that could not be decoded.
     pub fn handle_invalid(&mut self, worker: WorkerId, lease: LeaseId, now: Micros) {
-        self.heard_of(worker);
+        self.record_contact(worker);
         self.event(GroupEvent::FragmentsRejected { worker, lease, fragments: 0, reason: RejectReason::Corrupt });
         if self.leases.of(worker, lease).is_some() {
-            self.end_lease(lease, End::Came(Outcome::Rejected(RejectReason::Corrupt)));
+            self.end_lease(lease, End::Came(FragmentOutcome::Rejected(RejectReason::Corrupt)));
         } else {
             self.ledger.count_uninvited(Some(RejectReason::Corrupt));
         }
@@ -138,7 +138,7 @@ impl LeaseGroup {
     /// Handles an upload for a lease that ended so long ago, or belonged to another connection, that the hub has no context
     /// to decode it. It counts as one late fragment.
     pub fn handle_forgotten(&mut self, worker: WorkerId, lease: LeaseId, now: Micros) {
-        self.heard_of(worker);
+        self.record_contact(worker);
         if self.leases.of(worker, lease).is_none() {
             self.ledger.count_uninvited(Some(RejectReason::Late));
         }
@@ -212,7 +212,7 @@ impl LeaseGroup {
 
     /// Records a sign of life: any message about a lease, old or new, shows that a hung worker has recovered, and that an
     /// overtaken one does not hang.
-    pub(super) fn heard_of(&mut self, worker: WorkerId) {
+    pub(super) fn record_contact(&mut self, worker: WorkerId) {
         let Some(known) = self.workers.get_mut(&worker) else { return };
         known.overtaken = None;
         if known.hung.take().is_some() {

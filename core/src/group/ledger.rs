@@ -1,6 +1,6 @@
 //! How the group keeps the ledger.
 
-use super::{ExpiryCause, Outcome, RejectReason};
+use super::{ExpiryCause, FragmentOutcome, RejectReason};
 use crate::prelude::*;
 pub use crate::protocol::ledger::{Expired, Ledger, Rejected, Uninvited};
 
@@ -17,7 +17,7 @@ pub struct UnbalancedLedger(pub Box<Ledger>);
 /// How a grant ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    Came(Outcome),
+    Came(FragmentOutcome),
     Expired(ExpiryCause),
 }
 
@@ -63,13 +63,13 @@ impl Ledger {
     pub(super) fn close(&mut self, env_steps: u64, end: End) {
         self.outstanding -= env_steps;
         let bucket = match end {
-            End::Came(Outcome::Committed) => &mut self.committed,
-            End::Came(Outcome::Superseded) => &mut self.superseded,
-            End::Came(Outcome::Rejected(reason)) => self.rejected.bucket(reason),
+            End::Came(FragmentOutcome::Committed) => &mut self.committed,
+            End::Came(FragmentOutcome::Superseded) => &mut self.superseded,
+            End::Came(FragmentOutcome::Rejected(reason)) => self.rejected.bucket(reason),
             End::Expired(cause) => self.expired.bucket(cause),
         };
         *bucket += env_steps;
-        if end == End::Came(Outcome::Committed) {
+        if end == End::Came(FragmentOutcome::Committed) {
             self.queued += env_steps;
         }
     }
@@ -130,14 +130,14 @@ mod tests {
     #[test]
     fn every_end_has_its_own_bucket_and_keeps_the_balance() {
         let came = [
-            Outcome::Committed,
-            Outcome::Superseded,
-            Outcome::Rejected(RejectReason::Corrupt),
-            Outcome::Rejected(RejectReason::Mismatched),
-            Outcome::Rejected(RejectReason::Stale),
-            Outcome::Rejected(RejectReason::WrongLength),
-            Outcome::Rejected(RejectReason::Early),
-            Outcome::Rejected(RejectReason::Audit),
+            FragmentOutcome::Committed,
+            FragmentOutcome::Superseded,
+            FragmentOutcome::Rejected(RejectReason::Corrupt),
+            FragmentOutcome::Rejected(RejectReason::Mismatched),
+            FragmentOutcome::Rejected(RejectReason::Stale),
+            FragmentOutcome::Rejected(RejectReason::WrongLength),
+            FragmentOutcome::Rejected(RejectReason::Early),
+            FragmentOutcome::Rejected(RejectReason::Audit),
         ];
         let never =
             [ExpiryCause::TimedOut, ExpiryCause::Left, ExpiryCause::Refused, ExpiryCause::Revoked].map(End::Expired);
@@ -183,11 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn what_no_batch_has_taken_is_made_again() {
+    fn fragments_in_no_batch_are_replayed_after_a_resume() {
         let mut ledger = Ledger::default();
         ledger.open(32);
-        ledger.close(8, End::Came(Outcome::Committed));
-        ledger.close(8, End::Came(Outcome::Committed));
+        ledger.close(8, End::Came(FragmentOutcome::Committed));
+        ledger.close(8, End::Came(FragmentOutcome::Committed));
         ledger.close(8, End::Expired(ExpiryCause::Left));
         ledger.consume(8);
         assert!(ledger.balances());

@@ -89,7 +89,7 @@ pub use crate::protocol::{FatalFailure, WorkerState};
 pub use config::{BeginError, GroupConfig, GroupConfigError, SamplingMode};
 pub use journal::{JournalEntry, JournalError};
 pub use ledger::{Expired, Ledger, Rejected, UnbalancedLedger, Uninvited};
-pub use output::{ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason};
+pub use output::{ExpiryCause, FragmentOutcome, GroupCommand, GroupEvent, QuarantineCause, Receipt, RejectReason};
 pub use replay::{AuditPolicy, AuditTask, BadShare, FailedAudit, Principal, Verdict};
 pub use state::{GroupState, RestoreError};
 pub use status::{IdleReason, TooFewSlots, WorkerStatus};

@@ -111,7 +111,7 @@ impl fmt::Display for RejectReason {
 
 /// The outcome of one uploaded fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FragmentOutcome {
     /// It is committed.
     Committed,
     /// An equal fragment was committed before.
@@ -124,18 +124,20 @@ pub enum Outcome {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// Slot and outcome of each fragment, in the order of the upload.
-    pub outcomes: Vec<(SlotId, Outcome)>,
+    pub outcomes: Vec<(SlotId, FragmentOutcome)>,
 }
 
 impl Receipt {
     /// Returns true if any fragment of the upload was correct.
     pub(super) fn is_useful(&self) -> bool {
-        self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Committed | Outcome::Superseded))
+        self.outcomes
+            .iter()
+            .any(|(_, outcome)| matches!(outcome, FragmentOutcome::Committed | FragmentOutcome::Superseded))
     }
 
     /// Returns how many fragments had this outcome.
     #[must_use]
-    pub fn count(&self, outcome: Outcome) -> usize {
+    pub fn count(&self, outcome: FragmentOutcome) -> usize {
         self.outcomes.iter().filter(|(_, found)| *found == outcome).count()
     }
 }
@@ -263,7 +265,7 @@ impl fmt::Display for QuarantineCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Audit => "it contradicted a committed fragment",
-            Self::Replay => "a fragment that was made again differs from its",
+            Self::Replay => "a replayed fragment differs from its",
             Self::Failures => "it failed three times in a row",
         })
     }
@@ -294,7 +296,10 @@ impl fmt::Display for GroupEvent {
             ),
             Self::TooFewSlots(few) => write!(f, "slots, not workers, are the limit: {few}"),
             Self::WorkerHung { worker, patience } => {
-                write!(f, "worker {worker} hangs: no progress for {patience}; it gets no lease until it is heard of")
+                write!(
+                    f,
+                    "worker {worker} hangs: no progress for {patience}; it gets no lease until it sends something"
+                )
             }
             Self::WorkerRecovered { worker } => write!(f, "worker {worker} is back"),
             Self::LeaseHedged { worker, lease, slots } => {

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use super::{
-    ChildFate, CloseReason, Connection, Hub, HubEffect, HubRun, Peer, Record, RunLoop,
+    ChildFate, CloseReason, Hub, HubEffect, HubRun, Peer, PeerConnection, Record, RunLoop,
     limits::{MAX_PEERS, MAX_RESERVED_NAMES},
     peer::BROWSER,
 };
@@ -12,7 +12,7 @@ use crate::{
     ids::{SlotId, WorkerId},
     prelude::*,
     protocol::{
-        Frame, INITIAL_CREDIT, Kind, Message, RefusalCode, Role, Token,
+        INITIAL_CREDIT, Kind, Message, MessageFrame, RefusalCode, Role, Token,
         handshake::{Accepted, PeerService, busy, check_hello, name_taken, no_token},
         message::{Hello, Refused, Welcome, WorkerGone},
     },
@@ -44,7 +44,7 @@ pub struct PeerEnd<'a> {
     pub denied: Option<Kind>,
 }
 
-impl<C: Connection, R: HubRun> Hub<C, R> {
+impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Checks whether the hub admits a peer.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
     }
 
-    pub(super) fn send_weights(&mut self, id: u32, frame: &Frame) {
+    pub(super) fn send_weights(&mut self, id: u32, frame: &MessageFrame) {
         let Some((role, by_relay)) = self.peers.get(&id).map(|peer| (peer.role, peer.by_relay)) else { return };
         let needs_notice = by_relay || role == Role::Relay;
         let notice = self.state_mut().filter(|_| needs_notice).and_then(|run| run.weights_notice().ok());

@@ -1,7 +1,7 @@
 //! Forwards workers' requests to evaluators, found by name, and their answers back.
 
 use super::{
-    Connection, Hub, HubRun,
+    Hub, HubRun, PeerConnection,
     limits::{MAX_ASK_BACKLOG_BYTES, MAX_ASKS},
 };
 use crate::{
@@ -35,7 +35,7 @@ impl Asks {
     }
 }
 
-impl<C: Connection, R: HubRun> Hub<C, R> {
+impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     pub(super) fn ask(&mut self, from: u32, Ask { ask, name, body }: Ask) {
         let Some(to) = self.evaluator(&name) else {
             return self.answer_ask(from, ask, AskOutcome::UnknownName, Vec::new());

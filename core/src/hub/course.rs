@@ -76,10 +76,10 @@ pub struct RunFacts {
     pub num_workers: u32,
     /// A run that is stopped while it consumes a batch keeps what comes of it: it has checkpoints, or its rows are taken.
     pub keeps_last_batch: bool,
-    /// It is data-parallel: other ranks have to be told of its end.
+    /// It is data-parallel: other ranks have to be notified of its end.
     pub has_ranks: bool,
-    /// The other ranks have to be told now, by one more iteration.
-    pub has_ranks_to_tell: bool,
+    /// The other ranks have to be notified now, by one more iteration.
+    pub has_ranks_to_notify: bool,
     /// What follows depends on an evaluation that has not finished.
     pub awaits_evaluation: bool,
     /// Fragments that are being recomputed.
@@ -115,7 +115,7 @@ impl RunCourse {
     }
 
     /// Returns true if the next complete batch may be consumed: the previous one is counted, what follows it is decided, and
-    /// the run goes on.
+    /// the run continues.
     #[must_use]
     pub fn may_take_batch(&self, run: &RunLoop) -> bool {
         !run.is_consuming() && self.stage == Stage::Sampling
@@ -189,8 +189,8 @@ impl RunCourse {
             (self.stage, self.draining_until) = (Stage::Sampling, None);
             return Some(RunStep::RollBack(before));
         }
-        // A batch that is being consumed is still learned from, unless that takes too long; other ranks are told first.
-        let is_drained = run.is_drained() && !run.is_consuming() && !facts.has_ranks_to_tell;
+        // A batch that is being consumed is still learned from, unless that takes too long; other ranks are notified first.
+        let is_drained = run.is_drained() && !run.is_consuming() && !facts.has_ranks_to_notify;
         if is_drained || self.draining_until.is_some_and(|until| until <= now) {
             let asked = if self.is_stopping { RunEnd::Stopped } else { RunEnd::Drained };
             self.draining_until = None;
@@ -230,7 +230,7 @@ impl RunCourse {
             // It was rolled back while it was consuming its last batch.
             return Some(RunStep::End(RunEnd::Stopped));
         }
-        // The result of the evaluation decides whether the run goes on at all.
+        // The result of the evaluation decides whether the run continues at all.
         if facts.awaits_evaluation {
             return None;
         }
@@ -260,14 +260,14 @@ impl RunCourse {
                 self.finish(end, now);
                 return None;
             }
-            // The other ranks are told first; the next batch ends the run.
-            let is_last = self.is_stopping && !facts.has_ranks_to_tell;
+            // The other ranks are notified first; the next batch ends the run.
+            let is_last = self.is_stopping && !facts.has_ranks_to_notify;
             if is_last && !run.is_draining() {
                 return Some(RunStep::End(RunEnd::Stopped));
             }
             let pause = run.throttle(now);
             self.stage = if pause > Micros(0) { Stage::Throttled(now + pause) } else { Stage::Due };
-            if !facts.has_ranks_to_tell && !run.is_draining() {
+            if !facts.has_ranks_to_notify && !run.is_draining() {
                 return Some(RunStep::Save);
             }
         }
@@ -275,12 +275,12 @@ impl RunCourse {
             self.stage = Stage::Due;
         }
         let is_due = self.stage == Stage::Due;
-        if is_due && run.is_draining() && !facts.has_ranks_to_tell {
+        if is_due && run.is_draining() && !facts.has_ranks_to_notify {
             // It ends when all its leases have.
             self.stage = Stage::Sampling;
             return None;
         }
-        (is_due && (self.turns != Turns::Awaited || facts.has_ranks_to_tell)).then(|| self.begin())
+        (is_due && (self.turns != Turns::Awaited || facts.has_ranks_to_notify)).then(|| self.begin())
     }
 
     fn begin(&mut self) -> RunStep {

@@ -2,13 +2,13 @@
 
 use crate::{
     prelude::*,
-    protocol::{Frame, Message},
+    protocol::{Message, MessageFrame},
 };
 
 /// The points of a curve, each encoded once for all dashboards.
 #[derive(Clone, Debug)]
 pub struct Curve<P> {
-    all: Vec<(P, Frame)>,
+    all: Vec<(P, MessageFrame)>,
     /// Number of points that all dashboards have been sent.
     sent: usize,
 }
@@ -26,19 +26,19 @@ impl<P: Copy> Curve<P> {
     /// Adds a point, and its message.
     pub fn push(&mut self, point: P, message: &Message) {
         // A point is small.
-        let Ok(frame) = Frame::new(message) else { return };
+        let Ok(frame) = MessageFrame::new(message) else { return };
         if push_thinned(&mut self.all, (point, frame), Self::MAX_POINTS) {
             self.sent = self.all.len() - 1;
         }
     }
 
     /// Iterates over the messages of all points.
-    pub fn frames(&self) -> impl Iterator<Item = Frame> {
+    pub fn frames(&self) -> impl Iterator<Item = MessageFrame> {
         self.all.iter().map(|(_, frame)| frame.clone())
     }
 
     /// Returns the messages of the points that have not been sent yet.
-    pub fn take_fresh(&mut self) -> Vec<Frame> {
+    pub fn take_fresh(&mut self) -> Vec<MessageFrame> {
         let fresh = self.frames().skip(self.sent).collect();
         self.sent = self.all.len();
         fresh
@@ -51,7 +51,7 @@ impl<P: Copy> Curve<P> {
     }
 
     /// The same with the points' messages. At least one, if there is a point.
-    pub fn every_nth(&self, most: usize) -> impl Iterator<Item = &(P, Frame)> {
+    pub fn every_nth(&self, most: usize) -> impl Iterator<Item = &(P, MessageFrame)> {
         let len = self.all.len();
         let every = len.div_ceil(most.max(1)).max(1);
         // The latest one has the index `len - 1`.

@@ -1,7 +1,7 @@
 //! What dashboards are shown: the state of the hub, of which only changes are sent, and curves.
 
 use super::{
-    Connection, Curve, Hub, HubRun, Peer, RecentFragments,
+    Curve, Hub, HubRun, Peer, PeerConnection, RecentFragments,
     limits::{MAX_BACKLOG_BYTES, STATE_BACKLOG_BYTES},
 };
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     ids::WorkerId,
     prelude::*,
     protocol::{
-        Frame, Kind, Message, WorkerState,
+        Kind, Message, MessageFrame, WorkerState,
         handshake::shortened,
         message::{
             EnvClip, EvaluationPoint, HostReport, Iteration, LedgerReport, NamedMetrics, Notice, OtherPeers,
@@ -41,7 +41,7 @@ pub struct Dashboards {
     /// The curve of the run's evaluations.
     evaluations: Curve<EvaluationPoint>,
     /// The latest pictures by kind: of the watched slot, of the latest evaluation and of the best one.
-    clips: BTreeMap<Kind, Frame>,
+    clips: BTreeMap<Kind, MessageFrame>,
     /// Those that have not been sent.
     unsent_clips: BTreeSet<Kind>,
     /// The mean return of the best evaluation.
@@ -133,14 +133,14 @@ impl Dashboards {
     }
 
     fn keep_clip(&mut self, message: &Message) {
-        if let Ok(frame) = Frame::new(message) {
+        if let Ok(frame) = MessageFrame::new(message) {
             self.clips.insert(message.kind(), frame);
             self.unsent_clips.insert(message.kind());
         }
     }
 
     /// Returns the curves for a new dashboard. Metrics with names follow the iterations that they belong to.
-    fn curves(&self) -> impl Iterator<Item = Frame> {
+    fn curves(&self) -> impl Iterator<Item = MessageFrame> {
         let largest = self.named.frames().map(|frame| frame.num_bytes()).max().unwrap_or(1);
         let named = self.named.every_nth(MAX_NAMED_BYTES / largest).map(|(_, frame)| frame.clone());
         self.points.frames().chain(named).chain(self.evaluations.frames())
@@ -186,7 +186,7 @@ impl Dashboards {
     }
 }
 
-impl<C: Connection, R: HubRun> Hub<C, R> {
+impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Stores a report of a worker's host, or of the hub's own; dashboards get the latest one.
     pub fn handle_host_report(&mut self, worker: u32, report: HostReport) {
         let (host, version) = (shortened(&report.host), shortened(&report.version));
@@ -225,14 +225,14 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
         self.update_states();
         for key in core::mem::take(&mut self.dashboards.unsent) {
-            if let Some(frame) = self.dashboards.states.get(&key).map(Frame::new) {
+            if let Some(frame) = self.dashboards.states.get(&key).map(MessageFrame::new) {
                 self.broadcast_frame(frame.ok(), true);
             }
         }
         let Dashboards { points, named, evaluations, clips, unsent_clips, .. } = &mut self.dashboards;
         let fresh = [points.take_fresh(), named.take_fresh(), evaluations.take_fresh()].concat();
         let unsent = core::mem::take(unsent_clips);
-        let clips: Vec<Frame> = unsent.iter().filter_map(|kind| clips.get(kind).cloned()).collect();
+        let clips: Vec<MessageFrame> = unsent.iter().filter_map(|kind| clips.get(kind).cloned()).collect();
         fresh.into_iter().for_each(|point| self.broadcast_frame(Some(point), false));
         for viewer in self.peers.values_mut().filter(|peer| peer.is_up_to_date && !clips.is_empty()) {
             if viewer.link.queued_bytes() > STATE_BACKLOG_BYTES {
@@ -274,11 +274,11 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     /// Sends a message to all dashboards; one that is too large for them is dropped.
     pub(super) fn broadcast(&mut self, message: &Message) {
         if self.peers.values().any(|peer| peer.is_up_to_date) {
-            self.broadcast_frame(Frame::new(message).ok(), false);
+            self.broadcast_frame(MessageFrame::new(message).ok(), false);
         }
     }
 
-    fn broadcast_frame(&mut self, frame: Option<Frame>, is_state: bool) {
+    fn broadcast_frame(&mut self, frame: Option<MessageFrame>, is_state: bool) {
         let Some(frame) = frame else { return };
         for viewer in self.peers.values_mut().filter(|peer| peer.is_up_to_date) {
             let backlog = viewer.link.queued_bytes();
@@ -388,10 +388,10 @@ mod tests {
         let answer = Kind::RunHistory.body_cap() as usize;
         assert!(outbox.queued_bytes() + answer < MAX_BACKLOG_BYTES, "{} bytes", outbox.queued_bytes());
 
-        let named: Vec<Frame> = dashboard.curves().filter(|frame| frame.kind() == Kind::NamedMetrics).collect();
+        let named: Vec<MessageFrame> = dashboard.curves().filter(|frame| frame.kind() == Kind::NamedMetrics).collect();
         let newest = NamedMetrics::new(1_000, last, (0..100).map(|number| (name(number), 1.0)));
         assert!(named.len() > 64, "{} iterations have metrics with names", named.len());
-        assert_eq!(named.last(), Frame::new(&Message::NamedMetrics(newest)).ok().as_ref());
+        assert_eq!(named.last(), MessageFrame::new(&Message::NamedMetrics(newest)).ok().as_ref());
     }
 
     #[test]

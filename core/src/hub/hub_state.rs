@@ -1,8 +1,8 @@
 //! The state of a hub, and what its transitions ask of the shell.
 
 use super::{
-    BatchWork, ClipJob, Connection, HubTokens, NoticeRate, Peer, Record, RunCourse, RunFacts, RunLoop, RunQueue,
-    RunStep, TrainBatchError, asks::Asks, dashboards::Dashboards, inference::Inference, logs::Logs,
+    BatchWork, ClipJob, HubTokens, NoticeRate, Peer, PeerConnection, Record, RunCourse, RunFacts, RunLoop, RunQueue,
+    RunStep, TrainBatchError, asks::Asks, dashboards::Dashboards, inference::HubInference, logs::Logs,
 };
 use crate::{
     group::{AuditTask, JournalEntry, Principal},
@@ -31,7 +31,7 @@ pub struct Hub<C, R> {
     /// Evaluator names that a browser tab may not use.
     pub(super) reserved_names: BTreeSet<String>,
     pub(super) asks: Asks,
-    pub(super) inference: Inference,
+    pub(super) inference: HubInference,
     /// The current run, or the one that is over.
     pub run: Option<R>,
     /// Decides which step of the run comes next.
@@ -191,7 +191,7 @@ pub enum ChildFate {
     Restarted,
 }
 
-impl<C: Connection, R: HubRun> Hub<C, R> {
+impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Creates a hub without peers and runs.
     #[must_use]
     pub fn new(setup: HubSetup, tokens: HubTokens) -> Self {
@@ -204,7 +204,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
             next_peer: 1,
             reserved_names: BTreeSet::new(),
             asks: Asks::default(),
-            inference: Inference::default(),
+            inference: HubInference::default(),
             run: None,
             course: RunCourse::default(),
             queue: RunQueue::default(),

@@ -1,7 +1,7 @@
 //! Forwards rows of workers that sample to those that act for them, and the outputs back.
 
 use super::{
-    Connection, Hub, HubRun, IN_PROCESS_SERVER,
+    Hub, HubRun, IN_PROCESS_SERVER, PeerConnection,
     limits::{INFER_PATIENCE, MAX_INFER_BACKLOG_BYTES, MAX_INFER_BYTES, MAX_INFER_WAIT, MAX_INFERS},
 };
 use crate::{
@@ -20,7 +20,7 @@ const CHECK_INTERVAL: Micros = Micros::from_secs(1);
 
 /// The workers that act for others in the current run, and the requests that have not been answered.
 #[derive(Debug, Default)]
-pub(super) struct Inference {
+pub(super) struct HubInference {
     latest: u64,
     servers: BTreeMap<u32, ActingWorker>,
     open: BTreeMap<u64, OpenInfer>,
@@ -59,7 +59,7 @@ struct OpenInfer {
     due: Micros,
 }
 
-impl Inference {
+impl HubInference {
     fn close(&mut self, number: u64) -> Option<OpenInfer> {
         let open = self.open.remove(&number)?;
         self.bytes -= open.request.num_bytes();
@@ -71,7 +71,7 @@ impl Inference {
     }
 }
 
-impl<C: Connection, R: HubRun> Hub<C, R> {
+impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Returns whether a worker acts for others in the current run.
     pub fn acts_for_others(&self, worker: u32) -> bool {
         self.inference.servers.contains_key(&worker)
@@ -158,7 +158,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         if self.peers.get(&server).is_none_or(|peer| !peer.has_acted) {
             return self.count_offence(server);
         }
-        self.hear_server(server);
+        self.record_server(server);
         // A late answer of a worker that has lost the request to another one is as good, and the asking worker may have
         // disconnected.
         if self.inference.open.get(&answer.ask).is_none_or(|open| !open.asked.contains(&server)) {
@@ -172,7 +172,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         }
     }
 
-    fn hear_server(&mut self, server: u32) {
+    fn record_server(&mut self, server: u32) {
         let Some(known) = self.inference.servers.get_mut(&server) else { return };
         known.heard = self.now;
         if core::mem::take(&mut known.is_silent) {
@@ -256,7 +256,7 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
 
     /// Answers what is open when the run ends.
     pub(super) fn end_inference(&mut self) {
-        let Inference { open, latest, .. } = core::mem::take(&mut self.inference);
+        let HubInference { open, latest, .. } = core::mem::take(&mut self.inference);
         self.inference.latest = latest;
         for OpenInfer { from, request, .. } in open.into_values() {
             self.answer_infer(from, Inferred::failed(&request, "the run is over"));

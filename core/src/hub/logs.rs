@@ -1,13 +1,13 @@
 //! What a hub reports: records for the audit log, notices for users, and the logs of workers for operators, which are bounded
 //! and sent as they grow.
 
-use super::{Causer, Connection, Hub, HubEffect, HubRun, Record, limits::STATE_BACKLOG_BYTES};
+use super::{Causer, Hub, HubEffect, HubRun, PeerConnection, Record, limits::STATE_BACKLOG_BYTES};
 use crate::{
     group::GroupEvent,
     ids::WorkerId,
     prelude::*,
     protocol::{
-        Frame, Message, Role,
+        Message, MessageFrame, Role,
         message::{LogLine, WorkerLog},
         printable,
     },
@@ -86,14 +86,14 @@ impl Logs {
     }
 
     /// Returns the logs for a new dashboard, if it is an operator's: those of the newest workers first, within a limit of bytes.
-    pub(super) fn snapshot_for(&self, role: Role) -> Vec<Frame> {
+    pub(super) fn snapshot_for(&self, role: Role) -> Vec<MessageFrame> {
         if role != Role::Operator {
             return Vec::new();
         }
         let mut left = MAX_SNAPSHOT_BYTES;
         let logs = self.logs.iter().rev().filter_map(|(&worker, log)| log.since(worker, 0));
-        let frames = logs.filter_map(|log| Frame::new(&Message::WorkerLog(log)).ok());
-        let fits = |frame: &Frame| {
+        let frames = logs.filter_map(|log| MessageFrame::new(&Message::WorkerLog(log)).ok());
+        let fits = |frame: &MessageFrame| {
             let rest = left.checked_sub(frame.num_bytes());
             left = rest.unwrap_or(left);
             rest.is_some()
@@ -101,17 +101,17 @@ impl Logs {
         frames.filter(fits).collect()
     }
 
-    fn take_fresh(&mut self) -> Vec<Frame> {
+    fn take_fresh(&mut self) -> Vec<MessageFrame> {
         let fresh = self.logs.iter_mut().filter_map(|(&worker, log)| {
             let lines = log.since(worker, log.unsent);
             log.unsent = log.end();
-            Frame::new(&Message::WorkerLog(lines?)).ok()
+            MessageFrame::new(&Message::WorkerLog(lines?)).ok()
         });
         fresh.collect()
     }
 }
 
-impl<C: Connection, R: HubRun> Hub<C, R> {
+impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Adds a record to the audit log. Operators see it, unless it is about a lease, of which there are too many, or caused by
     /// an unauthenticated peer, which could evict everything else.
     pub fn record(&mut self, record: Record) {
@@ -225,7 +225,7 @@ mod tests {
         // The workers with the smallest ids still log, with greater numbers than before their logs were evicted.
         all.log(3, 0, "here", 0);
         assert!(all.logs.len() <= MAX_LOGS && all.logs[&3].first > 200, "{}", all.logs[&3].first);
-        let bytes: usize = all.snapshot_for(Role::Operator).iter().map(Frame::num_bytes).sum();
+        let bytes: usize = all.snapshot_for(Role::Operator).iter().map(MessageFrame::num_bytes).sum();
         assert!((MAX_SNAPSHOT_BYTES / 2..=MAX_SNAPSHOT_BYTES).contains(&bytes), "{bytes} bytes");
     }
 }

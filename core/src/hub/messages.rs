@@ -1,7 +1,7 @@
 //! Peers' messages, which the connection has checked against the peer's role.
 
 use super::{
-    ChildFate, Connection, DecodedUpload, Hub, HubEffect, HubRun, Peer, Record, RunLoop, UploadFault, WorkerUpload,
+    ChildFate, DecodedUpload, Hub, HubEffect, HubRun, Peer, PeerConnection, Record, RunLoop, UploadFault, WorkerUpload,
 };
 use crate::{
     group::WorkerStatus,
@@ -16,7 +16,7 @@ use crate::{
     time::Micros,
 };
 
-impl<C: Connection, R: HubRun> Hub<C, R> {
+impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Handles a message. Returns it if only the shell can: an operator's command about processes or files, or a launcher's
     /// message. A peer that was expelled after it had sent the message is ignored.
     pub fn handle_message(&mut self, peer: u32, message: Message) -> Option<Message> {

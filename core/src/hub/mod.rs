@@ -80,7 +80,7 @@ pub use curve::{Curve, push_thinned};
 pub use dashboards::{Dashboards, IN_PROCESS, IN_PROCESS_SERVER};
 pub use hub_state::{ChildFate, Hub, HubEffect, HubRun, HubSetup};
 pub use notices::{NoticeRate, Offences};
-pub use peer::{CloseReason, Connection, Peer};
+pub use peer::{CloseReason, Peer, PeerConnection};
 pub use recent_episodes::RecentEpisodes;
 pub use recent_fragments::RecentFragments;
 pub use record::{Causer, Record};

@@ -6,7 +6,7 @@ use super::{Offences, UploadDecoder};
 use crate::{
     prelude::*,
     protocol::{
-        Frame, Message, Role, TokenId, TooLarge,
+        Message, MessageFrame, Role, TokenId, TooLarge,
         handshake::{Accepted, PeerService},
     },
     time::Micros,
@@ -15,16 +15,16 @@ use crate::{
 
 /// A hub's handle of a connection: a queue that the shell sends from. Nothing blocks, and nothing follows a goodbye. The last
 /// three methods are for connections that check and decode what arrives on other threads.
-pub trait Connection {
+pub trait PeerConnection {
     /// Queues a message.
-    fn send_frame(&self, frame: Frame);
+    fn send_frame(&self, frame: MessageFrame);
 
     /// Encodes and queues a message.
     ///
     /// # Errors
     /// [`TooLarge`].
     fn send(&self, message: &Message) -> Result<(), TooLarge> {
-        self.send_frame(Frame::new(message)?);
+        self.send_frame(MessageFrame::new(message)?);
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl<C> Deref for Peer<C> {
     }
 }
 
-impl<C: Connection> Peer<C> {
+impl<C: PeerConnection> Peer<C> {
     pub(super) fn new(identity: Accepted, link: C, (launcher, is_spare): (String, bool), now: Micros) -> Self {
         Self {
             valid_by: identity.token,
@@ -166,7 +166,7 @@ impl<C: Connection> Peer<C> {
     /// Sends a call, or another message that is answered like one.
     pub(super) fn call(&mut self, call: u64, message: &Message) -> Result<(), CommandError> {
         let too_large = |error: TooLarge| CommandError::new(CommandErrorKind::TooLarge, error.to_string());
-        let frame = Frame::new(message).map_err(too_large)?;
+        let frame = MessageFrame::new(message).map_err(too_large)?;
         self.calls.insert(call);
         // Before the message is sent, since the answer may arrive at once.
         self.link.set_open_calls(self.calls.len());

@@ -1,11 +1,11 @@
 //! Requests of dashboards, and what operators ask of the run and its workers.
 
-use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Peer, Record, RunLoop, limits::MAX_BACKLOG_BYTES};
+use super::{ChildFate, Hub, HubEffect, HubRun, Peer, PeerConnection, Record, RunLoop, limits::MAX_BACKLOG_BYTES};
 use crate::{
     ids::{SlotId, WorkerId},
     prelude::*,
     protocol::{
-        Frame, Kind, Message,
+        Kind, Message, MessageFrame,
         message::{
             FragmentReport, RecentFragmentRequest, RemoveRun, Reply, Request, RunHistory, RunHistoryRequest, TokenRows,
             Watch, WorkerRequest,
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-impl<C: Connection, R: HubRun> Hub<C, R> {
+impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Handles a request, and returns it if only the shell can.
     pub(super) fn handle_request(&mut self, peer: u32, message: Message) -> Option<Message> {
         let (kind, now) = (message.kind(), self.now);
@@ -73,16 +73,16 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
 
     /// Answers a request of a dashboard, with an error also if the answer is too large.
     pub fn answer(&self, peer: u32, request: u32, answer: Result<Message, String>) {
-        let frame = answer.and_then(|answer| Frame::new(&answer).map_err(|error| error.to_string()));
+        let frame = answer.and_then(|answer| MessageFrame::new(&answer).map_err(|error| error.to_string()));
         self.answer_with_frame(peer, request, frame);
     }
 
     /// Answers a request of a dashboard. Answers are never dropped, so a dashboard that does not read them is expelled.
-    fn answer_with_frame(&self, peer: u32, request: u32, frame: Result<Frame, String>) {
+    fn answer_with_frame(&self, peer: u32, request: u32, frame: Result<MessageFrame, String>) {
         let frame = frame.or_else(|error| {
             // An error may contain what a peer sent: a character has at most four bytes, a reply 4 KiB.
             let error = error.chars().take(1_000).collect();
-            Frame::new(&Message::Reply(Reply { request, error, run: 0 }))
+            MessageFrame::new(&Message::Reply(Reply { request, error, run: 0 }))
         });
         let (Some(known), Ok(frame)) = (self.peers.get(&peer), frame) else { return };
         if known.link.queued_bytes() > MAX_BACKLOG_BYTES {
@@ -207,11 +207,11 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
     }
 }
 
-fn history_frame(asked: RunHistoryRequest, history: Option<RunHistory>) -> Result<Frame, String> {
+fn history_frame(asked: RunHistoryRequest, history: Option<RunHistory>) -> Result<MessageFrame, String> {
     let RunHistoryRequest { request, run } = asked;
     let history = history.ok_or_else(|| format!("the hub has no run {run} that has begun"))?;
     // A run that was started with this program may have settings of any size.
-    Frame::new(&Message::RunHistory(RunHistory { request, ..history }))
+    MessageFrame::new(&Message::RunHistory(RunHistory { request, ..history }))
         .map_err(|error| format!("the curves and settings of run {run} are too large for a message: {error}"))
 }
 
@@ -223,7 +223,7 @@ mod tests {
     fn history_that_is_too_large_or_missing_is_answered_with_the_reason() {
         let asked = RunHistoryRequest { request: 7, run: 3 };
         let history = |config: String| Some(RunHistory { run: 3, config, ..RunHistory::default() });
-        let frame = Frame::new(&Message::RunHistory(RunHistory { request: 7, run: 3, ..RunHistory::default() }));
+        let frame = MessageFrame::new(&Message::RunHistory(RunHistory { request: 7, run: 3, ..RunHistory::default() }));
         assert_eq!(history_frame(asked, history(String::new())), Ok(frame.expect("a small message")));
         let reason = history_frame(asked, history("x".repeat(300_000))).expect_err("it is too large");
         assert!(reason.starts_with("the curves and settings of run 3 are too large for a message: "), "{reason}");

@@ -128,7 +128,7 @@ fn first_of(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Frame, Message};
+    use crate::protocol::{Message, MessageFrame};
 
     #[test]
     fn list_of_all_runs_is_in_order_and_fits_into_a_message() {
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(places.len(), past + 1 + waiting - 1);
         assert_eq!((places[0], places[past], places[past + 1]), ((0, 64), (0, 2_000), (1, 1_000)));
         assert_eq!(places[past + 2], (2, 1_002), "the places close up");
-        assert!(Frame::new(&Message::RunList(list)).is_ok());
+        assert!(MessageFrame::new(&Message::RunList(list)).is_ok());
         assert_eq!(queue.pop().map(|run| run.number), Some(1_000));
     }
 }

@@ -13,7 +13,8 @@ use crate::{
     ids::{FragmentNo, WeightsVersion},
     prelude::*,
     protocol::{
-        Frame, Inability, InabilityKind, Kind, Message, Outbox, Phase, RefusalCode, Role, Token, TokenGrant, convert,
+        Inability, InabilityKind, Kind, Message, MessageFrame, Outbox, Phase, RefusalCode, Role, Token, TokenGrant,
+        convert,
         handshake::Identity,
         message::{
             CallResult, EnvClip, Infer, Inferred, Iteration, NamedMetrics, RecentFragmentRequest, Request, RunAnswer,
@@ -45,8 +46,8 @@ impl Queue {
     }
 }
 
-impl Connection for Queue {
-    fn send_frame(&self, frame: Frame) {
+impl PeerConnection for Queue {
+    fn send_frame(&self, frame: MessageFrame) {
         self.0.0.borrow_mut().push_frame(frame);
     }
 
@@ -218,7 +219,7 @@ fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
     assert_eq!(link.kinds().last(), Some(&Kind::LedgerReport));
     hub.refresh_dashboards();
     assert!(link.kinds().is_empty(), "nothing has changed");
-    // A hub that leaves tells the last of it, however much is queued.
+    // A hub that leaves sends the last of it, however much is queued.
     (0..20).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
     hub.num_worker_restarts = 2;
     hub.send_last_states();

@@ -1,6 +1,8 @@
 //! What follows from an event, step by step, until nothing does.
 
-use super::{ChildFate, Connection, Hub, HubEffect, HubRun, Peer, Record, RunEnd, RunFacts, RunStep, logs::worker_of};
+use super::{
+    ChildFate, Hub, HubEffect, HubRun, Peer, PeerConnection, Record, RunEnd, RunFacts, RunStep, logs::worker_of,
+};
 use crate::{
     batch::SlotFragment,
     group::{AuditTask, ExpiryCause, FailedAudit, GroupCommand, GroupEvent, QuarantineCause, Verdict},
@@ -16,7 +18,7 @@ use crate::{
 /// Minimum time between two sets of pictures of the watched slot.
 const CLIP_INTERVAL: Micros = Micros::from_secs(1);
 
-impl<C: Connection, R: HubRun> Hub<C, R> {
+impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Returns the next effect for the shell to execute; `None` once nothing is due until the next event.
     ///
     /// Of several transitions that are due the first one of this list is taken:
@@ -189,9 +191,9 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         if !self.course.may_take_batch(run.state()) {
             return None;
         }
-        let has_ranks_to_tell = run.state().is_local() && run.facts(None, self.now).has_ranks_to_tell;
+        let has_ranks_to_notify = run.state().is_local() && run.facts(None, self.now).has_ranks_to_notify;
         let state = run.state_mut();
-        let forced = if has_ranks_to_tell { state.force_due_batch() } else { None };
+        let forced = if has_ranks_to_notify { state.force_due_batch() } else { None };
         let work = forced.map_or_else(|| state.poll_batch(), |work| Some(Ok(work)))?;
         if let Ok(work) = &work {
             state.is_watched = self.peers.values().any(Peer::is_dashboard);
@@ -299,13 +301,13 @@ impl<C: Connection, R: HubRun> Hub<C, R> {
         Ok(())
     }
 
-    /// Sends the group's last commands to workers, and tells them that the run is over.
+    /// Sends the group's last commands to workers, and notifies them that the run is over.
     pub fn announce_end(&mut self) {
         while self.send_command() || self.report_event() {}
         self.forget_run();
     }
 
-    /// Tells workers that the run is over, and lets their connections forget its leases. What the group still wanted to do
+    /// Notifies workers that the run is over, and lets their connections forget its leases. What the group still wanted to do
     /// is lost, as in a run that is rolled back.
     pub fn forget_run(&mut self) {
         let Some(run) = self.state().map(|run| run.number()) else { return };

@@ -35,7 +35,7 @@ pub trait AllReduce: Send {
     /// [`AllReduceError`].
     fn all_gather(&mut self, step: &str, bytes: &[u8], limit: usize) -> Result<Vec<Vec<u8>>, AllReduceError>;
 
-    /// Ends the group for all ranks, since this one cannot go on. The others get [`AllReduceError::GaveUp`] with the
+    /// Ends the group for all ranks, since this one cannot continue. The others get [`AllReduceError::GaveUp`] with the
     /// reason, at once if they wait. Nothing happens where the group is over already.
     fn give_up(&mut self, reason: &str);
 }
@@ -72,7 +72,7 @@ pub enum AllReduceError {
         /// What was noticed.
         reason: String,
     },
-    /// A rank could not go on and said so.
+    /// A rank could not continue and said so.
     #[error("rank {rank} gave up: {reason}")]
     GaveUp {
         /// The rank.
@@ -80,7 +80,7 @@ pub enum AllReduceError {
         /// Its own words.
         reason: String,
     },
-    /// A rank was stopped while others go on.
+    /// A rank was stopped while others continue.
     #[error("rank {rank} has left; let all ranks learn equally often, and stop them together")]
     Left {
         /// The rank.

@@ -6,7 +6,7 @@
 //! [`NetPolicy`] acts in every space, with the model that its settings ask for ([`ModelConfig`]); [`RandomPolicy`] in
 //! every bounded one. A [`PolicyRegistry`] knows them, and those of a program's own, by name: see [`PolicySpec`].
 //!
-//! A [`PolicyMap`] holds as many policies as there is room for, and puts the others aside in a [`PolicyStore`], from
+//! A [`PolicyMap`] holds as many policies as there is room for, and stashes the others in a [`PolicyStore`], from
 //! which they come back equal:
 //!
 //! ```
@@ -261,7 +261,7 @@ pub trait Policy: Send {
         Ok(trajectory)
     }
 
-    /// Hears of the run's progress. Only policies that are trained do.
+    /// Is notified of the run's progress. Only policies that are trained do.
     fn on_global_var_update(&mut self, _vars: &GlobalVars) {}
 
     /// Learns from a batch: the gradients of all its rows, or several passes over it, as the policy likes.
@@ -332,7 +332,7 @@ pub trait Policy: Send {
     /// [`PolicyError::Weights`] when they do not fit.
     fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError>;
 
-    /// What the policy has besides weights and would miss after being put aside, for example an optimiser's moments or
+    /// What the policy has besides weights and would miss after being stashed, for example an optimiser's moments or
     /// a schedule's place; in bytes that only the policy itself reads. Nothing by default.
     #[doc(alias = "get_state")]
     fn extra_state(&self) -> Vec<u8> {

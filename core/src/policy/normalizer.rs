@@ -22,7 +22,7 @@ impl Normalizer {
         Ok(normalizer)
     }
 
-    /// Goes on with the statistics of other weights. After an error the old ones stay.
+    /// Resumes with the statistics of other weights. After an error the old ones stay.
     pub(super) fn set_weights(&mut self, weights: &Weights, obs_len: usize) -> Result<(), PolicyError> {
         let frozen = FrozenStat::of_weights(weights)?;
         if let Some(frozen) = &frozen

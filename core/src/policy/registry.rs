@@ -9,7 +9,7 @@ use crate::{
     prelude::*,
 };
 
-/// What a policy is told when it is made.
+/// What a policy is made from.
 #[derive(Clone, Debug)]
 pub struct PolicyContext {
     /// The policy's name within the run.
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kinds_are_told_what_there_is() {
+    fn unknown_kinds_are_refused_with_the_known_ones() {
         let error = PolicyRegistry::builtin().spec(&"x".repeat(1_000)).unwrap_err();
         assert!(error.name.len() == 64 && error.known == "a2c, net, pg, ppo, random");
     }

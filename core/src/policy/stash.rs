@@ -1,4 +1,4 @@
-//! Policies put aside as bytes.
+//! Policies stashed as bytes.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::{
     prelude::*,
 };
 
-/// Something that a [`PolicyMap`](super::PolicyMap) can put aside as bytes and have again.
+/// Something that a [`PolicyMap`](super::PolicyMap) can stash as bytes and restore.
 pub trait Stash {
     /// What a factory needs to know to make another one of the same kind and shape, for example a registered name and
     /// its arguments. Of two with the same specification, either can become the other by [`restore`](Self::restore).
@@ -37,18 +37,18 @@ pub trait Stash {
     fn restore(&mut self, state: &[u8]) -> Result<(), StashError>;
 }
 
-/// Why a policy could not be put aside or come back.
+/// Why a policy could not be stashed or come back.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StashError {
     /// Too many bytes.
-    #[error("a policy put aside has at most {max} bytes, this one {0}", max = Stashed::MAX_BYTES)]
+    #[error("a stashed policy has at most {max} bytes, this one {0}", max = Stashed::MAX_BYTES)]
     TooLarge(usize),
     /// Written by another version.
-    #[error("it was put aside by version {0} of the format, this program reads {wanted}", wanted = Stashed::VERSION)]
+    #[error("it was stashed by version {0} of the format, this program reads {wanted}", wanted = Stashed::VERSION)]
     Version(u8),
-    /// Not what was put aside, or damaged.
-    #[error("what was put aside is damaged")]
+    /// Not a stashed policy, or damaged.
+    #[error("the stashed policy is damaged")]
     Damaged,
     /// These are the bytes of another policy.
     #[error("these are the bytes of policy '{0}'")]
@@ -77,7 +77,7 @@ impl<'a> Stashed<'a> {
     /// The largest encoding that is written or read.
     pub const MAX_BYTES: usize = 1 << 30;
 
-    /// What is to be put aside of `item`.
+    /// Returns what is to be stashed of `item`.
     ///
     /// # Errors
     /// [`StashError`] of the item.
@@ -109,7 +109,7 @@ impl<'a> Stashed<'a> {
         }
     }
 
-    /// [`decode`](Self::decode) of what was put aside under this id.
+    /// [`decode`](Self::decode) of what was stashed under this id.
     ///
     /// # Errors
     /// [`StashError`], also when it is another policy's.

@@ -33,10 +33,10 @@ pub trait PolicyStore: Send {
 #[non_exhaustive]
 pub enum StoreError {
     /// Nothing was kept for this policy.
-    #[error("nothing was put aside for policy '{0}'")]
+    #[error("nothing was stashed for policy '{0}'")]
     Missing(PolicyId),
     /// There is no room.
-    #[error("no room to put policy '{id}' of {bytes} bytes aside: the store takes {capacity}")]
+    #[error("no room to stash policy '{id}' of {bytes} bytes: the store takes {capacity}")]
     Full {
         /// The policy.
         id: PolicyId,
@@ -46,7 +46,7 @@ pub enum StoreError {
         capacity: usize,
     },
     /// What is there is not what was put there.
-    #[error("what was put aside for policy '{0}' is damaged")]
+    #[error("the stashed policy '{0}' is damaged")]
     Damaged(PolicyId),
     /// The medium failed.
     #[error("the store failed for policy '{id}': {reason}")]
@@ -178,7 +178,7 @@ mod tests {
         let (a, b) = (PolicyId::new("a"), PolicyId::new("b"));
         store.put(&a, vec![1, 2, 3]).unwrap();
         let full = store.put(&b, vec![0; 3]).unwrap_err();
-        assert_eq!(full.to_string(), "no room to put policy 'b' of 3 bytes aside: the store takes 5");
+        assert_eq!(full.to_string(), "no room to stash policy 'b' of 3 bytes: the store takes 5");
         assert!(store.put(&a, vec![0; 6]).is_err());
         assert_eq!((store.read(&a), store.bytes()), (Ok(vec![1, 2, 3]), 3));
         store.put(&a, vec![4; 5]).unwrap();

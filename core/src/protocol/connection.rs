@@ -313,7 +313,7 @@ mod tests {
         core::iter::from_fn(|| connection.poll_frame()).map(|frame| Message::decode(&frame).unwrap()).collect()
     }
 
-    fn hear(connection: &mut Connection, message: &Message) {
+    fn receive(connection: &mut Connection, message: &Message) {
         assert_eq!(connection.handle_frame(&message.encode(), None), None);
     }
 
@@ -328,7 +328,7 @@ mod tests {
         connection.send(&Message::Goodbye(Goodbye { reason: "later".into() }));
         let [Message::Hello(hello)] = &sent(&mut connection)[..] else { panic!("nothing but Hello") };
         assert_eq!(hello.resume_id, [0; 16]);
-        hear(&mut connection, &welcome());
+        receive(&mut connection, &welcome());
         assert_eq!(sent(&mut connection)[0].kind(), Kind::Goodbye);
         assert!(connection.is_ready());
         assert_eq!(close(&mut connection).as_deref(), Some(CLOSED));
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(sent(&mut connection).len(), 1);
         connection.renew(new);
         assert!(sent(&mut connection).is_empty());
-        hear(&mut connection, &welcome());
+        receive(&mut connection, &welcome());
         assert_eq!(sent(&mut connection), [Message::Renew(Renew { token: new })]);
         connection.renew(new);
         assert!(sent(&mut connection).is_empty(), "the hub has it");
@@ -356,9 +356,9 @@ mod tests {
         let mut connection = connection();
         let delay = |connection: &mut Connection| connection.handle_close(CLOSED, 0).unwrap().delay.0 / 1_000;
         assert_eq!([0; 3].map(|_| delay(&mut connection)), [200, 400, 800]);
-        hear(&mut connection, &Message::Refused(busy("full")));
+        receive(&mut connection, &Message::Refused(busy("full")));
         assert_eq!(delay(&mut connection), 1_600);
-        hear(&mut connection, &welcome());
+        receive(&mut connection, &welcome());
         assert_eq!([0; 2].map(|_| delay(&mut connection)), [200, 400]);
     }
 
@@ -367,10 +367,10 @@ mod tests {
         let after = |refused: Refused, was_admitted: bool| {
             let mut connection = connection().staying();
             if was_admitted {
-                hear(&mut connection, &welcome());
+                receive(&mut connection, &welcome());
                 connection.handle_close(CLOSED, 0).unwrap();
             }
-            hear(&mut connection, &Message::Refused(refused));
+            receive(&mut connection, &Message::Refused(refused));
             assert_eq!(sent(&mut connection).len(), 1, "nothing but Hello");
             close(&mut connection)
         };
@@ -393,7 +393,7 @@ mod tests {
         ];
         for (answer, expected) in cases {
             let mut connection = connection();
-            hear(&mut connection, &answer);
+            receive(&mut connection, &answer);
             assert_eq!(connection.end().map(ConnectionEnd::to_string).as_deref(), Some(expected));
         }
     }
@@ -401,8 +401,8 @@ mod tests {
     #[test]
     fn goodbye_is_final_unless_the_peer_stays() {
         for (mut connection, expected) in [(connection(), None), (connection().staying(), Some("it stops"))] {
-            hear(&mut connection, &welcome());
-            hear(&mut connection, &Message::Goodbye(Goodbye { reason: "it stops".into() }));
+            receive(&mut connection, &welcome());
+            receive(&mut connection, &Message::Goodbye(Goodbye { reason: "it stops".into() }));
             assert_eq!(connection.end().map(ConnectionEnd::reason), Some("it stops"));
             assert_eq!(close(&mut connection).as_deref(), expected);
         }
@@ -411,8 +411,8 @@ mod tests {
     #[test]
     fn violation_of_the_protocol_is_answered_by_goodbye() {
         let mut connection = connection();
-        hear(&mut connection, &welcome());
-        hear(&mut connection, &welcome());
+        receive(&mut connection, &welcome());
+        receive(&mut connection, &welcome());
         let reason = "Welcome has no place in a session".to_owned();
         assert_eq!(connection.end(), Some(&ConnectionEnd::Violated { reason: reason.clone() }));
         assert_eq!(sent(&mut connection)[1..], [Message::Goodbye(Goodbye { reason })]);

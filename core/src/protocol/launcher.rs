@@ -26,7 +26,7 @@ impl LauncherReady {
     pub const MAX_TOKEN_SECONDS: u32 = 24 * 60 * 60;
 }
 
-/// Tells a launcher to start a worker from its own template. Answered with [`WorkerEnded`] once that worker has ended, or could
+/// Commands a launcher to start a worker from its own template. Answered with [`WorkerEnded`] once that worker has ended, or could
 /// not be started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchWorker {
@@ -40,7 +40,7 @@ pub struct LaunchWorker {
     pub spec: String,
 }
 
-/// Tells a launcher to end a worker at once, without its cooperation.
+/// Commands a launcher to end a worker at once, without its cooperation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndWorker {
     /// Id of the worker.

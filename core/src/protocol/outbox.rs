@@ -19,7 +19,7 @@ const LEAD: usize = 64;
 /// A message that is ready to be sent. Cheap to clone: the hub queues one of weights for every worker. Large weights are
 /// encoded chunk by chunk when they are sent, so their bytes are never in memory a second time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Frame {
+pub struct MessageFrame {
     kind: Kind,
     body: Body,
 }
@@ -81,7 +81,7 @@ pub struct TooLarge {
     pub bytes: u64,
 }
 
-impl Frame {
+impl MessageFrame {
     /// Encodes a message.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Frame {
 /// A large message of which some chunks were sent.
 #[derive(Clone, Debug)]
 struct Sending {
-    frame: Frame,
+    frame: MessageFrame,
     stream: u32,
     sent: usize,
 }
@@ -168,8 +168,8 @@ impl Sending {
 /// calls, leases and uploads never overtake one of their own kind. Weights replace older ones that are not yet being sent.
 #[derive(Clone, Debug)]
 pub struct Outbox {
-    small: VecDeque<Frame>,
-    large: VecDeque<Frame>,
+    small: VecDeque<MessageFrame>,
+    large: VecDeque<MessageFrame>,
     sending: Option<Sending>,
     next_stream: u32,
     credit: u64,
@@ -202,12 +202,12 @@ impl Outbox {
     /// # Errors
     /// [`TooLarge`] if it is above the cap of its kind; then nothing is queued.
     pub fn push(&mut self, message: &Message) -> Result<(), TooLarge> {
-        self.push_frame(Frame::new(message)?);
+        self.push_frame(MessageFrame::new(message)?);
         Ok(())
     }
 
     /// Queues a message that is already encoded.
-    pub fn push_frame(&mut self, frame: Frame) {
+    pub fn push_frame(&mut self, frame: MessageFrame) {
         if frame.kind.is_of_weights() {
             // Finish weights that are partly sent: the receiver could not detect an interrupted stream.
             self.small.retain(|queued| !queued.kind.is_of_weights());
@@ -237,7 +237,7 @@ impl Outbox {
         let small = self.small.pop_front();
         self.waiting_bytes -= small.as_ref().map_or(0, |frame| frame.body.len());
         match small {
-            Some(Frame { body: Body::Bytes(bytes), .. }) => Some(bytes),
+            Some(MessageFrame { body: Body::Bytes(bytes), .. }) => Some(bytes),
             // Weights that are not encoded yet are large.
             Some(_) | None => self.poll_chunk(),
         }
@@ -373,7 +373,7 @@ mod tests {
         outbox.push(&leases[1]).unwrap();
         assert_eq!(outbox.poll_frame().unwrap(), leases[1].encode(), "nothing is left that it could overtake");
 
-        let upload = |bytes: u32| Frame::of_bytes(Kind::FragmentUpload, vec![7; bytes as usize]).unwrap();
+        let upload = |bytes: u32| MessageFrame::of_bytes(Kind::FragmentUpload, vec![7; bytes as usize]).unwrap();
         outbox.push_frame(upload(2 * CHUNK_BYTES));
         outbox.push_frame(upload(100));
         assert_eq!((outbox.small.len(), outbox.large.len()), (0, 2));

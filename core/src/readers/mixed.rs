@@ -87,7 +87,7 @@ impl MixedInput {
 
 impl InputReader for MixedInput {
     fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        self.next_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_news)
+        self.next_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_update)
     }
 
     fn next_within(

@@ -145,7 +145,7 @@ impl SampleError {
     }
 
     /// Error for a sampler that returns nothing although its budget is endless.
-    pub(crate) fn no_news() -> Self {
-        EnvError::Failed("a poll brought no news of any environment".into()).into()
+    pub(crate) fn no_update() -> Self {
+        EnvError::Failed("a poll brought no updates of any environment".into()).into()
     }
 }

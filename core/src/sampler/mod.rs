@@ -54,7 +54,7 @@ mod weights;
 
 pub use budget::Budget;
 pub use drive::{DriveError, drive};
-pub use episodic::{Episodic, Progress};
+pub use episodic::{Episodic, SampleProgress};
 pub(crate) use episodic::{agent_env, agent_position};
 pub use error::SampleError;
 pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, ResumePoint, SamplerHost, SamplerInput};

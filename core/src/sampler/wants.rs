@@ -12,7 +12,7 @@ use crate::{
     env::RowsRef,
     policy::{Policy, PreviousStep},
     prelude::*,
-    view::{AgentCollector, Row, Shift, ViewError, ViewRequirement, ViewRequirements},
+    view::{AgentCollector, Shift, ViewError, ViewRequirement, ViewRequirements, ViewRow},
 };
 
 /// Default length of a recurrent policy's sequences.
@@ -129,12 +129,12 @@ impl Wants {
     }
 
     /// Splits concatenated states, by name.
-    pub(super) fn states<'a>(&'a self, all: &'a [f32]) -> impl Iterator<Item = (&'a str, Row<'a>)> {
+    pub(super) fn states<'a>(&'a self, all: &'a [f32]) -> impl Iterator<Item = (&'a str, ViewRow<'a>)> {
         let mut rest = all;
         self.state_names.iter().zip(&self.recurrent.state_lens).map(move |(name, &len)| {
             let (state, after) = rest.split_at_checked(len).unwrap_or_default();
             rest = after;
-            (name.as_str(), Row { values: RowsRef::F32(state), shape: RowShape::vector(len as u32) })
+            (name.as_str(), ViewRow { values: RowsRef::F32(state), shape: RowShape::vector(len as u32) })
         })
     }
 

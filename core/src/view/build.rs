@@ -3,7 +3,7 @@
 use core::num::NonZeroU32;
 
 use super::{
-    AgentCollector, FragmentViews, Row, ViewError,
+    AgentCollector, FragmentViews, ViewError, ViewRow,
     requirement::{STATE_IN, layout},
     series::{constant, zeros},
 };
@@ -75,7 +75,7 @@ impl AgentCollector {
             }
             let mut found = false;
             for (series, rest) in self.parts(data_col) {
-                let coming = Some(Row::from(&self.next_t)).filter(|_| series.name == T.name());
+                let coming = Some(ViewRow::from(&self.next_t)).filter(|_| series.name == T.name());
                 let column = series.view_ahead(shift, self.steps, coming).ok_or_else(too_large)?;
                 batch.insert(format!("{view}{rest}"), column)?;
                 found = true;

@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Row, ViewError, ViewRequirements,
+    ViewError, ViewRequirements, ViewRow,
     requirement::in_terms_of_obs,
     series::{Series, is_obs, suffix},
 };
@@ -74,7 +74,7 @@ impl AgentCollector {
         let views = in_terms_of_obs(views);
         let mut collector =
             Self { views, series: Vec::new(), max_seq_len: None, start: None, steps: 0, stepped: false, next_t: 0 };
-        collector.add_viewed(T.name(), Row::from(&0i64), None);
+        collector.add_viewed(T.name(), ViewRow::from(&0i64), None);
         collector
     }
 
@@ -90,7 +90,7 @@ impl AgentCollector {
     ) -> Result<Self, ViewError> {
         let mut collector = Self { max_seq_len: Some(max_seq_len), ..Self::new(views) };
         for (index, state) in initial_states.iter().enumerate() {
-            let row = Row::of(state, 0).filter(|_| state.rows() == 1).ok_or(ViewError::InitialState { index })?;
+            let row = ViewRow::of(state, 0).filter(|_| state.rows() == 1).ok_or(ViewError::InitialState { index })?;
             collector.add_viewed(&state_out(index), row, Some(row));
         }
         Ok(collector)
@@ -107,7 +107,7 @@ impl AgentCollector {
     /// state; the state may be untrusted.
     #[must_use]
     pub(crate) fn restore(&mut self, state: CollectorState) -> bool {
-        let is_step = |series: &Series| series.name != T.name() || series.check(&Row::from(&0i64)).is_ok();
+        let is_step = |series: &Series| series.name != T.name() || series.check(&ViewRow::from(&0i64)).is_ok();
         let is_known = |series: &Series| series.is_sound(self.reach(&series.name)) && is_step(series);
         let is_unique = |(at, series): (usize, &Series)| !state.series[..at].iter().any(|one| one.name == series.name);
         let obs = state.series.iter().any(|series| series.is_obs);
@@ -140,7 +140,7 @@ impl AgentCollector {
     /// column, [`ViewError::EmptyRows`] for rows without elements, [`ViewError::MissingColumn`] if a part is missing that
     /// earlier trajectories had, [`ViewError::Mismatch`] if it has another type or shape. On an error, the collector stays
     /// as it is.
-    pub fn add_init_obs(&mut self, start: TrajectoryStart, obs: &[(&str, Row<'_>)]) -> Result<(), ViewError> {
+    pub fn add_init_obs(&mut self, start: TrajectoryStart, obs: &[(&str, ViewRow<'_>)]) -> Result<(), ViewError> {
         if self.steps > 0 {
             return Err(ViewError::Unbuilt { steps: self.steps });
         }
@@ -165,7 +165,7 @@ impl AgentCollector {
         for series in &mut self.series {
             series.restart();
             if series.name == T.name() {
-                series.set_fill(&Row::from(&start.t.wrapping_sub(1)));
+                series.set_fill(&ViewRow::from(&start.t.wrapping_sub(1)));
             } else if let Some(row) = find(obs, &series.name) {
                 series.set_fill(row);
                 series.push(row);
@@ -184,7 +184,7 @@ impl AgentCollector {
     /// [`ViewError::NoInitialObs`]; [`ViewError::EmptyRows`] for a viewed column of rows without elements;
     /// [`ViewError::MissingColumn`], [`ViewError::Unexpected`] or [`ViewError::Mismatch`] if a viewed column differs from
     /// the trajectory's first step. On an error, the collector stays as it is.
-    pub fn add_action_reward_next_obs(&mut self, values: &[(&str, Row<'_>)]) -> Result<(), ViewError> {
+    pub fn add_action_reward_next_obs(&mut self, values: &[(&str, ViewRow<'_>)]) -> Result<(), ViewError> {
         if self.start.is_none() {
             return Err(ViewError::NoInitialObs);
         }
@@ -214,7 +214,7 @@ impl AgentCollector {
         for series in &mut self.series {
             let given = step_value(values, series);
             if series.name == T.name() {
-                let row = given.copied().unwrap_or_else(|| Row::from(&next_t));
+                let row = given.copied().unwrap_or_else(|| ViewRow::from(&next_t));
                 series.push(&row);
                 if let RowsRef::I64(&[t]) = row.values {
                     self.next_t = t.wrapping_add(1);
@@ -256,19 +256,19 @@ impl AgentCollector {
     }
 
     /// Starts to keep a data column if there is a view of it.
-    fn add_viewed(&mut self, name: &str, like: Row<'_>, fill: Option<Row<'_>>) {
+    fn add_viewed(&mut self, name: &str, like: ViewRow<'_>, fill: Option<ViewRow<'_>>) {
         if let Some(keep) = self.reach(name) {
             self.series.push(Series::new(name, like, fill, keep));
         }
     }
 }
 
-fn find<'a, 'b>(rows: &'a [(&str, Row<'b>)], name: &str) -> Option<&'a Row<'b>> {
+fn find<'a, 'b>(rows: &'a [(&str, ViewRow<'b>)], name: &str) -> Option<&'a ViewRow<'b>> {
     rows.iter().find_map(|(key, row)| (*key == name).then_some(row))
 }
 
 /// Returns a step's value for a series; `new_obs` holds the observations after the step.
-fn step_value<'a, 'b>(values: &'a [(&str, Row<'b>)], series: &Series) -> Option<&'a Row<'b>> {
+fn step_value<'a, 'b>(values: &'a [(&str, ViewRow<'b>)], series: &Series) -> Option<&'a ViewRow<'b>> {
     if !series.is_obs {
         return find(values, &series.name);
     }

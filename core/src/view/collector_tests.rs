@@ -23,15 +23,15 @@ fn views(list: &[(&str, &str, &str)]) -> ViewRequirements {
 
 fn step(agent: &mut AgentCollector, action: i64, obs: f32) -> Result<(), ViewError> {
     agent.add_action_reward_next_obs(&[
-        ("actions", Row::from(&action)),
-        ("rewards", Row::from(&(action as f32))),
-        ("new_obs", Row::from(&obs)),
+        ("actions", ViewRow::from(&action)),
+        ("rewards", ViewRow::from(&(action as f32))),
+        ("new_obs", ViewRow::from(&obs)),
     ])
 }
 
 fn started(views: ViewRequirements) -> AgentCollector {
     let mut agent = AgentCollector::new(views);
-    agent.add_init_obs(START, &[("obs", Row::from(&10.0f32))]).unwrap();
+    agent.add_init_obs(START, &[("obs", ViewRow::from(&10.0f32))]).unwrap();
     agent
 }
 
@@ -91,10 +91,10 @@ fn ids_and_time_come_from_the_start() {
         ("env_id", "env_id", "0"),
     ]));
     let late = TrajectoryStart { t: 5, ..START };
-    agent.add_init_obs(late, &[("obs", Row::from(&0.0f32))]).unwrap();
+    agent.add_init_obs(late, &[("obs", ViewRow::from(&0.0f32))]).unwrap();
     assert_eq!(agent.build_for_inference().unwrap().get(T).unwrap(), [5]);
     step(&mut agent, 0, 1.0).unwrap();
-    agent.add_action_reward_next_obs(&[("t", Row::from(&9i64)), ("new_obs", Row::from(&2.0f32))]).unwrap();
+    agent.add_action_reward_next_obs(&[("t", ViewRow::from(&9i64)), ("new_obs", ViewRow::from(&2.0f32))]).unwrap();
     let inference = agent.build_for_inference().unwrap();
     assert_eq!((inference.get(T).unwrap(), inference.get(EPS_ID).unwrap()), (&[10][..], &[70][..]));
     let fragment = agent.build_for_training(0).unwrap().batch;
@@ -114,22 +114,24 @@ fn recurrent_policies_get_sequences_and_the_state_of_each() {
     ]);
     let initial = Column::from(ColumnData::new(vec![0.5f32, 0.25], RowShape::vector(2)).unwrap());
     let mut agent = AgentCollector::recurrent(requirements, core::slice::from_ref(&initial), length).unwrap();
-    agent.add_init_obs(START, &[("obs", Row::from(&0u8))]).unwrap();
+    agent.add_init_obs(START, &[("obs", ViewRow::from(&0u8))]).unwrap();
     let state_in = |batch: &SampleBatch| batch.get(ColumnKey::<f32>::new("state_in_0")).unwrap().to_vec();
     assert_eq!(state_in(&agent.build_for_inference().unwrap()), [0.5, 0.25]);
     for i in 1..=5u8 {
         let state = [f32::from(i), -f32::from(i)];
-        agent.add_action_reward_next_obs(&[("state_out_0", Row::from(&state)), ("new_obs", Row::from(&i))]).unwrap();
+        agent
+            .add_action_reward_next_obs(&[("state_out_0", ViewRow::from(&state)), ("new_obs", ViewRow::from(&i))])
+            .unwrap();
     }
     assert_eq!(state_in(&agent.build_for_inference().unwrap()), [5.0, -5.0]);
     let fragment = agent.build_for_training(0).unwrap();
     assert_eq!(fragment.batch.seq_lens(), Some(&[4, 1][..]));
     assert_eq!(fragment.batch.len(), 5);
     assert_eq!(state_in(&fragment.batch), [0.5, 0.25, 4.0, -4.0]);
-    let error = agent.add_action_reward_next_obs(&[("new_obs", Row::from(&1u8))]).unwrap_err();
+    let error = agent.add_action_reward_next_obs(&[("new_obs", ViewRow::from(&1u8))]).unwrap_err();
     assert_eq!(error, ViewError::MissingColumn { name: "state_out_0".into() });
     // A new trajectory starts with the initial state again.
-    agent.add_init_obs(START, &[("obs", Row::from(&0u8))]).unwrap();
+    agent.add_init_obs(START, &[("obs", ViewRow::from(&0u8))]).unwrap();
     assert_eq!(state_in(&agent.build_for_inference().unwrap()), [0.5, 0.25]);
     let two_rows = Column::from(ColumnData::scalars(vec![0.0f32; 2]));
     let error = AgentCollector::recurrent(ViewRequirements::new(), &[initial, two_rows], length).unwrap_err();
@@ -140,11 +142,11 @@ fn recurrent_policies_get_sequences_and_the_state_of_each() {
 fn nested_observations_have_views_of_their_parts() {
     let mut agent = AgentCollector::new(views(&[("stack", "obs", "-1:0")]));
     let (pos, pixels) = ([1.0f64, 2.0], [7u8]);
-    agent.add_init_obs(START, &[("obs.pos", Row::from(&pos)), ("obs.pixels", Row::from(&pixels))]).unwrap();
+    agent.add_init_obs(START, &[("obs.pos", ViewRow::from(&pos)), ("obs.pixels", ViewRow::from(&pixels))]).unwrap();
     let pos = [3.0f64, 4.0];
-    let error = agent.add_action_reward_next_obs(&[("new_obs.pos", Row::from(&pos))]).unwrap_err();
+    let error = agent.add_action_reward_next_obs(&[("new_obs.pos", ViewRow::from(&pos))]).unwrap_err();
     assert_eq!(error, ViewError::MissingColumn { name: "new_obs.pixels".into() });
-    let values = [("new_obs.pos", Row::from(&pos)), ("new_obs.pixels", Row::from(&pixels))];
+    let values = [("new_obs.pos", ViewRow::from(&pos)), ("new_obs.pixels", ViewRow::from(&pixels))];
     agent.add_action_reward_next_obs(&values).unwrap();
     let row = agent.build_for_inference().unwrap();
     assert_eq!(row.column("stack.pos").unwrap().typed::<f64>().unwrap().values(), [1.0, 2.0, 3.0, 4.0]);
@@ -175,23 +177,25 @@ fn misuse_is_named_and_changes_nothing() {
     let mut agent = AgentCollector::new(requirements);
     assert_eq!(step(&mut agent, 0, 0.0).unwrap_err(), ViewError::NoInitialObs);
     assert_eq!(agent.build_for_inference().unwrap_err(), ViewError::NoInitialObs);
-    let error = agent.add_init_obs(START, &[("actions", Row::from(&0i64))]).unwrap_err();
+    let error = agent.add_init_obs(START, &[("actions", ViewRow::from(&0i64))]).unwrap_err();
     assert_eq!(error, ViewError::NotObs { name: "actions".into() });
     assert_eq!(agent.add_init_obs(START, &[]).unwrap_err(), ViewError::MissingColumn { name: "obs".into() });
-    agent.add_init_obs(START, &[("obs", Row::from(&0.0f32))]).unwrap();
-    agent.add_action_reward_next_obs(&[("actions", Row::from(&1i64)), ("new_obs", Row::from(&1.0f32))]).unwrap();
+    agent.add_init_obs(START, &[("obs", ViewRow::from(&0.0f32))]).unwrap();
+    agent
+        .add_action_reward_next_obs(&[("actions", ViewRow::from(&1i64)), ("new_obs", ViewRow::from(&1.0f32))])
+        .unwrap();
     let error = step(&mut agent, 2, 2.0).unwrap_err();
     assert_eq!(error, ViewError::Unexpected { name: "rewards".into() });
-    let wrong = [("actions", Row::from(&1.0f32)), ("new_obs", Row::from(&1.0f32))];
+    let wrong = [("actions", ViewRow::from(&1.0f32)), ("new_obs", ViewRow::from(&1.0f32))];
     let error = agent.add_action_reward_next_obs(&wrong).unwrap_err();
     assert_eq!(error.to_string(), "column 'actions' has rows int64(), not float32()");
-    let error = agent.add_init_obs(START, &[("obs", Row::from(&0.0f32))]).unwrap_err();
+    let error = agent.add_init_obs(START, &[("obs", ViewRow::from(&0.0f32))]).unwrap_err();
     assert_eq!(error, ViewError::Unbuilt { steps: 1 });
     let fragment = agent.build_for_training(0).unwrap().batch;
     assert_eq!((fragment.len(), fragment.get(ACTIONS).unwrap()), (1, &[1][..]));
     // Columns that postprocessing will add have no data yet.
     assert!(fragment.column("rewards").is_none());
-    let error = agent.add_init_obs(START, &[("obs", Row::from(&[0.0f32, 1.0]))]).unwrap_err();
+    let error = agent.add_init_obs(START, &[("obs", ViewRow::from(&[0.0f32, 1.0]))]).unwrap_err();
     assert_eq!(error.to_string(), "column 'obs' has rows float32(), not float32(2)");
 }
 

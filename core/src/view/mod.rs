@@ -47,7 +47,7 @@ mod single_step_tests;
 pub(crate) use collector::CollectorState;
 pub use collector::{AgentCollector, TrajectoryStart};
 pub use requirement::{ViewRequirement, ViewRequirements, drop_unused_for_training};
-pub use rows::Row;
+pub use rows::ViewRow;
 pub use sequences::{SequenceError, SequenceIds, Sequences, add_time_dimension, chop_into_sequences, sequence_lengths};
 pub use shift::{Shift, ShiftError};
 pub use single_step::{StepIndex, single_step_input};

@@ -5,12 +5,12 @@ use crate::column::{Column, ColumnError, DType, RowShape, RowsRef};
 /// One row of a column, borrowed: a reference to a number for a scalar, a slice or an array for a vector,
 /// [`shaped`](Self::shaped) for other shapes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row<'a> {
+pub struct ViewRow<'a> {
     pub(crate) values: RowsRef<'a>,
     pub(crate) shape: RowShape,
 }
 
-impl<'a> Row<'a> {
+impl<'a> ViewRow<'a> {
     /// Creates a row of this shape.
     ///
     /// # Errors
@@ -45,20 +45,20 @@ impl<'a> Row<'a> {
 macro_rules! rows_of {
     ($($variant:ident($ty:ty)),+) => {
         $(
-            impl<'a> From<&'a $ty> for Row<'a> {
+            impl<'a> From<&'a $ty> for ViewRow<'a> {
                 fn from(value: &'a $ty) -> Self {
                     Self { values: RowsRef::$variant(core::slice::from_ref(value)), shape: RowShape::SCALAR }
                 }
             }
 
-            impl<'a> From<&'a [$ty]> for Row<'a> {
+            impl<'a> From<&'a [$ty]> for ViewRow<'a> {
                 fn from(values: &'a [$ty]) -> Self {
                     let shape = RowShape::vector(u32::try_from(values.len()).unwrap_or(u32::MAX));
                     Self { values: RowsRef::$variant(values), shape }
                 }
             }
 
-            impl<'a, const N: usize> From<&'a [$ty; N]> for Row<'a> {
+            impl<'a, const N: usize> From<&'a [$ty; N]> for ViewRow<'a> {
                 fn from(values: &'a [$ty; N]) -> Self {
                     Self::from(values.as_slice())
                 }
@@ -76,20 +76,20 @@ mod tests {
 
     #[test]
     fn rows_have_the_shape_they_are_given() {
-        assert_eq!(Row::from(&1.0f32).shape(), RowShape::SCALAR);
-        assert_eq!(Row::from(&[1u8, 2]).shape(), RowShape::vector(2));
+        assert_eq!(ViewRow::from(&1.0f32).shape(), RowShape::SCALAR);
+        assert_eq!(ViewRow::from(&[1u8, 2]).shape(), RowShape::vector(2));
         let square = RowShape::new(&[2, 2]).unwrap();
-        let row = Row::shaped(&[true, false, true, false], square).unwrap();
+        let row = ViewRow::shaped(&[true, false, true, false], square).unwrap();
         assert_eq!((row.shape(), row.dtype()), (square, DType::Bool));
-        let error = Row::shaped(&[1i32, 2, 3], square).unwrap_err();
+        let error = ViewRow::shaped(&[1i32, 2, 3], square).unwrap_err();
         assert_eq!(error.to_string(), "3 values do not make whole rows of shape (2, 2)");
     }
 
     #[test]
     fn rows_of_columns() {
         let column = Column::from(ColumnData::new(vec![1i64, 2, 3, 4], RowShape::vector(2)).unwrap());
-        assert_eq!(Row::of(&column, 1), Some(Row::from(&[3i64, 4])));
-        assert_eq!(Row::of(&column, 2), None);
-        assert_eq!(Row::of(&column, usize::MAX), None);
+        assert_eq!(ViewRow::of(&column, 1), Some(ViewRow::from(&[3i64, 4])));
+        assert_eq!(ViewRow::of(&column, 2), None);
+        assert_eq!(ViewRow::of(&column, usize::MAX), None);
     }
 }

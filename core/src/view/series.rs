@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Shift, ViewError, rows::Row, sequences::in_front};
+use super::{Shift, ViewError, rows::ViewRow, sequences::in_front};
 use crate::{
     column::{Column, DType, RowBuffer, RowShape},
     prelude::*,
@@ -28,7 +28,7 @@ pub(super) struct Series {
 
 impl Series {
     /// Creates an empty series. `fill`, or zeros, stand for steps before the trajectory.
-    pub(super) fn new(name: &str, like: Row<'_>, fill: Option<Row<'_>>, keep: usize) -> Self {
+    pub(super) fn new(name: &str, like: ViewRow<'_>, fill: Option<ViewRow<'_>>, keep: usize) -> Self {
         let mut before = RowBuffer::new(like.dtype());
         match fill {
             Some(row) => _ = before.push(row.values),
@@ -55,7 +55,7 @@ impl Series {
         [&self.rows, &self.fill].iter().all(|buffer| buffer.all().first_not_finite().is_none())
     }
 
-    pub(super) fn check(&self, row: &Row<'_>) -> Result<(), ViewError> {
+    pub(super) fn check(&self, row: &ViewRow<'_>) -> Result<(), ViewError> {
         let dtype = self.rows.all().dtype();
         if row.dtype() == dtype && row.shape == self.shape {
             return Ok(());
@@ -68,7 +68,7 @@ impl Series {
     }
 
     /// Appends a row that passed [`check`](Self::check).
-    pub(super) fn push(&mut self, row: &Row<'_>) {
+    pub(super) fn push(&mut self, row: &ViewRow<'_>) {
         self.rows.push(row.values);
     }
 
@@ -79,7 +79,7 @@ impl Series {
     }
 
     /// Sets the row that stands for steps before the trajectory.
-    pub(super) fn set_fill(&mut self, row: &Row<'_>) {
+    pub(super) fn set_fill(&mut self, row: &ViewRow<'_>) {
         self.fill.drop_front(usize::MAX);
         self.fill.push(row.values);
     }
@@ -122,7 +122,7 @@ impl Series {
 
     /// Returns one row: those at the offsets of `shift` from the next step, the `steps`-th. `coming` is the value at that
     /// step itself, if it is known.
-    pub(super) fn view_ahead(&self, shift: &Shift, steps: usize, coming: Option<Row<'_>>) -> Option<Column> {
+    pub(super) fn view_ahead(&self, shift: &Shift, steps: usize, coming: Option<ViewRow<'_>>) -> Option<Column> {
         let (mut out, shape) = self.room(shift, 1)?;
         for offset in shift.offsets() {
             match coming.filter(|_| offset == 0) {
@@ -160,7 +160,7 @@ impl Series {
 pub(super) fn constant(value: i64, shift: &Shift, rows: usize) -> Option<Column> {
     let shape = window(shift, RowShape::SCALAR)?;
     let elements = rows.checked_mul(shape.elements())?;
-    let row = Row::from(&value);
+    let row = ViewRow::from(&value);
     let mut out = RowBuffer::new(row.dtype());
     if !out.try_reserve(elements) {
         return None;

@@ -12,10 +12,10 @@ use crate::prelude::*;
 /// array or a string, as in RLlib.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Form", into = "Form")]
-pub struct Shift(Kind);
+pub struct Shift(ShiftKind);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum ShiftKind {
     Single(i32),
     List(Vec<i32>),
     Range { from: i32, to: i32, step: u32 },
@@ -56,14 +56,14 @@ impl Shift {
     /// Maximum number of offsets of a view.
     pub const MAX_OFFSETS: usize = 1 << 16;
     /// The step itself.
-    pub const NONE: Self = Self(Kind::Single(0));
+    pub const NONE: Self = Self(ShiftKind::Single(0));
 
     /// Creates a shift of one offset.
     ///
     /// # Errors
     /// [`ShiftError::TooFar`].
     pub fn single(offset: i32) -> Result<Self, ShiftError> {
-        near(offset).map(Kind::Single).map(Self)
+        near(offset).map(ShiftKind::Single).map(Self)
     }
 
     /// Creates a shift of several offsets, in this order.
@@ -78,7 +78,7 @@ impl Shift {
             return Err(ShiftError::TooMany(offsets.len()));
         }
         offsets.iter().try_for_each(|&offset| near(offset).map(drop))?;
-        Ok(Self(Kind::List(offsets)))
+        Ok(Self(ShiftKind::List(offsets)))
     }
 
     /// Creates a shift of the offsets `from`, `from + step`, … up to `to`, including it if it is reached.
@@ -94,16 +94,16 @@ impl Shift {
         if steps as usize >= Self::MAX_OFFSETS {
             return Err(ShiftError::TooMany(steps as usize + 1));
         }
-        Ok(Self(Kind::Range { from, to, step }))
+        Ok(Self(ShiftKind::Range { from, to, step }))
     }
 
     /// Iterates over the offsets in order; there is at least one.
     pub fn offsets(&self) -> impl ExactSizeIterator<Item = i32> + Clone + '_ {
         (0..self.len()).map(|i| match &self.0 {
-            Kind::Single(offset) => *offset,
-            Kind::List(offsets) => offsets.get(i).copied().unwrap_or(0),
+            ShiftKind::Single(offset) => *offset,
+            ShiftKind::List(offsets) => offsets.get(i).copied().unwrap_or(0),
             // Within the range, so neither operation overflows.
-            Kind::Range { from, step, .. } => from.saturating_add_unsigned(step.saturating_mul(i as u32)),
+            ShiftKind::Range { from, step, .. } => from.saturating_add_unsigned(step.saturating_mul(i as u32)),
         })
     }
 
@@ -113,19 +113,21 @@ impl Shift {
     #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> usize {
         match &self.0 {
-            Kind::Single(_) => 1,
-            Kind::List(offsets) => offsets.len(),
-            Kind::Range { from, to, step } => (to.abs_diff(*from) / (*step).max(1)) as usize + 1,
+            ShiftKind::Single(_) => 1,
+            ShiftKind::List(offsets) => offsets.len(),
+            ShiftKind::Range { from, to, step } => (to.abs_diff(*from) / (*step).max(1)) as usize + 1,
         }
     }
 
     /// Returns the same steps, relative to the previous step.
     pub(super) fn later(&self) -> Self {
         Self(match &self.0 {
-            Kind::Single(offset) => Kind::Single(offset.saturating_add(1)),
-            Kind::List(offsets) => Kind::List(offsets.iter().map(|offset| offset.saturating_add(1)).collect()),
-            Kind::Range { from, to, step } => {
-                Kind::Range { from: from.saturating_add(1), to: to.saturating_add(1), step: *step }
+            ShiftKind::Single(offset) => ShiftKind::Single(offset.saturating_add(1)),
+            ShiftKind::List(offsets) => {
+                ShiftKind::List(offsets.iter().map(|offset| offset.saturating_add(1)).collect())
+            }
+            ShiftKind::Range { from, to, step } => {
+                ShiftKind::Range { from: from.saturating_add(1), to: to.saturating_add(1), step: *step }
             }
         })
     }
@@ -172,10 +174,10 @@ impl FromStr for Shift {
 impl fmt::Display for Shift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Single(offset) => write!(f, "{offset}"),
-            Kind::List(offsets) => write!(f, "{offsets:?}"),
-            Kind::Range { from, to, step: 1 } => write!(f, "{from}:{to}"),
-            Kind::Range { from, to, step } => write!(f, "{from}:{to}:{step}"),
+            ShiftKind::Single(offset) => write!(f, "{offset}"),
+            ShiftKind::List(offsets) => write!(f, "{offsets:?}"),
+            ShiftKind::Range { from, to, step: 1 } => write!(f, "{from}:{to}"),
+            ShiftKind::Range { from, to, step } => write!(f, "{from}:{to}:{step}"),
         }
     }
 }
@@ -204,9 +206,9 @@ impl TryFrom<Form> for Shift {
 impl From<Shift> for Form {
     fn from(shift: Shift) -> Self {
         match shift.0 {
-            Kind::Single(offset) => Self::Single(offset),
-            Kind::List(offsets) => Self::List(offsets),
-            Kind::Range { .. } => Self::Range(shift.to_string()),
+            ShiftKind::Single(offset) => Self::Single(offset),
+            ShiftKind::List(offsets) => Self::List(offsets),
+            ShiftKind::Range { .. } => Self::Range(shift.to_string()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Builds a policy's input at one step of a batch, for value estimates.
 
 use super::{
-    Row, Shift, ViewError, ViewRequirements,
+    Shift, ViewError, ViewRequirements, ViewRow,
     requirement::{STATE_IN, in_terms_of_obs, owner},
     series::{is_obs, suffix, window},
 };
@@ -84,7 +84,7 @@ pub fn single_step_input(
 }
 
 fn one_row(column: &Column, row: usize) -> Option<Column> {
-    let row = Row::of(column, row)?;
+    let row = ViewRow::of(column, row)?;
     let mut out = RowBuffer::new(row.dtype());
     out.push(row.values);
     out.into_column(row.shape).ok()
@@ -168,26 +168,26 @@ impl<'a> Seen<'a> {
     }
 
     /// Returns a row of the data, with its shape.
-    fn data_row(&self) -> Option<Row<'a>> {
-        let row = Row::of(self.column, 0)?;
+    fn data_row(&self) -> Option<ViewRow<'a>> {
+        let row = ViewRow::of(self.column, 0)?;
         if self.shift.len() == 1 {
             return Some(row);
         }
         let (offsets, shape) = row.shape.dims().split_first()?;
         let shape = RowShape::new(shape).ok()?;
         let values = row.values.get(0..shape.elements()).filter(|_| *offsets as usize == self.shift.len())?;
-        Some(Row { values, shape })
+        Some(ViewRow { values, shape })
     }
 
     /// Returns the data of a step, counted from the batch's first.
-    fn find(&self, steps: &Steps<'_>, step: i64) -> Option<Row<'a>> {
-        let Row { shape, .. } = self.data_row()?;
+    fn find(&self, steps: &Steps<'_>, step: i64) -> Option<ViewRow<'a>> {
+        let ViewRow { shape, .. } = self.data_row()?;
         let width = shape.elements();
         let mut offsets = self.shift.offsets().enumerate();
         offsets.find_map(|(place, offset)| {
             let row = steps.row_in(self, usize::try_from(step - i64::from(offset)).ok()?)?;
-            let values = Row::of(self.column, row)?.values.get(place * width..(place + 1) * width)?;
-            Some(Row { values, shape })
+            let values = ViewRow::of(self.column, row)?.values.get(place * width..(place + 1) * width)?;
+            Some(ViewRow { values, shape })
         })
     }
 }
@@ -205,7 +205,7 @@ fn put_together(
     seen.sort_by_key(|seen| seen.shift.latest().max(0));
     let Some(like) = seen.iter().find_map(|seen| seen.data_row()) else { return Ok(None) };
     let mut out = RowBuffer::new(like.dtype());
-    let same = |row: &Row<'_>| row.shape == like.shape && row.dtype() == like.dtype();
+    let same = |row: &ViewRow<'_>| row.shape == like.shape && row.dtype() == like.dtype();
     for offset in shift.offsets() {
         let at = step as i64 + i64::from(offset);
         // After the last step, only its observation is known; beyond it, columns hold zeros.
@@ -225,7 +225,7 @@ fn put_together(
 }
 
 /// Appends the known values of the step after the last one: `t` increases, and the rest is unknown.
-fn push_coming(seen: &[&Seen<'_>], steps: &Steps<'_>, data: &str, like: Row<'_>, out: &mut RowBuffer) {
+fn push_coming(seen: &[&Seen<'_>], steps: &Steps<'_>, data: &str, like: ViewRow<'_>, out: &mut RowBuffer) {
     let last = seen.iter().find_map(|seen| seen.find(steps, steps.count as i64 - 1));
     match last.map(|row| row.values) {
         Some(RowsRef::I64([t])) if data == T.name() => _ = out.push(RowsRef::I64(&[t.wrapping_add(1)])),

@@ -82,14 +82,16 @@ fn shifted(column: &str, shift: &str) -> ViewRequirement {
 /// policy's input at its end.
 fn last_fragment(views: &ViewRequirements, fragments: &[usize]) -> (FragmentViews, SampleBatch) {
     let mut agent = AgentCollector::new(views.clone());
-    agent.add_init_obs(START, &[("obs", Row::from(&10.0f32))]).unwrap();
+    agent.add_init_obs(START, &[("obs", ViewRow::from(&10.0f32))]).unwrap();
     let mut step = 0i64;
     let mut last = None;
     for &steps in fragments {
         for _ in 0..steps {
             step += 1;
             let obs = 10.0 + step as f32;
-            agent.add_action_reward_next_obs(&[("new_obs", Row::from(&obs)), ("actions", Row::from(&step))]).unwrap();
+            agent
+                .add_action_reward_next_obs(&[("new_obs", ViewRow::from(&obs)), ("actions", ViewRow::from(&step))])
+                .unwrap();
         }
         let live = agent.build_for_inference().unwrap();
         last = Some((agent.build_for_training(0).unwrap(), live));
@@ -139,12 +141,12 @@ fn steps_of_earlier_fragments() {
 }
 
 #[test]
-fn who_cannot_act_has_no_next_input() {
+fn agent_that_cannot_act_has_no_next_input() {
     let views = ViewRequirements::from([("new_obs".to_string(), ViewRequirement::default())]);
     let mut agent = AgentCollector::new(views);
     assert_eq!(agent.build_for_training(0).unwrap().next, Err(ViewError::NoInitialObs));
-    agent.add_init_obs(START, &[("obs", Row::from(&0.0f32))]).unwrap();
-    agent.add_action_reward_next_obs(&[("new_obs", Row::from(&1.0f32))]).unwrap();
+    agent.add_init_obs(START, &[("obs", ViewRow::from(&0.0f32))]).unwrap();
+    agent.add_action_reward_next_obs(&[("new_obs", ViewRow::from(&1.0f32))]).unwrap();
     let fragment = agent.build_for_training(0).unwrap();
     // The name alone identifies the column.
     assert_eq!(fragment.batch.get(NEW_OBS).unwrap(), [1.0]);
@@ -163,10 +165,10 @@ fn states_within_sequences_and_zeros_behind_them() {
     ]);
     let initial = Column::from(ColumnData::scalars(vec![100.0f32]));
     let mut agent = AgentCollector::recurrent(views.clone(), &[initial], length).unwrap();
-    agent.add_init_obs(START, &[("obs", Row::from(&0.0f32))]).unwrap();
+    agent.add_init_obs(START, &[("obs", ViewRow::from(&0.0f32))]).unwrap();
     for i in 1..=5 {
         let (obs, state) = (i as f32, 10.0 * i as f32);
-        let values = [("new_obs", Row::from(&obs)), ("state_out_0", Row::from(&state))];
+        let values = [("new_obs", ViewRow::from(&obs)), ("state_out_0", ViewRow::from(&state))];
         agent.add_action_reward_next_obs(&values).unwrap();
     }
     let batch = agent.build_for_training(0).unwrap().batch;
@@ -191,10 +193,10 @@ fn rows_without_elements_are_named() {
     ]);
     let mut agent = AgentCollector::new(views);
     let nothing: [f32; 0] = [];
-    let error = agent.add_init_obs(START, &[("obs", Row::from(&nothing))]).unwrap_err();
+    let error = agent.add_init_obs(START, &[("obs", ViewRow::from(&nothing))]).unwrap_err();
     assert_eq!(error, ViewError::EmptyRows { name: "obs".into() });
-    agent.add_init_obs(START, &[("obs", Row::from(&1.0f32))]).unwrap();
-    let values = [("new_obs", Row::from(&1.0f32)), ("actions", Row::from(&nothing))];
+    agent.add_init_obs(START, &[("obs", ViewRow::from(&1.0f32))]).unwrap();
+    let values = [("new_obs", ViewRow::from(&1.0f32)), ("actions", ViewRow::from(&nothing))];
     let error = agent.add_action_reward_next_obs(&values).unwrap_err();
     assert_eq!(error, ViewError::EmptyRows { name: "actions".into() });
 }

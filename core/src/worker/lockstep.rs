@@ -39,13 +39,13 @@ pub(super) struct LockstepSampler {
     starts: Vec<Start>,
     started: Option<FragmentNo>,
     losses: Losses,
-    progress: Progress,
+    progress: LockstepProgress,
     stopped: bool,
 }
 
 /// Where the lanes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+enum LockstepProgress {
     /// Between two fragments.
     Between,
     /// In a fragment. A panic leaves them there.
@@ -98,7 +98,7 @@ impl LockstepSampler {
             starts: Vec::new(),
             started: None,
             losses: Losses::default(),
-            progress: Progress::Between,
+            progress: LockstepProgress::Between,
             stopped: false,
         })
     }
@@ -156,7 +156,7 @@ impl LockstepSampler {
             }
             match self.lanes.advance(entry, at_once) {
                 Ok((_, Some(fragments))) => {
-                    self.progress = Progress::Between;
+                    self.progress = LockstepProgress::Between;
                     break fragments;
                 }
                 Ok(_) => {}
@@ -182,7 +182,7 @@ impl LockstepSampler {
         }
         self.lanes.collector.begin(self.next, entry.policy.weights().version(), steps);
         self.next.0 += 1;
-        self.progress = Progress::Within;
+        self.progress = LockstepProgress::Within;
         Ok(Open { steps, took: Micros(0) })
     }
 
@@ -214,7 +214,7 @@ impl LockstepSampler {
         starts.iter().for_each(|start| self.finisher.set_steps(start.lane.slot, start.steps));
         self.starts = starts;
         reopened?;
-        (self.next, self.progress) = (fragment, Progress::Between);
+        (self.next, self.progress) = (fragment, LockstepProgress::Between);
         Ok(true)
     }
 
@@ -222,14 +222,14 @@ impl LockstepSampler {
     /// next one. Returns their number; 0 until the lanes have begun the next ones.
     pub(super) fn abandon(&mut self) -> u64 {
         self.open = None;
-        let ended = match core::mem::replace(&mut self.progress, Progress::Abandoned) {
-            Progress::Abandoned => return 0,
-            Progress::Between => 0,
-            Progress::Within => {
+        let ended = match core::mem::replace(&mut self.progress, LockstepProgress::Abandoned) {
+            LockstepProgress::Abandoned => return 0,
+            LockstepProgress::Between => 0,
+            LockstepProgress::Within => {
                 self.count_lost();
                 self.lanes.collector.num_ended()
             }
-            Progress::Failed => self.lanes.collector.num_ended(),
+            LockstepProgress::Failed => self.lanes.collector.num_ended(),
         };
         ended as u64 + self.open_episodes()
     }
@@ -255,7 +255,7 @@ impl LockstepSampler {
     }
 
     fn has_failed(&self) -> bool {
-        matches!(self.progress, Progress::Failed | Progress::Abandoned)
+        matches!(self.progress, LockstepProgress::Failed | LockstepProgress::Abandoned)
     }
 
     fn can_continue(&self) -> bool {
@@ -279,7 +279,7 @@ impl LockstepSampler {
 
     /// Records that the fragment in progress is lost.
     fn lose(&mut self, error: SampleError) -> SampleError {
-        self.progress = Progress::Failed;
+        self.progress = LockstepProgress::Failed;
         self.count_lost();
         let slots: Vec<SlotId> = self.lanes.slots().collect();
         error.located(slots.len(), |lane| Some((*slots.get(lane)?, self.lanes.collector.failed_at(lane))))
@@ -293,7 +293,7 @@ impl LockstepSampler {
         };
         let starts: Vec<LaneStart> = self.lanes.collector.lanes().moments().iter().map(next).collect();
         self.lanes.collector.reopen(&starts, self.lanes.env.as_mut())?;
-        (self.progress, self.started) = (Progress::Between, None);
+        (self.progress, self.started) = (LockstepProgress::Between, None);
         Ok(())
     }
 
@@ -349,7 +349,7 @@ struct LaneState {
 
 impl SamplerInput for LockstepSampler {
     fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        self.data_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_news)
+        self.data_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_update)
     }
 
     fn data_within(
@@ -439,7 +439,7 @@ impl SamplerInput for LockstepSampler {
             self.reopen(&before)?;
             return Err(error.into());
         }
-        (self.next, self.progress, self.started) = (FragmentNo(next), Progress::Between, None);
+        (self.next, self.progress, self.started) = (FragmentNo(next), LockstepProgress::Between, None);
         for LaneState { slot, steps, .. } in states {
             self.finisher.set_steps(slot, steps);
         }

@@ -139,7 +139,7 @@ fn slots_that_have_their_turns_are_handed_over_one_by_one_with_the_same_bits() {
 }
 
 #[test]
-fn a_slot_that_moves_goes_on_with_the_same_bits() {
+fn a_slot_that_moves_resumes_bit_identically() {
     let mut alone = runner();
     let mut calm = Vec::new();
     for fragment in 0..6 {

@@ -9,8 +9,8 @@ use std::{
 use rollmesh_core::{
     column::{DType, RowShape},
     env::{
-        BaseEnv as _, Env, EnvActions, EnvError, EnvSpaces, EnvState, ExternalEpisodes, Moment, Moments, News, Rng,
-        RowsMut, RowsRef, Step, StepOut, VectorEnv as _, Vectorized,
+        BaseEnv as _, Env, EnvActions, EnvError, EnvSpaces, EnvState, EnvUpdates, ExternalEpisodes, Moment, Moments,
+        Rng, RowsMut, RowsRef, Step, StepOut, VectorEnv as _, Vectorized,
         multi_agent::{AgentRows, Outcome, Turn},
     },
     ids::{AgentId, SlotId},
@@ -125,7 +125,7 @@ fn external_episodes_allocate_nothing_after_the_first_turns() {
         did.set(agent, RowsRef::I64(&[1]));
     }
     let answer = [0, 1].map(|env| EnvActions { env, actions: did.clone() });
-    let (outcome, mut news) = (Outcome { reward: 1.0, ..Outcome::default() }, News::new());
+    let (outcome, mut updates) = (Outcome { reward: 1.0, ..Outcome::default() }, EnvUpdates::new());
     (0..2).for_each(|id| _ = episodes.start_episode(id, true).unwrap());
     let mut turns = |episodes: &mut ExternalEpisodes| {
         let before = ALLOCATIONS.get();
@@ -138,8 +138,8 @@ fn external_episodes_allocate_nothing_after_the_first_turns() {
                 }
                 agents.iter().for_each(|agent| episodes.log_returns(id, agent, outcome, None).unwrap());
             }
-            news.clear();
-            episodes.poll(&mut news).unwrap();
+            updates.clear();
+            episodes.poll(&mut updates).unwrap();
             episodes.send_actions(&answer).unwrap();
             if turn % 2 == 0 {
                 assert!((0..2).all(|id| episodes.take_actions(id, &mut taken).unwrap()));

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_finite_is_counted_beside() {
+    fn non_finite_numbers_are_counted_separately() {
         let mut spread = Spread::default();
         [1.0, f64::NAN, 3.0, f64::INFINITY].into_iter().for_each(|number| spread.add(number));
         assert_eq!((spread.count, spread.not_finite, spread.mean, spread.min, spread.max), (2, 2, 2.0, 1.0, 3.0));

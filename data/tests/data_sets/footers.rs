@@ -145,7 +145,7 @@ fn files_are_named_with_the_limit_and_what_to_do() {
     }
 }
 
-/// A file of so many columns with so many rows each, in groups of so many.
+/// A file of the given number of columns with the given number of rows each, in groups of the given size.
 fn written(columns: usize, rows: usize, group: usize) -> Vec<u8> {
     let fields = (0..columns).map(|column| Field::new(format!("feature_{column}"), DataType::Float32, false));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));

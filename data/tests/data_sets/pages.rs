@@ -56,7 +56,7 @@ fn in_four_bytes(number: u32) -> [u8; 4] {
     [0, 7, 14, 21].map(|shift| (zigzag >> shift) as u8 & 127 | if shift < 21 { 128 } else { 0 })
 }
 
-/// Files in which the header of a page says so many bytes, whatever there are.
+/// Files in which the header of a page claims the given number of bytes, whatever there are.
 fn claiming(file: &[u8], version: u8, bytes: u32) -> Vec<u8> {
     let mut claiming = file.to_vec();
     let mut pages = 0;

@@ -283,7 +283,7 @@ fn workers_share_a_file_and_every_epoch_has_every_batch_once() {
     }
     shared.sort_by_key(|batch| batch.single().unwrap().get(EPS_ID).unwrap()[0]);
     assert_eq!(shared, batches);
-    // Reading goes on after the end of an epoch.
+    // Reading continues after the end of an epoch.
     let mut endless = reader(Some((1, 3)));
     let ids = |batch: &AnyBatch| batch.single().unwrap().get(EPS_ID).unwrap()[0];
     let mut seen = Vec::new();

@@ -41,7 +41,7 @@ const SHUFFLE: u16 = 1;
 /// fitted to a whole log at once.
 ///
 /// On a CPU what it learns is a function of settings, seed and steps alone, as of the [learner](super). An episode that was
-/// truncated goes on in the model: only what terminates has no value.
+/// truncated continues in the model: only what terminates has no value.
 ///
 /// ```
 /// use rollmesh_learner::{FittedQ, FittedQConfig};

@@ -97,7 +97,7 @@ pub struct InlineHub {
 
 impl InlineHub {
     /// Creates a hub without a run. Its runs have numbers above `number` and begin with `num_workers` workers, and dashboards
-    /// are told `schema`, the settings of runs. The registry needs no policies that learn.
+    /// get `schema`, the settings of runs. The registry needs no policies that learn.
     #[must_use]
     pub fn new(number: u32, num_workers: u32, schema: String, registry: Registry, kernels: Kernels) -> Self {
         let setup = HubSetup {

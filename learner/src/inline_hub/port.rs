@@ -7,8 +7,8 @@ use std::{
 
 use bytes::Bytes;
 use rollmesh_core::{
-    hub::{CloseReason, Connection},
-    protocol::{Frame, Inbox, Kind, Message, Outbox, Role, TokenId, message::Goodbye},
+    hub::{CloseReason, PeerConnection},
+    protocol::{Inbox, Kind, Message, MessageFrame, Outbox, Role, TokenId, message::Goodbye},
 };
 
 /// A port of an [`InlineHub`](super::InlineHub).
@@ -90,8 +90,8 @@ impl PortLink {
     }
 }
 
-impl Connection for PortLink {
-    fn send_frame(&self, frame: Frame) {
+impl PeerConnection for PortLink {
+    fn send_frame(&self, frame: MessageFrame) {
         if !self.is_closing() {
             self.0.outbox.borrow_mut().push_frame(frame);
         }

@@ -226,7 +226,7 @@ fn operator_adds_workers_pauses_resumes_drains_and_stops() {
     let request = |request| Request { request };
     let endless = SMALL.replace("400", "100000000");
     assert_eq!(page.start(&endless), "");
-    assert_eq!(page.start(SMALL), "a run is going on; stop it first");
+    assert_eq!(page.start(SMALL), "a run is in progress; stop it first");
     assert_eq!(page.ask(&Message::AddWorker(request(2))), "");
     page.work_until(|page| page.workers.values().filter(|worker| worker.lease().is_some()).count() == 2);
     assert_eq!(page.ask(&Message::Watch(Watch { request: 3, slot: 3 })), "");

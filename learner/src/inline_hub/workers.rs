@@ -141,6 +141,6 @@ impl InlineHub {
         let Some(reason) = reasons.pop().or_else(|| has_given_up.then(|| "none of them starts".into())) else { return };
         let last =
             run.state().last_failure().map_or_else(String::new, |failure| format!("; the last failure: {failure}"));
-        self.end_run(RunEnd::Failed(format!("no worker can go on, {reason}{last}")));
+        self.end_run(RunEnd::Failed(format!("no worker can continue, {reason}{last}")));
     }
 }

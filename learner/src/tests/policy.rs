@@ -53,9 +53,9 @@ fn a_step_is_the_gradient_and_its_application() {
     }
 }
 
-/// Put aside in the middle of training, as policy maps and checkpoints do.
+/// Stashed in the middle of training, as policy maps and checkpoints do.
 #[test]
-fn a_restored_policy_goes_on_with_the_same_bits() {
+fn a_restored_policy_resumes_bit_identically() {
     for algorithm in algorithms() {
         let entry = || PolicyEntry::<dyn Policy>::new("", Box::new(policy(algorithm.clone())));
         let learn = |entry: &mut PolicyEntry, seed| drop(entry.policy.learn_on_batch(&bandit(50, seed)).unwrap());
@@ -304,7 +304,7 @@ fn steps_and_states_of_recurrent_policies_are_as_exact() {
         let (gradients, _) = two.policy.compute_gradients(&batch).unwrap();
         two.policy.apply_gradients(&gradients).unwrap();
         assert_eq!(one.policy.weights(), two.policy.weights());
-        // Into a new object, from which it goes on.
+        // Into a new object, from which it continues.
         let bytes = two.stash().unwrap();
         two = PolicyEntry::from(recurrent("a2c", "{}"));
         two.restore(&bytes).unwrap();

@@ -59,7 +59,7 @@ fn the_gradient_is_the_mean_over_all_steps() {
     assert!(whole.iter().zip(&sum).all(|(a, b)| (a - b).abs() < 1e-4), "{whole:?} {sum:?}");
 }
 
-/// So many rows as the lengths claim would fill the memory.
+/// As many rows as the lengths claim would fill the memory.
 #[test]
 fn lengths_without_rows_are_refused() {
     let parts = BatchParts {

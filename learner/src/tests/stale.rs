@@ -37,7 +37,7 @@ fn gradients_of_stale_batches_are_those_of_pytorch() {
     }
 }
 
-/// Two steps of an episode that goes on, which weights of version 1 have made.
+/// Two steps of an episode that continues, which weights of version 1 have made.
 fn two_rows(behaviour: [f32; 2], batch_target: f32) -> SampleBatch {
     let columns = [
         (REWARDS, vec![1.0, 2.0]),

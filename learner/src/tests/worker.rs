@@ -92,7 +92,7 @@ fn by_gradients(worker: &mut RolloutWorker, batch: &AnyBatch) {
     worker.apply_gradients(&gradients).unwrap();
 }
 
-/// Mean return of the episodes that end in the last tenth of so many updates.
+/// Mean return of the episodes that end in the last tenth of the given number of updates.
 fn return_after(mut worker: RolloutWorker, updates: usize, learn: Learn) -> f64 {
     for update in 0..updates {
         if update == updates - updates.div_ceil(10) {
@@ -166,7 +166,7 @@ fn a_restored_worker_learns_on_with_the_same_bits() {
         (0..2).for_each(|_| learn(&mut whole));
         let state = whole.save().unwrap();
         if env != "CartPole-v1" {
-            // Only in lockstep do episodes go on that have begun.
+            // Only in lockstep do episodes continue that have begun.
             whole.restore(&state).unwrap();
         }
         (0..2).for_each(|_| learn(&mut whole));

@@ -52,7 +52,7 @@ impl Manifest {
         format!("{list}\n{}\n", bytes_hash(list.as_bytes())).into_bytes()
     }
 
-    /// Parses and verifies a manifest. `number` is the checkpoint's, if its directory's name tells.
+    /// Parses and verifies a manifest. `number` is the checkpoint's, if its directory's name has one.
     pub(super) fn from_bytes(bytes: &[u8], number: Option<u64>) -> Result<Self, String> {
         let damaged = |what: &str| format!("{MANIFEST} {what}");
         let text = std::str::from_utf8(bytes).map_err(|_| damaged("is no text"))?;

@@ -3,7 +3,6 @@
 #[cfg(unix)]
 use std::io;
 
-use clap::Args;
 use serde::{Deserialize, Serialize};
 
 /// The environment variable that lists a program's visible GPUs.
@@ -13,14 +12,15 @@ pub(crate) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 /// before it is used; and a process that cannot get memory hangs in Rust's backtrace, instead of ending with a message.
 pub(crate) const LIMITED: [(&str, &str); 2] = [("MIMALLOC_ARENA_EAGER_COMMIT", "0"), ("RUST_BACKTRACE", "0")];
 
-/// What a process is told of its grant.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The grant of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
 pub(crate) struct ConfineFlags {
     /// Run on these CPUs only
-    #[arg(long, hide = true, value_delimiter = ',', value_name = "CPU")]
+    #[cfg_attr(feature = "cli", arg(long, hide = true, value_delimiter = ',', value_name = "CPU"))]
     only_cpus: Vec<u32>,
     /// Take at most this many bytes for data
-    #[arg(long, hide = true, value_name = "BYTES")]
+    #[cfg_attr(feature = "cli", arg(long, hide = true, value_name = "BYTES"))]
     memory_limit: Option<u64>,
 }
 

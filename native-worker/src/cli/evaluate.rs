@@ -10,10 +10,10 @@ use super::{exit::Failure, python::PythonFlags, signals::Interruption};
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, replace},
+    cli::progress::Progress,
     envs::PythonSettings,
     eval::{EvalWorker, makers_of_episodes},
     monitor::EpisodeGif,
-    progress::Progress,
     train::RunConfig,
 };
 
@@ -29,7 +29,7 @@ pub(super) struct EvaluateArgs {
     /// Seed of the episodes, which are others than those of training [default: the run's]
     #[arg(long)]
     seed: Option<u64>,
-    /// Give up if nothing moves for so many seconds
+    /// Give up if nothing moves for this number of seconds
     #[arg(long, value_name = "S", default_value = "60")]
     timeout: NonZeroU32,
     /// Write the first episode into this GIF
@@ -45,7 +45,7 @@ pub(super) struct EvaluateArgs {
 /// Which policy plays, and how.
 #[derive(Args)]
 pub(super) struct PlayFlags {
-    /// A run's directory, also of one that goes on, or one of its checkpoints
+    /// A run's directory, also of one in progress, or one of its checkpoints
     #[arg(long, value_name = "DIR")]
     pub(super) checkpoint: PathBuf,
     /// Episodes to play

@@ -14,10 +14,10 @@ use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
 use super::{exit::Failure, host, runtime, security::SecurityFlags};
 use crate::{
     Registry,
+    cli::progress::{Printer, Progress},
     external::{ExternalMultiAgentEnv, agents_of, episode_timeout},
     hub::{Hub, HubConfig},
     net::TOKEN_VARIABLE,
-    progress::{Printer, Progress},
 };
 
 /// The environment whose episodes clients drive.

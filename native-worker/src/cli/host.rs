@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     Registry,
+    cli::progress::Progress,
     hub::{Hub, HubConfig, HubNotice, SecurityConfig, StartRunError},
     net::TOKEN_VARIABLE,
-    progress::Progress,
     train::{Summary, Task, Work},
 };
 

@@ -13,7 +13,7 @@ use rollmesh_core::{
     worker::{RolloutConfig, WorkerWarning, config::LogLevel},
 };
 
-use crate::progress::{Printer, Progress};
+use super::progress::{Printer, Progress};
 
 /// A log's targets and level.
 pub(super) struct Log {

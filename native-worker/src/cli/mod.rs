@@ -1,6 +1,5 @@
 //! The command line. Each command has a module; this one dispatches to it and converts its result to an exit code.
 
-mod children;
 mod control;
 mod cpu_time;
 mod data;
@@ -25,6 +24,7 @@ mod ope;
 mod pipe;
 mod policies;
 mod processes;
+mod progress;
 mod python;
 mod ranks;
 #[cfg(test)]
@@ -47,8 +47,7 @@ use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use crate::{Registry, native};
-pub use children::child_process;
+use crate::{Registry, children, native};
 use exit::Failure;
 
 #[derive(Parser)]
@@ -72,7 +71,7 @@ enum Command {
     Launch(launch::LaunchArgs),
     /// Pass a hub's weights on to many workers
     Relay(relay::RelayArgs),
-    /// Start a run on a hub; it waits while another one is going on
+    /// Start a run on a hub; it waits while another one is in progress
     Start(control::StartArgs),
     /// List the runs of a hub, or those in a directory
     Runs(control::RunsArgs),

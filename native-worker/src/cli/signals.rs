@@ -41,7 +41,7 @@ impl Interruption {
                 wishes.next().await;
                 flag.store(true, Ordering::Relaxed);
                 act();
-                eprintln!("ending after what is going on; Ctrl-C again ends at once, and keeps nothing");
+                eprintln!("ending after what is in progress; Ctrl-C again ends at once, and keeps nothing");
                 wishes.next().await;
                 process::exit(130);
             });

@@ -47,7 +47,7 @@ use crate::{
 };
 
 /// Interval at which the user is informed what a run waits for before it starts.
-const TELL_AFTER: Duration = Duration::from_secs(5);
+const NOTIFY_AFTER: Duration = Duration::from_secs(5);
 /// Parent of the default run directories.
 const RUNS: &str = "runs";
 
@@ -326,7 +326,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
             Some(env) => registry.clone().with_base_env(external::ENV, env.creator()),
             None => registry.clone(),
         };
-        // Before anything is announced; the run makes its environment again.
+        // Before anything is announced; the run makes another environment.
         let layout = check(&request, registry, RunRequest::check, &mut endings).await?;
         if let (Task::Begin(_), Some(directory)) = (&task, &request.run_dir) {
             // Checked first, since the hub writes there earlier and would report another error.
@@ -394,7 +394,7 @@ pub(super) async fn check<T: Send + 'static>(
                 // A run that can start is ended like any run.
                 break timeout(signals::GRACE, checked).await.map_err(late)?;
             }
-            () = sleep(TELL_AFTER) => eprintln!("waiting for environment {env} to be made"),
+            () = sleep(NOTIFY_AFTER) => eprintln!("waiting for environment {env} to be made"),
         }
     };
     let panicked = |_| Failure::other(format!("making environment {env} or its policies panicked"));
@@ -438,7 +438,7 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
     println!("weights hash  {}", summary.weights_hash);
     about_reading(&summary.read).iter().for_each(|line| println!("{line}"));
     if summary.unaudited > 0 {
-        println!("unaudited     {} fragments were to be made again, and were not in time", summary.unaudited);
+        println!("unaudited     {} fragments were to be replayed, and were not in time", summary.unaudited);
     }
     if summary.tainted {
         println!("tainted       rows were learned from that a worker made up");

@@ -85,7 +85,7 @@ impl Control {
         self.ask(|request| Message::Drain(Request { request })).await
     }
 
-    /// Starts a run with these settings, a JSON object; it is queued while another one is going on. Returns its number,
+    /// Starts a run with these settings, a JSON object; it is queued while another one is in progress. Returns its number,
     /// under which [`runs`](Self::runs) lists it.
     ///
     /// # Errors

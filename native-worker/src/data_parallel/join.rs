@@ -63,7 +63,7 @@ fn wait_for_all(
     loop {
         if ranks.iter().all(Option::is_some) {
             // Ranks that joined may have disconnected meanwhile.
-            ranks.iter_mut().for_each(|place| _ = place.take_if(|stream| is_gone(stream)));
+            ranks.iter_mut().for_each(|place| _ = place.take_if(|stream| is_closed(stream)));
             if ranks.iter().all(Option::is_some) {
                 break;
             }
@@ -93,7 +93,7 @@ fn wait_for_all(
                 let place = (visitor.rank as usize).checked_sub(1).and_then(|i| ranks.get_mut(i));
                 match place {
                     // A rank that has disconnected may join again.
-                    Some(place) if place.as_ref().is_none_or(is_gone) => *place = Some(stream),
+                    Some(place) if place.as_ref().is_none_or(is_closed) => *place = Some(stream),
                     // The first connection of a rank is kept.
                     _ => refuse(&stream, &DataParallelError::Duplicate(visitor.rank)),
                 }
@@ -111,14 +111,14 @@ fn wait_for_all(
 }
 
 /// True if the peer has closed its connection.
-fn is_gone(stream: &TcpStream) -> bool {
+fn is_closed(stream: &TcpStream) -> bool {
     let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
-    let is_gone = match looked {
+    let is_closed = match looked {
         // It sends nothing until all ranks have joined.
         Ok(bytes) => bytes == 0,
         Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
     };
-    is_gone || stream.set_nonblocking(false).is_err()
+    is_closed || stream.set_nonblocking(false).is_err()
 }
 
 /// Refuses the ranks that have joined, after an error.

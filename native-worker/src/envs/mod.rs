@@ -10,6 +10,6 @@ pub use guard::{guard, guard_multi_agent, guarded};
 pub(crate) use python::{
     ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE, with_fingerprint, without_fingerprint,
 };
-pub use python::{FingerprintError, PythonPermission, PythonSettings};
+pub use python::{PythonFingerprintError, PythonPermission, PythonSettings};
 #[cfg(unix)]
 pub use remote::RemoteBaseEnv;

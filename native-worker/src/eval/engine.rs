@@ -6,7 +6,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    eval_worker::{EvalDone, EvalEngine, EvalMakers, EvalOrder},
+    eval_worker::{EvalCommand, EvalDone, EvalEngine, EvalMakers},
     evaluation::{EvalWorkerError, Ticket},
 };
 
@@ -32,7 +32,7 @@ pub(super) enum Report {
 /// returns false once its receiver is gone.
 pub(super) fn run(
     makers: Result<EvalMakers, EvalWorkerError>,
-    orders: &Receiver<EvalOrder>,
+    orders: &Receiver<EvalCommand>,
     report: impl Fn(Report) -> bool,
 ) {
     let mut engine = match makers.and_then(|makers| EvalEngine::start(&makers)) {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    eval_worker::{EvalDone, EvalMakers, EvalOrder},
+    eval_worker::{EvalCommand, EvalDone, EvalMakers},
     evaluation::{EvalWorkerError, EvaluatorOptions, Ticket},
     ids::CallId,
     protocol::{
@@ -104,7 +104,7 @@ impl Process {
     pub(super) fn start(
         program: &Path,
         (run, pictures): (&RunConfig, Pictures),
-        orders: Receiver<EvalOrder>,
+        orders: Receiver<EvalCommand>,
         tell: impl Fn(Result<Report, String>) -> bool + Clone + Send + 'static,
     ) -> io::Result<Self> {
         let grant = INVENTORY.grant(&run.host.evaluator).map_err(io::Error::other)?;
@@ -127,7 +127,7 @@ impl Process {
         })?;
         let words = LastWords::listen(stderr)?;
         thread::Builder::new().name("eval-reports".into()).spawn(move || {
-            let error = hear(&mut BufReader::new(stdout), &tell);
+            let error = receive(&mut BufReader::new(stdout), &tell);
             let status = child.lock().unwrap_or_else(PoisonError::into_inner).kill();
             let words = words.recv_timeout(GRACE).unwrap_or_default();
             tell(Err(farewell(&error, status, &words)));
@@ -144,14 +144,14 @@ impl Drop for Process {
 
 /// Sends orders to the process until it exits or there are no more.
 fn send_all(
-    orders: &Receiver<EvalOrder>,
+    orders: &Receiver<EvalCommand>,
     mut to: impl io::Write,
     tell: impl Fn(Result<Report, String>) -> bool,
 ) -> io::Result<()> {
     for order in orders {
         let (ticket, message) = match order {
-            EvalOrder::Cancel(ticket) => (ticket, Ok(Message::CallCancel(CallCancel { call: ticket.0 }))),
-            EvalOrder::Evaluate { ticket, weights, request } => {
+            EvalCommand::Cancel(ticket) => (ticket, Ok(Message::CallCancel(CallCancel { call: ticket.0 }))),
+            EvalCommand::Evaluate { ticket, weights, request } => {
                 (ticket, WorkerCommand::Evaluate { weights, request }.message(CallId(ticket.0)))
             }
         };
@@ -166,12 +166,12 @@ fn send_all(
 }
 
 /// Reads an order of the supervisor.
-fn order(message: Message) -> Option<EvalOrder> {
+fn order(message: Message) -> Option<EvalCommand> {
     match message {
-        Message::CallCancel(cancel) => Some(EvalOrder::Cancel(Ticket(cancel.call))),
+        Message::CallCancel(cancel) => Some(EvalCommand::Cancel(Ticket(cancel.call))),
         Message::Call(call) => match WorkerCommand::decode(&call.body) {
             Ok(WorkerCommand::Evaluate { weights, request }) => {
-                Some(EvalOrder::Evaluate { ticket: Ticket(call.call), weights, request })
+                Some(EvalCommand::Evaluate { ticket: Ticket(call.call), weights, request })
             }
             Ok(_) | Err(_) => None,
         },
@@ -208,8 +208,8 @@ fn report(result: &CallResult) -> Report {
     }
 }
 
-/// Tells the process's reports until it exits.
-fn hear(from: &mut impl Read, tell: &impl Fn(Result<Report, String>) -> bool) -> io::Error {
+/// Forwards the process's reports until it exits.
+fn receive(from: &mut impl Read, tell: &impl Fn(Result<Report, String>) -> bool) -> io::Error {
     loop {
         let report = match read_message(&mut *from) {
             Ok(Message::CallResult(result)) => report(&result),

@@ -13,7 +13,7 @@ use std::{
 #[cfg(unix)]
 use rollmesh_core::run::RunConfig;
 use rollmesh_core::{
-    eval_worker::{EvalDesk, EvalMakers, EvalOrder, Polled},
+    eval_worker::{EvalCommand, EvalDesk, EvalMakers, Polled},
     evaluation::{EvalOutcome, EvalWorkerError, EvaluationRequest, Ticket},
     weights::Weights,
 };
@@ -147,11 +147,11 @@ impl Shared {
     /// Stops all evaluations. The supervising thread and the engine end.
     pub(crate) fn stop(&self) {
         self.at_desk(EvalDesk::stop);
-        self.tell_all();
+        self.notify_all_callers();
     }
 
     /// Notifies all waiting callers.
-    fn tell_all(&self) {
+    fn notify_all_callers(&self) {
         self.changed.notify_all();
         self.notify.send_replace(());
     }
@@ -168,11 +168,11 @@ struct Supervisor {
 
 struct Engine {
     /// An engine that has ended reports that separately.
-    orders: Sender<EvalOrder>,
+    orders: Sender<EvalCommand>,
     #[cfg(unix)]
     _process: Option<Process>,
     is_ready: bool,
-    last_heard: Instant,
+    last_contact: Instant,
     /// Since when it has been cancelling its evaluation.
     cancelled: Option<Instant>,
 }
@@ -193,7 +193,7 @@ impl Supervisor {
             };
             match event {
                 Ok(Event::Wake) => {}
-                Ok(Event::Report(number, report)) if number == self.number => self.hear(report),
+                Ok(Event::Report(number, report)) if number == self.number => self.handle(report),
                 Ok(Event::Gone(number, words)) if number == self.number => self.lost(words),
                 Ok(Event::Report(..) | Event::Gone(..)) => {}
                 Err(RecvTimeoutError::Timeout) => self.overdue(),
@@ -202,11 +202,11 @@ impl Supervisor {
         }
     }
 
-    fn next_order(&self) -> Option<EvalOrder> {
+    fn next_order(&self) -> Option<EvalCommand> {
         self.shared.desk().next_order()
     }
 
-    fn order(&mut self, order: EvalOrder) {
+    fn order(&mut self, order: EvalCommand) {
         if self.engine.is_none() {
             match self.start_engine() {
                 Ok(engine) => self.engine = Some(engine),
@@ -216,8 +216,8 @@ impl Supervisor {
         if let Some(engine) = &mut self.engine {
             let now = Instant::now();
             match order {
-                EvalOrder::Evaluate { .. } => (engine.last_heard, engine.cancelled) = (now, None),
-                EvalOrder::Cancel(_) => engine.cancelled = Some(now),
+                EvalCommand::Evaluate { .. } => (engine.last_contact, engine.cancelled) = (now, None),
+                EvalCommand::Cancel(_) => engine.cancelled = Some(now),
             }
             let _ = engine.orders.send(order);
         }
@@ -254,7 +254,7 @@ impl Supervisor {
             #[cfg(unix)]
             _process: process,
             is_ready: false,
-            last_heard: Instant::now(),
+            last_contact: Instant::now(),
             cancelled: None,
         })
     }
@@ -262,23 +262,23 @@ impl Supervisor {
     /// Returns how long the engine may still be silent, if it has anything to do.
     fn patience(&self) -> Option<Duration> {
         let engine = self.engine.as_ref().filter(|engine| !engine.is_ready || self.shared.desk().is_busy())?;
-        let patience = self.timeout.saturating_sub(engine.last_heard.elapsed());
+        let patience = self.timeout.saturating_sub(engine.last_contact.elapsed());
         // An engine that is still starting is kept for the next request.
         let cancelled = engine.cancelled.filter(|_| engine.is_ready);
         let grace = cancelled.map(|since| CANCEL_GRACE.saturating_sub(since.elapsed()));
         Some(grace.map_or(patience, |grace| patience.min(grace)))
     }
 
-    fn hear(&mut self, report: Report) {
+    fn handle(&mut self, report: Report) {
         let Some(engine) = &mut self.engine else { return };
-        engine.last_heard = Instant::now();
+        engine.last_contact = Instant::now();
         match report {
             Report::Progress(_) => {}
             Report::Ready => {
                 engine.is_ready = true;
-                engine.cancelled = engine.cancelled.map(|_| engine.last_heard);
+                engine.cancelled = engine.cancelled.map(|_| engine.last_contact);
                 self.shared.desk().engine_ready();
-                self.shared.tell_all();
+                self.shared.notify_all_callers();
             }
             Report::Broken(error) => {
                 self.engine = None;
@@ -288,7 +288,7 @@ impl Supervisor {
                 if self.shared.desk().finish(done) {
                     self.engine = None;
                 }
-                self.shared.tell_all();
+                self.shared.notify_all_callers();
             }
         }
     }
@@ -301,7 +301,7 @@ impl Supervisor {
         } else if self.shared.desk().is_busy() {
             self.fail(EvalWorkerError::Ended(words));
         } else {
-            self.shared.desk().engine_gone();
+            self.shared.desk().engine_exited();
         }
     }
 
@@ -321,6 +321,6 @@ impl Supervisor {
 
     fn fail(&self, error: EvalWorkerError) {
         self.shared.desk().engine_failed(error);
-        self.shared.tell_all();
+        self.shared.notify_all_callers();
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    env::{BaseEnv, EnvActions, EnvError, EnvSpaces, News, Reset, multi_agent::Turn},
+    env::{BaseEnv, EnvActions, EnvError, EnvSpaces, EnvUpdates, Reset, multi_agent::Turn},
     ids::AgentId,
 };
 
@@ -69,13 +69,13 @@ impl BaseEnv for Sampled {
         self.shared.lock().episodes.spaces(agent)
     }
 
-    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
+    fn poll(&mut self, updates: &mut EnvUpdates) -> Result<(), EnvError> {
         self.polled = true;
         let start = Instant::now();
         let mut state = self.shared.lock();
         loop {
-            state.episodes.poll(news)?;
-            if !news.entries().is_empty() {
+            state.episodes.poll(updates)?;
+            if !updates.entries().is_empty() {
                 break;
             }
             if let Some(why) = &state.undriven {
@@ -86,7 +86,7 @@ impl BaseEnv for Sampled {
             state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
         // There is room in these lanes.
-        news.entries().iter().for_each(|entry| state.take_waiting(entry.env, &mut self.woken));
+        updates.entries().iter().for_each(|entry| state.take_waiting(entry.env, &mut self.woken));
         drop(state);
         self.wake();
         Ok(())

@@ -10,7 +10,7 @@ use std::{
 
 use rollmesh_core::{
     group::{AuditPolicy, Verdict},
-    hub::{ClipJob, CloseReason, Connection as _, Hub, PeerEnd, Record},
+    hub::{ClipJob, CloseReason, Hub, PeerConnection as _, PeerEnd, Record},
     ids::{LeaseId, WeightsVersion},
     protocol::{
         Role, Token,
@@ -29,11 +29,11 @@ use super::{
     access::TokenFiles,
     admit::random_id,
     audit::Audit,
-    calls::{NewsSink, WorkerOrder},
+    calls::{NotificationSink, WorkerAction},
     checkpoints::{Asker, Askers, next_save},
     children::Children,
     departure::Departure,
-    in_process::InProcess,
+    in_process::InProcessPeers,
     launchers::Launchers,
     link::PeerLink,
     memory_budget::Reserved,
@@ -118,7 +118,7 @@ pub(super) enum Event {
     /// The program stops the run.
     StopRun,
     /// A command of the program to the workers themselves.
-    Workers(WorkerOrder),
+    Workers(WorkerAction),
     /// The program is about to exit: the hub accepts no more workers and runs, and drains the current run.
     Drain { drained: oneshot::Sender<()> },
     /// The program shuts the hub down.
@@ -160,7 +160,7 @@ pub(super) struct Actor {
     /// Starts the children.
     pub(super) launchers: Launchers,
     /// The in-process workers by their numbers.
-    pub(super) in_process: BTreeMap<u32, InProcess>,
+    pub(super) in_process: BTreeMap<u32, InProcessPeers>,
     /// Parent directory of the run directories for runs started from the page.
     pub(super) runs_dir: Option<PathBuf>,
     /// Resources of a local worker, unless the run specifies others.
@@ -190,10 +190,10 @@ pub(super) struct Actor {
     pub(super) starting: Option<Starting>,
     /// Since when no worker has been able to continue the run.
     pub(super) hopeless_since: Option<Micros>,
-    /// Since when the run has been waiting for workers, and whether the user was told.
+    /// Since when the run has been waiting for workers, and whether the user was notified.
     pub(super) waiting_since: Option<(Micros, bool)>,
     /// Receives worker notifications besides the run.
-    pub(super) listener: Option<NewsSink>,
+    pub(super) listener: Option<NotificationSink>,
     pub(super) status: watch::Sender<RunStatus>,
     pub(super) notices: mpsc::Sender<HubNotice>,
     pub(super) audit: Audit,
@@ -205,7 +205,7 @@ impl Actor {
         self.epoch.elapsed().into()
     }
 
-    /// Tells the hub the time of the event that follows.
+    /// Gives the hub the time of the event that follows.
     pub(super) fn set_time(&mut self) {
         self.hub.set_time(self.now(), token_file::now());
     }
@@ -288,7 +288,7 @@ impl Actor {
                 }
             }
             Event::Evaluation { asker } => {
-                self.hear_evaluation();
+                self.report_evaluations();
                 if let Some(evaluated) = self.hub.run.as_ref().and_then(Run::evaluated) {
                     // The caller may no longer wait.
                     let _ = asker.send(evaluated.clone());
@@ -319,7 +319,7 @@ impl Actor {
             Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
             // The caller may have dropped the receiver.
             Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
-            Event::Workers(order) => self.obey_program(order),
+            Event::Workers(order) => self.handle_worker_action(order),
             Event::Updated(update) => self.handle_update(update),
             Event::Made(parts) => self.handle_parts(parts.map(|parts| *parts)),
             Event::Saved(report) => self.handle_save(report),
@@ -341,11 +341,11 @@ impl Actor {
         self.end_hung();
         self.end_hung_run();
         self.end_hung_drawing();
-        self.tell_of_waiting();
-        self.tell_of_starting();
+        self.notify_of_waiting();
+        self.notify_of_starting();
         self.end_hopeless();
         self.end_unwanted_run();
-        self.hear_evaluation();
+        self.report_evaluations();
         self.interrupt_late_run();
         self.catch_up_lines();
         self.check_ledger();
@@ -365,7 +365,7 @@ impl Actor {
         }
     }
 
-    /// Tells the program and dashboards what has changed.
+    /// Sends the program and dashboards what has changed.
     pub(super) fn refresh_dashboards(&mut self) {
         self.publish_status();
         self.hub.refresh_dashboards();

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::limits::{MAX_AUDIT_BYTES, MAX_AUDIT_RECORDS};
 use crate::{
-    lines::{Backlog, LineFile, LineNews},
+    lines::{Backlog, LineFile, LineNotice},
     private_file,
 };
 
@@ -87,20 +87,20 @@ impl Audit {
     }
 
     /// Appends a record. If it cannot be written now, it is kept in the backlog.
-    pub(super) fn add(&mut self, record: &Record) -> Option<LineNews> {
+    pub(super) fn add(&mut self, record: &Record) -> Option<LineNotice> {
         self.add_at(record, now_ms())
     }
 
-    fn add_at(&mut self, record: &Record, at_ms: u64) -> Option<LineNews> {
+    fn add_at(&mut self, record: &Record, at_ms: u64) -> Option<LineNotice> {
         // Nothing may follow the record of the hub's end.
         let is_last = matches!(record, Record::Stopped);
-        let news = self.tell_left_out(at_ms, is_last);
+        let notice = self.report_left_out(at_ms, is_last);
         let has_room = |of| self.budgets.entry(of).or_default().take(at_ms / 1000);
-        if record.causer().is_none_or(has_room) { self.write(&Line { at_ms, record }).or(news) } else { news }
+        if record.causer().is_none_or(has_room) { self.write(&Line { at_ms, record }).or(notice) } else { notice }
     }
 
     /// Writes how many records were dropped in past seconds, and in the current one if `with_this`.
-    fn tell_left_out(&mut self, at_ms: u64, with_this: bool) -> Option<LineNews> {
+    fn report_left_out(&mut self, at_ms: u64, with_this: bool) -> Option<LineNotice> {
         let ended = self.budgets.iter_mut().filter(|(_, budget)| with_this || budget.second != at_ms / 1000);
         let left_out: Vec<_> =
             ended.map(|(&of, budget)| (of, budget.end())).filter(|(_, records)| *records > 0).collect();
@@ -108,22 +108,22 @@ impl Audit {
         left_out.into_iter().filter_map(tell).last()
     }
 
-    fn write(&mut self, line: &Line<'_>) -> Option<LineNews> {
+    fn write(&mut self, line: &Line<'_>) -> Option<LineNotice> {
         let log = if line.record.is_of_leases() { &mut self.leases } else { &mut self.log };
         log.as_mut()?.write(line)
     }
 
     /// Writes what is pending: the backlog and the counts of dropped records.
-    pub(super) fn catch_up(&mut self) -> Option<LineNews> {
+    pub(super) fn catch_up(&mut self) -> Option<LineNotice> {
         self.catch_up_at(now_ms())
     }
 
-    fn catch_up_at(&mut self, at_ms: u64) -> Option<LineNews> {
-        let mut news = self.tell_left_out(at_ms, false);
+    fn catch_up_at(&mut self, at_ms: u64) -> Option<LineNotice> {
+        let mut notice = self.report_left_out(at_ms, false);
         for Log { files, backlog, .. } in [&mut self.log, &mut self.leases].into_iter().flatten() {
-            news = backlog.retry(|line| files.add(line)).or(news);
+            notice = backlog.retry(|line| files.add(line)).or(notice);
         }
-        news
+        notice
     }
 }
 
@@ -139,11 +139,11 @@ impl Log {
         Ok(Self { name, files, backlog: Backlog::new(name) })
     }
 
-    fn write(&mut self, line: &Line<'_>) -> Option<LineNews> {
+    fn write(&mut self, line: &Line<'_>) -> Option<LineNotice> {
         let Self { name, files, backlog } = self;
         match serde_json::to_vec(line) {
             Ok(bytes) => backlog.add([bytes, b"\n".to_vec()].concat(), |line| files.add(line)),
-            Err(error) => Some(LineNews::NoJson { file: name, error }),
+            Err(error) => Some(LineNotice::NoJson { file: name, error }),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
 
 /// Notifications about workers.
 #[derive(Debug)]
-pub(crate) enum WorkerNews {
+pub(crate) enum WorkerNotification {
     /// A worker joined; `child` is the number of a local process. Browsers may throttle their tabs.
     Joined { peer: u32, child: Option<u32>, pulse: Pulse, is_throttled: bool },
     /// A worker disconnected.
@@ -35,7 +35,7 @@ pub(crate) enum WorkerNews {
 }
 
 /// Receives the notifications. Must not block.
-pub(crate) type NewsSink = Box<dyn Fn(WorkerNews) + Send>;
+pub(crate) type NotificationSink = Box<dyn Fn(WorkerNotification) + Send>;
 
 /// When local processes that ended unexpectedly are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +56,9 @@ impl Default for Replacement {
 pub(super) type Reply<T> = Box<dyn FnOnce(T) + Send>;
 
 /// Commands of the program to workers.
-pub(crate) enum WorkerOrder {
+pub(crate) enum WorkerAction {
     /// Notify `sink` about all workers, beginning with those that are connected already.
-    Listen { sink: NewsSink, replacement: Replacement },
+    Listen { sink: NotificationSink, replacement: Replacement },
     /// Send a message to a worker.
     Send { peer: u32, message: Box<Message> },
     /// Start local processes, all or none, with this launcher or the hub's own; replies with their numbers.
@@ -92,46 +92,51 @@ impl Hub {
 }
 
 impl Workers {
-    pub(crate) async fn send(&self, order: WorkerOrder) {
+    pub(crate) async fn send(&self, order: WorkerAction) {
         // A hub that has stopped ignores commands.
         let _ = self.0.send(Event::Workers(order)).await;
     }
 }
 
 impl Actor {
-    pub(super) fn obey_program(&mut self, order: WorkerOrder) {
+    pub(super) fn handle_worker_action(&mut self, order: WorkerAction) {
         match order {
-            WorkerOrder::Listen { sink, replacement } => {
+            WorkerAction::Listen { sink, replacement } => {
                 self.children.replace_as(replacement);
                 self.hub.workers().for_each(|(peer, known)| sink(joined(peer, known)));
                 self.listener = Some(sink);
             }
-            WorkerOrder::Send { peer, message } => self.hub.call(peer, &message),
-            WorkerOrder::Start { number, spec, environs, launcher, reply } => {
+            WorkerAction::Send { peer, message } => self.hub.call(peer, &message),
+            WorkerAction::Start { number, spec, environs, launcher, reply } => {
                 let launcher = launcher.unwrap_or_else(|| self.children.launcher());
                 let terms = ChildTerms { launcher, spec: *spec, environs };
                 reply(self.add_children_on(&Arc::new(terms), number as usize));
             }
-            WorkerOrder::Dismiss { peer } => self.hub.dismiss(peer),
-            WorkerOrder::End { child, gone } => self.end_child(child, gone),
-            WorkerOrder::Kill { child } => self.children.kill(child),
-            WorkerOrder::Pids(reply) => reply(self.children.pids()),
+            WorkerAction::Dismiss { peer } => self.hub.dismiss(peer),
+            WorkerAction::End { child, gone } => self.end_child(child, gone),
+            WorkerAction::Kill { child } => self.children.kill(child),
+            WorkerAction::Pids(reply) => reply(self.children.pids()),
         }
     }
 
     /// Notifies the listener, if there is one.
-    pub(super) fn tell(&self, news: WorkerNews) {
+    pub(super) fn notify(&self, notification: WorkerNotification) {
         if let Some(listener) = &self.listener {
-            listener(news);
+            listener(notification);
         }
     }
 
-    pub(super) fn tell_joined(&self, peer: u32) {
-        self.hub.peers.get(&peer).into_iter().for_each(|known| self.tell(joined(peer, known)));
+    pub(super) fn notify_joined(&self, peer: u32) {
+        self.hub.peers.get(&peer).into_iter().for_each(|known| self.notify(joined(peer, known)));
     }
 }
 
 /// Returns the notification for a worker that joined.
-fn joined(peer: u32, known: &Peer<PeerLink>) -> WorkerNews {
-    WorkerNews::Joined { peer, child: known.child, pulse: known.link.pulse(), is_throttled: known.is_throttled() }
+fn joined(peer: u32, known: &Peer<PeerLink>) -> WorkerNotification {
+    WorkerNotification::Joined {
+        peer,
+        child: known.child,
+        pulse: known.link.pulse(),
+        is_throttled: known.is_throttled(),
+    }
 }

@@ -100,8 +100,8 @@ impl Actor {
 
     pub(super) fn handle_save(&mut self, report: SaveReport) {
         let Some(run) = &mut self.hub.run else { return };
-        if let Some(news) = run.note_save(&report) {
-            self.hub.notice(if report.saved.is_ok() { 0 } else { 2 }, news);
+        if let Some(text) = run.note_save(&report) {
+            self.hub.notice(if report.saved.is_ok() { 0 } else { 2 }, text);
         }
         let iteration = report.iteration;
         let saved = report.saved.map(|number| SavedCheckpoint { number, iteration });

@@ -299,7 +299,7 @@ impl Children {
         self.running.get(&number).is_some_and(|child| child.dismissed || more)
     }
 
-    /// Marks the child as dismissed, before it is told to exit: if it exits earlier, that is not a failure.
+    /// Marks the child as dismissed, before it is commanded to exit: if it exits earlier, that is not a failure.
     pub(super) fn do_not_replace(&mut self, number: u32) {
         if let Some(child) = self.running.get_mut(&number) {
             child.dismissed = true;
@@ -383,7 +383,7 @@ impl Children {
     }
 
     /// Replies when the child has exited and its resources are released.
-    pub(super) fn tell_when_gone(&mut self, number: u32, reply: Reply<()>) {
+    pub(super) fn notify_when_exited(&mut self, number: u32, reply: Reply<()>) {
         match self.running.get_mut(&number) {
             Some(child) => child.when_gone.push(reply),
             None => reply(()),

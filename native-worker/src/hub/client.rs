@@ -10,9 +10,9 @@ use std::{
 };
 
 use rollmesh_core::{
-    hub::Connection as _,
+    hub::PeerConnection as _,
     protocol::{
-        EpisodeDriver, Frame as OutFrame, Message,
+        EpisodeDriver, Message, MessageFrame as OutFrame,
         convert::{AgentTable, AgentTableError, RowKind},
     },
     time::Micros,

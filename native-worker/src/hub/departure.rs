@@ -18,7 +18,7 @@ pub(super) struct Departure {
     pub(super) is_fault: bool,
     /// The kind of the message that the peer's role does not allow, if that was the reason.
     pub(super) denied: Option<Kind>,
-    /// True if the peer should not reconnect, which it is told.
+    /// True if the peer should not reconnect, which its close code says.
     pub(super) is_final: bool,
     /// How long sending the reason may take.
     pub(super) last_words: Duration,

@@ -5,9 +5,9 @@ use rollmesh_core::{
     protocol::{Role, handshake::PeerService},
 };
 
-use super::{HubNotice, actor::Actor, calls::WorkerNews, link::PeerLink};
+use super::{HubNotice, actor::Actor, calls::WorkerNotification, link::PeerLink};
 use crate::{
-    lines::LineNews,
+    lines::LineNotice,
     train::{Run, RunEnd},
 };
 
@@ -35,25 +35,25 @@ impl Actor {
                 if let Record::Command { .. } = record {
                     self.publish_status();
                 }
-                let news = self.audit.add(&record);
-                self.note_lines(news);
+                let notices = self.audit.add(&record);
+                self.note_lines(notices);
             }
             // Notices that the program does not read are dropped.
             HubEffect::Notice { level, text } => _ = self.notices.try_send(HubNotice { level, text }),
-            HubEffect::Joined(peer) => self.tell_joined(peer),
+            HubEffect::Joined(peer) => self.notify_joined(peer),
             HubEffect::Left { id, peer, reason } => match (peer.role, peer.service) {
                 (Role::Worker, PeerService::Runs) => {
                     // A disconnected spare has exited, reconnects, or hangs.
                     peer.child.into_iter().for_each(|child| self.look_after(child));
                     if peer.is_worker() {
                         self.left_bytes += peer.link.received_bytes();
-                        self.tell(WorkerNews::Left { peer: id, reason });
+                        self.notify(WorkerNotification::Left { peer: id, reason });
                     }
                 }
                 (Role::Launcher, _) => self.launchers.handle_lost(id),
                 _ => {}
             },
-            HubEffect::Answered { peer, result } => self.tell(WorkerNews::Result { peer, result }),
+            HubEffect::Answered { peer, result } => self.notify(WorkerNotification::Result { peer, result }),
             HubEffect::Child { child, fate } => match fate {
                 ChildFate::Useful => self.children.was_useful(child),
                 ChildFate::Last => self.children.do_not_replace(child),
@@ -74,8 +74,8 @@ impl Actor {
             HubEffect::Consume(Ok(work)) => self.update = self.hub.run.as_mut().and_then(|run| run.submit(work)),
             HubEffect::Consume(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
             HubEffect::Journal(entry) => {
-                let news = self.hub.run.as_mut().and_then(|run| run.add_to_journal(&entry));
-                self.note_lines(news);
+                let notices = self.hub.run.as_mut().and_then(|run| run.add_to_journal(&entry));
+                self.note_lines(notices);
             }
             HubEffect::Audit { run, task, weights } => self.audit_fragment(run, *task, weights),
             HubEffect::Draw(job) => self.draw_fragment(*job),
@@ -85,14 +85,14 @@ impl Actor {
 
     /// Retries lines that could not be written, and writes the audit log's pending counts.
     pub(super) fn catch_up_lines(&mut self) {
-        let news = self.hub.run.as_mut().map_or_else(Vec::new, Run::retry_lines);
-        self.note_lines(news);
-        let news = self.audit.catch_up();
-        self.note_lines(news);
+        let notices = self.hub.run.as_mut().map_or_else(Vec::new, Run::retry_lines);
+        self.note_lines(notices);
+        let notices = self.audit.catch_up();
+        self.note_lines(notices);
     }
 
     /// Reports failures and recoveries of files of lines.
-    pub(super) fn note_lines(&mut self, news: impl IntoIterator<Item = LineNews>) {
-        news.into_iter().for_each(|news| self.hub.notice(news.level(), news.to_string()));
+    pub(super) fn note_lines(&mut self, notices: impl IntoIterator<Item = LineNotice>) {
+        notices.into_iter().for_each(|notice| self.hub.notice(notice.level(), notice.to_string()));
     }
 }

@@ -1,7 +1,7 @@
 //! What the hub does about connected launchers and their workers.
 
 use rollmesh_core::{
-    hub::Connection as _,
+    hub::PeerConnection as _,
     protocol::{handshake::shortened, message::LauncherReady},
 };
 

@@ -41,7 +41,7 @@ pub(super) struct HandshakeLimiter {
 struct State {
     next: u64,
     /// By number, so that the oldest comes first.
-    places: BTreeMap<u64, Place>,
+    places: BTreeMap<u64, PeerPlace>,
     /// Connections without a place, the oldest first.
     outside: BTreeMap<u64, Outside>,
     failing: BTreeMap<IpAddr, Failing>,
@@ -49,7 +49,7 @@ struct State {
     debt: Debt,
 }
 
-struct Place {
+struct PeerPlace {
     from: IpAddr,
     /// When the connection last sent something.
     heard: Instant,
@@ -58,7 +58,7 @@ struct Place {
     lost: Arc<Notify>,
 }
 
-impl Place {
+impl PeerPlace {
     /// Returns when another connection may take this place.
     fn free_from(&self) -> Instant {
         self.heard + if self.has_asked { REQUEST_GRACE } else { PENDING_GRACE }
@@ -89,15 +89,15 @@ impl Pass {
 
     /// Records that the connection has sent something; it has to send more soon.
     pub(super) fn go_on(&self) {
-        self.hear(false);
+        self.record(false);
     }
 
     /// Records that the connection has sent a request: the time until the answer is the hub's.
     pub(super) fn ask(&self) {
-        self.hear(true);
+        self.record(true);
     }
 
-    fn hear(&self, has_asked: bool) {
+    fn record(&self, has_asked: bool) {
         if let Some(place) = self.limiter.state().places.get_mut(&self.number) {
             (place.heard, place.has_asked) = (Instant::now(), has_asked);
         }
@@ -254,7 +254,7 @@ impl HandshakeLimiter {
         }
         let lost = Arc::new(Notify::new());
         state.outside.remove(&number);
-        state.places.insert(number, Place { from, heard: now, has_asked: false, lost: lost.clone() });
+        state.places.insert(number, PeerPlace { from, heard: now, has_asked: false, lost: lost.clone() });
         Turn::In(Pass { limiter: self.clone(), number, lost, deadline: now + HANDSHAKE_DEADLINE })
     }
 
@@ -269,7 +269,7 @@ impl HandshakeLimiter {
         if state.failing.len() >= MAX_FAILING && !state.failing.contains_key(&from) {
             state.failing.retain(|_, failing| failing.times.back().is_some_and(|time| *time + FAILURE_WINDOW > now));
             if state.failing.len() >= MAX_FAILING {
-                // So many failing addresses at once are a single attack.
+                // That number of failing addresses at once are a single attack.
                 return FAILURE_DELAY;
             }
         }

@@ -27,13 +27,13 @@ use crate::{
 
 /// A running in-process worker. It is an ordinary peer with a token of its own, whose connection ends when this is
 /// dropped; a rollout thread that hangs outlives it.
-pub(super) struct InProcess {
+pub(super) struct InProcessPeers {
     token: TokenId,
     leave: watch::Sender<bool>,
     task: AbortHandle,
 }
 
-impl Drop for InProcess {
+impl Drop for InProcessPeers {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -132,7 +132,7 @@ impl Actor {
             // The hub may have stopped meanwhile.
             let _ = events.send(Event::InProcessEnded { child, end }).await;
         });
-        let worker = InProcess { token: token_id, leave, task: task.abort_handle() };
+        let worker = InProcessPeers { token: token_id, leave, task: task.abort_handle() };
         self.in_process.insert(child, worker);
     }
 

@@ -28,16 +28,16 @@ impl Actor {
             }
             Update::Failed(error) => return self.end_run(RunEnd::Failed(error)),
         };
-        let (number, news) = (run.state.number(), run.write_metrics(&metrics));
+        let (number, notices) = (run.state.number(), run.write_metrics(&metrics));
         // A rollback to this point keeps that metrics line.
         run.keep_for_undoing(now);
         self.hub.dashboards.add_iteration(metrics.point(number), metrics.named(number));
-        self.note_lines(news);
+        self.note_lines(notices);
         warnings.into_iter().for_each(|warning| self.hub.notice(1, warning));
         if let Some(run) = &mut self.hub.run {
             run.evaluate_if_due(now);
         }
-        self.hear_evaluation();
+        self.report_evaluations();
         self.publish_status();
         if let Some(turn) = self.turn.take() {
             // The program may no longer wait.
@@ -56,7 +56,7 @@ impl Actor {
             |run: &&mut Run| goes_on(run) && known.iter().all(|point| point.iteration != run.state.iteration());
         if let Some(run) = self.hub.run.as_mut().filter(is_due).filter(|_| !self.hub.is_leaving) {
             run.evaluate_if_due(now);
-            self.hear_evaluation();
+            self.report_evaluations();
         }
     }
 
@@ -66,7 +66,7 @@ impl Actor {
     }
 
     /// Reports the result of an evaluation, and episodes that could not be recorded. Errors are logged and have no other effect.
-    pub(super) fn hear_evaluation(&mut self) {
+    pub(super) fn report_evaluations(&mut self) {
         while let Some(fault) = self.hub.run.as_mut().and_then(Run::poll_recording) {
             self.hub.notice(1, fault);
         }
@@ -78,12 +78,12 @@ impl Actor {
             Some(Err(error)) => return self.hub.notice(1, error.to_string()),
             Some(Ok(evaluated)) => evaluated,
         };
-        let news = run.write_evaluation(&evaluated);
+        let notices = run.write_evaluation(&evaluated);
         let fault = evaluated.fault.clone();
         let point = evaluated.metrics.point(number);
         let clip = evaluated.clip.map(|clip| EnvClip { run: number, ..clip });
         self.hub.dashboards.add_evaluation(point, clip);
-        self.note_lines(news);
+        self.note_lines(notices);
         fault.into_iter().for_each(|fault| self.hub.notice(1, fault));
     }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    hub::{CloseReason, Connection as _},
+    hub::{CloseReason, PeerConnection as _},
     protocol::{
         Message, TokenHash, TokenId,
         handshake::Accepted,
@@ -24,7 +24,7 @@ use crate::{
     net::LAUNCHER_ABSENCE,
 };
 
-/// Time for a launcher to report the end of a worker that it was told to end.
+/// Time for a launcher to report the end of a worker that it was commanded to end.
 const KILLED: Duration = Duration::from_secs(20);
 
 /// Starts the hub's local workers: through the launchers that are connected, or expected back; on this machine if there are
@@ -65,7 +65,7 @@ struct RemoteLauncher {
     capacity: usize,
     token_seconds: u32,
     absent_since: Option<Instant>,
-    /// Workers that it was told to end and that the hub does not count as running any more; each still takes a place.
+    /// Workers that it was commanded to end and that the hub does not count as running any more; each still takes a place.
     ending: BTreeSet<u64>,
 }
 
@@ -89,7 +89,7 @@ impl Launchers {
         lock(&self.elsewhere)
     }
 
-    /// Handles a launcher's report of its state. Workers that it no longer has are reported as ended, and it is told to end
+    /// Handles a launcher's report of its state. Workers that it no longer has are reported as ended, and it is commanded to end
     /// those that this hub does not know. Returns the link of an older connection of the same launcher.
     pub(super) fn handle_ready(
         &self,
@@ -275,7 +275,7 @@ impl RemoteLaunchers {
         over.into_iter().for_each(|id| self.end(id, LaunchedEnd::plain(status)));
     }
 
-    /// Tells the worker's launcher to end it; one that is absent is told when it returns.
+    /// Commands the worker's launcher to end it; one that is absent gets the command when it returns.
     fn kill(&self, id: u64) {
         if let Some(launcher) = self.workers.get(&id).and_then(|worker| self.launchers.get(&worker.by)) {
             // It is small.

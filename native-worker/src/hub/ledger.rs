@@ -1,4 +1,4 @@
-//! Checks the run's ledger while the run is going on.
+//! Checks the run's ledger while the run is in progress.
 
 use rollmesh_core::{group::UnbalancedLedger, hub::Record};
 

@@ -10,9 +10,9 @@ use std::{
 
 use hyper::body::Bytes;
 use rollmesh_core::{
-    hub::{CloseReason, Connection, UploadDecoder},
+    hub::{CloseReason, PeerConnection, UploadDecoder},
     ids::LeaseId,
-    protocol::{Frame, Message, Outbox, message::Goodbye},
+    protocol::{Message, MessageFrame, Outbox, message::Goodbye},
 };
 use tokio::sync::Notify;
 
@@ -123,8 +123,8 @@ impl PeerLink {
     }
 }
 
-impl Connection for PeerLink {
-    fn send_frame(&self, frame: Frame) {
+impl PeerConnection for PeerLink {
+    fn send_frame(&self, frame: MessageFrame) {
         let mut state = self.state();
         if state.closing.is_none() {
             state.outbox.push_frame(frame);

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollmesh_core::{
-    hub::{Connection as _, IN_PROCESS, IN_PROCESS_SERVER, Record},
+    hub::{IN_PROCESS, IN_PROCESS_SERVER, PeerConnection as _, Record},
     ids::WorkerId,
     protocol::{Role, TokenGrant, TokenHash, WorkerState},
     time::Micros,
@@ -11,7 +11,7 @@ use rollmesh_core::{
 
 use super::{
     actor::Actor,
-    calls::{Reply, WorkerNews},
+    calls::{Reply, WorkerNotification},
     children::{ChildTerms, Ended, Exit},
     token_file,
 };
@@ -29,8 +29,8 @@ const SILENCE_ELSEWHERE: Duration = Duration::from_secs(20);
 /// Time that a run waits for an able worker when all its workers are unable or in quarantine.
 const HOPE: Micros = Micros::from_secs(5);
 
-/// Time without an able worker after which the user is told that the run waits for one.
-const TELL_AFTER: Micros = Micros::from_secs(1);
+/// Time without an able worker after which the user is notified that the run waits for one.
+const NOTIFY_AFTER: Micros = Micros::from_secs(1);
 
 impl Actor {
     /// Starts the local workers that a run lacks. Failed starts are retried later; if the launcher refuses one, none is
@@ -96,7 +96,7 @@ impl Actor {
             }
             None => self.children.kill(child),
         }
-        self.children.tell_when_gone(child, gone);
+        self.children.notify_when_exited(child, gone);
     }
 
     fn terms_of_child(&self, terms: Option<&WorkerTerms>) -> Arc<ChildTerms> {
@@ -142,7 +142,7 @@ impl Actor {
         match self.spare_or_new(terms) {
             Ok(by) => {
                 self.hub.record(Record::Replaced { ended: number, by });
-                self.tell(WorkerNews::Replaced { child: number, by });
+                self.notify(WorkerNotification::Replaced { child: number, by });
                 self.hub.employ(by);
                 self.start_spare(terms);
             }
@@ -174,7 +174,7 @@ impl Actor {
     fn handle_failed_start(&mut self, number: u32, terms: &Arc<ChildTerms>, error: &LaunchError) {
         match self.children.handle_failed_start(error) {
             Ended::Replace(pause) => {
-                // The user knows that a launcher is absent, or was told to end workers.
+                // The user knows that a launcher is absent, or was commanded to end workers.
                 if !matches!(error, LaunchError::NotYet(_)) {
                     let again = pause.as_secs_f64();
                     let text = format!("a local worker could not be started: {error}; trying again in {again:.1} s");
@@ -239,16 +239,16 @@ impl Actor {
         }
     }
 
-    /// Tells the user once that the run waits for workers, unless they come at once.
-    pub(super) fn tell_of_waiting(&mut self) {
+    /// Notifies the user once that the run waits for workers, unless they come at once.
+    pub(super) fn notify_of_waiting(&mut self) {
         let now = self.now();
         let run = self.hub.run.as_ref().filter(|run| !self.starts_worker_for(run));
         let Some(waiting) = run.and_then(|run| run.state.waiting(now)) else {
             self.waiting_since = None;
             return;
         };
-        let (since, is_told) = *self.waiting_since.get_or_insert((now, false));
-        if !is_told && now.since(since) >= TELL_AFTER {
+        let (since, is_notified) = *self.waiting_since.get_or_insert((now, false));
+        if !is_notified && now.since(since) >= NOTIFY_AFTER {
             self.waiting_since = Some((since, true));
             self.hub.notice(1, format!("the run is {waiting}"));
         }
@@ -311,19 +311,19 @@ impl Actor {
         let last =
             run.state.last_failure().map_or_else(String::new, |failure| format!("; the last failure: {failure}"));
         let first = reasons.first()?;
-        Some(format!("none of the {} connected workers can go on, {first}{last}", reasons.len()))
+        Some(format!("none of the {} connected workers can continue, {first}{last}", reasons.len()))
     }
 
     pub(super) fn handle_child_exit(&mut self, number: u32, end: &LaunchedEnd) {
         let LaunchedEnd { status, .. } = end;
-        self.blame_environment(number, end);
+        self.attribute_to_environment(number, end);
         let Some(Exit { token, terms, ended }) = self.children.handle_exit(number) else { return };
         self.hub.tokens.revoke(token);
         match ended {
             Ended::AsWished => {}
             Ended::NotReplaced => {
                 let text = format!("local worker {number} ended ({status}), and is not replaced");
-                self.tell(WorkerNews::GaveUp(text.clone()));
+                self.notify(WorkerNotification::GaveUp(text.clone()));
                 self.hub.notice(1, text);
             }
             // A Ctrl-C in the terminal may have reached the workers as well.
@@ -344,7 +344,7 @@ impl Actor {
     }
 
     /// Attributes the crash of a local worker that held a lease to its environments: the worker had started successfully.
-    fn blame_environment(&mut self, number: u32, end: &LaunchedEnd) {
+    fn attribute_to_environment(&mut self, number: u32, end: &LaunchedEnd) {
         let now = self.now();
         let Some(peer) = self.children.peer_of(number).filter(|_| end.is_crash) else { return };
         let Some(run) = self.hub.run.as_mut().filter(|run| !run.is_over()) else { return };
@@ -356,7 +356,7 @@ impl Actor {
     /// Leaves a place empty.
     fn give_up(&mut self, reason: String) {
         self.hub.notice(2, reason.clone());
-        self.tell(WorkerNews::GaveUp(reason.clone()));
+        self.notify(WorkerNotification::GaveUp(reason.clone()));
         // A process may have exited before its connection closed.
         let lives = |child: Option<u32>| child.is_none_or(|child| self.children.is_running(child));
         // One that acts for others samples nothing.

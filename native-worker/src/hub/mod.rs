@@ -70,7 +70,7 @@ pub use self::{
 };
 pub use crate::train::SyncError;
 pub(crate) use access::random_token;
-pub(crate) use calls::{NewsSink, Replacement, WorkerNews, WorkerOrder};
+pub(crate) use calls::{NotificationSink, Replacement, WorkerAction, WorkerNotification};
 pub(crate) use tls::{Tls, is_of_one_machine};
 pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_of};
 

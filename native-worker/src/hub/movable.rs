@@ -70,13 +70,13 @@ impl Movable {
 
     fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         if self.order.0.is_due.load(Ordering::Acquire) {
-            self.obey()?;
+            self.apply_wishes()?;
         }
         let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         Ok(Pin::new(stream))
     }
 
-    fn obey(&mut self) -> io::Result<()> {
+    fn apply_wishes(&mut self) -> io::Result<()> {
         self.order.0.is_due.store(false, Ordering::Relaxed);
         let Wishes { to, send_buffer } = std::mem::take(&mut *self.order.0.wishes());
         #[cfg(unix)]

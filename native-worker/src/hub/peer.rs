@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
-    hub::{CloseReason, Connection as _},
+    hub::{CloseReason, PeerConnection as _},
     protocol::{
         Inbox, Message, RefusalCode, Role,
         handshake::{busy, malformed},
@@ -32,7 +32,7 @@ use super::{
     memory_budget::MemoryBudget,
     meter::Meter,
     server::READ_BYTES,
-    socket::{Hearing, Sink, Socket, Stream, close_frame, flush, read, read_client, write},
+    socket::{ReadLimits, Sink, Socket, Stream, close_frame, flush, read, read_client, write},
 };
 
 /// Most bytes of a refused peer that are read and discarded.
@@ -67,7 +67,7 @@ pub(super) struct Unauthenticated {
     pub(super) budget: MemoryBudget,
 }
 
-/// Performs the handshake: admits a peer, or tells it why it is refused.
+/// Performs the handshake: admits a peer, or sends it the reason for the refusal.
 pub(super) async fn receive(
     socket: Socket,
     unauthenticated: Unauthenticated,
@@ -110,7 +110,7 @@ pub(super) async fn receive(
     };
     drop(pass);
     let Admission { peer, role } = admission;
-    let hearing = Hearing { cap: role.frame_cap() as usize + READ_BYTES, meter, budget, reserved: None };
+    let hearing = ReadLimits { cap: role.frame_cap() as usize + READ_BYTES, meter, budget, reserved: None };
     // Without an environment for clients there are none.
     let clients = clients.filter(|_| role == Role::Client);
     Some(Authenticated { peer, role, from: from.ip(), limiter, sink, stream, inbox, link, hearing, events, clients })
@@ -137,7 +137,7 @@ pub(super) struct Authenticated {
     stream: Stream,
     inbox: Inbox,
     link: PeerLink,
-    hearing: Hearing,
+    hearing: ReadLimits,
     events: mpsc::Sender<Event>,
     clients: Option<Arc<Clients>>,
 }

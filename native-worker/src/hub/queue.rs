@@ -17,7 +17,7 @@ use crate::train::{Run, RunParts, RunRequest, SavedRun, StartError, Task, Work, 
 /// Directory of a run's outputs within that of the run.
 const OUTPUTS: &str = "outputs";
 /// When users learn that an environment is still being made.
-const TELL_AFTER: Micros = Micros::from_millis(2_000);
+const NOTIFY_AFTER: Micros = Micros::from_millis(2_000);
 
 /// An operator's command whose reply comes once its run has begun.
 #[derive(Clone, Copy, Debug)]
@@ -37,13 +37,13 @@ pub(super) struct Starting {
     /// Notices of a saved run.
     notices: Vec<String>,
     since: Micros,
-    is_told: bool,
+    is_notified: bool,
     parts: Pin<Box<dyn Future<Output = Result<RunParts, StartError>> + Send>>,
 }
 
 impl Actor {
     /// Starts a run with these settings, in a new directory if the hub has a directory for runs. Such a hub queues the run
-    /// while another one is going on.
+    /// while another one is in progress.
     ///
     /// Returns the number of a queued run; `None` if the reply follows once the run has begun.
     pub(super) fn start_from_page(&mut self, starter: Starter, settings: &str) -> Result<Option<u32>, String> {
@@ -96,7 +96,7 @@ impl Actor {
     /// Begins to make a run's parts.
     fn begin(&mut self, starter: Option<Starter>, waited: Option<u32>, task: Task) -> Result<(), String> {
         if self.hub.is_leaving {
-            return Err(StartError::HubGone.to_string());
+            return Err(StartError::HubExited.to_string());
         }
         if !self.is_free() {
             return Err(StartError::Busy.to_string());
@@ -111,8 +111,8 @@ impl Actor {
             let patience = Duration::from_secs_f64(patience_s);
             timeout(patience, making).await.unwrap_or(Err(StartError::TooLate(patience_s)))
         };
-        let (notices, since, is_told) = (Vec::new(), self.now(), false);
-        self.starting = Some(Starting { starter, waited, env, notices, since, is_told, parts: Box::pin(parts) });
+        let (notices, since, is_notified) = (Vec::new(), self.now(), false);
+        self.starting = Some(Starting { starter, waited, env, notices, since, is_notified, parts: Box::pin(parts) });
         Ok(())
     }
 
@@ -145,18 +145,18 @@ impl Actor {
         }
     }
 
-    /// Tells the user of an environment that takes long to make.
-    pub(super) fn tell_of_starting(&mut self) {
+    /// Notifies the user of an environment that takes long to make.
+    pub(super) fn notify_of_starting(&mut self) {
         let now = self.now();
-        if let Some(starting) = self.starting.as_mut().filter(|starting| !starting.is_told)
-            && now >= starting.since + TELL_AFTER
+        if let Some(starting) = self.starting.as_mut().filter(|starting| !starting.is_notified)
+            && now >= starting.since + NOTIFY_AFTER
         {
-            starting.is_told = true;
+            starting.is_notified = true;
             self.hub.notice(1, format!("waiting for environment {} to be made", starting.env));
         }
     }
 
-    /// True if a run can begin: none is going on or starting, and the previous one is completely finished.
+    /// True if a run can begin: none is in progress or starting, and the previous one is completely finished.
     pub(super) fn is_free(&self) -> bool {
         self.hub.run.as_ref().is_none_or(Run::is_over) && self.finishing.is_none() && self.starting.is_none()
     }
@@ -178,7 +178,7 @@ impl Actor {
     /// Drops all waiting runs before the hub ends, and reports them.
     pub(super) fn give_up_waiting(&mut self) {
         if let Some(Starter { peer, kind, request }) = self.starting.take().and_then(|starting| starting.starter) {
-            self.hub.reply(peer, kind, request, Err(StartError::HubGone.to_string()));
+            self.hub.reply(peer, kind, request, Err(StartError::HubExited.to_string()));
         }
         let numbers: Vec<String> =
             std::iter::from_fn(|| self.hub.queue.pop()).map(|run| run.number.to_string()).collect();

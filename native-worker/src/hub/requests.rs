@@ -90,7 +90,7 @@ impl Hub {
     }
 
     /// Sets weights in a run that [`sample`](Self::sample) began, and waits until all its workers have applied them; it
-    /// stops waiting for a worker that disconnects or is quarantined. An iteration that is going on ends with the weights
+    /// stops waiting for a worker that disconnects or is quarantined. An iteration that is in progress ends with the weights
     /// that it began with. The new version is the latest one plus one.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Hub {
         let parts = Box::new(self.maker.clone().make_on_thread(task, work).await.map_err(StartRunError)?);
         let (done, summary) = oneshot::channel();
         let started = self.ask(|started| Event::Start { parts, stepwise, started, done }).await;
-        started.unwrap_or(Err(StartError::HubGone)).map(|()| summary).map_err(StartRunError)
+        started.unwrap_or(Err(StartError::HubExited)).map(|()| summary).map_err(StartRunError)
     }
 
     /// Prepares the program's exit: accepts no more workers and runs, and drains the current run. Its leases have ten

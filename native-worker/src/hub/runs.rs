@@ -16,7 +16,7 @@ pub(super) struct Finishing {
 impl Actor {
     /// Starts a run, under the next number if `number` is `None`.
     pub(super) fn start_run(&mut self, number: Option<u32>, parts: RunParts) -> Result<(), StartError> {
-        if self.hub.is_leaving { Err(StartError::HubGone) } else { self.begin_run(number, parts) }
+        if self.hub.is_leaving { Err(StartError::HubExited) } else { self.begin_run(number, parts) }
     }
 
     /// Like [`start_run`](Self::start_run), also for a hub that is about to stop.
@@ -31,7 +31,7 @@ impl Actor {
         let mut secret = [0; 8];
         let has_secret = getrandom::fill(&mut secret).is_ok();
         if has_secret && run.state.group.set_audits(self.audits, u64::from_le_bytes(secret)).is_err() {
-            return Err(StartError::HubGone);
+            return Err(StartError::HubExited);
         }
         // A run with nothing left to do needs no workers.
         let is_at_end = self.hub.is_leaving || run.state.end_reached(self.now()).is_some();
@@ -61,7 +61,7 @@ impl Actor {
     pub(super) fn end_run(&mut self, end: RunEnd) {
         // Takes the results that are available now; pending ones are not waited for.
         self.hub.quarantine_all();
-        self.hear_evaluation();
+        self.report_evaluations();
         let now = self.now();
         let unaudited = self.hub.num_unaudited();
         let Some(run) = self.hub.run.as_mut().filter(|run| !run.is_over()) else { return };
@@ -94,7 +94,7 @@ impl Actor {
         }
     }
 
-    /// Tells the waiting callers that the run is over. They may end the program, so its notices and records come first.
+    /// Notifies the waiting callers that the run is over. They may end the program, so its notices and records come first.
     pub(super) fn report_end(&mut self) {
         if let Some(summary) = self.ended.take()
             && let Some(done) = self.done.take()

@@ -28,7 +28,7 @@ const NO_DIRECTORY: &str = "this hub has no directory of runs; start it with `ro
 
 /// What a thread found for a request.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum SavedRunLookup {
     /// The answer.
     Answer(Box<Message>),
     /// A run to resume.
@@ -43,14 +43,14 @@ pub(super) struct Finding {
     peer: u32,
     kind: Kind,
     request: u32,
-    found: Result<Found, String>,
+    found: Result<SavedRunLookup, String>,
 }
 
 impl Actor {
     pub(super) fn list_saved_runs(&mut self, peer: u32, request: u32) {
         self.read_files(peer, Kind::SavedRunsRequest, request, move |runs| {
             let list = SavedRuns { request, ..saved_runs(runs)? };
-            Ok(Found::Answer(Box::new(Message::SavedRuns(list))))
+            Ok(SavedRunLookup::Answer(Box::new(Message::SavedRuns(list))))
         });
     }
 
@@ -58,21 +58,21 @@ impl Actor {
         self.read_files(peer, Kind::SavedRunRequest, request, move |runs| {
             let curves = SavedCurves::read(&directory_of(runs, &id)?).map_err(|error| error.to_string())?;
             let history = RunHistory { request, ..curves.history() };
-            Ok(Found::Answer(Box::new(Message::RunHistory(history))))
+            Ok(SavedRunLookup::Answer(Box::new(Message::RunHistory(history))))
         });
     }
 
     pub(super) fn resume_saved_run(&mut self, peer: u32, SavedRunRequest { request, id }: SavedRunRequest) {
         self.read_files(peer, Kind::ResumeRun, request, move |runs| {
             let saved = SavedRun::load(directory_of(runs, &id)?).map_err(|error| error.to_string())?;
-            Ok(Found::Run(Box::new(saved)))
+            Ok(SavedRunLookup::Run(Box::new(saved)))
         });
     }
 
     pub(super) fn delete_saved_run(&mut self, peer: u32, SavedRunRequest { request, id }: SavedRunRequest) {
         self.read_files(peer, Kind::DeleteRun, request, move |runs| {
             delete_run(&directory_of(runs, &id)?).map_err(|error| error.to_string())?;
-            Ok(Found::Deleted)
+            Ok(SavedRunLookup::Deleted)
         });
     }
 
@@ -82,7 +82,7 @@ impl Actor {
         peer: u32,
         kind: Kind,
         request: u32,
-        read: impl FnOnce(&Path) -> Result<Found, String> + Send + 'static,
+        read: impl FnOnce(&Path) -> Result<SavedRunLookup, String> + Send + 'static,
     ) {
         let refused = match &self.runs_dir {
             None => Some(NO_DIRECTORY.to_owned()),
@@ -108,9 +108,9 @@ impl Actor {
         let Finding { peer, kind, request, found } = finding;
         self.num_reading -= 1;
         let done = match found {
-            Ok(Found::Answer(message)) => return self.hub.answer(peer, request, Ok(*message)),
-            Ok(Found::Deleted) => Ok(0),
-            Ok(Found::Run(saved)) => match self.resume_from_page(Starter { peer, kind, request }, *saved) {
+            Ok(SavedRunLookup::Answer(message)) => return self.hub.answer(peer, request, Ok(*message)),
+            Ok(SavedRunLookup::Deleted) => Ok(0),
+            Ok(SavedRunLookup::Run(saved)) => match self.resume_from_page(Starter { peer, kind, request }, *saved) {
                 Ok(()) => return,
                 Err(reason) => Err(reason),
             },
@@ -121,7 +121,10 @@ impl Actor {
 }
 
 /// Reads files; a panic is an error, so that the request is answered and does not count as being read any more.
-fn read_guarded(runs: &Path, read: impl FnOnce(&Path) -> Result<Found, String>) -> Result<Found, String> {
+fn read_guarded(
+    runs: &Path,
+    read: impl FnOnce(&Path) -> Result<SavedRunLookup, String>,
+) -> Result<SavedRunLookup, String> {
     let (mut read, mut found) = (Some(read), None);
     catch_panics(&mut || found = read.take().map(|read| read(runs)))
         .map_err(|panic| format!("the hub failed to read the files: {panic}"))?;
@@ -183,7 +186,7 @@ fn row(found: FoundRun, id: String) -> SavedRunRow {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::protocol::Frame;
+    use rollmesh_core::protocol::MessageFrame;
 
     use super::*;
 
@@ -214,7 +217,7 @@ mod tests {
         let panics = |_: &Path| panic!("out of range");
         let error = read_guarded(Path::new("runs"), panics).expect_err("it panicked");
         assert!(error.ends_with("out of range"), "{error}");
-        assert!(read_guarded(Path::new("runs"), |_| Ok(Found::Deleted)).is_ok());
+        assert!(read_guarded(Path::new("runs"), |_| Ok(SavedRunLookup::Deleted)).is_ok());
     }
 
     #[test]
@@ -228,6 +231,6 @@ mod tests {
             ..FoundRun::default()
         };
         let runs = (0..SavedRuns::MAX).map(|_| row(found(), "x".repeat(255))).collect();
-        assert!(Frame::new(&Message::SavedRuns(SavedRuns { request: 1, left_out: 1, runs })).is_ok());
+        assert!(MessageFrame::new(&Message::SavedRuns(SavedRuns { request: 1, left_out: 1, runs })).is_ok());
     }
 }

@@ -80,7 +80,7 @@ impl Shared {
     }
 
     /// Adds an audit record and charges its failure to the address.
-    fn blame(&self, from: SocketAddr, record: Record) {
+    fn record_failure(&self, from: SocketAddr, record: Record) {
         self.limiter.fail(from.ip());
         self.remember(record);
     }
@@ -115,7 +115,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
             None => Box::new(stream),
             Some(tls) => match timeout_at(deadline, tls.accept(stream, (from.ip(), address.ip()))).await {
                 Ok(Ok(stream)) => Box::new(stream),
-                Ok(Err(_)) => return shared.blame(from, Record::Limit { from, what: "no TLS" }),
+                Ok(Err(_)) => return shared.record_failure(from, Record::Limit { from, what: "no TLS" }),
                 Err(_) => return shared.remember(Record::Limit { from, what: "handshake deadline" }),
             },
         };
@@ -166,7 +166,7 @@ impl Visit<'_> {
         let Shared { hosts, allow_origins, frame_origins, tls, .. } = &**self.shared;
         let names = Names::new(self.address, tls.is_some(), hosts, allow_origins);
         let mut answer = if !names.is_own(request.headers()) {
-            self.shared.blame(self.from, Record::Foreign { from: self.from });
+            self.shared.record_failure(self.from, Record::Foreign { from: self.from });
             text(StatusCode::FORBIDDEN, "This hub answers its own pages and local programs only.\n")
         } else if !matches!(*request.method(), Method::GET | Method::HEAD) {
             text(StatusCode::METHOD_NOT_ALLOWED, "There is nothing here but files to get.\n")

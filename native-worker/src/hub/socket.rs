@@ -9,7 +9,7 @@ use futures_util::{
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use rollmesh_core::{
-    hub::{CloseReason, Connection as _, DecodedUpload, WorkerUpload},
+    hub::{CloseReason, DecodedUpload, PeerConnection as _, WorkerUpload},
     protocol::{Inbox, Kind, Message, Role, convert},
 };
 use tokio::{
@@ -41,7 +41,7 @@ pub(super) fn close_frame(code: CloseReason) -> Frame {
 }
 
 /// What a peer may send before its next message is complete.
-pub(super) struct Hearing {
+pub(super) struct ReadLimits {
     pub(super) cap: usize,
     pub(super) meter: Meter,
     /// The memory budget for messages that come in parts.
@@ -50,7 +50,7 @@ pub(super) struct Hearing {
     pub(super) reserved: Option<Reserved>,
 }
 
-impl Hearing {
+impl ReadLimits {
     /// Resets the meter after a complete message.
     pub(super) fn next(&self) {
         self.meter.allow(self.cap);
@@ -115,7 +115,7 @@ pub(super) async fn read_client(
     stream: &mut Stream,
     inbox: &mut Inbox,
     link: &PeerLink,
-    hearing: &mut Hearing,
+    hearing: &mut ReadLimits,
     (peer, events): (u32, &mpsc::Sender<Event>),
 ) -> Departure {
     loop {
@@ -145,7 +145,7 @@ pub(super) async fn read(
     stream: &mut Stream,
     inbox: &mut Inbox,
     link: &PeerLink,
-    hearing: &mut Hearing,
+    hearing: &mut ReadLimits,
     events: &mpsc::Sender<Event>,
 ) -> Departure {
     let sends_little = matches!(role, Role::Viewer | Role::Operator | Role::Launcher);
@@ -203,14 +203,14 @@ async fn next_message(
     stream: &mut Stream,
     inbox: &mut Inbox,
     link: &PeerLink,
-    hearing: &mut Hearing,
+    hearing: &mut ReadLimits,
 ) -> Result<Option<Message>, Departure> {
     let came = tokio::select! {
         came = timeout(SILENCE_LIMIT, stream.next()) => came,
         () = hearing.revoked() => return Err(dropped()),
     };
     let frame = match came {
-        Err(_) => return Err(Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()))),
+        Err(_) => return Err(Departure::lost(format_args!("the peer sent nothing for {} s", SILENCE_LIMIT.as_secs()))),
         Ok(None | Some(Ok(Frame::Close(_)))) => return Err(Departure::wished("the connection was closed")),
         Ok(Some(Err(error))) if is_offence(&error) => return Err(Departure::fault(error)),
         Ok(Some(Err(error))) => return Err(Departure::lost(format_args!("the connection broke: {error}"))),
@@ -294,7 +294,7 @@ mod tests {
     async fn connection_whose_message_is_arriving_does_not_wait_for_memory_for_ever() {
         let budget = MemoryBudget::new(100, Duration::from_millis(50));
         let arriving = budget.reserve(100).await;
-        let hearing = Hearing { cap: 0, meter: Meter::new(0), budget: budget.clone(), reserved: Some(arriving) };
+        let hearing = ReadLimits { cap: 0, meter: Meter::new(0), budget: budget.clone(), reserved: Some(arriving) };
         let end = timeout(Duration::from_secs(60), hearing.reserve(10)).await.expect("it does not wait for ever");
         assert!(end.expect_err("there is no memory").reason.contains("others wait for its budget"));
         drop(hearing);

@@ -38,7 +38,7 @@ use crate::{
     kernels::AUTO,
     launch::{Launcher, LocalLauncher, WorkerSpec},
     learner::run_schema,
-    lines::LineNews,
+    lines::LineNotice,
     machine::{Machine, REPORT_INTERVAL},
     net::{Fingerprint, Trust},
     train::RunMaker,
@@ -117,7 +117,7 @@ impl Hub {
         }
         tokens.share(&worker);
         let started = Record::Started { address, encrypted: tls.is_some() };
-        if let Some(LineNews::Waiting { error, .. }) = audit.add(&started) {
+        if let Some(LineNotice::Waiting { error, .. }) = audit.add(&started) {
             return Err(HubError::Audit(audit_log.unwrap_or_default(), error));
         }
         let (events, inbox) = mpsc::channel(1024);

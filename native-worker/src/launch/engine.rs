@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn own_command_is_told_the_environment_of_a_worker_with_limited_memory() {
+    fn own_command_receives_the_environment_of_a_worker_with_limited_memory() {
         let environment = |memory| {
             let command = command(Engine::Custom(vec!["run".into()]), WorkerSpec { memory, ..WorkerSpec::default() });
             let command = command.unwrap();

@@ -81,7 +81,7 @@ struct LaunchMachine {
 struct LaunchedCommand {
     /// The index of its machine.
     machine: usize,
-    /// Ends it when this is dropped; `None` once it was told to end.
+    /// Ends it when this is dropped; `None` once it was commanded to end.
     keeps: Option<oneshot::Sender<()>>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<boo
             tokio::select! {
                 socket = &mut connecting => socket,
                 () = absent => {
-                    service.tell_all_to_end();
+                    service.order_all_to_end();
                     connecting.await
                 }
             }
@@ -175,7 +175,7 @@ impl LaunchService {
         };
         if let Some(ConnectionEnd::Closed { .. }) = link.connection.end() {
             // After the hub's goodbye their tokens are worth nothing any more.
-            self.tell_all_to_end();
+            self.order_all_to_end();
         } else if *leave.borrow() {
             // A hub that does not hear it waits for a while, and then removes this launcher.
             link.leave("it was asked to leave").await;
@@ -271,7 +271,7 @@ impl LaunchService {
         machine.failed_at = (life < SHORT_LIFE && running.keeps.is_some()).then(Instant::now);
     }
 
-    fn tell_all_to_end(&mut self) {
+    fn order_all_to_end(&mut self) {
         self.workers.values_mut().for_each(|worker| worker.keeps = None);
     }
 

@@ -15,6 +15,6 @@ pub use rollmesh_learner::{
 };
 pub(crate) use rollmesh_learner::{
     ENV_STEPS, Learned, Learners, LearningStart, LearningStartError, PolicyFile, Results, filter_of, gamma_of,
-    results_before, tell_results, written_out,
+    report_results, results_before, written_out,
 };
 pub(crate) use thread::LearnerThread;

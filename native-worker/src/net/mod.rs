@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub(crate) use connect::{ConnectError, HubSocket, Route, connect, dial_plain, is_hub_url, is_on_loopback};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub(crate) use peer::{Linked, PeerEnd, asked, next_frame, reconnect};
-pub(crate) use relay::{FOR_WEIGHTS, PIECE_BYTES, RelayAddress, TO_HUB, WeightsSource};
+pub(crate) use relay::{FOR_WEIGHTS, PIECE_BYTES, RelayAddress, RelaySource, TO_HUB};
 pub(crate) use token::FollowedToken;
 pub use token::{TokenError, token_from_env, token_from_file};
 pub use trust::{ClientCertificate, Trust};

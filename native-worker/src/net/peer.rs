@@ -103,7 +103,7 @@ pub(crate) async fn next_frame(
             // Pings and pongs show only that the hub is alive.
             Ok(Some(Ok(_))) => {}
             Ok(Some(Err(error))) => return Err(format!("the connection broke: {error}")),
-            Err(_) => return Err(format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs())),
+            Err(_) => return Err(format!("the hub sent nothing for {} s", SILENCE_LIMIT.as_secs())),
         }
     }
 }

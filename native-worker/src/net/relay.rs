@@ -45,14 +45,14 @@ impl RelayAddress {
 }
 
 /// A connection to a relay for weights, opened when it is needed.
-pub(crate) struct WeightsSource {
+pub(crate) struct RelaySource {
     relay: RelayAddress,
     stream: Option<Box<dyn Io>>,
     /// After a failure: until when the relay is not asked, and how long this has been chosen.
     pause: Option<(Instant, Duration)>,
 }
 
-impl WeightsSource {
+impl RelaySource {
     pub(crate) fn new(relay: RelayAddress) -> Self {
         Self { relay, stream: None, pause: None }
     }

@@ -58,7 +58,7 @@ pub struct Logged {
     next: usize,
     open: Option<Open>,
     /// Position of the latest batch, and the rows before it in its file.
-    place: Option<Place>,
+    place: Option<LoggedPlace>,
     rows: u64,
     corrupt_lines: u64,
     on_corrupt: Option<Arc<Mutex<OnCorrupt>>>,
@@ -69,7 +69,7 @@ pub struct Logged {
 
 /// Where a batch comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct LoggedPlace {
     /// Index of the file.
     pub file: usize,
     /// Its line, from 1, in files of lines. There, rows are counted from the beginning of each line.
@@ -119,7 +119,7 @@ impl Logged {
 
     /// Returns where the latest batch comes from.
     #[must_use]
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<LoggedPlace> {
         self.place
     }
 
@@ -212,7 +212,7 @@ impl BatchStream for Logged {
             let row = if line.is_some() { 0 } else { self.rows };
             self.rows += batch.agent_steps() as u64;
             let is_first = self.place.is_none_or(|before| before.file != file);
-            self.place = Some(Place { file, line, row, is_first });
+            self.place = Some(LoggedPlace { file, line, row, is_first });
             return Ok(Some(batch));
         }
     }

@@ -139,7 +139,7 @@ fn a_worker_goes_on_where_another_one_was() {
 }
 
 #[test]
-fn what_has_changed_since_is_told() {
+fn file_changed_since_the_listing_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     write_json(folder.path(), 0..3);
     let lines = format!("{:?}", folder.path());
@@ -207,7 +207,7 @@ fn a_registered_name_goes_before_files_and_several_formats_are_an_error() {
 }
 
 #[test]
-fn everything_is_read_once_with_its_place_and_corrupt_lines_are_told() {
+fn everything_is_read_once_with_its_place_and_corrupt_lines_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     write_json(folder.path(), 0..2);
     let lines = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();

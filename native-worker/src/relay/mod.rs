@@ -33,7 +33,7 @@ use self::{
 use crate::{
     hub::{Tls, TlsConfig, TlsError, is_of_one_machine},
     net::{
-        FOR_WEIGHTS, FollowedToken, Io, Linked, PeerEnd, RelayAddress, Route, TO_HUB, Trust, WeightsSource, asked,
+        FOR_WEIGHTS, FollowedToken, Io, Linked, PeerEnd, RelayAddress, RelaySource, Route, TO_HUB, Trust, asked,
         dial_plain, is_on_loopback, reconnect,
     },
 };
@@ -205,7 +205,7 @@ async fn fetch(
     store: Arc<Store>,
     failed: mpsc::Sender<(u32, Option<String>)>,
 ) {
-    let mut source = WeightsSource::new(upstream);
+    let mut source = RelaySource::new(upstream);
     let add = |notice: &WeightsNotice, at, data: &[u8]| store.add(&notice.hash, at, data);
     while let Some((notice, fetched)) = source.next(&mut wanted, add).await {
         let reason = match fetched {

@@ -34,14 +34,14 @@ pub(super) struct Places {
 
 /// The place of a connection. Dropping it frees the place.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct RelayPlace {
     places: Arc<Places>,
     from: IpAddr,
 }
 
 impl Places {
     /// Returns a place for a connection from this address; `None` if there are too many.
-    pub(super) fn take(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Self>, from: IpAddr) -> Option<RelayPlace> {
         let mut taken = self.taken();
         let all: usize = taken.values().sum();
         let of_address = taken.get(&from).copied().unwrap_or(0);
@@ -49,7 +49,7 @@ impl Places {
             return None;
         }
         taken.insert(from, of_address + 1);
-        Some(Place { places: self.clone(), from })
+        Some(RelayPlace { places: self.clone(), from })
     }
 
     fn taken(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
@@ -58,7 +58,7 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for RelayPlace {
     fn drop(&mut self) {
         let mut taken = self.places.taken();
         if let Some(count) = taken.get_mut(&self.from) {

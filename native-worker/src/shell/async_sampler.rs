@@ -57,7 +57,7 @@ use crate::envs::words;
 /// the thread. So it waits for the step, reset or hook in progress, and for ever for one that never returns, as does a call
 /// of [`data`](SamplerInput::data). What was sampled ahead is lost.
 pub struct AsyncSampler {
-    place: Place,
+    place: SamplerPlace,
     interrupt: Arc<Interrupt>,
     known: Known,
     /// Items that were in the queue when the sampler was called back.
@@ -74,7 +74,7 @@ pub struct AsyncSampler {
 }
 
 /// Where the sampler is.
-enum Place {
+enum SamplerPlace {
     Here(Box<Engine>),
     Away { thread: JoinHandle<Engine>, commands: Sender<Command>, items: Receiver<Item> },
     Dead(String),
@@ -102,7 +102,7 @@ impl AsyncSampler {
         let sampler = Self {
             known: Known::of(&mut sampling)?,
             point: sampling.sampler.resume_point(),
-            place: Place::Here(Box::new(Engine::new(sampling))),
+            place: SamplerPlace::Here(Box::new(Engine::new(sampling))),
             interrupt: Arc::default(),
             waiting: VecDeque::new(),
             taken: 0,
@@ -116,23 +116,23 @@ impl AsyncSampler {
 
     /// Moves the sampler to a thread, unless it is there.
     fn send_away(&mut self) {
-        self.place = match core::mem::replace(&mut self.place, Place::Stopped) {
-            Place::Here(engine) => {
+        self.place = match core::mem::replace(&mut self.place, SamplerPlace::Stopped) {
+            SamplerPlace::Here(engine) => {
                 let (commands, orders) = channel();
                 let (products, items) = sync_channel(Self::QUEUE);
                 let interrupt = self.interrupt.clone();
                 let name = format!("sampler-{}", engine.sampling.worker.worker_index);
                 match Builder::new().name(name).spawn(move || engine.run(&orders, &products, &interrupt)) {
-                    Ok(thread) => Place::Away { thread, commands, items },
-                    Err(error) => Place::Dead(format!("it cannot be started: {error}")),
+                    Ok(thread) => SamplerPlace::Away { thread, commands, items },
+                    Err(error) => SamplerPlace::Dead(format!("it cannot be started: {error}")),
                 }
             }
             place => place,
         };
     }
 
-    fn tell(&self, command: Command) {
-        if let Place::Away { commands, .. } = &self.place {
+    fn send(&self, command: Command) {
+        if let SamplerPlace::Away { commands, .. } = &self.place {
             // A thread that has ended reports the reason through the queue.
             let _ = commands.send(command);
         }
@@ -140,26 +140,26 @@ impl AsyncSampler {
 
     /// Calls the sampler back between two batches. `None` if it was stopped or has died.
     fn call_back(&mut self) -> Option<&mut Engine> {
-        self.tell(Command::ComeBack);
-        if let Place::Away { items, .. } = &self.place {
+        self.send(Command::ComeBack);
+        if let SamplerPlace::Away { items, .. } = &self.place {
             // Empties the queue until the thread has ended.
             self.waiting.extend(items.iter());
         }
         self.join();
         match &mut self.place {
-            Place::Here(engine) => Some(engine),
+            SamplerPlace::Here(engine) => Some(engine),
             _ => None,
         }
     }
 
-    /// Waits for the thread, which was told to end or has ended.
+    /// Waits for the thread, which was commanded to end or has ended.
     fn join(&mut self) {
-        self.place = match core::mem::replace(&mut self.place, Place::Stopped) {
-            Place::Away { thread, commands, items } => {
+        self.place = match core::mem::replace(&mut self.place, SamplerPlace::Stopped) {
+            SamplerPlace::Away { thread, commands, items } => {
                 drop((commands, items));
                 match thread.join() {
-                    Ok(engine) => Place::Here(Box::new(engine)),
-                    Err(panic) => Place::Dead(words(panic.as_ref())),
+                    Ok(engine) => SamplerPlace::Here(Box::new(engine)),
+                    Err(panic) => SamplerPlace::Dead(words(panic.as_ref())),
                 }
             }
             place => place,
@@ -173,7 +173,7 @@ impl AsyncSampler {
         if let Some(item) = self.waiting.pop_front() {
             return Ok(Some(item));
         }
-        if let Place::Away { items, .. } = &self.place {
+        if let SamplerPlace::Away { items, .. } = &self.place {
             let rounds = self.interrupt.rounds();
             let mut patience = within;
             loop {
@@ -192,7 +192,7 @@ impl AsyncSampler {
         // Only a panic ends the thread by itself.
         self.join();
         Err(match &self.place {
-            Place::Dead(why) => SampleError::Died(why.clone()),
+            SamplerPlace::Dead(why) => SampleError::Died(why.clone()),
             _ => SampleError::Stopped,
         })
     }
@@ -201,9 +201,9 @@ impl AsyncSampler {
         self.interrupt.set(true);
         self.waiting.clear();
         self.join();
-        match core::mem::replace(&mut self.place, Place::Stopped) {
-            Place::Here(mut engine) => engine.sampling.sampler.stop(),
-            Place::Dead(_) | Place::Stopped | Place::Away { .. } => Ok(()),
+        match core::mem::replace(&mut self.place, SamplerPlace::Stopped) {
+            SamplerPlace::Here(mut engine) => engine.sampling.sampler.stop(),
+            SamplerPlace::Dead(_) | SamplerPlace::Stopped | SamplerPlace::Away { .. } => Ok(()),
         }
     }
 
@@ -214,7 +214,7 @@ impl AsyncSampler {
     ) -> Result<(), SampleError> {
         let Some(engine) = self.call_back() else {
             return Err(match &self.place {
-                Place::Dead(why) => SampleError::Died(why.clone()),
+                SamplerPlace::Dead(why) => SampleError::Died(why.clone()),
                 _ => SampleError::Stopped,
             });
         };
@@ -251,14 +251,14 @@ impl SamplerInput for AsyncSampler {
         host: &mut SamplerHost<'_>,
         budget: &mut Budget,
     ) -> Result<Option<AnyBatch>, SampleError> {
-        if matches!(self.place, Place::Stopped) {
+        if matches!(self.place, SamplerPlace::Stopped) {
             return Err(SampleError::Stopped);
         }
         let change = self.known.changes(host, self.taken)?;
         self.send_away();
-        self.tell(change.map_or(Command::Taken(self.taken), |change| Command::Change(Box::new(change))));
+        self.send(change.map_or(Command::Taken(self.taken), |change| Command::Change(Box::new(change))));
         if core::mem::take(&mut self.failed) {
-            self.tell(Command::GoOn);
+            self.send(Command::GoOn);
         }
         let within = budget.left(host.clock).map(Duration::from);
         let Some(item) = self.next_item(within)? else { return Ok(None) };

@@ -123,12 +123,12 @@ impl Known {
     }
 
     fn look(&mut self, host: &mut SamplerHost<'_>, change: &mut Change) -> Result<(), SampleError> {
-        let mut news = Vec::new();
+        let mut changed = Vec::new();
         host.policies.for_each(|id, entry: &PolicyEntry| {
             let Some(known) = self.policies.get(id).filter(|known| known.is(entry)) else {
                 let twin = entry.twin().map_err(|source| PolicyMapError::Stash { id: id.clone(), source })?;
                 change.added.push((id.clone(), twin));
-                news.push((id.clone(), KnownPolicy::of(entry, change.number)));
+                changed.push((id.clone(), KnownPolicy::of(entry, change.number)));
                 return Ok::<_, SampleError>(());
             };
             let now = KnownPolicy::of(entry, known.since);
@@ -141,7 +141,7 @@ impl Known {
                 change.filters.push((id.clone(), now.filter.clone()));
             }
             if moved || filtered {
-                news.push((id.clone(), now));
+                changed.push((id.clone(), now));
             }
             Ok(())
         })?;
@@ -149,7 +149,7 @@ impl Known {
         for id in &change.removed {
             self.policies.remove(id);
         }
-        self.policies.extend(news);
+        self.policies.extend(changed);
         self.looked = Some(host.policies.changes());
         Ok(())
     }

@@ -111,7 +111,7 @@ impl Recording {
         }
         let ((jobs, queue), (told, faults)) = (channel(), unbounded_channel());
         let shared = Arc::new(Shared::default());
-        let mut recorder = Recorder {
+        let mut recorder = RunRecorder {
             monitor,
             shared: shared.clone(),
             env: home.vector_index as usize,
@@ -225,7 +225,7 @@ fn number_of(episode: u32) -> u64 {
 }
 
 /// The part of a recording on a thread of its own.
-struct Recorder {
+struct RunRecorder {
     monitor: Monitor,
     shared: Arc<Shared>,
     /// Index of the slot's environment within its home worker.
@@ -246,7 +246,7 @@ struct Recorder {
     frame: Frame,
 }
 
-impl Recorder {
+impl RunRecorder {
     fn record_all(&mut self, jobs: &Receiver<Job>, faults: &UnboundedSender<String>) {
         let mut latest = None;
         let shared = self.shared.clone();

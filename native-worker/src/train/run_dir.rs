@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     checkpoint::{PolicyCheckpoint, replace},
-    lines::{Backlog, LineFile, LineNews},
+    lines::{Backlog, LineFile, LineNotice},
     offline::json::is_series,
 };
 
@@ -131,7 +131,7 @@ fn read_output(dir: &Path) -> io::Result<Option<OutputFiles>> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunDirError {
     /// The directory holds another run.
-    #[error("{0} already holds a run; choose another directory with --run-dir, or go on with that run: --resume {0}")]
+    #[error("{0} already holds a run; choose another directory with --run-dir, or resume that run: --resume {0}")]
     Taken(PathBuf),
     /// The operating system reported an error.
     #[error("cannot write {path}: {source}")]
@@ -152,7 +152,7 @@ pub(crate) enum RunDirError {
 
 /// What was cut off the files of lines behind the checkpoint.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct LineCut {
     /// Env steps up to the last line of metrics; `None` without a complete one.
     pub(super) env_steps: Option<u64>,
     /// The files that lack lines from before the checkpoint.
@@ -223,7 +223,7 @@ impl RunDir {
         (metrics_bytes, journal_bytes): (u64, u64),
         env_steps: u64,
         lock: File,
-    ) -> Result<(Self, Cut), RunDirError> {
+    ) -> Result<(Self, LineCut), RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         let text = write_config(path, config)?;
@@ -266,23 +266,23 @@ impl RunDir {
     }
 
     /// Adds a line to `metrics.jsonl`. If it cannot be written now, it is queued.
-    pub(crate) fn add_metrics(&mut self, metrics: &IterationMetrics) -> Vec<LineNews> {
+    pub(crate) fn add_metrics(&mut self, metrics: &IterationMetrics) -> Vec<LineNotice> {
         self.metrics.add(metrics).into_iter().chain(self.trackers.add(metrics)).collect()
     }
 
     /// Adds a line about an evaluation, in the same way.
-    pub(crate) fn add_evaluation(&mut self, evaluation: &EvaluationMetrics) -> Vec<LineNews> {
+    pub(crate) fn add_evaluation(&mut self, evaluation: &EvaluationMetrics) -> Vec<LineNotice> {
         let line = self.metrics.add(&EvaluationLine { evaluation });
         line.into_iter().chain(self.trackers.add_evaluation(evaluation)).collect()
     }
 
     /// Adds a line to the journal, if there is one, like [`add_metrics`](Self::add_metrics).
-    pub(crate) fn add_to_journal(&mut self, line: &impl Serialize) -> Option<LineNews> {
+    pub(crate) fn add_to_journal(&mut self, line: &impl Serialize) -> Option<LineNotice> {
         self.journal.as_mut()?.add(line)
     }
 
     /// Retries lines that could not be written.
-    pub(crate) fn retry(&mut self) -> Vec<LineNews> {
+    pub(crate) fn retry(&mut self) -> Vec<LineNotice> {
         self.lines_mut().filter_map(Lines::retry).collect()
     }
 
@@ -338,23 +338,23 @@ struct Lines {
 
 impl Lines {
     /// Opens the file, which need not exist, and truncates it to this many bytes.
-    fn open(dir: &Path, name: &'static str, bytes: u64) -> io::Result<(Self, Cut)> {
+    fn open(dir: &Path, name: &'static str, bytes: u64) -> io::Result<(Self, LineCut)> {
         let mut file = File::options().create(true).read(true).append(true).open(dir.join(name))?;
         let (env_steps, left) = cut_back(&mut file, bytes)?;
         let short = if left < bytes { vec![name] } else { Vec::new() };
-        Ok((Self { name, file: LineFile::new(file, left), backlog: Backlog::new(name) }, Cut { env_steps, short }))
+        Ok((Self { name, file: LineFile::new(file, left), backlog: Backlog::new(name) }, LineCut { env_steps, short }))
     }
 
-    fn add(&mut self, line: &impl Serialize) -> Option<LineNews> {
+    fn add(&mut self, line: &impl Serialize) -> Option<LineNotice> {
         let mut bytes = match serde_json::to_vec(line) {
             Ok(bytes) => bytes,
-            Err(error) => return Some(LineNews::NoJson { file: self.name, error }),
+            Err(error) => return Some(LineNotice::NoJson { file: self.name, error }),
         };
         bytes.push(b'\n');
         self.backlog.add(bytes, |line| self.file.add(line))
     }
 
-    fn retry(&mut self) -> Option<LineNews> {
+    fn retry(&mut self) -> Option<LineNotice> {
         self.backlog.retry(|line| self.file.add(line))
     }
 
@@ -423,7 +423,7 @@ mod tests {
         if let Some(journal) = &mut dir.journal {
             journal.file = LineFile::new(full, 3);
         }
-        assert!(matches!(dir.add_to_journal(&333), Some(LineNews::Waiting { file: JOURNAL, .. })));
+        assert!(matches!(dir.add_to_journal(&333), Some(LineNotice::Waiting { file: JOURNAL, .. })));
         assert_eq!(dir.bytes(), (2, 7));
         let (missing, faults) = dir.finish();
         assert_eq!(
@@ -433,6 +433,6 @@ mod tests {
         let bytes = dir.bytes();
         drop(dir);
         let (dir, cut) = RunDir::reopen(&path, &config, bytes, 0, lock(&path).unwrap()).unwrap();
-        assert_eq!((cut, dir.bytes()), (Cut { env_steps: None, short: vec![JOURNAL] }, (2, 3)));
+        assert_eq!((cut, dir.bytes()), (LineCut { env_steps: None, short: vec![JOURNAL] }, (2, 3)));
     }
 }

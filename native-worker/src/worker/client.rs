@@ -3,9 +3,8 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    fmt, mem,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::PathBuf,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -13,10 +12,8 @@ use std::{
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
-    evaluation::Evaluates,
-    kernels::Kernels,
     protocol::{
-        Connection, ConnectionEnd, InabilityKind, RefusalCode, Role, Token,
+        Connection, InabilityKind, Role, Token,
         handshake::Identity,
         message::{HostReport, WeightsNotice},
     },
@@ -29,11 +26,15 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
-use super::asks::{AnswerFrames, Asks};
+use super::{
+    asks::{AnswerFrames, Asks},
+    config::{Duty, WorkerConfig},
+    end::{ASKED_TO_LEAVE, EndKind, WorkerEnd},
+};
 use crate::{
     envs::{catch_panics, words},
     machine::{Machine, REPORT_INTERVAL},
-    net::{FollowedToken, HubSocket, PeerEnd, RelayAddress, Route, Trust, WeightsSource, asked, next_frame, reconnect},
+    net::{FollowedToken, HubSocket, RelaySource, Route, asked, next_frame, reconnect},
     shell::NativeWorker as _,
 };
 
@@ -43,112 +44,12 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const END_DEADLINE: Duration = Duration::from_secs(4);
 /// Time for a worker that was asked to leave to finish its lease.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
-/// The reason that a worker gives when it was asked to leave.
-const ASKED_TO_LEAVE: &str = "it was asked to leave";
 /// Maximum number of steps of all lanes between two checks of the socket, …
 const MAX_SLICE_STEPS: u32 = 64;
 /// … and about how long they may take.
 const SLICE: Duration = Duration::from_millis(20);
 /// Maximum number of frames queued for the socket; beyond it the worker blocks.
 const QUEUED_FRAMES: usize = 16;
-
-/// Configuration of a worker.
-#[derive(Clone, Debug)]
-pub(crate) struct WorkerConfig {
-    /// `ws://HOST:PORT` or `wss://HOST:PORT`.
-    pub(crate) hub: String,
-    /// How to verify the hub.
-    pub(crate) trust: Trust,
-    /// A relay that has weights.
-    pub(crate) relay: Option<RelayAddress>,
-    pub(crate) token: Token,
-    /// The file of the token, which may get another one.
-    pub(crate) token_file: Option<PathBuf>,
-    /// The kind that the hub shows.
-    pub(crate) kind: &'static str,
-    pub(crate) name: String,
-    pub(crate) device: String,
-    pub(crate) kernels: Kernels,
-    /// What becomes of the hub's settings that name files and environment variables of this machine.
-    pub(crate) host_settings: HostSettings,
-    pub(crate) duty: Duty,
-}
-
-/// What a worker does for its hub.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Duty {
-    /// It samples for runs and answers calls.
-    #[default]
-    Runs,
-    /// It acts for the other workers of runs.
-    ActsForOthers,
-    /// It evaluates under its name.
-    Evaluates(Evaluating),
-}
-
-/// Makes a worker evaluate. It stays at the hub until it is stopped, and reconnects after the hub was lost.
-#[derive(Clone)]
-pub(crate) struct Evaluating {
-    pub(crate) evaluator: Arc<dyn Fn() -> Box<dyn Evaluates> + Send + Sync>,
-    /// Notified when there may be outcomes.
-    pub(crate) changes: watch::Receiver<()>,
-    /// Called whenever the hub has admitted the worker.
-    pub(crate) joined: Arc<dyn Fn() + Send + Sync>,
-}
-
-impl fmt::Debug for Evaluating {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Evaluating").finish_non_exhaustive()
-    }
-}
-
-/// How and why a worker has ended.
-#[derive(Debug)]
-pub(crate) struct WorkerEnd {
-    pub(crate) kind: EndKind,
-    pub(crate) reason: String,
-}
-
-/// How a worker has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndKind {
-    /// The hub refuses it permanently.
-    Refused,
-    /// The hub's identity could not be verified, so no token was sent.
-    Untrusted,
-    /// The session was closed on purpose.
-    Closed,
-    /// Another worker evaluates under this name.
-    NameTaken,
-    /// It cannot begin to work.
-    Failed,
-}
-
-impl EndKind {
-    fn because(self, reason: impl Into<String>) -> WorkerEnd {
-        WorkerEnd { kind: self, reason: reason.into() }
-    }
-}
-
-impl From<PeerEnd> for WorkerEnd {
-    fn from(end: PeerEnd) -> Self {
-        match end {
-            PeerEnd::Asked => EndKind::Closed.because(ASKED_TO_LEAVE),
-            PeerEnd::Untrusted(reason) => EndKind::Untrusted.because(reason),
-            PeerEnd::Over(ConnectionEnd::Refused { code: Some(RefusalCode::NameTaken), reason }) => {
-                EndKind::NameTaken.because(reason)
-            }
-            PeerEnd::Over(ConnectionEnd::Refused { code: Some(RefusalCode::Token), reason }) => {
-                let advice = "a hub that was restarted may have new tokens: take the one that it prints";
-                EndKind::Refused.because(format!("{reason}; {advice}"))
-            }
-            PeerEnd::Over(ConnectionEnd::Refused { reason, .. }) => EndKind::Refused.because(reason),
-            PeerEnd::Over(ConnectionEnd::Closed { reason } | ConnectionEnd::Violated { reason }) => {
-                EndKind::Closed.because(reason)
-            }
-        }
-    }
-}
 
 /// Why there is no session whose connection could be resumed.
 #[derive(Debug)]
@@ -194,7 +95,7 @@ pub(crate) async fn run(
         connection = connection.staying();
     }
     let mut tokens = FollowedToken::new(config.token, token_file);
-    let mut weights = relay.clone().map(WeightsSource::new);
+    let mut weights = relay.clone().map(RelaySource::new);
     let mut lost = None;
     loop {
         let route = Route { hub: &hub, trust: &trust, relay: relay.as_ref() };
@@ -340,7 +241,7 @@ async fn serve(
 
 /// What reaches the rollout thread besides the hub's frames.
 struct Sources<'a> {
-    weights: Option<&'a mut WeightsSource>,
+    weights: Option<&'a mut RelaySource>,
     tokens: &'a mut FollowedToken,
     changes: Option<watch::Receiver<()>>,
     /// Whether this machine's load is reported.
@@ -349,7 +250,7 @@ struct Sources<'a> {
 
 /// Fetches the newest announced weights from a relay.
 async fn fetch_weights(
-    source: Option<&mut WeightsSource>,
+    source: Option<&mut RelaySource>,
     mut notices: watch::Receiver<Option<WeightsNotice>>,
     incoming: mpsc::Sender<Incoming>,
     say: &impl Fn(&str),
@@ -563,7 +464,7 @@ mod tests {
     use tokio_tungstenite::WebSocketStream;
 
     use super::*;
-    use crate::net::{Route, connect};
+    use crate::net::{Route, Trust, connect};
 
     /// Returns both ends of a connection, the hub's first.
     async fn connected() -> (WebSocketStream<TcpStream>, HubSocket) {

@@ -2,5 +2,11 @@
 
 mod asks;
 mod client;
+mod config;
+mod end;
 
-pub(crate) use client::{Duty, EndKind, Evaluating, WorkerConfig, WorkerEnd, run};
+pub(crate) use self::{
+    client::run,
+    config::{Duty, Evaluating, WorkerConfig},
+    end::{EndKind, WorkerEnd},
+};

@@ -25,7 +25,7 @@ impl WorkerGroup {
         options: &ForEachWorker,
         mut request: impl FnMut(WorkerId) -> Shared,
     ) -> Result<Said, GroupError> {
-        self.take_news();
+        self.take_notifications();
         let what = self.what(options, &mut request)?;
         let mut said = Said::new();
         if options.local_worker && self.local.is_some() {

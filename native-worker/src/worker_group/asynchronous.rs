@@ -58,7 +58,7 @@ impl WorkerGroup {
         mut request: impl FnMut(WorkerId) -> super::Shared,
         tag: Option<&str>,
     ) -> Result<usize, GroupError> {
-        self.take_news();
+        self.take_notifications();
         let what = self.what(options, &mut request)?;
         let begun = self.manager.foreach_async(what, tag, self.now())?;
         self.pump();
@@ -73,7 +73,7 @@ impl WorkerGroup {
     /// [`GroupError::Worker`].
     #[doc(alias("fetch_ready", "async_fetch_ready"))]
     pub fn fetch_ready_async_reqs(&mut self, fetch: &Fetch<'_>) -> Result<Vec<(WorkerId, TaskAnswer)>, GroupError> {
-        self.take_news();
+        self.take_notifications();
         if !fetch.timeout.is_zero() {
             self.wait_until(Some(fetch.timeout), |group| group.manager.num_pending_async(fetch.tags) == 0);
         }

@@ -12,7 +12,7 @@ use rollmesh_core::{
     worker::{CommandError, RolloutError, SetupError},
 };
 
-use crate::{envs::FingerprintError, hub::HubError, launch::LaunchError};
+use crate::{envs::PythonFingerprintError, hub::HubError, launch::LaunchError};
 
 /// Why a group's method failed.
 #[derive(Debug, thiserror::Error)]
@@ -32,10 +32,10 @@ pub enum GroupError {
     Thread(io::Error),
     /// The host of a Python environment, whose bits remote workers have to match, fails.
     #[error(transparent)]
-    Fingerprint(#[from] FingerprintError),
+    Fingerprint(#[from] PythonFingerprintError),
     /// The hub has stopped.
     #[error("the group's hub has stopped")]
-    HubGone,
+    HubExited,
     /// Workers did not join in time.
     #[error("{missing} of the group's workers did not come within {waited:?}{why}")]
     NotJoined {

@@ -189,7 +189,7 @@ impl WorkerGroup {
         if options.local_worker && self.local.is_some() {
             return Err(GroupError::LocalRefs);
         }
-        self.take_news();
+        self.take_notifications();
         let what: ForEach<Request> = self.what(options, &mut Self::same(task))?;
         let set = self.manager.foreach(what, self.now())?;
         self.pump();

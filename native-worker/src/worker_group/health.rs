@@ -16,7 +16,7 @@ use super::{
     state::GroupState,
     task::Request,
 };
-use crate::hub::WorkerOrder;
+use crate::hub::WorkerAction;
 
 /// How failures are handled.
 ///
@@ -106,7 +106,7 @@ impl WorkerGroup {
     /// restored stays unhealthy, which is a [notice](Self::next_notice).
     #[doc(alias = "restore_workers")]
     pub fn probe_unhealthy_workers(&mut self) -> Result<Vec<WorkerId>, GroupError> {
-        self.take_news();
+        self.take_notifications();
         if self.manager.unhealthy_worker_ids().next().is_none() {
             return Ok(Vec::new());
         }
@@ -135,7 +135,7 @@ impl WorkerGroup {
     /// [`GroupError::ForEach`] for an unknown id, and for marking a disconnected worker as healthy.
     #[doc(alias = "set_actor_state")]
     pub fn set_worker_state(&mut self, worker: WorkerId, healthy: bool) -> Result<(), GroupError> {
-        self.take_news();
+        self.take_notifications();
         self.manager.set_worker_state(worker, healthy)?;
         self.pump();
         Ok(())
@@ -251,7 +251,7 @@ impl WorkerGroup {
                 }
                 Link::Seat(seat) => {
                     if let (Some(child), Some(hub)) = (seat.child, &self.hub) {
-                        hub.order(WorkerOrder::Kill { child });
+                        hub.order(WorkerAction::Kill { child });
                     }
                 }
             }

@@ -9,10 +9,10 @@ use std::{
 use rollmesh_core::protocol::Token;
 use tokio::{runtime::Runtime, sync::mpsc::UnboundedSender};
 
-use super::{GroupError, News, builder::Plan};
+use super::{GroupError, GroupNotification, builder::Plan};
 use crate::{
     Registry,
-    hub::{Hub, HubConfig, NewsSink, Replacement, WorkerOrder},
+    hub::{Hub, HubConfig, NotificationSink, Replacement, WorkerAction},
     launch::{Launcher, WorkerSpec},
 };
 
@@ -22,7 +22,7 @@ const FAREWELL: Duration = Duration::from_secs(6);
 pub(super) struct HubThread {
     runtime: Option<Runtime>,
     hub: Option<Hub>,
-    orders: UnboundedSender<WorkerOrder>,
+    orders: UnboundedSender<WorkerAction>,
     pub(super) url: String,
     pub(super) token: Token,
     pub(super) fingerprint: Option<String>,
@@ -34,7 +34,7 @@ impl HubThread {
         plan: &Plan,
         launcher: Arc<dyn Launcher>,
         registry: &Registry,
-        news: mpsc::Sender<News>,
+        notifications: mpsc::Sender<GroupNotification>,
     ) -> Result<Self, GroupError> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("worker-group").enable_all().build();
@@ -52,15 +52,15 @@ impl HubThread {
             max: if failures.recreate_failed_workers { failures.max_worker_restarts } else { 0 },
         };
         // The group may have been dropped.
-        let group = news.clone();
-        let sink: NewsSink = Box::new(move |told| _ = group.send(News::Hub(told)));
+        let group = notifications.clone();
+        let sink: NotificationSink = Box::new(move |told| _ = group.send(GroupNotification::Hub(told)));
         let (orders, mut ordered) = tokio::sync::mpsc::unbounded_channel();
         let (spec, registry) = (plan.worker_spec.clone(), registry.clone());
         let started = wait_for(&runtime, async move {
             let mut hub = Hub::start_with(config, &registry, launcher, spec).await?;
             let mut notices = hub.take_notices();
             let carried = hub.workers();
-            carried.send(WorkerOrder::Listen { sink, replacement }).await;
+            carried.send(WorkerAction::Listen { sink, replacement }).await;
             // Forwards commands in order without blocking the caller.
             tokio::spawn(async move {
                 while let Some(order) = ordered.recv().await {
@@ -70,20 +70,20 @@ impl HubThread {
             tokio::spawn(async move {
                 while let Some(notice) = notices.recv().await {
                     // The group reports joining and leaving workers itself.
-                    if notice.level > 0 && news.send(News::Notice(notice.text)).is_err() {
+                    if notice.level > 0 && notifications.send(GroupNotification::Notice(notice.text)).is_err() {
                         break;
                     }
                 }
             });
             Ok::<_, GroupError>(hub)
         });
-        let hub = started.unwrap_or(Err(GroupError::HubGone))?;
+        let hub = started.unwrap_or(Err(GroupError::HubExited))?;
         let (url, token, fingerprint) = (hub.worker_url(), hub.worker_token(), hub.fingerprint());
         Ok(Self { runtime: Some(runtime), hub: Some(hub), orders, url, token, fingerprint })
     }
 
     /// Sends a command about a worker; a hub that has stopped ignores it.
-    pub(super) fn order(&self, order: WorkerOrder) {
+    pub(super) fn order(&self, order: WorkerAction) {
         let _ = self.orders.send(order);
     }
 
@@ -98,31 +98,31 @@ impl HubThread {
         let (started, answer) = mpsc::channel();
         let reply = Box::new(move |result| _ = started.send(result));
         let (spec, environs) = (Box::new(spec.clone()), environs.clone());
-        self.order(WorkerOrder::Start { number, spec, environs, launcher, reply });
-        Ok(answer.recv().map_err(|_| GroupError::HubGone)??)
+        self.order(WorkerAction::Start { number, spec, environs, launcher, reply });
+        Ok(answer.recv().map_err(|_| GroupError::HubExited)??)
     }
 
     /// Ends local processes, and waits until they have exited and their resources are released.
     pub(super) fn end_workers(&self, children: impl IntoIterator<Item = u32>) {
-        let (gone, is_gone) = mpsc::channel();
+        let (gone, is_closed) = mpsc::channel();
         let mut ending = 0;
         for child in children {
             let gone = gone.clone();
-            self.order(WorkerOrder::End { child, gone: Box::new(move |()| _ = gone.send(())) });
+            self.order(WorkerAction::End { child, gone: Box::new(move |()| _ = gone.send(())) });
             ending += 1;
         }
         // If the hub has stopped, so have its workers.
         drop(gone);
         let deadline = Instant::now() + FAREWELL;
         // Processes that do not exit are killed meanwhile.
-        let wait = |_: &u32| is_gone.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok();
+        let wait = |_: &u32| is_closed.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok();
         (0..ending).take_while(wait).for_each(drop);
     }
 
     /// Returns the process ids of the local processes.
     pub(super) fn pids(&self) -> Vec<u32> {
         let (reply, answer) = mpsc::channel();
-        self.order(WorkerOrder::Pids(Box::new(move |pids| _ = reply.send(pids))));
+        self.order(WorkerAction::Pids(Box::new(move |pids| _ = reply.send(pids))));
         answer.recv().unwrap_or_default()
     }
 }

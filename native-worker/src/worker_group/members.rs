@@ -14,13 +14,13 @@ use rollmesh_core::{
 };
 
 use super::{
-    News, WorkerGroup,
+    GroupNotification, WorkerGroup,
     builder::Placement,
     task::{Kind, Request, TaskAnswer},
     thread::ThreadLink,
 };
 use crate::{
-    hub::{WorkerNews, WorkerOrder},
+    hub::{WorkerAction, WorkerNotification},
     pulse::Pulse,
 };
 
@@ -126,7 +126,7 @@ impl WorkerGroup {
     }
 
     pub(super) fn thread_link(&self, id: WorkerId, generation: u64) -> std::io::Result<Link> {
-        let link = ThreadLink::start(id, generation, self.factory.clone(), self.news_sender.clone())?;
+        let link = ThreadLink::start(id, generation, self.factory.clone(), self.notification_sender.clone())?;
         Ok(Link::Thread { link, generation })
     }
 
@@ -159,7 +159,7 @@ impl WorkerGroup {
             }
             Link::Seat(seat) => match message(call, &request) {
                 Ok(message) => match (seat.peer, &self.hub) {
-                    (Some(peer), Some(hub)) => hub.order(WorkerOrder::Send { peer, message: Box::new(message) }),
+                    (Some(peer), Some(hub)) => hub.order(WorkerAction::Send { peer, message: Box::new(message) }),
                     _ => seat.waiting.push_back(message),
                 },
                 Err(error) => {
@@ -172,9 +172,9 @@ impl WorkerGroup {
 
     /// Handles pending notifications before deadlines, so that no worker is blamed for being late with an answer that has
     /// already arrived.
-    pub(super) fn take_news(&mut self) {
-        while let Ok(news) = self.news.try_recv() {
-            self.handle(news);
+    pub(super) fn take_notifications(&mut self) {
+        while let Ok(notification) = self.notifications.try_recv() {
+            self.handle(notification);
         }
         self.feel_pulses();
         self.manager.handle_timeout(self.now());
@@ -193,7 +193,7 @@ impl WorkerGroup {
     pub(super) fn wait_until(&mut self, timeout: Option<Duration>, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            self.take_news();
+            self.take_notifications();
             if is_so(self) {
                 return true;
             }
@@ -202,22 +202,24 @@ impl WorkerGroup {
                 return false;
             }
             let due = self.manager.poll_timeout().map(|at| self.epoch + Duration::from(at));
-            let news = match [deadline, due].into_iter().flatten().min() {
+            let notification = match [deadline, due].into_iter().flatten().min() {
                 // Slightly after the deadline, so that it has passed.
-                Some(at) => self.news.recv_timeout(at.saturating_duration_since(now) + Duration::from_micros(1)).ok(),
+                Some(at) => {
+                    self.notifications.recv_timeout(at.saturating_duration_since(now) + Duration::from_micros(1)).ok()
+                }
                 // The group holds a sender itself: this blocks until a notification arrives.
-                None => self.news.recv().ok(),
+                None => self.notifications.recv().ok(),
             };
-            if let Some(news) = news {
-                self.handle(news);
+            if let Some(notification) = notification {
+                self.handle(notification);
             }
         }
     }
 
-    fn handle(&mut self, news: News) {
+    fn handle(&mut self, notification: GroupNotification) {
         let now = self.now();
-        match news {
-            News::Answer { worker, generation, call, result } => {
+        match notification {
+            GroupNotification::Answer { worker, generation, call, result } => {
                 let is_current = self.members.get(&worker).is_some_and(
                     |member| matches!(member.link, Link::Thread { generation: current, .. } if current == generation),
                 );
@@ -225,19 +227,19 @@ impl WorkerGroup {
                     self.manager.handle_result(worker, call, result, now);
                 }
             }
-            News::Hub(WorkerNews::Result { peer, result }) => {
+            GroupNotification::Hub(WorkerNotification::Result { peer, result }) => {
                 if let Some(worker) = self.sitting(peer) {
                     let answer = WorkerAnswer::read(&result).map(TaskAnswer::Answer);
                     self.manager.handle_result(worker, CallId(result.call), answer, now);
                 }
             }
-            News::Hub(WorkerNews::Joined { peer, child, pulse, is_throttled }) => {
+            GroupNotification::Hub(WorkerNotification::Joined { peer, child, pulse, is_throttled }) => {
                 if let Some(worker) = self.take_seat(peer, child, pulse) {
                     // Cannot fail: it has a seat, so the manager knows it.
                     let _ = self.manager.set_throttled(worker, is_throttled);
                 }
             }
-            News::Hub(WorkerNews::Left { peer, reason }) => {
+            GroupNotification::Hub(WorkerNotification::Left { peer, reason }) => {
                 if let Some(worker) = self.sitting(peer) {
                     if let Some(seat) = self.members.get_mut(&worker).and_then(Member::seat_mut) {
                         (seat.peer, seat.pulse) = (None, None);
@@ -247,14 +249,14 @@ impl WorkerGroup {
                     self.notice(format_args!("worker {worker} left: {reason}"));
                 }
             }
-            News::Hub(WorkerNews::Replaced { child, by }) => {
+            GroupNotification::Hub(WorkerNotification::Replaced { child, by }) => {
                 let mut seats = self.members.values_mut().filter_map(Member::seat_mut);
                 if let Some(seat) = seats.find(|seat| seat.child == Some(child)) {
                     seat.child = Some(by);
                 }
             }
-            News::Notice(text) => self.notice(text),
-            News::Hub(WorkerNews::GaveUp(reason)) => {
+            GroupNotification::Notice(text) => self.notice(text),
+            GroupNotification::Hub(WorkerNotification::GaveUp(reason)) => {
                 self.notice(&reason);
                 self.gave_up = Some(reason);
             }
@@ -280,7 +282,7 @@ impl WorkerGroup {
         let Some(id) = seats.next().map(|(&id, _)| id) else {
             // There is no free seat: the peer is dismissed, and may connect again.
             if let Some(hub) = &self.hub {
-                hub.order(WorkerOrder::Dismiss { peer });
+                hub.order(WorkerAction::Dismiss { peer });
             }
             self.notice(format_args!("a worker came for whom the group has no place: ask for more workers first"));
             return None;
@@ -293,7 +295,7 @@ impl WorkerGroup {
         seat.pulse = Some(pulse);
         if let Some(hub) = &self.hub {
             for message in seat.waiting.drain(..) {
-                hub.order(WorkerOrder::Send { peer, message: Box::new(message) });
+                hub.order(WorkerAction::Send { peer, message: Box::new(message) });
             }
         }
         if came_before || was_taken || self.manager.is_healthy(id) == Some(false) {

@@ -100,7 +100,7 @@ use self::{
     alone::LocalThread, builder::Plan, hub_thread::HubThread, members::Member, sampling::Samples, state::Synced,
     thread::Factory,
 };
-use crate::hub::WorkerNews;
+use crate::hub::WorkerNotification;
 
 /// The local worker's id. Remote ids count from 1 and are never reused.
 pub const LOCAL_WORKER: WorkerId = WorkerId(0);
@@ -124,8 +124,8 @@ pub struct WorkerGroup {
     is_local_warm: bool,
     manager: CallManager<Request, TaskAnswer>,
     members: BTreeMap<WorkerId, Member>,
-    news: mpsc::Receiver<News>,
-    news_sender: mpsc::Sender<News>,
+    notifications: mpsc::Receiver<GroupNotification>,
+    notification_sender: mpsc::Sender<GroupNotification>,
     hub: Option<HubThread>,
     samples: Samples,
     /// Filters that were requested and have not been merged yet, by worker.
@@ -145,11 +145,11 @@ pub struct WorkerGroup {
 
 /// Notifications about workers.
 #[derive(Debug)]
-enum News {
+enum GroupNotification {
     /// A worker on a thread answered a call.
     Answer { worker: WorkerId, generation: u64, call: CallId, result: Result<TaskAnswer, CommandError> },
     /// A notification from the hub.
-    Hub(WorkerNews),
+    Hub(WorkerNotification),
     /// A notice from the hub.
     Notice(String),
 }
@@ -161,7 +161,7 @@ impl WorkerGroup {
     }
 
     fn from_plan(plan: Plan, config: RolloutConfig, factory: Factory) -> Self {
-        let (news_sender, news) = mpsc::channel();
+        let (notification_sender, notifications) = mpsc::channel();
         Self {
             manager: CallManager::new(plan.failures.call_config(&config)),
             plan,
@@ -171,8 +171,8 @@ impl WorkerGroup {
             local_thread: None,
             is_local_warm: false,
             members: BTreeMap::new(),
-            news,
-            news_sender,
+            notifications,
+            notification_sender,
             hub: None,
             samples: Samples::default(),
             filtering: BTreeMap::new(),
@@ -198,7 +198,7 @@ impl WorkerGroup {
 
     /// Returns the next notice for users and logs, oldest first.
     pub fn next_notice(&mut self) -> Option<String> {
-        self.take_news();
+        self.take_notifications();
         self.notices.pop_front()
     }
 

@@ -95,7 +95,7 @@ impl WorkerGroup {
     fn sample_asynchronously(&mut self, batch_env_steps: u64, max_staleness: u64) -> Result<Vec<AnyBatch>, GroupError> {
         self.samples.drop_stale(max_staleness);
         while self.samples.env_steps() < batch_env_steps {
-            self.take_news();
+            self.take_notifications();
             self.wait_for_one()?;
             self.samples.drop_stale(max_staleness);
         }
@@ -107,7 +107,7 @@ impl WorkerGroup {
     }
 
     fn sample_until(&mut self, after: Duration, max_staleness: u64) -> Result<Vec<AnyBatch>, GroupError> {
-        self.take_news();
+        self.take_notifications();
         self.begin_samples()?;
         self.wait_for_samples(Some(after), true)?;
         self.samples.drop_stale(max_staleness);
@@ -142,7 +142,7 @@ impl WorkerGroup {
             return self.sample_alone(&sample);
         }
         loop {
-            self.take_news();
+            self.take_notifications();
             self.sample_round(sample.timeout)?;
             if sample.is_enough(self.samples.made()) {
                 return Ok(self.samples.take(u64::MAX));

@@ -171,7 +171,7 @@ impl WorkerGroup {
             }
         }
         loop {
-            self.take_news();
+            self.take_notifications();
             if !self.begin_samples()? {
                 return Err(self.no_worker());
             }

@@ -17,7 +17,7 @@ use super::{
     state::Synced,
     task::Request,
 };
-use crate::{hub::WorkerOrder, launch::LocalLauncher};
+use crate::{hub::WorkerAction, launch::LocalLauncher};
 
 /// How long workers may take to stop.
 const STOP: Duration = Duration::from_secs(5);
@@ -132,7 +132,7 @@ impl WorkerGroup {
             self.plan.program = crate::program().unwrap_or_else(|_| PathBuf::from("rollmesh"));
             // The default launcher of worker processes.
             let launcher = Arc::new(LocalLauncher::new(&self.plan.program));
-            let hub = HubThread::start(&self.plan, launcher, &self.plan.registry, self.news_sender.clone())?;
+            let hub = HubThread::start(&self.plan, launcher, &self.plan.registry, self.notification_sender.clone())?;
             self.hub = Some(hub);
         }
         Ok(())
@@ -232,14 +232,14 @@ impl WorkerGroup {
     /// Removes workers, and waits until their processes have exited and released their resources.
     fn remove(&mut self, ids: &[WorkerId]) {
         // Notifications first: a process may have been replaced by another one meanwhile.
-        self.take_news();
+        self.take_notifications();
         let mut children = Vec::new();
         for id in ids {
             // A thread ends when its link is dropped.
             if let (Some(Member { link: Link::Seat(seat), .. }), Some(hub)) = (self.members.remove(id), &self.hub) {
                 match seat {
                     Seat { child: Some(child), .. } => children.push(child),
-                    Seat { peer: Some(peer), .. } => hub.order(WorkerOrder::Dismiss { peer }),
+                    Seat { peer: Some(peer), .. } => hub.order(WorkerAction::Dismiss { peer }),
                     // The seat is empty.
                     Seat { .. } => {}
                 }

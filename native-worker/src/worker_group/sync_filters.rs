@@ -74,7 +74,7 @@ impl WorkerGroup {
     }
 
     fn merge_filters(&mut self, merged: &mut BTreeMap<PolicyId, Filter>, timeout: Duration) -> Result<(), GroupError> {
-        self.take_news();
+        self.take_notifications();
         for worker in self.healthy_worker_ids() {
             if !self.filtering.contains_key(&worker) {
                 let what = ForEach::new(Request::from(WorkerCommand::Filters { flush_after: true })).workers([worker]);
@@ -118,9 +118,9 @@ impl WorkerGroup {
 fn merge(
     merged: &mut BTreeMap<PolicyId, Filter>,
     worker: WorkerId,
-    news: &BTreeMap<PolicyId, Filter>,
+    filters: &BTreeMap<PolicyId, Filter>,
 ) -> Result<(), GroupError> {
-    for (policy, filter) in news {
+    for (policy, filter) in filters {
         if let Some(own) = merged.get_mut(policy) {
             let merged = own.apply_changes(filter, false);
             merged.map_err(|source| GroupError::Filter { worker, policy: policy.clone(), source })?;

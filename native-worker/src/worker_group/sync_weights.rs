@@ -100,7 +100,7 @@ impl WorkerGroup {
         let is_known = |id: &PolicyId| ids.contains_key(id) || ids.is_empty() && *id == PolicyId::DEFAULT;
         let known = || weights.iter().filter(|(id, _)| is_known(id)).map(|(id, weights)| (id.clone(), weights.clone()));
         let for_later: Option<BTreeMap<_, _>> = self.local.is_none().then(|| known().collect());
-        let is_news = !weights.is_empty();
+        let has_changed = !weights.is_empty();
         let command = WorkerCommand::SetWeights { weights, global_vars: global_vars.cloned(), weights_seq_no: None };
         let options = ForEachWorker {
             remote_worker_ids: to_worker_indices.map(<[WorkerId]>::to_vec),
@@ -108,13 +108,13 @@ impl WorkerGroup {
             ..ForEachWorker::remote()
         };
         // Incremented before sending: if that fails, all workers count as having the old weights.
-        self.samples.newest.0 += u64::from(is_news);
+        self.samples.newest.0 += u64::from(has_changed);
         self.foreach_worker_with(&options, command)?;
         if let Some(weights) = for_later {
             self.synced.note(weights, global_vars);
         }
         let is_synced = |id: &WorkerId| to_worker_indices.is_none_or(|ids| ids.contains(id));
-        for (id, member) in self.members.iter_mut().filter(|(id, _)| is_news && is_synced(id)) {
+        for (id, member) in self.members.iter_mut().filter(|(id, _)| has_changed && is_synced(id)) {
             if self.manager.is_healthy(*id) == Some(true) {
                 member.weights = self.samples.newest;
             }

@@ -14,7 +14,7 @@ use rollmesh_core::{
 };
 
 use super::{
-    News,
+    GroupNotification,
     task::{self, Kind, Request, TaskAnswer},
 };
 use crate::{
@@ -34,12 +34,17 @@ pub(super) struct ThreadLink {
 
 impl ThreadLink {
     /// Starts a thread. Its answers carry this generation, so that those of an abandoned thread can be recognised.
-    pub(super) fn start(id: WorkerId, generation: u64, factory: Factory, news: mpsc::Sender<News>) -> io::Result<Self> {
+    pub(super) fn start(
+        id: WorkerId,
+        generation: u64,
+        factory: Factory,
+        notifications: mpsc::Sender<GroupNotification>,
+    ) -> io::Result<Self> {
         let (calls, inbox) = mpsc::channel();
         // Environments need not be `Send`: everything is created on the thread that uses it.
         let pulse = Pulse::default();
         let felt = pulse.clone();
-        let serve = move || serve(id, generation, &factory, &inbox, &news, &felt);
+        let serve = move || serve(id, generation, &factory, &inbox, &notifications, &felt);
         thread::Builder::new().name(format!("worker-{id}")).spawn(serve)?;
         Ok(Self { calls, pulse })
     }
@@ -60,7 +65,7 @@ fn serve(
     generation: u64,
     factory: &Factory,
     inbox: &mpsc::Receiver<(CallId, Arc<Request>)>,
-    news: &mpsc::Sender<News>,
+    notifications: &mpsc::Sender<GroupNotification>,
     pulse: &Pulse,
 ) {
     let factory = factory.clone();
@@ -68,7 +73,7 @@ fn serve(
     called.set_guard(catch_panics);
     while let Ok((call, request)) = inbox.recv() {
         let result = answer(id, &mut called, &request, pulse);
-        if news.send(News::Answer { worker: id, generation, call, result }).is_err() {
+        if notifications.send(GroupNotification::Answer { worker: id, generation, call, result }).is_err() {
             break;
         }
     }

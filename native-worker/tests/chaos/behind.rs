@@ -7,7 +7,7 @@ use std::{
 
 use rollmesh::{WorkerGroup, worker_group::ParallelSample};
 
-use super::proxy::{Blow, Proxy, Way, Weather};
+use super::proxy::{InjectedFault, Proxy, Way, Weather};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Weather(Weather),
-    Blow(Blow),
+    Injected(InjectedFault),
 }
 
 /// Checks that late and repeated messages change no sample, and that a worker whose connection is lost or silent samples
@@ -26,19 +26,19 @@ pub(crate) fn samples_go_on(mut behind: WorkerGroup, mut calm: WorkerGroup, prox
     for (fault, is_harmless) in [
         (Fault::Weather(Weather { up: late, down: late }), true),
         (Fault::Weather(Weather { up: Way::Clear, down: late }), true),
-        (Fault::Blow(Blow::Twice), true),
-        (Fault::Blow(Blow::Cut), false),
-        (Fault::Blow(Blow::ResetMidFrame), false),
-        (Fault::Blow(Blow::Replay), false),
+        (Fault::Injected(InjectedFault::Twice), true),
+        (Fault::Injected(InjectedFault::Cut), false),
+        (Fault::Injected(InjectedFault::ResetMidFrame), false),
+        (Fault::Injected(InjectedFault::Replay), false),
         // Its lease expires.
         (Fault::Weather(Weather { up: Way::Held, down: Way::Held }), false),
     ] {
         match fault {
             Fault::Weather(weather) => proxy.set(weather),
             // A worker that comes back may not have reached the network yet.
-            Fault::Blow(blow) => {
+            Fault::Injected(fault) => {
                 let start = Instant::now();
-                while !proxy.hit(blow) {
+                while !proxy.hit(fault) {
                     assert!(start.elapsed() < SOON, "{fault:?}");
                     thread::sleep(Duration::from_millis(10));
                 }

@@ -125,7 +125,7 @@ fn hung(hub: &Control) -> BTreeSet<u32> {
     rows.filter(|row| row.state == WorkerState::Hung.to_wire()).map(|row| row.worker).collect()
 }
 
-/// Waits until so many workers are known to hang, and says how long that took.
+/// Waits until the given number of workers are known to hang, and says how long that took.
 async fn until_hung(hub: &mut Control, count: usize) -> Duration {
     let began = Instant::now();
     let is_known = |hub: &Control| hung(hub).len() == count && hub.unhealthy_workers().count() == count;
@@ -154,7 +154,7 @@ pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
         let found = until_hung(&mut hub, 2).await;
         assert!(found <= LEASE + LATER, "{found:?}");
         longest = longest.max(found);
-        // The others go on, and do not wait for them in each iteration.
+        // The others continue, and do not wait for them in each iteration.
         let (then, since) = (rig.iterations(), Instant::now());
         until_beside(&mut hub, "iterations", || rig.iterations() >= then + 10).await;
         assert!(since.elapsed() < Duration::from_secs(10), "{:?} for ten iterations", since.elapsed());

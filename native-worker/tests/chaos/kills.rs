@@ -113,7 +113,7 @@ async fn calm_and_under_fire(env: &str, time: Duration, dice: &mut Dice, times: 
     times.add(&kills, &rig.audit());
     let goodput = found.speed() / calm.speed();
     println!(
-        "{env}: {} kills, {} env steps, {} lost and made again, goodput {goodput:.3} ({:.0} of {:.0} env steps/s)",
+        "{env}: {} kills, {} env steps, {} lost and regenerated, goodput {goodput:.3} ({:.0} of {:.0} env steps/s)",
         kills.len(),
         found.env_steps,
         found.ledger.granted - found.ledger.committed,

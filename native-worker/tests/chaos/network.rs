@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::{
     behind::samples_go_on,
-    proxy::{Blow, Proxy, Way, Weather},
+    proxy::{InjectedFault, Proxy, Way, Weather},
     rig::{Dice, Outcome, Rig, calm, until_beside, watch},
 };
 use crate::support::{
@@ -45,7 +45,7 @@ impl Scene {
         Self::start_with(2, &[]).await
     }
 
-    /// The same with so many workers for now, and more settings.
+    /// The same with the given number of workers for now, and more settings.
     async fn start_with(workers: usize, more: &[&str]) -> Self {
         let proxies = vec![Proxy::start().await, Proxy::start().await];
         let hosts = proxies.iter().flat_map(|proxy| ["--public-host".to_owned(), proxy.address.to_string()]);
@@ -113,11 +113,11 @@ fn is_whole(hub: &Control) -> bool {
 pub(crate) async fn a_network_that_does_what_it_wants_changes_nothing() {
     let ms = |millis| Way::Late(Duration::from_millis(millis));
     let scene = Scene::start().await;
-    for blow in [Blow::Cut, Blow::ResetMidFrame, Blow::Twice, Blow::Replay] {
+    for fault in [InjectedFault::Cut, InjectedFault::ResetMidFrame, InjectedFault::Twice, InjectedFault::Replay] {
         let (hits, connections) = (scene.proxies[0].hits(), scene.proxies[0].connections());
-        assert!(scene.proxies[0].hit(blow));
+        assert!(scene.proxies[0].hit(fault));
         until("a hit", || scene.proxies[0].hits() > hits).await;
-        if blow != Blow::Twice {
+        if fault != InjectedFault::Twice {
             until("another connection", || scene.proxies[0].connections() > connections).await;
         }
         scene.some_iterations(3).await;
@@ -129,7 +129,10 @@ pub(crate) async fn a_network_that_does_what_it_wants_changes_nothing() {
         let ways = [Way::Clear, ms(5), ms(50), Way::Trickle, Way::Held];
         proxy.set(Weather { up: ways[dice.below(5)], down: ways[dice.below(5)] });
         sleep(Duration::from_millis(dice.below(700) as u64)).await;
-        let _ = proxy.hit([Blow::Cut, Blow::ResetMidFrame, Blow::Twice, Blow::Replay][dice.below(4)]);
+        let _ = proxy.hit(
+            [InjectedFault::Cut, InjectedFault::ResetMidFrame, InjectedFault::Twice, InjectedFault::Replay]
+                [dice.below(4)],
+        );
         sleep(Duration::from_millis(dice.below(700) as u64)).await;
         proxy.set(Weather::CLEAR);
     }
@@ -139,7 +142,7 @@ pub(crate) async fn a_network_that_does_what_it_wants_changes_nothing() {
     let found = scene.end().await;
     let uninvited = found.ledger.uninvited;
     println!(
-        "{} env steps over {connections} connections with {hits} blows; of {} that were lost, and what was not wanted: \
+        "{} env steps over {connections} connections with {hits} injected faults; of {} that were lost, and what was not wanted: \
          {uninvited:?}",
         found.env_steps,
         found.ledger.granted - found.ledger.committed,
@@ -248,7 +251,7 @@ pub(crate) async fn a_bit_that_flips_under_tls_ends_the_connection_and_nothing_e
     let flips = if is_long() { 100 } else { 3 };
     for flip in 0..flips {
         let (hits, connections) = (proxy.hits(), proxy.connections());
-        assert!(proxy.hit(if flip % 2 == 0 { Blow::FlipUp } else { Blow::FlipDown }));
+        assert!(proxy.hit(if flip % 2 == 0 { InjectedFault::FlipUp } else { InjectedFault::FlipDown }));
         until("a flipped bit", || proxy.hits() > hits).await;
         until("another connection", || proxy.connections() > connections).await;
         let then = rig.iterations();
@@ -261,7 +264,7 @@ pub(crate) async fn a_bit_that_flips_under_tls_ends_the_connection_and_nothing_e
     let found = rig.outcome();
     found.must_equal(&calm(found.env_steps, 1, LENGTH, &[]).await);
     println!(
-        "{flips} flipped bits, {} connections, {} of {} env steps made again",
+        "{flips} flipped bits, {} connections, {} of {} env steps regenerated",
         proxy.connections(),
         found.ledger.granted - found.ledger.committed,
         found.ledger.granted,

@@ -46,7 +46,7 @@ impl Weather {
 
 /// Something that happens once to every connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blow {
+pub(crate) enum InjectedFault {
     /// It is closed in order.
     Cut,
     /// It is reset in the middle of the worker's next upload.
@@ -74,9 +74,9 @@ pub(crate) struct Proxy {
 struct Shared {
     hub: OnceLock<SocketAddr>,
     weather: watch::Sender<Weather>,
-    blows: broadcast::Sender<Blow>,
+    injected: broadcast::Sender<InjectedFault>,
     connections: AtomicU64,
-    /// Blows that have hit something.
+    /// Injected faults that have hit something.
     hits: AtomicU64,
     /// What is to come with the next connection.
     replay: Mutex<Option<Vec<u8>>>,
@@ -95,7 +95,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             hub: OnceLock::new(),
             weather: watch::Sender::new(Weather::CLEAR),
-            blows: broadcast::Sender::new(64),
+            injected: broadcast::Sender::new(64),
             connections: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             replay: Mutex::new(None),
@@ -119,8 +119,8 @@ impl Proxy {
     }
 
     /// Hits all connections; whether there were any.
-    pub(crate) fn hit(&self, blow: Blow) -> bool {
-        self.shared.blows.send(blow).is_ok()
+    pub(crate) fn hit(&self, fault: InjectedFault) -> bool {
+        self.shared.injected.send(fault).is_ok()
     }
 
     /// Connections so far.
@@ -128,7 +128,7 @@ impl Proxy {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Blows that have hit something so far.
+    /// Injected faults that have hit something so far.
     pub(crate) fn hits(&self) -> u64 {
         self.shared.hits.load(Ordering::Relaxed)
     }
@@ -161,7 +161,7 @@ async fn carry(mut near: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// Waits for bytes that may go on. None at the end of the connection.
+/// Waits for bytes to forward. None at the end of the connection.
 async fn read(from: &mut ReadHalf<'_>, shared: &Shared, way: fn(Weather) -> Way) -> Option<Vec<u8>> {
     let mut weather = shared.weather.subscribe();
     let mut buffer = vec![0; 16 << 10];
@@ -207,23 +207,23 @@ async fn write(to: &mut WriteHalf<'_>, bytes: &[u8], shared: &Shared, way: fn(We
 }
 
 async fn up(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, shared: &Shared) -> End {
-    let mut blows = shared.blows.subscribe();
+    let mut injected = shared.injected.subscribe();
     let (mut frames, mut due) = (Frames::default(), None);
     let mut frames_since_begin = 0;
     loop {
         let bytes = tokio::select! {
             bytes = read(&mut from, shared, |weather| weather.up) => bytes,
-            blow = blows.recv() => {
-                match blow {
-                    Ok(Blow::Cut) => return shared.struck(End::Closed),
-                    Ok(Blow::FlipDown) | Err(_) => {}
-                    Ok(blow) => due = Some(blow),
+            fault = injected.recv() => {
+                match fault {
+                    Ok(InjectedFault::Cut) => return shared.struck(End::Closed),
+                    Ok(InjectedFault::FlipDown) | Err(_) => {}
+                    Ok(fault) => due = Some(fault),
                 }
                 continue;
             }
         };
         let Some(mut bytes) = bytes else { return End::Closed };
-        if due == Some(Blow::FlipUp) {
+        if due == Some(InjectedFault::FlipUp) {
             flip(&mut bytes);
             shared.hits.fetch_add(1, Ordering::Relaxed);
             due = None;
@@ -239,12 +239,12 @@ async fn up(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, shared: &Shared) -> E
                 shared.hits.fetch_add(1, Ordering::Relaxed);
             }
             let parts: Vec<&[u8]> = match strike {
-                Some(Blow::ResetMidFrame) => vec![&frame[..frame.len() / 2]],
-                Some(Blow::Replay) => {
+                Some(InjectedFault::ResetMidFrame) => vec![&frame[..frame.len() / 2]],
+                Some(InjectedFault::Replay) => {
                     *shared.replay.lock().unwrap() = Some(frame);
                     return End::Closed;
                 }
-                Some(Blow::Twice) => vec![&frame, &frame],
+                Some(InjectedFault::Twice) => vec![&frame, &frame],
                 _ => replayed.iter().map(Vec::as_slice).chain([&*frame]).collect(),
             };
             for part in parts {
@@ -252,7 +252,7 @@ async fn up(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, shared: &Shared) -> E
                     return End::Closed;
                 }
             }
-            if strike == Some(Blow::ResetMidFrame) {
+            if strike == Some(InjectedFault::ResetMidFrame) {
                 return End::Reset;
             }
         }
@@ -260,10 +260,10 @@ async fn up(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, shared: &Shared) -> E
 }
 
 async fn down(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, shared: &Shared) -> End {
-    let mut blows = shared.blows.subscribe();
+    let mut injected = shared.injected.subscribe();
     while let Some(mut bytes) = read(&mut from, shared, |weather| weather.down).await {
-        while let Ok(blow) = blows.try_recv() {
-            if blow == Blow::FlipDown {
+        while let Ok(fault) = injected.try_recv() {
+            if fault == InjectedFault::FlipDown {
                 flip(&mut bytes);
                 shared.hits.fetch_add(1, Ordering::Relaxed);
             }

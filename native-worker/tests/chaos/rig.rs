@@ -46,12 +46,12 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// A run of so many local workers, or of those alone that join, with twelve environments in all, that ends after so many env steps.
+    /// A run of the given number of local workers, or of those alone that join, with twelve environments in all, that ends after the given number of env steps.
     pub(crate) fn new(workers: u64, max_env_steps: u64, length: u64, more: &[&str]) -> Self {
         Self::with_slots(12, workers, max_env_steps, length, more)
     }
 
-    /// The same with so many environments.
+    /// The same with the given number of environments.
     pub(crate) fn with_slots(slots: u64, workers: u64, max_env_steps: u64, length: u64, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let numbers = [
@@ -170,7 +170,7 @@ pub(crate) async fn calm(env_steps: u64, workers: u64, length: u64, more: &[&str
     calm_with_slots(12, env_steps, workers, length, more).await
 }
 
-/// The same with so many environments.
+/// The same with the given number of environments.
 pub(crate) async fn calm_with_slots(slots: u64, env_steps: u64, workers: u64, length: u64, more: &[&str]) -> Outcome {
     let rig = Rig::with_slots(slots, workers, env_steps, length, more);
     rig.start().finish_with(0).await;
@@ -225,7 +225,7 @@ pub(crate) fn times_by_name(audit: &[Value], event: &str) -> BTreeMap<String, u6
         .collect()
 }
 
-/// The value below which so many of a hundred are.
+/// The value below which the given percentage lies.
 pub(crate) fn percentile(values: &mut [u64], percent: usize) -> u64 {
     values.sort_unstable();
     let rank = (values.len() * percent).div_ceil(100).saturating_sub(1);

@@ -1,4 +1,4 @@
-//! What a run takes of the machine as it goes on.
+//! What a run takes of the machine as it continues.
 
 use std::time::{Duration, Instant};
 

@@ -25,7 +25,7 @@ pub(crate) enum Game {
     Pair,
 }
 
-/// The episode cannot go on; in the end every client is told so.
+/// The episode cannot continue; in the end every client is told so.
 #[derive(Debug)]
 pub(crate) struct Over;
 
@@ -131,7 +131,7 @@ pub(crate) struct Far {
 impl Far {
     /// After the welcome.
     pub(crate) async fn new(mut client: Client) -> Self {
-        match client.hear().await {
+        match client.receive().await {
             Some(Message::Spaces(spaces)) => Self { client, table: AgentTable::of(&spaces).unwrap() },
             other => panic!("{other:?}"),
         }
@@ -147,7 +147,7 @@ impl Far {
     pub(crate) async fn ask(&mut self, message: Message) -> Result<(), Over> {
         let kind = message.kind();
         self.client.say(&message).await;
-        match self.client.hear().await {
+        match self.client.receive().await {
             Some(Message::EpisodeReply(EpisodeReply { about, code: 0, .. })) if about == kind.to_wire() => Ok(()),
             _ => Err(Over),
         }
@@ -163,7 +163,7 @@ impl World for Far {
         let observations = self.rows(RowKind::Observation, obs);
         self.client.say(&Message::GetAction(GetAction { episode, observations })).await;
         let mut rows = AgentRows::new();
-        match self.client.hear().await {
+        match self.client.receive().await {
             Some(Message::Actions(Actions { episode: of, actions })) if of == episode => {
                 self.table.read_rows(RowKind::Action, &actions, &mut rows).unwrap();
                 Ok(rows)

@@ -45,9 +45,9 @@ async fn a_mistake_is_named_and_nothing_else_happens() {
     for (message, code, reason) in cases {
         let about = message.kind();
         world.client.say(&message).await;
-        assert_eq!(reply(world.client.hear().await, about), (code.to_wire(), reason.into()));
+        assert_eq!(reply(world.client.receive().await, about), (code.to_wire(), reason.into()));
     }
-    // And the episode goes on, to the same rows.
+    // And the episode continues, to the same rows.
     let player = tokio::spawn(async move {
         world.end(7, &AgentRows::single(RowsRef::F32(&[0.0; 3])), false).await.unwrap();
         game.play(&mut world).await
@@ -75,12 +75,12 @@ async fn a_token_opens_one_role_and_a_role_one_kind_of_messages() {
     }
     let mut client = join(&hub).await.client;
     client.say(&Message::Progress(Progress { lease: 1, env_steps: 1 })).await;
-    let goodbye = client.hear().await;
+    let goodbye = client.receive().await;
     let Some(Message::Goodbye(Goodbye { reason })) = goodbye else { panic!("{goodbye:?}") };
     assert_eq!(reason, "a peer with role Client may not send Progress");
     let mut worker = Client::join(hub.address(), Role::Worker, hub.worker_token()).await;
     worker.say(&Message::StartEpisode(StartEpisode { episode: 0, training: true })).await;
-    let goodbye = worker.hear().await;
+    let goodbye = worker.receive().await;
     assert!(matches!(&goodbye, Some(Message::Goodbye(bye)) if bye.reason.contains("StartEpisode")), "{goodbye:?}");
 }
 
@@ -144,7 +144,7 @@ async fn client_that_never_reads_blocks_no_other() {
 
 /// Takes every lane that it can get, again and again: those who wait beside it are served in turn.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_wants_all_lanes_leaves_some_to_others() {
+async fn sampler_that_wants_all_lanes_leaves_some_to_others() {
     let game = Game::Single;
     let env = game.env(1);
     let hub = hub(&env).await;
@@ -154,7 +154,7 @@ async fn who_wants_all_lanes_leaves_some_to_others() {
         greedy.say(&start(episode)).await;
     }
     let taking = tokio::spawn(async move {
-        while let Some(Message::EpisodeReply(EpisodeReply { episode, about, .. })) = greedy.hear().await {
+        while let Some(Message::EpisodeReply(EpisodeReply { episode, about, .. })) = greedy.receive().await {
             let has_begun = about == Kind::StartEpisode.to_wire();
             let abandon = Message::AbandonEpisode(AbandonEpisode { episode });
             greedy.say(&if has_begun { abandon } else { start(episode) }).await;
@@ -182,7 +182,7 @@ async fn a_second_question_before_the_answer_is_a_mistake() {
     let about = Kind::GetAction.to_wire();
     let (code, reason) = (EpisodeCode::OutOfTurn.to_wire(), "episode 1 waits for actions: take them first".into());
     let expected = Message::EpisodeReply(EpisodeReply { episode: 1, about, code, reason });
-    assert_eq!(world.client.hear().await, Some(expected));
+    assert_eq!(world.client.receive().await, Some(expected));
     // A worker that exits without having sampled enough: waiting clients are notified.
     let sampling = tokio::task::spawn_blocking({
         let (creator, config) = (env.creator(), game.config());
@@ -193,11 +193,11 @@ async fn a_second_question_before_the_answer_is_a_mistake() {
             worker.sample().map(drop)
         }
     });
-    assert!(matches!(world.client.hear().await, Some(Message::Actions(_))));
+    assert!(matches!(world.client.receive().await, Some(Message::Actions(_))));
     world.client.say(&ask(2, vec![0; 14])).await;
-    assert_eq!(reply(world.client.hear().await, Kind::GetAction).0, EpisodeCode::NotOpen.to_wire());
+    assert_eq!(reply(world.client.receive().await, Kind::GetAction).0, EpisodeCode::NotOpen.to_wire());
     env.stop();
     assert!(soon("the worker's end", sampling).await.unwrap().is_err());
     world.client.say(&ask(1, vec![0; 14])).await;
-    assert_eq!(reply(world.client.hear().await, Kind::GetAction).0, EpisodeCode::Stopped.to_wire());
+    assert_eq!(reply(world.client.receive().await, Kind::GetAction).0, EpisodeCode::Stopped.to_wire());
 }

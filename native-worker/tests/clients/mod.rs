@@ -46,7 +46,7 @@ async fn join(hub: &Hub) -> Far {
     Far::new(Client::join(hub.address(), Role::Client, hub.client_token()).await).await
 }
 
-/// A worker on a thread of its own samples so many batches.
+/// A worker on a thread of its own samples the given number of batches.
 async fn sample(
     env: &ExternalMultiAgentEnv,
     config: RolloutConfig,

@@ -177,7 +177,7 @@ async fn a_drained_run_has_lost_nothing() {
     let ledger = &status["ledger"];
     assert_eq!((&ledger["outstanding"], &ledger["expired"]["revoked"]), (&0.into(), &0.into()), "{ledger}");
     assert_eq!(ledger["committed"], status["env_steps"], "what was committed was learned from");
-    // The hub goes on, and so do its workers.
+    // The hub continues, and so do its workers.
     assert_eq!(status["num_local_workers"], 2);
 }
 

@@ -74,7 +74,7 @@ async fn runs_wait_for_those_before_them() {
 }
 
 #[tokio::test]
-async fn operators_that_start_runs_at_once_are_told_their_own() {
+async fn operators_that_start_runs_concurrently_receive_their_own() {
     let directory = tempfile::tempdir().unwrap();
     let hub = HubProcess::start_with(&["--runs-dir", &directory.path().display().to_string()]).await;
     hub.start_run_of(&settings(0, true), &[]).await;

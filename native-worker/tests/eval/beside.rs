@@ -59,7 +59,7 @@ fn metrics(run: &Path) -> (Vec<Value>, Vec<Value>) {
     whole.partition(|line| line["evaluation"].is_null())
 }
 
-pub(crate) fn who_says_how_to_evaluate_says_how_often() {
+pub(crate) fn evaluation_settings_need_an_interval() {
     // As everywhere, --set overrides other flags.
     let never = ["--evaluation-interval", "1", "--set", "evaluation.interval=0"];
     for (flag, more) in
@@ -110,7 +110,7 @@ pub(crate) fn no_evaluation_that_goes_wrong_stops_a_run() {
 }
 
 /// The environment itself fails, in its third step.
-pub(crate) fn an_environment_that_fails_in_an_evaluation_is_told_and_the_next_one_arrives() {
+pub(crate) fn an_environment_that_fails_in_an_evaluation_is_reported_and_the_next_one_arrives() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), "lab");

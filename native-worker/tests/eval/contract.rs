@@ -91,7 +91,7 @@ pub(crate) fn only_the_second_result_is_ever_returned() {
     }
 }
 
-pub(crate) fn who_asks_for_it_gets_all_results_in_order() {
+pub(crate) fn results_arrive_in_order_if_asked_for() {
     for mut worker in both(&lab(json!({}))) {
         for steps in 1..=4 {
             worker.submit_request(None, EvaluationRequest::new(steps), Earlier::Keep).unwrap();

@@ -30,7 +30,7 @@ use super::{
     names::in_other_process,
 };
 
-pub(crate) fn what_hangs_is_given_up_once_and_replaced() {
+pub(crate) fn hung_engine_is_given_up_once_and_replaced() {
     let dir = tempfile::tempdir().unwrap();
     // Long enough for a process to begin, however busy the machine.
     const LIMIT_MS: u64 = 3_000;
@@ -73,10 +73,10 @@ pub(crate) fn abandoned_hung_evaluation_delays_no_other() {
         assert_eq!((about, found.unwrap().reward()), (Some(second), 5.0));
         assert_eq!(worker.poll(Duration::ZERO), Ok(None));
     }
-    until_gone(&pids(dir.path()));
+    until_exited(&pids(dir.path()));
 }
 
-pub(crate) fn what_crashes_is_told_once_and_replaced() {
+pub(crate) fn crashed_engine_is_reported_once_and_replaced() {
     let dir = tempfile::tempdir().unwrap();
     for (does, words) in [("abort", "the lab burns"), ("panic", "a mouse")] {
         let settings = json!({ "does": does, "once": dir.path().join(does) });
@@ -150,10 +150,10 @@ pub(crate) fn no_process_outlives_its_worker() {
     assert!(processes.len() == 2 && processes.iter().all(|&pid| is_alive(pid)));
     worker.shutdown();
     assert!(!is_alive(processes[0]));
-    until_gone(&processes);
+    until_exited(&processes);
     // Nor one whose worker ends without a word.
     in_other_process("abandon", dir.path());
-    until_gone(&pids(dir.path()));
+    until_exited(&pids(dir.path()));
     // Nor one of a worker with a name.
     let names = EvalNames::new(dir.path());
     fs::remove_file(dir.path().join("pid")).unwrap();
@@ -165,13 +165,13 @@ pub(crate) fn no_process_outlives_its_worker() {
     let processes = pids(dir.path());
     worker.shutdown();
     assert!(!is_alive(processes[0]));
-    until_gone(&processes);
+    until_exited(&processes);
 }
 
-pub(crate) fn until_gone(processes: &[u32]) {
+pub(crate) fn until_exited(processes: &[u32]) {
     let end = Instant::now() + LONG;
     while processes.iter().any(|&pid| is_alive(pid)) {
-        assert!(Instant::now() < end, "one of the processes {processes:?} goes on");
+        assert!(Instant::now() < end, "one of the processes {processes:?} continues");
         thread::sleep(Duration::from_millis(10));
     }
 }

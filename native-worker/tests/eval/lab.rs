@@ -78,12 +78,12 @@ impl Lab {
 /// Tells the numbers of this process, and of one that it has started, and hangs.
 fn hang(file: &Path) {
     let mut child = process::Command::new("sleep").arg("1000").spawn().unwrap();
-    tell(file, &format!("{} {}", process::id(), child.id()));
+    append(file, &format!("{} {}", process::id(), child.id()));
     let _ = child.wait();
 }
 
 /// Writes the file as a whole.
-fn tell(file: &Path, text: &str) {
+fn append(file: &Path, text: &str) {
     fs::write(file.with_extension("tmp"), text).unwrap();
     fs::rename(file.with_extension("tmp"), file).unwrap();
 }
@@ -238,9 +238,9 @@ pub(crate) fn register(registry: Registry) -> Registry {
             other => Err(CallbackError::new("licensed", format!("{other:?}"))),
         })
         .with_init_fn("hang", |config| {
-            // A child process of its own would go on: only a thread that watches kills the group.
+            // A child process of its own would continue: only a thread that watches kills the group.
             if let Ok(Some(file)) = config.get::<PathBuf>("pid") {
-                tell(&file, &process::id().to_string());
+                append(&file, &process::id().to_string());
             }
             loop {
                 thread::park();

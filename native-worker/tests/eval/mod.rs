@@ -24,7 +24,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             there_is_nothing_before_something_was_submitted,
             a_result_has_a_reward_and_frames,
             only_the_second_result_is_ever_returned,
-            who_asks_for_it_gets_all_results_in_order,
+            results_arrive_in_order_if_asked_for,
             a_process_finds_what_a_thread_finds,
             the_init_function_comes_before_everything,
             any_signal_can_be_the_reward,
@@ -32,25 +32,25 @@ pub(crate) fn tests() -> Vec<Trial> {
             a_process_has_its_environment_variables,
             other_seeds_are_other_episodes_than_those_of_training;
         failures:
-            what_hangs_is_given_up_once_and_replaced,
+            hung_engine_is_given_up_once_and_replaced,
             abandoned_hung_evaluation_delays_no_other,
-            what_crashes_is_told_once_and_replaced,
+            crashed_engine_is_reported_once_and_replaced,
             what_cannot_begin_says_so_at_the_first_poll,
             weights_are_kept_whatever_becomes_of_the_process,
             no_process_outlives_its_worker;
         names:
-            who_forgets_to_be_a_worker_is_told_so,
+            program_that_forgets_to_be_a_worker_gets_an_error,
             other_users_files_do_not_block_names,
             name_belongs_to_the_process_that_lives,
-            who_cannot_be_found_any_more_ends,
+            worker_whose_parent_disappeared_exits,
             others_find_a_worker_by_its_name,
             a_worker_outlives_who_started_it,
             names_are_taken_once_and_free_again;
         beside:
-            who_says_how_to_evaluate_says_how_often,
+            evaluation_settings_need_an_interval,
             no_evaluation_that_goes_wrong_stops_a_run,
             an_environment_whose_render_fails_is_evaluated_without_pictures,
-            an_environment_that_fails_in_an_evaluation_is_told_and_the_next_one_arrives,
+            an_environment_that_fails_in_an_evaluation_is_reported_and_the_next_one_arrives,
             a_run_from_files_learns_all_rows_whatever_its_evaluations_do,
             what_learns_from_a_game_in_wrappers_is_evaluated_in_them,
             evaluation_takes_actions_as_the_run_does;

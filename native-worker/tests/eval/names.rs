@@ -33,7 +33,7 @@ pub(crate) fn be_one_who_forgot() {
     exit(0);
 }
 
-pub(crate) fn who_forgets_to_be_a_worker_is_told_so() {
+pub(crate) fn program_that_forgets_to_be_a_worker_gets_an_error() {
     let dir = tempfile::tempdir().unwrap();
     in_other_process("forget", dir.path());
     let errors = fs::read_to_string(dir.path().join("errors")).unwrap();
@@ -96,14 +96,14 @@ pub(crate) fn name_belongs_to_the_process_that_lives() {
     assert!(names.list().is_empty());
 }
 
-pub(crate) fn who_cannot_be_found_any_more_ends() {
+pub(crate) fn worker_whose_parent_disappeared_exits() {
     let dir = tempfile::tempdir().unwrap();
     let worker = EvalNames::new(dir.path()).create("lost", &lab(json!({}))).unwrap();
     let address: Value = serde_json::from_str(&fs::read_to_string(dir.path().join("lost.json")).unwrap()).unwrap();
     let pid = address["pid"].as_u64().unwrap().try_into().unwrap();
     drop(dir);
     drop(worker);
-    failures::until_gone(&[pid]);
+    failures::until_exited(&[pid]);
 }
 
 /// Does something with a name as another process, and ends.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{
     beside::program,
     contract::LONG,
-    failures::{pids, until_gone},
+    failures::{pids, until_exited},
     lab::lab,
 };
 
@@ -107,7 +107,7 @@ fn kill_parent(root: u32, hung: u32, is_stopped: bool) {
     // A parent that was a child itself may have been replaced.
     family.extend(self::family(root));
     send(root, Signal::KILL);
-    until_gone(&Vec::from_iter(family));
+    until_exited(&Vec::from_iter(family));
 }
 
 fn wait_for(file: &Path, name: &str) {

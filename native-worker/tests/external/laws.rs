@@ -26,7 +26,7 @@ fn pair(config: RolloutConfig) -> [RolloutWorker; 2] {
 }
 
 #[test]
-fn who_drives_leaves_no_trace() {
+fn driver_leaves_no_trace_in_rows() {
     let complete = |lanes| RolloutConfig { batch_mode: BatchMode::CompleteEpisodes, ..cart_poles(lanes) };
     let filtered = RolloutConfig { observation_filter: FilterKind::ConcurrentMeanStdFilter, ..cart_poles(1) };
     let on_a_thread = |config| RolloutConfig { sample_async: true, ..config };

@@ -120,7 +120,7 @@ pub(crate) async fn evaluation_that_hangs_ends_after_its_timeout() {
     assert_failed(&ended, &["the evaluation was given up: nothing has moved for 1000 ms"], Duration::from_secs(1 + 5));
 }
 
-pub(crate) async fn environment_without_picture_is_told_once() {
+pub(crate) async fn environment_without_picture_is_reported_once() {
     let rig = Rig::new();
     let flags = ["--evaluation-interval", "1", "--evaluation-episodes", "1", "--evaluation-render"];
     let args = rig.args(0, &json!({}), &[&flags[..], &["--max-env-steps", "1000000"]].concat());

@@ -199,7 +199,7 @@ impl Env for Faulty {
 struct FaultyPair(Faulty);
 
 impl FaultyPair {
-    fn tell(&self, obs: &[f32], turn: &mut Turn) {
+    fn send_answer(&self, obs: &[f32], turn: &mut Turn) {
         self.agents().iter().for_each(|agent| turn.observe(agent, RowsRef::F32(obs)));
     }
 }
@@ -221,7 +221,7 @@ impl MultiAgentEnv for FaultyPair {
     fn reset(&mut self, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
         let mut obs = [0.0; 2];
         self.0.reset(rng, &mut obs)?;
-        self.tell(&obs, turn);
+        self.send_answer(&obs, turn);
         Ok(())
     }
 
@@ -229,7 +229,7 @@ impl MultiAgentEnv for FaultyPair {
         let mut obs = [0.0; 3];
         let is_long = self.0.kind == "length" && self.0.fails();
         let step = self.0.step(&[1], rng, &mut obs[..2])?;
-        self.tell(&obs[..if is_long { 3 } else { 2 }], turn);
+        self.send_answer(&obs[..if is_long { 3 } else { 2 }], turn);
         self.agents().iter().for_each(|agent| turn.reward(agent, step.reward));
         if step.terminated {
             turn.terminate_all();

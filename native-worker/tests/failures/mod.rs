@@ -27,7 +27,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             transient_failures_leave_no_trace_in_samples,
             ledger_of_sample_balances_after_failures,
             evaluation_that_hangs_ends_after_its_timeout,
-            environment_without_picture_is_told_once;
+            environment_without_picture_is_reported_once;
         moving:
             opaque_environment_loses_open_episodes_of_dead_workers,
             replay_that_ends_elsewhere_ends_run_or_episode,

@@ -1,4 +1,4 @@
-//! Checkpoints that a program asks for, and runs that go on in another hub.
+//! Checkpoints that a program asks for, and runs that resume in another hub.
 
 use rollmesh::{
     checkpoint::PolicyCheckpoint,

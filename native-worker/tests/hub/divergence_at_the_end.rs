@@ -29,7 +29,7 @@ use crate::support::client::hello;
 /// Env steps of an iteration.
 const ROUND: u64 = 12 * 16;
 
-/// Whether fragments may be made again.
+/// Whether fragments may be replayed.
 struct Gate(Mutex<bool>, Condvar);
 
 impl Gate {
@@ -131,7 +131,7 @@ async fn run_does_not_end_before_the_last_divergent_fragment_is_found() {
     assert_eq!(status.env_steps, 3 * ROUND);
     gate.open();
     let line = hub.notice("the run goes back").await;
-    // Nothing of it had been made again when later snapshots were taken.
+    // Nothing of it had been replayed when later snapshots were taken.
     assert!(line.contains(" from iteration 3 to 0"), "{line}");
     let mut honest = HandMade::join_with(&hub, token_of_page(&hub).await, "browser", registry.envs.clone()).await;
     let summary = tokio::select! {

@@ -82,13 +82,13 @@ async fn divergent_fragment_found_after_a_restart_is_undone_from_the_disk() {
     assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, false));
     assert_eq!(summary.weights_hash.to_string(), undisturbed().await);
     assert_eq!(metrics(&run_dir), undisturbed_metrics().await);
-    assert!(kept(&output) == kept_undisturbed().await, "what was made of the lies is gone, and made again");
+    assert!(kept(&output) == kept_undisturbed().await, "rows from divergent fragments are removed and recomputed");
     assert_eq!(weights_hash(&PolicyCheckpoint::load(run_dir).unwrap().weights), summary.weights_hash);
     third.hub.shutdown().await;
     helper.finish_with(0).await;
 }
 
-/// What comes of a run whose worker lies once, after as many fragments as are made again in any case. If it is found out,
+/// What comes of a run whose worker lies once, after as many fragments as are replayed in any case. If it is found out,
 /// an honest one takes its place.
 async fn diverged_from(flags: &str, is_found: bool) -> (String, Value) {
     let directory = tempfile::tempdir().unwrap();

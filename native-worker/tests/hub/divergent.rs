@@ -1,4 +1,4 @@
-//! Untrusted workers that lie: they are caught, and what they made is undone.
+//! Untrusted workers with divergent fragments: they are quarantined, and their rows are undone.
 
 use std::{path::Path, time::Duration};
 
@@ -6,7 +6,7 @@ use rollmesh::{
     Registry,
     checkpoint::PolicyCheckpoint,
     hub::{Distrust, Hub, HubConfig, OnDivergence, SecurityConfig},
-    train::{RunConfig, RunEnd, RunRequest, SavedRun},
+    train::{RunConfig, RunEnd, RunRequest, SavedRun, Summary},
 };
 use rollmesh_core::{
     batch::{REWARDS, SlotFragment},
@@ -20,6 +20,7 @@ use rollmesh_core::{
 };
 
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use super::{TestHub, end, hand_made::HandMade, small, undisturbed};
 use crate::support::{
@@ -87,16 +88,31 @@ pub(crate) async fn kept_undisturbed() -> String {
     kept(&output)
 }
 
-/// A tab that is honest for so many uploads and then lies, until it is thrown out.
+/// A tab that is honest for the given number of uploads and then sends divergent fragments, until it is removed.
 pub(crate) async fn diverges_after(hub: &TestHub, token: Token, honest: u32) {
     let mut tab = HandMade::join_as(hub, token, "browser").await;
     let mut uploads = 0;
     while let Some(upload) = tab.next_upload().await {
         uploads += 1;
         let upload = if uploads > honest { tab.changed(&upload, flip_a_reward) } else { upload };
-        tab.client.say_if_heard(&Message::FragmentUpload(upload)).await;
+        tab.client.send_if_connected(&Message::FragmentUpload(upload)).await;
     }
     assert!(uploads > honest);
+}
+
+/// Lets a tab join that sends divergent fragments after the given number of honest ones, and waits for the hub's notice of that.
+async fn tab_diverges(hub: &mut TestHub, honest: u32, notice: &str) -> String {
+    diverges_after(hub, token_of_page(hub).await, honest).await;
+    hub.notice(notice).await
+}
+
+/// Lets a worker of the hub's end the run, and ends the hub.
+async fn finished(hub: TestHub, run: oneshot::Receiver<Summary>) -> Summary {
+    let helper = hub.worker();
+    let summary = end(run).await;
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+    summary
 }
 
 #[tokio::test]
@@ -128,7 +144,10 @@ async fn divergent_tab_is_quarantined_and_its_rows_are_undone() {
             (summary.end, summary.weights_hash.to_string(), summary.tainted),
             (RunEnd::Finished, expected.clone(), false)
         );
-        assert!(kept(&output) == kept_undisturbed().await, "what was made of the lie is gone, and made again");
+        assert!(
+            kept(&output) == kept_undisturbed().await,
+            "rows from the divergent fragment are removed and recomputed"
+        );
         if let Some(run_dir) = run_dir {
             assert_eq!(metrics(&run_dir), undisturbed_metrics().await);
             assert_eq!(weights_hash(&PolicyCheckpoint::load(run_dir).unwrap().weights).to_string(), expected);
@@ -172,15 +191,10 @@ async fn divergent_fragment_that_no_batch_has_taken_is_undone_where_slots_do_not
     // Two rounds of all slots.
     let mode = SamplingMode::Asynchronous { batch_env_steps: 2 * 12 * 16, max_staleness: 1 };
     let run = hub.train_with(small(0, 2_000), |config| config.mode = mode).await;
-    let token = token_of_page(&hub).await;
-    diverges_after(&hub, token, 0).await;
-    let line = hub.notice("the run goes back").await;
+    let line = tab_diverges(&mut hub, 0, "the run goes back").await;
     assert!(line.contains(" to 0, before the rows of a quarantined principal"), "{line}");
-    let helper = hub.worker();
-    let summary = end(run).await;
+    let summary = finished(hub, run).await;
     assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, false));
-    hub.hub.shutdown().await;
-    helper.finish_with(0).await;
 }
 
 /// Rows of devices cannot be recomputed in every bit: audits replay their actions.
@@ -188,28 +202,18 @@ async fn divergent_fragment_that_no_batch_has_taken_is_undone_where_slots_do_not
 async fn divergent_tab_is_quarantined_in_a_run_with_rows_of_devices() {
     let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let run = hub.train_with(small(0, 2_000), |config| config.device_rows = true).await;
-    let token = token_of_page(&hub).await;
-    diverges_after(&hub, token, 3).await;
-    hub.notice("the run goes back").await;
-    let helper = hub.worker();
-    let summary = end(run).await;
+    tab_diverges(&mut hub, 3, "the run goes back").await;
+    let summary = finished(hub, run).await;
     assert_eq!((summary.end, summary.tainted, summary.reproducible), (RunEnd::Finished, false, false));
-    hub.hub.shutdown().await;
-    helper.finish_with(0).await;
 }
 
 #[tokio::test]
-async fn a_run_may_go_on_tainted() {
+async fn run_may_continue_tainted() {
     let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::Continue)).await;
     let run = hub.train(small(0, 2_000)).await;
-    let token = token_of_page(&hub).await;
-    diverges_after(&hub, token, 1).await;
-    hub.notice("it is tainted").await;
-    let helper = hub.worker();
-    let summary = end(run).await;
+    tab_diverges(&mut hub, 1, "it is tainted").await;
+    let summary = finished(hub, run).await;
     assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, true));
-    hub.hub.shutdown().await;
-    helper.finish_with(0).await;
 }
 
 #[tokio::test]
@@ -218,23 +222,18 @@ async fn a_tainted_run_stays_tainted_in_another_hub() {
     let run_dir = directory.path().join("run");
     let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::Continue)).await;
     let run = hub.train(RunRequest { run_dir: Some(run_dir.clone()), ..small(0, 2_000) }).await;
-    let token = token_of_page(&hub).await;
-    diverges_after(&hub, token, 1).await;
-    hub.notice("it is tainted").await;
+    tab_diverges(&mut hub, 1, "it is tainted").await;
     hub.hub.stop_run().await;
     assert!(end(run).await.tainted);
     hub.hub.shutdown().await;
     let hub = TestHub::start().await;
     let run = hub.hub.resume(SavedRun::load(run_dir).unwrap()).await.unwrap();
-    let helper = hub.worker();
-    let summary = end(run).await;
+    let summary = finished(hub, run).await;
     assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, true));
-    hub.hub.shutdown().await;
-    helper.finish_with(0).await;
 }
 
 #[tokio::test]
-async fn a_run_that_only_samples_goes_on_tainted() {
+async fn run_that_only_samples_continues_tainted() {
     let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let config = RunConfig::sampling("CartPole-v1", 4).num_workers(0).rollout_fragment_length(16).stop_after(1_280);
     let mut sampling = hub.hub.sample(RunRequest { remote_only: true, ..config.into() }).await.unwrap();
@@ -242,9 +241,7 @@ async fn a_run_that_only_samples_goes_on_tainted() {
         while sampling.batches.recv().await.is_some() {}
         end(sampling.summary).await
     });
-    let token = token_of_page(&hub).await;
-    diverges_after(&hub, token, 1).await;
-    hub.notice("it is tainted").await;
+    tab_diverges(&mut hub, 1, "it is tainted").await;
     let helper = hub.worker();
     let summary = batches.await.unwrap();
     assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, true));
@@ -258,9 +255,9 @@ async fn a_run_that_goes_back_is_still_paused() {
     let mut operator = hub.operator().await;
     let run = hub.train(small(0, 2_000)).await;
     let mut tab = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
-    let lie = tab.upload_after(3).await;
+    let wrong = tab.upload_after(3).await;
     assert_eq!(operator.ask(|request| Message::Pause(Request { request })).await, "");
-    tab.client.say(&Message::FragmentUpload(tab.changed(&lie, flip_a_reward))).await;
+    tab.client.say(&Message::FragmentUpload(tab.changed(&wrong, flip_a_reward))).await;
     hub.notice("the run goes back").await;
     let status = hub.status("a run that went back", |status| status.run == 2).await;
     assert_eq!((status.phase, status.iteration), (Phase::Paused.to_wire(), 3));
@@ -272,7 +269,7 @@ async fn a_run_that_goes_back_is_still_paused() {
 }
 
 #[tokio::test]
-async fn a_tab_that_is_only_contradicted_is_thrown_out() {
+async fn tab_that_is_only_contradicted_is_disconnected() {
     let SecurityConfig { distrust, .. } = watchful(0.0, OnDivergence::RollBack);
     // As fast as any other worker, so that it is soon overdue.
     let distrust = Distrust { distrust_remote: true, ..distrust };
@@ -280,21 +277,21 @@ async fn a_tab_that_is_only_contradicted_is_thrown_out() {
     let run = hub.train(small(0, 2_000)).await;
     let (of_divergent, of_honest) = (token_of_page(&hub).await, token_of_page(&hub).await);
     let mut divergent = HandMade::join_as(&hub, of_divergent, "native").await;
-    let lie = divergent.next_upload().await.unwrap();
-    let lie = divergent.changed(&lie, flip_a_reward);
+    let wrong = divergent.next_upload().await.unwrap();
+    let wrong = divergent.changed(&wrong, flip_a_reward);
     // Another worker is asked for the same, and is done first.
     let mut honest = HandMade::join_as(&hub, of_honest, "native").await;
     let right = honest.next_upload().await.unwrap();
     honest.client.say(&Message::FragmentUpload(right)).await;
     hub.status("the first iteration", |status| status.iteration == 1).await;
-    divergent.client.say(&Message::FragmentUpload(lie)).await;
+    divergent.client.say(&Message::FragmentUpload(wrong)).await;
     hub.notice("a fragment of its principal failed an audit").await;
     let mut again = Client::connect(hub.hub.address()).await;
     again.say(&Message::Hello(hello(Role::Worker, of_divergent))).await;
     assert!(again.refusal().await.is_some(), "its token is worth nothing any more");
     let summary = tokio::select! {
         summary = end(run) => summary,
-        () = honest.stay() => panic!("an honest tab was thrown out"),
+        () = honest.stay() => panic!("an honest tab was disconnected"),
     };
     assert_eq!((summary.weights_hash.to_string(), summary.tainted), (undisturbed().await, false));
     hub.hub.shutdown().await;
@@ -324,14 +321,12 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
     };
     let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let run = hub.train(config.clone()).await;
-    let token = token_of_page(&hub).await;
-    diverges_after(&hub, token, 2).await;
-    let line = hub.notice("the run goes back").await;
+    let line = tab_diverges(&mut hub, 2, "the run goes back").await;
     assert!(line.contains(" to 2, before the rows of a quarantined principal"), "{line}");
     let helper = hub.worker();
     assert_eq!(end(run).await.end, RunEnd::Finished);
     assert!(lines() >= 5 && took(3) > PACE, "{} {:?}", lines(), took(3));
-    // So does one that goes on in another process, if it is started with the same flag.
+    // So does one that resumes in another process, if it is started with the same flag.
     let before = lines();
     let later = RunRequest { config: config.config.stop_after(8 * 12 * 16), ..config };
     let run = hub.hub.resume(SavedRun::load(&run_dir).unwrap().with_request(later).unwrap()).await.unwrap();
@@ -348,10 +343,10 @@ async fn no_honest_tab_fails_an_audit() {
     let hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let run = hub.train(small(0, 2_000)).await;
     let mut tab = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
-    // It has work as long as the run goes on.
+    // It has work as long as the run continues.
     let summary = tokio::select! {
         summary = end(run) => summary,
-        () = tab.stay() => panic!("an honest tab was thrown out"),
+        () = tab.stay() => panic!("an honest tab was disconnected"),
     };
     assert_eq!((summary.weights_hash.to_string(), summary.tainted), (expected, false));
     hub.hub.shutdown().await;

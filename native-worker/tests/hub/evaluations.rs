@@ -31,7 +31,7 @@ async fn told(dashboard: &mut Client) -> (Vec<EvaluationPoint>, EnvClip) {
 }
 
 #[tokio::test]
-async fn dashboards_are_told_of_evaluations_also_those_that_come_later() {
+async fn dashboards_receive_evaluations_also_if_they_join_later() {
     let hub = TestHub::start().await;
     let mut early = hub.viewer().await;
     let evaluation = EvaluationConfig { interval: 1, episodes: 1, ..EvaluationConfig::default() };
@@ -53,7 +53,7 @@ async fn dashboards_are_told_of_evaluations_also_those_that_come_later() {
         assert!(film.picture(0).cloned() != film.picture(film.len() - 1).cloned(), "the pole moves");
     };
     check(&before, &clip);
-    // As it goes on.
+    // As it continues.
     let (more, clip) = told(&mut early).await;
     check(&more, &clip);
     before.extend(more);

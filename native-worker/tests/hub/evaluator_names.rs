@@ -24,7 +24,7 @@ async fn worker_with(hub: &TestHub, token: Token, capabilities: u64) -> (Client,
     let mut client = Client::connect(hub.hub.address()).await;
     let hello = hello(Role::Worker, token);
     client.say(&Message::Hello(Hello { capabilities, name: "judge".into(), ..hello })).await;
-    let answer = client.hear().await.expect("the hub answers");
+    let answer = client.receive().await.expect("the hub answers");
     (client, answer)
 }
 
@@ -36,7 +36,7 @@ async fn tab_gives_its_name_to_a_worker_and_never_takes_it_back() {
     assert!(matches!(answer, Message::Welcome(_)), "the name is free: {answer:?}");
     let (worker, answer) = evaluator(&hub, own).await;
     assert!(matches!(answer, Message::Welcome(_)), "a worker takes it from the tab: {answer:?}");
-    while tab.hear().await.is_some() {}
+    while tab.receive().await.is_some() {}
     let (_, answer) = evaluator(&hub, own).await;
     assert!(matches!(answer, Message::Refused(_)), "of two workers the first keeps it: {answer:?}");
     drop(worker);

@@ -62,14 +62,14 @@ impl HandMade {
             while let Some(frame) = self.session.poll_frame() {
                 match Message::decode(&frame).unwrap() {
                     Message::FragmentUpload(upload) => return Some(upload),
-                    other => self.client.say_if_heard(&other).await,
+                    other => self.client.send_if_connected(&other).await,
                 }
             }
             if self.session.has_work() {
                 self.session.work(u32::MAX, Micros(0));
                 continue;
             }
-            let frame = self.client.hear_frame().await?;
+            let frame = self.client.receive_frame().await?;
             match Message::decode(&frame).unwrap() {
                 Message::RunStart(start) => {
                     (self.run, self.run_config) = (start.run, RunConfig::from_wire(&start.config).ok());
@@ -91,11 +91,11 @@ impl HandMade {
     /// Works as it should until the hub hangs up.
     pub(crate) async fn stay(&mut self) {
         while let Some(upload) = self.next_upload().await {
-            self.client.say_if_heard(&Message::FragmentUpload(upload)).await;
+            self.client.send_if_connected(&Message::FragmentUpload(upload)).await;
         }
     }
 
-    /// Uploads so many times what it should, and gives the next upload.
+    /// Uploads a multiple of what it should, and gives the next upload.
     pub(crate) async fn upload_after(&mut self, uploads: u32) -> FragmentUpload {
         for _ in 0..uploads {
             let upload = self.next_upload().await.unwrap();

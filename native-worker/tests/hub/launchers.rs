@@ -59,7 +59,7 @@ async fn join(hub: &TestHub, token: Token, resume_id: [u8; 16]) -> Result<(Clien
     worker
         .say(&Message::Hello(rollmesh_core::protocol::message::Hello { resume_id, ..hello(Role::Worker, token) }))
         .await;
-    match worker.hear().await {
+    match worker.receive().await {
         Some(Message::Welcome(welcome)) => Ok((worker, welcome.resume_id)),
         Some(Message::Refused(refused)) => Err(refused.code),
         other => panic!("{other:?}"),

@@ -71,7 +71,7 @@ async fn operators_see_hosts_logs_and_the_latest_fragment() {
     // In any order.
     let (mut of_worker, mut log, mut audit) = (None, None, None);
     while of_worker.is_none() || log.is_none() || audit.is_none() {
-        match operator.hear().await.expect("the hub goes on") {
+        match operator.receive().await.expect("the hub continues") {
             Message::HostReport(report) if report.worker != 0 => of_worker = Some(report),
             Message::WorkerLog(lines) if lines.worker == u32::MAX => audit = audit.or(Some(lines)),
             Message::WorkerLog(lines) if lines.worker != 0 => log = log.or(Some(lines)),
@@ -120,7 +120,7 @@ async fn operators_see_hosts_logs_and_the_latest_fragment() {
     // A viewer sees hosts, and no logs: these come before the ledger, which ends the first state.
     let mut viewer = hub.viewer().await;
     loop {
-        match viewer.hear().await.expect("the hub goes on") {
+        match viewer.receive().await.expect("the hub continues") {
             Message::WorkerLog(log) => panic!("{log:?}"),
             Message::LedgerReport(_) => break,
             _ => {}

@@ -162,7 +162,7 @@ async fn a_run_that_an_operator_starts_has_a_directory_and_goes_on_from_there() 
         let filter = FilterKind::MeanStdFilter;
         let settings = settings().with_at("seed", json!(7)).with_at("observation_filter", json!(filter.name()));
         assert_eq!(start(&mut operator, &settings.with_at("mode", mode)).await, "");
-        // A run may be over before a status says that it goes on.
+        // A run may be over before a status says that it continues.
         let finished = Phase::Finished.to_wire();
         let run_dir = operator
             .wait_for(|message| match message {

@@ -153,14 +153,14 @@ async fn where_a_worker_has_ended_the_next_one_is_there_before_it_is_needed() {
     let remove = |request| Message::RemoveWorker(WorkerRequest { request, worker: 3 });
     assert_eq!(operator.ask(remove).await, "there is no worker 3");
     drop(second);
-    let heard_first = spare.hear().await;
+    let heard_first = spare.receive().await;
     assert!(matches!(heard_first, Some(Message::RunStart(_))), "{heard_first:?}");
     // There is another one, until the run is over; all of them were started once.
     let mut spare = hub.join_as(next(&mut tokens).await).await;
     assert_eq!(stage.orders.load(Ordering::Relaxed), 4);
     hub.hub.stop_run().await;
     assert_eq!(end(run).await.end, RunEnd::Stopped);
-    while spare.hear().await.is_some() {}
+    while spare.receive().await.is_some() {}
     hub.hub.shutdown().await;
 }
 
@@ -176,7 +176,7 @@ async fn a_spare_worker_is_the_next_one_also_where_more_are_wanted_and_does_not_
     let mut spare = hub.join_as(spare).await;
     let mut operator = hub.operator().await;
     operator.ask(|request| Message::AddWorker(Request { request })).await;
-    assert!(matches!(spare.hear().await, Some(Message::RunStart(_))));
+    assert!(matches!(spare.receive().await, Some(Message::RunStart(_))));
     assert_eq!(stage.orders.load(Ordering::Relaxed), 3);
     // One that has lost its connection and does not come back is of no use.
     drop(spare);

@@ -208,7 +208,7 @@ async fn a_worker_in_quarantine_keeps_no_weights_waiting() {
     // It refuses every lease, hears of new weights as all do, says nothing of them, and stays.
     let stays = tokio::spawn(async move {
         failing.answer_able().await;
-        while let Some(message) = failing.hear().await {
+        while let Some(message) = failing.receive().await {
             if let Message::LeaseGrant(grant) = message {
                 let refused = LeaseRefused { lease: grant.lease, reason: "cannot".into(), failed: None };
                 failing.say(&Message::LeaseRefused(refused)).await;

@@ -71,7 +71,7 @@ async fn runs_in_the_directory_are_listed_resumed_and_deleted_by_operators() {
     assert!(resumed.run_dir.ends_with(&row.id));
     assert_eq!(operator.ask(|request| Message::Stop(Request { request })).await, "");
     hub.status("the end of run 2", is_stopped(2)).await;
-    assert!(rows() > before, "a resumed run goes on writing its rows");
+    assert!(rows() > before, "a resumed run continues to write its rows");
 
     for id in ["../runs", "..", "/", "unknown"] {
         let wrong = |request| Message::DeleteRun(SavedRunRequest { request, id: id.into() });

@@ -86,7 +86,7 @@ async fn worker_that_sends_unrequested_answers_is_disconnected() {
     for (sent_away, answer) in answers.into_iter().enumerate() {
         let mut worker = hub.hand_made_worker().await;
         for number in 0..200 {
-            worker.say_if_heard(&answer(number)).await;
+            worker.send_if_connected(&answer(number)).await;
         }
         let fault = r#""fault":"it keeps sending answers without a call""#;
         until("the end of its connection", || hub_says().matches(fault).count() == sent_away + 1).await;
@@ -167,7 +167,8 @@ async fn run_ends_if_no_connected_worker_is_able() {
     let _worker = hub.worker();
     let summary = end(run).await;
     let error = summary.error.unwrap();
-    let expected = "none of the 1 connected workers can go on, worker 1: unknown environment: there is no environment";
+    let expected =
+        "none of the 1 connected workers can continue, worker 1: unknown environment: there is no environment";
     assert!(error.starts_with(expected), "{error}");
     assert!(matches!(summary.end, RunEnd::Failed(_)));
     hub.hub.shutdown().await;

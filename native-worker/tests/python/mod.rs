@@ -67,7 +67,7 @@ fn context(config: &str) -> EnvContext {
     context.with_config(config.parse::<Config>().unwrap())
 }
 
-/// So many lanes, of which a call may take so long.
+/// The given number of lanes, of which a call may take so long.
 fn make(name: &str, config: &str, lanes: usize, timeout_ms: u32) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
     let limits = ProcessLimits { timeout_ms, ..ProcessLimits::default() };
     let context = EnvContext { limits, ..context(config) };

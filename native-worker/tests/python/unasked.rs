@@ -55,7 +55,7 @@ async fn worker_refuses_what_only_the_hub_names() {
     }
     let told = soon("what the hub is told", async {
         loop {
-            let text = hub.next_notice().await.expect("the hub goes on").text;
+            let text = hub.next_notice().await.expect("the hub continues").text;
             if text.contains("cannot run this") {
                 return text;
             }

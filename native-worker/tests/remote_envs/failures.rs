@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollmesh::NativeShell;
 use rollmesh_core::{
     batch::{EPS_ID, T},
-    env::{BaseEnv as _, EnvError, Frame, Health, News, ProcessEnd, Reset, SubEnv, multi_agent::Turn},
+    env::{BaseEnv as _, EnvError, EnvUpdates, Frame, Health, ProcessEnd, Reset, SubEnv, multi_agent::Turn},
     worker::{RolloutConfig, RolloutWorker, WorkerMetrics},
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,7 +27,7 @@ fn overdue(doing: &'static str) -> ProcessEnd {
     ProcessEnd::Overdue { doing, limit_ms: 3_000 }
 }
 
-pub(crate) fn failures_are_told_for_what_they_are() {
+pub(crate) fn failures_are_reported_for_what_they_are() {
     let dir = tempfile::tempdir().unwrap();
     let kinds = [
         "",
@@ -91,7 +91,7 @@ pub(crate) fn failures_are_told_for_what_they_are() {
     }
 }
 
-pub(crate) fn who_always_fails_is_given_up_alone() {
+pub(crate) fn environment_that_always_fails_is_given_up_alone() {
     let mut rig = Rig::new(&animals(&["", "exit3", "second", ""]));
     rig.until(|rig| [1, 2].iter().all(|env| rig.envs.quarantine(*env).is_some()));
     let before = rig.stories[0].steps();
@@ -124,14 +124,14 @@ pub(crate) fn when_all_are_given_up_that_is_an_error() {
 }
 
 /// It may fail while its caller looks at it and is about to reset it.
-pub(crate) fn the_last_failure_is_told_before_a_reset_is_refused() {
+pub(crate) fn the_last_failure_is_reported_before_a_reset_is_refused() {
     let mut envs = start(&animals(&["", "paints"])).unwrap();
-    let (mut news, mut turn) = (News::new(), Turn::new());
+    let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
     let mut faults = Vec::new();
     while faults.len() < Health::MAX_FAILURES as usize {
-        news.clear();
-        envs.poll(&mut news).unwrap();
-        for entry in news.entries_mut() {
+        updates.clear();
+        envs.poll(&mut updates).unwrap();
+        for entry in updates.entries_mut() {
             faults.extend(entry.fault.take());
             if entry.env == 1 && !entry.turn.obs().is_empty() {
                 assert!(!envs.try_render(1, &mut Frame::new()));
@@ -209,7 +209,7 @@ pub(crate) fn a_failure_that_is_not_survived_is_an_error() {
         // The other one may make some batches alone before the deadline.
         let error = (0..1_000_000).find_map(|_| worker.sample().err()).unwrap().to_string();
         assert!(error.contains(words), "{error}");
-        // The next call goes on, with another process.
+        // The next call continues, with another process.
         let batch = worker.sample().unwrap();
         assert!(batch.env_steps() >= 40);
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    env::{BaseEnv as _, EnvActions, EnvError, News, Reset, RowsRef, multi_agent::Turn},
+    env::{BaseEnv as _, EnvActions, EnvError, EnvUpdates, Reset, RowsRef, multi_agent::Turn},
     ids::AgentId,
     worker::RolloutConfig,
 };
@@ -40,7 +40,7 @@ pub(crate) fn nothing_is_left_behind() {
         if stops {
             rig.envs.stop().unwrap();
             rig.envs.stop().unwrap();
-            assert_eq!(rig.envs.poll(&mut News::new()), Err(EnvError::Stopped));
+            assert_eq!(rig.envs.poll(&mut EnvUpdates::new()), Err(EnvError::Stopped));
             assert_eq!(rig.envs.try_reset(0, &mut Turn::new()), Err(EnvError::Stopped));
         }
     }
@@ -73,14 +73,14 @@ pub(crate) fn steps_that_a_reset_forgets_are_counted() {
     let mut rig = Rig::new(&with_farewell(&["slow", "", "slow"], &dir));
     let mut forgotten = 0;
     for _ in 0..20 {
-        // The second one is faster, and has news when the first one has.
+        // The second one is faster, and has updates when the first one has.
         for _ in 0..10 {
             rig.round().unwrap();
         }
         (0..3).for_each(|env| assert_eq!(rig.envs.try_reset(env, &mut Turn::new()), Ok(Reset::Later)));
         forgotten += rig.envs.forgotten_steps();
     }
-    let heard = rig.stories.iter().map(|story| story.steps()).sum::<usize>() + rig.hear_all();
+    let heard = rig.stories.iter().map(|story| story.steps()).sum::<usize>() + rig.poll_all();
     forgotten += rig.envs.forgotten_steps();
     rig.envs.stop().unwrap();
     let steps = |env: usize| fs::read_to_string(dir.path().join(env.to_string())).unwrap().parse::<usize>().unwrap();
@@ -162,12 +162,12 @@ pub(crate) fn calls_at_the_wrong_time_are_refused() {
     // Actions of the wrong form are the caller's mistake, and end no process.
     let mut rig = Rig::new(&animals(&[""]));
     let process = rig.envs.process_ids();
-    rig.envs.poll(&mut News::new()).unwrap();
+    rig.envs.poll(&mut EnvUpdates::new()).unwrap();
     let mut wrong = EnvActions::default();
     wrong.actions.set(&AgentId::SINGLE, RowsRef::F32(&[1.0]));
     rig.envs.send_actions(&[wrong]).unwrap();
-    refused(rig.envs.poll(&mut News::new()), "environment 0, agent 0: its action is 1 of float32");
-    refused(rig.envs.poll(&mut News::new()), "there are no news");
+    refused(rig.envs.poll(&mut EnvUpdates::new()), "environment 0, agent 0: its action is 1 of float32");
+    refused(rig.envs.poll(&mut EnvUpdates::new()), "there are no updates");
     rig.envs.try_reset(0, &mut Turn::new()).unwrap();
     rig.until(|rig| rig.stories[0].steps() > 5);
     assert_eq!(rig.envs.process_ids(), process);

@@ -24,10 +24,10 @@ pub(crate) fn tests() -> Vec<Trial> {
             a_thread_samples_from_processes,
             pictures_come_through_processes;
         failures:
-            failures_are_told_for_what_they_are,
-            who_always_fails_is_given_up_alone,
+            failures_are_reported_for_what_they_are,
+            environment_that_always_fails_is_given_up_alone,
             when_all_are_given_up_that_is_an_error,
-            the_last_failure_is_told_before_a_reset_is_refused,
+            the_last_failure_is_reported_before_a_reset_is_refused,
             a_worker_goes_on_without_those_that_only_fail,
             a_worker_without_environments_that_are_left_says_so_each_time,
             a_failure_that_is_not_survived_is_an_error,

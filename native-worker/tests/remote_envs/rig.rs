@@ -8,7 +8,7 @@ use std::{
 use rollmesh::{NativeWorker as _, envs::RemoteBaseEnv, native};
 use rollmesh_core::{
     config::Config,
-    env::{BaseEnv as _, EnvActions, EnvError, News, RowsRef, multi_agent::Turn},
+    env::{BaseEnv as _, EnvActions, EnvError, EnvUpdates, RowsRef, multi_agent::Turn},
     ids::{AgentId, SlotId},
     time::Micros,
     worker::{RemoteEnvSpec, RemoteEnvs, RolloutConfig, RolloutWorker, RolloutWorkerBuilder},
@@ -91,7 +91,7 @@ pub(crate) struct Rig {
     pub(crate) envs: RemoteBaseEnv,
     pub(crate) stories: Vec<Story>,
     pub(crate) longest_wait: Duration,
-    news: News,
+    updates: EnvUpdates,
     answers: Vec<EnvActions>,
 }
 
@@ -99,18 +99,18 @@ impl Rig {
     pub(crate) fn new(config: &RolloutConfig) -> Self {
         let envs = start(config).unwrap();
         let stories = (0..envs.num_envs()).map(|_| Story::default()).collect();
-        Self { envs, stories, longest_wait: Duration::ZERO, news: News::new(), answers: Vec::new() }
+        Self { envs, stories, longest_wait: Duration::ZERO, updates: EnvUpdates::new(), answers: Vec::new() }
     }
 
-    /// Polls once and answers; the indices of those that had news.
+    /// Polls once and answers; the indices of those that had updates.
     pub(crate) fn round(&mut self) -> Result<Vec<usize>, EnvError> {
-        self.news.clear();
+        self.updates.clear();
         let start = Instant::now();
-        self.envs.poll(&mut self.news)?;
+        self.envs.poll(&mut self.updates)?;
         self.longest_wait = self.longest_wait.max(start.elapsed());
         self.answers.clear();
         let mut who = Vec::new();
-        for entry in self.news.entries_mut() {
+        for entry in self.updates.entries_mut() {
             let story = &mut self.stories[entry.env];
             who.push(entry.env);
             if let Some(fault) = entry.fault.take() {
@@ -138,14 +138,14 @@ impl Rig {
         Ok(who)
     }
 
-    /// Waits for the news of all, without answering; returns how many of them are of steps.
-    pub(crate) fn hear_all(&mut self) -> usize {
+    /// Waits for the updates of all, without answering; returns how many of them are of steps.
+    pub(crate) fn poll_all(&mut self) -> usize {
         let (mut heard, mut steps) = (0, 0);
         while heard < self.stories.len() {
-            self.news.clear();
-            self.envs.poll(&mut self.news).unwrap();
-            heard += self.news.entries().len();
-            steps += self.news.entries().iter().filter(|entry| entry.turn.outcomes().len() > 0).count();
+            self.updates.clear();
+            self.envs.poll(&mut self.updates).unwrap();
+            heard += self.updates.entries().len();
+            steps += self.updates.entries().iter().filter(|entry| entry.turn.outcomes().len() > 0).count();
         }
         steps
     }

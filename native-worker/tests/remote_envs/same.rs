@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rollmesh::envs::RemoteBaseEnv;
 use rollmesh_core::{
     batch::{EPS_ID, OBS, REWARDS, SampleBatch, T},
-    env::{BaseEnv, EnvActions, News, Reset, RowsRef, SubEnv, multi_agent::Turn},
+    env::{BaseEnv, EnvActions, EnvUpdates, Reset, RowsRef, SubEnv, multi_agent::Turn},
     episode::{RolloutMetrics, SamplerPerf},
     ids::{AgentId, PolicyId},
     worker::{PolicyConfig, RolloutConfig, RolloutWorker},
@@ -63,25 +63,25 @@ pub(crate) fn games_run_in_their_wrappers() {
 /// Ends an episode by itself, to see what agents are owed.
 fn paid(envs: &mut RemoteBaseEnv, steps: u32) -> (f64, Option<Vec<u8>>) {
     let zero = AgentId::Index(0);
-    let (mut news, mut turn) = (News::new(), Turn::new());
+    let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
     let mut answer = EnvActions::default();
     assert_eq!(envs.try_reset(0, &mut turn), Ok(Reset::Later));
     for _ in 0..=steps {
-        news.clear();
-        envs.poll(&mut news).unwrap();
+        updates.clear();
+        envs.poll(&mut updates).unwrap();
         answer.actions.clear();
-        for (agent, _) in news.entries()[0].turn.obs().iter() {
+        for (agent, _) in updates.entries()[0].turn.obs().iter() {
             assert!(envs.spaces(agent).is_some());
             answer.actions.set(agent, RowsRef::I64(&[0]));
         }
-        if news.entries()[0].turn.outcomes().len() > 0 {
-            assert_eq!(news.entries()[0].turn.info_of_all(), Some(&b"all"[..]));
+        if updates.entries()[0].turn.outcomes().len() > 0 {
+            assert_eq!(updates.entries()[0].turn.info_of_all(), Some(&b"all"[..]));
         }
         envs.send_actions(std::slice::from_ref(&answer)).unwrap();
     }
-    news.clear();
-    envs.poll(&mut news).unwrap();
-    let turn = &mut news.entries_mut()[0].turn;
+    updates.clear();
+    envs.poll(&mut updates).unwrap();
+    let turn = &mut updates.entries_mut()[0].turn;
     envs.pay_out(0, turn);
     (turn.outcome(&zero).reward, turn.info_of(&zero).map(<[u8]>::to_vec))
 }
@@ -92,7 +92,7 @@ pub(crate) fn agents_that_come_up_later_are_paid_and_known() {
     assert_eq!(envs.agents(), [AgentId::Index(0)]);
     assert_eq!(envs.spaces(&AgentId::name("visitor_0")), None);
     // A visitor may come up in a step that is forgotten, since the next episode begins before it is there.
-    envs.poll(&mut News::new()).unwrap();
+    envs.poll(&mut EnvUpdates::new()).unwrap();
     let mut answer = EnvActions::default();
     answer.actions.set(&AgentId::Index(0), RowsRef::I64(&[0]));
     envs.send_actions(&[answer]).unwrap();

@@ -64,7 +64,7 @@ async fn a_disk_that_takes_no_checkpoint_harms_neither_the_run_nor_what_was_save
     })
     .await;
     let line = process.line("no checkpoint after iteration").await;
-    assert!(line.contains("the run goes on and tries again"), "{line}");
+    assert!(line.contains("the run continues and tries again"), "{line}");
     let then = rig.iterations();
     until("more iterations", || rig.iterations() > then + 20).await;
     let kept = checkpoint::newest(&aside).unwrap().unwrap();
@@ -78,7 +78,7 @@ async fn a_disk_that_takes_no_checkpoint_harms_neither_the_run_nor_what_was_save
 }
 
 #[tokio::test]
-async fn metrics_that_lost_their_end_are_told_and_go_on() {
+async fn metrics_that_lost_their_end_are_reported_and_go_on() {
     let rig = killed(60).await;
     let metrics = rig.text("metrics.jsonl");
     fs::write(rig.path("metrics.jsonl"), &metrics[..metrics.len() / 2]).unwrap();
@@ -89,7 +89,7 @@ async fn metrics_that_lost_their_end_are_told_and_go_on() {
 }
 
 #[tokio::test]
-async fn a_journal_that_lost_its_end_is_told() {
+async fn a_journal_that_lost_its_end_is_reported() {
     let rig = Rig::new(20).with(&["--mode", "async"]);
     rig.begin().finish_with(0).await;
     let journal = rig.text("journal.jsonl");
@@ -99,7 +99,7 @@ async fn a_journal_that_lost_its_end_is_told() {
     assert!(!end.stderr.contains("metrics.jsonl lacks"), "{}", end.stderr);
 }
 
-/// Lets no file of a process grow beyond so many bytes, or lets them again.
+/// Lets no file of a process grow beyond the given number of bytes, or lets them again.
 fn limit_files(process: &Process, bytes: Option<u64>) {
     let pid = Pid::from_raw(process.pid() as i32);
     let maximum = getrlimit(Resource::Fsize).maximum;
@@ -126,7 +126,7 @@ async fn lines_for_which_a_full_disk_has_no_room_are_written_once_it_has() {
         ["metrics.jsonl", "the audit log of leases"].map(|file| format!("{file} cannot be written, its lines wait"));
     lines(&mut process, &waiting.each_ref().map(String::as_str)).await;
     let written = rig.iterations() as u64;
-    // The run goes on meanwhile.
+    // The run continues meanwhile.
     let hub = format!("ws://{}", invitation.address);
     loop {
         let asked = Process::start_with(["status", "--json", "--hub", &hub], |command| {
@@ -156,7 +156,7 @@ async fn lines_for_which_a_full_disk_has_no_room_are_written_once_it_has() {
 }
 
 #[tokio::test]
-async fn a_disk_that_stays_full_changes_no_weights_and_is_told() {
+async fn a_disk_that_stays_full_changes_no_weights_and_is_reported() {
     let calm = undisturbed(60).await;
     let rig = Rig::new(60);
     let process = rig.begin_on_small_disk();

@@ -56,7 +56,7 @@ impl FilesRig {
         self.directory.path().join("run")
     }
 
-    /// Ends after at most so many updates.
+    /// Ends after at most the given number of updates.
     fn begin(&self, updates: u64) -> Process {
         let (dir, rows) = (self.dir().display().to_string(), (40 * updates).to_string());
         let more = ["--run-dir", &dir, "--max-env-steps", &rows, "--checkpoint-interval", "3"];
@@ -69,7 +69,7 @@ impl FilesRig {
         Process::start(["train", "--resume", &dir, "--json"].into_iter().chain(more.iter().copied()))
     }
 
-    /// Begins the run, or goes on with it if it has come far enough for that.
+    /// Begins the run, or resumes it if it has come far enough for that.
     fn start(&self) -> Process {
         if self.dir().join("config.toml").exists() { self.go_on(&[]) } else { self.begin(UPDATES) }
     }

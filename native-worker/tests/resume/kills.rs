@@ -32,8 +32,8 @@ pub(crate) fn random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Kills a run at so many points and then lets it end; a life between two kills may be too short to reach an iteration, or
-/// go on for many.
+/// Kills a run at the given number of points and then lets it end; a life between two kills may be too short to reach an iteration, or
+/// continue for many.
 pub(crate) async fn killed_at(rig: &Rig, points: u64, iterations: u64, random_state: &mut u64) {
     for point in 0..points {
         let process = rig.start();
@@ -60,7 +60,7 @@ async fn hub_killed_at_random_points_ends_with_the_same_bits_and_ledger() {
     for run in 0..runs {
         let rig = Rig::new(iterations);
         killed_at(&rig, points, iterations, &mut state).await;
-        println!("run {run}: {points} kills, {} env steps made again", rig.regenerated());
+        println!("run {run}: {points} kills, {} env steps regenerated", rig.regenerated());
         assert_eq!(rig.outcome(), calm, "run {run}");
     }
 }
@@ -225,7 +225,7 @@ async fn runs_whose_slots_do_not_keep_step_lose_nothing_to_kills() {
             LeaseGroup::new(config).unwrap().replay(journal.iter().copied())
         };
         assert_eq!(replay(&journal), Ok(()), "{mode:?}");
-        assert!(journal.contains(&JournalEntry::Restored), "{mode:?}: no life went on from a checkpoint");
+        assert!(journal.contains(&JournalEntry::Restored), "{mode:?}: no life continued from a checkpoint");
         let batches = journal.iter().map(|entry| match entry {
             JournalEntry::Batch { fragments } => 16 * fragments,
             _ => 0,

@@ -1,4 +1,4 @@
-//! Runs that are killed and go on: `rollmesh train --resume`, as people and machines do that.
+//! Runs that are killed and continue: `rollmesh train --resume`, as people and machines do that.
 
 mod asked;
 mod damage;

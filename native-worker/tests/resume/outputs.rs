@@ -42,7 +42,7 @@ async fn an_output_has_every_row_once_whatever_was_killed() {
 }
 
 #[tokio::test]
-async fn an_output_that_is_gone_or_forgotten_is_told() {
+async fn an_output_that_is_gone_or_forgotten_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let output = directory.path().join("output");
     let flags = ["--output", output.to_str().unwrap()];

@@ -1,4 +1,4 @@
-//! A run in a directory, begun and gone on with as often as a test wants.
+//! A run in a directory, begun and resumed as often as a test wants.
 
 use std::{
     ffi::OsString,
@@ -16,7 +16,7 @@ const SMALL: [&str; 9] =
 pub(crate) struct Rig {
     directory: tempfile::TempDir,
     args: Vec<String>,
-    /// Arguments of every life, also those that go on.
+    /// Arguments of every life, also those that continue.
     always: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ impl Rig {
         Process::start(resume.into_iter().chain(always).chain(args.iter().map(AsRef::as_ref)))
     }
 
-    /// Begins the run, or goes on with it if it has come far enough for that.
+    /// Begins the run, or continues with it if it has come far enough for that.
     pub(crate) fn start(&self) -> Process {
         if self.path("config.toml").exists() { self.go_on() } else { self.begin() }
     }
@@ -143,7 +143,7 @@ impl Rig {
             line
         });
         let mut ledger = json(&self.text("ledger.json"));
-        // What was made again depends on when the process ended.
+        // What was regenerated depends on when the process ended.
         ledger["regenerated"] = 0.into();
         Outcome {
             weights_hash: summary["weights_hash"].as_str().unwrap().into(),
@@ -169,7 +169,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What a run of so many iterations comes to if nothing happens.
+/// What a run of the given number of iterations comes to if nothing happens.
 pub(crate) async fn undisturbed(iterations: u64) -> Outcome {
     let rig = Rig::new(iterations);
     rig.begin().finish_with(0).await;

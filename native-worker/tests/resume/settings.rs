@@ -1,4 +1,4 @@
-//! With which settings a run goes on, and with which not.
+//! With which settings a run continues, and with which not.
 
 use std::fs;
 

@@ -202,7 +202,7 @@ async fn idle_worker(
             if session.connection().is_ready() && door.take().is_some() {
                 joined.fetch_add(1, Ordering::Relaxed);
             }
-            match client.hear_frame().await {
+            match client.receive_frame().await {
                 Some(frame) => session.handle_frame(&frame),
                 // Fifty processes beside it may leave too little time for the handshake's deadline.
                 None if door.is_some() => break,

@@ -1,6 +1,6 @@
 //! Hostile frames while a run trains, before and after a token was shown.
 //!
-//! 20,000 in the suite; a million with `ROLLMESH_LONG=1`. Goodput is env steps per second while the attack goes on, divided
+//! 20,000 in the suite; a million with `ROLLMESH_LONG=1`. Goodput is env steps per second while the attack continues, divided
 //! by those of the pauses in it: calm and attack take turns, so that both see the same machine. Attackers share its
 //! processors with the run. Their priority is lower, so that what is measured is what they cost the hub and less what their own
 //! work costs the machine; what both took is told. They say as much as they get through, in at most 200 connections of 24
@@ -45,17 +45,17 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Watches for some seconds, from one piece of news to the last one, so that nothing waits at the hub.
+    /// Watches for some seconds, from one update to the last one, so that nothing waits at the hub.
     pub(crate) async fn watch(&mut self, operator: &mut Client, seconds: f64) {
         // What was said before is old: the answer to this comes after it.
         let wish = ManageTokens { request: 5, ..ManageTokens::default() };
         operator.say(&Message::ManageTokens(wish)).await;
         let is_answer = |message: &Message| matches!(message, Message::TokenRows(rows) if rows.request == 5);
         operator.wait_for(|message| is_answer(message).then_some(())).await;
-        let began = news(operator).await;
+        let began = update(operator).await;
         let mut last = began;
         while began.0.elapsed().as_secs_f64() < seconds {
-            last = news(operator).await;
+            last = update(operator).await;
         }
         self.env_steps += last.1 - began.1;
         self.seconds += last.0.duration_since(began.0).as_secs_f64();
@@ -67,7 +67,7 @@ impl Pace {
 }
 
 /// When the run learned something, and the env steps that it has learned from then.
-async fn news(operator: &mut Client) -> (Instant, u64) {
+async fn update(operator: &mut Client) -> (Instant, u64) {
     let steps = operator.wait_for(|message| match message {
         Message::RunStatus(status) if status.env_steps > 0 => Some(status.env_steps),
         _ => None,
@@ -111,7 +111,7 @@ async fn attack(number: usize, attack: Arc<Attack>, mut goes_on: watch::Receiver
             let introduction = Message::Hello(hello(role, token)).encode();
             let _ = client.send(Frame::Binary(introduction.into())).await;
             // Its welcome, or why not.
-            client.hear_frame().await;
+            client.receive_frame().await;
         }
         for _ in 0..BURST {
             let frame = mutated(&pools[place], &mut dice);
@@ -121,7 +121,7 @@ async fn attack(number: usize, attack: Arc<Attack>, mut goes_on: watch::Receiver
             attack.sent.fetch_add(1, Ordering::Relaxed);
         }
         // Hears what the hub has to say to that, and its end.
-        let end = async { while client.hear_frame().await.is_some() {} };
+        let end = async { while client.receive_frame().await.is_some() {} };
         let _ = tokio::time::timeout(Duration::from_millis(300), end).await;
     }
 }

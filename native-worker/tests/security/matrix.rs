@@ -21,7 +21,7 @@ async fn reason(hub: &TestHub, role: Role, token: Token, kind: Kind) -> Option<S
     let mut client = Client::join_from(fresh_address(), hub.hub.address(), role, token).await;
     client.send(bare(kind)).await.unwrap();
     let mut reason = None;
-    while let Some(message) = client.hear().await {
+    while let Some(message) = client.receive().await {
         if let Message::Goodbye(goodbye) = message {
             reason = Some(goodbye.reason);
         }

@@ -23,7 +23,7 @@ async fn send_partial_message(address: SocketAddr, token: Token) {
     let mut offset = 0;
     while offset < SENT {
         while credit < CHUNK_BYTES {
-            let Some(message) = client.hear().await else { return };
+            let Some(message) = client.receive().await else { return };
             if let Message::Credit(Credit { bytes }) = message {
                 credit += bytes;
             }
@@ -32,10 +32,10 @@ async fn send_partial_message(address: SocketAddr, token: Token) {
         if offset == 0 {
             data[..head.len()].copy_from_slice(&head);
         }
-        client.say_if_heard(&Message::Chunk(Chunk { stream: 0, total: TOTAL, offset, data })).await;
+        client.send_if_connected(&Message::Chunk(Chunk { stream: 0, total: TOTAL, offset, data })).await;
         (offset, credit) = (offset + CHUNK_BYTES, credit - CHUNK_BYTES);
     }
-    while client.hear_frame().await.is_some() {}
+    while client.receive_frame().await.is_some() {}
 }
 
 /// Each takes an eighth of the memory with a message in parts, and then needs more for a compressed one.
@@ -55,10 +55,12 @@ async fn connections_do_not_wait_for_each_others_memory_for_ever() {
         client.say(&Message::Chunk(Chunk { stream: 0, total: TOTAL, offset: 0, data: data.clone() })).await;
     }
     for client in &mut clients {
-        client.say_if_heard(&Message::CompressedUpload(CompressedUpload { bytes: 100, block: vec![0; 100] })).await;
+        client
+            .send_if_connected(&Message::CompressedUpload(CompressedUpload { bytes: 100, block: vec![0; 100] }))
+            .await;
     }
     for client in &mut clients {
-        while client.hear().await.is_some() {}
+        while client.receive().await.is_some() {}
     }
     // A block claims more than it can have: that is refused before memory is looked for.
     let mut claimant =
@@ -125,7 +127,7 @@ async fn messages_that_never_end_take_no_more_memory_than_there_is_for_them() {
         iterations(&mut operator, 0).await
     });
     let full = full.await;
-    // However many stay: the run goes on, and its uploads find room.
+    // However many stay: the run continues, and its uploads find room.
     let after = iterations(&mut operator, full + 3).await;
     let growth = peak(run.pid()).saturating_sub(before);
     println!(

@@ -26,7 +26,7 @@ async fn call(address: SocketAddr) -> TcpStream {
 }
 
 /// Sends bytes and reads until the hub hangs up.
-async fn tell(address: SocketAddr, bytes: &[u8]) -> String {
+async fn send_raw(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = call(address).await;
     // The hub may hang up in the middle of it.
     let _ = stream.write_all(bytes).await;
@@ -46,16 +46,16 @@ async fn requests_are_short() {
     let many = format!("GET / HTTP/1.1\r\nHost: {address}\r\n{}\r\n", "X: y\r\n".repeat(1000));
     for head in [long, many] {
         let began = Instant::now();
-        let answer = tell(address, head.as_bytes()).await;
+        let answer = send_raw(address, head.as_bytes()).await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
         assert!(began.elapsed() < Duration::from_secs(8));
     }
     // A peer that does not finish is not awaited.
     let began = Instant::now();
-    tell(address, b"GET / HTTP/1.1\r\nHost: ").await;
+    send_raw(address, b"GET / HTTP/1.1\r\nHost: ").await;
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     for request in ["POST / HTTP/1.1", "DELETE /ws HTTP/1.1", "PUT / HTTP/1.1"] {
-        let answer = tell(address, format!("{request}\r\nHost: {address}\r\n\r\n").as_bytes()).await;
+        let answer = send_raw(address, format!("{request}\r\nHost: {address}\r\n\r\n").as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
     }
 }
@@ -103,7 +103,7 @@ async fn frames_against_the_rules_end_their_connection_and_nothing_else() {
     assert!(frames.len() >= 40, "{}", frames.len());
     let said = frames.iter().map(|(name, frame)| async move {
         let request = format!("GET /ws HTTP/1.1\r\nHost: {address}\r\n{UPGRADE}\r\n");
-        let answer = tell(address, &[request.as_bytes(), frame].concat()).await;
+        let answer = send_raw(address, &[request.as_bytes(), frame].concat()).await;
         assert!(answer.starts_with("HTTP/1.1 101 "), "{name}: {answer}");
         // Nothing of what was said is a Hello.
         assert!(!answer.contains("rollmesh "), "{name}: {answer}");
@@ -136,7 +136,7 @@ async fn a_first_frame_is_small_whatever_it_announces() {
     let address = hub.hub.address();
     let request = format!("GET /ws HTTP/1.1\r\nHost: {address}\r\n{UPGRADE}\r\n");
     let announced = [&[0x82, 0xfe][..], &4_097_u16.to_be_bytes(), &[0; 4]].concat();
-    let answer = tell(address, &[request.as_bytes(), &announced].concat()).await;
+    let answer = send_raw(address, &[request.as_bytes(), &announced].concat()).await;
     assert!(answer.contains("no Hello within 2 s"), "{answer}");
     // After it a dashboard says no more than it could need.
     let mut operator = hub.operator().await;

@@ -40,7 +40,7 @@ async fn peer_with_revoked_token_is_disconnected_within_a_second() {
         assert!(began.elapsed() < Duration::from_secs(1), "{role:?}: {:?}", began.elapsed());
         assert!(!list(&mut operator).await.ids.contains(&id_of(&token).0));
         // Nothing that it says is heard any more.
-        while deaf.hear().await.is_some() {}
+        while deaf.receive().await.is_some() {}
         assert!(began.elapsed() < Duration::from_secs(1), "{role:?}: {:?}", began.elapsed());
     }
     assert!(revoke(&mut operator, id_of(&Token::new([1; 32]))).await.contains("there is no token"));
@@ -173,7 +173,7 @@ async fn the_command_line_makes_and_revokes_tokens_at_the_hub_and_in_its_file() 
         let mut holder = loop {
             let mut client = Client::connect_from(fresh_address(), hub.hub.address()).await;
             client.say(&Message::Hello(hello(Role::Viewer, token))).await;
-            if let Some(Message::Welcome(_)) = client.hear().await {
+            if let Some(Message::Welcome(_)) = client.receive().await {
                 break client;
             }
         };
@@ -182,7 +182,7 @@ async fn the_command_line_makes_and_revokes_tokens_at_the_hub_and_in_its_file() 
         assert!(row.contains("viewer") && row.contains("runs out in 86"), "{row}");
         tokens(&hub, &[&["revoke", &id_of(&token).to_string()], at].concat());
         let revoked = Instant::now();
-        while holder.hear().await.is_some() {}
+        while holder.receive().await.is_some() {}
         assert!(revoked.elapsed() < Duration::from_secs(1), "{:?}", revoked.elapsed());
     }
     let text = fs::read_to_string(hub.token_file()).unwrap();
@@ -205,7 +205,7 @@ async fn no_token_is_written_anywhere() {
         client.say(&Message::Hello(hello(role, token))).await;
         // An admitted peer may not send it twice; a refused one has disconnected.
         let _ = client.send(Frame::Binary(Message::Hello(hello(role, token)).encode().into())).await;
-        while let Some(message) = client.hear().await {
+        while let Some(message) = client.receive().await {
             said += &format!("{message:?}\n");
         }
     }

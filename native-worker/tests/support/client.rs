@@ -81,7 +81,7 @@ impl Client {
 
     pub(crate) async fn introduced(mut self, role: Role, token: Token) -> Self {
         self.say(&Message::Hello(hello(role, token))).await;
-        let answer = self.hear().await;
+        let answer = self.receive().await;
         assert!(matches!(answer, Some(Message::Welcome(_))), "{answer:?}");
         self
     }
@@ -91,7 +91,7 @@ impl Client {
     }
 
     /// To a hub that may have hung up.
-    pub(crate) async fn say_if_heard(&mut self, message: &Message) {
+    pub(crate) async fn send_if_connected(&mut self, message: &Message) {
         let _ = self.send(Frame::Binary(message.encode().into())).await;
     }
 
@@ -101,7 +101,7 @@ impl Client {
     }
 
     /// What the hub says next, as bytes; none once it has hung up.
-    pub(crate) async fn hear_frame(&mut self) -> Option<Vec<u8>> {
+    pub(crate) async fn receive_frame(&mut self) -> Option<Vec<u8>> {
         loop {
             match soon("a frame of the hub", self.socket.next()).await {
                 Some(Ok(Frame::Binary(bytes))) => return Some(bytes.into()),
@@ -137,8 +137,8 @@ impl Client {
     }
 
     /// What the hub says next; none once it has hung up.
-    pub(crate) async fn hear(&mut self) -> Option<Message> {
-        self.hear_frame().await.map(|frame| Message::decode(&frame).expect("the hub speaks properly"))
+    pub(crate) async fn receive(&mut self) -> Option<Message> {
+        self.receive_frame().await.map(|frame| Message::decode(&frame).expect("the hub speaks properly"))
     }
 
     /// Waits for the announcement of a run, and answers as a worker that can run it.
@@ -155,7 +155,7 @@ impl Client {
     pub(crate) async fn wait_for<T>(&mut self, mut wanted: impl FnMut(&Message) -> Option<T>) -> T {
         soon("what the hub is to say", async {
             loop {
-                let message = self.hear().await.expect("the hub has more to say");
+                let message = self.receive().await.expect("the hub has more to say");
                 if let Some(found) = wanted(&message) {
                     return found;
                 }
@@ -167,7 +167,7 @@ impl Client {
     /// Waits until the hub hangs up; how it refused, if it did.
     pub(crate) async fn refusal(mut self) -> Option<Refused> {
         let mut refused = None;
-        while let Some(message) = self.hear().await {
+        while let Some(message) = self.receive().await {
             if let Message::Refused(reason) = message {
                 refused = Some(reason);
             }

@@ -83,7 +83,7 @@ impl TestHub {
     /// Waits until people were told something with this text.
     pub(crate) async fn notice(&mut self, text: &str) -> String {
         loop {
-            let line = soon(text, self.hub.next_notice()).await.expect("the hub goes on").text;
+            let line = soon(text, self.hub.next_notice()).await.expect("the hub continues").text;
             self.seen.push(line.clone());
             if line.contains(text) {
                 return line;

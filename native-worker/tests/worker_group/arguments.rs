@@ -63,7 +63,7 @@ pub(crate) fn calls_in_flight_have_the_limit_that_one_sets() {
     assert_eq!(group.foreach_worker_async(&many, named("count"), None).unwrap(), 3);
 }
 
-pub(crate) fn so_many_samples_may_fail_in_a_row() {
+pub(crate) fn limited_number_of_samples_may_fail_in_a_row() {
     for placement in placements() {
         let failures =
             FailureSettings { ignore_worker_failures: true, max_sample_failures: 2, ..FailureSettings::default() };

@@ -112,7 +112,7 @@ pub(crate) fn late_worker_is_left_out_and_stays_healthy() {
         let first = ForEachWorker::remote().remote_workers(ids(&[1])).timeout(Duration::from_millis(200));
         assert_eq!(group.foreach_worker_with(&first, waiting_at(&gate)).unwrap(), []);
         assert_eq!(group.num_healthy_remote_workers(), 2);
-        // It goes on, and what it says then is no answer to what it is asked next.
+        // It continues, and what it says then is no answer to what it is asked next.
         drop(gate.accept().unwrap());
         let answers = group.foreach_worker_with(&ForEachWorker::remote(), named("place")).unwrap();
         assert_eq!(answers.iter().map(|place| number(place, "index")).collect::<Vec<_>>(), [1, 2]);

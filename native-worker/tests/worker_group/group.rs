@@ -145,7 +145,7 @@ pub(crate) fn policies_come_and_go_everywhere() {
     }
 }
 
-pub(crate) fn who_connects_by_itself_is_a_worker_like_any_other() {
+pub(crate) fn worker_that_connects_by_itself_is_like_any_other() {
     const SOON: Duration = Duration::from_secs(60);
     let mut group = builder(cart_pole(), &Placement::Remote, 1).build().unwrap();
     assert_eq!((group.num_remote_workers(), group.num_healthy_remote_workers()), (1, 0));

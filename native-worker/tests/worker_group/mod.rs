@@ -20,7 +20,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             workers_are_validated_by_default,
             workers_have_so_long_to_come,
             calls_in_flight_have_the_limit_that_one_sets,
-            so_many_samples_may_fail_in_a_row,
+            limited_number_of_samples_may_fail_in_a_row,
             processes_are_replaced_after_a_while_and_so_often,
             a_thread_is_replaced_so_often,
             workers_have_so_long_to_be_brought_back,
@@ -60,7 +60,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             the_arguments_of_the_constructor_reach_workers,
             a_group_needs_a_local_worker_only_where_it_does,
             policies_come_and_go_everywhere,
-            who_connects_by_itself_is_a_worker_like_any_other,
+            worker_that_connects_by_itself_is_like_any_other,
             evaluation_has_a_group_of_its_own,
             processes_get_what_they_need,
             what_workers_had_is_free_once_they_are_removed;
@@ -71,7 +71,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         samples:
             a_group_of_processes_samples_the_bits_of_one_of_threads,
             rounds_go_on_until_there_is_enough,
-            what_is_late_is_carried_over,
+            late_fragment_is_carried_over,
             batches_do_not_wait_for_stragglers_and_staleness_is_bounded,
             a_deadline_takes_what_is_ready_and_carries_the_rest,
             samples_of_workers_that_die_or_fail_are_counted,
@@ -79,7 +79,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         sync:
             weights_come_from_where_one_says,
             weights_of_some_policies_are_those_policies_alone,
-            weights_that_do_not_fit_are_heard_of,
+            weights_that_do_not_fit_are_an_error,
             filters_count_every_observation_once,
             statistics_of_workers_can_be_left_to_them,
             statistics_that_are_late_are_merged_the_next_time,

@@ -1,4 +1,4 @@
-//! What workers go on from that were lost where there is no local worker.
+//! What workers continue from that were lost where there is no local worker.
 
 use rollmesh::{
     WorkerGroup,

@@ -65,7 +65,7 @@ impl Gate {
     }
 }
 
-pub(crate) fn what_is_late_is_carried_over() {
+pub(crate) fn late_fragment_is_carried_over() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
         let gate = Gate::close(&mut group, WorkerId(1));

@@ -92,7 +92,7 @@ pub(crate) fn weights_of_some_policies_are_those_policies_alone() {
     }
 }
 
-pub(crate) fn weights_that_do_not_fit_are_heard_of() {
+pub(crate) fn weights_that_do_not_fit_are_an_error() {
     for placement in placements() {
         let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
         let mut group = builder(cart_pole(), &placement, 1).local_worker(false).failures(failures).build().unwrap();
@@ -129,7 +129,7 @@ fn counts(group: &mut WorkerGroup) -> Vec<u64> {
 }
 
 /// A group with filters that has synced them once and sampled once more, and what each has counted.
-fn with_news<const N: usize>(placement: &Placement) -> (WorkerGroup, [u64; N]) {
+fn with_unmerged_statistics<const N: usize>(placement: &Placement) -> (WorkerGroup, [u64; N]) {
     let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_pole() };
     let mut group = group(config, placement, N as u32 - 1);
     group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
@@ -141,7 +141,7 @@ fn with_news<const N: usize>(placement: &Placement) -> (WorkerGroup, [u64; N]) {
 
 pub(crate) fn statistics_of_workers_can_be_left_to_them() {
     for placement in placements() {
-        let (mut group, [shared, one, two]) = with_news(&placement);
+        let (mut group, [shared, one, two]) = with_unmerged_statistics(&placement);
         assert!(one > shared && two > shared, "{shared} {one} {two}");
         group.sync_filters(&SyncFilters { use_worker_filter_stats: false, ..SyncFilters::default() }).unwrap();
         assert_eq!(counts(&mut group), [shared, one, two]);
@@ -153,7 +153,7 @@ pub(crate) fn statistics_of_workers_can_be_left_to_them() {
 
 pub(crate) fn statistics_that_are_late_are_merged_the_next_time() {
     for placement in placements() {
-        let (mut group, [shared, one]) = with_news(&placement);
+        let (mut group, [shared, one]) = with_unmerged_statistics(&placement);
         let gate = TcpListener::bind("127.0.0.1:0").unwrap();
         let closed = waiting_at(&gate);
         group.foreach_worker_async(&ForEachWorker::remote(), closed, None).unwrap();

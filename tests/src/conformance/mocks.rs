@@ -262,7 +262,7 @@ struct RoundRobin {
 }
 
 impl RoundRobin {
-    fn tell(&mut self, turn: &mut Turn) {
+    fn fill(&mut self, turn: &mut Turn) {
         let agent = AgentId::Index(self.turn as u32);
         self.counters[self.turn].observe(&agent, turn);
         if let Some((reward, over)) = self.last[self.turn] {
@@ -289,7 +289,7 @@ impl MultiAgentEnv for RoundRobin {
         self.counters.iter_mut().for_each(|counter| counter.t = 0);
         self.last.fill(None);
         (self.turn, self.over) = (0, 0);
-        self.tell(turn);
+        self.fill(turn);
         Ok(())
     }
 
@@ -299,7 +299,7 @@ impl MultiAgentEnv for RoundRobin {
                 self.last[index(agent)] = Some(counter.step());
             }
         }
-        self.tell(turn);
+        self.fill(turn);
         if self.over == self.counters.len() {
             turn.terminate_all();
             turn.truncate_all();

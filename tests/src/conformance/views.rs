@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     batch::{ACTIONS, NEW_OBS, OBS, REWARDS, TERMINATEDS, TRUNCATEDS},
-    view::{AgentCollector, Row, TrajectoryStart, ViewError, ViewRequirement, ViewRequirements},
+    view::{AgentCollector, TrajectoryStart, ViewError, ViewRequirement, ViewRequirements, ViewRow},
 };
 use serde_json::{Map, Value, json};
 
@@ -20,7 +20,7 @@ pub(super) fn answer(name: &str, input: &Value, args: &Value) -> Answer {
     let mut agent = AgentCollector::new(views.collect::<Result<ViewRequirements, Fault>>()?);
     let start = TrajectoryStart { eps_id: 0, agent_index: 0, env_id: 0, t: 0 };
     let init_obs = float(&input["init_obs"])? as f32;
-    agent.add_init_obs(start, &[(OBS.name(), Row::from(&init_obs))]).map_err(fault)?;
+    agent.add_init_obs(start, &[(OBS.name(), ViewRow::from(&init_obs))]).map_err(fault)?;
     let fragments = input["fragments"].as_array().ok_or_else(|| bad("a list of fragments"))?;
     (0..).zip(fragments).map(|(unroll_id, steps)| fragment(&mut agent, steps, unroll_id)).collect()
 }
@@ -41,11 +41,11 @@ fn fragment(agent: &mut AgentCollector, steps: &Value, unroll_id: i64) -> Answer
         let reward = float(&step["reward"])? as f32;
         let (terminated, truncated) = (flag("terminated")?, flag("truncated")?);
         let values = [
-            (NEW_OBS.name(), Row::from(&obs)),
-            (ACTIONS.name(), Row::from(&action)),
-            (REWARDS.name(), Row::from(&reward)),
-            (TERMINATEDS.name(), Row::from(&terminated)),
-            (TRUNCATEDS.name(), Row::from(&truncated)),
+            (NEW_OBS.name(), ViewRow::from(&obs)),
+            (ACTIONS.name(), ViewRow::from(&action)),
+            (REWARDS.name(), ViewRow::from(&reward)),
+            (TERMINATEDS.name(), ViewRow::from(&terminated)),
+            (TRUNCATEDS.name(), ViewRow::from(&truncated)),
         ];
         agent.add_action_reward_next_obs(&values).map_err(fault)?;
     }

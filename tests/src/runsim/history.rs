@@ -45,7 +45,7 @@ pub enum RunEvent {
         /// The batches so far.
         iteration: u64,
     },
-    /// An evaluation began that decides whether the run goes on.
+    /// An evaluation began that decides whether the run continues.
     Evaluating {
         /// When it is done.
         until: Micros,
@@ -66,10 +66,10 @@ pub enum RunEvent {
     RolledBack {
         /// To before this batch, …
         before: u64,
-        /// … with so many batches.
+        /// … with the given number of batches.
         to: u64,
     },
-    /// The hub crashed and resumed the run with so many batches.
+    /// The hub crashed and resumed the run with the given number of batches.
     Restarted {
         /// The batches.
         to: u64,
@@ -156,7 +156,7 @@ impl RunRules<'_> {
                 must(!model.is_open && !model.is_consuming, "the iteration before is not over")?;
                 must(model.draining_since.is_none(), "the run is draining")?;
                 must(model.stopping_since.is_none(), "the run is to stop")?;
-                must(at >= model.evaluating_until, "an evaluation decides whether the run goes on")?;
+                must(at >= model.evaluating_until, "an evaluation decides whether the run continues")?;
                 must(model.counted < scenario.iterations, "the run is finished")?;
                 must(!scenario.stepwise || std::mem::take(&mut model.may_step), "the program has not asked for it")?;
                 model.is_open = true;
@@ -237,7 +237,7 @@ impl Model {
         }
     }
 
-    /// The run goes on after so many batches.
+    /// The run continues after the given number of batches.
     fn go_back(&mut self, to: u64) {
         (self.counted, self.is_open, self.is_consuming) = (to, false, false);
         self.evaluating_until = Micros(0);

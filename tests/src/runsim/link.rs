@@ -6,8 +6,8 @@ use std::{
 };
 
 use rollmesh_core::{
-    hub::{CloseReason, Connection},
-    protocol::{Frame, Message, Outbox},
+    hub::{CloseReason, PeerConnection},
+    protocol::{Message, MessageFrame, Outbox},
 };
 
 /// A queue whose messages arrive as they were encoded.
@@ -28,8 +28,8 @@ impl SimLink {
     }
 }
 
-impl Connection for SimLink {
-    fn send_frame(&self, frame: Frame) {
+impl PeerConnection for SimLink {
+    fn send_frame(&self, frame: MessageFrame) {
         if !self.0.is_closed.get() {
             self.0.outbox.borrow_mut().push_frame(frame);
         }

@@ -154,8 +154,10 @@ impl RunSim {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::ToHub { from, crashes, run, said } if crashes == self.hub.crashes => self.hub_hears(from, run, said),
-            Event::ToWorker { to, life, told } => self.worker_hears(to, life, told),
+            Event::ToHub { from, crashes, run, said } if crashes == self.hub.crashes => {
+                self.hub_receives(from, run, said)
+            }
+            Event::ToWorker { to, life, told } => self.worker_receives(to, life, told),
             Event::Tick(worker) => self.tick(worker),
             Event::Join(place) => self.join(place),
             Event::Lost { worker, crashes } if crashes == self.hub.crashes => self.handle_lost(worker),

@@ -31,7 +31,7 @@ pub(super) struct SimRun {
 
 pub(super) type Snapshots = BTreeMap<u64, (Snapshot, Micros)>;
 
-/// A state from which the run can go on.
+/// A state from which the run can continue.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     group: Vec<u8>,

@@ -53,9 +53,9 @@ pub enum Plant {
     ForgetTurns,
     /// Requests to stop are forgotten.
     ForgetStop,
-    /// Iterations begin while an evaluation decides whether the run goes on.
+    /// Iterations begin while an evaluation decides whether the run continues.
     ForgetEvaluations,
-    /// The run goes on after its end.
+    /// The run continues after its end.
     EndTwice,
     /// Workers are admitted that the hub refuses.
     AdmitAnyone,
@@ -108,7 +108,7 @@ pub struct RunScenario {
     pub learner_ms: u64,
     /// … the disk for a snapshot, …
     pub save_ms: u64,
-    /// … and an evaluation that decides whether the run goes on.
+    /// … and an evaluation that decides whether the run continues.
     pub evaluation_ms: u64,
     /// Iterations between two evaluations; 0 for none.
     pub evaluation_every: u64,

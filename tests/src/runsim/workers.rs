@@ -60,7 +60,7 @@ impl RunSim {
     }
 
     /// The hub handles what a worker has said about a run.
-    pub(super) fn hub_hears(&mut self, WorkerId(from): WorkerId, run: u32, said: Said) {
+    pub(super) fn hub_receives(&mut self, WorkerId(from): WorkerId, run: u32, said: Said) {
         let message = match said {
             Said::Answer(answer) => Message::RunAnswer(RunAnswer::new(run, answer.as_ref().copied())),
             Said::Progress(lease, env_steps) => Message::Progress(Progress { lease: lease.0, env_steps }),
@@ -79,9 +79,9 @@ impl RunSim {
         self.hub.core.handle_left(id, PeerEnd { reason: "gone", is_fault: true, denied: None });
     }
 
-    pub(super) fn worker_hears(&mut self, to: WorkerId, life: u32, told: Told) {
+    pub(super) fn worker_receives(&mut self, to: WorkerId, life: u32, told: Told) {
         let Some(worker) = self.workers.get_mut(&to).filter(|worker| worker.life == life) else { return };
-        let answer = worker.machine.hear(told);
+        let answer = worker.machine.receive(told);
         answer.into_iter().for_each(|said| self.send_to_hub(to, said));
         self.keep_ticking(to);
     }

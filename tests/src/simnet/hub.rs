@@ -6,7 +6,7 @@ use rollmesh_core::{
     batch::SlotFragment,
     column::RowShape,
     filter::{FilterKind, FrozenStat, RunFilter},
-    group::{GroupCommand, GroupConfig, GroupEvent, GroupState, JournalEntry, LeaseGroup, Ledger, Outcome},
+    group::{FragmentOutcome, GroupCommand, GroupConfig, GroupEvent, GroupState, JournalEntry, LeaseGroup, Ledger},
     ids::{LeaseId, PolicyId, WeightsVersion, WorkerId},
     time::Micros,
     weights::Weights,
@@ -155,7 +155,7 @@ impl SimNet {
         }
     }
 
-    pub(super) fn group_hears(&mut self, from: Peer, said: Said, corrupted: bool) {
+    pub(super) fn group_receives(&mut self, from: Peer, said: Said, corrupted: bool) {
         if from.life != self.hub.life && self.dice.chance(500) {
             return;
         }
@@ -188,7 +188,7 @@ impl SimNet {
         let receipt = self.hub.group.handle_fragments(worker, lease, fragments.clone(), self.now);
         self.note(format_args!("worker {worker} uploads lease {lease}: {receipt:?}"));
         for ((_, outcome), fragment) in receipt.outcomes.iter().zip(fragments) {
-            if *outcome == Outcome::Committed {
+            if *outcome == FragmentOutcome::Committed {
                 self.hub.watched.committed(worker, &fragment);
                 let fragment = Box::new(fragment);
                 self.hub.history.0.push(Happened::Committed { worker, lease, fragment });

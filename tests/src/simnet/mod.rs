@@ -4,8 +4,8 @@
 //! after every call of the group, and the [history](crate::history) of the run at the end.
 
 mod audits;
-mod blows;
 mod hub;
+mod injected;
 mod workers;
 
 use std::{collections::BTreeMap, fmt::Write as _};
@@ -65,7 +65,7 @@ enum Event {
     Timer,
     BeginIteration,
     Resume,
-    Blow,
+    InjectFault,
 }
 
 /// A connection of a worker: its id in one life of the hub. Ids restart from 1 in the next life.
@@ -117,8 +117,8 @@ impl SimNet {
             net.after(delay, Event::Join(Who { us_per_step, principal }));
         }
         net.after(Micros::from_millis(1), Event::BeginIteration);
-        if net.scenario.faults.blow_every_ms > 0 {
-            net.after(Micros(0), Event::Blow);
+        if net.scenario.faults.every_ms > 0 {
+            net.after(Micros(0), Event::InjectFault);
         }
         let until = net.scenario.faults.until;
         if until > Micros(0) {
@@ -160,10 +160,10 @@ impl SimNet {
     fn happen(&mut self, event: Event) {
         let Some(event) = self.wait_for_hub(event) else { return };
         match event {
-            Event::ToGroup { from, said, corrupted } => self.group_hears(from, said, corrupted),
-            Event::ToWorker { to, told } => self.worker_hears(to, told),
+            Event::ToGroup { from, said, corrupted } => self.group_receives(from, said, corrupted),
+            Event::ToWorker { to, told } => self.worker_receives(to, told),
             Event::Tick(worker) => self.tick(worker),
-            Event::Blow => self.blow(),
+            Event::InjectFault => self.inject_fault(),
             Event::Timer if self.hub.group.poll_timeout().is_none_or(|at| at > self.now) => return,
             Event::Timer => {
                 self.hub.group.handle_timeout(self.now);
@@ -182,7 +182,7 @@ impl SimNet {
     /// Delays events of a stopped hub. Messages that arrived in the meantime come before its timers.
     fn wait_for_hub(&mut self, event: Event) -> Option<Event> {
         let thaw = self.hub.frozen_until.since(self.now);
-        let is_for_hub = !matches!(event, Event::ToWorker { .. } | Event::Tick(_) | Event::Blow);
+        let is_for_hub = !matches!(event, Event::ToWorker { .. } | Event::Tick(_) | Event::InjectFault);
         if thaw == Micros(0) || !is_for_hub {
             return Some(event);
         }

@@ -91,7 +91,7 @@ impl SimNet {
         self.send_to_group(peer, answer);
     }
 
-    pub(super) fn worker_hears(&mut self, to: Peer, told: Told) {
+    pub(super) fn worker_receives(&mut self, to: Peer, told: Told) {
         let Some(process) = self.processes.get(&to) else { return };
         if process.frozen_until > self.now {
             let thaw = process.frozen_until.since(self.now);
@@ -100,7 +100,7 @@ impl SimNet {
         let refuses =
             matches!(told, Told::Grant(_)) && self.is_chaos() && self.dice.chance(self.scenario.faults.refused);
         let Some(process) = self.processes.get_mut(&to) else { return };
-        let mut answer = process.machine.hear(told);
+        let mut answer = process.machine.receive(told);
         if refuses {
             answer = process.machine.refuse();
         }

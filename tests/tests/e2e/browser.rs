@@ -85,7 +85,7 @@ impl Browser {
         fs::write(folder.join(format!("{name}.png")), png).expect("screenshots can be written");
     }
 
-    /// Freezes the page with its Web Workers, as browsers do with tabs that are hidden for long, and lets it go on.
+    /// Freezes the page with its Web Workers, as browsers do with tabs that are hidden for long, and lets it continue.
     pub(crate) async fn freeze_and_thaw(&self) {
         for state in ["frozen", "active"] {
             self.devtools("Page.setWebLifecycleState", json!({ "state": state })).await;

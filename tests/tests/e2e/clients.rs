@@ -147,7 +147,7 @@ async fn the_page_of_the_example_balances_a_pole() {
     let world = page.browser.client.find(fantoccini::Locator::Id("world")).await.expect("the picture is there");
     world.send_keys("\u{e014}").await.expect("it takes keys");
     world.send_keys(" ").await.expect("it takes keys");
-    assert_eq!(text("pause").await, "Go on");
+    assert_eq!(text("pause").await, "Continue");
     world.send_keys(" ").await.expect("it takes keys");
     assert_eq!(text("pause").await, "Pause");
 

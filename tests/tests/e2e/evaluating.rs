@@ -103,7 +103,7 @@ async fn a_tab_evaluates_under_a_name_with_the_same_bits() {
     let in_tab = spawn_blocking(move || {
         let mut worker = asked().expect("the tab has the name");
         let found = evaluate(&mut worker);
-        // It would go on for ever.
+        // It would continue for ever.
         let endless =
             EvaluationRequest { break_when_any_done: false, render: false, ..EvaluationRequest::new(u32::MAX) };
         worker.submit_request(None, endless, Earlier::Cancel).expect("it can be asked");

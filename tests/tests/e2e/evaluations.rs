@@ -14,7 +14,7 @@ async fn evaluation_of_a_run_is_shown_on_every_page() {
     let page = Dashboard::start().await;
     let directory = TempDir::new().expect("a directory");
     let run_dir = directory.path().to_str().expect("a plain name");
-    // It would go on for a day.
+    // It would continue for a day.
     let run = ["--workers", "1", "--num-envs-per-worker", "4", "--max-env-steps", "10000000000", "--run-dir", run_dir];
     let program =
         Program::start("train", run.iter().chain(&["--evaluation-interval", "2", "--evaluation-episodes", "1"]));

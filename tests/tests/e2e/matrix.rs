@@ -46,11 +46,11 @@ async fn runs_of_every_kind_with_a_tab_have_the_weights_of_one_process() {
 
         let mut hub = Control::connect(&operator(&program)).await.expect("the hub is there");
         let run = hub.start_run(settings.to_string()).await.unwrap_or_else(|error| panic!("{env}: {error}"));
-        let is_told = |hub: &Control| {
+        let is_notified = |hub: &Control| {
             let made: u64 = hub.workers().values().map(|row| row.env_steps).sum();
             hub.status().run == run && !hub.phase().is_active() && made == env_steps
         };
-        hub.until("the run's end", is_told).await.unwrap_or_else(|error| panic!("{env}: {error}"));
+        hub.until("the run's end", is_notified).await.unwrap_or_else(|error| panic!("{env}: {error}"));
         let of_tab = hub.workers()[&tab].env_steps;
         assert!(of_tab > 0, "{env}: the tab has made no rows");
         let row = hub.runs().iter().find(|row| row.run == run).expect("the hub lists its runs");

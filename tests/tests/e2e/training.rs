@@ -15,7 +15,7 @@ async fn a_training_run_is_watched_joined_and_controlled() {
     let page = Dashboard::start().await;
     let directory = TempDir::new().expect("a directory");
     let run_dir = directory.path().to_str().expect("a plain name");
-    // It would go on for a day.
+    // It would continue for a day.
     let run = ["--workers", "2", "--num-envs-per-worker", "8", "--max-env-steps", "10000000000", "--seed", "1"];
     let mut program = Program::start("train", run.iter().chain(&["--run-dir", run_dir]));
     page.go_to(program.url()).await;

@@ -130,7 +130,7 @@ export class SampleBatch extends Freeable {
   }
 
   /**
-   * The steps from `start` to `end`, which is not among them. A negative `start` puts so many rows of zeros in front, as in
+   * The steps from `start` to `end`, which is not among them. A negative `start` puts the given number of rows of zeros in front, as in
    * RLlib; what is beyond the end is not there.
    */
   slice(start = 0, end = Infinity): SampleBatch {
@@ -142,7 +142,7 @@ export class SampleBatch extends Freeable {
     return this.#handle.raw.splitByEpisode(key).map(SampleBatch.wrap);
   }
 
-  /** Consecutive slices: of so many steps each, or so many of them. */
+  /** Consecutive slices: of the given number of steps each, or the given number of them. */
   timeslices(by: { size: number } | { numSlices: number }): SampleBatch[] {
     const [size, slices] = "size" in by ? [by.size, undefined] : [undefined, by.numSlices];
     return this.#handle.raw.timeslices(size, slices).map(SampleBatch.wrap);
@@ -198,7 +198,7 @@ export class MultiAgentBatch extends Freeable {
     return batch.#handle.raw.share();
   }
 
-  /** Batches by policy, from so many env steps. */
+  /** Batches by policy, from the given number of env steps. */
   static from(policies: Record<string, SampleBatch>, envSteps: number): MultiAgentBatch {
     const shared = Object.values(policies).map(SampleBatch.share);
     return new MultiAgentBatch(engine().BatchHandle.ofPolicies(Object.keys(policies), shared, envSteps));
@@ -236,7 +236,7 @@ export class MultiAgentBatch extends Freeable {
     return raw && SampleBatch.wrap(raw);
   }
 
-  /** Slices of so many env steps each; the last one may be shorter. */
+  /** Slices of the given number of env steps each; the last one may be shorter. */
   timeslices(envSteps: number): MultiAgentBatch[] {
     return this.#handle.raw.timeslices(envSteps, undefined).map(MultiAgentBatch.wrap);
   }

@@ -135,7 +135,7 @@ export class Hub extends Freeable {
   /**
    * Begins a run, and returns its number.
    *
-   * @throws {RollmeshError} of kind `hub`, which says what is wrong with the settings, or that another run is going on
+   * @throws {RollmeshError} of kind `hub`, which says what is wrong with the settings, or that another run is in progress
    */
   async train(config: TrainConfig): Promise<number> {
     const run = await this.#request("start", JSON.stringify(config));

@@ -69,7 +69,7 @@ export class RolloutWorker extends Freeable {
   }
 
   /**
-   * Continues the sample for so many milliseconds; the batch once it is complete. Every call takes one step of all
+   * Continues the sample for the given number of milliseconds; the batch once it is complete. Every call takes one step of all
    * environments at least, also with 0, and looks at the clock before each further one. With `Infinity` it is {@link sample}.
    */
   sampleWithin(milliseconds: number): AnyBatch | undefined {
@@ -144,7 +144,7 @@ export class RolloutWorker extends Freeable {
   }
 }
 
-/** The hash of a rollout of so many env steps: what `rollmesh sample` prints as `rollout_hash` for the same settings. */
+/** The hash of a rollout of the given number of env steps: what `rollmesh sample` prints as `rollout_hash` for the same settings. */
 export function rolloutHash(config: RolloutConfig, envSteps: number): string {
   return engine().rollout_hash(JSON.stringify(config), envSteps);
 }

@@ -46,7 +46,7 @@ export class VectorEnv extends Freeable {
     this.numEnvs = numEnvs;
   }
 
-  /** What each environment shows; `observations` has so many numbers per environment. */
+  /** What each environment shows; `observations` has equally many numbers for each environment. */
   get observationSpace(): Space {
     return this.#spaces.observation;
   }

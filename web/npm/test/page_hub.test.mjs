@@ -62,7 +62,7 @@ test("what a hub cannot do is an error, and a run pauses, resumes and stops", as
   await assert.rejects(hub.pause(), { kind: "hub", message: /there is no run to pause/ });
   await assert.rejects(hub.file("policy.json"), { kind: "hub", message: /cannot be saved/ });
   await hub.train({ ...config, stop: { env_steps: 1e9 } });
-  await assert.rejects(hub.train(config), { kind: "hub", message: /a run is going on/ });
+  await assert.rejects(hub.train(config), { kind: "hub", message: /a run is in progress/ });
   await hub.pause();
   assert.equal(hub.status.phase, "paused");
   await hub.resume();
@@ -104,7 +104,7 @@ test("an environment of JavaScript is trained in", async () => {
 });
 
 for (const [fault, message] of [["throws", /the motor is stuck/], ["nan", /reward/], ["length", /observation/]]) {
-  test(`an environment of JavaScript that fails is told, and the run goes on: ${fault}`, async () => {
+  test(`an environment of JavaScript that fails is told, and the run continues: ${fault}`, async () => {
     const hub = await Hub.start({ workers: 1, spawn });
     await hub.train({ ...config, num_slots: 2, env: "Faulty-v0", env_config: { fault }, stop: { env_steps: 1024 } });
     const results = await all(hub.results());
@@ -114,7 +114,7 @@ for (const [fault, message] of [["throws", /the motor is stuck/], ["nan", /rewar
   });
 }
 
-test("a worker whose environment hangs is told and replaced, and the run goes on", { timeout: 120_000 }, async (t) => {
+test("a worker whose environment hangs is told and replaced, and the run continues", { timeout: 120_000 }, async (t) => {
   const notices = [];
   const hub = await Hub.start({ workers: 1, spawn, onNotice: (text) => notices.push(text) });
   const env_config = { fault: "hangs", flag: join(folder(t), "has_hung") };

@@ -125,7 +125,7 @@ fn draw_series(context: &CanvasRenderingContext2d, axes: &Axes, plot: &Plot) -> 
 /// The pieces of a line between gaps, in pixels, with few points and what is beside the shown part left out.
 fn strokes(axes: &Axes, points: &[Point], mut draw: impl FnMut(&[Point])) {
     let (low, high) = axes.x.values;
-    // The line goes on to the first point beyond each end.
+    // The line continues to the first point beyond each end.
     let first = points.partition_point(|(x, _)| *x < low).saturating_sub(1);
     let end = (points.partition_point(|(x, _)| *x <= high) + 1).min(points.len());
     let pixels = points[first.min(end)..end].iter().map(|(x, y)| (axes.x.pixel(*x), axes.y.pixel(*y)));

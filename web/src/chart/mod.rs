@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn place_is_told_in_the_units_of_its_axis() {
+    fn place_is_reported_in_the_units_of_its_axis() {
         let all =
             [(XAxis::Steps, 12_288.0), (XAxis::Time, 75.5), (XAxis::Iteration, 6.0)].map(|(axis, x)| place(axis, x));
         assert_eq!(all, ["at 12,288 steps", "after 1:15", "at iteration 6"]);

@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_and_changed_and_wrong_ones_are_told() {
+    fn fields_are_found_and_changed_and_wrong_ones_are_reported() {
         let schema = schema();
         let all = || schema.sections(&Texts::new()).into_iter().flat_map(|(_, fields)| fields);
         let found: Vec<String> =
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_are_told_from_texts() {
+    fn choices_are_distinguished_from_texts() {
         let schema = schema();
         let field = |path: &str| schema.fields.iter().find(|field| field.path == path).unwrap().clone();
         let is_choice = |path: &str| field(path).is_choice;

@@ -266,7 +266,7 @@ pub struct Toast {
 pub enum Level {
     /// Good to know.
     Info,
-    /// Something is off, and work goes on.
+    /// Something is off, and work continues.
     Warning,
     /// Something was not done.
     Error,

@@ -31,10 +31,10 @@ impl State {
             Action::Pause if phase == Phase::Paused => Some("The run is paused already."),
             Action::Resume if phase == Phase::Running => Some("The run is not paused."),
             Action::Pause | Action::Resume | Action::Stop | Action::Drain | Action::Checkpoint if is_over => {
-                Some("No run is going on.")
+                Some("No run is in progress.")
             }
-            Action::Start(_) if !is_over && !self.runs.may_wait => Some("A run is going on; stop it first."),
-            Action::ResumeSaved { .. } if !is_over => Some("A run is going on; stop it first."),
+            Action::Start(_) if !is_over && !self.runs.may_wait => Some("A run is in progress; stop it first."),
+            Action::ResumeSaved { .. } if !is_over => Some("A run is in progress; stop it first."),
             Action::ShowFragment { .. } if self.run.is_none() => Some("There is no run yet."),
             Action::RemoveWorker { worker } | Action::RestartWorker { worker } => match self.workers.get(worker) {
                 None => Some("This worker is gone."),

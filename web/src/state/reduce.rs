@@ -62,7 +62,7 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
         }
         Event::TrainerFailed(reason) => fail_trainer(state, reason),
         Event::Act(action) => act(state, action),
-        Event::Tab { worker, status } => hear_tab(state, worker, status),
+        Event::Tab { worker, status } => handle_tab(state, worker, status),
         Event::FileRead(file) => {
             state.file = Some(file);
             vec![]
@@ -164,7 +164,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             refuse(state, refused.reason, vec![])
         }
         Message::Goodbye(goodbye) => toast(state, Level::Info, format!("The hub is leaving: {}", goodbye.reason)),
-        Message::Reply(reply) => hear_reply(state, reply),
+        Message::Reply(reply) => receive_reply(state, reply),
         Message::WorkerToken(WorkerToken { request, token }) | Message::NewToken(NewToken { request, token, .. }) => {
             let job = match state.requests.answer(request) {
                 Some(Action::Invite(role)) => {
@@ -244,7 +244,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             if let Some(run) = before.filter(|_| is_new) {
                 state.clips.clear();
                 state.fragment = None;
-                // Its curves went on since the hub was asked for them.
+                // Its curves continued since the hub was asked for them.
                 state.comparison.forget(&RunKey::Hub(run));
             }
             state.curves.begin(status.run);
@@ -267,7 +267,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Iteration(iteration) => {
             state.curves.push(iteration);
             let (run, number) = (iteration.run, iteration.iteration);
-            // How fast the workers are now is no news about iterations of the past, which a new page is sent.
+            // How fast the workers are now says nothing about iterations of the past, which a new page is sent.
             let is_latest = state.run.as_ref().is_some_and(|status| (status.run, status.iteration) == (run, number));
             if is_latest && !state.workers.is_empty() {
                 let rates = state.rates_at(run, number);
@@ -406,7 +406,7 @@ fn begin_tab_run(state: &mut State, settings: &Config) -> Option<Effect> {
     Some(Effect::ShowLink(state.link()))
 }
 
-fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
+fn receive_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
     let Some(action) = state.requests.answer(reply.request) else { return vec![] };
     if reply.error.is_empty() {
         let next = match &action {
@@ -435,7 +435,7 @@ fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
     effects
 }
 
-fn hear_tab(state: &mut State, worker: u32, status: TabStatus) -> Vec<Effect> {
+fn handle_tab(state: &mut State, worker: u32, status: TabStatus) -> Vec<Effect> {
     let (has_ended, reason) = (status.has_ended(), status.reason.clone());
     if !state.tab.hear(worker, status) || !has_ended {
         return vec![];

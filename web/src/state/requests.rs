@@ -18,7 +18,7 @@ const TOKEN_SECONDS: u64 = 24 * 60 * 60;
 pub enum Action {
     /// Let the run rest.
     Pause,
-    /// Let the run go on.
+    /// Let the run continue.
     Resume,
     /// End the run.
     Stop,

@@ -41,7 +41,7 @@ fn cloned(schema: &RunSchema, config: &Config) -> Texts {
     changed
 }
 
-/// Can a run go on from its latest checkpoint?
+/// Can a run continue from its latest checkpoint?
 #[must_use]
 pub fn can_resume(row: &SavedRunRow) -> bool {
     matches!(&*row.state, "interrupted" | "stopped" | "drained" | "failed")

@@ -332,7 +332,7 @@ fn a_message_that_cannot_be_read_ends_the_connection_with_a_reason() {
 }
 
 #[test]
-fn an_equal_request_is_not_sent_twice_and_an_error_is_told() {
+fn an_equal_request_is_not_sent_twice_and_an_error_is_reported() {
     let mut state = online();
     let effects = reduce(&mut state, Event::Act(Action::Pause));
     assert_eq!(effects, [send(Message::Pause(Request { request: 1 }))]);
@@ -617,7 +617,7 @@ fn compared_runs_are_asked_for_again_after_a_reconnect_and_when_the_current_one_
     assert!(!state.comparison.has(&hub_run(1)));
     reduce(&mut state, history(2, 2, "{}"));
     reduce(&mut state, listed(&[1, 2, 3]));
-    assert_eq!(reduce(&mut state, status(3, Phase::Running)), [asked(3, 2)], "run 2 went on meanwhile");
+    assert_eq!(reduce(&mut state, status(3, Phase::Running)), [asked(3, 2)], "run 2 continued meanwhile");
     reduce(&mut state, Event::Closed { random: 0 });
     assert_eq!(state.toasts.len(), 1, "unanswered ones need no notice");
     reduce(&mut state, welcome());
@@ -671,7 +671,7 @@ fn token_for_another_machine_is_shown_until_the_hub_is_another_one() {
 }
 
 #[test]
-fn viewer_may_compare_runs_but_only_so_many() {
+fn viewer_may_compare_a_limited_number_of_runs() {
     let mut state = online();
     state.is_viewer = true;
     let many: Vec<u32> = (1..=20).collect();

@@ -51,7 +51,7 @@ pub(crate) fn LivePicture(
         }
     };
 
-    // Frames go on for as long as the page is there; hidden pages get none.
+    // Frames continue for as long as the page is there; hidden pages get none.
     let last = StoredValue::new(None::<f64>);
     let is_over = store.select(|state| !state.phase().is_active());
     every_frame(move |now| {

@@ -148,7 +148,7 @@ impl BatchHandle {
         Ok(Self::all(self.single()?.split_by_episode(key)?))
     }
 
-    /// Slices of `size` steps, of one policy or of several; or so many slices, of one.
+    /// Slices of `size` steps, of one policy or of several; or the given number of slices, of one.
     pub fn timeslices(&self, size: Option<u32>, slices: Option<u32>) -> Result<Vec<Self>, Failure> {
         let size = size.map(|size| size as usize);
         if let (AnyBatch::Multi(batch), Some(size)) = (&self.batch, size) {

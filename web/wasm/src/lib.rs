@@ -32,7 +32,7 @@ use rollmesh_core::{
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 
-/// Hash of a rollout of so many env steps over all environments, as 32 hexadecimal digits: what `rollmesh sample` prints for
+/// Hash of a rollout of the given number of env steps over all environments, as 32 hexadecimal digits: what `rollmesh sample` prints for
 /// the same settings. `config` is a worker's configuration as JSON.
 #[wasm_bindgen]
 pub fn rollout_hash(config: &str, steps: u32) -> Result<String, Failure> {

@@ -1,4 +1,4 @@
-//! The architecture as a check: who may use whom, what core may not use, that documents lead somewhere, and words that hide
+//! The architecture as a check: who may use whom, what core may not use, that documents lead somewhere, names, and words that hide
 //! who acts.
 //!
 //! Reads text, not types, so it takes milliseconds; what it cannot see, the compiler or a test does.
@@ -8,6 +8,7 @@ mod crates;
 mod documents;
 mod features;
 mod modules;
+mod names;
 mod native;
 mod source;
 mod words;
@@ -45,6 +46,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Violation>> {
     violations.extend(documents::check(root)?);
     violations.extend(api_map::check(root)?);
     violations.extend(features::check(root)?);
+    violations.extend(names::check(root)?);
     violations.extend(words::check(root)?);
     Ok(violations)
 }

@@ -37,7 +37,7 @@ const LAYERS: &[&[&str]] = &[
 const BANNED: &[(&str, &str)] = &[
     ("HashMap", "its order differs from run to run: BTreeMap"),
     ("HashSet", "its order differs from run to run: BTreeSet"),
-    ("libm::", "crate::math is the only door to it"),
+    ("libm::", "crate::math is the only source of it"),
     ("mul_add", "fused on some machines only"),
     ("std::", "core has no operating system: core:: or alloc::"),
     (".sin(", "platform arithmetic: crate::math"),

@@ -105,7 +105,7 @@ pub struct Conv {
 
 /// Memory that convolutions need meanwhile.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ConvRoom {
+pub(super) struct ConvBuffers {
     patches: Vec<f32>,
     places: Vec<f32>,
 }
@@ -133,10 +133,10 @@ impl Conv {
         &self,
         input: Rows<'_>,
         count: usize,
-        room: &mut ConvRoom,
+        buffers: &mut ConvBuffers,
         output: &mut [f32],
     ) {
-        let ConvRoom { patches, places } = room;
+        let ConvBuffers { patches, places } = buffers;
         let (shape, filters) = (&self.shape, self.shape.filters);
         let (num_patches, patch_len) = (shape.num_patches(), shape.patch_len());
         reserve(patches, num_patches * patch_len);

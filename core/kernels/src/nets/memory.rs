@@ -29,7 +29,7 @@ pub struct Memory {
 
 /// Memory that layers with a memory need meanwhile.
 #[derive(Clone, Debug, Default)]
-pub(super) struct MemoryRoom {
+pub(super) struct MemoryBuffers {
     /// Inputs, and after them the previous step and the hidden states.
     joined: Vec<f32>,
     gates: Vec<f32>,
@@ -75,7 +75,7 @@ impl Memory {
         scratch: &mut Scratch<'_>,
         after: &mut [f32],
     ) {
-        let Scratch { others, memory: MemoryRoom { joined, gates }, state: before, count, .. } = scratch;
+        let Scratch { others, memory: MemoryBuffers { joined, gates }, state: before, count, .. } = scratch;
         let (count, cells, width, state_len) = (*count, self.cells(), self.inputs(), self.state_len());
         let own_len = state_len - self.previous;
         let joined_stride = stride(self.gates.inputs());

@@ -18,9 +18,9 @@ pub use memory::{Memory, MemoryKind};
 pub use norm::{EPSILON, LayerNorm, layer_norm, layer_norm_back, layer_norm_weight_grads};
 
 use self::{
-    conv::ConvRoom,
+    conv::ConvBuffers,
     dense::{Few, PANEL, Rows, stride},
-    memory::MemoryRoom,
+    memory::MemoryBuffers,
 };
 use alloc::{vec, vec::Vec};
 
@@ -158,12 +158,12 @@ pub struct Output<'a> {
 
 /// Memory that [`forward`] needs meanwhile. It grows to what the networks take and stays so.
 #[derive(Clone, Debug, Default)]
-pub struct Room {
+pub struct NetBuffers {
     trunk: Buffers,
     heads: Buffers,
     others: Others,
-    conv: ConvRoom,
-    memory: MemoryRoom,
+    conv: ConvBuffers,
+    memory: MemoryBuffers,
 }
 
 /// What goes into a layer, and what comes out.
@@ -191,11 +191,11 @@ struct Others {
 pub fn forward<const ROWS: usize, const LANES: usize>(
     nets: &Networks,
     input: Input<'_>,
-    room: &mut Room,
+    buffers: &mut NetBuffers,
     out: Output<'_>,
 ) {
     let (obs_len, dist_inputs_len, state_len) = (nets.obs_len(), nets.dist_inputs_len(), nets.state_len());
-    let Room { trunk, heads, others, conv, memory } = room;
+    let NetBuffers { trunk, heads, others, conv, memory } = buffers;
     let mut dist_inputs = out.dist_inputs.chunks_mut((CHUNK * dist_inputs_len).max(1));
     let mut next = out.state.chunks_mut((CHUNK * state_len).max(1));
     for (chunk, values) in out.values.chunks_mut(CHUNK).enumerate() {
@@ -264,8 +264,8 @@ pub fn linear<const ROWS: usize, const LANES: usize>(dense: &Dense, input: &[f32
 /// What layers need besides rows and buffers.
 struct Scratch<'a> {
     others: &'a mut Others,
-    conv: &'a mut ConvRoom,
-    memory: &'a mut MemoryRoom,
+    conv: &'a mut ConvBuffers,
+    memory: &'a mut MemoryBuffers,
     /// States before the rows.
     state: &'a [f32],
     count: usize,

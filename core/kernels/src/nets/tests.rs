@@ -107,20 +107,20 @@ impl Case {
 
     /// Of some of the rows.
     fn run<const ROWS: usize, const LANES: usize>(&self, from: usize, to: usize) -> Told {
-        let (nets, mut room) = (self.networks(), Room::default());
+        let (nets, mut buffers) = (self.networks(), NetBuffers::default());
         let (width, state_len) = (self.obs.len() / self.rows, self.state.len() / self.rows);
         let input =
             Input { obs: &self.obs[from * width..to * width], state: &self.state[from * state_len..to * state_len] };
         let rows = to - from;
-        let told = |wanted: bool, room: &mut Room| {
+        let told = |wanted: bool, buffers: &mut NetBuffers| {
             let mut dist_inputs = vec![9.0; if wanted { rows * nets.dist_inputs_len() } else { 0 }];
             let (mut values, mut state) = (vec![9.0; rows], vec![9.0; if wanted { rows * state_len } else { 0 }]);
             let out = Output { dist_inputs: &mut dist_inputs, values: &mut values, state: &mut state };
-            forward::<ROWS, LANES>(&nets, input, room, out);
+            forward::<ROWS, LANES>(&nets, input, buffers, out);
             (bits(&dist_inputs), bits(&values), bits(&state))
         };
-        let all = told(true, &mut room);
-        assert_eq!(told(false, &mut room).1, all.1);
+        let all = told(true, &mut buffers);
+        assert_eq!(told(false, &mut buffers).1, all.1);
         all
     }
 }
@@ -267,10 +267,10 @@ proptest! {
             head.forward(&features)
         });
         let expected = bits(&expected.collect::<Vec<_>>());
-        let told = |forward: fn(&Networks, Input<'_>, &mut Room, Output<'_>)| {
+        let told = |forward: fn(&Networks, Input<'_>, &mut NetBuffers, Output<'_>)| {
             let (mut values, mut dist_inputs) = (vec![9.0; rows], vec![9.0; rows]);
             let out = Output { dist_inputs: &mut dist_inputs, values: &mut values, state: &mut [] };
-            forward(&nets, Input { obs: &images, state: &[] }, &mut Room::default(), out);
+            forward(&nets, Input { obs: &images, state: &[] }, &mut NetBuffers::default(), out);
             (bits(&values), bits(&dist_inputs))
         };
         prop_assert_eq!(told(forward::<4, 8>), (expected.clone(), expected.clone()));
@@ -308,7 +308,7 @@ fn numbers_of_the_previous_step_are_taken_from_the_state() {
             assert_eq!((nets.obs_len(), nets.state_len()), (obs.len() / rows, state.len() / rows));
             let (mut values, mut after) = (vec![9.0; rows], vec![9.0; state.len()]);
             let out = Output { dist_inputs: &mut [], values: &mut values, state: &mut after };
-            forward::<4, 8>(&nets, Input { obs, state }, &mut Room::default(), out);
+            forward::<4, 8>(&nets, Input { obs, state }, &mut NetBuffers::default(), out);
             (values, after)
         };
         let (obs, state, steps) = (numbers(rows * inputs, 13), numbers(rows * own, 17), numbers(rows * previous, 19));
@@ -331,10 +331,10 @@ fn every_tile_normalises_rows_alike() {
         let norm = || Layer::Norm(LayerNorm::new(&weight, &bias), Activation::Tanh);
         let head = || Layer::Dense(Dense::pack(&[&numbers(width)], &[0.5]), Activation::Linear);
         let nets = Networks { trunk: vec![norm()], policy: vec![norm(), head()], value: vec![head()] };
-        let told = |forward: fn(&Networks, Input<'_>, &mut Room, Output<'_>)| {
+        let told = |forward: fn(&Networks, Input<'_>, &mut NetBuffers, Output<'_>)| {
             let (mut values, mut dist_inputs) = (vec![9.0; rows], vec![9.0; rows]);
             let out = Output { dist_inputs: &mut dist_inputs, values: &mut values, state: &mut [] };
-            forward(&nets, Input { obs: &obs, state: &[] }, &mut Room::default(), out);
+            forward(&nets, Input { obs: &obs, state: &[] }, &mut NetBuffers::default(), out);
             (bits(&values), bits(&dist_inputs))
         };
         let normal = |x: &[f32]| {
@@ -362,7 +362,7 @@ fn appended_numbers_stand_behind_every_row() {
     let nets = Networks { trunk: vec![], policy, value };
     let (mut values, mut dist_inputs) = ([0.0; 2], [0.0; 10]);
     let out = Output { dist_inputs: &mut dist_inputs, values: &mut values, state: &mut [] };
-    forward::<4, 8>(&nets, Input { obs: &[1.0, 0.0, 0.0, 2.0], state: &[] }, &mut Room::default(), out);
+    forward::<4, 8>(&nets, Input { obs: &[1.0, 0.0, 0.0, 2.0], state: &[] }, &mut NetBuffers::default(), out);
     assert_eq!(nets.dist_inputs_len(), 5);
     assert_eq!(dist_inputs, [1.25, -1.0, 7.0, 8.0, 9.0, 1.25, 4.0, 7.0, 8.0, 9.0]);
 }

@@ -16,7 +16,7 @@ fn when(happens: impl FnOnce(&mut Workers)) -> (Workers, Outcomes) {
 }
 
 #[test]
-fn who_is_gone_answers_with_an_error() {
+fn call_of_a_removed_worker_answers_with_an_error() {
     let (mut workers, results) = when(|workers| workers.calls.handle_left(WorkerId(1)));
     let lost = CallError::Lost(UnhealthyCause::Left);
     assert_eq!(results, [(1, Err(lost.clone())), (2, Ok(1))]);
@@ -46,7 +46,7 @@ fn sampling() -> (Workers, CallSetId) {
 const LEASE: Micros = Micros::from_secs(3);
 
 #[test]
-fn who_makes_no_progress_with_its_lease_is_unhealthy() {
+fn worker_without_progress_on_its_lease_is_unhealthy() {
     let (mut workers, set) = sampling();
     assert_eq!(workers.calls.poll_timeout(), Some(Micros(1) + LEASE));
     for _ in 0..5 {
@@ -78,7 +78,7 @@ fn what_is_no_sample_has_no_lease() {
 }
 
 #[test]
-fn who_warms_up_or_is_throttled_has_ten_times_as_long() {
+fn worker_that_warms_up_or_is_throttled_has_ten_times_as_long() {
     let end = |workers: &mut Workers| {
         workers.silent.insert(WorkerId(1));
         workers.calls.foreach(ForEach::new(Ask::Sample).workers(ids(&[1])).healthy_only(false), workers.now).unwrap();
@@ -116,7 +116,7 @@ fn lease_that_expired_while_the_caller_was_away_is_renewed_once() {
 }
 
 #[test]
-fn who_is_marked_as_unhealthy_is_waited_for_no_longer() {
+fn worker_marked_as_unhealthy_is_waited_for_no_longer() {
     let (mut workers, results) = when(|workers| workers.calls.set_worker_state(WorkerId(1), false).unwrap());
     assert_eq!(results, ok(&[(2, 1)]));
     assert_eq!(workers.calls.fetch_ready_async(&[], false), []);

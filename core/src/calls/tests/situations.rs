@@ -196,7 +196,7 @@ fn worker_cannot_answer_for_another() {
 }
 
 #[test]
-fn a_worker_has_only_so_many_calls_before_it() {
+fn a_worker_has_a_limited_number_of_calls_before_it() {
     let mut workers = Workers::new(2);
     let most = CallManager::<Ask, u32>::MAX_WAITING;
     for _ in 0..most {

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_reason_is_told_once_all_are_given_up() {
+    fn the_last_reason_is_reported_once_all_are_given_up() {
         let mut health = Health::new(2);
         fail(&mut health, 1, Health::MAX_FAILURES - 1);
         let reason = String::from("the environment failed: out of memory");

@@ -2,18 +2,18 @@
 
 mod health;
 mod in_process;
-mod news;
 mod process;
 mod recorded;
 mod replay;
 pub(super) mod rules;
+mod updates;
 
 pub use health::Health;
 pub use in_process::{EnvMaker, EnvStart, InProcess};
-pub use news::{EnvActions, EnvNews, News};
 pub use process::ProcessEnd;
 pub(super) use process::last_words;
 pub use recorded::Recorded;
+pub use updates::{EnvActions, EnvUpdate, EnvUpdates};
 
 use super::{
     AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvState, Frame, MultiAgentEnv, StepMark, multi_agent::Turn,
@@ -23,13 +23,13 @@ use crate::{ids::AgentId, prelude::*};
 /// Validates a sub-environment after it was made, and rejects it with an error.
 pub type ValidateEnv = Box<dyn FnMut(SubEnv<'_>, &EnvContext) -> Result<(), EnvError> + Send>;
 
-/// Sub-environments behind one asynchronous interface: [poll](Self::poll) for news, [answer](Self::send_actions) with
+/// Sub-environments behind one asynchronous interface: [poll](Self::poll) for updates, [answer](Self::send_actions) with
 /// actions. [`InProcess`] implements it for environments of this process.
 ///
-/// It knows nothing about fragments, policies or time limits. Every episode begins with the news of a reset: by the first
+/// It knows nothing about fragments, policies or time limits. Every episode begins with the updates of a reset: by the first
 /// poll, or by [`try_reset`](Self::try_reset).
 ///
-/// News contain a reward with every observation but the first ones. Rewards and flags of agents without an observation are
+/// Updates contain a reward with every observation but the first ones. Rewards and flags of agents without an observation are
 /// kept until their next one: rewards add up, and an agent that has ended is reported then. When the environment ends the
 /// episode, all agents get what is left, also those without an observation at that moment; when the caller ends it, on
 /// [request](Self::pay_out). The last observation of those is unknown; a caller that needs one uses zeros.
@@ -43,13 +43,13 @@ pub trait BaseEnv: Send {
     /// Returns the spaces of an agent; `None` for one that cannot appear.
     fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces>;
 
-    /// Collects the news of all sub-environments that are ready, ascending; at least one, unless they [may be
-    /// idle](Self::may_be_idle). The first poll returns their first observations. `news` must be empty.
+    /// Collects the updates of all sub-environments that are ready, ascending; at least one, unless they [may be
+    /// idle](Self::may_be_idle). The first poll returns their first observations. `updates` must be empty.
     ///
     /// # Errors
-    /// Errors of the environments, if a failed sub-environment is not restarted. A tolerated failure is part of the news:
-    /// [`EnvNews::fault`]. [`EnvError::AllGivenUp`] if all are quarantined.
-    fn poll(&mut self, news: &mut News) -> Result<(), EnvError>;
+    /// Errors of the environments, if a failed sub-environment is not restarted. A tolerated failure is part of the updates:
+    /// [`EnvUpdate::fault`]. [`EnvError::AllGivenUp`] if all are quarantined.
+    fn poll(&mut self, updates: &mut EnvUpdates) -> Result<(), EnvError>;
 
     /// Returns true if a poll may return nothing, since events come from outside. It has then waited for a while, so that
     /// its caller does other work and polls again at once.
@@ -57,7 +57,7 @@ pub trait BaseEnv: Send {
         false
     }
 
-    /// Answers the latest news: an entry for every sub-environment whose episode continues, possibly without actions.
+    /// Answers the latest updates: an entry for every sub-environment whose episode continues, possibly without actions.
     ///
     /// # Errors
     /// As [`poll`](Self::poll); [`EnvError::BadAction`], [`EnvError::OutOfTurn`].
@@ -69,7 +69,7 @@ pub trait BaseEnv: Send {
     /// As [`poll`](Self::poll).
     fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError>;
 
-    /// Adds what agents without an observation are owed to `turn`, the latest news, since the caller ends an unfinished
+    /// Adds what agents without an observation are owed to `turn`, the latest updates, since the caller ends an unfinished
     /// episode, as a time limit does. Nothing for environments that owe nothing.
     fn pay_out(&mut self, _env: usize, _turn: &mut Turn) {}
 
@@ -101,14 +101,14 @@ pub trait BaseEnv: Send {
     /// [`EnvError::Failed`] if it cannot be restarted.
     fn try_restart(&mut self, env: usize) -> Result<(), EnvError>;
 
-    /// Returns why a sub-environment is quarantined, if it is: it has failed repeatedly, its last news had that as their
-    /// [fault](EnvNews::fault), and there are no others until [`try_restart`](Self::try_restart) lifts the quarantine. The
+    /// Returns why a sub-environment is quarantined, if it is: it has failed repeatedly, its last updates had that as their
+    /// [fault](EnvUpdate::fault), and there are no others until [`try_restart`](Self::try_restart) lifts the quarantine. The
     /// caller must not reset it before that.
     fn quarantine(&self, _env: usize) -> Option<&str> {
         None
     }
 
-    /// Returns the env steps that were taken since the last call and will be in no news, since a reset or a restart came
+    /// Returns the env steps that were taken since the last call and will be in no updates, since a reset or a restart came
     /// first. For environments that continue while their caller does something else.
     fn forgotten_steps(&mut self) -> u64 {
         0
@@ -195,9 +195,9 @@ pub(crate) fn for_each_sub_env(env: &mut dyn BaseEnv, f: &mut dyn FnMut(SubEnv<'
 pub enum Reset {
     /// The episode has begun.
     Done,
-    /// Its first observations are part of later news.
+    /// Its first observations are part of later updates.
     #[doc(alias = "ASYNC_RESET_RETURN")]
     Later,
-    /// The environment begins its episodes itself, and their first observations are part of later news.
+    /// The environment begins its episodes itself, and their first observations are part of later updates.
     Unsupported,
 }

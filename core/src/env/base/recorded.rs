@@ -1,7 +1,7 @@
 //! Snapshots for a sub-environment without any: the recorded actions of its open episode, which are replayed.
 
 use super::{
-    BaseEnv, EnvActions, News, Reset, SubEnv, ValidateEnv,
+    BaseEnv, EnvActions, EnvUpdates, Reset, SubEnv, ValidateEnv,
     replay::{push_step, read_step, see},
 };
 use crate::{
@@ -56,18 +56,18 @@ impl Recorded {
         self.acting = (!turn.is_over()).then_some(acting);
     }
 
-    /// Polls until there are news.
-    fn hear_of(&mut self, news: &mut News) -> Result<(), EnvError> {
-        news.clear();
-        while news.entries().is_empty() {
-            self.poll(news)?;
+    /// Polls until there are updates.
+    fn poll_updates(&mut self, updates: &mut EnvUpdates) -> Result<(), EnvError> {
+        updates.clear();
+        while updates.entries().is_empty() {
+            self.poll(updates)?;
         }
-        news.entries_mut().iter_mut().find_map(|entry| entry.fault.take()).map_or(Ok(()), Err)
+        updates.entries_mut().iter_mut().find_map(|entry| entry.fault.take()).map_or(Ok(()), Err)
     }
 
-    /// Handles the news of a poll.
-    fn hear(&mut self, news: &News) {
-        for entry in news.entries() {
+    /// Handles the updates of a poll.
+    fn record(&mut self, updates: &EnvUpdates) {
+        for entry in updates.entries() {
             match (&entry.fault, self.t) {
                 (Some(_), _) => self.acting = None,
                 (None, 0) => self.begin(&entry.turn),
@@ -90,9 +90,9 @@ impl BaseEnv for Recorded {
         self.env.spaces(agent)
     }
 
-    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
-        self.env.poll(news)?;
-        self.hear(news);
+    fn poll(&mut self, updates: &mut EnvUpdates) -> Result<(), EnvError> {
+        self.env.poll(updates)?;
+        self.record(updates);
         Ok(())
     }
 
@@ -139,11 +139,11 @@ impl BaseEnv for Recorded {
     fn restore(&mut self, env: usize, episode: u32, snapshot: &[u8], steps: &mut u32) -> Result<bool, EnvError> {
         let mut reader = SnapshotReader::new(snapshot);
         let t = reader.u32()?;
-        let (mut news, mut actions) = (News::new(), AgentRows::new());
+        let (mut updates, mut actions) = (EnvUpdates::new(), AgentRows::new());
         if self.restored != Some(episode) {
             (self.t, self.restored) = (0, Some(episode));
             self.set_next_episode(env, episode);
-            self.hear_of(&mut news)?;
+            self.poll_updates(&mut updates)?;
         }
         let (log, hash) = split_hash(reader.rest())?;
         let mut reader = SnapshotReader::new(log.strip_prefix(&self.log[..]).ok_or_else(|| reader.bad())?);
@@ -155,7 +155,7 @@ impl BaseEnv for Recorded {
             let acting = self.acting.as_ref().ok_or_else(|| reader.bad())?;
             read_step(&mut reader, acting, |agent| self.env.spaces(agent), &mut actions)?;
             self.send_actions(&[EnvActions { env, actions: actions.clone() }])?;
-            self.hear_of(&mut news)?;
+            self.poll_updates(&mut updates)?;
         }
         match self.acting {
             Some(_) if self.t == t && obs_hash(&self.seen) == *hash => Ok(true),

@@ -3,7 +3,8 @@
 use super::{CheckError, probe::check_space, rows};
 use crate::{
     env::{
-        BaseEnv as _, EnvActions, EnvContext, EnvError, EnvMaker, EnvStart, InProcess, MultiAgentSpec, News, SubEnv,
+        BaseEnv as _, EnvActions, EnvContext, EnvError, EnvMaker, EnvStart, EnvUpdates, InProcess, MultiAgentSpec,
+        SubEnv,
         multi_agent::{AgentRows, Turn},
         put_rows,
     },
@@ -70,7 +71,7 @@ fn check_agents(spec: &MultiAgentSpec) -> Result<(), CheckError> {
 /// Several environments whose agents act at random: the same for the same seed, slot, episode and step.
 struct Probe {
     envs: InProcess,
-    news: News,
+    updates: EnvUpdates,
     /// The latest turn of each environment.
     turns: Vec<Turn>,
     /// Episode and step of each.
@@ -86,7 +87,7 @@ impl Probe {
         let envs = InProcess::new(EnvMaker::multi_agent(spec), (0..num_envs).map(start).collect(), seed);
         Ok(Self {
             envs: envs.map_err(|source| CheckError::Failed { during: "making", step: 0, source })?,
-            news: News::new(),
+            updates: EnvUpdates::new(),
             turns: vec![Turn::new(); num_envs as usize],
             moments: vec![(0, 0); num_envs as usize],
             max_episode_steps: spec.max_episode_steps.unwrap_or(u32::MAX),
@@ -105,9 +106,9 @@ impl Probe {
     }
 
     fn poll(&mut self, during: &'static str) -> Result<(), CheckError> {
-        self.news.clear();
-        self.envs.poll(&mut self.news).map_err(self.failed(during))?;
-        for entry in self.news.entries_mut() {
+        self.updates.clear();
+        self.envs.poll(&mut self.updates).map_err(self.failed(during))?;
+        for entry in self.updates.entries_mut() {
             core::mem::swap(&mut entry.turn, &mut self.turns[entry.env]);
         }
         Ok(())

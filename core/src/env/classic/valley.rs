@@ -5,7 +5,7 @@ use crate::{
     env::{
         Frame,
         render::{
-            Canvas, Point,
+            Canvas, CanvasPoint,
             palette::{BLUE, BLUISH_GREEN, INK, LINE, PAPER, SHADE},
         },
     },
@@ -36,14 +36,14 @@ fn draw_ground(canvas: &mut Canvas<'_>) {
     let step = (MAX_POSITION - MIN_POSITION) / f64::from(PIECES);
     // One more piece on either side, so that the line does not end inside the picture.
     let xs = (0..PIECES + 3).map(|piece| MIN_POSITION + (f64::from(piece) - 1.0) * step);
-    let mut ground: Vec<Point> = xs.map(|x| [x, height(x)]).collect();
+    let mut ground: Vec<CanvasPoint> = xs.map(|x| [x, height(x)]).collect();
     let line = ground.len();
     ground.extend([[MAX_POSITION + 1.0, -1.0], [MIN_POSITION - 1.0, -1.0]]);
     canvas.polygon(&ground, SHADE);
     canvas.path(&ground[..line], 2.0 * PIXEL, LINE);
 }
 
-fn draw_flag(canvas: &mut Canvas<'_>, [x, ground]: Point) {
+fn draw_flag(canvas: &mut Canvas<'_>, [x, ground]: CanvasPoint) {
     let top = ground + 36.0 * PIXEL;
     canvas.polygon(&[[x, top], [x + 15.0 * PIXEL, top - 7.0 * PIXEL], [x, top - 14.0 * PIXEL]], BLUISH_GREEN);
     canvas.rectangle([x - PIXEL, ground], [x + PIXEL, top], INK);
@@ -51,7 +51,7 @@ fn draw_flag(canvas: &mut Canvas<'_>, [x, ground]: Point) {
 
 /// Draws a car on its wheels, tilted as the ground below it.
 fn draw_car(canvas: &mut Canvas<'_>, position: f64) {
-    const BODY: [Point; 8] = [
+    const BODY: [CanvasPoint; 8] = [
         [-17.0, 5.0],
         [17.0, 5.0],
         [17.0, 11.0],
@@ -65,7 +65,7 @@ fn draw_car(canvas: &mut Canvas<'_>, position: f64) {
     let length = math::sqrt_f64(1.0 + slope * slope);
     let [cos, sin] = [PIXEL / length, PIXEL * slope / length];
     let ground = height(position);
-    let at = |[along, up]: Point| [position + along * cos - up * sin, ground + along * sin + up * cos];
+    let at = |[along, up]: CanvasPoint| [position + along * cos - up * sin, ground + along * sin + up * cos];
     canvas.polygon(&BODY.map(at), BLUE);
     canvas.polygon(&[[-6.5, 12.5], [-4.5, 16.0], [3.5, 16.0], [6.5, 12.5]].map(at), PAPER);
     for wheel in [-9.5, 9.5] {

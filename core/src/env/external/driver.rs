@@ -2,7 +2,7 @@
 
 use super::{
     ExternalEpisodes, ExternalError,
-    lane::{Kind, Lane, Request},
+    lane::{DrivenLane, Request, TurnKind},
 };
 use crate::{
     env::{
@@ -145,7 +145,7 @@ impl ExternalEpisodes {
         let (_, lane) = self.lane_mut(id)?;
         if lane.open.as_ref().is_some_and(|open| open.observed) {
             lane.next.clear();
-            lane.push(Kind::Abandoned, None);
+            lane.push(TurnKind::Abandoned, None);
         }
         self.close(id, ExternalError::FinishedEpisode(id));
         Ok(())
@@ -188,7 +188,7 @@ enum Said<'a> {
     Ended { truncated: bool },
 }
 
-impl Lane {
+impl DrivenLane {
     fn check_obs(
         &self,
         id: u64,
@@ -272,9 +272,9 @@ impl Lane {
             }
         }
         match said {
-            Said::Asked => self.push(Kind::Asked, None),
-            Said::Logged(actions) => self.push(Kind::Logged, Some(actions)),
-            Said::Ended { .. } => self.push(Kind::Ended, None),
+            Said::Asked => self.push(TurnKind::Asked, None),
+            Said::Logged(actions) => self.push(TurnKind::Logged, Some(actions)),
+            Said::Ended { .. } => self.push(TurnKind::Ended, None),
         }
     }
 }

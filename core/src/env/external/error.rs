@@ -16,7 +16,7 @@ pub enum ExternalError {
     #[error("episode {0} is lost, the sampler had to begin anew: start another episode")]
     LostEpisode(u64),
     /// An episode of this number is open.
-    #[error("episode {0} goes on already: end it first, or take another number")]
+    #[error("episode {0} continues already: end it first, or take another number")]
     DuplicateEpisode(u64),
     /// As many episodes are open as there are lanes.
     #[error("{0} episodes are open, and there are no more lanes: end one first, or make more lanes")]
@@ -28,7 +28,7 @@ pub enum ExternalError {
     #[error("episode {0} waits for no actions: ask for some first")]
     NothingAsked(u64),
     /// The lane's queue is full.
-    #[error("episode {id}: {turns} turns wait for the sampler: go on when it has taken some")]
+    #[error("episode {id}: {turns} turns wait for the sampler: continue when it has taken some")]
     QueueFull {
         /// The episode.
         id: u64,

@@ -8,7 +8,7 @@ use crate::{
 
 /// Kind of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TurnKind {
     /// The driver requests actions.
     #[default]
     Asked,
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 pub(super) struct Entry {
     /// Serial number of the episode.
     pub(super) serial: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: TurnKind,
     pub(super) turn: Turn,
     /// Actions that the driver took itself.
     pub(super) actions: AgentRows,
@@ -65,7 +65,7 @@ pub(super) struct Taken {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct DrivenLane {
     /// The driver's episode.
     pub(super) open: Option<Open>,
     /// The last closed episode, and the error for calls that refer to it.
@@ -88,7 +88,7 @@ pub(super) struct Lane {
     pub(super) acting: Roster<()>,
 }
 
-impl Lane {
+impl DrivenLane {
     pub(super) fn begin(&mut self, id: u64, serial: u64, training_enabled: bool) {
         self.open = Some(Open { id, serial, training_enabled, observed: false, request: Request::None });
         self.next.clear();
@@ -107,12 +107,12 @@ impl Lane {
     }
 
     /// Queues the next turn.
-    pub(super) fn push(&mut self, kind: Kind, actions: Option<&AgentRows>) {
+    pub(super) fn push(&mut self, kind: TurnKind, actions: Option<&AgentRows>) {
         let Some(open) = &mut self.open else { return };
         let mut entry = self.spare.pop().unwrap_or_default();
         (entry.serial, entry.kind) = (open.serial, kind);
         open.observed = true;
-        if kind == Kind::Asked {
+        if kind == TurnKind::Asked {
             open.request = Request::Made;
         }
         entry.turn.clear();

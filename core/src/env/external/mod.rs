@@ -7,7 +7,7 @@
 //! use rollmesh_core::{
 //!     column::DType,
 //!     env::{
-//!         BaseEnv as _, EnvActions, EnvSpaces, News, RowsRef,
+//!         BaseEnv as _, EnvActions, EnvSpaces, EnvUpdates, RowsRef,
 //!         external::ExternalEpisodes,
 //!         multi_agent::{AgentRows, Outcome},
 //!     },
@@ -31,8 +31,8 @@
 //! assert!(!episodes.take_actions(7, &mut actions)?, "no answer yet");
 //!
 //! // The sampler polls, and answers.
-//! let mut news = News::new();
-//! episodes.poll(&mut news)?;
+//! let mut updates = EnvUpdates::new();
+//! episodes.poll(&mut updates)?;
 //! episodes.send_actions(&[EnvActions { env: 0, actions: row(&1) }])?;
 //!
 //! // The driver acts, and logs the result.
@@ -40,9 +40,9 @@
 //! assert_eq!(actions.row_of::<i64>(&AgentId::SINGLE), Some(&[1][..]));
 //! episodes.log_returns(7, &AgentId::SINGLE, Outcome { reward: 0.5, ..Outcome::default() }, None)?;
 //! episodes.end_episode(7, &row(&4), false)?;
-//! news.clear();
-//! episodes.poll(&mut news)?;
-//! assert!(news.entries()[0].turn.all_terminated());
+//! updates.clear();
+//! episodes.poll(&mut updates)?;
+//! assert!(updates.entries()[0].turn.all_terminated());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -56,7 +56,7 @@ mod tests;
 
 pub use error::ExternalError;
 
-use self::lane::Lane;
+use self::lane::DrivenLane;
 use super::{EnvError, EnvSpaces, base::rules::check_spaces};
 use crate::{
     ids::{AgentId, SlotId},
@@ -84,7 +84,7 @@ use crate::{
 #[derive(Debug)]
 pub struct ExternalEpisodes {
     agents: BTreeMap<AgentId, EnvSpaces>,
-    lanes: Vec<Lane>,
+    lanes: Vec<DrivenLane>,
     /// The open episodes' lanes.
     open: BTreeMap<u64, usize>,
     /// Lanes without an open episode.
@@ -115,7 +115,7 @@ impl ExternalEpisodes {
         }
         Ok(Self {
             agents,
-            lanes: (0..num_envs).map(|_| Lane::default()).collect(),
+            lanes: (0..num_envs).map(|_| DrivenLane::default()).collect(),
             open: BTreeMap::new(),
             free: (0..num_envs).collect(),
             begun: 0,
@@ -148,7 +148,7 @@ impl ExternalEpisodes {
         self.open.get(&id).copied().ok_or_else(past)
     }
 
-    fn lane_mut(&mut self, id: u64) -> Result<(usize, &mut Lane), ExternalError> {
+    fn lane_mut(&mut self, id: u64) -> Result<(usize, &mut DrivenLane), ExternalError> {
         let at = self.lane_of(id)?;
         let lane = self.lanes.get_mut(at).ok_or(ExternalError::UnknownEpisode(id))?;
         Ok((at, lane))

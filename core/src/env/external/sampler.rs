@@ -2,11 +2,11 @@
 
 use super::{
     ExternalEpisodes, ExternalError,
-    lane::{Entry, Kind, Lane, Open, Request, Taken},
+    lane::{DrivenLane, Entry, Open, Request, Taken, TurnKind},
 };
 use crate::{
     env::{
-        BaseEnv, EnvActions, EnvError, EnvNews, EnvSpaces, News, Reset, RowsRef,
+        BaseEnv, EnvActions, EnvError, EnvSpaces, EnvUpdate, EnvUpdates, Reset, RowsRef,
         base::rules::check_actions,
         check::rows,
         multi_agent::{AgentRows, Turn},
@@ -30,13 +30,13 @@ impl BaseEnv for ExternalEpisodes {
     }
 
     /// Returns a turn of every lane that has one and is not waiting for an answer: possibly none.
-    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
+    fn poll(&mut self, updates: &mut EnvUpdates) -> Result<(), EnvError> {
         if self.stopped {
             return Err(EnvError::Stopped);
         }
         for (env, lane) in self.lanes.iter_mut().enumerate() {
             if let Some(entry) = lane.pop() {
-                lane.hand_over(entry, news.add(env));
+                lane.hand_over(entry, updates.add(env));
             }
         }
         Ok(())
@@ -100,27 +100,27 @@ impl BaseEnv for ExternalEpisodes {
     }
 }
 
-impl Lane {
+impl DrivenLane {
     /// Passes a turn to the sampler.
-    fn hand_over(&mut self, mut entry: Entry, news: &mut EnvNews) {
-        core::mem::swap(&mut entry.turn, &mut news.turn);
-        core::mem::swap(&mut entry.actions, &mut news.off_policy_actions);
+    fn hand_over(&mut self, mut entry: Entry, update: &mut EnvUpdate) {
+        core::mem::swap(&mut entry.turn, &mut update.turn);
+        core::mem::swap(&mut entry.actions, &mut update.off_policy_actions);
         let Entry { serial, kind, .. } = entry;
         self.recycle(entry);
         self.acting.clear();
         match kind {
-            Kind::Asked | Kind::Logged => {
-                self.taken = Some(Taken { serial, asked: kind == Kind::Asked, waits: true });
-                for (hint, (agent, _)) in news.turn.obs().iter().enumerate() {
-                    if !news.turn.outcome_near(agent, hint).is_done() {
+            TurnKind::Asked | TurnKind::Logged => {
+                self.taken = Some(Taken { serial, asked: kind == TurnKind::Asked, waits: true });
+                for (hint, (agent, _)) in update.turn.obs().iter().enumerate() {
+                    if !update.turn.outcome_near(agent, hint).is_done() {
                         self.acting.entry(agent);
                     }
                 }
             }
-            Kind::Ended => self.taken = None,
-            Kind::Abandoned => {
+            TurnKind::Ended => self.taken = None,
+            TurnKind::Abandoned => {
                 self.taken = None;
-                news.fault = Some(EnvError::Failed("the driver of the episode is gone".into()));
+                update.fault = Some(EnvError::Failed("the driver of the episode is gone".into()));
             }
         }
     }

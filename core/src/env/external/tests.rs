@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     column::{DType, RowShape},
     env::{
-        BaseEnv as _, EnvActions, EnvNews, News, Reset, RowsRef,
+        BaseEnv as _, EnvActions, EnvUpdate, EnvUpdates, Reset, RowsRef,
         multi_agent::{AgentRows, Outcome, Turn},
     },
     space::Space,
@@ -40,14 +40,14 @@ fn reward(reward: f64) -> Outcome {
 /// Episodes, and a sampler that answers 1 and records what it gets.
 struct Bench {
     episodes: ExternalEpisodes,
-    news: News,
+    updates: EnvUpdates,
     told: Vec<String>,
 }
 
 impl Bench {
     fn new(lanes: usize, agents: u32) -> Self {
         let agents = (0..agents).map(|index| (agent(index), spaces()));
-        Self { episodes: ExternalEpisodes::new(lanes, agents).unwrap(), news: News::new(), told: Vec::new() }
+        Self { episodes: ExternalEpisodes::new(lanes, agents).unwrap(), updates: EnvUpdates::new(), told: Vec::new() }
     }
 
     /// Polls, and answers.
@@ -58,9 +58,9 @@ impl Bench {
     }
 
     fn poll(&mut self) {
-        self.news.clear();
-        self.episodes.poll(&mut self.news).unwrap();
-        for entry in self.news.entries() {
+        self.updates.clear();
+        self.episodes.poll(&mut self.updates).unwrap();
+        for entry in self.updates.entries() {
             let (turn, mut text) = (&entry.turn, format!("{}:", entry.env));
             for (agent, obs) in turn.obs().iter() {
                 let RowsRef::I64(&[obs]) = obs else { panic!("not one int64") };
@@ -82,8 +82,8 @@ impl Bench {
     }
 
     fn answer(&mut self) {
-        let goes_on = |entry: &&EnvNews| !entry.turn.is_over() && entry.fault.is_none();
-        let answers = self.news.entries().iter().filter(goes_on).map(|entry| {
+        let goes_on = |entry: &&EnvUpdate| !entry.turn.is_over() && entry.fault.is_none();
+        let answers = self.updates.entries().iter().filter(goes_on).map(|entry| {
             let acting = entry.turn.obs().iter().filter(|(agent, _)| !entry.turn.outcome(agent).is_done());
             let mut actions = AgentRows::new();
             acting.for_each(|(agent, _)| actions.set(agent, RowsRef::I64(&[1])));
@@ -140,7 +140,7 @@ fn silent_agents_wait_for_their_returns() {
     bench.episodes.request_actions(1, &rows(&[(1, 3)])).unwrap();
     bench.poll();
     assert_eq!(core::mem::take(&mut bench.told), ["0: 1 sees 3 1 gets 2.75 terminated"]);
-    assert_eq!(bench.news.entries()[0].turn.info_of(&agent(1)), Some(&b"bye"[..]));
+    assert_eq!(bench.updates.entries()[0].turn.info_of(&agent(1)), Some(&b"bye"[..]));
     bench.answer();
     assert!(bench.taken(1).unwrap().unwrap().is_empty(), "no agent acts");
     let again = bench.episodes.request_actions(1, &rows(&[(1, 3)]));
@@ -270,7 +270,7 @@ fn what_is_not_to_be_learned_from_says_so() {
     bench.episodes.request_actions(1, &rows(&[(0, 1), (1, 1)])).unwrap();
     bench.poll();
     let told =
-        |bench: &Bench| [0, 1].map(|index| bench.news.entries()[0].turn.info_of(&agent(index)).map(<[u8]>::to_vec));
+        |bench: &Bench| [0, 1].map(|index| bench.updates.entries()[0].turn.info_of(&agent(index)).map(<[u8]>::to_vec));
     let no = Some(br#"{"training_enabled": false}"#.to_vec());
     assert_eq!(told(&bench), [no.clone(), no.clone()]);
     bench.answer();
@@ -329,7 +329,7 @@ fn mistakes_of_drivers_change_nothing() {
     gets(&mut bench, 0, 4.0).unwrap();
     assert!(bench.episodes.end_episode(1, &row(-1), false).is_err());
     bench.ask(1, 6).unwrap();
-    assert_eq!(bench.serve(), ["0: 0 sees 6 0 gets 4"], "it goes on");
+    assert_eq!(bench.serve(), ["0: 0 sees 6 0 gets 4"], "it continues");
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn terminal_observations_may_lie_beyond_the_bounds_of_a_box() {
     episodes.start_episode(1, true).unwrap();
     assert!(episodes.request_actions(1, &row(2.0)).is_err());
     episodes.request_actions(1, &row(0.5)).unwrap();
-    episodes.poll(&mut News::new()).unwrap();
+    episodes.poll(&mut EnvUpdates::new()).unwrap();
     // So may actions of a policy, since they are not clipped here.
     let mut answer = [EnvActions { env: 0, actions: row(f32::NAN) }];
     assert!(matches!(episodes.send_actions(&answer), Err(EnvError::InvalidAction { lane: 0, .. })));
@@ -394,7 +394,7 @@ fn stop_notifies_every_episode() {
     bench.episodes.stop().unwrap();
     assert_eq!(bench.taken(1).unwrap_err(), ExternalError::Stopped);
     assert_eq!(bench.episodes.start_episode(2, true), Err(ExternalError::Stopped));
-    assert_eq!(bench.episodes.poll(&mut News::new()), Err(EnvError::Stopped));
+    assert_eq!(bench.episodes.poll(&mut EnvUpdates::new()), Err(EnvError::Stopped));
     assert_eq!(bench.episodes.send_actions(&[]), Err(EnvError::Stopped));
     assert_eq!(bench.episodes.try_reset(0, &mut Turn::new()), Err(EnvError::Stopped));
 }

@@ -1,7 +1,7 @@
 //! Asterix: treasure to be collected among enemies.
 
 use super::{
-    Cells, Channel, Frame, Game, Move, SIDE,
+    Cells, Channel, Game, GameFrame, Move, SIDE,
     grid::read_coordinate,
     palette::{BLUISH_GREEN, GREY, VERMILLION, YELLOW},
 };
@@ -64,7 +64,7 @@ impl Asterix {
     }
 
     /// Handles the player and things in the same cell.
-    fn meet(&mut self, frame: &mut Frame) {
+    fn meet(&mut self, frame: &mut GameFrame) {
         for (lane, slot) in self.runners.iter_mut().enumerate() {
             let Some(runner) = slot.filter(|runner| self.player == [runner.x, row(lane)]) else { continue };
             if runner.treasure {
@@ -126,7 +126,7 @@ impl Game for Asterix {
         };
     }
 
-    fn play(&mut self, action: Move, rng: &mut Rng) -> Frame {
+    fn play(&mut self, action: Move, rng: &mut Rng) -> GameFrame {
         if self.spawn_timer == 0 {
             self.spawn(rng);
             self.spawn_timer = self.spawn_interval;
@@ -139,7 +139,7 @@ impl Game for Asterix {
             Move::Down => *y = (*y + 1).min(SIDE - 2),
             Move::Stay | Move::Fire => {}
         }
-        let mut frame = Frame::default();
+        let mut frame = GameFrame::default();
         self.meet(&mut frame);
         if self.move_timer == 0 {
             self.move_timer = self.move_interval;
@@ -209,10 +209,10 @@ mod tests {
     #[test]
     fn treasure_is_a_point_and_an_enemy_the_end() {
         let mut game = with_runner(true);
-        assert_eq!(game.play(Move::Left, &mut rng()), Frame { reward: 1, over: false });
+        assert_eq!(game.play(Move::Left, &mut rng()), GameFrame { reward: 1, over: false });
         assert_eq!(game.runners[4], None);
         let mut game = with_runner(false);
-        assert_eq!(game.play(Move::Left, &mut rng()), Frame { reward: 0, over: true });
+        assert_eq!(game.play(Move::Left, &mut rng()), GameFrame { reward: 0, over: true });
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Breakout: a ball, a paddle, and a wall of bricks.
 
 use super::{
-    Bits, Cells, Channel, Frame, Game, Move, SIDE,
+    Bits, Cells, Channel, Game, GameFrame, Move, SIDE,
     grid::read_coordinate,
     palette::{BLUISH_GREEN, GREY, ORANGE, WHITE},
 };
@@ -39,7 +39,7 @@ impl Breakout {
     }
 
     /// Moves the ball; returns the frame's result.
-    fn fly(&mut self) -> Frame {
+    fn fly(&mut self) -> GameFrame {
         let [x, y] = self.ball;
         self.trail = self.ball;
         let [mut new_x, mut new_y] = [x + self.flight[0], y + self.flight[1]];
@@ -47,7 +47,7 @@ impl Breakout {
             new_x = new_x.clamp(0, SIDE - 1);
             self.flight[0] = -self.flight[0];
         }
-        let mut frame = Frame::default();
+        let mut frame = GameFrame::default();
         let mut strikes = false;
         if new_y < 0 {
             new_y = 0;
@@ -103,7 +103,7 @@ impl Game for Breakout {
         };
     }
 
-    fn play(&mut self, action: Move, _rng: &mut Rng) -> Frame {
+    fn play(&mut self, action: Move, _rng: &mut Rng) -> GameFrame {
         match action {
             Move::Left => self.paddle = (self.paddle - 1).max(0),
             Move::Right => self.paddle = (self.paddle + 1).min(SIDE - 1),
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_brick_is_a_point_and_throws_the_ball_back() {
         let mut game = flying([4, 4], [1, -1]);
-        assert_eq!(game.fly(), Frame { reward: 1, over: false });
+        assert_eq!(game.fly(), GameFrame { reward: 1, over: false });
         assert!(!game.bricks.contains(5, 3));
         assert_eq!((game.ball, game.flight, game.bricks.count()), ([5, 4], [1, 1], 29));
     }
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_brick_right_after_another_is_passed() {
         let mut game = Breakout { struck: true, ..flying([4, 4], [1, -1]) };
-        assert_eq!(game.fly(), Frame::default());
+        assert_eq!(game.fly(), GameFrame::default());
         assert_eq!((game.ball, game.bricks.count()), ([5, 3], 30));
     }
 
@@ -174,13 +174,13 @@ mod tests {
     #[test]
     fn the_paddle_plays_the_ball_and_its_edge_sends_it_back() {
         let mut game = flying([4, 8], [1, 1]);
-        assert_eq!(game.fly(), Frame::default());
+        assert_eq!(game.fly(), GameFrame::default());
         assert_eq!((game.ball, game.flight), ([5, 8], [1, -1]));
         let mut game = flying([3, 8], [1, 1]);
-        assert_eq!(game.fly(), Frame::default());
+        assert_eq!(game.fly(), GameFrame::default());
         assert_eq!((game.ball, game.flight), ([4, 8], [-1, -1]));
         let mut game = flying([7, 8], [1, 1]);
-        assert_eq!(game.fly(), Frame { reward: 0, over: true });
+        assert_eq!(game.fly(), GameFrame { reward: 0, over: true });
         assert_eq!(game.ball, [8, 9]);
     }
 

@@ -1,7 +1,7 @@
 //! Freeway: a chicken that crosses a road.
 
 use super::{
-    Cells, Channel, Frame, Game, Move, SIDE,
+    Cells, Channel, Game, GameFrame, Move, SIDE,
     grid::read_coordinate,
     palette::{BLUE, BLUISH_GREEN, DARK_GREY, ORANGE, REDDISH_PURPLE, SKY_BLUE, YELLOW},
 };
@@ -95,7 +95,7 @@ impl Game for Freeway {
         self.change_speeds(rng);
     }
 
-    fn play(&mut self, action: Move, rng: &mut Rng) -> Frame {
+    fn play(&mut self, action: Move, rng: &mut Rng) -> GameFrame {
         let step = match action {
             Move::Up => -1,
             Move::Down => 1,
@@ -105,7 +105,7 @@ impl Game for Freeway {
             self.rest = REST;
             self.chicken = (self.chicken + step).clamp(0, BOTTOM);
         }
-        let mut frame = Frame::default();
+        let mut frame = GameFrame::default();
         if self.chicken == 0 {
             frame.reward = 1;
             self.chicken = BOTTOM;
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn across_is_a_point_a_new_start_and_new_cars() {
         let mut game = Freeway { chicken: 1, ..quiet_road() };
-        assert_eq!(game.play(Move::Up, &mut rng()), Frame { reward: 1, over: false });
+        assert_eq!(game.play(Move::Up, &mut rng()), GameFrame { reward: 1, over: false });
         assert_eq!(game.chicken, BOTTOM);
         assert!(game.cars.iter().any(|car| car.wait != 5 || !car.to_right));
         assert!(game.cars.iter().all(|car| (1..=MAX_WAIT).contains(&car.wait)));
@@ -182,7 +182,7 @@ mod tests {
     fn a_car_sends_the_chicken_back() {
         let mut game = Freeway { chicken: 3, ..quiet_road() };
         game.cars[2] = Car { x: 3, to_right: true, wait: 1, timer: 0 };
-        assert_eq!(game.play(Move::Stay, &mut rng()), Frame::default());
+        assert_eq!(game.play(Move::Stay, &mut rng()), GameFrame::default());
         assert_eq!((game.cars[2].x, game.chicken), (4, BOTTOM));
     }
 

@@ -27,7 +27,7 @@ pub enum Move {
 
 /// The result of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Frame {
+pub struct GameFrame {
     /// Points.
     pub reward: u32,
     /// Whether the player has lost.
@@ -47,7 +47,7 @@ pub trait Game: Send + Clone + Default {
     fn begin(&mut self, rng: &mut Rng);
 
     /// Plays one frame.
-    fn play(&mut self, action: Move, rng: &mut Rng) -> Frame;
+    fn play(&mut self, action: Move, rng: &mut Rng) -> GameFrame;
 
     /// Marks all things.
     fn show(&self, cells: &mut Cells<'_>);
@@ -129,7 +129,7 @@ impl<G: Game> Env for Pixel<G> {
             return Err(EnvError::InvalidAction { lane: 0, action: format!("{action:?}") });
         };
         let frame = if self.over {
-            Frame { reward: 0, over: true }
+            GameFrame { reward: 0, over: true }
         } else {
             let repeats = rng.uniform_f32() < self.sticky_action_prob;
             if !repeats {

@@ -1,7 +1,7 @@
 //! Space Invaders: a cannon against an approaching formation.
 
 use super::{
-    Bits, Cells, Channel, Frame, Game, Move, SIDE,
+    Bits, Cells, Channel, Game, GameFrame, Move, SIDE,
     grid::read_coordinate,
     palette::{BLUISH_GREEN, ORANGE, REDDISH_PURPLE, SKY_BLUE, VERMILLION, WHITE},
 };
@@ -95,7 +95,7 @@ impl Game for Invaders {
         };
     }
 
-    fn play(&mut self, action: Move, _rng: &mut Rng) -> Frame {
+    fn play(&mut self, action: Move, _rng: &mut Rng) -> GameFrame {
         match action {
             Move::Fire if self.cool_down == 0 => {
                 self.friendly.insert(self.cannon, BOTTOM);
@@ -129,7 +129,7 @@ impl Game for Invaders {
             self.move_interval = (self.move_interval.saturating_sub(1)).max(MIN_MOVE_INTERVAL);
             self.aliens = Self::formation();
         }
-        Frame { reward: hits.count(), over }
+        GameFrame { reward: hits.count(), over }
     }
 
     fn show(&self, cells: &mut Cells<'_>) {
@@ -177,9 +177,9 @@ mod tests {
     #[test]
     fn an_alien_shot_is_a_point() {
         let mut game = begun();
-        let frames: Vec<Frame> = (0..6).map(|_| game.play(Move::Fire, &mut rng())).collect();
-        assert!(frames[..5].iter().all(|frame| *frame == Frame::default()));
-        assert_eq!(frames[5], Frame { reward: 1, over: false });
+        let frames: Vec<GameFrame> = (0..6).map(|_| game.play(Move::Fire, &mut rng())).collect();
+        assert!(frames[..5].iter().all(|frame| *frame == GameFrame::default()));
+        assert_eq!(frames[5], GameFrame { reward: 1, over: false });
         // The second shot has just been fired: the cannon reloads for five frames.
         assert_eq!((game.aliens.count(), game.friendly.count()), (23, 1));
         assert!(!game.aliens.contains(5, 3));
@@ -211,10 +211,10 @@ mod tests {
 
         let mut game = begun();
         game.enemy.insert(5, 8);
-        assert_eq!(game.play(Move::Stay, &mut rng()), Frame { reward: 0, over: true });
+        assert_eq!(game.play(Move::Stay, &mut rng()), GameFrame { reward: 0, over: true });
         let mut game = begun();
         game.enemy.insert(5, 8);
-        assert_eq!(game.play(Move::Left, &mut rng()), Frame::default());
+        assert_eq!(game.play(Move::Left, &mut rng()), GameFrame::default());
     }
 
     #[test]

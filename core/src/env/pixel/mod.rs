@@ -37,7 +37,7 @@ mod seaquest;
 pub use asterix::Asterix;
 pub use breakout::Breakout;
 pub use freeway::Freeway;
-pub use game::{Frame, Game, Move, Pixel};
+pub use game::{Game, GameFrame, Move, Pixel};
 pub use grid::{Bits, Cells, SIDE};
 pub use invaders::Invaders;
 pub use palette::{BACKGROUND, Channel, draw};

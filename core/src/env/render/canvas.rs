@@ -4,7 +4,7 @@ use super::{Colour, Frame, scan::Scan};
 use crate::{math, prelude::*};
 
 /// A point: to the right, and down or up depending on the canvas.
-pub type Point = [f64; 2];
+pub type CanvasPoint = [f64; 2];
 
 /// Bound of coordinates in pixels: larger than any picture, and small enough to be squared.
 const FAR: f64 = 1e9;
@@ -34,12 +34,12 @@ const FAR: f64 = 1e9;
 pub struct Canvas<'a> {
     frame: &'a mut Frame,
     /// Position of the origin in pixels.
-    origin: Point,
+    origin: CanvasPoint,
     /// Pixels of a unit to the right, and of one along the second axis: the same, or its negative.
-    scale: Point,
+    scale: CanvasPoint,
     scan: Scan,
     /// Reused memory for the corners of a shape, in pixels.
-    corners: Vec<Point>,
+    corners: Vec<CanvasPoint>,
 }
 
 impl<'a> Canvas<'a> {
@@ -58,17 +58,17 @@ impl<'a> Canvas<'a> {
 
     /// Changes the unit to `scale` pixels, to the right and up, from an origin at a pixel.
     #[must_use]
-    pub fn with_world(self, origin: Point, scale: f64) -> Self {
+    pub fn with_world(self, origin: CanvasPoint, scale: f64) -> Self {
         Self { origin, scale: [scale, -scale], ..self }
     }
 
     /// Draws a rectangle between two opposite corners.
-    pub fn rectangle(&mut self, [x, y]: Point, [to_x, to_y]: Point, colour: Colour) {
+    pub fn rectangle(&mut self, [x, y]: CanvasPoint, [to_x, to_y]: CanvasPoint, colour: Colour) {
         self.polygon(&[[x, y], [to_x, y], [to_x, to_y], [x, to_y]], colour);
     }
 
     /// Draws a line with round ends.
-    pub fn line(&mut self, from: Point, to: Point, thickness: f64, colour: Colour) {
+    pub fn line(&mut self, from: CanvasPoint, to: CanvasPoint, thickness: f64, colour: Colour) {
         let (Some(from), Some(to)) = (self.place(from), self.place(to)) else { return };
         let Some(half) = self.length(thickness / 2.0) else { return };
         let [along_x, along_y] = [to[0] - from[0], to[1] - from[1]];
@@ -92,21 +92,21 @@ impl<'a> Canvas<'a> {
     }
 
     /// Draws lines from each point to the next.
-    pub fn path(&mut self, points: &[Point], thickness: f64, colour: Colour) {
+    pub fn path(&mut self, points: &[CanvasPoint], thickness: f64, colour: Colour) {
         for ends in points.windows(2) {
             self.line(ends[0], ends[1], thickness, colour);
         }
     }
 
     /// Draws a filled circle.
-    pub fn circle(&mut self, centre: Point, radius: f64, colour: Colour) {
+    pub fn circle(&mut self, centre: CanvasPoint, radius: f64, colour: Colour) {
         let (Some(centre), Some(radius)) = (self.place(centre), self.length(radius)) else { return };
         let heights = [centre[1] - radius, centre[1] + radius];
         self.scan.fill(self.frame, heights, colour, |height, xs| cross_circle(centre, radius, height, xs));
     }
 
     /// Fills a closed outline. Points that the outline surrounds twice are outside (even-odd rule).
-    pub fn polygon(&mut self, corners: &[Point], colour: Colour) {
+    pub fn polygon(&mut self, corners: &[CanvasPoint], colour: Colour) {
         let mut places = core::mem::take(&mut self.corners);
         places.clear();
         places.extend(corners.iter().filter_map(|corner| self.place(*corner)));
@@ -119,8 +119,8 @@ impl<'a> Canvas<'a> {
     }
 
     /// Converts a point to pixels; `None` for NaN.
-    fn place(&self, point: Point) -> Option<Point> {
-        let place: Point = core::array::from_fn(|i| (self.origin[i] + point[i] * self.scale[i]).clamp(-FAR, FAR));
+    fn place(&self, point: CanvasPoint) -> Option<CanvasPoint> {
+        let place: CanvasPoint = core::array::from_fn(|i| (self.origin[i] + point[i] * self.scale[i]).clamp(-FAR, FAR));
         (!place.iter().any(|x| x.is_nan())).then_some(place)
     }
 
@@ -132,7 +132,7 @@ impl<'a> Canvas<'a> {
 }
 
 /// Appends where a circle crosses a height.
-fn cross_circle([x, y]: Point, radius: f64, height: f64, crossings: &mut Vec<f64>) {
+fn cross_circle([x, y]: CanvasPoint, radius: f64, height: f64, crossings: &mut Vec<f64>) {
     let (away, squared) = (height - y, radius * radius);
     if away * away < squared {
         let half = math::sqrt_f64(squared - away * away);
@@ -141,7 +141,7 @@ fn cross_circle([x, y]: Point, radius: f64, height: f64, crossings: &mut Vec<f64
 }
 
 /// Appends where the edges of an outline cross a height: an even number of times.
-fn cross_outline(corners: &[Point], height: f64, crossings: &mut Vec<f64>) {
+fn cross_outline(corners: &[CanvasPoint], height: f64, crossings: &mut Vec<f64>) {
     let Some(mut from) = corners.last() else { return };
     for to in corners {
         // Each corner counts for one of the two edges that meet there.
@@ -236,7 +236,7 @@ mod tests {
         prop_oneof![-20.0..60.0f64, any::<f64>(), Just(f64::NAN), Just(f64::INFINITY), Just(f64::MAX)]
     }
 
-    fn point() -> impl Strategy<Value = Point> {
+    fn point() -> impl Strategy<Value = CanvasPoint> {
         [number(), number()]
     }
 
@@ -266,8 +266,8 @@ mod tests {
         /// A shape moved by whole pixels is the same shape: clipping does not change the visible part.
         #[test]
         fn what_is_cut_off_leaves_the_rest_as_it_was(corners in proptest::collection::vec([0..160u32, 0..160u32], 3..7)) {
-            let corners: Vec<Point> = corners.iter().map(|at| at.map(|x| f64::from(x) / 4.0)).collect();
-            let moved: Vec<Point> = corners.iter().map(|[x, y]| [x - 16.0, y - 8.0]).collect();
+            let corners: Vec<CanvasPoint> = corners.iter().map(|at| at.map(|x| f64::from(x) / 4.0)).collect();
+            let moved: Vec<CanvasPoint> = corners.iter().map(|[x, y]| [x - 16.0, y - 8.0]).collect();
             let whole = drawn([40, 40], |canvas| canvas.polygon(&corners, BLACK));
             let part = drawn([8, 8], |canvas| canvas.polygon(&moved, BLACK));
             let cut: Vec<Vec<u32>> = whole[8..16].iter().map(|row| row[16..24].to_vec()).collect();

@@ -20,7 +20,7 @@ mod film;
 pub mod palette;
 mod scan;
 
-pub use canvas::{Canvas, Point};
+pub use canvas::{Canvas, CanvasPoint};
 pub use film::{Film, FilmWriter};
 
 use crate::prelude::*;

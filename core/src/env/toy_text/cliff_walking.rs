@@ -1,7 +1,7 @@
 //! CliffWalking: the shortest way leads along a cliff (Sutton and Barto, example 6.6).
 
 use super::{
-    Mdp, Outcome,
+    Mdp, TableOutcome,
     grid::{Direction, Grid},
     pictures::World,
 };
@@ -27,8 +27,8 @@ impl Mdp {
             vec![START],
             &[1.0],
             |state, action, _| match GRID.neighbour(state, MOVES[action as usize]) {
-                37..GOAL => Outcome { state: START, terminated: false, reward: -100.0 },
-                state => Outcome { state, terminated: state == GOAL, reward: -1.0 },
+                37..GOAL => TableOutcome { state: START, terminated: false, reward: -100.0 },
+                state => TableOutcome { state, terminated: state == GOAL, reward: -1.0 },
             },
         )
     }

@@ -1,7 +1,7 @@
 //! FrozenLake: over slippery ice to the goal, past the holes.
 
 use super::{
-    Mdp, Outcome,
+    Mdp, TableOutcome,
     frozen_lake_map::{FrozenLakeMap, Tile},
     grid::Direction,
     pictures::World,
@@ -46,7 +46,7 @@ impl Mdp {
         let world = World::FrozenLake(map.clone());
         Self::tabulate(world, map.grid().cells(), 4, map.starts(), probabilities, |state, action, place| {
             if map.tile(state).is_terminal() {
-                return Outcome { state, terminated: true, reward: 0.0 };
+                return TableOutcome { state, terminated: true, reward: 0.0 };
             }
             let direction = MOVES[(action as usize + first_turn + place) % 4];
             let state = map.grid().neighbour(state, direction);
@@ -56,7 +56,7 @@ impl Mdp {
                 Tile::Hole => hole,
                 Tile::Start | Tile::Frozen => other,
             };
-            Outcome { state, terminated: tile.is_terminal(), reward }
+            TableOutcome { state, terminated: tile.is_terminal(), reward }
         })
     }
 }
@@ -76,7 +76,7 @@ mod tests {
         let expected = [(14, false, 0.0), (15, true, 1.0), (10, false, 0.0)];
         let found: Vec<_> = outcomes.iter().map(|(_, to)| (to.state, to.terminated, to.reward)).collect();
         assert_eq!(found, expected);
-        assert!(lake.outcomes(5, 0).all(|(_, to)| to == Outcome { state: 5, terminated: true, reward: 0.0 }));
+        assert!(lake.outcomes(5, 0).all(|(_, to)| to == TableOutcome { state: 5, terminated: true, reward: 0.0 }));
         assert_eq!(lake.outcomes(16, 0).count() + lake.outcomes(0, 4).count(), 0);
     }
 

@@ -5,7 +5,7 @@ use crate::{env::Frame, prelude::*};
 
 /// A possible outcome of an action in a state.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct TableOutcome {
     /// The state after the step.
     pub state: u16,
     /// The state after the step is terminal.
@@ -28,7 +28,7 @@ pub struct Mdp {
     /// Probability of each outcome by index. Never empty.
     probabilities: Vec<f64>,
     /// By state, action, index.
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<TableOutcome>,
     /// Draws the states.
     world: World,
 }
@@ -43,7 +43,7 @@ impl Mdp {
         num_actions: u32,
         starts: Vec<u16>,
         probabilities: &[f64],
-        mut outcome: impl FnMut(u16, u32, usize) -> Outcome,
+        mut outcome: impl FnMut(u16, u32, usize) -> TableOutcome,
     ) -> Self {
         let mut outcomes = Vec::with_capacity(usize::from(num_states) * num_actions as usize * probabilities.len());
         for state in 0..num_states {
@@ -76,7 +76,7 @@ impl Mdp {
 
     /// Returns probability and outcome of everything that an action in a state may lead to; empty if there is no such state
     /// or action. Equal outcomes may occur more than once.
-    pub fn outcomes(&self, state: u16, action: u32) -> impl Iterator<Item = (f64, Outcome)> {
+    pub fn outcomes(&self, state: u16, action: u32) -> impl Iterator<Item = (f64, TableOutcome)> {
         let known = u32::from(state) < self.num_states && action < self.num_actions;
         let first = if known { self.first_outcome(state, action) } else { self.outcomes.len() };
         self.probabilities.iter().copied().zip(self.outcomes.iter().skip(first).copied())
@@ -109,7 +109,7 @@ impl Mdp {
     }
 
     /// Returns the outcome at an index; state, action and index must exist.
-    pub(super) fn outcome(&self, state: u16, action: u32, place: usize) -> Outcome {
+    pub(super) fn outcome(&self, state: u16, action: u32, place: usize) -> TableOutcome {
         self.outcomes[self.first_outcome(state, action) + place]
     }
 

@@ -34,7 +34,7 @@ mod taxi;
 
 pub use frozen_lake::FrozenLakeOptions;
 pub use frozen_lake_map::{FrozenLakeMap, MapError};
-pub use mdp::{Mdp, Outcome};
+pub use mdp::{Mdp, TableOutcome};
 pub use tabular_env::TabularEnv;
 
 use super::{EnvRegistry, EnvSpec};

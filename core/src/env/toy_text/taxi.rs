@@ -1,7 +1,7 @@
 //! Taxi: a passenger to be picked up and driven to a place (Dietterich, 2000).
 
 use super::{
-    Mdp, Outcome,
+    Mdp, TableOutcome,
     grid::{Direction, Grid},
     pictures::World,
 };
@@ -70,7 +70,7 @@ impl Mdp {
         let starts = (0..num_states).filter(is_start).collect();
         Self::tabulate(World::Taxi, num_states, 6, starts, &[1.0], |state, action, _| {
             let (scene, reward, terminated) = Scene::of(state).after(action);
-            Outcome { state: scene.state(), terminated, reward }
+            TableOutcome { state: scene.state(), terminated, reward }
         })
     }
 }

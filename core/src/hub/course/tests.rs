@@ -14,7 +14,7 @@ const FACTS: RunFacts = RunFacts {
     num_workers: 1,
     keeps_last_batch: true,
     has_ranks: false,
-    has_ranks_to_tell: false,
+    has_ranks_to_notify: false,
     awaits_evaluation: false,
     num_unaudited: 0,
     may_be_undone: false,

@@ -22,7 +22,7 @@ use crate::{
     policy::Postprocessing,
     prelude::*,
     protocol::{
-        Frame, Message, Phase, TooLarge,
+        Message, MessageFrame, Phase, TooLarge,
         convert::FragmentLimits,
         message::{RunStart, WeightsNotice},
     },
@@ -139,7 +139,7 @@ pub struct RunLoop {
     /// The weights that workers act with, if they are others.
     acting: Option<Weights>,
     /// The message with the newest weights, once it was needed, and its notice.
-    frame: Option<Frame>,
+    frame: Option<MessageFrame>,
     notice: Option<WeightsNotice>,
     policies: Vec<PolicyId>,
     /// The weights that all workers were sent, except for workers that joined later and were sent newer ones.

@@ -88,7 +88,7 @@ impl RunLoop {
         let reason = first.idle.map_or_else(|| "it is leaving".into(), |reason| reason.to_string());
         let reason = printable(&reason);
         Some(format!(
-            "waiting for workers: none of the {count} that are connected can go on, worker {}: {reason}",
+            "waiting for workers: none of the {count} that are connected can continue, worker {}: {reason}",
             first.worker
         ))
     }

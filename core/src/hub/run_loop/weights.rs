@@ -8,7 +8,7 @@ use crate::{
     ids::{PolicyId, SlotId, WeightsVersion, WorkerId},
     prelude::*,
     protocol::{
-        Frame, Message, TooLarge, convert,
+        Message, MessageFrame, TooLarge, convert,
         message::{WeightsApplied, WeightsNotice},
     },
     run::{RunConfig, WeightsDtype},
@@ -31,7 +31,7 @@ const MAX_SHOWN_WEIGHTS: usize = 4;
 #[non_exhaustive]
 pub enum SyncError {
     /// No run takes weights from outside.
-    #[error("no run of rows alone is going on: begin one with Hub::sample")]
+    #[error("no run of rows alone is in progress: begin one with Hub::sample")]
     NoRun,
     /// The policy of the run has other tensors.
     #[error("the run's policy has other tensors: {0}")]
@@ -81,7 +81,7 @@ impl RunLoop {
     ///
     /// # Errors
     /// [`TooLarge`] for weights that no message can hold.
-    pub fn weights_frame(&mut self) -> Result<Frame, TooLarge> {
+    pub fn weights_frame(&mut self) -> Result<MessageFrame, TooLarge> {
         if let Some(frame) = &self.frame {
             return Ok(frame.clone());
         }
@@ -89,7 +89,7 @@ impl RunLoop {
             WeightsDtype::Float32 => convert::weights_frame(self.number, self.acting_weights()),
             WeightsDtype::Float16 => {
                 let update = convert::half_weights_update(self.number, self.acting_weights());
-                Frame::new(&Message::HalfWeightsUpdate(update))
+                MessageFrame::new(&Message::HalfWeightsUpdate(update))
             }
         }?;
         self.frame = Some(frame.clone());
@@ -126,7 +126,7 @@ impl RunLoop {
     ///
     /// # Errors
     /// [`TooLarge`] for weights that no message can hold.
-    pub fn poll_weights(&mut self) -> Result<Option<Frame>, TooLarge> {
+    pub fn poll_weights(&mut self) -> Result<Option<MessageFrame>, TooLarge> {
         if self.group.fragment().is_some() || self.is_local() {
             return Ok(None);
         }

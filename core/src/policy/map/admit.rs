@@ -7,12 +7,12 @@ use crate::{
 };
 
 impl<T: Stash> PolicyMap<T> {
-    /// Brings a policy of that many bytes back that was put aside. It leaves its room in the store to those that make
+    /// Brings a policy of that many bytes back that was stashed. It leaves its room in the store to those that make
     /// room for it here.
     pub(super) fn admit(&mut self, id: &PolicyId, bytes: usize) -> Result<(), PolicyMapError> {
         let stored = self.read(id)?;
         let stashed = Stashed::decode_of(id, &stored).map_err(|source| failed(id, source))?;
-        // An object changes places only after its policy has been put aside. If there is no room for that yet, a new
+        // An object changes places only after its policy has been stashed. If there is no room for that yet, a new
         // object does it.
         let swappable = self.stashing.as_ref().is_some_and(|stashing| stashing.swappable);
         let spare = if swappable { self.make_room(bytes).unwrap_or_default() } else { None };
@@ -23,7 +23,7 @@ impl<T: Stash> PolicyMap<T> {
         self.settle()
     }
 
-    /// The policy that was put aside: as the object of another one if that is allowed, else as a new object.
+    /// The policy that was stashed: as the object of another one if that is allowed, else as a new object.
     pub(super) fn rebuild(&mut self, stashed: &Stashed<'_>, spare: Option<T>) -> Result<T, PolicyMapError> {
         let stashing = self.stashing.as_ref().ok_or_else(|| StoreError::Missing(stashed.id.clone()))?;
         let fits = |item: &T| stashing.swappable && !item.spec().is_empty() && item.spec() == stashed.spec;
@@ -39,7 +39,7 @@ impl<T: Stash> PolicyMap<T> {
         Ok(item)
     }
 
-    /// Puts policies aside until another one of that many bytes may come in; the object of the last one is left over.
+    /// Stashes policies until another one of that many bytes may come in; the object of the last one is left over.
     fn make_room(&mut self, bytes: usize) -> Result<Option<T>, PolicyMapError> {
         let Some(PolicyMapLimits { count, bytes: limit }) = self.limits() else { return Ok(None) };
         let mut resident_bytes = self.resident_bytes(limit);
@@ -52,7 +52,7 @@ impl<T: Stash> PolicyMap<T> {
         Ok(spare)
     }
 
-    /// Puts policies aside until those that are left are within the limits, or only the last one is left.
+    /// Stashes policies until those that are left are within the limits, or only the last one is left.
     pub(super) fn settle(&mut self) -> Result<(), PolicyMapError> {
         let Some(PolicyMapLimits { count, bytes: limit }) = self.limits() else { return Ok(()) };
         let mut resident_bytes = self.resident_bytes(limit);
@@ -64,7 +64,7 @@ impl<T: Stash> PolicyMap<T> {
         Ok(())
     }
 
-    /// Puts the least recently used policy aside, but not the one `kept`, nor those that [may not leave](Stash::may_leave):
+    /// Stashes the least recently used policy, but not the one `kept`, nor those that [may not leave](Stash::may_leave):
     /// there may be none then. On an error it stays resident.
     fn evict(&mut self, kept: Option<u64>) -> Result<Option<T>, PolicyMapError> {
         let may_leave = |id: &PolicyId| match self.places.get(id) {

@@ -8,7 +8,7 @@ use crate::{
     prelude::*,
 };
 
-/// Why a policy could not be added or found, put aside or brought back.
+/// Why a policy could not be added or found, stashed or brought back.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyMapError {

@@ -92,7 +92,7 @@ fn id(i: u8) -> PolicyId {
     PolicyId::new(i.to_string())
 }
 
-/// Residents, least recently used first, and what is put aside.
+/// Residents, least recently used first, and what is stashed.
 struct Model {
     limits: PolicyMapLimits,
     resident: Vec<(u8, Value)>,

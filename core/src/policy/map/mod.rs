@@ -1,4 +1,4 @@
-//! Policies by id: some resident, the others put aside.
+//! Policies by id: some resident, the others stashed.
 
 mod admit;
 mod error;
@@ -31,7 +31,7 @@ impl PolicyMapLimits {
     pub const UNLIMITED: Self = Self { count: usize::MAX, bytes: usize::MAX };
 }
 
-/// Policies by id, the least recently used of them put aside as bytes when there are too many.
+/// Policies by id, the least recently used of them stashed as bytes when there are too many.
 ///
 /// Every id that was inserted is valid until it is removed, wherever its policy lies: [`get_mut`](Self::get_mut) has it
 /// back, with all its state. Limits are kept when a policy comes in, and while it does one more is resident, unless its
@@ -40,7 +40,7 @@ impl PolicyMapLimits {
 /// `T` is what is kept per id, a [`PolicyEntry`] unless said otherwise.
 ///
 /// A policy is lent, not handed out. While it is, nothing else can be asked of the map, so what was lent can neither be
-/// put aside nor become another policy:
+/// stashed nor become another policy:
 ///
 /// ```compile_fail,E0499
 /// # use rollmesh_core::policy::{PolicyId, PolicyMap, RandomPolicy};
@@ -66,7 +66,7 @@ enum Place<T> {
         item: T,
         used: u64,
     },
-    /// With the [size](Stash::size_bytes) that it had when it was put aside.
+    /// With the [size](Stash::size_bytes) that it had when it was stashed.
     Stashed {
         bytes: usize,
     },
@@ -88,7 +88,7 @@ impl<T> PolicyMap<T> {
         Self { places: BTreeMap::new(), order: BTreeMap::new(), uses: 0, constructions: 0, changes: 0, stashing: None }
     }
 
-    /// A map that puts policies beyond the limits aside in `store`. One that comes back is made by `factory` from its
+    /// A map that stashes policies beyond the limits in `store`. One that comes back is made by `factory` from its
     /// id and its [specification](Stash::spec), whatever its state, and then [restored](Stash::restore). One that
     /// [may not leave](Stash::may_leave) stays, also beyond the limits.
     #[must_use]
@@ -113,19 +113,19 @@ impl<T> PolicyMap<T> {
         self
     }
 
-    /// Ids of all policies, resident or put aside, in order.
+    /// Ids of all policies, resident or stashed, in order.
     #[doc(alias = "keys")]
     pub fn ids(&self) -> impl ExactSizeIterator<Item = &PolicyId> {
         self.places.keys()
     }
 
-    /// Whether there is such a policy, resident or put aside.
+    /// Whether there is such a policy, resident or stashed.
     #[must_use]
     pub fn contains(&self, id: &PolicyId) -> bool {
         self.places.contains_key(id)
     }
 
-    /// Number of policies, resident or put aside.
+    /// Number of policies, resident or stashed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
@@ -142,7 +142,7 @@ impl<T> PolicyMap<T> {
         self.order.values()
     }
 
-    /// Ids of the policies put aside, in order.
+    /// Ids of the stashed policies, in order.
     pub fn stashed(&self) -> impl Iterator<Item = &PolicyId> {
         self.places.iter().filter_map(|(id, place)| matches!(place, Place::Stashed { .. }).then_some(id))
     }
@@ -159,7 +159,7 @@ impl<T> PolicyMap<T> {
         self.changes
     }
 
-    /// A resident policy, which does not count as a use. Nothing if it is put aside or unknown.
+    /// A resident policy, which does not count as a use. Nothing if it is stashed or unknown.
     #[must_use]
     pub fn peek(&self, id: &PolicyId) -> Option<&T> {
         match self.places.get(id)? {
@@ -181,7 +181,7 @@ impl<T: Stash> PolicyMap<T> {
         let item = item.into();
         self.constructions += 1;
         self.changes += 1;
-        // What was put aside is obsolete now, and leaves its room to others.
+        // The stashed policy is obsolete now, and frees its bytes.
         let forgotten = match self.places.get(&id) {
             Some(Place::Resident { used, .. }) => {
                 self.order.remove(used);
@@ -203,7 +203,7 @@ impl<T: Stash> PolicyMap<T> {
         if self.contains(&id) { Err(PolicyMapError::AlreadyExists(id)) } else { self.insert(id, item) }
     }
 
-    /// Lends a policy, which is the most recently used one then. If it was put aside it comes back, and the least
+    /// Lends a policy, which is the most recently used one then. If it was stashed it comes back, and the least
     /// recently used ones make room.
     ///
     /// # Errors
@@ -228,7 +228,7 @@ impl<T: Stash> PolicyMap<T> {
     ///
     /// # Errors
     /// [`PolicyMapError::Unknown`]; [`PolicyMapError::Store`] when it is gone from the map but its bytes are still in the
-    /// store, which is asked again before anything else is put aside.
+    /// store, which is asked again before anything else is stashed.
     #[doc(alias = "__delitem__")]
     pub fn remove(&mut self, id: &PolicyId) -> Result<(), PolicyMapError> {
         self.changes += 1;

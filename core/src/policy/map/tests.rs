@@ -67,7 +67,7 @@ fn the_least_recently_used_makes_room() {
     map.remove(&id(3)).unwrap();
     assert_eq!((map.len(), places(&map)), (2, ["p1".into(), "p2".into()]));
     assert!(map.get_mut(&id(3)).is_err());
-    // An id that is put aside is replaced like any other.
+    // An id that is stashed is replaced like any other.
     map.insert(id(2), random(7)).unwrap();
     assert_eq!((version(&mut map, 2), places(&map)), (7, ["p1p2".into(), String::new()]));
     assert_eq!((map.peek(&id(1)).unwrap().policy.weights().version().0, places(&map)[0].as_str()), (1, "p1p2"));
@@ -176,7 +176,7 @@ fn a_full_store_loses_nothing() {
         assert_eq!((version(&mut map, 1), version(&mut map, 0)), (1, 0));
         assert_eq!(places(&map), (vec!["p0".into()], vec!["p1".into()]));
     }
-    // So does one that replaces what was put aside.
+    // So does one that replaces what was stashed.
     map.insert(id(1), random(7)).unwrap();
     assert_eq!((version(&mut map, 0), version(&mut map, 1), map.len()), (0, 7, 2));
 }
@@ -223,7 +223,7 @@ fn bytes_of_others_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_made_stays_aside() {
+fn policy_that_cannot_be_restored_stays_stashed() {
     let make = |_: &PolicyId, _: &str| -> Result<PolicyEntry, StashError> { Err(StashError::Damaged) };
     let limits = PolicyMapLimits { count: 0, ..PolicyMapLimits::UNLIMITED };
     let mut map = PolicyMap::bounded(limits, MemoryStore::default(), make);

@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl<T: Stash> PolicyMap<T> {
-    /// Shows all policies to `f`: first the resident ones, then those put aside, each in order of their ids. No visit
+    /// Shows all policies to `f`: first the resident ones, then the stashed ones, each in order of their ids. No visit
     /// counts as a use, no policy is evicted, and one policy at a time is resident on top of those that are.
     ///
     /// # Errors
@@ -20,11 +20,11 @@ impl<T: Stash> PolicyMap<T> {
         self.visit(|id, item| f(id, item), false)
     }
 
-    /// [`for_each`](Self::for_each) for changes. Policies put aside are put aside again, changed.
+    /// [`for_each`](Self::for_each) for changes. Stashed policies are stashed again, changed.
     ///
     /// # Errors
-    /// As [`for_each`](Self::for_each), and when a policy cannot be put aside again: it is resident then, changed. A
-    /// policy put aside does not change if `f` fails for it.
+    /// As [`for_each`](Self::for_each), and when a policy cannot be stashed again: it is resident then, changed. A
+    /// stashed policy does not change if `f` fails for it.
     pub fn for_each_mut<E: From<PolicyMapError>>(
         &mut self,
         f: impl FnMut(&PolicyId, &mut T) -> Result<(), E>,

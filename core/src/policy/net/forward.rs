@@ -5,7 +5,7 @@ use core::fmt;
 use super::{ModelSpec, model};
 pub use crate::kernels::nets::{Input, Output};
 use crate::{
-    kernels::{Kernels, Networks, nets::Room},
+    kernels::{Kernels, Networks, nets::NetBuffers},
     policy::{PolicyContext, PolicyError},
     prelude::*,
     weights::Weights,
@@ -23,7 +23,7 @@ pub trait Forward: fmt::Debug + Send {
     /// [`PolicyError::Failed`] if the device fails.
     fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError>;
 
-    /// Computes the distributions' inputs, the values and the states after the rows, as far as `out` has room for them. The
+    /// Computes the distributions' inputs, the values and the states after the rows, as far as `out` has buffers for them. The
     /// number of rows is that of `out.values`; all lengths have been checked.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ pub trait Forward: fmt::Debug + Send {
 
 type MakeForward = dyn Fn(&PolicyContext, &ModelSpec, &Weights) -> Result<Box<dyn Forward>, PolicyError> + Send + Sync;
 
-/// Makes a [`Forward`] for each policy with networks, from what it is told, its model and its first weights. See
+/// Makes a [`Forward`] for each policy with networks, from its context, its model and its first weights. See
 /// [`PolicyRegistry::act_with`](crate::policy::PolicyRegistry::act_with).
 #[derive(Clone)]
 pub struct ForwardFactory(Arc<MakeForward>);
@@ -85,7 +85,7 @@ pub(super) struct KernelForward {
     spec: ModelSpec,
     nets: Networks,
     kernels: Kernels,
-    room: Room,
+    buffers: NetBuffers,
 }
 
 impl KernelForward {
@@ -94,7 +94,7 @@ impl KernelForward {
     /// # Errors
     /// [`PolicyError::Weights`] if some are missing.
     pub(super) fn new(spec: &ModelSpec, weights: &Weights, kernels: Kernels) -> Result<Self, PolicyError> {
-        Ok(Self { spec: spec.clone(), nets: model::pack(spec, weights)?, kernels, room: Room::default() })
+        Ok(Self { spec: spec.clone(), nets: model::pack(spec, weights)?, kernels, buffers: NetBuffers::default() })
     }
 }
 
@@ -104,7 +104,7 @@ impl Forward for KernelForward {
     }
 
     fn forward(&mut self, input: Input<'_>, out: Output<'_>) -> Result<(), PolicyError> {
-        (self.kernels.forward)(&self.nets, input, &mut self.room, out);
+        (self.kernels.forward)(&self.nets, input, &mut self.buffers, out);
         Ok(())
     }
 }

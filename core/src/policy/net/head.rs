@@ -4,7 +4,7 @@ use crate::{
     column::{Element, by_type},
     distribution::{ActionDistribution, DistributionError},
     env::{Moment, RowsMut},
-    kernels::{DrawRoom, Draws, Kernels},
+    kernels::{DrawBuffers, Draws, Kernels},
     policy::PolicyError,
     prelude::*,
     rng::{Streams, unit_f32},
@@ -17,7 +17,7 @@ pub(super) struct Head {
     distribution: ActionDistribution,
     /// Buffers for many rows of a categorical distribution at a time.
     uniforms: Vec<f32>,
-    room: DrawRoom,
+    buffers: DrawBuffers,
 }
 
 impl Head {
@@ -27,7 +27,7 @@ impl Head {
             found: error.to_string(),
         };
         let distribution = ActionDistribution::for_space(space).map_err(unsupported)?;
-        Ok(Self { distribution, uniforms: Vec::new(), room: DrawRoom::default() })
+        Ok(Self { distribution, uniforms: Vec::new(), buffers: DrawBuffers::default() })
     }
 
     /// Returns the number of elements of an action.
@@ -56,14 +56,14 @@ impl Head {
         actions: &mut RowsMut<'_>,
         logp: &mut [f32],
     ) -> Result<(), DistributionError> {
-        let Self { distribution, uniforms, room } = self;
+        let Self { distribution, uniforms, buffers } = self;
         match (distribution, actions, streams) {
             (ActionDistribution::Categorical(_), RowsMut::I64(actions), Some(streams)) => {
                 uniforms.clear();
                 // As `streams.at(…).uniform_f32()` would draw.
                 let uniform = |m: &Moment| unit_f32(streams.block(m.slot, m.episode, m.t, m.agent)[0]);
                 uniforms.extend(moments.iter().map(uniform));
-                (kernels.categorical)(inputs, room, Draws { uniforms, actions, logp });
+                (kernels.categorical)(inputs, buffers, Draws { uniforms, actions, logp });
                 Ok(())
             }
             (distribution, actions, streams) => by_type!(RowsMut, actions, actions => {

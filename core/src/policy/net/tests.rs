@@ -15,7 +15,7 @@ use crate::{
     kernels::nets::Activation,
     rng::{Purpose, Streams},
     space::Point,
-    view::{AgentCollector, Row, TrajectoryStart},
+    view::{AgentCollector, TrajectoryStart, ViewRow},
     weights::Tensor,
 };
 
@@ -55,7 +55,7 @@ fn moments(rows: usize) -> Vec<Moment> {
     (0..rows as u32).map(|i| Moment { slot: SlotId(i), episode: 2, t: 5, agent: 1 }).collect()
 }
 
-/// Everything that a policy tells of some rows.
+/// All outputs of a policy for some rows.
 #[derive(Clone, Debug, PartialEq)]
 struct Told {
     actions: Vec<f64>,
@@ -480,7 +480,7 @@ fn views_give_states_per_sequence() {
     let states = [zeros.clone(), zeros];
     let mut agent = AgentCollector::recurrent(policy.view_requirements(), &states, config.max_seq_len).unwrap();
     let start = TrajectoryStart { eps_id: 0, agent_index: 0, env_id: 0, t: 0 };
-    agent.add_init_obs(start, &[("obs", Row::from(&0.0f32))]).unwrap();
+    agent.add_init_obs(start, &[("obs", ViewRow::from(&0.0f32))]).unwrap();
     let mut outs = Vec::new();
     for t in 0..5 {
         let view = agent.build_for_inference().unwrap();
@@ -491,9 +491,9 @@ fn views_give_states_per_sequence() {
         let next = act(&mut policy, input).state;
         let (hidden, cell) = next.split_at(2);
         let names = [state_out(0), state_out(1)];
-        let rows = [Row::from(hidden), Row::from(cell)];
+        let rows = [ViewRow::from(hidden), ViewRow::from(cell)];
         let new_obs = t as f32 + 1.0;
-        let step = [("new_obs", Row::from(&new_obs)), (names[0].as_str(), rows[0]), (names[1].as_str(), rows[1])];
+        let step = [("new_obs", ViewRow::from(&new_obs)), (names[0].as_str(), rows[0]), (names[1].as_str(), rows[1])];
         agent.add_action_reward_next_obs(&step).unwrap();
         outs.push(next);
     }

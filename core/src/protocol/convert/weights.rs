@@ -4,7 +4,9 @@ use super::weights_reader::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, WeightsReader
 use crate::{
     column::append_le,
     prelude::*,
-    protocol::{DecodeError, Frame, Kind, Message, TooLarge, codec::push_length, header, message::WeightsUpdate},
+    protocol::{
+        DecodeError, Kind, Message, MessageFrame, TooLarge, codec::push_length, header, message::WeightsUpdate,
+    },
     weights::{Weights, WeightsError},
 };
 
@@ -74,12 +76,12 @@ pub fn readable_weights_update(run: u32, weights: &Weights) -> Result<WeightsUpd
 ///
 /// # Errors
 /// [`TooLarge`] for weights that no receiver accepts.
-pub fn weights_frame(run: u32, weights: &Weights) -> Result<Frame, TooLarge> {
+pub fn weights_frame(run: u32, weights: &Weights) -> Result<MessageFrame, TooLarge> {
     let mut head = Message::WeightsUpdate(table(run, weights)).encode();
     // The values come last: replace the length 0 of the empty values with theirs.
     head.pop();
     push_length(&mut head, weights.value_bytes());
-    Frame::of_weights(head, weights)
+    MessageFrame::of_weights(head, weights)
 }
 
 /// Returns the message without values.
@@ -159,7 +161,7 @@ mod tests {
         for weights in [sample(), none, Weights::new(WeightsVersion(1 << 40), vec![large]).unwrap()] {
             let frame = weights_frame(3, &weights).unwrap();
             let message = Message::WeightsUpdate(weights_update(3, &weights));
-            assert_eq!(frame, Frame::new(&message).unwrap());
+            assert_eq!(frame, MessageFrame::new(&message).unwrap());
             let bytes = message.encode();
             assert_eq!(weights_in(&bytes, 3), Ok(Some(weights)));
             assert_eq!(weights_in(&bytes, 4), Ok(None));
@@ -173,7 +175,7 @@ mod tests {
     }
 
     /// Sends a frame to a worker of run 3.
-    fn carry(frame: Frame) -> Vec<Option<(u32, Weights)>> {
+    fn carry(frame: MessageFrame) -> Vec<Option<(u32, Weights)>> {
         let (mut outbox, mut inbox) = (Outbox::default(), Inbox::of_peer(Role::Worker));
         outbox.push_frame(frame);
         let mut heard = vec![];

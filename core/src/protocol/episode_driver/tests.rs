@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     column::DType,
-    env::{BaseEnv as _, EnvActions, EnvSpaces, News, RowsRef},
+    env::{BaseEnv as _, EnvActions, EnvSpaces, EnvUpdates, RowsRef},
     protocol::message::{AbandonEpisode, EndEpisode, StartEpisode},
     space::Space,
 };
@@ -46,14 +46,14 @@ impl Table {
 
     /// Lets the sampler process what is ready and answer every observation with action 1; returns the number of turns.
     fn sample(&mut self) -> usize {
-        let mut news = News::new();
-        self.episodes.poll(&mut news).unwrap();
-        let act = |entry: &crate::env::EnvNews| {
+        let mut updates = EnvUpdates::new();
+        self.episodes.poll(&mut updates).unwrap();
+        let act = |entry: &crate::env::EnvUpdate| {
             let actions = AgentRows::single(RowsRef::U8(&[1]));
             (!entry.turn.is_over() && entry.fault.is_none()).then_some(EnvActions { env: entry.env, actions })
         };
-        self.episodes.send_actions(&news.entries().iter().filter_map(act).collect::<Vec<_>>()).unwrap();
-        news.entries().len()
+        self.episodes.send_actions(&updates.entries().iter().filter_map(act).collect::<Vec<_>>()).unwrap();
+        updates.entries().len()
     }
 }
 
@@ -124,7 +124,7 @@ fn an_episode_waits_for_a_lane() {
 }
 
 #[test]
-fn what_the_sampler_has_no_room_for_waits_in_order() {
+fn turns_beyond_the_sampler_buffer_wait_in_order() {
     let mut table = table(1, 1);
     table.say(0, start(1));
     let mut said = 0;
@@ -191,8 +191,8 @@ fn an_episode_that_the_sampler_gives_up_is_lost_once() {
     let mut table = table(1, 1);
     table.say(0, start(1));
     table.say(0, ask(1, 3));
-    let mut news = News::new();
-    table.episodes.poll(&mut news).unwrap();
+    let mut updates = EnvUpdates::new();
+    table.episodes.poll(&mut updates).unwrap();
     table.episodes.try_restart(0).unwrap();
     assert_eq!(fault(&table.poll(0)).0, EpisodeCode::Lost);
     assert_eq!(fault(&table.say(0, end(1))).0, EpisodeCode::NotOpen);
@@ -242,14 +242,14 @@ fn returns_of_several_agents_are_logged_together_or_not_at_all() {
     assert_eq!(gets([2.0, 3.0]), []);
     table.say(0, end(1));
     table.sample();
-    let mut news = News::new();
-    table.episodes.poll(&mut news).unwrap();
-    let turn = &news.entries()[0].turn;
+    let mut updates = EnvUpdates::new();
+    table.episodes.poll(&mut updates).unwrap();
+    let turn = &updates.entries()[0].turn;
     assert_eq!([0, 1].map(|index| turn.outcome(&AgentId::Index(index)).reward), [2.0, 3.0]);
 }
 
 #[test]
-fn who_is_silent_for_too_long_loses_the_episode() {
+fn driver_that_is_silent_for_too_long_loses_the_episode() {
     let mut table = table(1, 2);
     table.say(0, start(1));
     table.say(1, start(1));
@@ -272,13 +272,13 @@ fn who_is_silent_for_too_long_loses_the_episode() {
     assert_eq!(other, [done(1, Kind::StartEpisode)], "its lane is free");
     assert_eq!((table.clients[0].deadline(), table.clients[0].open()), (None, 0));
     assert_eq!(fault(&table.say(0, end(1))).0, EpisodeCode::NotOpen);
-    let mut news = News::new();
-    table.episodes.poll(&mut news).unwrap();
-    assert!(news.entries()[0].fault.is_some(), "it counts as a faulty one");
+    let mut updates = EnvUpdates::new();
+    table.episodes.poll(&mut updates).unwrap();
+    assert!(updates.entries()[0].fault.is_some(), "it counts as a faulty one");
 }
 
 #[test]
-fn who_is_not_heard_is_not_silent() {
+fn driver_whose_messages_are_not_read_is_not_silent() {
     let mut table = table(2, 1);
     table.say(0, start(1));
     table.say(0, start(2));

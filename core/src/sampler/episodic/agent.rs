@@ -20,12 +20,12 @@ use crate::{
         wants::{COLUMNS, Wants},
     },
     space::PointError,
-    view::{AgentCollector, CollectorState, FragmentViews, Row, TrajectoryStart, ViewError},
+    view::{AgentCollector, CollectorState, FragmentViews, TrajectoryStart, ViewError, ViewRow},
 };
 
 /// An action, and the policy's other outputs with it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Choice {
+pub(super) struct AgentChoice {
     pub(super) action: RowBuffer,
     pub(super) logp: f32,
     pub(super) vf_pred: f32,
@@ -36,7 +36,7 @@ pub(super) struct Choice {
 
 /// The result of a step for an agent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outcome<'a> {
+pub(super) struct AgentOutcome<'a> {
     pub(super) t: u32,
     pub(super) reward: f64,
     pub(super) terminated: bool,
@@ -62,7 +62,7 @@ pub(super) struct Agent {
     /// The recurrent states before it.
     state: Vec<f32>,
     /// The policy's outputs for it, once they are computed.
-    pub(super) choice: Choice,
+    pub(super) choice: AgentChoice,
     /// The action that the agent took by itself.
     off_policy: Option<RowBuffer>,
     started: bool,
@@ -87,12 +87,12 @@ struct LiveAgent {
     obs: RowBuffer,
     state: Vec<f32>,
     /// The choice whose reward is still due; `None` for an agent that acts next.
-    choice: Option<Choice>,
+    choice: Option<AgentChoice>,
     collector: CollectorState,
 }
 
 /// Identity of an agent.
-pub(super) struct Identity {
+pub(super) struct AgentIdentity {
     pub(super) id: AgentId,
     pub(super) index: usize,
     pub(super) policy: PolicyId,
@@ -101,10 +101,10 @@ pub(super) struct Identity {
 
 impl Agent {
     /// Creates an agent without observations, under a policy of the worker.
-    pub(super) fn of(who: Identity, round: &mut Round<'_, '_>) -> Result<Self, SampleError> {
+    pub(super) fn of(who: AgentIdentity, round: &mut Round<'_, '_>) -> Result<Self, SampleError> {
         let SamplerOptions { record, normalize_actions, clip_actions, clip_rewards, .. } = *round.options;
         let policy = &*round.host.policies.get_mut(&who.policy)?.policy;
-        let Identity { id, index, policy: policy_id, spaces } = who;
+        let AgentIdentity { id, index, policy: policy_id, spaces } = who;
         let wants = Wants::of(policy, record);
         let state = wants.initial_state(policy);
         Ok(Self {
@@ -119,7 +119,7 @@ impl Agent {
             obs: RowBuffer::default(),
             obs_shape: RowShape::SCALAR,
             state,
-            choice: Choice::default(),
+            choice: AgentChoice::default(),
             off_policy: None,
             started: false,
             done: false,
@@ -234,7 +234,8 @@ impl Agent {
 
     /// Begins a trajectory with the latest observation.
     pub(super) fn begin(&mut self, start: TrajectoryStart) -> Result<(), ViewError> {
-        self.collector.add_init_obs(start, &[(OBS.name(), Row { values: self.obs.all(), shape: self.obs_shape })])?;
+        self.collector
+            .add_init_obs(start, &[(OBS.name(), ViewRow { values: self.obs.all(), shape: self.obs_shape })])?;
         self.started = true;
         Ok(())
     }
@@ -278,8 +279,8 @@ impl Agent {
     }
 
     /// Records a row: the latest choice and its result; the latest observation is the one that follows.
-    pub(super) fn add_row(&mut self, outcome: Outcome<'_>) -> Result<(), SampleError> {
-        let Outcome { t, reward, terminated, truncated, info } = outcome;
+    pub(super) fn add_row(&mut self, outcome: AgentOutcome<'_>) -> Result<(), SampleError> {
+        let AgentOutcome { t, reward, terminated, truncated, info } = outcome;
         let (t, reward) = (i64::from(t), reward as f32);
         if let Some(previous) = self.wants.previous() {
             let mut seen = [reward];
@@ -288,17 +289,20 @@ impl Agent {
             written.map_err(|source| SampleError::Policy { id: self.policy.clone(), source })?;
         }
         let row = [
-            (NEW_OBS.name(), Row { values: self.obs.all(), shape: self.obs_shape }),
+            (NEW_OBS.name(), ViewRow { values: self.obs.all(), shape: self.obs_shape }),
             (
                 ACTIONS.name(),
-                Row { values: self.choice.action.all(), shape: fitting(self.action_shape, self.choice.action.len()) },
+                ViewRow {
+                    values: self.choice.action.all(),
+                    shape: fitting(self.action_shape, self.choice.action.len()),
+                },
             ),
-            (REWARDS.name(), Row::from(&reward)),
-            (TERMINATEDS.name(), Row::from(&terminated)),
-            (TRUNCATEDS.name(), Row::from(&truncated)),
-            (ACTION_LOGP.name(), Row::from(&self.choice.logp)),
-            (VF_PREDS.name(), Row::from(&self.choice.vf_pred)),
-            (T.name(), Row::from(&t)),
+            (REWARDS.name(), ViewRow::from(&reward)),
+            (TERMINATEDS.name(), ViewRow::from(&terminated)),
+            (TRUNCATEDS.name(), ViewRow::from(&truncated)),
+            (ACTION_LOGP.name(), ViewRow::from(&self.choice.logp)),
+            (VF_PREDS.name(), ViewRow::from(&self.choice.vf_pred)),
+            (T.name(), ViewRow::from(&t)),
         ];
         if self.wants.state_len() == 0 && self.wants.dist_inputs() == 0 {
             self.collector.add_action_reward_next_obs(&row)?;
@@ -307,7 +311,10 @@ impl Agent {
             row.extend(self.wants.states(&self.choice.state));
             if self.wants.dist_inputs() > 0 {
                 let shape = RowShape::vector(self.wants.dist_inputs() as u32);
-                row.push((ACTION_DIST_INPUTS.name(), Row { values: RowsRef::F32(&self.choice.dist_inputs), shape }));
+                row.push((
+                    ACTION_DIST_INPUTS.name(),
+                    ViewRow { values: RowsRef::F32(&self.choice.dist_inputs), shape },
+                ));
             }
             self.collector.add_action_reward_next_obs(&row)?;
         }
@@ -327,7 +334,7 @@ impl Agent {
             return Ok(obs.push(self.obs.all()));
         }
         let seen = self.collector.build_for_inference()?;
-        let row = seen.column(OBS.name()).and_then(|column| Row::of(column, 0));
+        let row = seen.column(OBS.name()).and_then(|column| ViewRow::of(column, 0));
         let row = row.ok_or_else(|| ViewError::MissingColumn { name: OBS.name().into() })?;
         if obs.len() == 0 {
             obs.start(row.dtype());

@@ -1,6 +1,6 @@
 //! Batched inference: one call per policy for all agents under it.
 
-use super::{agent::Agent, lane::Lane};
+use super::{agent::Agent, lane::EpisodeLane};
 use crate::{
     column::{DType, RowBuffer},
     env::Moment,
@@ -12,7 +12,7 @@ use crate::{
 
 /// The agents that need actions, by policy.
 #[derive(Debug, Default)]
-pub(super) struct Inference {
+pub(super) struct PolicyInference {
     groups: BTreeMap<PolicyId, Group>,
 }
 
@@ -41,7 +41,7 @@ struct Out {
     dist_inputs: Vec<f32>,
 }
 
-impl Inference {
+impl PolicyInference {
     /// Clears the queue.
     pub(super) fn clear(&mut self) {
         self.groups.values_mut().for_each(Group::clear);
@@ -65,7 +65,7 @@ impl Inference {
     /// Lets the policies choose, and gives the agents their actions.
     pub(super) fn run(
         &mut self,
-        lanes: &mut [Lane],
+        lanes: &mut [EpisodeLane],
         host: &mut SamplerHost<'_>,
         explore: bool,
     ) -> Result<(), SampleError> {
@@ -76,7 +76,7 @@ impl Inference {
             group.choose(id, entry.policy.as_mut(), explore)?;
             for (row, (lane, place)) in group.who.iter().enumerate() {
                 if let Some(agent) = lanes.get_mut(*lane).and_then(|lane| lane.agent_mut(*place)) {
-                    group.tell(row, agent);
+                    group.set_choice(row, agent);
                 }
             }
             group.clear();
@@ -147,7 +147,7 @@ impl Group {
         policy.compute_actions(input, output).map_err(|source| SampleError::Policy { id: id.clone(), source })
     }
 
-    fn tell(&self, row: usize, agent: &mut Agent) {
+    fn set_choice(&self, row: usize, agent: &mut Agent) {
         let part = |len: usize| row * len..(row + 1) * len;
         let choice = &mut agent.choice;
         choice.action.set(self.out.actions.part(part(self.action_len)));

@@ -11,16 +11,18 @@ mod trajectory;
 
 pub(crate) use self::lane::state::{agent_env, agent_position};
 use self::{
-    inference::Inference,
-    lane::{Lane, Round},
-    perf::{Stopwatch, lap},
+    inference::PolicyInference,
+    lane::{EpisodeLane, Round},
+    perf::{PhaseStopwatch, lap},
 };
 use super::{Budget, ResumePoint, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState};
 use crate::{
     batch::AnyBatch,
     column::RowBuffer,
     encoding,
-    env::{BaseEnv, EnvActions, EnvError, Frame, Moment, News, StepMark, SubEnv, for_each_sub_env, multi_agent::Turn},
+    env::{
+        BaseEnv, EnvActions, EnvError, EnvUpdates, Frame, Moment, StepMark, SubEnv, for_each_sub_env, multi_agent::Turn,
+    },
     episode::{Losses, Quarantined, RolloutMetrics},
     ids::SlotId,
     prelude::*,
@@ -86,22 +88,22 @@ use crate::{
 pub struct Episodic {
     options: SamplerOptions,
     env: Box<dyn BaseEnv>,
-    lanes: Vec<Lane>,
+    lanes: Vec<EpisodeLane>,
     mapping: Streams,
-    news: News,
+    updates: EnvUpdates,
     /// Buffer for the turns of resets.
     turn: Turn,
-    inference: Inference,
+    inference: PolicyInference,
     answers: Vec<EnvActions>,
     sent: RowBuffer,
     outputs: VecDeque<Output>,
     metrics: Vec<RolloutMetrics>,
     extra_batches: Vec<AnyBatch>,
-    stopwatch: Stopwatch,
+    stopwatch: PhaseStopwatch,
     /// Steps that are in no batch; the environments keep the quarantined ones.
     losses: Losses,
-    /// Whether the environments may have outdated news.
-    stale_news: bool,
+    /// Whether the environments may have outdated updates.
+    stale_updates: bool,
     stopped: bool,
 }
 
@@ -115,10 +117,10 @@ pub(crate) enum Output {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum SampleProgress {
     /// No environment was ready.
     Idle,
-    /// This many environments had news.
+    /// This many environments had updates.
     Stepped(usize),
 }
 
@@ -135,21 +137,21 @@ impl Episodic {
         options.mark.iter().for_each(|mark| env.mark_with(mark));
         let slots = options.slots.iter().enumerate();
         Ok(Self {
-            lanes: slots.map(|(env, (slot, episode))| Lane::new(env, *slot, *episode)).collect(),
+            lanes: slots.map(|(env, (slot, episode))| EpisodeLane::new(env, *slot, *episode)).collect(),
             mapping: Streams::new(options.seed, Purpose::Mapping),
             options,
             env,
-            news: News::new(),
+            updates: EnvUpdates::new(),
             turn: Turn::new(),
-            inference: Inference::default(),
+            inference: PolicyInference::default(),
             answers: Vec::new(),
             sent: RowBuffer::default(),
             outputs: VecDeque::new(),
             metrics: Vec::new(),
             extra_batches: Vec::new(),
-            stopwatch: Stopwatch::default(),
+            stopwatch: PhaseStopwatch::default(),
             losses: Losses::default(),
-            stale_news: false,
+            stale_updates: false,
             stopped: false,
         })
     }
@@ -164,15 +166,15 @@ impl Episodic {
     ///
     /// # Errors
     /// [`SampleError`]; episodes in progress are then lost, finished ones are not.
-    pub fn step(&mut self, host: &mut SamplerHost<'_>) -> Result<Progress, SampleError> {
+    pub fn step(&mut self, host: &mut SamplerHost<'_>) -> Result<SampleProgress, SampleError> {
         if self.stopped {
             return Err(SampleError::Stopped);
         }
         let progress = self.round(host);
         if progress.is_err() {
             self.inference.clear();
-            // News that were not handled are lost with the rest.
-            lose_news(&mut self.lanes, &self.news, &mut self.losses, |_| true);
+            // Updates that were not handled are lost with the rest.
+            lose_updates(&mut self.lanes, &self.updates, &mut self.losses, |_| true);
             self.lanes.iter_mut().for_each(|lane| lane.abandon(&mut self.losses));
         }
         let place = |env: usize| Some((self.lanes.get(env)?.next().0, self.position(env)?));
@@ -187,7 +189,7 @@ impl Episodic {
             Output::Batch(_, batch) => batch.env_steps(),
             Output::Metrics(_) => 0,
         });
-        ready.chain(self.lanes.iter().map(Lane::held_env_steps)).sum()
+        ready.chain(self.lanes.iter().map(EpisodeLane::held_env_steps)).sum()
     }
 
     /// Returns the next batch that is ready, if there is one.
@@ -212,12 +214,12 @@ impl Episodic {
     /// # Errors
     /// As [`step`](Self::step).
     pub(crate) fn begin_episodes(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
-        while self.lanes.iter().any(Lane::is_beginning) {
+        while self.lanes.iter().any(EpisodeLane::is_beginning) {
             self.open(host)?;
-            let mut news = core::mem::take(&mut self.news);
-            let polled = if news.entries().is_empty() { self.env.poll(&mut news) } else { Ok(()) };
-            let begun = polled.map_err(SampleError::from).and_then(|()| self.process(&mut news, host));
-            self.news = news;
+            let mut updates = core::mem::take(&mut self.updates);
+            let polled = if updates.entries().is_empty() { self.env.poll(&mut updates) } else { Ok(()) };
+            let begun = polled.map_err(SampleError::from).and_then(|()| self.process(&mut updates, host));
+            self.updates = updates;
             begun?;
         }
         Ok(())
@@ -231,7 +233,7 @@ impl Episodic {
 
     /// Returns the number of an environment's episode, and its env steps; after an error those of the lost episode.
     pub(crate) fn position(&self, env: usize) -> Option<(u32, u32)> {
-        self.lanes.get(env).map(Lane::position)
+        self.lanes.get(env).map(EpisodeLane::position)
     }
 
     /// Draws an environment; returns false if it has no picture.
@@ -261,7 +263,7 @@ impl Episodic {
     /// As [`BaseEnv::try_restart`].
     pub(crate) fn begin_again(&mut self, options: SamplerOptions, remake: bool) -> Result<(), SampleError> {
         self.options = options;
-        self.stale_news = true;
+        self.stale_updates = true;
         self.outputs.clear();
         self.metrics.clear();
         for (env, lane) in self.lanes.iter_mut().enumerate() {
@@ -289,9 +291,9 @@ impl Episodic {
         }
     }
 
-    /// Answers the results of the last round, and waits for news. So changes between two calls, weights above all, take
+    /// Answers the results of the last round, and waits for updates. So changes between two calls, weights above all, take
     /// effect with the first row after them.
-    fn round(&mut self, host: &mut SamplerHost<'_>) -> Result<Progress, SampleError> {
+    fn round(&mut self, host: &mut SamplerHost<'_>) -> Result<SampleProgress, SampleError> {
         let mut last = (host.clock)();
         self.open(host)?;
         lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
@@ -300,52 +302,56 @@ impl Episodic {
         let answers = self.collect_answers()?;
         lap(&mut self.stopwatch.action_processing, &mut last, host.clock);
         if answers > 0 {
-            self.stale_news = true;
-            self.lanes.iter_mut().for_each(Lane::send_answer);
+            self.stale_updates = true;
+            self.lanes.iter_mut().for_each(EpisodeLane::send_answer);
             self.env.send_actions(self.answers.get(..answers).unwrap_or_default())?;
         }
-        self.lanes.iter_mut().for_each(Lane::begin_round);
-        let mut news = core::mem::take(&mut self.news);
-        let polled = if news.entries().is_empty() { self.env.poll(&mut news) } else { Ok(()) };
-        self.stale_news = polled.is_err();
+        self.lanes.iter_mut().for_each(EpisodeLane::begin_round);
+        let mut updates = core::mem::take(&mut self.updates);
+        let polled = if updates.entries().is_empty() { self.env.poll(&mut updates) } else { Ok(()) };
+        self.stale_updates = polled.is_err();
         lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
-        let processed = polled.map_err(SampleError::from).and_then(|()| self.process(&mut news, host));
-        let entries = news.entries().len();
-        self.news = news;
+        let processed = polled.map_err(SampleError::from).and_then(|()| self.process(&mut updates, host));
+        let entries = updates.entries().len();
+        self.updates = updates;
         processed?;
         lap(&mut self.stopwatch.obs_processing, &mut last, host.clock);
         self.stopwatch.iterations += 1;
-        Ok(if entries == 0 && answers == 0 { Progress::Idle } else { Progress::Stepped(entries.max(answers)) })
+        Ok(if entries == 0 && answers == 0 {
+            SampleProgress::Idle
+        } else {
+            SampleProgress::Stepped(entries.max(answers))
+        })
     }
 
     /// Begins the episodes of environments that have none: before the first poll, and after an error.
     fn open(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
-        self.news.clear();
-        if core::mem::take(&mut self.stale_news) && self.lanes.iter().any(Lane::is_lost) {
-            // Discards news of lost episodes, whether there were any or not.
-            let _ = self.env.poll(&mut self.news);
-            lose_news(&mut self.lanes, &self.news, &mut self.losses, Lane::is_lost);
+        self.updates.clear();
+        if core::mem::take(&mut self.stale_updates) && self.lanes.iter().any(EpisodeLane::is_lost) {
+            // Discards updates of lost episodes, whether there were any or not.
+            let _ = self.env.poll(&mut self.updates);
+            lose_updates(&mut self.lanes, &self.updates, &mut self.losses, EpisodeLane::is_lost);
             let lanes = &self.lanes;
-            self.news.retain(|entry| lanes.get(entry.env).is_none_or(|lane| !lane.is_lost()));
+            self.updates.retain(|entry| lanes.get(entry.env).is_none_or(|lane| !lane.is_lost()));
         }
         let (lanes, mut round) = self.parts(host);
         lanes.iter_mut().try_for_each(|lane| lane.open(&mut round))?;
         Ok(())
     }
 
-    fn process(&mut self, news: &mut News, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
-        // A round without news, while others drive the environments, is progress, too.
+    fn process(&mut self, updates: &mut EnvUpdates, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
+        // A round without updates, while others drive the environments, is progress, too.
         self.options.mark.iter().for_each(StepMark::beat);
         let (lanes, mut round) = self.parts(host);
         let num_envs = lanes.len();
-        for entry in news.entries_mut() {
+        for entry in updates.entries_mut() {
             let unknown = EnvError::NoSuchLane { lane: entry.env, num_envs };
-            lanes.get_mut(entry.env).ok_or(unknown)?.take_news(entry, &mut round)?;
+            lanes.get_mut(entry.env).ok_or(unknown)?.take_update(entry, &mut round)?;
         }
         lanes.iter_mut().try_for_each(|lane| lane.cut_if_full(&mut round))
     }
 
-    fn saved(&self, lane: &Lane) -> SavedLane {
+    fn saved(&self, lane: &EpisodeLane) -> SavedLane {
         let ((slot, next, steps), state) = (lane.next(), lane.encode_state(self.env.as_ref()));
         let can_continue = |state: &Vec<u8>| {
             let known = agent_env(state, slot).is_some_and(|(_, env)| !env.is_empty());
@@ -355,7 +361,7 @@ impl Episodic {
     }
 
     fn infer(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
-        let moment = |lane: &Lane| {
+        let moment = |lane: &EpisodeLane| {
             let ((slot, ..), (episode, t)) = (lane.next(), lane.position());
             Moment { slot, episode, t, agent: 0 }
         };
@@ -390,7 +396,7 @@ impl Episodic {
         Ok(count)
     }
 
-    fn parts<'a, 'h>(&'a mut self, host: &'a mut SamplerHost<'h>) -> (&'a mut [Lane], Round<'a, 'h>) {
+    fn parts<'a, 'h>(&'a mut self, host: &'a mut SamplerHost<'h>) -> (&'a mut [EpisodeLane], Round<'a, 'h>) {
         let round = Round {
             env: self.env.as_mut(),
             host,
@@ -408,7 +414,7 @@ impl Episodic {
 
 impl SamplerInput for Episodic {
     fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        self.data_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_news)
+        self.data_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_update)
     }
 
     /// A round in which no environment was ready ends the call, whatever is left of the budget, since its caller may have to
@@ -429,7 +435,7 @@ impl SamplerInput for Episodic {
             if !budget.allows_round(host.clock) {
                 return Ok(None);
             }
-            if self.step(host)? == Progress::Idle && !(budget.is_endless() && self.env.may_be_idle()) {
+            if self.step(host)? == SampleProgress::Idle && !(budget.is_endless() && self.env.may_be_idle()) {
                 return Ok(None);
             }
         }
@@ -505,7 +511,7 @@ impl SamplerInput for Episodic {
         }
         self.outputs = outputs;
         self.extra_batches.clear();
-        self.stale_news = true;
+        self.stale_updates = true;
         // A panic may have left rows of agents that have not acted.
         self.inference.clear();
         for (env, lane) in self.lanes.iter_mut().enumerate() {
@@ -529,11 +535,16 @@ impl SamplerInput for Episodic {
 /// Saved state of a lane: slot, number of its next episode, env steps, and its state.
 type SavedLane = (SlotId, u32, u64, Option<Vec<u8>>);
 
-/// Counts the steps of unhandled news as lost, for some lanes.
-fn lose_news(lanes: &mut [Lane], news: &News, losses: &mut Losses, of: impl Fn(&Lane) -> bool) {
-    for entry in news.entries() {
+/// Counts the steps of unhandled updates as lost, for some lanes.
+fn lose_updates(
+    lanes: &mut [EpisodeLane],
+    updates: &EnvUpdates,
+    losses: &mut Losses,
+    of: impl Fn(&EpisodeLane) -> bool,
+) {
+    for entry in updates.entries() {
         if let Some(lane) = lanes.get_mut(entry.env).filter(|lane| of(lane)) {
-            losses.env_steps += u64::from(lane.hear() && entry.fault.is_none());
+            losses.env_steps += u64::from(lane.take_answered() && entry.fault.is_none());
         }
     }
 }

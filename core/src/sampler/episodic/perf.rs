@@ -4,7 +4,7 @@ use crate::{episode::SamplerPerf, time::Micros};
 
 /// Accumulates time by phase.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stopwatch {
+pub(super) struct PhaseStopwatch {
     pub(super) iterations: u64,
     pub(super) env_wait: Micros,
     pub(super) obs_processing: Micros,
@@ -12,7 +12,7 @@ pub(super) struct Stopwatch {
     pub(super) action_processing: Micros,
 }
 
-impl Stopwatch {
+impl PhaseStopwatch {
     pub(super) fn means(&self) -> SamplerPerf {
         let mean = |sum: Micros| sum.0 as f64 / 1_000.0 / self.iterations.max(1) as f64;
         SamplerPerf {

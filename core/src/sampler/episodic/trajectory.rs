@@ -2,7 +2,7 @@
 
 use super::{
     agent::Agent,
-    lane::{Lane, Round},
+    lane::{EpisodeLane, Round},
 };
 use crate::{
     batch::{REWARDS, SampleBatch, TERMINATEDS},
@@ -25,7 +25,7 @@ struct Piece {
     bootstrap: f32,
 }
 
-impl Lane {
+impl EpisodeLane {
     /// Postprocesses all rows since the last cut, agent by agent in the order of their names, and adds them to the builder.
     /// On an error nothing is added.
     pub(super) fn postprocess(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {

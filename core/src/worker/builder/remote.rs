@@ -17,7 +17,7 @@ use crate::{
 ///
 /// ```
 /// use rollmesh_core::{
-///     env::{BaseEnv as _, News},
+///     env::{BaseEnv as _, EnvUpdates},
 ///     kernels::Kernels,
 ///     worker::{Registry, RemoteEnvSpec},
 /// };
@@ -26,9 +26,9 @@ use crate::{
 ///     "recreated_worker": false, "slot": 2, "seed": 7, "deepmind": null}"#;
 /// let spec: RemoteEnvSpec = serde_json::from_str(text)?;
 /// let (mut env, is_wrapped) = spec.make(&Registry::builtin(), Kernels::PORTABLE)?;
-/// let mut news = News::new();
-/// env.poll(&mut news)?; // the first observation of slot 2, as in any other process
-/// assert!(!is_wrapped && news.entries().len() == 1);
+/// let mut updates = EnvUpdates::new();
+/// env.poll(&mut updates)?; // the first observation of slot 2, as in any other process
+/// assert!(!is_wrapped && updates.entries().len() == 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

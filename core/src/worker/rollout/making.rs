@@ -16,7 +16,7 @@ pub(super) struct Making {
     /// Whether the policies have the weights that the sample began with.
     is_exchanged: bool,
     /// Progress of the run that policies are notified of once it is complete.
-    pub(super) news: Vec<(GlobalVars, Option<Vec<PolicyId>>)>,
+    pub(super) updates: Vec<(GlobalVars, Option<Vec<PolicyId>>)>,
 }
 
 impl RolloutWorker {
@@ -76,7 +76,7 @@ impl RolloutWorker {
 
     /// Ends a sample that is complete or lost, and applies what was deferred until then.
     pub(super) fn end_sample(&mut self) -> Result<(), RolloutError> {
-        let news = self.making.take().map_or_else(Vec::new, |making| making.news);
-        news.iter().try_for_each(|(vars, policies)| self.set_global_vars(vars, policies.as_deref()))
+        let updates = self.making.take().map_or_else(Vec::new, |making| making.updates);
+        updates.iter().try_for_each(|(vars, policies)| self.set_global_vars(vars, policies.as_deref()))
     }
 }

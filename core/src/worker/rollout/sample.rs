@@ -31,7 +31,7 @@ impl RolloutWorker {
     /// # Errors
     /// [`RolloutError`]. Batches that were read before the error begin the next sample.
     pub fn sample(&mut self) -> Result<AnyBatch, RolloutError> {
-        self.make(&mut Budget::endless())?.ok_or_else(|| SampleError::no_news().into())
+        self.make(&mut Budget::endless())?.ok_or_else(|| SampleError::no_update().into())
     }
 
     /// Returns the next sample, if it can be completed within a span on the worker's [clock](crate::worker::Clock): for a
@@ -201,7 +201,7 @@ impl RolloutWorker {
             Err(several) => AnyBatch::concat(&several)?,
         };
         if !self.parts.opened.offline {
-            self.tell_updates(&mut batch);
+            self.record_updates(&mut batch);
         }
         Ok(Some(batch))
     }
@@ -230,7 +230,7 @@ impl RolloutWorker {
     }
 
     /// Records in a batch how many updates its weights have had.
-    fn tell_updates(&self, batch: &mut AnyBatch) {
+    fn record_updates(&self, batch: &mut AnyBatch) {
         let counts = &self.global_vars.num_grad_updates_per_policy;
         let tell = |id: &PolicyId, batch: &mut SampleBatch| {
             if let (None, Some(count)) = (batch.num_grad_updates(), counts.get(id)) {

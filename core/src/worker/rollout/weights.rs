@@ -85,8 +85,8 @@ impl RolloutWorker {
     #[must_use]
     pub fn global_vars(&self) -> GlobalVars {
         let mut vars = self.global_vars.clone();
-        let news = self.making.iter().flat_map(|making| &making.news);
-        news.for_each(|(news, _)| vars.update(news));
+        let updates = self.making.iter().flat_map(|making| &making.updates);
+        updates.for_each(|(newer, _)| vars.update(newer));
         vars
     }
 
@@ -99,7 +99,7 @@ impl RolloutWorker {
     pub fn set_global_vars(&mut self, vars: &GlobalVars, policies: Option<&[PolicyId]>) -> Result<(), RolloutError> {
         self.check_running()?;
         if let Some(making) = &mut self.making {
-            making.news.push((vars.clone(), policies.map(<[PolicyId]>::to_vec)));
+            making.updates.push((vars.clone(), policies.map(<[PolicyId]>::to_vec)));
             return Ok(());
         }
         let trained = self.policies_to_train(None);

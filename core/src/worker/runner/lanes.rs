@@ -15,12 +15,12 @@ use crate::{
 pub type ShowEnv<'a> = dyn FnMut((u32, u32), &mut dyn FnMut(&mut Frame) -> bool) + 'a;
 
 /// Slots that are sampled together, by the sampler that fits.
-pub(super) enum Lanes {
+pub(super) enum LeasedLanes {
     Lockstep(LaneSet),
     Agents(Box<AgentLanes>),
 }
 
-impl Lanes {
+impl LeasedLanes {
     pub(super) fn begin(&mut self, fragment: FragmentNo, version: WeightsVersion, steps: u32) {
         match self {
             Self::Lockstep(lanes) => lanes.collector.begin(fragment, version, steps),

@@ -6,7 +6,7 @@ mod opening;
 
 pub use self::error::RunnerError;
 pub use self::lanes::ShowEnv;
-use self::{lanes::Lanes, opening::Opening};
+use self::{lanes::LeasedLanes, opening::Opening};
 use super::{
     Guard, RolloutWorkerBuilder, SetupError,
     builder::LeaseParts,
@@ -35,7 +35,7 @@ pub struct SlotRunner {
     parts: LeaseParts,
     guard: Guard,
     /// The lanes of the latest lease: one set of all its slots, or one per slot if they are sampled sequentially.
-    lanes: Vec<Lanes>,
+    lanes: Vec<LeasedLanes>,
     version: WeightsVersion,
     /// The fragment that lanes and states are ready for, while no lease is in progress.
     next: FragmentNo,
@@ -80,7 +80,7 @@ enum Stage {
     },
     /// Open episodes are being replayed.
     Opening(Opening),
-    Open(Lanes),
+    Open(LeasedLanes),
 }
 
 struct Running {
@@ -95,9 +95,9 @@ struct Running {
 }
 
 /// Takes the lanes of these slots if they are at the positions where the slots continue, so that nothing has to be restored.
-fn take_ready(idle: &mut Vec<Lanes>, leased: &[LeasedSlot]) -> Option<Lanes> {
+fn take_ready(idle: &mut Vec<LeasedLanes>, leased: &[LeasedSlot]) -> Option<LeasedLanes> {
     let is_held = leased.iter().all(|leased| leased.source == SlotSource::Held);
-    let is_theirs = |lanes: &Lanes| lanes.slots().into_iter().eq(leased.iter().map(|leased| leased.slot));
+    let is_theirs = |lanes: &LeasedLanes| lanes.slots().into_iter().eq(leased.iter().map(|leased| leased.slot));
     let place = idle.iter().position(is_theirs).filter(|_| is_held)?;
     Some(idle.remove(place))
 }
@@ -499,7 +499,7 @@ impl SlotRunner {
     }
 
     /// Creates a set of slots from their states, with these lanes if they are ready.
-    fn set(&self, starts: Vec<Start>, lanes: Option<Lanes>, fragment: FragmentNo) -> SlotSet {
+    fn set(&self, starts: Vec<Start>, lanes: Option<LeasedLanes>, fragment: FragmentNo) -> SlotSet {
         let stage = match lanes {
             None => Stage::Closed { gives_up: self.parts.env_state == EnvState::Opaque },
             Some(mut lanes) => {

@@ -1,6 +1,6 @@
 //! Opening slots: creates their environments and replays their open episodes.
 
-use super::{Lanes, RunnerError, Start, episode_after};
+use super::{LeasedLanes, RunnerError, Start, episode_after};
 use crate::{
     env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvStart},
     ids::PolicyId,
@@ -89,15 +89,15 @@ impl Opening {
     }
 
     /// Passes the environments to the sampler that fits.
-    pub(super) fn finish(self, parts: &mut LeaseParts) -> Result<Lanes, RunnerError> {
+    pub(super) fn finish(self, parts: &mut LeaseParts) -> Result<LeasedLanes, RunnerError> {
         match self.envs {
             Envs::Lockstep(env, starts) => {
                 let entry = parts.host.policies.get_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
-                Ok(Lanes::Lockstep(LaneSet::of(env, &starts, &parts.options, entry)?))
+                Ok(LeasedLanes::Lockstep(LaneSet::of(env, &starts, &parts.options, entry)?))
             }
             Envs::Agents { envs, starts, home } => {
                 let lanes = AgentLanes::open(envs, starts, home, &parts.options, &mut parts.host)?;
-                Ok(Lanes::Agents(Box::new(lanes)))
+                Ok(LeasedLanes::Agents(Box::new(lanes)))
             }
         }
     }

@@ -22,7 +22,7 @@ pub(super) struct Outdated {
 }
 
 /// What to do with the first queued lease.
-pub(super) enum Turn {
+pub(super) enum SessionTurn {
     /// Run it, with these weights if others are set.
     Run(Lease, Option<Weights>),
     /// Refuse it.
@@ -109,15 +109,15 @@ impl Leases {
     }
 
     /// Takes the first queued lease if it need not wait any more.
-    pub(super) fn next(&mut self, acting: WeightsVersion) -> Option<Turn> {
+    pub(super) fn next(&mut self, acting: WeightsVersion) -> Option<SessionTurn> {
         let weights = self.weights_for(self.waiting.front()?, acting)?;
         let lease = self.waiting.pop_front()?;
         Some(match weights {
             Ok(weights) => {
                 self.running = Some(lease.clone());
-                Turn::Run(lease, weights)
+                SessionTurn::Run(lease, weights)
             }
-            Err(error) => Turn::Refuse(lease.id, error),
+            Err(error) => SessionTurn::Refuse(lease.id, error),
         })
     }
 

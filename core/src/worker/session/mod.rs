@@ -13,7 +13,7 @@ use bytes::Bytes;
 pub use calls::HostSettings;
 use calls::{Advanced, Calls, Done};
 use evaluations::Evaluations;
-use leases::{Leases, Turn};
+use leases::{Leases, SessionTurn};
 use pace::Pace;
 use uplink::Uplink;
 

@@ -398,7 +398,7 @@ fn weights_act_at_once_between_leases_and_it_is_said() {
 }
 
 #[test]
-fn progress_is_told_every_quarter_of_a_second_and_only_of_work() {
+fn progress_is_reported_every_quarter_of_a_second_and_only_of_work() {
     let mut hub = Hub::with_run();
     hub.grant(&lease(1, 0, 0, &new_slots(&[0, 1])));
     let mut told = vec![];
@@ -432,7 +432,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
 
     hub.send(&Message::RunEnd(RunEnd { run: RUN }));
     let after = lease(7, 0, 0, &new_slots(&[0]));
-    assert_eq!(hub.refusal(&after), "run 1 is not the one that goes on here");
+    assert_eq!(hub.refusal(&after), "run 1 is not the one in progress here");
     hub.send(&Message::RunStart(RunStart { run: RUN, config: RunConfig::new("Pong-v9").to_wire() }));
     let refusal = hub.refusal(&after);
     assert!(refusal.starts_with("unknown environment: there is no environment 'Pong-v9'; known are: "), "{refusal}");
@@ -825,7 +825,7 @@ fn workers_know_what_their_program_has_registered() {
 }
 
 #[test]
-fn a_hub_that_calls_too_often_is_told_so() {
+fn a_hub_that_calls_too_often_gets_an_error() {
     let mut hub = Hub::new();
     hub.shake_hands();
     (0..2_048).for_each(|id| hub.send(&call(id, &WorkerCommand::Ping)));

@@ -2,7 +2,7 @@
 
 use core::slice;
 
-use super::{ActiveRun, MAX_BACKLOG_BYTES, Turn, WorkerSession, is_report_due};
+use super::{ActiveRun, MAX_BACKLOG_BYTES, SessionTurn, WorkerSession, is_report_due};
 use crate::{
     batch::SlotFragment,
     ids::LeaseId,
@@ -24,7 +24,7 @@ impl WorkerSession {
             return;
         }
         let Some(run) = self.run.as_ref().filter(|run| run.number == grant.run) else {
-            return self.refuse(id, &format!("run {} is not the one that goes on here", grant.run));
+            return self.refuse(id, &format!("run {} is not the one in progress here", grant.run));
         };
         let queued = run
             .read_lease(grant)
@@ -75,8 +75,8 @@ impl WorkerSession {
         let mut applied = None;
         let (id, slots, begun) = match self.leases.next(runner.slots.weights_version()) {
             None => return,
-            Some(Turn::Refuse(id, error)) => (id, Vec::new(), Err((None, error.to_string()))),
-            Some(Turn::Run(lease, weights)) => {
+            Some(SessionTurn::Refuse(id, error)) => (id, Vec::new(), Err((None, error.to_string()))),
+            Some(SessionTurn::Run(lease, weights)) => {
                 let (id, slots) = (lease.id, lease.slots.iter().map(|leased| leased.slot).collect());
                 runner.slots.work_in_turn(pace.begin(lease.slots.len()));
                 let set = weights.map_or(Ok(()), |weights| {

@@ -11,12 +11,14 @@ use rollmesh_core::{
     callbacks::{CallbackList, PolicyMappingFn, WorkerInfo},
     column::{ColumnKey, DType},
     env::{
-        BaseEnv, EnvActions, EnvError, EnvSpaces, ExternalEpisodes, ExternalError, News, Reset, RowsMut, RowsRef,
+        BaseEnv, EnvActions, EnvError, EnvSpaces, EnvUpdates, ExternalEpisodes, ExternalError, Reset, RowsMut, RowsRef,
         multi_agent::{AgentRows, Outcome, Turn},
     },
     ids::{AgentId, PolicyId, SlotId, WeightsVersion, eps_id},
     policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicyMap},
-    sampler::{BatchMode, Episodic, Interrupt, Progress, SampleError, SamplerHost, SamplerInput as _, SamplerOptions},
+    sampler::{
+        BatchMode, Episodic, Interrupt, SampleError, SampleProgress, SamplerHost, SamplerInput as _, SamplerOptions,
+    },
     space::Space,
     time::Micros,
     weights::Weights,
@@ -52,8 +54,8 @@ impl BaseEnv for Shared {
     fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
         self.with(|episodes| episodes.spaces(agent))
     }
-    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
-        self.with(|episodes| episodes.poll(news))
+    fn poll(&mut self, updates: &mut EnvUpdates) -> Result<(), EnvError> {
+        self.with(|episodes| episodes.poll(updates))
     }
     fn may_be_idle(&self) -> bool {
         true
@@ -128,7 +130,7 @@ impl Bench {
         f(&mut self.sampler, &mut host)
     }
 
-    fn step(&mut self) -> Result<Progress, SampleError> {
+    fn step(&mut self) -> Result<SampleProgress, SampleError> {
         self.with(|sampler, host| sampler.step(host))
     }
 }
@@ -293,7 +295,7 @@ proptest! {
                 stage.go_on(driver, way);
             }
         }
-        while bench.step().unwrap() != Progress::Idle {}
+        while bench.step().unwrap() != SampleProgress::Idle {}
         let mut found: BTreeMap<usize, Vec<Vec<Seen>>> = BTreeMap::new();
         while let Some(batch) = bench.sampler.take() {
             let rows = rows(&batch);
@@ -312,10 +314,10 @@ proptest! {
 }
 
 #[test]
-fn poll_without_news_returns_when_interrupted() {
+fn poll_without_updates_returns_when_interrupted() {
     let env = Shared::new(1);
     let mut bench = Bench::new(&env, BatchMode::TruncateEpisodes);
-    assert_eq!(bench.step(), Ok(Progress::Idle));
+    assert_eq!(bench.step(), Ok(SampleProgress::Idle));
     bench.interrupt.set(true);
     assert_eq!(bench.with(|sampler, host| sampler.data(host)), Err(SampleError::Stopped));
     // Nothing is lost by that.
@@ -348,7 +350,7 @@ fn drivers_hear_when_the_sampler_has_to_begin_anew() {
         let taken = env.with(|episodes| episodes.take_actions(id, &mut actions));
         assert_eq!(taken, Err(ExternalError::LostEpisode(id)));
     }
-    // Then everything goes on.
+    // Then everything continues.
     env.with(|episodes| {
         episodes.start_episode(3, true)?;
         (0..4).try_for_each(|t| episodes.log_actions(3, &row(t), &row(5)))

@@ -3,8 +3,8 @@
 use rollmesh_core::{
     column::{DType, Element},
     env::{
-        AnyVectorEnv, BaseEnv as _, EnvActions, EnvContext, EnvMaker, EnvRegistry, EnvSpaces, EnvSpec, EnvStart, Frame,
-        InProcess, Moment, Moments, News, Reset, RowsMut, StepOut,
+        AnyVectorEnv, BaseEnv as _, EnvActions, EnvContext, EnvMaker, EnvRegistry, EnvSpaces, EnvSpec, EnvStart,
+        EnvUpdates, Frame, InProcess, Moment, Moments, Reset, RowsMut, StepOut,
         multi_agent::{AgentRows, Turn},
     },
     hash::bytes_hash,
@@ -102,9 +102,9 @@ fn play_in_process(maker: EnvMaker, mut look: impl FnMut(&mut InProcess)) -> Vec
     let start = |slot| EnvStart { slot: SlotId(slot), episode: 1, context: context(slot) };
     let mut envs = InProcess::new(maker, (0..LANES as u32).map(start).collect(), 5).unwrap();
     let act = Streams::new(5, Purpose::Action);
-    let mut news = News::new();
-    envs.poll(&mut news).unwrap();
-    let mut turns: Vec<Turn> = news.entries().iter().map(|news| news.turn.clone()).collect();
+    let mut updates = EnvUpdates::new();
+    envs.poll(&mut updates).unwrap();
+    let mut turns: Vec<Turn> = updates.entries().iter().map(|update| update.turn.clone()).collect();
     let mut moments = [(1, 0); LANES];
     let mut seen = Vec::new();
     for _ in 0..STEPS {
@@ -132,9 +132,9 @@ fn play_in_process(maker: EnvMaker, mut look: impl FnMut(&mut InProcess)) -> Vec
             answer.push(EnvActions { env, actions });
         }
         envs.send_actions(&answer).unwrap();
-        news.clear();
-        envs.poll(&mut news).unwrap();
-        turns.iter_mut().zip(news.entries()).for_each(|(turn, news)| turn.clone_from(&news.turn));
+        updates.clear();
+        envs.poll(&mut updates).unwrap();
+        turns.iter_mut().zip(updates.entries()).for_each(|(turn, update)| turn.clone_from(&update.turn));
         seen.push(format!("{turns:?}"));
         look(&mut envs);
     }

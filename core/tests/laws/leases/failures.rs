@@ -178,7 +178,7 @@ fn failed_fragment_is_located_and_other_slots_have_the_rows_of_a_calm_run() {
 }
 
 #[test]
-fn refused_state_and_failed_policy_are_told_for_what_they_are() {
+fn refused_state_and_failed_policy_are_reported_for_what_they_are() {
     let mut faulty = runner("restore", None);
     let (first, none) = run(&mut faulty, 0, &[]);
     assert!(none.is_empty());

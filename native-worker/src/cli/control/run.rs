@@ -27,7 +27,7 @@ pub(in crate::cli) struct ScaleArgs {
     target: Target,
 }
 
-pub(in crate::cli) const PAUSE_HELP: &str = "Leases that are out go on; no more are granted.\n\n\
+pub(in crate::cli) const PAUSE_HELP: &str = "Leases that are out continue; no more are granted.\n\n\
                                              Example:\n  ROLLMESH_TOKEN=… rollmesh pause --hub ws://127.0.0.1:7878";
 pub(in crate::cli) const RESUME_HELP: &str = "Example:\n  ROLLMESH_TOKEN=… rollmesh resume --hub ws://127.0.0.1:7878";
 pub(in crate::cli) const CHECKPOINT_HELP: &str = "Returns when the checkpoint is on the disk.\n\n\
@@ -55,7 +55,7 @@ pub(in crate::cli) struct DrainArgs {
                         Example:\n  ROLLMESH_TOKEN=… rollmesh stop --hub ws://127.0.0.1:7878"
 )]
 pub(in crate::cli) struct StopArgs {
-    /// Remove this run, which waits, instead of ending the one that goes on
+    /// Remove this run, which waits, instead of ending the one in progress
     #[arg(long, value_name = "NUMBER")]
     queued: Option<u32>,
     #[command(flatten)]

@@ -24,7 +24,7 @@ use crate::{
 #[command(
     after_help = "The hub executes one run at a time; others wait. Exit codes: 0 it begins or waits, 2 the hub refuses \
                         it, 1 no hub. With --wait those of `rollmesh train`, and 3 for a run that was removed, or if \
-                        a signal ends the command; the run goes on then.\n\n\
+                        a signal ends the command; the run continues then.\n\n\
                         Example:\n  ROLLMESH_TOKEN=… rollmesh start --config run.toml --set seed=2 --hub ws://127.0.0.1:7878"
 )]
 pub(in crate::cli) struct StartArgs {
@@ -144,7 +144,7 @@ impl StartArgs {
             End::NotAwaited => return Ok(code),
             End::Refused(reason) => return Err(Failure::usage(reason)),
             End::Removed => return Err(Failure::Interrupted("the run was removed before it began".into())),
-            End::Interrupted => return Err(Failure::Interrupted("the run goes on at the hub".into())),
+            End::Interrupted => return Err(Failure::Interrupted("the run continues at the hub".into())),
             End::Over(line) => line,
         };
         match self.json {

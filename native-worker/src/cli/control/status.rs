@@ -29,7 +29,7 @@ pub(in crate::cli) struct StatusArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Go on, once a second, until the hub leaves
+    /// Continue, once a second, until the hub leaves
     #[arg(long)]
     watch: bool,
     #[command(flatten)]

@@ -22,7 +22,7 @@ use crate::{
     cli::{exit::Failure, python::allow, signals::Interruption},
     offline::{
         inputs::Format,
-        logged::{Logged, Place},
+        logged::{Logged, LoggedPlace},
     },
 };
 
@@ -197,7 +197,7 @@ impl<'a> Job<'a> {
     /// Writes every batch to the sinks that `deal` returns, in the form that it returns.
     fn run(
         self,
-        mut deal: impl FnMut(AnyBatch, Place, &mut Losses) -> Result<Vec<(usize, AnyBatch)>, Failure>,
+        mut deal: impl FnMut(AnyBatch, LoggedPlace, &mut Losses) -> Result<Vec<(usize, AnyBatch)>, Failure>,
     ) -> Result<ExitCode, Failure> {
         let Self { args, mut logged, reading, folders, mut sinks, mut losses, interruption } = self;
         let (mut steps, mut read) = (vec![0; sinks.len()], 0);
@@ -234,7 +234,7 @@ impl<'a> Job<'a> {
         if let Err(failure) = dealt {
             // What was read before is kept.
             sinks.iter_mut().try_for_each(|sink| sink.flush())?;
-            tell(&losses);
+            report_losses(&losses);
             return Err(failure);
         }
         reading.progress.finish();
@@ -254,13 +254,13 @@ impl<'a> Job<'a> {
         if losses.is_empty() {
             println!("nothing is lost");
         }
-        tell(&losses);
+        report_losses(&losses);
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Reports what the written files lack.
-fn tell(losses: &Losses) {
+fn report_losses(losses: &Losses) {
     losses.iter().for_each(|what| eprintln!("lost: {what}"));
 }
 

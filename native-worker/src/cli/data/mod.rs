@@ -24,11 +24,11 @@ use rollmesh_data::dataset::BatchStream as _;
 use super::{exit::Failure, worker_spec::memory};
 use crate::{
     Registry,
+    cli::progress::Progress,
     offline::{
         self,
-        logged::{Logged, Place},
+        logged::{Logged, LoggedPlace},
     },
-    progress::Progress,
 };
 
 #[derive(Args)]
@@ -130,7 +130,7 @@ impl Reading {
     fn each(
         &self,
         logged: &mut Logged,
-        mut take: impl FnMut(AnyBatch, Place) -> Result<(), Failure>,
+        mut take: impl FnMut(AnyBatch, LoggedPlace) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         while let Some(batch) = logged.next_batch().map_err(Failure::other)? {
             self.count(logged, &batch);

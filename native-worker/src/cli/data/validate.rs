@@ -21,7 +21,7 @@ use crate::{
 #[derive(Args)]
 #[command(
     after_help = "Looks for corrupt lines, missing columns, columns that change their type, numbers that are not finite, steps\n\
-                        that go on after their episode has ended or are not in order, and, with --env, observations and\n\
+                        that continue after their episode has ended or are not in order, and, with --env, observations and\n\
                         actions outside the environment's spaces. Rows are counted from 0, lines from 1.\n\n\
                         Examples:\n  rollmesh data validate samples\n  \
                         rollmesh data validate samples --env CartPole-v1 --json"

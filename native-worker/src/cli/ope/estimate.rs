@@ -15,7 +15,7 @@ use super::{EstimatorName, OpeArgs, model};
 use crate::{cli::exit::Failure, learner::Fit};
 
 /// The estimates of the policy from the log.
-pub(super) struct Found {
+pub(super) struct EstimateFound {
     /// Number of episodes, or of rows of a bandit.
     pub(super) samples: usize,
     /// Return of the behaviour policy.
@@ -64,7 +64,7 @@ pub(super) fn estimate(
     judge: &mut Judge<'_>,
     gamma: f64,
     logged: &LoggedEpisodes,
-) -> Result<Found, Failure> {
+) -> Result<EstimateFound, Failure> {
     let mut rows = if args.bandit { one_by_one(&logged.rows).map_err(Failure::usage)? } else { logged.rows.clone() };
     let gamma = if args.bandit { 1.0 } else { gamma };
 
@@ -99,7 +99,7 @@ pub(super) fn estimate(
     let interval = bootstrap_interval(&returns, args.confidence, args.resamples, &streams).map_err(Failure::usage)?;
     let weights = has_ratios.then(|| importance_weights(&rows)).transpose().map_err(Failure::usage)?;
     let rewards = rows.column(REWARDS.name()).and_then(Column::numbers).unwrap_or_default();
-    Ok(Found {
+    Ok(EstimateFound {
         samples: samples.len(),
         behavior: (behavior, interval),
         effective_samples: weights.map(|weights| effective_sample_size(&weights)),

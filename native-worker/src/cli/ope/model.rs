@@ -12,9 +12,9 @@ use rollmesh_core::{
 use super::OpeArgs;
 use crate::{
     cli::exit::Failure,
+    cli::progress::Progress,
     kernels::AUTO,
     learner::{Fit, FittedQ, FittedQConfig},
-    progress::Progress,
 };
 
 pub(super) struct Model {

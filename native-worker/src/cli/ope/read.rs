@@ -15,11 +15,11 @@ use rollmesh_data::{dataset::BatchStream as _, with_usual_types};
 use super::OpeArgs;
 use crate::{
     cli::exit::Failure,
+    cli::progress::Progress,
     offline::{
         self,
-        logged::{Logged, Place},
+        logged::{Logged, LoggedPlace},
     },
-    progress::Progress,
 };
 
 /// The columns that every estimator needs.
@@ -122,7 +122,7 @@ fn one_number(rows: &SampleBatch, name: &str) -> Option<Vec<f64>> {
 }
 
 /// Adds the place of the row to an error.
-fn at(logged: &Logged, place: Option<Place>, error: JudgeError) -> String {
+fn at(logged: &Logged, place: Option<LoggedPlace>, error: JudgeError) -> String {
     let Some((place, file)) = place.and_then(|place| Some((place, logged.files().get(place.file)?))) else {
         return error.to_string();
     };

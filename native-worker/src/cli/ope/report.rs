@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     EstimatorName, OpeArgs,
-    estimate::{Found, Holds},
+    estimate::{EstimateFound, Holds},
     read::Data,
 };
 use crate::{
@@ -24,7 +24,7 @@ pub(super) struct Report<'a> {
     pub(super) checkpoint: &'a PolicyCheckpoint,
     pub(super) gamma: f64,
     pub(super) data: &'a Data,
-    pub(super) found: &'a Found,
+    pub(super) found: &'a EstimateFound,
 }
 
 impl Report<'_> {

@@ -78,7 +78,7 @@ impl Alone {
         let Some(steps) = steps else {
             let sampled = self.own.sample(|worker| worker.sample().map(Some));
             self.sampling += start.elapsed();
-            self.tell_failures(tally);
+            self.report_failures(tally);
             tally.metrics(self.own.worker.metrics());
             return match sampled {
                 // The clients' environment was stopped by the interruption.
@@ -94,14 +94,14 @@ impl Alone {
         }
         let sampled = self.own.sample(|worker| worker.sample_fragments(steps).map(Some));
         self.sampling += start.elapsed();
-        self.tell_failures(tally);
+        self.report_failures(tally);
         let fragments = sampled.map_err(|fault| self.failed(&fault))?.unwrap_or_default();
         self.plain.iter_mut().for_each(|plain| plain.left -= u64::from(steps));
         tally.fragments(&fragments).map_err(Failure::other)?;
         Ok(true)
     }
 
-    fn tell_failures(&mut self, tally: &mut Tally) {
+    fn report_failures(&mut self, tally: &mut Tally) {
         for failure in self.own.watch().take_failures() {
             tally.failure(&failure);
             self.failures.add(failure);

@@ -22,13 +22,13 @@ use super::{
 };
 use crate::{
     Registry,
+    cli::progress::Progress,
     cli::{
         exit::Failure, external, host, log::Log, runtime, signals::Endings, spare_memory, train::check,
         worker_spec::SpecFlags,
     },
     hub::{HubConfig, SecurityConfig},
     learner::{DeviceSpec, LearnError},
-    progress::Progress,
     train::{RunConfig, RunDir, RunRequest, SavedRun, TakeRows, Taker, Task, Work},
 };
 
@@ -202,10 +202,10 @@ impl TakeRows for Rows {
 struct Wanted {
     env_steps: u64,
     num_slots: u64,
-    cut: Cut,
+    cut: LeasedCut,
 }
 
-enum Cut {
+enum LeasedCut {
     /// The same number of each slot.
     EachSlot,
     /// Those that come first, since some slots have more than others.
@@ -218,9 +218,9 @@ impl Wanted {
     fn of(run: &RunConfig, registry: &Registry) -> Result<Self, Failure> {
         let is_single = matches!(registry.env(run.env()).map_err(Failure::usage)?, RegisteredEnv::SingleAgent(_));
         let cut = match is_single && run.rollout.batch_mode == BatchMode::TruncateEpisodes {
-            false => Cut::Never,
-            true if run.mode.is_synchronous() => Cut::EachSlot,
-            true => Cut::InAll,
+            false => LeasedCut::Never,
+            true if run.mode.is_synchronous() => LeasedCut::EachSlot,
+            true => LeasedCut::InAll,
         };
         Ok(Self { env_steps: run.stop.env_steps, num_slots: run.num_slots().into(), cut })
     }
@@ -228,8 +228,8 @@ impl Wanted {
     /// Returns the env steps with which a run ends that is asked for this many.
     fn rounded(&self, env_steps: u64) -> u64 {
         match self.cut {
-            Cut::Never => env_steps,
-            Cut::EachSlot | Cut::InAll => env_steps.div_ceil(self.num_slots).saturating_mul(self.num_slots),
+            LeasedCut::Never => env_steps,
+            LeasedCut::EachSlot | LeasedCut::InAll => env_steps.div_ceil(self.num_slots).saturating_mul(self.num_slots),
         }
     }
 
@@ -237,10 +237,10 @@ impl Wanted {
     fn of_each(&self, fragments: &[SlotFragment], taken: u64) -> Vec<u64> {
         let mut left = self.env_steps.saturating_sub(taken);
         let rows = |fragment: &SlotFragment| match self.cut {
-            Cut::Never => fragment.env_steps(),
+            LeasedCut::Never => fragment.env_steps(),
             // All fragments of a batch have the same length.
-            Cut::EachSlot => fragment.env_steps().min(left / self.num_slots),
-            Cut::InAll => {
+            LeasedCut::EachSlot => fragment.env_steps().min(left / self.num_slots),
+            LeasedCut::InAll => {
                 let rows = fragment.env_steps().min(left);
                 left -= rows;
                 rows

@@ -21,7 +21,7 @@ use rollmesh_core::{
 
 use self::{
     alone::Alone,
-    summary::{Hasher, Summary, Tally},
+    summary::{Hasher, SampleSummary, Tally},
 };
 use super::{
     evaluation::EvaluationFlags,
@@ -36,8 +36,8 @@ use super::{
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, weights_file},
+    cli::progress::Progress,
     learner::{DeviceSpec, algorithm},
-    progress::Progress,
     registry::acting_on,
     train::{RunConfig, RunRequest},
 };
@@ -316,7 +316,7 @@ fn alone(
 }
 
 /// Prints the summary, also after a signal ended it early.
-fn report(args: &SampleArgs, summary: &Summary, goal: u64, run_dir: Option<&Path>) -> Result<ExitCode, Failure> {
+fn report(args: &SampleArgs, summary: &SampleSummary, goal: u64, run_dir: Option<&Path>) -> Result<ExitCode, Failure> {
     match args.json {
         true => println!("{}", serde_json::to_string(summary).map_err(Failure::other)?),
         false => {

@@ -20,7 +20,7 @@ use crate::{
 
 /// The printed summary.
 #[derive(Serialize)]
-pub(super) struct Summary {
+pub(super) struct SampleSummary {
     /// Number of batches; fragments of several environments in lockstep are one.
     samples: u64,
     pub(super) env_steps: u64,
@@ -235,7 +235,7 @@ impl Tally {
     }
 
     /// Returns the summary of the rows so far.
-    pub(super) fn summary(&self, speed: Speed) -> Summary {
+    pub(super) fn summary(&self, speed: Speed) -> SampleSummary {
         let counts = &self.counts;
         let policy = |(id, policy): (&PolicyId, &PolicyCounts)| {
             let PolicyCounts { agent_steps, rewards } = policy;
@@ -243,7 +243,7 @@ impl Tally {
         };
         let episode_return = counts.returns.spread();
         let custom = counts.custom.iter().filter_map(|(name, all)| Some((name.clone(), all.spread()?)));
-        Summary {
+        SampleSummary {
             samples: counts.samples,
             env_steps: counts.env_steps,
             agent_steps: counts.agent_steps,
@@ -320,7 +320,7 @@ impl Running {
     }
 }
 
-impl Summary {
+impl SampleSummary {
     pub(super) fn print(&self) {
         let numbers = |numbers: Option<Spread>| {
             numbers.map_or_else(|| "-".into(), |n| format!("{:.2} (from {:.2} to {:.2})", n.mean, n.min, n.max))

@@ -76,7 +76,7 @@ impl Links {
         }
         self.changed.notify_all();
         if !wait {
-            self.tell();
+            self.notify();
         }
     }
 }

@@ -122,7 +122,7 @@ impl Links {
         let is_over = state.over.is_some();
         drop(state);
         if is_over {
-            self.tell();
+            self.notify();
         }
         result
     }

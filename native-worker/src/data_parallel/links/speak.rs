@@ -70,7 +70,7 @@ impl Links {
     }
 
     /// Notifies all peers, once, that the group has ended.
-    pub(super) fn tell(&self) {
+    pub(super) fn notify(&self) {
         let mut state = self.state();
         let Some(error) = state.over.clone().filter(|_| !state.told && !state.leaves) else { return };
         state.told = true;

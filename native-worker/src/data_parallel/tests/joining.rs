@@ -17,7 +17,7 @@ use super::{
 
 /// Rank 0 detects the difference first, since the others connect to it.
 #[test]
-fn what_ranks_disagree_on_is_told_to_both() {
+fn disagreement_of_ranks_is_reported_to_both() {
     let address = free_address();
     type Change = fn(&mut JoinRequest);
     let changes: [(Change, DataParallelError); 4] = [
@@ -54,9 +54,9 @@ fn missing_ranks_are_named() {
     let missing = "1, 3".to_owned();
     assert_eq!(errors[0], DataParallelError::Missing { missing, address: address.clone(), seconds: 1, hint: "" });
     // It was refused, or came too late.
-    let is_told =
+    let is_notified =
         matches!(&errors[1], DataParallelError::Lost { rank: 0, reason } if reason.contains("rank 1, 3 has not"));
-    assert!(is_told || matches!(errors[1], DataParallelError::Unreachable { .. }), "{}", errors[1]);
+    assert!(is_notified || matches!(errors[1], DataParallelError::Unreachable { .. }), "{}", errors[1]);
 
     let error = TcpAllReduce::join(&soon(request(&address, 1, 2))).unwrap_err().to_string();
     assert!(error.starts_with(&format!("no rank 0 listened on {address} for 1 s: ")), "{error}");

@@ -7,7 +7,7 @@ use std::sync::{
 
 use rollmesh_core::{
     env::{
-        BaseEnv as _, Env, EnvActions, EnvContext, EnvMaker, EnvStart, EnvState, InProcess, News, RowsRef,
+        BaseEnv as _, Env, EnvActions, EnvContext, EnvMaker, EnvStart, EnvState, EnvUpdates, InProcess, RowsRef,
         SnapshotReader, Step, Vectorized, check_env, check_multi_agent_env,
     },
     ids::{HomeIndex, SlotId},
@@ -176,8 +176,8 @@ fn a_run_goes_on_after_a_panic() {
         EnvStart { slot: SlotId(index), episode: 0, context }
     };
     let mut envs = InProcess::new(maker, (0..3).map(start).collect(), 1).unwrap().restart_failed(true);
-    let mut news = News::new();
-    envs.poll(&mut news).unwrap();
+    let mut updates = EnvUpdates::new();
+    envs.poll(&mut updates).unwrap();
     let mut actions = AgentRows::new();
     actions.set(&AgentId::SINGLE, RowsRef::I64(&[0]));
     let act = |envs: &mut InProcess| {
@@ -185,15 +185,15 @@ fn a_run_goes_on_after_a_panic() {
         envs.send_actions(&answers.collect::<Vec<_>>())
     };
     act(&mut envs).unwrap();
-    news.clear();
-    envs.poll(&mut news).unwrap();
-    let faults: Vec<bool> = news.entries().iter().map(|entry| entry.fault.is_some()).collect();
+    updates.clear();
+    envs.poll(&mut updates).unwrap();
+    let faults: Vec<bool> = updates.entries().iter().map(|entry| entry.fault.is_some()).collect();
     assert_eq!(faults, [false, true, false]);
     let mut turn = Turn::new();
     envs.try_reset(1, &mut turn).unwrap();
     act(&mut envs).unwrap();
-    news.clear();
-    envs.poll(&mut news).unwrap();
-    let seen = news.entries().iter().map(|entry| entry.turn.obs().row_of::<i64>(&AgentId::SINGLE).unwrap()[0]);
+    updates.clear();
+    envs.poll(&mut updates).unwrap();
+    let seen = updates.entries().iter().map(|entry| entry.turn.obs().row_of::<i64>(&AgentId::SINGLE).unwrap()[0]);
     assert_eq!(seen.collect::<Vec<_>>(), [2, 1, 2]);
 }

@@ -12,7 +12,7 @@ use rollmesh_core::{
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{PythonSettings, order::HostOrder};
-use crate::envs::remote::wire::{Request, SpacesOf};
+use crate::envs::remote::wire::{ChildRequest, SpacesOf};
 
 /// A game of a host. An episode that moves is replayed; one whose process ended has failed.
 pub(super) struct PythonGame {
@@ -54,7 +54,7 @@ impl MultiAgentEnv for PythonGame {
         self.order.revive::<IgnoredAny>()?;
         let seed = rng.next_u32();
         let body = |request: &mut Vec<u8>| request.extend(seed.to_le_bytes());
-        self.order.ask(("for a reset", Request::Reset), 0, body, |reply| turn.read(reply).ok())
+        self.order.ask(("for a reset", ChildRequest::Reset), 0, body, |reply| turn.read(reply).ok())
     }
 
     fn step(&mut self, actions: &AgentRows, _rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
@@ -65,7 +65,7 @@ impl MultiAgentEnv for PythonGame {
             request.extend(1u32.to_le_bytes());
             actions.write(request);
         };
-        self.order.ask(("for a step", Request::Step), 0, body, |reply| turn.read(reply).ok())
+        self.order.ask(("for a step", ChildRequest::Step), 0, body, |reply| turn.read(reply).ok())
     }
 
     fn render(&self, frame: &mut Frame) -> bool {

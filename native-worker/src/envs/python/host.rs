@@ -19,7 +19,7 @@ use super::PythonSettings;
 use crate::{
     envs::remote::{
         process::{End, Process},
-        wire::{Reply, Request},
+        wire::{ChildRequest, Reply},
     },
     net::TOKEN_VARIABLE,
 };
@@ -119,7 +119,7 @@ impl Host {
     pub(super) fn ask<T>(
         &mut self,
         name: &str,
-        ask: (&'static str, Request),
+        ask: (&'static str, ChildRequest),
         body: impl FnOnce(&mut Vec<u8>),
         take: impl FnOnce(&[u8]) -> Option<T>,
     ) -> Result<T, EnvError> {
@@ -134,13 +134,13 @@ impl Host {
     pub(super) fn send(
         &mut self,
         name: &str,
-        (doing, request): (&'static str, Request),
+        (doing, request): (&'static str, ChildRequest),
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Pending, EnvError> {
         let limit = Duration::from_millis(self.limits.timeout_ms.into());
         let limit = match request {
-            Request::Close => GRACE.min(limit),
-            Request::Fingerprint => limit.saturating_mul(FINGERPRINT_CALLS),
+            ChildRequest::Close => GRACE.min(limit),
+            ChildRequest::Fingerprint => limit.saturating_mul(FINGERPRINT_CALLS),
             _ => limit,
         };
         let mut process = match self.process.take().map_or_else(|| self.start(), Ok) {

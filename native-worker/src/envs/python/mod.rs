@@ -65,22 +65,22 @@ const FINGERPRINT: &str = "host_fingerprint";
 /// No fingerprint was found for a run's Python environment.
 #[derive(Debug, thiserror::Error)]
 #[error("the host fingerprint of the environment: {0}; to begin without one, set {name} = false in env_config", name = FINGERPRINT)]
-pub struct FingerprintError(EnvError);
+pub struct PythonFingerprintError(EnvError);
 
 /// Returns the settings of a Python environment with the fingerprint that it has on this machine, which others then need to
 /// have. `None` for other environments, for those that may not run on this machine, and if the settings name a fingerprint or
 /// say `false`.
 ///
 /// # Errors
-/// [`FingerprintError`] if the environment's host fails.
-pub(crate) fn with_fingerprint(name: &str, context: &EnvContext) -> Result<Option<Config>, FingerprintError> {
+/// [`PythonFingerprintError`] if the environment's host fails.
+pub(crate) fn with_fingerprint(name: &str, context: &EnvContext) -> Result<Option<Config>, PythonFingerprintError> {
     let settings = PythonSettings::of_process();
     let is_open = permission::is_python(name) && context.config.names().all(|name| name != FINGERPRINT);
     if !is_open || settings.check(name).is_err() {
         return Ok(None);
     }
     #[cfg(unix)]
-    return order::with_fingerprint(name, context, &settings).map(Some).map_err(FingerprintError);
+    return order::with_fingerprint(name, context, &settings).map(Some).map_err(PythonFingerprintError);
     #[cfg(not(unix))]
     Ok(None)
 }

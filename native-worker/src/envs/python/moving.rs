@@ -15,7 +15,7 @@ use super::{
     rows::{Row, reborrow, shared},
     vector::{HostState, PythonEnvs, located},
 };
-use crate::envs::remote::wire::{Request, part, put_part};
+use crate::envs::remote::wire::{ChildRequest, part, put_part};
 
 impl PythonEnvs {
     /// Marks the lanes whose processes have ended.
@@ -88,7 +88,7 @@ impl PythonEnvs {
             return Err(EnvError::Failed(format!("{}: lane {lane} has to be replayed first", self.name)));
         }
         let saved = |reply: &[u8]| Some(reply.to_vec());
-        part.order.ask(("for its state", Request::Save), lane - part.lanes.start, |_| {}, saved)
+        part.order.ask(("for its state", ChildRequest::Save), lane - part.lanes.start, |_| {}, saved)
     }
 
     /// Returns the state of a lane after a replay in an environment that is made for that.
@@ -115,7 +115,8 @@ impl PythonEnvs {
         self.revive(&(lane..lane + 1))?;
         let part = self.part_of(lane)?;
         let state = |request: &mut Vec<u8>| request.extend_from_slice(reader.rest());
-        let asked = part.order.ask(("to restore it", Request::Restore), lane - part.lanes.start, state, |_| Some(()));
+        let asked =
+            part.order.ask(("to restore it", ChildRequest::Restore), lane - part.lanes.start, state, |_| Some(()));
         asked.map_err(|error| located(part.lanes.start, error))?;
         self.is_stale[lane] = false;
         self.bases[lane] = Some(base.to_vec());

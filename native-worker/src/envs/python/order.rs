@@ -16,7 +16,7 @@ use super::{
     FINGERPRINT, PythonSettings,
     host::{Host, Pending},
 };
-use crate::envs::remote::wire::Request;
+use crate::envs::remote::wire::ChildRequest;
 
 /// What precedes the hash of random episodes in a fingerprint.
 const EPISODES: &str = ", random episodes ";
@@ -118,7 +118,7 @@ impl HostOrder {
     /// As [`Host::ask`].
     pub(super) fn ask<T>(
         &self,
-        ask: (&'static str, Request),
+        ask: (&'static str, ChildRequest),
         lane: usize,
         body: impl FnOnce(&mut Vec<u8>),
         take: impl FnOnce(&[u8]) -> Option<T>,
@@ -134,7 +134,7 @@ impl HostOrder {
     /// [`EnvError::Failed`] if the process of the environments has ended.
     pub(super) fn send(
         &self,
-        ask: (&'static str, Request),
+        ask: (&'static str, ChildRequest),
         lane: usize,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Exchange<'_>, EnvError> {
@@ -172,14 +172,14 @@ impl HostOrder {
             let (height, pixels) = rest.split_first_chunk()?;
             Some(frame.set(u32::from_le_bytes(*width), u32::from_le_bytes(*height), pixels))
         };
-        self.ask(("for a picture", Request::Render), lane, |_| {}, take).unwrap_or(false)
+        self.ask(("for a picture", ChildRequest::Render), lane, |_| {}, take).unwrap_or(false)
     }
 }
 
 impl Drop for HostOrder {
     fn drop(&mut self) {
         // What keeps them from ending ends with the process, at the latest.
-        let _ = self.ask(("to close", Request::Close), 0, |_| {}, |_| Some(()));
+        let _ = self.ask(("to close", ChildRequest::Close), 0, |_| {}, |_| Some(()));
     }
 }
 
@@ -226,7 +226,7 @@ fn lock(host: &Mutex<Host>) -> MutexGuard<'_, Host> {
 pub(super) fn fingerprint(host: &mut Host, name: &str, order: &[u8]) -> Result<String, EnvError> {
     let body = |request: &mut Vec<u8>| request.extend_from_slice(order);
     let take = |reply: &[u8]| String::from_utf8(reply.to_vec()).ok();
-    host.ask(name, ("for its fingerprint", Request::Fingerprint), body, take)
+    host.ask(name, ("for its fingerprint", ChildRequest::Fingerprint), body, take)
 }
 
 fn ask_to_make<M>(
@@ -236,5 +236,5 @@ fn ask_to_make<M>(
     take: impl FnOnce(&[u8]) -> Option<M>,
 ) -> Result<M, EnvError> {
     let body = |request: &mut Vec<u8>| request.extend_from_slice(text);
-    host.ask(name, ("to make its environments", Request::Make), body, take)
+    host.ask(name, ("to make its environments", ChildRequest::Make), body, take)
 }

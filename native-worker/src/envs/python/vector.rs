@@ -18,7 +18,7 @@ use super::{
     rows::{check_len, check_rows, first_outside, reborrow, rows_mut_of, rows_of, shared},
     shared::{SharedPlace, SharedRows, take_ends},
 };
-use crate::envs::remote::wire::{Request, SpacesOf};
+use crate::envs::remote::wire::{ChildRequest, SpacesOf};
 
 /// Environments with the same name and settings, one lane each.
 ///
@@ -173,7 +173,7 @@ impl PythonEnvs {
             };
             let exchange = put
                 .map_err(|error| EnvError::Failed(format!("its rows cannot be shared with a Python process: {error}")))
-                .and_then(|_| order.send(("for a step", Request::Step), first, body));
+                .and_then(|_| order.send(("for a step", ChildRequest::Step), first, body));
             Asked { order, shared, exchange, first, of_part: of_part.start, rows }
         });
         let asked: Vec<Asked<'_>> = asked.collect();
@@ -274,7 +274,7 @@ impl AnyVectorEnv for PythonEnvs {
         self.bases[lane] = None;
         self.revive(&(lane..lane + 1))?;
         let part = self.part_of(lane)?;
-        let asked = part.order.ask(("for a reset", Request::Reset), lane - part.lanes.start, body, take);
+        let asked = part.order.ask(("for a reset", ChildRequest::Reset), lane - part.lanes.start, body, take);
         asked.map_err(|error| located(part.lanes.start, error))?;
         self.is_stale[lane] = false;
         let log = &mut self.logs[lane];

@@ -6,12 +6,12 @@ use std::{
 };
 
 use rollmesh_core::{
-    env::{BaseEnv as _, EnvActions, EnvError, Frame, InProcess, News, Reset, multi_agent::Turn},
+    env::{BaseEnv as _, EnvActions, EnvError, EnvUpdates, Frame, InProcess, Reset, multi_agent::Turn},
     ids::AgentId,
     worker::{Registry, SetupError},
 };
 
-use super::wire::{HEAD, Head, Made, Order, Reply, Request, Said, SpacesOf, message, put_part};
+use super::wire::{ChildRequest, HEAD, Head, Made, Order, Reply, Said, SpacesOf, message, put_part};
 use crate::{
     child::{end_with_parent, limit_memory, take_stdio},
     kernels,
@@ -39,14 +39,14 @@ impl Pipes {
     }
 
     /// Returns the next request, whose body is in `bytes`; `None` at the end.
-    fn hear(&mut self) -> io::Result<Option<(u64, Request)>> {
+    fn receive(&mut self) -> io::Result<Option<(u64, ChildRequest)>> {
         let mut head = [0; HEAD];
         match self.requests.read_exact(&mut head) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             result => result?,
         }
         let head = Head::read(head).ok_or_else(nonsense)?;
-        let request = Request::of(head.kind).ok_or_else(nonsense)?;
+        let request = ChildRequest::of(head.kind).ok_or_else(nonsense)?;
         self.bytes.resize(head.len, 0);
         self.requests.read_exact(&mut self.bytes)?;
         Ok(Some((head.number, request)))
@@ -67,7 +67,7 @@ impl Pipes {
     }
 
     fn serve(mut self, registry: &Registry) -> io::Result<()> {
-        let Some((number, Request::Make)) = self.hear()? else { return Err(nonsense()) };
+        let Some((number, ChildRequest::Make)) = self.receive()? else { return Err(nonsense()) };
         let order: Order = serde_json::from_slice(&self.bytes).map_err(io::Error::other)?;
         if order.memory_mb > 0 {
             limit_memory(u64::from(order.memory_mb) << 20)?;
@@ -77,24 +77,29 @@ impl Pipes {
             Err(SetupError::Env { source, .. }) => return self.fail(number, source),
             Err(error) => return self.fail(number, EnvError::Failed(error.to_string())),
         };
-        let mut env =
-            Served { env, answer: [EnvActions::default()], news: News::new(), owed: Turn::new(), told: Vec::new() };
+        let mut env = Served {
+            env,
+            answer: [EnvActions::default()],
+            updates: EnvUpdates::new(),
+            owed: Turn::new(),
+            told: Vec::new(),
+        };
         let agents = env.env.agents();
         let made = Made { is_wrapped, agents: env.introduce(agents.iter()) };
         self.say(number, Reply::Made, |out| out.extend(json(&made)))?;
         let mut frame = Frame::new();
         let mut turn = Turn::new();
-        while let Some((number, request)) = self.hear()? {
+        while let Some((number, request)) = self.receive()? {
             match request {
-                Request::Reset => match env.reset(&self.bytes, &mut turn) {
-                    Ok(()) => self.tell(number, &mut env, &turn)?,
+                ChildRequest::Reset => match env.reset(&self.bytes, &mut turn) {
+                    Ok(()) => self.reply_turn(number, &mut env, &turn)?,
                     Err(error) => self.fail(number, error)?,
                 },
-                Request::Step => match env.step(&self.bytes, &mut turn) {
-                    Ok(()) => self.tell(number, &mut env, &turn)?,
+                ChildRequest::Step => match env.step(&self.bytes, &mut turn) {
+                    Ok(()) => self.reply_turn(number, &mut env, &turn)?,
                     Err(error) => self.fail(number, error)?,
                 },
-                Request::Render => {
+                ChildRequest::Render => {
                     let is_drawn = env.env.try_render(0, &mut frame);
                     self.say(number, Reply::Picture, |out| {
                         if is_drawn {
@@ -104,16 +109,20 @@ impl Pipes {
                         }
                     })?;
                 }
-                Request::Make | Request::Close | Request::Save | Request::Restore | Request::Fingerprint => {
+                ChildRequest::Make
+                | ChildRequest::Close
+                | ChildRequest::Save
+                | ChildRequest::Restore
+                | ChildRequest::Fingerprint => {
                     return Err(nonsense());
                 }
-                Request::Stop => break,
+                ChildRequest::Stop => break,
             }
         }
         Ok(())
     }
 
-    fn tell(&mut self, number: u64, env: &mut Served, turn: &Turn) -> io::Result<()> {
+    fn reply_turn(&mut self, number: u64, env: &mut Served, turn: &Turn) -> io::Result<()> {
         let agents = turn.obs().iter().map(|(agent, _)| agent).chain(turn.outcomes().map(|(agent, _)| agent));
         let new = env.introduce(agents);
         self.say(number, Reply::Turn, |out| {
@@ -130,7 +139,7 @@ impl Pipes {
 struct Served {
     env: InProcess,
     answer: [EnvActions; 1],
-    news: News,
+    updates: EnvUpdates,
     owed: Turn,
     /// Agents whose spaces have been sent to the worker, ascending.
     told: Vec<AgentId>,
@@ -156,9 +165,9 @@ impl Served {
         }
         self.answer[0].actions.read(actions).map_err(|_| nonsense())?;
         self.env.send_actions(&self.answer)?;
-        self.news.clear();
-        self.env.poll(&mut self.news)?;
-        let entry = self.news.entries_mut().first_mut().ok_or_else(nonsense)?;
+        self.updates.clear();
+        self.env.poll(&mut self.updates)?;
+        let entry = self.updates.entries_mut().first_mut().ok_or_else(nonsense)?;
         std::mem::swap(turn, &mut entry.turn);
         self.env.owed(0, &mut self.owed);
         Ok(())

@@ -22,7 +22,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    env::{BaseEnv, EnvActions, EnvError, EnvSpaces, Frame, Health, News, Reset, multi_agent::Turn},
+    env::{BaseEnv, EnvActions, EnvError, EnvSpaces, EnvUpdates, Frame, Health, Reset, multi_agent::Turn},
     ids::AgentId,
     worker::RemoteEnvs,
 };
@@ -30,15 +30,15 @@ use rollmesh_core::{
 pub(crate) use self::child::serve;
 use self::{
     sub::{Fault, Job, Phase, Sub},
-    wire::{Order, Request},
+    wire::{ChildRequest, Order},
 };
 use crate::child::check_is_not_one;
 
 /// The hidden command that runs the process of a sub-environment.
 pub(crate) const COMMAND: &str = "remote-env";
 
-/// Time for processes to exit when the environments are stopped.
-const GRACE: Duration = Duration::from_secs(1);
+/// Time for processes to exit when the environments are stopped: one may have pictures to write.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// A [`BaseEnv`] whose sub-environments run in processes of their own.
 ///
@@ -65,7 +65,7 @@ pub struct RemoteBaseEnv {
     /// The deadline of every request.
     limit: Duration,
     /// Time up to which listening has been counted.
-    last_heard: Instant,
+    last_contact: Instant,
     /// Bytes of the latest picture.
     picture: Vec<u8>,
     is_stopped: bool,
@@ -95,7 +95,7 @@ impl RemoteBaseEnv {
             restart_failed: false,
             batch_wait: envs.batch_wait.into(),
             limit: Duration::from_millis(config.remote_env_timeout_ms.into()),
-            last_heard: Instant::now(),
+            last_contact: Instant::now(),
             picture: Vec::new(),
             is_stopped: false,
         };
@@ -151,15 +151,15 @@ impl RemoteBaseEnv {
 
     /// Waits for answers; true if none is missing.
     fn gather(&mut self) -> Result<bool, EnvError> {
-        self.last_heard = Instant::now();
-        let patience = self.last_heard + self.batch_wait;
+        self.last_contact = Instant::now();
+        let patience = self.last_contact + self.batch_wait;
         loop {
             self.fatal()?;
             let is_ready = self.subs.iter().any(|sub| sub.phase == Phase::Ready);
             if is_ready && !self.subs.iter().any(Sub::is_awaited) {
                 return Ok(true);
             }
-            if is_ready && self.last_heard >= patience {
+            if is_ready && self.last_contact >= patience {
                 return Ok(false);
             }
             self.wait(is_ready.then_some(patience));
@@ -212,13 +212,13 @@ impl BaseEnv for RemoteBaseEnv {
         self.spaces.get(agent).cloned()
     }
 
-    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
+    fn poll(&mut self, updates: &mut EnvUpdates) -> Result<(), EnvError> {
         if self.is_stopped {
             return Err(EnvError::Stopped);
         }
         self.subs.iter_mut().filter(|sub| sub.phase == Phase::New).for_each(Sub::want_reset);
         if !self.subs.iter().any(|sub| matches!(sub.phase, Phase::Asked | Phase::Ready)) {
-            let reason = "there are no news: answer the latest ones, or begin the next episode with try_reset";
+            let reason = "there are no updates: answer the latest ones, or begin the next episode with try_reset";
             return Err(self.health.all_given_up().unwrap_or(EnvError::OutOfTurn { env: 0, reason }));
         }
         let all_here = self.gather()?;
@@ -228,7 +228,7 @@ impl BaseEnv for RemoteBaseEnv {
             if sub.phase != Phase::Ready || only_beginnings && !sub.begins {
                 continue;
             }
-            let entry = news.add(env);
+            let entry = updates.add(env);
             sub.phase = Phase::Over;
             match sub.fault.take() {
                 Some(Fault::Failure(error) | Fault::Mistake(error)) => entry.fault = Some(error),
@@ -253,7 +253,7 @@ impl BaseEnv for RemoteBaseEnv {
             let (Phase::Acting, Some(process)) = (sub.phase, &mut sub.process) else { continue };
             (sub.phase, sub.job) = (Phase::Asked, Some(Job::Step));
             let is_paid = std::mem::take(&mut sub.is_paid);
-            process.ask("for a step", Request::Step, |out| {
+            process.ask("for a step", ChildRequest::Step, |out| {
                 out.push(is_paid.into());
                 actions.write(out);
             });
@@ -272,7 +272,7 @@ impl BaseEnv for RemoteBaseEnv {
         if let Some(error) = self.health.given_up(env) {
             return Err(error);
         }
-        self.forgotten += u64::from(sub.has_unheard_step());
+        self.forgotten += u64::from(sub.has_unpolled_step());
         sub.want_reset();
         if sub.go_on(Instant::now()) {
             self.make(env);
@@ -309,7 +309,7 @@ impl BaseEnv for RemoteBaseEnv {
         self.check_env(env)?;
         self.health.lift(env);
         let sub = &mut self.subs[env];
-        self.forgotten += u64::from(sub.has_unheard_step());
+        self.forgotten += u64::from(sub.has_unpolled_step());
         let order = std::mem::take(&mut sub.order);
         let next_episode = sub.next_episode;
         let phase = if sub.phase == Phase::New { Phase::New } else { Phase::Over };
@@ -330,10 +330,10 @@ impl BaseEnv for RemoteBaseEnv {
         let Some(sub) = self.subs.get_mut(env) else { return false };
         let is_idle = sub.job.is_none() && !sub.reset_next && sub.fault.is_none();
         let Some(process) = sub.process.as_mut().filter(|_| is_idle) else { return false };
-        process.ask("for a picture", Request::Render, |_| {});
+        process.ask("for a picture", ChildRequest::Render, |_| {});
         sub.job = Some(Job::Render);
         self.picture.clear();
-        self.last_heard = Instant::now();
+        self.last_contact = Instant::now();
         while self.subs[env].job == Some(Job::Render) {
             self.wait(None);
         }
@@ -354,9 +354,9 @@ impl BaseEnv for RemoteBaseEnv {
             sub.fault = None;
             sub.process.iter_mut().for_each(process::Process::dismiss);
         }
-        self.last_heard = Instant::now();
-        let end = self.last_heard + GRACE;
-        while self.subs.iter().any(|sub| sub.process.is_some()) && self.last_heard < end {
+        self.last_contact = Instant::now();
+        let end = self.last_contact + GRACE;
+        while self.subs.iter().any(|sub| sub.process.is_some()) && self.last_contact < end {
             self.wait(Some(end));
             // How they exit does not matter.
             self.subs.iter_mut().for_each(|sub| sub.fault = None);

@@ -13,7 +13,7 @@ use rustix::{
     io::ioctl_fionbio,
 };
 
-use super::wire::{HEAD, Head, MAX_BODY, Reply, Request, message};
+use super::wire::{ChildRequest, HEAD, Head, MAX_BODY, Reply, message};
 use crate::child::{self, Child, LastWords, Pipes};
 
 /// Size of a read in bytes, and the minimum buffer size.
@@ -91,7 +91,7 @@ impl Process {
     }
 
     /// Sends a request. Errors show when the answer is awaited.
-    pub(in crate::envs) fn ask(&mut self, doing: &'static str, request: Request, body: impl FnOnce(&mut Vec<u8>)) {
+    pub(in crate::envs) fn ask(&mut self, doing: &'static str, request: ChildRequest, body: impl FnOnce(&mut Vec<u8>)) {
         self.number = self.number.wrapping_add(1);
         self.asked = Some(Asked { doing, at: Instant::now(), heard: Duration::ZERO });
         if message(&mut self.request, self.number, request as u8, body).is_none() {
@@ -233,7 +233,7 @@ impl Process {
     pub(in crate::envs) fn dismiss(&mut self) {
         if self.sent == self.request.len() {
             self.is_dismissed = true;
-            self.ask("for its end", Request::Stop, |_| {});
+            self.ask("for its end", ChildRequest::Stop, |_| {});
         }
     }
 }

@@ -6,7 +6,7 @@ use rollmesh_core::env::{EnvError, multi_agent::Turn};
 
 use super::{
     process::Process,
-    wire::{Order, Request},
+    wire::{ChildRequest, Order},
 };
 
 /// What a sub-environment waits for.
@@ -103,12 +103,12 @@ impl Sub {
         (self.job, self.reset_next, self.is_paid) = (Some(Job::Reset), false, false);
         self.turn.clear();
         self.owed.clear();
-        process.ask("for a reset", Request::Reset, |out| out.extend(episode.to_le_bytes()));
+        process.ask("for a reset", ChildRequest::Reset, |out| out.extend(episode.to_le_bytes()));
         false
     }
 
     /// True if it has taken a step whose result was not collected.
-    pub(super) fn has_unheard_step(&self) -> bool {
+    pub(super) fn has_unpolled_step(&self) -> bool {
         self.phase == Phase::Ready && self.fault.is_none() && !self.begins
     }
 

@@ -15,7 +15,7 @@ use super::{
     COMMAND, RemoteBaseEnv,
     process::{End, Process},
     sub::{Fault, Job, Phase, Sub},
-    wire::{Made, Reply, Request, Said, SpacesOf, part},
+    wire::{ChildRequest, Made, Reply, Said, SpacesOf, part},
 };
 use crate::envs::python;
 
@@ -81,8 +81,8 @@ impl RemoteBaseEnv {
 
     /// Adds the time since the last call to pending requests, and ends overdue processes.
     pub(super) fn note_time(&mut self) {
-        let time = self.last_heard.elapsed();
-        self.last_heard += time;
+        let time = self.last_contact.elapsed();
+        self.last_contact += time;
         for env in 0..self.subs.len() {
             let Some(process) = &mut self.subs[env].process else { continue };
             process.heard(time);
@@ -100,7 +100,7 @@ impl RemoteBaseEnv {
         let sub = &mut self.subs[env];
         match started {
             Ok(mut process) => {
-                process.ask("to make its environment", Request::Make, |out| out.extend_from_slice(&sub.order));
+                process.ask("to make its environment", ChildRequest::Make, |out| out.extend_from_slice(&sub.order));
                 (sub.process, sub.job) = (Some(process), Some(Job::Make));
                 true
             }

@@ -21,7 +21,7 @@ pub(super) const MAX_BODY: usize = 160 << 20;
 /// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(in crate::envs) enum Request {
+pub(in crate::envs) enum ChildRequest {
     /// Make an environment: [`Order`].
     Make = 1,
     /// Reset to an episode: its number (4).
@@ -56,7 +56,7 @@ pub(in crate::envs) enum Reply {
     Failed = 4,
 }
 
-impl Request {
+impl ChildRequest {
     pub(super) fn of(byte: u8) -> Option<Self> {
         // Processes of one environment get no others.
         [Self::Make, Self::Reset, Self::Step, Self::Render, Self::Stop].into_iter().find(|kind| *kind as u8 == byte)

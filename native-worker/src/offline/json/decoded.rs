@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_done_ahead_has_room_for_all_that_may_come_of_it() {
+    fn work_done_ahead_reserves_memory_for_its_results() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines.json");
         let numbers = |n: usize| format!("{{\"type\": \"SampleBatch\", \"t\": [1{}]}}\n", ", 7".repeat(n));

@@ -94,7 +94,7 @@ impl JsonReaderOptions {
 }
 
 /// Callback for corrupt lines.
-type OnCorrupt = Box<dyn FnMut(&Path, &JsonError) + Send>;
+type BoxedOnCorrupt = Box<dyn FnMut(&Path, &JsonError) + Send>;
 
 /// Reads batches from sample files, endlessly: the worker's index determines the first file, all others are drawn at random.
 /// Corrupt lines are counted and skipped, unless there are too many in a row.
@@ -113,7 +113,7 @@ pub struct JsonReader {
     open: Option<OpenFile>,
     started: bool,
     lines: JsonLines,
-    on_corrupt: Option<OnCorrupt>,
+    on_corrupt: Option<BoxedOnCorrupt>,
     /// Number of corrupt lines already reported by [`losses`](InputReader::losses).
     told: u64,
     /// Number of helper threads.

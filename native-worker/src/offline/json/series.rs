@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_and_nothing_is_written_into_a_hole() {
+    fn missing_lines_are_reported_and_no_hole_is_filled() {
         let directory = tempfile::tempdir().unwrap();
         let (mut writer, _) = open(directory.path(), SeriesPlace::default());
         write(&mut writer, 1);

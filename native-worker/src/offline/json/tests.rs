@@ -373,7 +373,7 @@ fn what_cannot_be_read_is_left_alone_after_its_error() {
 }
 
 #[test]
-fn corrupt_lines_are_told_once() {
+fn corrupt_lines_are_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.json"), format!("nonsense\n{}", line(7))).unwrap();
     let mut endless = reader(&folder, JsonReaderOptions::default());

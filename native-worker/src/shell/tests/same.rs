@@ -152,7 +152,7 @@ fn hooks_of_episodes_are_called_on_the_thread_and_others_here() {
 
 #[test]
 #[cfg(unix)]
-fn a_program_that_cannot_be_started_again_for_an_environment_is_told_how() {
+fn a_program_that_cannot_be_started_again_for_an_environment_gets_a_fix() {
     // The test program takes the command for the name of a test.
     let error = builder(RolloutConfig { remote_worker_envs: true, ..cartpoles() }).build().unwrap_err().to_string();
     assert!(error.starts_with("environment ") && error.contains("rollmesh::child_process"), "{error}");

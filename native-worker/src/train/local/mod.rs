@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     Registry,
-    learner::{ENV_STEPS, LearnError, Learned, Results, algorithm, tell_results},
+    learner::{ENV_STEPS, LearnError, Learned, Results, algorithm, report_results},
     offline::{DATASET, DATASET_SETTINGS, INPUT_SETTINGS},
     worker_group::WorkerGroup,
 };
@@ -296,7 +296,7 @@ impl LocalWorker {
             results.insert(name.into(), mean);
         }
         let is_single = self.ids() == [PolicyId::DEFAULT];
-        let added = tell_results(self.rows.learner()?.callbacks_mut(), is_single, &infos, results)?;
+        let added = report_results(self.rows.learner()?.callbacks_mut(), is_single, &infos, results)?;
         let learned = Learned { weights: self.weights()?, infos, added };
         let lost = ended.iter().filter_map(|episode| Some((episode.episode_id, episode.faulty.as_ref()?)));
         warnings.extend(lost.map(|(id, fault)| format!("episode {id} was lost: {fault}")));

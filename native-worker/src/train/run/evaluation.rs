@@ -8,7 +8,7 @@ use super::{
     super::evaluation::{Candidate, Evaluated, EvaluationMetrics},
     Run,
 };
-use crate::{eval::EvalWorkerError, lines::LineNews};
+use crate::{eval::EvalWorkerError, lines::LineNotice};
 
 /// Number of updates between two evaluations that decide on the end of a run, if it has no setting.
 const JUDGED_EVERY: u64 = 10;
@@ -59,7 +59,7 @@ impl Run {
     }
 
     /// Keeps the result, and writes a line of metrics, if the run has files.
-    pub(crate) fn write_evaluation(&mut self, evaluated: &Evaluated) -> Vec<LineNews> {
+    pub(crate) fn write_evaluation(&mut self, evaluated: &Evaluated) -> Vec<LineNotice> {
         self.state.handle_evaluated(evaluated.metrics.episode_return_mean);
         self.evaluated = Some(evaluated.metrics.clone());
         self.files.as_mut().map_or_else(Vec::new, |files| files.dir.add_evaluation(&evaluated.metrics))

@@ -37,10 +37,10 @@ use super::{
     saving::{RunFiles, Snapshot},
 };
 use crate::{
-    envs::FingerprintError,
+    envs::PythonFingerprintError,
     launch::{LaunchError, WorkerSpec},
     learner::{LearnError, Learned, LearningStartError, UpdateStats, results_before},
-    lines::LineNews,
+    lines::LineNotice,
     monitor::MonitorError,
     offline::OfflineError,
     worker_group::WorkerGroup,
@@ -179,7 +179,7 @@ pub(crate) enum StartError {
     #[error(transparent)]
     Launch(LaunchError),
     #[error(transparent)]
-    Fingerprint(#[from] FingerprintError),
+    Fingerprint(#[from] PythonFingerprintError),
     #[error("the environment was not made within {0} s (hung_worker_timeout_s)")]
     TooLate(f64),
     #[error("making the environment or the policies panicked")]
@@ -187,7 +187,7 @@ pub(crate) enum StartError {
     #[error("another run is in progress; stop it first")]
     Busy,
     #[error("the hub has stopped")]
-    HubGone,
+    HubExited,
 }
 
 fn ranks(world_size: Option<u32>) -> String {
@@ -242,17 +242,17 @@ impl Run {
     }
 
     /// Writes an entry of the journal of asynchronous decisions, if the run has files and needs it for a replay.
-    pub(crate) fn add_to_journal(&mut self, entry: &JournalEntry) -> Option<LineNews> {
+    pub(crate) fn add_to_journal(&mut self, entry: &JournalEntry) -> Option<LineNotice> {
         self.files.as_mut().and_then(|files| files.dir.add_to_journal(entry))
     }
 
     /// Writes a line of metrics, if the run has files.
-    pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> Vec<LineNews> {
+    pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> Vec<LineNotice> {
         self.files.as_mut().map_or_else(Vec::new, |files| files.dir.add_metrics(metrics))
     }
 
     /// Retries lines that could not be written.
-    pub(crate) fn retry_lines(&mut self) -> Vec<LineNews> {
+    pub(crate) fn retry_lines(&mut self) -> Vec<LineNotice> {
         self.files.as_mut().map_or_else(Vec::new, |files| files.dir.retry())
     }
 
@@ -344,7 +344,7 @@ impl HubRun for Run {
             num_workers: self.worker_terms.num_workers,
             keeps_last_batch: self.has_files() || self.takes_rows(),
             has_ranks: self.has_ranks(),
-            has_ranks_to_tell: self.has_ranks_to_tell(),
+            has_ranks_to_notify: self.has_ranks_to_notify(),
             awaits_evaluation: self.awaits_evaluation(now),
             may_be_undone: roll_back_before.is_some_and(|before| self.may_be_undone(before.0)),
             ..RunFacts::default()

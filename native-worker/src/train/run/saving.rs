@@ -66,10 +66,10 @@ impl Run {
             }),
             Err(error) => {
                 files.failed_checkpoints += 1;
-                let is_news = !std::mem::replace(&mut files.is_failing, true);
-                is_news.then(|| {
+                let has_begun = !std::mem::replace(&mut files.is_failing, true);
+                has_begun.then(|| {
                     format!(
-                        "no checkpoint after iteration {}, the run goes on and tries again: {error}",
+                        "no checkpoint after iteration {}, the run continues and tries again: {error}",
                         report.iteration
                     )
                 })

@@ -300,7 +300,7 @@ impl Left {
         };
         let number = found.checkpoint.number;
         let notices =
-            found.damaged.iter().map(|damage| format!("{damage}; going on from checkpoint {number}")).collect();
+            found.damaged.iter().map(|damage| format!("{damage}; resuming from checkpoint {number}")).collect();
         Ok(Self { lock, config, checkpoint: Some(found.checkpoint.files), notices })
     }
 }

@@ -209,7 +209,7 @@ mod tests {
     use super::{super::snapshot::tests::snapshot, *};
 
     #[test]
-    fn it_is_time_after_so_many_iterations_or_ten_seconds() {
+    fn checkpoint_is_due_after_its_iterations_or_ten_seconds() {
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
         let mut timetable = Timetable { interval: 100, last: (began, 7), is_hurried: false };
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!((kept(40, Some(35)), kept(50, Some(35))), (vec![2, 3], vec![2, 3, 4]));
         assert_eq!(kept(60, Some(35)), [2, 4, 5]);
         assert_eq!(kept(65, Some(45)), [2, 5, 6], "the one after iteration 40 is gone");
-        assert_eq!(kept(70, Some(62)), [5, 6, 7], "what was in doubt before was made again");
+        assert_eq!(kept(70, Some(62)), [5, 6, 7], "what was in doubt before was replayed");
         assert_eq!(kept(80, Some(5)), [7, 8], "there is none from before that");
         assert_eq!(kept(90, None), [8, 9]);
     }

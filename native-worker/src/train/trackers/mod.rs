@@ -9,7 +9,7 @@ use rollmesh_core::run::{HostConfig, RunConfig};
 
 use self::{event_file::EventFile, mlflow::MlflowRun};
 use super::{EvaluationMetrics, IterationMetrics, metrics::numbers_of};
-use crate::lines::LineNews;
+use crate::lines::LineNotice;
 
 /// The event files of a run are in this directory of its directory.
 const TENSORBOARD: &str = "tensorboard";
@@ -41,33 +41,33 @@ impl Trackers {
     }
 
     /// Writes the metrics of an iteration, at its env steps.
-    pub(super) fn add(&mut self, metrics: &IterationMetrics) -> Vec<LineNews> {
+    pub(super) fn add(&mut self, metrics: &IterationMetrics) -> Vec<LineNotice> {
         self.write(metrics.env_steps, &numbers_of(metrics))
     }
 
     /// Writes the metrics of an evaluation, under names that begin with [`EVALUATION`].
-    pub(super) fn add_evaluation(&mut self, metrics: &EvaluationMetrics) -> Vec<LineNews> {
+    pub(super) fn add_evaluation(&mut self, metrics: &EvaluationMetrics) -> Vec<LineNotice> {
         let numbers = numbers_of(metrics).into_iter().map(|(name, value)| (format!("{EVALUATION}/{name}"), value));
         self.write(metrics.env_steps, &numbers.collect::<Vec<_>>())
     }
 
     /// Marks the run as ended.
-    pub(super) fn finish(&mut self) -> Vec<LineNews> {
+    pub(super) fn finish(&mut self) -> Vec<LineNotice> {
         let ended = self.mlflow.take().map(MlflowRun::finish);
-        ended.and_then(Result::err).map(|error| LineNews::Abandoned { file: STORE, error }).into_iter().collect()
+        ended.and_then(Result::err).map(|error| LineNotice::Abandoned { file: STORE, error }).into_iter().collect()
     }
 
     /// What cannot be written is not tried again: the run's own files have all of it.
-    fn write(&mut self, step: u64, numbers: &[(String, f64)]) -> Vec<LineNews> {
-        let mut news = Vec::new();
+    fn write(&mut self, step: u64, numbers: &[(String, f64)]) -> Vec<LineNotice> {
+        let mut notices = Vec::new();
         if let Some(Err(error)) = self.events.as_mut().map(|events| events.add(step, numbers)) {
             self.events = None;
-            news.push(LineNews::Abandoned { file: EVENTS, error });
+            notices.push(LineNotice::Abandoned { file: EVENTS, error });
         }
         if let Some(Err(error)) = self.mlflow.as_mut().map(|run| run.add(step, numbers)) {
             self.mlflow = None;
-            news.push(LineNews::Abandoned { file: STORE, error });
+            notices.push(LineNotice::Abandoned { file: STORE, error });
         }
-        news
+        notices
     }
 }

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use rollmesh_core::{
     batch::SlotFragment,
     group::{
-        AuditPolicy, AuditTask, FailedAudit, GroupCommand, GroupConfig, GroupEvent, GroupState, LeaseGroup, Ledger,
-        Outcome, Principal, RejectReason, SamplingMode, Verdict, WorkerProfile, WorkerState,
+        AuditPolicy, AuditTask, FailedAudit, FragmentOutcome, GroupCommand, GroupConfig, GroupEvent, GroupState,
+        LeaseGroup, Ledger, Principal, RejectReason, SamplingMode, Verdict, WorkerProfile, WorkerState,
     },
     ids::{FragmentNo, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
@@ -44,7 +44,7 @@ struct Rig {
     config: GroupConfig,
     group: LeaseGroup,
     workers: BTreeMap<WorkerId, FakeWorker>,
-    /// A worker that flips a reward in so many of a thousand fragments.
+    /// A worker that flips a reward in the given number of a thousand fragments.
     divergent: Option<(WorkerId, u64)>,
     lies: u64,
     policy: (AuditPolicy, u64),
@@ -124,7 +124,7 @@ impl Rig {
                 GroupCommand::Revoke { worker, lease } => (worker, Told::Revoke(lease)),
                 GroupCommand::Dismiss { .. } => continue,
             };
-            if let Some(Said::Refused(lease)) = worker.hear(told) {
+            if let Some(Said::Refused(lease)) = worker.receive(told) {
                 self.group.handle_refused(id, lease, "no", self.now);
             }
         }
@@ -261,7 +261,7 @@ fn slots_that_cannot_be_recomputed_are_neither_hedged_nor_audited() {
     let Some(GroupCommand::Grant { worker: WorkerId(2), lease }) = group.poll_command() else { panic!("no lease") };
     assert_eq!(group.poll_command(), None, "an overdue lease of a reproducible run would be granted to worker 1, too");
     let receipt = group.handle_fragments(WorkerId(2), lease.id, fragments(), Micros::from_secs(21));
-    assert_eq!((receipt.count(Outcome::Committed), group.poll_audit()), (2, None));
+    assert_eq!((receipt.count(FragmentOutcome::Committed), group.poll_audit()), (2, None));
     assert_eq!(group.poll_batch(), Some(fragments()));
 }
 
@@ -278,7 +278,7 @@ fn honest_worker_that_comes_second_fails_no_audit() {
     group.handle_fragments(WorkerId(2), first.id, lies, now);
     assert_eq!(group.poll_audit(), None, "no audit is due by itself");
     let receipt = group.handle_fragments(WorkerId(1), second.id, fragments(), now);
-    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Audit)), 2);
+    assert_eq!(receipt.count(FragmentOutcome::Rejected(RejectReason::Audit)), 2);
     let quarantined = |group: &mut LeaseGroup| {
         let events = std::iter::from_fn(|| group.poll_event());
         let of = |event| if let GroupEvent::WorkerQuarantined { worker, .. } = event { Some(worker) } else { None };
@@ -359,7 +359,7 @@ fn worker_that_contradicts_correct_rows_is_caught_without_double_work() {
         flip_a_reward_bit(&mut lies[1]);
         let contradict = |group: &mut LeaseGroup| {
             let receipt = group.handle_fragments(WorkerId(1), second.id, lies.clone(), now);
-            assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Audit)), 2);
+            assert_eq!(receipt.count(FragmentOutcome::Rejected(RejectReason::Audit)), 2);
             group.poll_audit()
         };
         let task = contradict(&mut group).unwrap();
@@ -412,7 +412,7 @@ fn hedged_by_a_principal_that_was_here_before() -> (LeaseGroup, [Lease; 2], Vec<
 fn contradicted_worker_fails_its_audit_after_a_recomputation() {
     let now = Micros::from_secs(1);
     // Before the replay is done, then gone by then, and after it was done.
-    for (is_gone, is_known) in [(false, false), (true, false), (false, true)] {
+    for (is_closed, is_known) in [(false, false), (true, false), (false, true)] {
         let (mut group, [first, second], right) = hedged_by_a_principal_that_was_here_before();
         let mut lies = right.clone();
         flip_a_reward_bit(&mut lies[1]);
@@ -420,7 +420,7 @@ fn contradicted_worker_fails_its_audit_after_a_recomputation() {
         group.handle_fragments(WorkerId(4), second.id, lies.clone(), now);
         let task = group.poll_audit().unwrap();
         assert_eq!((task.worker, group.poll_failed_audit()), (WorkerId(2), None), "no audit has failed yet");
-        if is_gone {
+        if is_closed {
             group.handle_left(WorkerId(4), now);
         }
         group.handle_audited(&task, replay(&task), now);
@@ -432,7 +432,7 @@ fn contradicted_worker_fails_its_audit_after_a_recomputation() {
             group.handle_fragments(WorkerId(5), second.id, lies, now);
             failed_audit = group.poll_failed_audit().unwrap();
         }
-        let (principal, workers, doubtful) = match (is_gone, is_known) {
+        let (principal, workers, doubtful) = match (is_closed, is_known) {
             (_, true) => (Principal(5), vec![WorkerId(5)], None),
             (true, false) => (Principal(3), vec![], Some(FragmentNo(0))),
             (false, false) => (Principal(3), vec![WorkerId(4)], Some(FragmentNo(0))),
@@ -462,7 +462,7 @@ fn contradicting_a_trusted_worker_fails_no_audit() {
 }
 
 #[test]
-fn only_so_many_fragments_wait_to_be_made_again() {
+fn fragments_waiting_to_be_replayed_are_limited() {
     let mut rig = Rig::new(1, 1, AuditPolicy { share: 1.0, first_fragments: 0 }, 1);
     rig.group.handle_left(WorkerId(1), rig.now);
     rig.workers.clear();
@@ -550,7 +550,7 @@ fn worker_that_resumes_from_divergent_state_passes_its_audit() {
         let fragment = state.fragment(WeightsVersion(0), LENGTH);
         state = FakeState::decode(&fragment.state);
         let receipt = group.handle_fragments(worker, lease.id, vec![fragment], now);
-        assert_eq!(receipt.count(Outcome::Committed), 1);
+        assert_eq!(receipt.count(FragmentOutcome::Committed), 1);
     }
     group.handle_fragments(worker, from_divergence.id, vec![late], now);
     assert!(group.workers(now).all(|worker| worker.state != WorkerState::Quarantined));

@@ -113,7 +113,7 @@ struct Hub {
     now: Micros,
 }
 
-type Outcome = (u32, Result<WorkerAnswer, CallError>);
+type FragmentOutcome = (u32, Result<WorkerAnswer, CallError>);
 
 impl Hub {
     fn new(workers: u32, config: &RolloutConfig) -> Self {
@@ -143,13 +143,13 @@ impl Hub {
         }
     }
 
-    fn foreach(&mut self, what: ForEach<Ask>) -> Vec<Outcome> {
+    fn foreach(&mut self, what: ForEach<Ask>) -> Vec<FragmentOutcome> {
         let set = self.calls.foreach(what, self.now).unwrap();
         self.exchange();
         outcomes(self.calls.poll_results(set).expect("all have answered"))
     }
 
-    fn ask(&mut self, command: WorkerCommand) -> Vec<Outcome> {
+    fn ask(&mut self, command: WorkerCommand) -> Vec<FragmentOutcome> {
         self.foreach(ForEach::new(Ask::Command(command.into())))
     }
 
@@ -167,7 +167,7 @@ fn set_up(config: &RolloutConfig, place: WorkerPlace) -> Ask {
     Ask::SetUp(Box::new(WorkerSetup { config: config.clone(), place }))
 }
 
-fn outcomes(results: Vec<CallResult<WorkerAnswer>>) -> Vec<Outcome> {
+fn outcomes(results: Vec<CallResult<WorkerAnswer>>) -> Vec<FragmentOutcome> {
     results.into_iter().map(|result| (result.worker.0, result.result)).collect()
 }
 
@@ -264,7 +264,7 @@ fn functions_are_called_where_they_are_known() {
 #[test]
 fn errors_are_answers_and_workers_stay_healthy() {
     let mut hub = Hub::new(2, &config());
-    let failed = |result: &Outcome| match &result.1 {
+    let failed = |result: &FragmentOutcome| match &result.1 {
         Err(CallError::Failed(error)) => (error.kind, error.message.clone()),
         other => panic!("{other:?}"),
     };
@@ -291,7 +291,7 @@ fn errors_are_answers_and_workers_stay_healthy() {
 
 /// A worker dies in the middle of a call. Another one takes its place, gets its settings and a state, and counts again.
 #[test]
-fn who_dies_is_replaced_and_restored() {
+fn worker_that_dies_is_replaced_and_restored() {
     let mut hub = Hub::new(2, &config());
     let mut calm = Hub::new(2, &config());
     assert_eq!(hub.sample(), calm.sample());
@@ -336,7 +336,7 @@ fn who_dies_is_replaced_and_restored() {
 }
 
 #[test]
-fn who_has_left_says_nothing_more() {
+fn disconnected_worker_sends_nothing_more() {
     let mut hub = Hub::new(2, &config());
     let gone = hub.peers.get_mut(&WorkerId(2)).unwrap();
     gone.session.leave("enough");

@@ -3,7 +3,7 @@
 use rollmesh_core::{
     batch::SlotFragment,
     group::{
-        AuditPolicy, GroupCommand, GroupConfig, GroupEvent, LeaseGroup, Outcome, Principal, SamplingMode,
+        AuditPolicy, FragmentOutcome, GroupCommand, GroupConfig, GroupEvent, LeaseGroup, Principal, SamplingMode,
         WorkerProfile, WorkerState,
     },
     ids::{SlotId, WeightsVersion, WorkerId},
@@ -54,7 +54,7 @@ fn deliver(group: &mut LeaseGroup, worker: WorkerId, lease: &Lease, slots: &[u32
     let made = |slot: &u32| calm[lease.fragment.0 as usize][*slot as usize].clone();
     let made: Vec<SlotFragment> = slots.iter().map(made).collect();
     let receipt = group.handle_fragments(worker, lease.id, made, now);
-    assert_eq!(receipt.count(Outcome::Committed), slots.len(), "{receipt:?}");
+    assert_eq!(receipt.count(FragmentOutcome::Committed), slots.len(), "{receipt:?}");
 }
 
 fn failure(slot: u32, t: u32) -> FragmentFailure {

@@ -2,7 +2,9 @@
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{BeginError, GroupCommand, GroupConfig, LeaseGroup, Outcome, RejectReason, WorkerProfile, WorkerState},
+    group::{
+        BeginError, FragmentOutcome, GroupCommand, GroupConfig, LeaseGroup, RejectReason, WorkerProfile, WorkerState,
+    },
     ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
     time::Micros,
@@ -74,7 +76,7 @@ fn make(lease: &Lease) -> Vec<SlotFragment> {
 #[track_caller]
 fn deliver(group: &mut LeaseGroup, worker: WorkerId, lease: &Lease, now: Micros) {
     let receipt = group.handle_fragments(worker, lease.id, make(lease), now);
-    assert_eq!(receipt.count(Outcome::Committed), lease.slots.len(), "{receipt:?}");
+    assert_eq!(receipt.count(FragmentOutcome::Committed), lease.slots.len(), "{receipt:?}");
 }
 
 #[test]
@@ -99,7 +101,7 @@ fn behind_a_lease_waits_the_next_fragment_of_its_slots() {
     let third = grants(&mut group);
     let [a2, b2] = &third[..] else { panic!("{third:?}") };
     assert_eq!((slots(a2), slots(b2)), (slots(a0), slots(b0)));
-    assert!(is_held(a2) && b2.is_follow_up_of(b1), "A begins at once, B goes on with it");
+    assert!(is_held(a2) && b2.is_follow_up_of(b1), "A begins at once, B continues with it");
     deliver(&mut group, B, b1, ms(5));
     assert_eq!(group.poll_batch().unwrap(), calm(4, 2)[1]);
     deliver(&mut group, B, b2, ms(6));
@@ -148,7 +150,7 @@ fn a_follow_up_ends_with_a_lease_that_times_out() {
     let expired = group.ledger().expired;
     assert_eq!((expired.timed_out, expired.revoked), (4, 4));
     let late = group.handle_fragments(A, leases[1].id, make(&leases[1]), ms(3_001));
-    assert_eq!(late.count(Outcome::Rejected(RejectReason::Late)), 1);
+    assert_eq!(late.count(FragmentOutcome::Rejected(RejectReason::Late)), 1);
     let again = grants(&mut group);
     let [first, second] = &again[..] else { panic!("{again:?}") };
     assert_eq!((first.fragment, first.slots[0].source.clone()), (FragmentNo(0), SlotSource::New));
@@ -230,10 +232,10 @@ fn a_follow_up_goes_on_if_its_lease_was_faster_than_the_hedge() {
 }
 
 #[test]
-fn what_comes_before_its_turn_is_refused_and_made_again() {
+fn upload_before_its_turn_is_refused_and_recomputed() {
     let (mut group, leases) = group(1, &[A]);
     let early = group.handle_fragments(A, leases[1].id, make(&leases[1]), ms(5));
-    assert_eq!(early.count(Outcome::Rejected(RejectReason::Early)), 1);
+    assert_eq!(early.count(FragmentOutcome::Rejected(RejectReason::Early)), 1);
     assert_eq!(group.ledger().rejected.early, u64::from(LENGTH));
     assert_eq!(commands(&mut group), [], "its state is unknown: no other lease waits behind this one");
     deliver(&mut group, A, &leases[0], ms(6));

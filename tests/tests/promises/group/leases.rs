@@ -3,7 +3,7 @@
 use rollmesh_core::{
     batch::SlotFragment,
     group::{
-        BeginError, GroupCommand, GroupConfig, GroupConfigError, GroupEvent, IdleReason, LeaseGroup, Outcome,
+        BeginError, FragmentOutcome, GroupCommand, GroupConfig, GroupConfigError, GroupEvent, IdleReason, LeaseGroup,
         QuarantineCause, RejectReason, TooFewSlots, WorkerProfile, WorkerState,
     },
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
@@ -57,7 +57,7 @@ fn make(lease: &Lease) -> Vec<SlotFragment> {
 #[track_caller]
 fn deliver(group: &mut LeaseGroup, worker: WorkerId, lease: &Lease, now: Micros) {
     let receipt = group.handle_fragments(worker, lease.id, make(lease), now);
-    assert_eq!(receipt.count(Outcome::Committed), lease.slots.len(), "{receipt:?}");
+    assert_eq!(receipt.count(FragmentOutcome::Committed), lease.slots.len(), "{receipt:?}");
 }
 
 fn events(group: &mut LeaseGroup) -> Vec<GroupEvent> {
@@ -184,7 +184,7 @@ fn a_hung_worker_is_found_at_its_deadline_and_comes_back_when_it_speaks() {
     assert_eq!(
         said,
         [
-            "worker 1 hangs: no progress for 3000.000 ms; it gets no lease until it is heard of",
+            "worker 1 hangs: no progress for 3000.000 ms; it gets no lease until it sends something",
             "lease 0 of worker 1 expired with 1 open slots: it made no progress in time",
         ]
     );
@@ -205,7 +205,7 @@ fn nothing_late_is_accepted_even_if_the_slot_is_open() {
     group.pause();
     group.handle_timeout(ms(3_000));
     let receipt = group.handle_fragments(A, lease.id, make(&lease), ms(3_001));
-    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Late)), 2);
+    assert_eq!(receipt.count(FragmentOutcome::Rejected(RejectReason::Late)), 2);
     assert_eq!(state_of(&group, A), WorkerState::Idle, "but it has spoken");
     let ledger = group.ledger();
     assert_eq!((ledger.expired.timed_out, ledger.committed, ledger.uninvited.rejected.late), (8, 0, 2));
@@ -228,7 +228,7 @@ fn an_overdue_lease_is_hedged_and_the_first_commit_wins() {
     assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: a.id }));
     assert_eq!(state_of(&group, A), WorkerState::Sampling, "as far as the group knows");
     let receipt = group.handle_fragments(A, a.id, make(&a), ms(211));
-    assert_eq!(receipt.count(Outcome::Superseded), 1, "equal to what won: an audit passed");
+    assert_eq!(receipt.count(FragmentOutcome::Superseded), 1, "equal to what won: an audit passed");
     assert_eq!(state_of(&group, A), WorkerState::Idle);
     assert_eq!(group.poll_batch().unwrap(), calm_batches(2, LENGTH, 1)[0]);
     let ledger = group.ledger();
@@ -338,7 +338,11 @@ fn divergent_worker_is_caught_by_the_hedge() {
     let mut lies = make(&a);
     flip_a_reward_bit(&mut lies[0]);
     let receipt = group.handle_fragments(A, a.id, lies, ms(211));
-    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Audit)), 2, "its other slot is not believed either");
+    assert_eq!(
+        receipt.count(FragmentOutcome::Rejected(RejectReason::Audit)),
+        2,
+        "its other slot is not believed either"
+    );
     assert_eq!(
         events(&mut group),
         [
@@ -381,8 +385,8 @@ fn a_worker_that_contradicts_itself_in_one_upload_is_caught() {
     let mut twice = [make(&lease), make(&lease)].concat();
     flip_a_reward_bit(&mut twice[1]);
     let receipt = group.handle_fragments(A, lease.id, twice, ms(1));
-    let outcomes: Vec<Outcome> = receipt.outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-    assert_eq!(outcomes, [Outcome::Committed, Outcome::Rejected(RejectReason::Audit)]);
+    let outcomes: Vec<FragmentOutcome> = receipt.outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+    assert_eq!(outcomes, [FragmentOutcome::Committed, FragmentOutcome::Rejected(RejectReason::Audit)]);
     assert_eq!(state_of(&group, A), WorkerState::Quarantined);
 }
 
@@ -393,12 +397,16 @@ fn uploads_count_once_however_often_they_come() {
     deliver(&mut group, A, &lease, ms(1));
     for _ in 0..2 {
         let receipt = group.handle_fragments(A, lease.id, make(&lease), ms(2));
-        assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Duplicate)), 2);
+        assert_eq!(receipt.count(FragmentOutcome::Rejected(RejectReason::Duplicate)), 2);
         group.poll_batch();
     }
     assert_eq!((group.ledger().committed, group.ledger().uninvited.rejected.duplicate), (8, 4));
     let receipt = group.handle_fragments(B, lease.id, make(&lease), ms(3));
-    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Late)), 2, "no worker uploads for another's lease");
+    assert_eq!(
+        receipt.count(FragmentOutcome::Rejected(RejectReason::Late)),
+        2,
+        "no worker uploads for another's lease"
+    );
 }
 
 #[test]
@@ -434,10 +442,10 @@ fn what_was_not_asked_for_is_rejected_by_reason() {
     let not_its_own = make(&b).remove(0);
     let nowhere = FakeState::new(SlotId(77)).fragment(WeightsVersion(0), LENGTH);
     let receipt = group.handle_fragments(A, a.id, vec![old_weights, not_its_own, nowhere, too_short], ms(1));
-    let reasons: Vec<Outcome> = receipt.outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+    let reasons: Vec<FragmentOutcome> = receipt.outcomes.into_iter().map(|(_, outcome)| outcome).collect();
     let wanted =
         [RejectReason::Mismatched, RejectReason::NotLeased, RejectReason::NotLeased, RejectReason::WrongLength];
-    assert_eq!(reasons, wanted.map(Outcome::Rejected));
+    assert_eq!(reasons, wanted.map(FragmentOutcome::Rejected));
     let ledger = group.ledger();
     assert_eq!(
         (ledger.rejected.mismatched, ledger.rejected.wrong_length, ledger.uninvited.rejected.not_leased),
@@ -463,7 +471,7 @@ fn fragments_of_different_lengths_count_as_what_they_bring() {
     }
     for (slot, steps) in [(0, 3 * LENGTH), (1, LENGTH - 1)] {
         let receipt = group.handle_fragments(A, lease.id, part(slot, steps), ms(100));
-        assert_eq!(receipt.count(Outcome::Committed), 1);
+        assert_eq!(receipt.count(FragmentOutcome::Committed), 1);
     }
     let counts = |group: &LeaseGroup| {
         let ledger = group.ledger();
@@ -472,10 +480,10 @@ fn fragments_of_different_lengths_count_as_what_they_bring() {
     };
     assert_eq!(counts(&group), [12 + 3 + 4, 12 + 3, 12 + 3, 4]);
     let receipt = group.handle_fragments(A, lease.id, part(2, 3 * LENGTH + 1), ms(101));
-    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::WrongLength)), 1);
+    assert_eq!(receipt.count(FragmentOutcome::Rejected(RejectReason::WrongLength)), 1);
     let again = grant(&mut group, A);
     let receipt = group.handle_fragments(A, again.id, part(2, 5), ms(102));
-    assert_eq!((receipt.count(Outcome::Committed), counts(&group)), (1, [12 + 3 + 4 + 5, 20, 20, 0]));
+    assert_eq!((receipt.count(FragmentOutcome::Committed), counts(&group)), (1, [12 + 3 + 4 + 5, 20, 20, 0]));
     let lens: Vec<u64> = group.poll_batch().unwrap().iter().map(SlotFragment::env_steps).collect();
     assert_eq!((lens, group.ledger().consumed, group.ledger().queued), (vec![12, 3, 5], 20, 0));
 }
@@ -734,7 +742,7 @@ fn a_stopped_group_takes_everything_back() {
     assert_eq!(revoked.len(), 2);
     assert_eq!(revoked[0], GroupCommand::Revoke { worker: A, lease: a.id });
     let receipt = group.handle_fragments(A, a.id, make(&a), ms(2));
-    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Late)), 1);
+    assert_eq!(receipt.count(FragmentOutcome::Rejected(RejectReason::Late)), 1);
     group.resume(ms(3));
     assert_eq!((group.poll_command(), group.poll_timeout(), group.poll_batch()), (None, None, None));
     assert_eq!(group.begin_iteration(WeightsVersion(1), ms(4)), Err(BeginError::Stopped));

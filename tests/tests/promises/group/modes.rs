@@ -4,8 +4,8 @@
 use rollmesh_core::{
     batch::SlotFragment,
     group::{
-        BeginError, GroupCommand, GroupConfig, GroupConfigError, GroupEvent, GroupState, JournalEntry, JournalError,
-        LeaseGroup, Ledger, Outcome, RejectReason, SamplingMode, WorkerProfile, WorkerState,
+        BeginError, FragmentOutcome, GroupCommand, GroupConfig, GroupConfigError, GroupEvent, GroupState, JournalEntry,
+        JournalError, LeaseGroup, Ledger, RejectReason, SamplingMode, WorkerProfile, WorkerState,
     },
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
@@ -83,7 +83,7 @@ impl Rows {
     #[track_caller]
     fn deliver(&mut self, group: &mut LeaseGroup, worker: WorkerId, lease: &Lease, now: Micros) {
         let receipt = group.handle_fragments(worker, lease.id, self.make(lease), now);
-        assert_eq!(receipt.count(Outcome::Committed), lease.slots.len(), "{receipt:?}");
+        assert_eq!(receipt.count(FragmentOutcome::Committed), lease.slots.len(), "{receipt:?}");
     }
 }
 
@@ -94,7 +94,7 @@ fn batch_does_not_wait_for_a_straggler_with_later_fragments() {
     assert_eq!((slots(&a), slots(&b)), (vec![0, 1], vec![2, 3]));
     rows.deliver(&mut group, A, &a, ms(10));
     let next = grant(&mut group, A);
-    assert_eq!((slots(&next), next.fragment), (vec![0, 1], FragmentNo(1)), "it goes on at once");
+    assert_eq!((slots(&next), next.fragment), (vec![0, 1], FragmentNo(1)), "it continues at once");
     assert!(next.slots.iter().all(|leased| leased.source == SlotSource::Held));
     assert_eq!(group.poll_batch(), None);
     rows.deliver(&mut group, A, &next, ms(20));
@@ -147,7 +147,7 @@ fn a_fragment_that_is_too_old_is_refused_and_its_worker_is_not_to_blame() {
         while group.poll_command().is_some() {}
         let receipt = group.handle_fragments(B, b.id, rows.make(&b), ms(9));
         let reason = receipt.outcomes[0].1;
-        assert!(matches!(reason, Outcome::Rejected(RejectReason::Stale | RejectReason::Late)), "{receipt:?}");
+        assert!(matches!(reason, FragmentOutcome::Rejected(RejectReason::Stale | RejectReason::Late)), "{receipt:?}");
     }
     let ledger = *group.ledger();
     assert_eq!((ledger.rejected.stale, ledger.uninvited.rejected.late), (4, 4));
@@ -424,7 +424,7 @@ fn a_restored_group_makes_the_batches_that_the_other_one_would_have_made() {
     let lease = grant(&mut restored, A);
     assert!(lease.slots.iter().all(|leased| matches!(leased.source, SlotSource::State(_))));
     let zombie = restored.handle_fragments(A, lost.id, Rows::default().make(&lease), ms(3));
-    assert_eq!(zombie.count(Outcome::Rejected(RejectReason::Late)), 4, "{zombie:?}");
+    assert_eq!(zombie.count(FragmentOutcome::Rejected(RejectReason::Late)), 4, "{zombie:?}");
     let mut rows = Rows::default();
     rows.deliver(&mut restored, A, &lease, ms(3));
     assert_eq!(restored.poll_batch().unwrap(), calm[2]);

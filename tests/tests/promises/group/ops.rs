@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{GroupCommand, GroupConfig, GroupState, LeaseGroup, Ledger, Outcome, SamplingMode, WorkerProfile},
+    group::{FragmentOutcome, GroupCommand, GroupConfig, GroupState, LeaseGroup, Ledger, SamplingMode, WorkerProfile},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
     protocol::{FailureKind, FragmentFailure, Inability, InabilityKind},
@@ -28,7 +28,7 @@ enum Op {
     Answer(u32, bool),
     Left(u32),
     Remove(u32),
-    /// An upload of one of the latest leases, by its worker or another one, of so many of its slots.
+    /// An upload of one of the latest leases, by its worker or another one, of the given number of its slots.
     Upload(usize, Option<u32>, usize),
     /// An upload without a lease.
     Nonsense {
@@ -146,7 +146,7 @@ impl Bench {
                 let mut fragment = FakeState::new(SlotId(slot)).fragment(WeightsVersion(version), length);
                 fragment.fragment = FragmentNo(self.newest + 1_000 * ahead);
                 let receipt = self.group.handle_fragments(WorkerId(worker), id, vec![fragment], now);
-                assert_eq!(receipt.count(Outcome::Committed), 0);
+                assert_eq!(receipt.count(FragmentOutcome::Committed), 0);
             }
             Op::Progress(lease, env_steps) => {
                 if let Some((worker, lease)) = self.leases.get(lease) {
@@ -209,7 +209,7 @@ impl Bench {
             lease.slots.iter().take(slots).filter_map(|leased| make(leased.slot)).collect();
         let receipt = self.group.handle_fragments(worker, lease.id, fragments.clone(), self.now);
         for ((_, outcome), fragment) in receipt.outcomes.iter().zip(fragments) {
-            if *outcome == Outcome::Committed {
+            if *outcome == FragmentOutcome::Committed {
                 let next = (fragment.slot, FragmentNo(fragment.fragment.0 + 1));
                 self.starts.insert(next, FakeState::decode(&fragment.state));
                 let fragment = Box::new(fragment);

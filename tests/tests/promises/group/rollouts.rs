@@ -130,16 +130,16 @@ impl Cluster {
     }
 }
 
-/// Runs all iterations; before every bit of work `blow` may hit the cluster.
-fn batches(workers: u32, blow: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFragment>> {
-    batches_under(workers, |version, _| weights(version), blow)
+/// Runs all iterations; before every bit of work `inject` may hit the cluster.
+fn batches(workers: u32, inject: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFragment>> {
+    batches_under(workers, |version, _| weights(version), inject)
 }
 
 /// Runs all iterations, each with the weights that `learn` makes after the batch before it.
 fn batches_under(
     workers: u32,
     mut learn: impl FnMut(u64, &[SlotFragment]) -> Weights,
-    mut blow: impl FnMut(&mut Cluster),
+    mut inject: impl FnMut(&mut Cluster),
 ) -> Vec<Vec<SlotFragment>> {
     let mut cluster = Cluster::new(workers);
     let mut dice = Dice::new(u64::from(workers));
@@ -152,7 +152,7 @@ fn batches_under(
             if let Some(batch) = cluster.group.poll_batch() {
                 break batch;
             }
-            blow(&mut cluster);
+            inject(&mut cluster);
             cluster.obey(&weights);
             cluster.go_on(&mut dice);
         };
@@ -163,7 +163,7 @@ fn batches_under(
 }
 
 /// Runs all iterations with weights that change only now and then, two iterations open where they do not.
-fn batches_ahead(workers: u32, mut blow: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFragment>> {
+fn batches_ahead(workers: u32, mut inject: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFragment>> {
     let mut cluster = Cluster::new(workers);
     let mut dice = Dice::new(u64::from(workers));
     let mut batches = Vec::new();
@@ -177,7 +177,7 @@ fn batches_ahead(workers: u32, mut blow: impl FnMut(&mut Cluster)) -> Vec<Vec<Sl
         let weights = weights(batches.len() as u64 / PER_VERSION);
         cluster.obey(&weights);
         followed += cluster.follow_ups.len();
-        blow(&mut cluster);
+        inject(&mut cluster);
         cluster.obey(&weights);
         cluster.go_on(&mut dice);
         batches.extend(std::iter::from_fn(|| cluster.group.poll_batch()));
@@ -263,7 +263,7 @@ fn batches_are_the_same_while_two_iterations_are_open() {
 
 /// Runs all iterations with a filter. What came of it: the hash of the rows, that of what a learner sees, and the last
 /// weights.
-fn filtered(workers: u32, blow: impl FnMut(&mut Cluster)) -> (Hash128, Hash128, Weights) {
+fn filtered(workers: u32, inject: impl FnMut(&mut Cluster)) -> (Hash128, Hash128, Weights) {
     let shapes = [(PolicyId::DEFAULT, RowShape::vector(4))].into();
     let mut filter =
         RunFilter::new(FilterKind::MeanStdFilter, &shapes, &[PolicyId::DEFAULT], WeightsVersion(0)).unwrap().unwrap();
@@ -274,7 +274,7 @@ fn filtered(workers: u32, blow: impl FnMut(&mut Cluster)) -> (Hash128, Hash128, 
         filter.forget_before(WeightsVersion(version));
         filter.publish(&weights(version))
     };
-    let batches = batches_under(workers, &mut learn, blow);
+    let batches = batches_under(workers, &mut learn, inject);
     let last = learn(ITERATIONS, batches.last().unwrap());
     let rows = u64::from(spec().num_slots() * spec().fragment_length()) * ITERATIONS;
     let frozen = FrozenStat::of_weights(&last).unwrap().unwrap();

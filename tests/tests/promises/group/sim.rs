@@ -1,7 +1,7 @@
 //! Promises of the group under everything that can go wrong at once, over many seeds.
 //!
 //! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test promises sim::` runs that one alone.
-//! `ROLLMESH_SIM_SEEDS=10000` runs so many of every mode, and of what takes longer in proportion; `cargo xtask test
+//! `ROLLMESH_SIM_SEEDS=10000` runs that many seeds of every mode, and of what takes longer in proportion; `cargo xtask test
 //! simulator` does that.
 
 use std::ops::Range;
@@ -12,7 +12,7 @@ use rollmesh_core::{
 };
 use rollmesh_tests::{
     fake_rows::{calm_batches, calm_batches_of},
-    scenario::{BlowKind, Faults, Scenario},
+    scenario::{FaultKind, Faults, Scenario},
     simnet::{Report, SimNet},
 };
 
@@ -164,7 +164,7 @@ fn journal_replays_the_same_batches_with_any_workers() {
         again.max_slots_per_lease = other.max_slots_per_lease;
         again.seed = other.seed;
         // Who follows a journal and comes back follows nothing any more.
-        again.faults.blows.retain(|&kind| kind != BlowKind::HubCrash);
+        again.faults.kinds.retain(|&kind| kind != FaultKind::HubCrash);
         let replayed = SimNet::replaying(again, original.journal).run();
         assert!(replayed.batches == original.batches, "a batch differs from the journalled one");
         assert!(replayed.journal.is_empty(), "what was journalled is not journalled again");
@@ -196,7 +196,7 @@ fn a_hub_that_comes_back_goes_on_as_if_nothing_was() {
     for seed in seeds(SEEDS / 10) {
         let _on_failure = Seed(seed);
         let calm = Scenario { seed, save_every: 1 + seed as usize % 3, ..Scenario::calm(6, 2) };
-        let crashing = calm.clone().with_only(BlowKind::HubCrash, 60, Micros::from_millis(900));
+        let crashing = calm.clone().with_only(FaultKind::HubCrash, 60, Micros::from_millis(900));
         let (calm, crashed) = (run(&calm), run(&crashing));
         assert!(crashed.log.contains("the hub is gone"), "nothing was tried");
         assert!(crashed.batches == calm.batches);
@@ -207,7 +207,7 @@ fn a_hub_that_comes_back_goes_on_as_if_nothing_was() {
 #[test]
 fn no_lease_expires_for_clock_jumps_or_a_suspended_hub() {
     for seed in seeds(SEEDS / 10) {
-        for kind in [BlowKind::Clock, BlowKind::HubFreeze] {
+        for kind in [FaultKind::Clock, FaultKind::HubFreeze] {
             let _on_failure = Seed(seed);
             let mut scenario = Scenario { seed, ..Scenario::calm(6, 3) }.with_only(kind, 500, Micros::from_secs(20));
             scenario.workers.fill(20_000);
@@ -230,7 +230,7 @@ fn two_hundred_workers_may_all_come_back_at_once() {
         let storms = |mut scenario: Scenario| {
             (scenario.seed, scenario.iterations) = (seed, 6);
             scenario.workers.fill(5_000);
-            scenario.with_only(BlowKind::Storm, 300, Micros::from_secs(5))
+            scenario.with_only(FaultKind::Storm, 300, Micros::from_secs(5))
         };
         let synchronous = storms(Scenario::calm(256, 200));
         assert_eq!(run(&synchronous).batches, calm_batches(256, synchronous.length, 6));

@@ -9,7 +9,9 @@ use rollmesh_core::{
     filter::Filter,
     group::{Expired, Ledger, Rejected, Uninvited},
     ids::{PolicyId, WeightsVersion},
-    protocol::{FailureKind, Frame, Inability, InabilityKind, Kind, Message, Role, Token, allow, expect, message::*},
+    protocol::{
+        FailureKind, Inability, InabilityKind, Kind, Message, MessageFrame, Role, Token, allow, expect, message::*,
+    },
     run::RunConfig,
     weights::{Tensor, Weights},
     worker::{
@@ -527,7 +529,7 @@ fn largest_history_and_largest_metrics_fit_into_their_messages() {
     let metrics = NamedMetrics::new(u32::MAX, max, (0..100).map(|number| (name(number), 1.0)));
     assert_eq!(metrics.values.len(), NamedMetrics::MAX);
     for message in [history, Message::NamedMetrics(metrics)] {
-        assert!(Frame::new(&message).is_ok(), "{:?}", message.kind());
+        assert!(MessageFrame::new(&message).is_ok(), "{:?}", message.kind());
     }
 }
 

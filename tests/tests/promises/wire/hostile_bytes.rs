@@ -547,7 +547,7 @@ fn accept_agent_upload(upload: &AgentUpload) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// So many cases, the same each time; with `ROLLMESH_LONG=1` a hundred times as many, others each time. `ROLLMESH_FUZZ_SEED`, which
+/// The given number of cases, the same each time; with `ROLLMESH_LONG=1` a hundred times as many, others each time. `ROLLMESH_FUZZ_SEED`, which
 /// is printed, tries the same again.
 fn config(cases: u32) -> ProptestConfig {
     let is_long = std::env::var_os("ROLLMESH_LONG").is_some_and(|value| value == "1");

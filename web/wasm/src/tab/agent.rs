@@ -10,7 +10,7 @@ use super::{
     rate::Rate,
     scope,
     slices::Slices,
-    socket::{Heard, Socket},
+    socket::{Socket, SocketEvent},
     work::Work,
 };
 
@@ -34,7 +34,7 @@ pub(crate) struct Agent {
 type Shared = Rc<RefCell<Agent>>;
 
 impl Agent {
-    /// Begins; it goes on until the Web Worker is terminated or another try would not help.
+    /// Begins; it continues until the Web Worker is terminated or another try would not help.
     pub(crate) fn start(task: &Task) {
         let work = match Work::new(task) {
             Ok(work) => work,
@@ -76,7 +76,7 @@ impl Agent {
         self.go_on();
     }
 
-    /// Sends what there is to say, and sees whether it goes on.
+    /// Sends what there is to say, and sees whether it continues.
     fn go_on(&mut self) {
         self.pump();
         if self.work.is_stopped() {
@@ -149,15 +149,15 @@ impl Agent {
 fn connect(agent: &Shared) {
     let hearing = agent.clone();
     let hear = move |heard| match heard {
-        Heard::Open => hearing.borrow_mut().pump(),
-        Heard::Frame(frame) => {
+        SocketEvent::Open => hearing.borrow_mut().pump(),
+        SocketEvent::Frame(frame) => {
             let mut agent = hearing.borrow_mut();
             agent.work.session.handle_frame(&frame);
             agent.go_on();
             drop(agent);
             leave_if_over(&hearing);
         }
-        Heard::Closed => reconnect(&hearing),
+        SocketEvent::Closed => reconnect(&hearing),
     };
     let mut this = agent.borrow_mut();
     match Socket::open(&this.hub, hear) {

@@ -93,7 +93,7 @@ pub(crate) fn post_status(status: &Status) {
     ]);
 }
 
-/// Tells that the work is over and will not go on by itself.
+/// Tells that the work is over and will not continue by itself.
 pub(crate) fn post_end(reason: &str) {
     post_object(&[("state", "ended".into()), ("reason", reason.into())]);
 }

@@ -11,7 +11,7 @@ use super::page::HubAddress;
 const MAX_BUFFERED_BYTES: u32 = 512 * 1024;
 
 /// What a connection reports.
-pub(crate) enum Heard {
+pub(crate) enum SocketEvent {
     /// It is open.
     Open,
     /// A frame came.
@@ -36,10 +36,10 @@ impl Socket {
     ///
     /// # Errors
     /// The URL cannot be one of a socket.
-    pub(crate) fn open(hub: &HubAddress, hear: impl Fn(Heard) + Clone + 'static) -> Result<Self, String> {
+    pub(crate) fn open(hub: &HubAddress, hear: impl Fn(SocketEvent) + Clone + 'static) -> Result<Self, String> {
         let (opened, got, closed) = (hear.clone(), hear.clone(), hear);
         let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
-            got(Heard::Frame(bytes_of(&event.data())));
+            got(SocketEvent::Frame(bytes_of(&event.data())));
         });
         let hears = Some(on_message.as_ref().unchecked_ref());
         let channel = match hub {
@@ -51,8 +51,8 @@ impl Socket {
                 let socket = WebSocket::new(url).map_err(|_| format!("{url} is no address of a hub"))?;
                 socket.set_binary_type(BinaryType::Arraybuffer);
                 socket.set_onmessage(hears);
-                let on_open = Closure::<dyn FnMut()>::new(move || opened(Heard::Open));
-                let on_close = Closure::<dyn FnMut()>::new(move || closed(Heard::Closed));
+                let on_open = Closure::<dyn FnMut()>::new(move || opened(SocketEvent::Open));
+                let on_close = Closure::<dyn FnMut()>::new(move || closed(SocketEvent::Closed));
                 socket.set_onopen(Some(on_open.as_ref().unchecked_ref()));
                 socket.set_onclose(Some(on_close.as_ref().unchecked_ref()));
                 Channel::Web { socket, _on_open: on_open, _on_close: on_close }

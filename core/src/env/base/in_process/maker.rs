@@ -94,7 +94,7 @@ impl Made {
                 let EnvSpaces { observation, observation_type, .. } = single.ok_or_else(no_spaces)?;
                 let len = observation.shape().elements();
                 env.reset_at(0, rng, turn.obs_mut().row_mut(&AgentId::SINGLE, *observation_type, len))?;
-                tell_info(env.as_ref(), turn);
+                report_info(env.as_ref(), turn);
                 Ok(())
             }
             Self::MultiAgent(env) => env.reset(rng, turn),
@@ -127,7 +127,7 @@ impl Made {
                     turn.truncate(&AgentId::SINGLE);
                     turn.truncate_all();
                 }
-                tell_info(env.as_ref(), turn);
+                report_info(env.as_ref(), turn);
                 Ok(())
             }
             Self::MultiAgent(env) => {
@@ -153,7 +153,7 @@ impl Made {
 }
 
 /// Adds the single agent's info. Environments without infos cost nothing but the call.
-fn tell_info(env: &dyn AnyVectorEnv, turn: &mut Turn) {
+fn report_info(env: &dyn AnyVectorEnv, turn: &mut Turn) {
     let mut info = Vec::new();
     if env.info_at(0, &mut info) {
         turn.info(&AgentId::SINGLE, info);

@@ -9,7 +9,7 @@ use self::{
     maker::Spaces,
     sub::{Phase, Sub},
 };
-use super::{BaseEnv, EnvActions, Health, News, Reset, SubEnv, ValidateEnv};
+use super::{BaseEnv, EnvActions, EnvUpdates, Health, Reset, SubEnv, ValidateEnv};
 use crate::{
     env::{EnvContext, EnvError, EnvSpaces, Frame, StepMark, multi_agent::Turn},
     ids::AgentId,
@@ -20,7 +20,7 @@ use crate::{
 /// Sub-environments of this process, with one agent each or with several.
 ///
 /// All random numbers are addressed by slot, episode and step, so a single agent sees the same bits here as in a vector of
-/// lanes. All news are checked before they are returned: element types, lengths, spaces, finite numbers, and that they
+/// lanes. All updates are checked before they are returned: element types, lengths, spaces, finite numbers, and that they
 /// contain only existing agents.
 ///
 /// If failures are tolerated, a failed sub-environment is dropped and restarted, its episode is lost, and the others
@@ -31,7 +31,7 @@ use crate::{
 /// ```
 /// use rollmesh_core::{
 ///     env::{
-///         BaseEnv as _, EnvActions, EnvContext, EnvMaker, EnvRegistry, EnvStart, InProcess, News, RowsRef,
+///         BaseEnv as _, EnvActions, EnvContext, EnvMaker, EnvRegistry, EnvStart, InProcess, EnvUpdates, RowsRef,
 ///         multi_agent::AgentRows,
 ///     },
 ///     ids::{HomeIndex, SlotId},
@@ -43,16 +43,16 @@ use crate::{
 /// let start = EnvStart { slot: SlotId(0), episode: 0, context };
 /// let mut envs = InProcess::new(EnvMaker::multi_agent(&spec), vec![start], 7)?;
 ///
-/// let mut news = News::new();
-/// envs.poll(&mut news)?; // the first observations
+/// let mut updates = EnvUpdates::new();
+/// envs.poll(&mut updates)?; // the first observations
 /// let mut actions = AgentRows::new();
 /// for (action, agent) in [1, 2].iter().zip(envs.agents()) {
 ///     actions.set(&agent, RowsRef::I64(std::slice::from_ref(action)));
 /// }
 /// envs.send_actions(&[EnvActions { env: 0, actions }])?;
-/// news.clear();
-/// envs.poll(&mut news)?;
-/// let rewards: Vec<f64> = news.entries()[0].turn.outcomes().map(|(_, outcome)| outcome.reward).collect();
+/// updates.clear();
+/// envs.poll(&mut updates)?;
+/// let rewards: Vec<f64> = updates.entries()[0].turn.outcomes().map(|(_, outcome)| outcome.reward).collect();
 /// assert_eq!(rewards, [-1.0, 1.0]); // paper loses against scissors
 /// # Ok::<(), rollmesh_core::env::EnvError>(())
 /// ```
@@ -185,7 +185,7 @@ impl InProcess {
         }
         sub.made = None;
         sub.fault = Some(self.health.failed(env, error));
-        sub.phase = Phase::News;
+        sub.phase = Phase::Answered;
         if self.health.quarantine(env).is_none() {
             // Retried with the next reset, where the error is reported.
             let _ = self.make_again(env);
@@ -203,8 +203,8 @@ impl InProcess {
             let reason = match sub.phase {
                 _ if sub.answered => "it has two entries in one answer",
                 Phase::New => "it has not begun: poll first",
-                Phase::News => "it has results that have not been polled: poll before the next answer",
-                Phase::Restoring => "it is being restored: go on with restore",
+                Phase::Answered => "it has results that have not been polled: poll before the next answer",
+                Phase::Restoring => "it is being restored: continue with restore",
                 Phase::Over => "its episode is over: begin the next one with try_reset",
                 Phase::Out => "it was given up: bring it back with try_restart and try_reset",
                 Phase::Acting => {
@@ -238,7 +238,7 @@ impl BaseEnv for InProcess {
         self.spaces.get(agent).cloned().or_else(ask)
     }
 
-    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
+    fn poll(&mut self, updates: &mut EnvUpdates) -> Result<(), EnvError> {
         if self.stopped {
             return Err(EnvError::Stopped);
         }
@@ -247,7 +247,7 @@ impl BaseEnv for InProcess {
             if self.subs[env].phase == Phase::New {
                 let mut turn = core::mem::take(&mut self.subs[env].turn);
                 match self.begin(env, &mut turn) {
-                    Ok(_) => self.subs[env].phase = Phase::News,
+                    Ok(_) => self.subs[env].phase = Phase::Answered,
                     Err(error) => failure = failure.or(Some(error)),
                 }
                 self.subs[env].turn = turn;
@@ -256,8 +256,8 @@ impl BaseEnv for InProcess {
         if let Some(error) = failure {
             return Err(error);
         }
-        for (env, sub) in self.subs.iter_mut().enumerate().filter(|(_, sub)| sub.phase == Phase::News) {
-            let entry = news.add(env);
+        for (env, sub) in self.subs.iter_mut().enumerate().filter(|(_, sub)| sub.phase == Phase::Answered) {
+            let entry = updates.add(env);
             core::mem::swap(&mut entry.turn, &mut sub.turn);
             entry.fault = sub.fault.take();
             sub.phase = match &entry.fault {
@@ -267,11 +267,11 @@ impl BaseEnv for InProcess {
                 None => Phase::Acting,
             };
         }
-        if news.entries().is_empty() {
+        if updates.entries().is_empty() {
             if let Some(error) = self.health.all_given_up() {
                 return Err(error);
             }
-            let reason = "there are no news: answer the latest ones, or begin the next episode with try_reset";
+            let reason = "there are no updates: answer the latest ones, or begin the next episode with try_reset";
             return Err(EnvError::OutOfTurn { env: 0, reason });
         }
         Ok(())
@@ -289,7 +289,7 @@ impl BaseEnv for InProcess {
             sub.mark(&self.mark);
             match sub.step(env, actions, self.env_step, &mut self.spaces) {
                 Ok(()) => {
-                    sub.phase = Phase::News;
+                    sub.phase = Phase::Answered;
                     self.health.stepped(env, sub.turn.is_over());
                 }
                 Err(error) => {
@@ -303,7 +303,7 @@ impl BaseEnv for InProcess {
 
     fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
         self.check_env(env)?;
-        if self.subs[env].phase == Phase::News {
+        if self.subs[env].phase == Phase::Answered {
             return Err(EnvError::OutOfTurn {
                 env,
                 reason: "it has results that have not been polled: poll before a reset",

@@ -1,4 +1,4 @@
-//! One sub-environment: its phase, and the rules that its news must follow.
+//! One sub-environment: its phase, and the rules that its updates must follow.
 
 use super::maker::{EnvStart, Made, Spaces};
 use crate::{
@@ -21,8 +21,8 @@ use crate::{
 pub(super) enum Phase {
     /// The first poll.
     New,
-    /// A poll to collect its news.
-    News,
+    /// A poll to collect its updates.
+    Answered,
     /// Actions.
     Acting,
     /// The remainder of its restoration.
@@ -40,7 +40,7 @@ pub(super) struct Sub {
     pub(super) is_new: bool,
     pub(super) start: EnvStart,
     pub(super) phase: Phase,
-    /// News to return by the next poll.
+    /// Updates to return by the next poll.
     pub(super) turn: Turn,
     /// A failure to report by the next poll.
     pub(super) fault: Option<EnvError>,
@@ -266,7 +266,7 @@ impl Sub {
         check_actions(env, &self.acting, actions, |agent| spaces.get(agent))
     }
 
-    /// Adds what agents are owed to the latest news.
+    /// Adds what agents are owed to the latest updates.
     pub(super) fn pay_out(&mut self, turn: &mut Turn) {
         turn.pay_out(&mut self.debts);
     }
@@ -281,7 +281,7 @@ impl Sub {
 
 /// The error for a failed sub-environment that could not be restarted.
 fn gone() -> EnvError {
-    EnvError::Failed("it could not be made again".into())
+    EnvError::Failed("it could not be restarted".into())
 }
 
 /// Replaces the lane in an error by the sub-environment's index, which the caller knows.

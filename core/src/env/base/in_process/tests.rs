@@ -77,8 +77,8 @@ fn see(turn: &mut Turn, index: u32, obs: f32) {
 }
 
 /// Every agent with an observation acts.
-fn answer(news: &News) -> Vec<EnvActions> {
-    let going_on = news.entries().iter().filter(|entry| !entry.turn.is_over() && entry.fault.is_none());
+fn answer(updates: &EnvUpdates) -> Vec<EnvActions> {
+    let going_on = updates.entries().iter().filter(|entry| !entry.turn.is_over() && entry.fault.is_none());
     let act = |turn: &Turn| {
         let mut actions = AgentRows::new();
         for (agent, _) in turn.obs().iter().filter(|(agent, _)| !turn.outcome(agent).is_done()) {
@@ -89,15 +89,15 @@ fn answer(news: &News) -> Vec<EnvActions> {
     going_on.map(|entry| EnvActions { env: entry.env, actions: act(&entry.turn) }).collect()
 }
 
-fn poll(envs: &mut InProcess, news: &mut News) -> Result<(), EnvError> {
-    news.clear();
-    envs.poll(news)
+fn poll(envs: &mut InProcess, updates: &mut EnvUpdates) -> Result<(), EnvError> {
+    updates.clear();
+    envs.poll(updates)
 }
 
-/// Answers the news and polls for the next ones.
-fn step(envs: &mut InProcess, news: &mut News) -> Result<(), EnvError> {
-    envs.send_actions(&answer(news))?;
-    poll(envs, news)
+/// Answers the updates and polls for the next ones.
+fn step(envs: &mut InProcess, updates: &mut EnvUpdates) -> Result<(), EnvError> {
+    envs.send_actions(&answer(updates))?;
+    poll(envs, updates)
 }
 
 /// Two agents act simultaneously for 25 steps.
@@ -132,13 +132,13 @@ fn nothing_is_reset_before_the_first_poll_and_nothing_goes_on_after_the_end() {
     });
     assert_eq!((envs.num_envs(), envs.agents().len(), RESETS.load(SeqCst)), (2, 10, 0));
     assert!(envs.agents().is_sorted() && envs.spaces(&agent(9)).is_some() && envs.spaces(&agent(10)).is_none());
-    let mut news = News::new();
-    poll(&mut envs, &mut news).unwrap();
+    let mut updates = EnvUpdates::new();
+    poll(&mut envs, &mut updates).unwrap();
     assert_eq!(RESETS.load(SeqCst), 2);
     for t in 1..=25 {
-        step(&mut envs, &mut news).unwrap();
-        assert_eq!(news.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [0, 1]);
-        for entry in news.entries() {
+        step(&mut envs, &mut updates).unwrap();
+        assert_eq!(updates.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [0, 1]);
+        for entry in updates.entries() {
             assert_eq!((entry.turn.all_terminated(), entry.turn.all_truncated()), (t == 25, false));
             let outcome = Outcome { reward: 1.0, terminated: t == 25, truncated: false };
             assert_eq!([0, 1].map(|index| entry.turn.outcome(&agent(index))), [outcome; 2]);
@@ -185,12 +185,12 @@ fn round_robin() -> impl FnMut(u32, &AgentRows, &mut Turn) -> Result<(), EnvErro
 #[test]
 fn agents_in_turn_act_one_at_a_time() {
     let mut envs = envs(1, round_robin);
-    let mut news = News::new();
-    poll(&mut envs, &mut news).unwrap();
+    let mut updates = EnvUpdates::new();
+    poll(&mut envs, &mut updates).unwrap();
     let mut rewards = Vec::new();
     for t in 1..=29 {
-        step(&mut envs, &mut news).unwrap();
-        let turn = &news.entries()[0].turn;
+        step(&mut envs, &mut updates).unwrap();
+        let turn = &updates.entries()[0].turn;
         assert!(turn.obs().iter().map(|(agent, _)| agent).eq([&agent(t % 5)]));
         if t % 5 == 0 {
             rewards.push(turn.outcome(&agent(0)).reward);
@@ -222,17 +222,21 @@ fn silent_agents_are_paid_at_their_next_observation_or_at_the_end() {
             Ok(())
         }
     });
-    let mut news = News::new();
-    poll(&mut envs, &mut news).unwrap();
-    step(&mut envs, &mut news).unwrap();
-    let turn = &news.entries()[0].turn;
+    let mut updates = EnvUpdates::new();
+    poll(&mut envs, &mut updates).unwrap();
+    step(&mut envs, &mut updates).unwrap();
+    let turn = &updates.entries()[0].turn;
     assert!(turn.obs().is_empty() && turn.outcomes().len() == 0 && !turn.is_over());
-    step(&mut envs, &mut news).unwrap();
+    step(&mut envs, &mut updates).unwrap();
     assert!(
-        news.entries()[0].turn.outcomes().map(|(agent, outcome)| (agent.clone(), outcome.reward)).eq([(agent(1), 3.0)])
+        updates.entries()[0]
+            .turn
+            .outcomes()
+            .map(|(agent, outcome)| (agent.clone(), outcome.reward))
+            .eq([(agent(1), 3.0)])
     );
-    step(&mut envs, &mut news).unwrap();
-    let turn = &news.entries()[0].turn;
+    step(&mut envs, &mut updates).unwrap();
+    let turn = &updates.entries()[0].turn;
     assert!(turn.obs().is_empty() && turn.all_truncated());
     assert_eq!([0, 1, 2].map(|index| turn.outcome(&agent(index)).reward), [6.0, 3.0, 6.0]);
     assert_eq!([0, 1].map(|index| turn.outcome(&agent(index)).is_done()), [false, true]);
@@ -241,14 +245,14 @@ fn silent_agents_are_paid_at_their_next_observation_or_at_the_end() {
 /// The error of two environments for actions of the second one.
 fn refusal(change: impl Fn(&mut Vec<EnvActions>)) -> String {
     let mut envs = envs(2, basic);
-    let mut news = News::new();
-    poll(&mut envs, &mut news).unwrap();
-    let mut actions = answer(&news);
+    let mut updates = EnvUpdates::new();
+    poll(&mut envs, &mut updates).unwrap();
+    let mut actions = answer(&updates);
     change(&mut actions);
     let error = envs.send_actions(&actions).unwrap_err();
     // Nothing has moved, so the right answer is still accepted.
-    step(&mut envs, &mut news).unwrap();
-    assert_eq!(news.entries().len(), 2);
+    step(&mut envs, &mut updates).unwrap();
+    assert_eq!(updates.entries().len(), 2);
     error.to_string()
 }
 
@@ -273,24 +277,24 @@ fn wrong_answers_are_refused_before_anything_moves() {
 #[test]
 fn what_comes_at_the_wrong_time_is_refused() {
     let mut envs = envs(1, basic);
-    let (mut news, mut turn) = (News::new(), Turn::new());
+    let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
     let nothing = EnvActions::default();
     assert!(envs.send_actions(std::slice::from_ref(&nothing)).unwrap_err().to_string().contains("poll first"));
-    poll(&mut envs, &mut news).unwrap();
-    let actions = answer(&news);
-    let error = poll(&mut envs, &mut news).unwrap_err();
-    assert!(error.to_string().contains("answer the latest ones") && news.entries().is_empty(), "{error}");
+    poll(&mut envs, &mut updates).unwrap();
+    let actions = answer(&updates);
+    let error = poll(&mut envs, &mut updates).unwrap_err();
+    assert!(error.to_string().contains("answer the latest ones") && updates.entries().is_empty(), "{error}");
     envs.send_actions(&actions).unwrap();
     assert!(envs.send_actions(&actions).unwrap_err().to_string().contains("results that have not been polled"));
     assert!(envs.try_reset(0, &mut turn).unwrap_err().to_string().contains("results that have not been polled"));
     assert_eq!(envs.try_reset(1, &mut turn), Err(EnvError::NoSuchLane { lane: 1, num_envs: 1 }));
-    poll(&mut envs, &mut news).unwrap();
+    poll(&mut envs, &mut updates).unwrap();
     // In the middle of an episode, as time limits do.
     assert_eq!(envs.try_reset(0, &mut turn), Ok(Reset::Done));
     for _ in 0..2 {
         assert_eq!(envs.stop(), Ok(()));
     }
-    assert_eq!(envs.poll(&mut news), Err(EnvError::Stopped));
+    assert_eq!(envs.poll(&mut updates), Err(EnvError::Stopped));
     assert_eq!(envs.send_actions(&actions), Err(EnvError::Stopped));
     assert_eq!(envs.try_reset(0, &mut turn), Err(EnvError::Stopped));
     assert_eq!(envs.try_restart(0), Err(EnvError::Stopped));
@@ -309,9 +313,9 @@ fn fault(bring: fn(&mut Turn)) -> String {
             Ok(())
         }
     });
-    let mut news = News::new();
-    poll(&mut envs, &mut news).unwrap();
-    let error = step(&mut envs, &mut news).unwrap_err();
+    let mut updates = EnvUpdates::new();
+    poll(&mut envs, &mut updates).unwrap();
+    let error = step(&mut envs, &mut updates).unwrap_err();
     // The environment waits for its next episode.
     assert_eq!(envs.try_reset(0, &mut Turn::new()), Ok(Reset::Done));
     error.to_string()
@@ -346,11 +350,11 @@ fn a_terminal_state_may_look_like_no_other_and_is_the_last_one() {
             Ok(())
         }
     });
-    let mut news = News::new();
-    poll(&mut envs, &mut news).unwrap();
-    step(&mut envs, &mut news).unwrap();
-    assert!(news.entries()[0].turn.outcome(&agent(1)).terminated);
-    let error = step(&mut envs, &mut news).unwrap_err();
+    let mut updates = EnvUpdates::new();
+    poll(&mut envs, &mut updates).unwrap();
+    step(&mut envs, &mut updates).unwrap();
+    assert!(updates.entries()[0].turn.outcome(&agent(1)).terminated);
+    let error = step(&mut envs, &mut updates).unwrap_err();
     assert_eq!(error.to_string(), "environment 0, agent 1: the observation comes after the agent's end");
 }
 
@@ -363,7 +367,7 @@ fn a_reset_brings_observations_only() {
                 Ok(())
             }
         });
-        assert!(matches!(poll(&mut envs, &mut News::new()), Err(EnvError::Failed(_))));
+        assert!(matches!(poll(&mut envs, &mut EnvUpdates::new()), Err(EnvError::Failed(_))));
     }
 }
 
@@ -383,13 +387,13 @@ fn failing() -> InProcess {
 #[test]
 fn a_failure_is_returned_and_the_others_have_moved() {
     let mut envs = failing();
-    let (mut news, mut turn) = (News::new(), Turn::new());
-    poll(&mut envs, &mut news).unwrap();
-    (0..2).for_each(|_| step(&mut envs, &mut news).unwrap());
+    let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
+    poll(&mut envs, &mut updates).unwrap();
+    (0..2).for_each(|_| step(&mut envs, &mut updates).unwrap());
     let source = Box::new(EnvError::Failed("on fire".into()));
-    assert_eq!(step(&mut envs, &mut news), Err(EnvError::InLane { lane: 1, source }));
-    poll(&mut envs, &mut news).unwrap();
-    assert_eq!(news.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(step(&mut envs, &mut updates), Err(EnvError::InLane { lane: 1, source }));
+    poll(&mut envs, &mut updates).unwrap();
+    assert_eq!(updates.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [0, 2]);
     assert_eq!(envs.try_restart(1), Ok(()));
     assert_eq!(envs.try_reset(1, &mut turn), Ok(Reset::Done));
     assert_eq!(turn.obs().len(), 2);
@@ -398,26 +402,26 @@ fn a_failure_is_returned_and_the_others_have_moved() {
 #[test]
 fn a_failure_can_be_survived() {
     let mut envs = failing().restart_failed(true);
-    let (mut news, mut turn) = (News::new(), Turn::new());
-    poll(&mut envs, &mut news).unwrap();
-    (0..3).for_each(|_| step(&mut envs, &mut news).unwrap());
-    let faults: Vec<_> = news.entries().iter().map(|entry| entry.fault.clone()).collect();
+    let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
+    poll(&mut envs, &mut updates).unwrap();
+    (0..3).for_each(|_| step(&mut envs, &mut updates).unwrap());
+    let faults: Vec<_> = updates.entries().iter().map(|entry| entry.fault.clone()).collect();
     assert_eq!(faults, [None, Some(EnvError::Failed("on fire".into())), None]);
-    let lost = &news.entries()[1].turn;
+    let lost = &updates.entries()[1].turn;
     assert!(lost.obs().is_empty() && lost.outcomes().len() == 0 && !lost.is_over());
-    let actions = answer(&news);
+    let actions = answer(&updates);
     assert_eq!(envs.try_reset(1, &mut turn), Ok(Reset::Done));
     let mut mine = EnvActions { env: 1, actions: AgentRows::new() };
     (0..2).for_each(|index| mine.actions.set(&agent(index), RowsRef::I64(&[0])));
     envs.send_actions(&[&actions[..], &[mine]].concat()).unwrap();
     // The others are in their fourth step, it is in its first.
     (0..21).for_each(|_| {
-        poll(&mut envs, &mut news).unwrap();
-        let actions = answer(&news);
+        poll(&mut envs, &mut updates).unwrap();
+        let actions = answer(&updates);
         envs.send_actions(&actions).unwrap();
     });
-    poll(&mut envs, &mut news).unwrap();
-    assert_eq!(news.entries().iter().map(|entry| entry.turn.is_over()).collect::<Vec<_>>(), [true, false, true]);
+    poll(&mut envs, &mut updates).unwrap();
+    assert_eq!(updates.entries().iter().map(|entry| entry.turn.is_over()).collect::<Vec<_>>(), [true, false, true]);
 }
 
 const NO_POWER: &str = "the environment failed: no power";
@@ -437,10 +441,10 @@ fn broken(step: u32) -> impl Fn(u32, &AgentRows, &mut Turn) -> Result<(), EnvErr
 #[test]
 fn an_environment_that_never_begins_is_given_up() {
     let mut envs = envs(1, || broken(0)).restart_failed(true);
-    let (mut news, mut turn) = (News::new(), Turn::new());
+    let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
     for failure in 1..=Health::MAX_FAILURES {
-        poll(&mut envs, &mut news).unwrap();
-        let entry = &news.entries()[0];
+        poll(&mut envs, &mut updates).unwrap();
+        let entry = &updates.entries()[0];
         let wanted = if failure == Health::MAX_FAILURES { given_up(0) } else { EnvError::Failed("no power".into()) };
         assert_eq!((entry.fault.as_ref(), entry.turn.obs().len()), (Some(&wanted), 0));
         if failure < Health::MAX_FAILURES {
@@ -449,7 +453,7 @@ fn an_environment_that_never_begins_is_given_up() {
     }
     assert_eq!((envs.try_reset(0, &mut turn), envs.sub_environments().len()), (Err(given_up(0)), 0));
     let all = EnvError::AllGivenUp { num_envs: 1, env: 0, reason: NO_POWER.into() };
-    assert_eq!((poll(&mut envs, &mut news), envs.quarantine(0)), (Err(all), Some(NO_POWER)));
+    assert_eq!((poll(&mut envs, &mut updates), envs.quarantine(0)), (Err(all), Some(NO_POWER)));
 }
 
 #[test]
@@ -466,12 +470,12 @@ fn one_that_is_given_up_lets_the_others_go_on_until_it_is_brought_back() {
     });
     let mut envs = InProcess::new(EnvMaker::multi_agent(&spec), (0..3).map(start).collect(), 1).unwrap();
     envs = envs.restart_failed(true);
-    let (mut news, mut turn, mut faults) = (News::new(), Turn::new(), Vec::new());
-    poll(&mut envs, &mut news).unwrap();
+    let (mut updates, mut turn, mut faults) = (EnvUpdates::new(), Turn::new(), Vec::new());
+    poll(&mut envs, &mut updates).unwrap();
     for _ in 0..20 {
-        let mut actions = answer(&news);
+        let mut actions = answer(&updates);
         let mut failed = None;
-        for entry in news.entries_mut() {
+        for entry in updates.entries_mut() {
             faults.extend(entry.fault.take().inspect(|fault| failed = Some(fault.clone())));
         }
         if matches!(failed, Some(EnvError::Failed(_))) {
@@ -481,13 +485,13 @@ fn one_that_is_given_up_lets_the_others_go_on_until_it_is_brought_back() {
             actions.push(again);
         }
         envs.send_actions(&actions).unwrap();
-        poll(&mut envs, &mut news).unwrap();
+        poll(&mut envs, &mut updates).unwrap();
     }
     let failed = EnvError::Failed("no power".into());
     assert_eq!(faults, [failed.clone(), failed.clone(), failed.clone(), failed, given_up(1)]);
-    assert_eq!(news.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(updates.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [0, 2]);
     assert_eq!([0, 1, 2].map(|env| envs.quarantine(env)), [None, Some(NO_POWER), None]);
-    let mut actions = answer(&news);
+    let mut actions = answer(&updates);
     actions.push(EnvActions { env: 1, ..EnvActions::default() });
     assert!(envs.send_actions(&actions).unwrap_err().to_string().contains("try_restart"));
     assert_eq!((envs.try_reset(1, &mut turn), envs.try_restart(1)), (Err(given_up(1)), Ok(())));
@@ -496,7 +500,7 @@ fn one_that_is_given_up_lets_the_others_go_on_until_it_is_brought_back() {
 }
 
 #[test]
-fn what_is_made_again_is_looked_at_like_the_first_one() {
+fn restarted_environment_is_checked_like_the_first_one() {
     // Another one fails in its second step, after one that fails in its first one.
     static MADE: AtomicU32 = AtomicU32::new(0);
     let mut envs = envs(1, || broken(1 + MADE.fetch_add(1, SeqCst))).restart_failed(true);
@@ -508,25 +512,25 @@ fn what_is_made_again_is_looked_at_like_the_first_one() {
         if seen.fetch_add(1, SeqCst) == 1 { Err(EnvError::Failed("too old".into())) } else { Ok(()) }
     }));
     assert!(envs.made_again(0).is_none() && envs.made_again(1).is_none());
-    let (mut news, mut turn) = (News::new(), Turn::new());
-    poll(&mut envs, &mut news).unwrap();
-    step(&mut envs, &mut news).unwrap();
+    let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
+    poll(&mut envs, &mut updates).unwrap();
+    step(&mut envs, &mut updates).unwrap();
     assert_eq!(looks.load(SeqCst), 1);
     assert!(envs.made_again(0).is_some_and(|(_, context)| context == start(0).context));
     assert!(envs.made_again(0).is_none());
     assert_eq!(envs.try_reset(0, &mut turn), Ok(Reset::Done));
-    news.clear();
-    core::mem::swap(&mut news.add(0).turn, &mut turn);
-    step(&mut envs, &mut news).unwrap();
-    step(&mut envs, &mut news).unwrap();
+    updates.clear();
+    core::mem::swap(&mut updates.add(0).turn, &mut turn);
+    step(&mut envs, &mut updates).unwrap();
+    step(&mut envs, &mut updates).unwrap();
     // The one restarted at once was rejected; the one for the reset is valid.
-    assert!(news.entries()[0].fault.is_some() && envs.made_again(0).is_none());
+    assert!(updates.entries()[0].fault.is_some() && envs.made_again(0).is_none());
     assert_eq!((envs.try_reset(0, &mut turn), looks.load(SeqCst)), (Ok(Reset::Done), 3));
     assert!(envs.made_again(0).is_some());
 }
 
 #[test]
-fn what_cannot_be_made_again_is_made_with_its_next_reset() {
+fn environment_that_cannot_restart_restarts_at_its_next_reset() {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let spec = MultiAgentSpec::new("Fragile", |_| match MADE.fetch_add(1, SeqCst) {
         1 => Err(EnvError::Failed("no memory".into())),
@@ -539,10 +543,10 @@ fn what_cannot_be_made_again_is_made_with_its_next_reset() {
         })),
     });
     let mut envs = InProcess::new(EnvMaker::multi_agent(&spec), vec![start(0)], 1).unwrap().restart_failed(true);
-    let mut news = News::new();
-    poll(&mut envs, &mut news).unwrap();
-    step(&mut envs, &mut news).unwrap();
-    assert!(news.entries()[0].fault.is_some() && envs.sub_environments().is_empty());
+    let mut updates = EnvUpdates::new();
+    poll(&mut envs, &mut updates).unwrap();
+    step(&mut envs, &mut updates).unwrap();
+    assert!(updates.entries()[0].fault.is_some() && envs.sub_environments().is_empty());
     assert_eq!(envs.try_reset(0, &mut Turn::new()), Ok(Reset::Done));
     assert_eq!((envs.sub_environments().len(), MADE.load(SeqCst)), (1, 3));
 }
@@ -566,9 +570,9 @@ fn agrees_with_lockstep<O: Element>(spec: &EnvSpec, num_actions: u32, bits: impl
     let maker = EnvMaker::single_agent(spec, Kernels::PORTABLE);
     let mut envs = InProcess::new(maker, (0..LANES).map(start).collect(), SEED).unwrap();
     assert_eq!(envs.agents(), [AgentId::SINGLE]);
-    let (mut news, mut firsts) = (News::new(), Vec::new());
-    poll(&mut envs, &mut news).unwrap();
-    for entry in news.entries() {
+    let (mut updates, mut firsts) = (EnvUpdates::new(), Vec::new());
+    poll(&mut envs, &mut updates).unwrap();
+    for entry in updates.entries() {
         firsts.push(O::rows(entry.turn.obs().get(&AgentId::SINGLE).unwrap()).unwrap().to_vec());
     }
     let mut seen: Vec<Vec<O>> = firsts.clone();
@@ -581,8 +585,8 @@ fn agrees_with_lockstep<O: Element>(spec: &EnvSpec, num_actions: u32, bits: impl
             EnvActions { env: lane, actions }
         };
         envs.send_actions(&(0..LANES as usize).map(act).collect::<Vec<_>>()).unwrap();
-        poll(&mut envs, &mut news).unwrap();
-        for (lane, entry) in news.entries().iter().enumerate() {
+        poll(&mut envs, &mut updates).unwrap();
+        for (lane, entry) in updates.entries().iter().enumerate() {
             t[lane] += 1;
             let outcome = entry.turn.outcome(&AgentId::SINGLE);
             let truncated = outcome.truncated || Some(t[lane]) == spec.max_episode_steps;

@@ -1,9 +1,9 @@
 //! Digits of numbers in pictures.
 
-use crate::env::render::{Canvas, Colour, Point};
+use crate::env::render::{Canvas, CanvasPoint, Colour};
 
 /// The strokes of each digit, 2 wide and 4 high.
-const STROKES: [&[Point]; 10] = [
+const STROKES: [&[CanvasPoint]; 10] = [
     &[[0.6, 0.0], [1.4, 0.0], [2.0, 0.7], [2.0, 3.3], [1.4, 4.0], [0.6, 4.0], [0.0, 3.3], [0.0, 0.7], [0.6, 0.0]],
     &[[0.3, 0.8], [1.2, 0.0], [1.2, 4.0]],
     &[[0.0, 0.0], [2.0, 0.0], [2.0, 2.0], [0.0, 2.0], [0.0, 4.0], [2.0, 4.0]],
@@ -17,7 +17,7 @@ const STROKES: [&[Point]; 10] = [
 ];
 
 /// Draws a number below 100 of this height around a point; of larger ones the last two digits.
-pub(super) fn draw_number(canvas: &mut Canvas<'_>, [x, y]: Point, height: f64, number: u32, colour: Colour) {
+pub(super) fn draw_number(canvas: &mut Canvas<'_>, [x, y]: CanvasPoint, height: f64, number: u32, colour: Colour) {
     let unit = height / 4.0;
     let [tens, ones] = [number / 10 % 10, number % 10];
     let both = [(tens, -1.75 * unit), (ones, 1.75 * unit)];

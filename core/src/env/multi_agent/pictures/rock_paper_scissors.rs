@@ -4,7 +4,7 @@ use super::{super::matrix_games::winner, PLAYERS, digits::draw_number};
 use crate::env::{
     Frame,
     render::{
-        Canvas, Colour, Point,
+        Canvas, CanvasPoint, Colour,
         palette::{DARK_GREY, GREY, INK, LIGHT_GREY, LINE, PAPER, SHADE, WHITE},
     },
 };
@@ -41,8 +41,8 @@ pub(crate) fn draw(rounds: &[[i64; 2]], all: u32, frame: &mut Frame) {
     }
 }
 
-fn draw_rock(canvas: &mut Canvas<'_>, centre: Point) {
-    const OUTLINE: [Point; 8] = [
+fn draw_rock(canvas: &mut Canvas<'_>, centre: CanvasPoint) {
+    const OUTLINE: [CanvasPoint; 8] = [
         [-44.0, 14.0],
         [-36.0, -16.0],
         [-14.0, -34.0],
@@ -52,16 +52,16 @@ fn draw_rock(canvas: &mut Canvas<'_>, centre: Point) {
         [30.0, 32.0],
         [-30.0, 32.0],
     ];
-    const TOP: [Point; 5] = [[-36.0, -16.0], [-14.0, -34.0], [16.0, -32.0], [8.0, -12.0], [-16.0, -4.0]];
-    const SIDE: [Point; 5] = [[8.0, -12.0], [38.0, -14.0], [44.0, 14.0], [30.0, 32.0], [14.0, 10.0]];
+    const TOP: [CanvasPoint; 5] = [[-36.0, -16.0], [-14.0, -34.0], [16.0, -32.0], [8.0, -12.0], [-16.0, -4.0]];
+    const SIDE: [CanvasPoint; 5] = [[8.0, -12.0], [38.0, -14.0], [44.0, 14.0], [30.0, 32.0], [14.0, 10.0]];
     canvas.polygon(&OUTLINE.map(|corner| moved(centre, corner)), GREY);
     canvas.polygon(&TOP.map(|corner| moved(centre, corner)), LIGHT_GREY);
     canvas.polygon(&SIDE.map(|corner| moved(centre, corner)), DARK_GREY);
 }
 
-fn draw_paper(canvas: &mut Canvas<'_>, centre: Point) {
-    const SHEET: [Point; 5] = [[-32.0, -42.0], [16.0, -42.0], [32.0, -26.0], [32.0, 42.0], [-32.0, 42.0]];
-    const CORNER: [Point; 3] = [[16.0, -42.0], [32.0, -26.0], [16.0, -26.0]];
+fn draw_paper(canvas: &mut Canvas<'_>, centre: CanvasPoint) {
+    const SHEET: [CanvasPoint; 5] = [[-32.0, -42.0], [16.0, -42.0], [32.0, -26.0], [32.0, 42.0], [-32.0, 42.0]];
+    const CORNER: [CanvasPoint; 3] = [[16.0, -42.0], [32.0, -26.0], [16.0, -26.0]];
     canvas.polygon(&SHEET.map(|corner| moved(centre, [corner[0] + 3.0, corner[1] + 3.0])), LIGHT_GREY);
     canvas.polygon(&SHEET.map(|corner| moved(centre, corner)), WHITE);
     canvas.polygon(&CORNER.map(|corner| moved(centre, corner)), LIGHT_GREY);
@@ -70,9 +70,9 @@ fn draw_paper(canvas: &mut Canvas<'_>, centre: Point) {
     }
 }
 
-fn draw_scissors(canvas: &mut Canvas<'_>, centre: Point, handles: Colour) {
+fn draw_scissors(canvas: &mut Canvas<'_>, centre: CanvasPoint, handles: Colour) {
     for side in [-1.0, 1.0] {
-        let at = |[x, y]: Point| moved(centre, [side * x, y]);
+        let at = |[x, y]: CanvasPoint| moved(centre, [side * x, y]);
         canvas.circle(at([17.0, 29.0]), 14.0, handles);
         canvas.circle(at([17.0, 29.0]), 7.5, SHADE);
         let colour = if side < 0.0 { GREY } else { LIGHT_GREY };
@@ -81,6 +81,6 @@ fn draw_scissors(canvas: &mut Canvas<'_>, centre: Point, handles: Colour) {
     canvas.circle(moved(centre, [0.0, -1.0]), 3.0, INK);
 }
 
-fn moved([x, y]: Point, [right, down]: Point) -> Point {
+fn moved([x, y]: CanvasPoint, [right, down]: CanvasPoint) -> CanvasPoint {
     [x + right, y + down]
 }

@@ -4,7 +4,7 @@ use super::{PLAYERS, digits::draw_number};
 use crate::env::{
     Frame,
     render::{
-        Canvas, Point,
+        Canvas, CanvasPoint,
         palette::{INK, LIGHT_GREY, LINE, PAPER, SHADE, WHITE, YELLOW},
     },
 };
@@ -14,7 +14,7 @@ const SIDE: f64 = 42.0;
 
 /// Draws the way to the chosen table, and the chosen payoff in it. The numbers of the moves have the players' colours.
 pub(crate) fn draw(payoffs: [[[u8; 2]; 2]; 2], chosen: Option<usize>, moves: Option<[usize; 2]>, frame: &mut Frame) {
-    const ROOT: Point = [150.0, 26.0];
+    const ROOT: CanvasPoint = [150.0, 26.0];
     let mut canvas = Canvas::new(frame, [300, 200], PAPER);
     for (table, payoffs) in payoffs.into_iter().enumerate() {
         let here = chosen == Some(table);
@@ -32,7 +32,7 @@ pub(crate) fn draw(payoffs: [[[u8; 2]; 2]; 2], chosen: Option<usize>, moves: Opt
 /// Draws a row for each move of player 0, a column for each of player 1. An unreachable table is pale.
 fn draw_table(
     canvas: &mut Canvas<'_>,
-    [left, top]: Point,
+    [left, top]: CanvasPoint,
     payoffs: [[u8; 2]; 2],
     reachable: bool,
     moves: Option<[usize; 2]>,

@@ -8,7 +8,7 @@ use super::{
 use crate::env::{
     Frame,
     render::{
-        Canvas, Colour, Point,
+        Canvas, CanvasPoint, Colour,
         palette::{BLUE, BLUISH_GREEN, GREY, INK, ORANGE, VERMILLION, WHITE},
     },
 };
@@ -33,7 +33,7 @@ pub(super) fn draw(town: &MultiAgentTrafficGrid, frame: &mut Frame) {
         let [x, y] = centre(map, junction);
         canvas.rectangle([x - 1.0, y - 1.0], [x + 1.0, y + 1.0], GREY);
         for heading in Heading::ALL {
-            let lane = Lane::of(map, Street { junction, heading });
+            let lane = RoadLane::of(map, Street { junction, heading });
             canvas.polygon(&lane.corners([1.0, STREET + 1.0], [0.0, 1.0]), GREY);
             let colour = if light.is_green(heading) { BLUISH_GREEN } else { VERMILLION };
             canvas.polygon(&lane.corners([0.66, 0.96], [0.1, 0.96]), colour);
@@ -74,7 +74,7 @@ fn draw_lines(canvas: &mut Canvas<'_>, map: Map) {
             if two_ways {
                 for dash in 0..BLOCK {
                     let from = 1.0 + dash as f64;
-                    let corners = Lane::of(map, street).corners([from + 0.25, from + 0.75], [-0.05, 0.05]);
+                    let corners = RoadLane::of(map, street).corners([from + 0.25, from + 0.75], [-0.05, 0.05]);
                     canvas.polygon(&corners, WHITE);
                 }
             }
@@ -83,7 +83,7 @@ fn draw_lines(canvas: &mut Canvas<'_>, map: Map) {
 }
 
 fn draw_car(canvas: &mut Canvas<'_>, map: Map, car: &Car) {
-    let lane = Lane::of(map, car.street);
+    let lane = RoadLane::of(map, car.street);
     // Distance from the junction to the car's front.
     let front = STREET - car.cell as f64 + 0.1;
     let colour = if car.speed == 0 { ORANGE } else { BLUE };
@@ -93,21 +93,21 @@ fn draw_car(canvas: &mut Canvas<'_>, map: Map, car: &Car) {
 }
 
 /// Returns the middle of a junction.
-fn centre(map: Map, junction: usize) -> Point {
+fn centre(map: Map, junction: usize) -> CanvasPoint {
     let (row, column) = map.place(junction);
     [column, row].map(|n| STREET + 1.0 + PITCH * n as f64)
 }
 
 /// The lane of a street that leads to a junction.
 #[derive(Clone, Copy)]
-struct Lane {
+struct RoadLane {
     /// The middle of the junction.
-    centre: Point,
-    ahead: Point,
-    right: Point,
+    centre: CanvasPoint,
+    ahead: CanvasPoint,
+    right: CanvasPoint,
 }
 
-impl Lane {
+impl RoadLane {
     fn of(map: Map, street: Street) -> Self {
         let ahead = match street.heading {
             Heading::North => [0.0, -1.0],
@@ -120,7 +120,7 @@ impl Lane {
 
     /// Returns a rectangle of the street, between two distances before the middle of the junction, and two to the right of
     /// the middle of the street.
-    fn corners(self, [near, far]: [f64; 2], [inner, outer]: [f64; 2]) -> [Point; 4] {
+    fn corners(self, [near, far]: [f64; 2], [inner, outer]: [f64; 2]) -> [CanvasPoint; 4] {
         [[near, inner], [near, outer], [far, outer], [far, inner]].map(|[before, aside]| {
             core::array::from_fn(|i| self.centre[i] - before * self.ahead[i] + aside * self.right[i])
         })

@@ -5,7 +5,7 @@ mod swimmer;
 
 use self::swimmer::{BOTTOM, ENEMY_SHOT_INTERVAL, MAX_SWIMMERS, MOVE_INTERVAL, Swimmer, push, take_at};
 use super::{
-    Cells, Channel, Frame, Game, Move, SIDE,
+    Cells, Channel, Game, GameFrame, Move, SIDE,
     palette::{BLUE, BLUISH_GREEN, DARK_GREY, LIGHT_GREY, ORANGE, REDDISH_PURPLE, SKY_BLUE, VERMILLION, WHITE, YELLOW},
 };
 use crate::{
@@ -83,7 +83,7 @@ impl Seaquest {
         }
     }
 
-    fn move_friendly_bullets(&mut self, frame: &mut Frame) {
+    fn move_friendly_bullets(&mut self, frame: &mut GameFrame) {
         let Self { friendly, fish, enemy_subs, .. } = self;
         friendly.retain_mut(|bullet| {
             let stays = bullet.swim(0);
@@ -105,7 +105,7 @@ impl Seaquest {
         });
     }
 
-    fn move_enemies(&mut self, frame: &mut Frame) {
+    fn move_enemies(&mut self, frame: &mut GameFrame) {
         let Self { sub, friendly, enemy_bullets, fish, enemy_subs, move_interval, .. } = self;
         let mut swim = |enemy: &mut Swimmer| {
             frame.over |= enemy.is_at(sub);
@@ -130,7 +130,7 @@ impl Seaquest {
         fish.retain_mut(swim);
     }
 
-    fn move_enemy_bullets(&mut self, frame: &mut Frame) {
+    fn move_enemy_bullets(&mut self, frame: &mut GameFrame) {
         let sub = self.sub;
         self.enemy_bullets.retain_mut(|bullet| {
             frame.over |= bullet.is_at(&sub);
@@ -145,7 +145,7 @@ impl Seaquest {
         u32::from((self.oxygen * 10 / MAX_OXYGEN).max(0).unsigned_abs())
     }
 
-    fn breathe(&mut self, frame: &mut Frame) {
+    fn breathe(&mut self, frame: &mut GameFrame) {
         if self.sub.y > 0 {
             self.surfaced = false;
             frame.over |= self.oxygen == NO_OXYGEN;
@@ -159,7 +159,7 @@ impl Seaquest {
         }
     }
 
-    fn surface(&mut self, frame: &mut Frame) {
+    fn surface(&mut self, frame: &mut GameFrame) {
         self.surfaced = true;
         if self.aboard == MAX_DIVERS {
             self.aboard = 0;
@@ -218,8 +218,8 @@ impl Game for Seaquest {
         };
     }
 
-    fn play(&mut self, action: Move, rng: &mut Rng) -> Frame {
-        let mut frame = Frame::default();
+    fn play(&mut self, action: Move, rng: &mut Rng) -> GameFrame {
+        let mut frame = GameFrame::default();
         self.spawn(rng);
         self.steer(action);
         self.move_friendly_bullets(&mut frame);

@@ -77,9 +77,9 @@ fn surfacing_needs_a_diver_and_six_pay_for_the_oxygen_left() {
         let frame = game.play(Move::Up, &mut rng());
         (frame, game.aboard, game.oxygen)
     };
-    assert_eq!(surface(0, 90), (Frame { reward: 0, over: true }, 0, 90));
-    assert_eq!(surface(3, 90), (Frame::default(), 2, 200));
-    assert_eq!(surface(6, 90), (Frame { reward: 4, over: false }, 0, 200));
+    assert_eq!(surface(0, 90), (GameFrame { reward: 0, over: true }, 0, 90));
+    assert_eq!(surface(3, 90), (GameFrame::default(), 2, 200));
+    assert_eq!(surface(6, 90), (GameFrame { reward: 4, over: false }, 0, 200));
     // Waiting at the surface is harmless.
     let mut game = begun();
     assert!((0..300).all(|_| !game.play(Move::Stay, &mut rng()).over));
@@ -88,7 +88,7 @@ fn surfacing_needs_a_diver_and_six_pay_for_the_oxygen_left() {
 #[test]
 fn every_surfacing_makes_it_harder_down_to_a_limit() {
     let mut game = diving();
-    let mut frame = Frame::default();
+    let mut frame = GameFrame::default();
     game.surface(&mut frame);
     assert_eq!((game.spawn_interval, game.move_interval), (19, 5));
     game.surface(&mut frame);

@@ -7,7 +7,7 @@ use super::{
 use crate::env::{
     Frame,
     render::{
-        Canvas, Colour, Point,
+        Canvas, CanvasPoint, Colour,
         palette::{BLUE, BLUISH_GREEN, INK, ORANGE, PAPER, SHADE, VERMILLION, WHITE, YELLOW},
     },
 };
@@ -41,7 +41,7 @@ pub(super) fn draw(state: u16, frame: &mut Frame) {
     draw_taxi(&mut canvas, GRID.place(taxi), passenger == IN_TAXI);
 }
 
-fn draw_taxi(canvas: &mut Canvas<'_>, [x, y]: Point, occupied: bool) {
+fn draw_taxi(canvas: &mut Canvas<'_>, [x, y]: CanvasPoint, occupied: bool) {
     let at = |dx: f64, dy: f64| [x + dx, y + dy];
     for wheel in [0.28, 0.72] {
         canvas.circle(at(wheel, 0.76), 0.11, INK);

@@ -3,12 +3,12 @@
 pub(super) mod state;
 mod turn;
 
-use super::{Output, SamplerOptions, agent::Agent, builder::Builder, inference::Inference};
+use super::{Output, SamplerOptions, agent::Agent, builder::Builder, inference::PolicyInference};
 use crate::{
     batch::AnyBatch,
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     env::{
-        BaseEnv, EnvError, EnvNews, Moment, Reset,
+        BaseEnv, EnvError, EnvUpdate, Moment, Reset,
         multi_agent::{AgentRows, Turn},
     },
     episode::{Episode, Losses, RolloutMetrics},
@@ -26,7 +26,7 @@ pub(super) struct Round<'a, 'h> {
     pub(super) options: &'a SamplerOptions,
     /// Random streams of the mapping function.
     pub(super) mapping: Streams,
-    pub(super) inference: &'a mut Inference,
+    pub(super) inference: &'a mut PolicyInference,
     pub(super) outputs: &'a mut VecDeque<Output>,
     pub(super) extra_batches: &'a mut Vec<AnyBatch>,
     pub(super) losses: &'a mut Losses,
@@ -50,7 +50,7 @@ enum Phase {
 
 /// An environment with its episode and results.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct EpisodeLane {
     env: usize,
     slot: SlotId,
     next_episode: u32,
@@ -83,7 +83,7 @@ pub(super) struct Lane {
     order: Vec<AgentId>,
 }
 
-impl Lane {
+impl EpisodeLane {
     pub(super) fn new(env: usize, slot: SlotId, first_episode: u32) -> Self {
         Self {
             env,
@@ -146,8 +146,8 @@ impl Lane {
         self.answered = self.waits;
     }
 
-    /// Handles news of the environment; returns true if they are the result of a step.
-    pub(super) fn hear(&mut self) -> bool {
+    /// Handles updates of the environment; returns true if they are the result of a step.
+    pub(super) fn take_answered(&mut self) -> bool {
         core::mem::take(&mut self.answered)
     }
 
@@ -258,15 +258,15 @@ impl Lane {
         began
     }
 
-    /// Handles the news of a poll.
-    pub(super) fn take_news(&mut self, news: &mut EnvNews, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
+    /// Handles the updates of a poll.
+    pub(super) fn take_update(&mut self, update: &mut EnvUpdate, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         if self.waits {
-            return Err(EnvError::Failed(format!("a poll brought news of environment {} twice", self.env)).into());
+            return Err(EnvError::Failed(format!("a poll brought updates of environment {} twice", self.env)).into());
         }
-        self.hear();
-        match news.fault.take() {
-            Some(fault) => self.take_fault(&fault, &news.turn, round),
-            None => self.take_turn(&mut news.turn, &news.off_policy_actions, round),
+        self.take_answered();
+        match update.fault.take() {
+            Some(fault) => self.take_fault(&fault, &update.turn, round),
+            None => self.take_turn(&mut update.turn, &update.off_policy_actions, round),
         }
     }
 

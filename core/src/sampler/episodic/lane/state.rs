@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::agent::{Agent, AgentState, Identity},
-    Lane, Phase, Round,
+    super::agent::{Agent, AgentIdentity, AgentState},
+    EpisodeLane, Phase, Round,
 };
 use crate::{
     encoding,
@@ -65,7 +65,7 @@ fn read(bytes: &[u8], slot: SlotId) -> Option<LaneState> {
     sound.then_some(state)
 }
 
-impl Lane {
+impl EpisodeLane {
     /// Returns the state between two fragments; `None` in the middle of one, and for environments without snapshots.
     pub(in super::super) fn encode_state(&self, env: &dyn BaseEnv) -> Option<Vec<u8>> {
         if self.saved.is_some() {
@@ -106,7 +106,7 @@ impl Lane {
         for (place, (record, state)) in episode.agents().iter().zip(agents).enumerate() {
             let unknown = || EnvError::UnknownAgent { env: self.env, agent: record.agent.clone() };
             let spaces = round.env.spaces(&record.agent).ok_or_else(unknown)?;
-            let who = Identity { id: record.agent.clone(), index: place, policy: record.policy.clone(), spaces };
+            let who = AgentIdentity { id: record.agent.clone(), index: place, policy: record.policy.clone(), spaces };
             let mut agent = Agent::of(who, round)?;
             let start = TrajectoryStart { eps_id: episode.id(), agent_index: place as i64, env_id: 0, t: 0 };
             if !agent.restore(state, start, acts.get(place).copied().unwrap_or(false)) {

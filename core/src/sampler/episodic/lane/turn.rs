@@ -1,8 +1,8 @@
 //! Distributes a turn of the environment to its agents.
 
 use super::{
-    super::agent::{Agent, Identity, Outcome},
-    Lane, Phase, Round, number,
+    super::agent::{Agent, AgentIdentity, AgentOutcome},
+    EpisodeLane, Phase, Round, number,
 };
 use crate::{
     env::{
@@ -14,7 +14,7 @@ use crate::{
     sampler::{Horizon, SampleError},
 };
 
-impl Lane {
+impl EpisodeLane {
     /// Handles the first observations of an episode, or the result of a step.
     pub(super) fn take_turn(
         &mut self,
@@ -124,7 +124,7 @@ impl Lane {
         agent.training_enabled = round.options.keeps_rows && info.is_none_or(allows_training);
         if agent.has_started() {
             let recorded = if round.options.no_done_at_end { Ends::default() } else { ends };
-            agent.add_row(Outcome {
+            agent.add_row(AgentOutcome {
                 t: length.saturating_sub(1),
                 reward: outcome.reward,
                 terminated: recorded.terminated,
@@ -153,7 +153,7 @@ impl Lane {
         let policy = self.ask_mapping(id, index, round)?;
         let unknown = || EnvError::Failed(format!("there are no spaces for agent '{id}'"));
         let spaces = round.env.spaces(id).ok_or_else(unknown)?;
-        let who = Identity { id: id.clone(), index, policy: policy.clone(), spaces };
+        let who = AgentIdentity { id: id.clone(), index, policy: policy.clone(), spaces };
         let agent = Agent::of(who, round)?;
         self.episode.enter(id, policy);
         self.agents.push(agent);

@@ -92,7 +92,7 @@ fn a_round_at_a_time_comes_to_the_same() {
             if let Some(batch) = slices.take() {
                 break batch;
             }
-            assert_eq!(again.with(|host| slices.step(host)), Ok(Progress::Stepped(2)));
+            assert_eq!(again.with(|host| slices.step(host)), Ok(SampleProgress::Stepped(2)));
             rounds += 1;
         };
         assert_eq!(found, expected);
@@ -146,7 +146,7 @@ fn a_stopped_sampler_says_so() {
 
 /// Every reading of the clock is a millisecond later.
 #[test]
-fn time_is_told_by_phase() {
+fn time_is_reported_by_phase() {
     let mut bench = Bench::new(Player::new());
     let mut sampler = sampler(options(1, 4), scripted(1, counter(4)));
     let now = core::cell::Cell::new(0);

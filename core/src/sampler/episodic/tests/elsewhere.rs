@@ -3,7 +3,7 @@
 use super::*;
 use crate::env::{EnvActions, Reset};
 
-/// News of one environment: an observation, optionally the last one of its episode, optionally with an off-policy action.
+/// Updates of one environment: an observation, optionally the last one of its episode, optionally with an off-policy action.
 struct Event {
     env: usize,
     obs: i64,
@@ -53,10 +53,10 @@ impl BaseEnv for Remote {
             action_type: DType::I64,
         })
     }
-    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
+    fn poll(&mut self, updates: &mut EnvUpdates) -> Result<(), EnvError> {
         assert!(self.waiting.is_empty(), "unanswered: {:?}", self.waiting);
         for Event { env, obs, over, did } in self.polls.pop_front().unwrap_or_default() {
-            let entry = news.add(env);
+            let entry = updates.add(env);
             entry.turn.observe(&AgentId::SINGLE, RowsRef::I64(&[obs]));
             if self.started.contains(&env) {
                 entry.turn.reward(&AgentId::SINGLE, obs as f64);
@@ -113,8 +113,8 @@ fn environments_go_on_at_their_own_pace() {
         assert_eq!(zero.get(EPS_ID).unwrap(), [0, 0, 1]);
         assert_eq!(zero.get(REWARDS).unwrap(), [11.0, 12.0, 21.0]);
         let error = bench.data(&mut sampler).unwrap_err();
-        assert_eq!(error.to_string(), "the environment failed: a poll brought no news of any environment");
-        assert_eq!(bench.with(|host| sampler.step(host)), Ok(Progress::Idle));
+        assert_eq!(error.to_string(), "the environment failed: a poll brought no updates of any environment");
+        assert_eq!(bench.with(|host| sampler.step(host)), Ok(SampleProgress::Idle));
     }
 }
 
@@ -142,10 +142,10 @@ fn a_horizon_needs_resets() {
 }
 
 #[test]
-fn news_of_strangers_are_refused() {
+fn updates_of_unknown_environments_are_refused() {
     for (polls, text) in [
         (vec![vec![sees(7, 1)]], "there is no lane 7, the environment has 2"),
-        (vec![vec![sees(1, 1), sees(1, 2)]], "the environment failed: a poll brought news of environment 1 twice"),
+        (vec![vec![sees(1, 1), sees(1, 2)]], "the environment failed: a poll brought updates of environment 1 twice"),
     ] {
         let mut sampler = sampler(options(2, 3), Remote::new(Reset::Later, polls));
         assert_eq!(Bench::new(Player::new()).data(&mut sampler).unwrap_err().to_string(), text);

@@ -246,7 +246,7 @@ fn a_callback_can_bring_an_environment_back() {
 }
 
 #[test]
-fn when_all_are_given_up_the_last_reason_is_told_each_time() {
+fn when_all_are_given_up_the_last_reason_is_reported_each_time() {
     let broken = Arc::new(AtomicBool::new(true));
     let mut bench = Bench::new(Player::new());
     let mut sampler = sampler(options(1, 8), one_of(1, 0, &broken));
@@ -341,7 +341,7 @@ proptest! {
                 }
             }
         }
-        // Handles the news of environments that are outdated since the failure.
+        // Handles the updates of environments that are outdated since the failure.
         calm.store(true, Relaxed);
         let _ = bench.with(|host| sampler.step(host));
         let lost = sampler.losses();

@@ -86,7 +86,7 @@ fn trajectories_come_by_agent_with_those_of_the_others() {
 }
 
 #[test]
-fn a_fault_is_told_before_the_next_episode_begins() {
+fn a_fault_is_reported_before_the_next_episode_begins() {
     let (notes, mut bench) = (Notes::default(), Bench::new(Player::new()));
     bench.callbacks.push(Box::new(notes.clone()));
     let envs = scripted(1, || {

@@ -82,7 +82,7 @@ const ATARI: [u32; 3] = [210, 160, 3];
 const AUTO: RewardClipping = RewardClipping::Auto;
 
 #[test]
-fn who_knows_the_environment_alone_sees_what_a_worker_does() {
+fn policy_with_its_environment_alone_acts_like_a_worker() {
     let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
     let seen = |screen, model: &str| {
         let env = game(screen).preprocessed(

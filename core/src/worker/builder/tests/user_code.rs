@@ -21,7 +21,7 @@ fn config() -> RolloutConfig {
 }
 
 #[test]
-fn every_environment_is_told_its_place_and_looked_at() {
+fn every_environment_receives_its_place_and_is_inspected() {
     let (told, looked) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let (tell, look) = (told.clone(), looked.clone());
     let place = WorkerPlace { recreated_worker: true, ..WorkerPlace::remote(2, 4) };
@@ -181,7 +181,7 @@ fn callbacks_hear_of_environments_before_they_hear_of_policies() {
 }
 
 #[test]
-fn inputs_and_outputs_are_told_where_to_write() {
+fn inputs_and_outputs_receive_their_place() {
     let config = RolloutConfig {
         env: Some("CartPole-v1".into()),
         log_dir: Some("runs/1".into()),

@@ -2,7 +2,9 @@ use super::super::test_support::*;
 use crate::{
     batch::{ACTIONS, SampleBatch, T},
     column::{DType, RowShape},
-    env::{BaseEnv, EnvActions, EnvContext, EnvError, EnvSpaces, News, Reset, RowsRef, SubEnv, multi_agent::Turn},
+    env::{
+        BaseEnv, EnvActions, EnvContext, EnvError, EnvSpaces, EnvUpdates, Reset, RowsRef, SubEnv, multi_agent::Turn,
+    },
     ids::{AgentId, PolicyId},
     kernels::Kernels,
     policy::RandomPolicy,
@@ -36,8 +38,8 @@ impl BaseEnv for External {
         })
     }
 
-    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
-        let entry = news.add(0);
+    fn poll(&mut self, updates: &mut EnvUpdates) -> Result<(), EnvError> {
+        let entry = updates.add(0);
         entry.turn.observe(&AgentId::SINGLE, RowsRef::F32(&[self.t as f32]));
         if self.t > 0 {
             entry.turn.reward(&AgentId::SINGLE, 100.0);

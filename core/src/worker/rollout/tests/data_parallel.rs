@@ -143,7 +143,7 @@ fn workers_go_on_from_the_first_one_and_learn_together() {
 
 /// A rank's mistake reaches the others as an error, not as a timeout.
 #[test]
-fn mistakes_are_told_and_end_the_group() {
+fn mistakes_are_reported_and_end_the_group() {
     type Mistake = fn(&mut RolloutWorker) -> Result<(), RolloutError>;
     let mistakes: [(Mistake, &str); 3] = [
         (|worker| worker.sample_and_learn(5, &SgdOptions::default()).map(drop), "6 steps were sampled where 5"),

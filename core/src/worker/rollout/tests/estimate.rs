@@ -79,7 +79,7 @@ fn a_registry_makes_models_with_their_settings() {
 }
 
 #[test]
-fn what_has_no_model_is_told_how_to_get_one() {
+fn estimate_without_model_gets_a_fix() {
     let mut worker = RolloutWorker::builder().config(config(&[InputEvaluation::Dr])).build().unwrap();
     let error = worker.sample().unwrap_err().to_string();
     assert!(error.contains("'dm' and 'dr' need a model of values: take `rollmesh::native`'s registry"), "{error}");

@@ -294,7 +294,7 @@ proptest! {
 
 /// All batches of a run have one kind of columns, but only the last one has a loss.
 #[test]
-fn losses_of_a_late_batch_are_told() {
+fn losses_of_a_late_batch_are_reported() {
     let rows = |last: f32, t: i64| {
         let column = |name: &str, column: Column| (name.to_owned().into(), column);
         let scalars = |values: Vec<f32>| Column::from(ColumnData::scalars(values));

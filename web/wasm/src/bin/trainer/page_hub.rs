@@ -83,7 +83,7 @@ pub fn serve(workers: u32) {
     });
     let heard = shared.clone();
     let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
-        hear_page(&heard, &event.data());
+        handle_page(&heard, &event.data());
         pump(&heard);
     });
     scope().set_onmessage(Some(on_message.as_ref().unchecked_ref()));
@@ -152,7 +152,7 @@ impl PageHub {
 }
 
 /// Handles what the page has posted.
-fn hear_page(shared: &Shared, data: &JsValue) {
+fn handle_page(shared: &Shared, data: &JsValue) {
     let field = |name: &str| Reflect::get(data, &name.into()).unwrap_or(JsValue::UNDEFINED);
     let mut this = shared.borrow_mut();
     if let Some(frame) = data.dyn_ref::<Uint8Array>() {

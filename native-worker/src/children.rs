@@ -6,7 +6,7 @@ use crate::{Registry, child, program::serve_children};
 
 /// Runs this program as a child process, if it was started as one by itself: as the process of a sub-environment, of an
 /// evaluation or of a reader of files, or as a named evaluation worker. Then it serves the registry's environments and policies and does not return.
-/// [`main_with`](crate::main_with) calls it; other programs call it first in `main`.
+/// `main_with` calls it; other programs call it first in `main`.
 ///
 /// ```no_run
 /// use rollmesh::{NativeWorker as _, Registry};
@@ -37,7 +37,7 @@ pub fn child_process(registry: impl FnOnce() -> Registry) {
 
 /// Runs a hidden command to its end, or returns the registry for another command.
 #[allow(clippy::result_large_err, reason = "called once")]
-pub(super) fn serve(command: Option<&OsString>, registry: Registry) -> Result<ExitCode, Registry> {
+pub(crate) fn serve(command: Option<&OsString>, registry: Registry) -> Result<ExitCode, Registry> {
     child::bind_to_parent();
     serve_children();
     let Some(command) = command.filter(|command| is_command(command)).and_then(|command| command.to_str()) else {

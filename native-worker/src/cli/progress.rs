@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_no_terminal_is_told_now_and_then() {
+    fn progress_without_a_terminal_is_a_line_now_and_then() {
         let progress = Progress::on(false, 100, "KiB", true);
         assert!(progress.printer.bar.is_hidden());
         let begun = progress.last_line.get();

@@ -10,14 +10,14 @@ use crate::{
 
 /// The result of a poll, in reused memory.
 #[derive(Debug, Default)]
-pub struct News {
-    entries: Vec<EnvNews>,
+pub struct EnvUpdates {
+    entries: Vec<EnvUpdate>,
     len: usize,
 }
 
-/// News of one sub-environment.
+/// Updates of one sub-environment.
 #[derive(Debug, Default)]
-pub struct EnvNews {
+pub struct EnvUpdate {
     /// The sub-environment.
     pub env: usize,
     /// The turn; after a reset the first observations.
@@ -25,7 +25,7 @@ pub struct EnvNews {
     /// Off-policy actions that agents took instead of those they were sent.
     pub off_policy_actions: AgentRows,
     /// Why the sub-environment failed, if it did. It was restarted, its episode is lost, `turn` is empty, and it must be
-    /// reset; or, with [`EnvError::GivenUp`], these are its last news, see
+    /// reset; or, with [`EnvError::GivenUp`], these are its last updates, see
     /// [`BaseEnv::quarantine`](super::BaseEnv::quarantine).
     pub fault: Option<EnvError>,
 }
@@ -39,22 +39,22 @@ pub struct EnvActions {
     pub actions: AgentRows,
 }
 
-impl News {
-    /// Creates empty news.
+impl EnvUpdates {
+    /// Creates an empty update.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Clears the news and keeps the memory.
+    /// Clears the updates and keeps the memory.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Adds empty news of a sub-environment.
-    pub fn add(&mut self, env: usize) -> &mut EnvNews {
+    /// Adds an empty update of a sub-environment.
+    pub fn add(&mut self, env: usize) -> &mut EnvUpdate {
         if self.len == self.entries.len() {
-            self.entries.push(EnvNews::default());
+            self.entries.push(EnvUpdate::default());
         }
         let entry = &mut self.entries[self.len];
         self.len += 1;
@@ -66,7 +66,7 @@ impl News {
     }
 
     /// Removes entries that `keep` rejects; the others stay in order.
-    pub fn retain(&mut self, keep: impl Fn(&EnvNews) -> bool) {
+    pub fn retain(&mut self, keep: impl Fn(&EnvUpdate) -> bool) {
         let mut kept = 0;
         for at in 0..self.len {
             if keep(&self.entries[at]) {
@@ -77,14 +77,14 @@ impl News {
         self.len = kept;
     }
 
-    /// Returns the news in the order in which they were added.
+    /// Returns the updates in the order in which they were added.
     #[must_use]
-    pub fn entries(&self) -> &[EnvNews] {
+    pub fn entries(&self) -> &[EnvUpdate] {
         &self.entries[..self.len]
     }
 
-    /// Returns the news mutably.
-    pub fn entries_mut(&mut self) -> &mut [EnvNews] {
+    /// Returns the updates mutably.
+    pub fn entries_mut(&mut self) -> &mut [EnvUpdate] {
         &mut self.entries[..self.len]
     }
 }
@@ -96,25 +96,25 @@ mod tests {
 
     #[test]
     fn room_that_is_used_again_is_empty() {
-        let mut news = News::new();
+        let mut updates = EnvUpdates::new();
         for env in [3, 5] {
-            news.clear();
-            let entry = news.add(env);
+            updates.clear();
+            let entry = updates.add(env);
             assert!(entry.turn.obs().is_empty() && entry.off_policy_actions.is_empty() && entry.fault.is_none());
             entry.turn.observe(&AgentId::SINGLE, RowsRef::I64(&[1]));
             entry.off_policy_actions.set(&AgentId::SINGLE, RowsRef::I64(&[1]));
             entry.fault = Some(EnvError::Stopped);
-            assert_eq!(news.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [env]);
+            assert_eq!(updates.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [env]);
         }
     }
 
     #[test]
     fn what_is_kept_stays_in_order() {
-        let mut news = News::new();
+        let mut updates = EnvUpdates::new();
         for env in 0..5 {
-            news.add(env);
+            updates.add(env);
         }
-        news.retain(|entry| entry.env % 3 != 0);
-        assert_eq!(news.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [1, 2, 4]);
+        updates.retain(|entry| entry.env % 3 != 0);
+        assert_eq!(updates.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [1, 2, 4]);
     }
 }

@@ -3,27 +3,27 @@
 use rollmesh_core::{group::SamplingMode, time::Micros};
 
 use super::{Event, Peer, SimNet, workers::Clock};
-use crate::scenario::BlowKind;
+use crate::scenario::FaultKind;
 
 impl SimNet {
-    pub(super) fn blow(&mut self) {
+    pub(super) fn inject_fault(&mut self) {
         if !self.is_chaos() {
             return;
         }
-        let next = self.dice.within_ms(2 * self.scenario.faults.blow_every_ms);
-        self.after(next, Event::Blow);
-        let kind = self.dice.one_of(&self.scenario.faults.blows);
+        let next = self.dice.within_ms(2 * self.scenario.faults.every_ms);
+        self.after(next, Event::InjectFault);
+        let kind = self.dice.one_of(&self.scenario.faults.kinds);
         let victims: Vec<Peer> = self.processes.keys().copied().collect();
         match kind {
-            BlowKind::Pause => {
+            FaultKind::Pause => {
                 self.note(format_args!("the run is paused"));
                 self.hub.group.pause();
                 let span = self.dice.within_ms(2_000);
                 self.after(span, Event::Resume);
             }
-            BlowKind::Storm => self.storm(),
-            BlowKind::HubCrash => self.crash_hub(),
-            BlowKind::HubFreeze => {
+            FaultKind::Storm => self.storm(),
+            FaultKind::HubCrash => self.crash_hub(),
+            FaultKind::HubFreeze => {
                 let span = self.dice.within_ms(9_000);
                 self.note(format_args!("the hub stands still for {span}"));
                 self.hub.frozen_until = self.hub.frozen_until.max(self.now + span);
@@ -37,31 +37,31 @@ impl SimNet {
         }
     }
 
-    fn hit(&mut self, victim: Peer, kind: BlowKind) {
+    fn hit(&mut self, victim: Peer, kind: FaultKind) {
         let (now, span) = (self.now, self.dice.within_ms(9_000));
         let (to_worker, to_hub) = self.dice.one_of(&[(true, false), (false, true), (true, true)]);
         let clock = self.any_clock();
         let Some(process) = self.processes.get_mut(&victim) else { return };
         let who = process.who;
         match kind {
-            BlowKind::Freeze => process.frozen_until = now + span,
-            BlowKind::Partition => {
+            FaultKind::Freeze => process.frozen_until = now + span,
+            FaultKind::Partition => {
                 process.deaf_until = if to_worker { now + span } else { process.deaf_until };
                 process.mute_until = if to_hub { now + span } else { process.mute_until };
             }
-            BlowKind::Clock => process.clock = clock,
-            BlowKind::Crash => {
+            FaultKind::Clock => process.clock = clock,
+            FaultKind::Crash => {
                 self.processes.remove(&victim);
                 let (noticed, restarted) = (self.dice.within_ms(5_000), self.dice.within_ms(3_000));
                 self.after(noticed, Event::Lost(victim));
                 self.after(restarted, Event::Join(who));
             }
-            BlowKind::Remove => {
+            FaultKind::Remove => {
                 self.hub.group.remove_worker(victim.worker, now);
                 let replaced = self.dice.within_ms(1_000);
                 self.after(replaced, Event::Join(who));
             }
-            BlowKind::Pause | BlowKind::Storm | BlowKind::HubCrash | BlowKind::HubFreeze => {}
+            FaultKind::Pause | FaultKind::Storm | FaultKind::HubCrash | FaultKind::HubFreeze => {}
         }
     }
 

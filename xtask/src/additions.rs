@@ -1,0 +1,98 @@
+//! The table "Where to add what" of CONTRIBUTING.md: an example of each row as a patch, so that the table stays true.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{
+    job::Job,
+    suites::WEB_PACKAGES,
+    workspace::{cargo, command, root, target},
+};
+
+const PATCHES: &str = "tests/additions";
+
+/// Files that an addition may touch.
+const MAX_FILES: usize = 4;
+
+/// Applies every patch to a copy of the repository, and compiles them together.
+pub(crate) fn check(job: &Job) -> Result<()> {
+    let copy = copied(job)?;
+    let patches = patches()?;
+    for patch in &patches {
+        let text = fs::read_to_string(patch).with_context(|| format!("cannot read {}", patch.display()))?;
+        let files = touched(&text);
+        if files > MAX_FILES {
+            bail!(
+                "{} touches {files} files, an addition may touch {MAX_FILES}: register things in fewer places",
+                patch.display()
+            );
+        }
+        // Git must not take the copy for a part of the repository that it lies in.
+        let mut apply = Command::new("git");
+        apply.args(["apply", "-C1"]).arg(patch).current_dir(&copy).env("GIT_CEILING_DIRECTORIES", target());
+        job.run(&mut apply)?;
+    }
+    // As the tests compile them, so that nothing is compiled again with other features.
+    for options in [&["--lib", "--bins", "--test", "promises"][..], &WEB_PACKAGES] {
+        let mut check = cargo();
+        check.args(["check", "--locked"]).args(options).current_dir(&copy).env("CARGO_TARGET_DIR", target());
+        job.run(&mut check)?;
+    }
+    job.note(format!("{} additions", patches.len()));
+    Ok(())
+}
+
+/// A copy of the repository's files, those of the last one replaced.
+fn copied(job: &Job) -> Result<PathBuf> {
+    let copy = target().join("xtask/additions");
+    if copy.exists() {
+        fs::remove_dir_all(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
+    }
+    let listed = job.output(command("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]))?;
+    // A file that was removed is listed until that is committed.
+    for file in listed.split_terminator('\0').map(Path::new).filter(|file| root().join(file).is_file()) {
+        let to = copy.join(file);
+        let folder = to.parent().unwrap_or(&copy);
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        fs::copy(root().join(file), &to).with_context(|| format!("cannot write {}", to.display()))?;
+    }
+    Ok(copy)
+}
+
+fn patches() -> Result<Vec<PathBuf>> {
+    let folder = root().join(PATCHES);
+    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut patches = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    patches.sort();
+    if patches.is_empty() {
+        bail!("there are no patches in {}", folder.display());
+    }
+    Ok(patches)
+}
+
+/// The number of files that a patch changes or adds.
+fn touched(patch: &str) -> usize {
+    patch.lines().filter(|line| line.starts_with("diff --git ")).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_table_has_a_patch_that_exists() {
+        let document = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+        let (_, table) = document.split_once("## Where to add what").unwrap();
+        let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| a")).collect();
+        let linked = patches().unwrap().into_iter().all(|patch| {
+            let name = patch.file_name().unwrap().to_str().unwrap().to_owned();
+            rows.iter().any(|row| row.contains(&format!("({PATCHES}/{name})")))
+        });
+        assert!(linked && rows.len() >= 8, "{rows:#?}");
+    }
+}
