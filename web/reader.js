@@ -1,11 +1,14 @@
 // The Web Worker in which the page reads a file of logged experience: it is posted the file, and posts what it has found so far.
-// Its module is loaded when the first file is opened.
-import init, { DataHandle } from './rollmesh_reader.js';
+// The module that reads its format is loaded when the file is opened.
 
 /** Bytes between two reports: some milliseconds of work. */
 const SLICE = 1 << 20;
+/** Milliseconds between two reports of tables. */
+const REPORT_EVERY = 100;
 /** Places that are named of each problem. */
 const PLACES = 5;
+/** How Parquet and HDF5 files begin. */
+const TABLES = ['PAR1', '\x89HDF'];
 
 onmessage = ({ data: file }) => {
   // The page hears of errors that are thrown outside of promises.
@@ -13,18 +16,20 @@ onmessage = ({ data: file }) => {
 };
 
 async function inspect(file) {
+  const start = await slice(file, 0, 4);
+  if (!start) return;
+  await (TABLES.includes(String.fromCharCode(...start)) ? inspectTables : inspectLines)(file);
+}
+
+async function inspectLines(file) {
+  const { default: init, DataHandle } = await import('./rollmesh_reader.js');
   await init();
   const data = new DataHandle(PLACES);
   let read = 0;
   const post = (error) => postMessage({ read, report: data.report(), error });
   do {
-    let piece;
-    try {
-      piece = new Uint8Array(await file.slice(read, read + SLICE).arrayBuffer());
-    } catch {
-      // It was changed or removed since it was chosen.
-      return post('the browser cannot read it any more; choose it again');
-    }
+    const piece = await slice(file, read, read + SLICE);
+    if (!piece) return;
     try {
       data.push(piece);
     } catch (error) {
@@ -35,4 +40,34 @@ async function inspect(file) {
     data.inspect();
     post();
   } while (read < file.size && !JSON.parse(data.report()).gave_up);
+}
+
+async function inspectTables(file) {
+  const { default: init, TableHandle } = await import('./rollmesh_tables.js');
+  await init();
+  try {
+    const data = new TableHandle(file, PLACES);
+    for (let more = true; more;) {
+      const until = performance.now() + REPORT_EVERY;
+      do more = data.inspect(); while (more && performance.now() < until);
+      postMessage({ read: more ? data.read() : file.size, report: data.report() });
+    }
+  } catch (error) {
+    fail(error);
+  }
+}
+
+/** A part of the file; nothing, and the page hears of it, if it was changed or removed since it was chosen. */
+async function slice(file, start, end) {
+  try {
+    return new Uint8Array(await file.slice(start, end).arrayBuffer());
+  } catch {
+    fail(new Error('the browser cannot read it any more; choose it again'));
+  }
+}
+
+/** Nothing is shown of a file that was not read to its end. A module that has trapped has met what a decoder asserts. */
+function fail(error) {
+  const isTrap = error instanceof WebAssembly.RuntimeError;
+  postMessage({ read: 0, error: isTrap ? 'its parts contradict each other' : error.message });
 }

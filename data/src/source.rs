@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom},
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// Bytes that can be read at any position: a file on disk, or a file dropped into a page.
@@ -48,6 +48,16 @@ impl Source for FileSource {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(out)
+    }
+}
+
+impl<S: Source + ?Sized> Source for Arc<S> {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        (**self).read_at(offset, out)
     }
 }
 

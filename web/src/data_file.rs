@@ -40,8 +40,10 @@ impl DataFile {
 /// Reads what the Web Worker has posted.
 fn read(data: &JsValue, file: OpenedFile) -> Result<OpenedFile, String> {
     let field = |name: &str| Reflect::get(data, &name.into()).unwrap_or(JsValue::UNDEFINED);
-    let report = field("report").as_string().unwrap_or_default();
-    let found: Found = serde_json::from_str(&report).map_err(|error| error.to_string())?;
+    let found = match field("report").as_string() {
+        Some(report) => serde_json::from_str(&report).map_err(|error| error.to_string())?,
+        None => Found::default(),
+    };
     let read = field("read").as_f64().unwrap_or_default() as u64;
     let status = match field("error").as_string().or_else(|| found.gave_up.clone()) {
         Some(reason) => FileStatus::Failed(reason),

@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::BTreeMap,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -46,7 +47,8 @@ struct Shell {
     is_scheduled: Cell<bool>,
     token: Cell<Option<Token>>,
     socket: RefCell<Option<Socket>>,
-    tab_worker: RefCell<Option<TabWorkerHandle>>,
+    /// By number.
+    tab_workers: RefCell<BTreeMap<u32, TabWorkerHandle>>,
     trainer: RefCell<Option<Trainer>>,
     data_file: RefCell<Option<DataFile>>,
     player: RefCell<Option<Player>>,
@@ -216,10 +218,11 @@ impl Store {
                     socket.send(&message);
                 }
             }
-            Effect::StartTab { job, token } => {
-                *shell.tab_worker.borrow_mut() = TabWorkerHandle::start(self, &job, token);
+            Effect::StartTab { worker, job, token } => {
+                let handle = TabWorkerHandle::start(self, worker, &job, token);
+                shell.tab_workers.borrow_mut().extend(handle.map(|handle| (worker, handle)));
             }
-            Effect::StopTab => drop(shell.tab_worker.take()),
+            Effect::StopTab { worker } => drop(shell.tab_workers.borrow_mut().remove(&worker)),
             Effect::StartTrainer => {
                 // The old one goes first, so that it does not come between with another message.
                 shell.trainer.take();

@@ -1,4 +1,4 @@
-//! The Web Worker in which this tab works for the hub.
+//! The Web Workers in which this tab works for the hub.
 
 use js_sys::JSON;
 use rollmesh_core::protocol::Token;
@@ -15,15 +15,15 @@ use crate::{
 /// Beside the page; it loads the module that `web/wasm` has.
 pub(crate) const SCRIPT: &str = "./worker.js";
 
-/// The running Web Worker. Its socket closes with it; the hub leases its slots again.
+/// A running Web Worker. Its socket closes with it; the hub leases its slots again.
 pub(crate) struct TabWorkerHandle {
     _worker: WebWorker,
 }
 
 impl TabWorkerHandle {
     /// Starts the Web Worker with a token for its job.
-    pub(crate) fn start(store: Store, job: &TabJob, token: Token) -> Option<Self> {
-        let task = task(job, token);
+    pub(crate) fn start(store: Store, worker: u32, job: &TabJob, token: Token) -> Option<Self> {
+        let (number, task) = (worker, task(worker, job, token));
         let hear = move |heard: Result<web_sys::MessageEvent, String>| {
             let status = heard.map_or_else(ended, |event| {
                 let status = status(&event.data());
@@ -35,16 +35,17 @@ impl TabWorkerHandle {
                 status
             });
             if status.state != "ready" {
-                store.dispatch(Event::Tab(status));
+                store.dispatch(Event::Tab { worker: number, status });
             }
         };
         WebWorker::start(SCRIPT, "rollmesh worker", hear).map(|worker| Self { _worker: worker })
     }
 }
 
-fn task(job: &TabJob, token: Token) -> JsValue {
+fn task(worker: u32, job: &TabJob, token: Token) -> JsValue {
     let (name, run) = match job {
-        TabJob::Sample => ("browser tab".to_owned(), None),
+        TabJob::Sample if worker == 1 => ("browser tab".to_owned(), None),
+        TabJob::Sample => (format!("browser tab {worker}"), None),
         TabJob::Evaluate(evaluator) => (evaluator.name.clone(), Some(evaluator.run.to_string())),
     };
     let fields = [("url", Some(hub_url())), ("token", Some(token.to_hex())), ("name", Some(name)), ("run", run)];

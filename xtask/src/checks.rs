@@ -63,7 +63,8 @@ pub(crate) fn docs(job: &Job) -> Result<()> {
 
 /// The crates for browsers, with their tests.
 pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
-    let packages = WEB_PACKAGES.into_iter().chain(["--target", WASM, "--all-targets"]);
+    let packages =
+        WEB_PACKAGES.into_iter().chain(["--features", "rollmesh-wasm/tables", "--target", WASM, "--all-targets"]);
     if toolchain::is_fallback(WASM) {
         // Clippy is a part of rustup's compiler and cannot read what Debian's has made.
         job.note("compiled only: there is no clippy for Debian's compiler");

@@ -31,7 +31,14 @@ pub(crate) fn run(registry: Option<&Path>) -> Result<ExitCode> {
     }
     let Some(registry) = registry else { return Ok(ExitCode::SUCCESS) };
     let folder = registry.canonicalize().with_context(|| format!("there is no {}", registry.display()))?;
-    let stage = stage(&folder)?;
+    let dist = build(&folder)?;
+    say(format_args!("\n{}: a program that is started beside it serves it, or one with `--assets`", dist.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the page of a crate, with what is installed; returns where it is.
+pub(crate) fn build(folder: &Path) -> Result<PathBuf> {
+    let stage = stage(folder)?;
     let dist = folder.join("dist");
     let mut trunk = command("trunk");
     trunk.args(["build", "--release", "--dist"]).arg(&dist).current_dir(&stage);
@@ -40,8 +47,33 @@ pub(crate) fn run(registry: Option<&Path>) -> Result<ExitCode> {
     if !trunk.status().context("trunk cannot be started")?.success() {
         bail!("the page of {} could not be built; trunk has said why", folder.display());
     }
-    say(format_args!("\n{}: a program that is started beside it serves it, or one with `--assets`", dist.display()));
-    Ok(ExitCode::SUCCESS)
+    Ok(dist)
+}
+
+/// Copies the example of a user's crate to where no workspace is, with the repository's crates by their paths.
+pub(crate) fn copy_example(to: &Path) -> Result<()> {
+    let from = root().join("examples/own-env");
+    copy(&from.join("src"), &to.join("src")).with_context(|| format!("cannot fill {}", to.display()))?;
+    let manifest = from.join("Cargo.toml");
+    let text = fs::read_to_string(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
+    fs::write(to.join("Cargo.toml"), crate_manifest(&text, &root().to_string_lossy()))?;
+    // The versions that this repository is tested with.
+    fs::copy(root().join("Cargo.lock"), to.join("Cargo.lock"))?;
+    Ok(())
+}
+
+/// The manifest of a crate of this workspace as that of one without: what it inherits is written out.
+fn crate_manifest(manifest: &str, root: &str) -> String {
+    let inherited = |line: &str| match line {
+        "version.workspace = true" => Some("version = \"0.1.0\"".to_owned()),
+        "edition.workspace = true" => Some("edition = \"2024\"".to_owned()),
+        "rollmesh-core.workspace = true" => Some(format!("rollmesh-core = {{ path = \"{root}/core\" }}")),
+        "rollmesh.workspace = true" => Some(format!("rollmesh = {{ path = \"{root}/native-worker\" }}")),
+        line if line.contains("workspace = true") => None,
+        line => Some(line.to_owned()),
+    };
+    let needed = manifest.lines().take_while(|line| *line != "[dev-dependencies]");
+    needed.filter_map(inherited).map(|line| line + "\n").collect()
 }
 
 /// Writes the workspace, and returns its folder.
@@ -136,6 +168,14 @@ mod tests {
         assert!(text.starts_with("[workspace]\nresolver = \"3\"\nmembers = [\"registry\", \"wasm\"]\n[workspace.dep"));
         assert!(text.contains("rollmesh-core = { path = \"/r/core\", version = \"0.1.0\" }\n"), "{text}");
         assert!(text.contains("rollmesh-web-registry = { path = \"registry\" }\nserde = \"1\"\n"), "{text}");
+    }
+
+    #[test]
+    fn crate_without_a_workspace_has_the_repositorys_crates_by_path() {
+        let manifest = "[package]\nname = \"a\"\nversion.workspace = true\nlicense.workspace = true\n\n[dependencies]\n\
+                        rollmesh-core.workspace = true\n\n[dev-dependencies]\ntokio.workspace = true\n";
+        let wanted = "[package]\nname = \"a\"\nversion = \"0.1.0\"\n\n[dependencies]\nrollmesh-core = { path = \"/r/core\" }\n\n";
+        assert_eq!(crate_manifest(manifest, "/r"), wanted);
     }
 
     #[test]

@@ -73,6 +73,12 @@ pub(crate) const STEPS: &[Step] = &[
         suites::trunk_serve,
     )),
     long(step(
+        "own-crate",
+        "a user's crate with its page in Chromium",
+        &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk", "chromium", "axe"],
+        suites::own_crate,
+    )),
+    long(step(
         "npm-bundlers",
         "the npm package through bundlers",
         &["wasm-target", "wasm-bindgen", "wasm-opt"],

@@ -1,6 +1,11 @@
 //! What is checked by running it.
 
-use std::{env, fs, num::NonZero, process::Command, thread};
+use std::{
+    env, fs,
+    num::NonZero,
+    process::{self, Command},
+    thread,
+};
 
 use anyhow::{Context as _, Result};
 
@@ -8,6 +13,7 @@ use crate::{
     artifacts,
     chromium::Chromium,
     job::Job,
+    own_page,
     toolchain::{self, WASM},
     tools,
     workspace::{cargo, command, find, root, target},
@@ -224,7 +230,20 @@ pub(crate) fn chromium(job: &Job) -> Result<()> {
 
 /// The binary and its page in headless Chromium.
 pub(crate) fn e2e(job: &Job) -> Result<()> {
-    job.run_tests(&mut e2e_tests("--skip trunk_serve::")?)
+    job.run_tests(&mut e2e_tests("--skip trunk_serve:: --skip own_crate::")?)
+}
+
+/// The example of a user's crate, outside the workspace: its page by the documented command, its program, and what they show.
+pub(crate) fn own_crate(job: &Job) -> Result<()> {
+    let folder = env::temp_dir().join(format!("rollmesh-own-crate-{}", process::id()));
+    own_page::copy_example(&folder)?;
+    own_page::build(&folder)?;
+    let mut build = cargo();
+    build.args(["build", "--release", "--offline"]).current_dir(&folder);
+    job.run(build.env("CARGO_TARGET_DIR", target()))?;
+    let program = target().join(format!("release/rollmesh-example-own-env{}", env::consts::EXE_SUFFIX));
+    job.run_tests(e2e_tests("own_crate::")?.env("ROLLMESH_OWN_CRATE", &folder).env("ROLLMESH_OWN_PROGRAM", program))?;
+    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
 }
 
 /// The page of `trunk serve`, which builds it, in headless Chromium.

@@ -187,6 +187,8 @@ pub enum ChildFate {
     Dismissed,
     /// It is in quarantine: another one takes its place.
     Replaced,
+    /// An operator restarts it: another one takes its place, which counts as no failure.
+    Restarted,
 }
 
 impl<C: PeerConnection, R: HubRun> Hub<C, R> {

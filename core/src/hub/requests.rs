@@ -7,8 +7,8 @@ use crate::{
     protocol::{
         Kind, Message, MessageFrame,
         message::{
-            FragmentReport, RecentFragmentRequest, RemoveRun, RemoveWorker, Reply, Request, RunHistory,
-            RunHistoryRequest, TokenRows, Watch,
+            FragmentReport, RecentFragmentRequest, RemoveRun, Reply, Request, RunHistory, RunHistoryRequest, TokenRows,
+            Watch, WorkerRequest,
         },
     },
 };
@@ -46,7 +46,8 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
                 Err(error) => (request, Err(error)),
             },
             Message::Drain(Request { request }) => (request, self.active("drain").map(drop).map(|()| self.drain_run())),
-            Message::RemoveWorker(RemoveWorker { request, worker }) => (request, self.remove_worker(worker)),
+            Message::RemoveWorker(WorkerRequest { request, worker }) => (request, self.remove_worker(worker)),
+            Message::RestartWorker(WorkerRequest { request, worker }) => (request, self.restart_worker(worker)),
             Message::Watch(Watch { request, slot }) => (request, self.watch(slot)),
             Message::RemoveRun(RemoveRun { request, run }) => {
                 let unknown = || format!("no run {run} waits; one that has begun is stopped");
@@ -161,12 +162,29 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// # Errors
     /// There is no such worker.
     pub fn remove_worker(&mut self, worker: u32) -> Result<(), String> {
-        let known = self.peers.get(&worker).filter(|peer| Peer::is_worker(peer));
-        let known = known.ok_or_else(|| format!("there is no worker {worker}"))?;
-        let child = known.child;
+        let child = self.worker(worker)?.child;
         self.decide(child, ChildFate::Last);
         self.take_out(worker);
         Ok(())
+    }
+
+    /// Ends the process of a worker that this hub or one of its launchers has started, in the middle of its lease if it has
+    /// one, and lets another one take its place: also a worker that hangs.
+    ///
+    /// # Errors
+    /// There is no such worker, or it was started elsewhere.
+    fn restart_worker(&mut self, worker: u32) -> Result<(), String> {
+        let child = self.worker(worker)?.child;
+        if child.is_none() {
+            return Err(format!("worker {worker} was not started by this hub: restart it where it was started"));
+        }
+        self.decide(child, ChildFate::Restarted);
+        Ok(())
+    }
+
+    fn worker(&self, worker: u32) -> Result<&Peer<C>, String> {
+        let known = self.peers.get(&worker).filter(|peer| Peer::is_worker(peer));
+        known.ok_or_else(|| format!("there is no worker {worker}"))
     }
 
     /// Gives a worker no more leases, and dismisses it when its current one is done.

@@ -19,8 +19,8 @@ pub use super::monitoring::{
     EnvClip, FragmentReport, GpuReport, HostReport, LogLine, OtherPeers, RecentFragmentRequest, WorkerLog,
 };
 pub use super::requests::{
-    ManageTokens, NewToken, RemoveRun, RemoveWorker, Reply, Request, RunHistory, RunHistoryRequest, StartRun,
-    TokenRows, Watch, WorkerToken,
+    ManageTokens, NewToken, RemoveRun, Reply, Request, RunHistory, RunHistoryRequest, StartRun, TokenRows, Watch,
+    WorkerRequest, WorkerToken,
 };
 pub use super::saved_runs::{SavedRunRequest, SavedRunRow, SavedRuns};
 

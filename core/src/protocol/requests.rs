@@ -15,9 +15,9 @@ pub struct Request {
     pub request: u32,
 }
 
-/// Stops a worker and removes it from the group.
+/// A request about one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoveWorker {
+pub struct WorkerRequest {
     /// Chosen by the sender; the reply carries it.
     pub request: u32,
     /// The worker's id.

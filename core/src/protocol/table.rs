@@ -148,7 +148,7 @@ messages! {
     /// Operator to hub: start one more local worker.
     AddWorker(Request) = 0x33, from OPERATOR to NONE, at most SMALL;
     /// Operator to hub: remove a worker.
-    RemoveWorker(RemoveWorker) = 0x34, from OPERATOR to NONE, at most SMALL;
+    RemoveWorker(WorkerRequest) = 0x34, from OPERATOR to NONE, at most SMALL;
     /// Operator to hub: begin a run.
     StartRun(StartRun) = 0x35, from OPERATOR to NONE, at most RunConfig::MAX_WIRE_BYTES as u32 + 16;
     /// Operator to hub: watch another slot.
@@ -250,4 +250,6 @@ messages! {
     WeightsRequest(WeightsRequest) = 0x92, from ACTORS to NONE, at most SMALL;
     /// Worker to hub: fragments of a lease, compressed.
     CompressedUpload(CompressedUpload) = 0x93, from WORKER to NONE, at most 32 * MIB;
+    /// Operator to hub: end the process of a worker, and start another one in its place.
+    RestartWorker(WorkerRequest) = 0xa0, from OPERATOR to NONE, at most SMALL;
 }

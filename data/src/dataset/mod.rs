@@ -8,7 +8,7 @@ mod summary;
 
 use std::{error::Error, io, path::Path};
 
-pub use open::open;
+pub use open::{open, open_file};
 pub use reader::DatasetReader;
 pub(crate) use steps::{Episode, append, cast};
 pub use steps::{beyond_32_bits, has_more_digits};

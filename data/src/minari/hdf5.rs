@@ -9,7 +9,7 @@ use super::{
     super::{
         dataset::DatasetError,
         hdf5::{self, Array, Hdf5Error, Member},
-        source::{FileSource, Source as _},
+        source::{FileSource, Source},
     },
     MinariEpisode,
 };
@@ -29,11 +29,14 @@ impl Episodes {
     pub(super) fn open(data: &Path, buffer: usize) -> Result<Self, DatasetError> {
         let path = data.join("main_data.hdf5");
         let source = FileSource::open(&path);
-        let source = source.map_err(|source| DatasetError::Io { path: path.display().to_string(), source })?;
+        Self::of(source.map_err(|source| DatasetError::Io { path: path.display().to_string(), source })?, buffer)
+    }
+
+    pub(super) fn of(source: impl Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
         hdf5::listing(source.size(), buffer / 2, || Self::list(source, buffer))
     }
 
-    fn list(source: FileSource, buffer: usize) -> Result<Self, DatasetError> {
+    fn list(source: impl Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
         let file = hdf5::open(source, buffer / 2)?;
         let mut episodes = Vec::new();
         for (name, group) in file.root().iter_groups().map_err(Hdf5Error::from)? {

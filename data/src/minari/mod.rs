@@ -97,6 +97,13 @@ impl MinariDataset {
         Ok(Self { metadata, storage, observation_space, action_space, buffer })
     }
 
+    /// Opens the episodes of one HDF5 file, without the metadata beside it; there are none in files of another layout.
+    #[cfg(feature = "hdf5")]
+    pub(crate) fn of_hdf5(source: impl crate::Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
+        let storage = Storage::Hdf5(hdf5::Episodes::of(source, buffer)?);
+        Ok(Self { metadata: Map::new(), storage, observation_space: None, action_space: None, buffer })
+    }
+
     /// Returns the data set's metadata: `dataset_id`, `env_spec`, spaces, authors, ….
     #[must_use]
     pub fn metadata(&self) -> &Map<String, Value> {

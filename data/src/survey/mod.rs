@@ -5,6 +5,8 @@ mod histogram;
 mod inspection;
 mod order;
 mod steps;
+#[cfg(any(feature = "hdf5", feature = "parquet"))]
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +19,8 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize};
 
 use self::histogram::Histogram;
+#[cfg(any(feature = "hdf5", feature = "parquet"))]
+pub use self::tables::TableInspection;
 pub use self::{
     check::{At, Check, NO_BATCHES, Problem, Problems},
     histogram::Bin,

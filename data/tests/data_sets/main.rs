@@ -30,7 +30,7 @@ fn bytes(name: &str) -> Vec<u8> {
     fs::read(golden(name)).unwrap()
 }
 
-fn all(stream: &mut impl BatchStream) -> Result<Vec<AnyBatch>, DatasetError> {
+fn all(stream: &mut (impl BatchStream + ?Sized)) -> Result<Vec<AnyBatch>, DatasetError> {
     std::iter::from_fn(|| stream.next_batch().transpose()).collect()
 }
 

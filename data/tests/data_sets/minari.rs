@@ -1,13 +1,17 @@
 //! Minari's data sets.
 
+use std::sync::Arc;
+
 use rollmesh_core::{
     batch::{AnyBatch, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS},
     column::{Column, ColumnData, DType, RowShape},
     space::{BoxSpace, Space},
 };
 use rollmesh_data::{
-    dataset::DatasetError,
+    FileSource,
+    dataset::{self, DatasetError},
     minari::{MinariDataset, MinariInfo, MinariWriter},
+    survey::TableInspection,
 };
 use serde_json::Map;
 
@@ -28,6 +32,19 @@ fn all_three_layouts_hold_the_same_episodes() {
     assert_eq!(first.get(TERMINATEDS).unwrap().iter().position(|flag| *flag), Some(23));
     // What comes after a step is what the next one begins with.
     assert_eq!(first.get(OBS).unwrap()[4..], first.get(NEW_OBS).unwrap()[..23 * 4]);
+}
+
+#[test]
+fn file_of_episodes_alone_is_read_without_its_folder() {
+    let path = golden("minari_cartpole_hdf5/data/main_data.hdf5");
+    assert_eq!(all(&mut *dataset::open(&path, BUFFER).unwrap()).unwrap(), batches("minari_cartpole_hdf5"));
+    let source = Arc::new(FileSource::open(&path).unwrap());
+    let mut file = TableInspection::open(source, BUFFER, 5).unwrap();
+    while file.inspect_next().unwrap() {}
+    let found = file.found(16);
+    let policy = &found.report.policies["default_policy"];
+    assert_eq!((found.report.batches, found.report.env_steps, policy.episodes, policy.unfinished), (30, 812, 30, 0));
+    assert_eq!(found.problems.len(), 0, "{:?}", found.problems);
 }
 
 #[test]

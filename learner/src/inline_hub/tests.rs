@@ -8,7 +8,7 @@ use rollmesh_core::{
     protocol::{
         Kind, Message, Phase, Role, Token,
         handshake::Identity,
-        message::{Goodbye, RemoveWorker, Reply, Request, RunStatus, StartRun, Watch},
+        message::{Goodbye, Reply, Request, RunStatus, StartRun, Watch, WorkerRequest},
     },
     run::RunConfig,
     time::Micros,
@@ -203,15 +203,21 @@ fn worker_that_is_removed_or_dies_changes_nothing() {
     assert_eq!(page.start(&settings), "");
     page.work_until(|page| page.count(|message| matches!(message, Message::Iteration(_))) > 0);
     let mut ids: Vec<u32> = page.workers.values().filter_map(|worker| worker.worker_id()).map(|id| id.0).collect();
-    assert_eq!(page.ask(&Message::RemoveWorker(RemoveWorker { request: 2, worker: ids.remove(0) })), "");
+    assert_eq!(page.ask(&Message::RemoveWorker(WorkerRequest { request: 2, worker: ids.remove(0) })), "");
     page.work_until(|page| page.workers.len() == 1);
+    // One is restarted, as the page asks.
+    let ids = |page: &Page| page.workers.values().filter_map(|worker| worker.worker_id()).map(|id| id.0).next();
+    page.work_until(|page| ids(page).is_some());
+    let worker = ids(&page).expect("a worker");
+    assert_eq!(page.ask(&Message::RestartWorker(WorkerRequest { request: 3, worker })), "");
+    page.work_until(|page| ids(page).is_some_and(|id| id != worker));
     // It dies in the middle of a lease, and another one takes its place.
     page.work_until(|page| page.workers.values().all(|worker| worker.lease().is_some()));
     let (port, _) = page.workers.pop_first().expect("a worker");
     page.hub.handle_closed(port, "out of memory", page.now);
     page.exchange();
     assert_eq!((page.workers.len(), page.finish()), (1, wanted));
-    assert_eq!(page.hub.hub.num_worker_restarts, 1);
+    assert_eq!(page.hub.hub.num_worker_restarts, 2);
 }
 
 #[test]

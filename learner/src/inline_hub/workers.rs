@@ -98,9 +98,12 @@ impl InlineHub {
         match fate {
             ChildFate::Useful => self.workers.futile = 0,
             ChildFate::Last | ChildFate::Dismissed => worker.stays = false,
-            ChildFate::Replaced => {
-                let port = worker.port;
-                self.lose(port, "it is in quarantine", true);
+            ChildFate::Replaced | ChildFate::Restarted => {
+                let (port, is_fault) = (worker.port, fate == ChildFate::Replaced);
+                if !is_fault {
+                    self.workers.futile = 0;
+                }
+                self.lose(port, if is_fault { "it is in quarantine" } else { "it is restarted" }, is_fault);
             }
         }
     }

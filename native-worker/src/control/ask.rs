@@ -2,7 +2,7 @@
 
 use rollmesh_core::protocol::{
     Message,
-    message::{RemoveRun, RemoveWorker, Reply, Request, Scale, StartRun},
+    message::{RemoveRun, Reply, Request, Scale, StartRun, WorkerRequest},
 };
 use tokio::time::Instant;
 
@@ -124,6 +124,6 @@ impl Control {
     /// # Errors
     /// As [`pause`](Self::pause).
     pub async fn remove_worker(&mut self, worker: u32) -> Result<(), ControlError> {
-        self.ask(|request| Message::RemoveWorker(RemoveWorker { request, worker })).await
+        self.ask(|request| Message::RemoveWorker(WorkerRequest { request, worker })).await
     }
 }

@@ -113,6 +113,8 @@ struct Running {
     crashed_at_work: bool,
     /// True if it is to exit and not to be replaced.
     dismissed: bool,
+    /// True if it is to exit and to be replaced, which is no failure.
+    is_restarted: bool,
     kill: Option<oneshot::Sender<()>>,
     /// Dropped when it connects, which lifts its deadline.
     starting: Option<oneshot::Sender<()>>,
@@ -238,6 +240,7 @@ impl Children {
             is_useful: false,
             crashed_at_work: false,
             dismissed: false,
+            is_restarted: false,
             kill: Some(kill),
             starting: Some(starting),
             when_gone: Vec::new(),
@@ -308,6 +311,14 @@ impl Children {
         if let Some(kill) = self.running.get_mut(&number).and_then(|child| child.kill.take()) {
             // It may have exited already.
             let _ = kill.send(());
+        }
+    }
+
+    /// Kills the child now, and has it replaced without counting that.
+    pub(super) fn restart(&mut self, number: u32) {
+        if let Some(child) = self.running.get_mut(&number) {
+            child.is_restarted = true;
+            self.kill(number);
         }
     }
 
@@ -382,10 +393,15 @@ impl Children {
     /// Handles the exit of a child and decides what follows.
     pub(super) fn handle_exit(&mut self, number: u32) -> Option<Exit> {
         let child = self.running.remove(&number)?;
-        let Running { terms, token, peer, began, is_useful, crashed_at_work, dismissed, when_gone, .. } = child;
+        let Running {
+            terms, token, peer, began, is_useful, crashed_at_work, dismissed, is_restarted, when_gone, ..
+        } = child;
         when_gone.into_iter().for_each(|reply| reply(()));
         if dismissed || self.spare.take_if(|spare| *spare == number).is_some() {
             return Some(Exit { token, terms, ended: Ended::AsWished });
+        }
+        if is_restarted {
+            return Some(Exit { token, terms, ended: Ended::Replace(Duration::ZERO) });
         }
         // One that never connected has failed however long that took, in the queue of a cluster for example.
         let failed = !is_useful && (peer.is_none() || began.elapsed() < SHORT_LIFE);

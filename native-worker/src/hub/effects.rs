@@ -59,6 +59,7 @@ impl Actor {
                 ChildFate::Last => self.children.do_not_replace(child),
                 ChildFate::Dismissed => self.children.dismiss(child),
                 ChildFate::Replaced => self.replace_quarantined(child),
+                ChildFate::Restarted => self.restart_worker(child),
             },
             HubEffect::Quarantine { tokens, .. } => {
                 for token in tokens {

@@ -254,6 +254,14 @@ impl Actor {
         }
     }
 
+    /// Ends a local worker on an operator's request, so that another one takes its place, whatever the run's replacements.
+    pub(super) fn restart_worker(&mut self, child: u32) {
+        match child {
+            IN_PROCESS | IN_PROCESS_SERVER => self.end_in_process(child),
+            child => self.children.restart(child),
+        }
+    }
+
     /// Ends a local worker in quarantine, so that another one takes its place.
     pub(super) fn replace_quarantined(&mut self, child: u32) {
         if [IN_PROCESS, IN_PROCESS_SERVER].contains(&child) {

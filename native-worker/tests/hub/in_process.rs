@@ -12,7 +12,7 @@ use rollmesh::{
 };
 use rollmesh_core::protocol::{
     Message, WorkerState,
-    message::{RemoveWorker, Scale},
+    message::{Scale, WorkerRequest},
 };
 
 use super::{
@@ -80,7 +80,7 @@ async fn in_process_worker_is_shown_as_local_and_counts_as_no_local_worker() {
     let joined = hub.notice(JOINED).await;
     let worker = joined.split(' ').nth(1).unwrap().parse().unwrap();
     // A successor takes the place of one that an operator removes: the run has no other worker.
-    assert_eq!(operator.ask(|request| Message::RemoveWorker(RemoveWorker { request, worker })).await, "");
+    assert_eq!(operator.ask(|request| Message::RemoveWorker(WorkerRequest { request, worker })).await, "");
     hub.notice(JOINED).await;
     hub.hub.stop_run().await;
     assert_eq!(end(run).await.end, RunEnd::Stopped);

@@ -3,8 +3,8 @@
 use rollmesh_core::protocol::{
     Message, RefusalCode, Role, Token, TokenAction, TokenHash,
     message::{
-        HostReport, LaunchWorker, LauncherReady, ManageTokens, NewToken, RemoveWorker, Request, Scale, StartRun,
-        WorkerEnded, WorkerLocation,
+        HostReport, LaunchWorker, LauncherReady, ManageTokens, NewToken, Request, Scale, StartRun, WorkerEnded,
+        WorkerLocation, WorkerRequest,
     },
 };
 
@@ -230,6 +230,11 @@ async fn removed_worker_that_has_not_joined_is_ended_by_its_launcher_alone() {
     let waiting = order(&mut launcher).await;
     assert_eq!(scale(&mut operator, 1).await, "");
     assert_eq!(told_to_end(&mut launcher).await, waiting.worker);
-    assert_eq!(operator.ask(|request| Message::RemoveWorker(RemoveWorker { request, worker })).await, "");
+    // A restart is an end and an order for its launcher.
+    assert_eq!(operator.ask(|request| Message::RestartWorker(WorkerRequest { request, worker })).await, "");
+    assert_eq!(told_to_end(&mut launcher).await, ordered.worker);
+    let ended = WorkerEnded { worker: ordered.worker, status: "killed".into(), is_crash: true };
+    launcher.say(&Message::WorkerEnded(ended)).await;
+    assert!(order(&mut launcher).await.number > waiting.number);
     hub.hub.shutdown().await;
 }

@@ -10,7 +10,7 @@ use rollmesh::{
 };
 use rollmesh_core::protocol::{
     Message,
-    message::{RemoveWorker, Request, Scale},
+    message::{Request, Scale, WorkerRequest},
 };
 
 use super::{TestHub, end, small, undisturbed};
@@ -51,7 +51,7 @@ async fn workers_get_what_they_need_and_the_operator_hears_what_cannot_be_grante
     let refused = operator.ask(plus).await;
     assert_eq!(refused, "a worker needs 1 CPUs, of which 0 of 2 are free; start fewer workers or ask for less");
     // What a worker had is the next one's.
-    assert_eq!(operator.ask(|request| Message::RemoveWorker(RemoveWorker { request, worker: 2 })).await, "");
+    assert_eq!(operator.ask(|request| Message::RemoveWorker(WorkerRequest { request, worker: 2 })).await, "");
     hub.notice("worker 2 left").await;
     hub.hub.traffic().await;
     let gone = || async { hub.hub.traffic().await.worker_pids.len() == 1 };

@@ -11,7 +11,7 @@ use rollmesh_core::{
     group::SamplingMode,
     protocol::{
         Message, Phase,
-        message::{RemoveWorker, Request, RunHistoryRequest, RunStatus, StartRun, Watch},
+        message::{Request, RunHistoryRequest, RunStatus, StartRun, Watch, WorkerRequest},
     },
     time::Micros,
 };
@@ -221,9 +221,9 @@ async fn an_operator_adds_and_removes_workers() {
 
     let run = hub.train(small(1, 1_000_000_000)).await;
     hub.status("an iteration", |status| status.iteration > 0).await;
-    let answer = operator.ask(|request| Message::RemoveWorker(RemoveWorker { request, worker: 4711 })).await;
+    let answer = operator.ask(|request| Message::RemoveWorker(WorkerRequest { request, worker: 4711 })).await;
     assert_eq!(answer, "there is no worker 4711");
-    let remove = |request| Message::RemoveWorker(RemoveWorker { request, worker: row.worker });
+    let remove = |request| Message::RemoveWorker(WorkerRequest { request, worker: row.worker });
     assert_eq!(operator.ask(remove).await, "");
     hub.notice(&format!("worker {} left: ", row.worker)).await;
     let before = hub.hub.status().borrow().env_steps;
@@ -232,6 +232,48 @@ async fn an_operator_adds_and_removes_workers() {
     assert_eq!(operator.ask(|request| Message::Stop(Request { request })).await, "");
     assert_eq!(end(run).await.end, RunEnd::Stopped);
     assert!(!hub.seen.iter().any(|line| line.contains("takes its place")), "{:?}", hub.seen);
+    hub.hub.shutdown().await;
+    guest.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn an_operator_restarts_workers_of_the_hub_and_no_others() {
+    let mut hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    assert_eq!(operator.ask(|request| Message::AddWorker(Request { request })).await, "");
+    let row = |local| {
+        move |message: &Message| match message {
+            Message::WorkerRow(row) if row.local == local => Some(row.worker),
+            _ => None,
+        }
+    };
+    let first = operator.wait_for(row(true)).await;
+    let run = hub.train(small(1, 1_000_000_000)).await;
+    hub.status("an iteration", |status| status.iteration > 0).await;
+
+    let restart = |worker| move |request| Message::RestartWorker(WorkerRequest { request, worker });
+    assert_eq!(operator.ask(restart(first)).await, "");
+    hub.notice("; another one takes its place").await;
+    let other = |message: &Message| row(true)(message).filter(|worker| *worker != first);
+    let second = operator.wait_for(other).await;
+    let before = hub.hub.status().borrow().env_steps;
+    hub.status("more steps of the other one", |status| status.env_steps > before + 1_000).await;
+    assert_eq!(operator.ask(restart(first)).await, format!("there is no worker {first}"));
+
+    operator.say(&Message::WorkerTokenRequest(Request { request: 99 })).await;
+    let token = operator.wait_for(|message| match message {
+        Message::WorkerToken(answer) => Some(answer.token),
+        _ => None,
+    });
+    let guest = Process::worker(&hub.hub.address().to_string(), &token.await.to_hex());
+    let guest_id = operator.wait_for(row(false)).await;
+    let refusal = format!("worker {guest_id} was not started by this hub: restart it where it was started");
+    assert_eq!(operator.ask(restart(guest_id)).await, refusal);
+
+    assert_eq!(operator.ask(|request| Message::RemoveWorker(WorkerRequest { request, worker: second })).await, "");
+    assert_eq!(operator.ask(|request| Message::Stop(Request { request })).await, "");
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.failures.count), (RunEnd::Stopped, 0), "a restart is no failure");
     hub.hub.shutdown().await;
     guest.finish_with(0).await;
 }

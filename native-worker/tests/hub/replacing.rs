@@ -19,7 +19,7 @@ use rollmesh_core::{
     ids::LeaseId,
     protocol::{
         Message, Role, Token,
-        message::{LeaseRefused, RemoveWorker, Request, Scale},
+        message::{LeaseRefused, Request, Scale, WorkerRequest},
     },
 };
 use tokio::sync::mpsc;
@@ -150,7 +150,7 @@ async fn where_a_worker_has_ended_the_next_one_is_there_before_it_is_needed() {
     let mut spare = hub.join_as(spare).await;
     // It is there, but not visible.
     let mut operator = hub.operator().await;
-    let remove = |request| Message::RemoveWorker(RemoveWorker { request, worker: 3 });
+    let remove = |request| Message::RemoveWorker(WorkerRequest { request, worker: 3 });
     assert_eq!(operator.ask(remove).await, "there is no worker 3");
     drop(second);
     let heard_first = spare.receive().await;

@@ -232,7 +232,8 @@ async fn a_viewer_sees_everything_and_changes_nothing() {
     page.wait_for("banner", "data-kind", "viewer").await;
     page.wait_for_more("kpi-env-steps", 0).await;
     page.wait("its worker is shown", async || !page.workers().await.is_empty()).await;
-    let controls = "return ['pause', 'stop', 'checkpoint', 'add-worker', 'remove-worker', 'join'].map(id => {
+    let controls =
+        "return ['pause', 'stop', 'checkpoint', 'add-worker', 'remove-worker', 'restart-worker', 'join'].map(id => {
         const button = document.querySelector(`[data-testid=${id}]`);
         return button ? [button.disabled, button.title.includes('viewer')] : id;
     })";

@@ -27,6 +27,15 @@ async fn drop_file(page: &Dashboard, name: &str, text: &str) {
     );
 }
 
+/// Chooses a file with golden data, and waits until it is the one that is shown.
+async fn choose(page: &Dashboard, path: &str) {
+    let input = page.browser.client.find(fantoccini::Locator::Css(&selector("data-choose"))).await.expect("the input");
+    let path = golden(path);
+    input.send_keys(path.to_str().expect("a path")).await.expect("it takes a file");
+    let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+    page.wait("the file is there", async || page.text("data-name").await.as_ref() == Some(&name)).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     let page = Dashboard::start().await;
@@ -72,14 +81,32 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     }
     page.browser.emulate(DESKTOP).await;
 
-    // Chosen: another format is named with what to do, and nothing of the file before is left.
-    let input = page.browser.client.find(fantoccini::Locator::Css(&selector("data-choose"))).await.expect("the input");
-    let path = golden("pendulum_small_contiguous.hdf5");
-    input.send_keys(path.to_str().expect("a path")).await.expect("it takes a file");
-    page.wait_for("data-status", "data-status", "failed").await;
-    let status = page.text("data-status").await.expect("the status");
-    assert!(status.contains("this is an HDF5 file") && status.contains("rollmesh data convert"), "{status}");
-    assert_eq!(page.text("data-columns").await, None);
+    // Chosen: tables, which other modules read.
+    for (path, steps) in [
+        ("transitions_snappy.parquet", Some(600)),
+        ("pendulum_small_contiguous.hdf5", None),
+        ("minari_cartpole_hdf5/data/main_data.hdf5", Some(812)),
+    ] {
+        choose(&page, path).await;
+        page.wait_for("data-status", "data-status", "read").await;
+        let found = page.number("data-env-steps").await;
+        assert!(steps.map_or(found > 0, |steps| found == steps), "{path}: {found}");
+        assert!(page.text("data-columns").await.expect("the columns").contains("rewards"), "{path}");
+    }
+    page.browser.screenshot("data-tables", DESKTOP).await;
+
+    // What cannot be read is named with what to do, and nothing of the file before is left.
+    for (path, problem) in [
+        ("transitions_zstd.parquet", "compressed by Zstandard"),
+        ("minari_cartpole_arrow/data/0/part-0.arrow", "this is an Arrow file"),
+        ("mal_missing_column.hdf5", "there is no column"),
+    ] {
+        choose(&page, path).await;
+        page.wait_for("data-status", "data-status", "failed").await;
+        let status = page.text("data-status").await.expect("the status");
+        assert!(status.contains(problem), "{status}");
+        assert_eq!(page.text("data-columns").await, None);
+    }
     page.click("data-close").await;
     page.wait("nothing is open", async || page.text("data-name").await.is_none()).await;
     page.assert_quiet_console().await;

@@ -23,6 +23,7 @@ mod load;
 mod loading;
 mod matrix;
 mod monitoring;
+mod own_crate;
 mod program;
 #[path = "../../../native-worker/tests/chaos/proxy.rs"]
 #[allow(dead_code, reason = "the tests of native workers use the rest")]

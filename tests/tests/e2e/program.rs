@@ -32,7 +32,17 @@ impl Program {
     pub(crate) fn start_at<S: AsRef<OsStr>>(address: &str, command: &str, args: impl IntoIterator<Item = S>) -> Self {
         let mut rollmesh = Command::new(built("ROLLMESH_BIN"));
         rollmesh.arg(command).args(["--listen", address, "--assets"]).arg(built("ROLLMESH_DIST")).args(args);
-        let mut child = rollmesh
+        Self::spawn(&mut rollmesh)
+    }
+
+    /// Starts the program of a user's crate in the crate's folder, where it finds its page.
+    pub(crate) fn start_own<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
+        let mut program = Command::new(built("ROLLMESH_OWN_PROGRAM"));
+        Self::spawn(program.args(args).args(["--listen", "127.0.0.1:0"]).current_dir(built("ROLLMESH_OWN_CRATE")))
+    }
+
+    fn spawn(program: &mut Command) -> Self {
+        let mut child = program
             .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

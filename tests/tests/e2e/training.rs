@@ -22,6 +22,7 @@ async fn a_training_run_is_watched_joined_and_controlled() {
 
     watch(&page).await;
     join(&page).await;
+    scale_the_tab(&page).await;
     pause_and_resume(&page).await;
     change_workers(&page).await;
     scale(&page).await;
@@ -115,6 +116,21 @@ async fn join(page: &Dashboard) {
 
 const FOCUSED: &str = "return document.activeElement?.dataset.testid ?? null";
 
+/// Each Web Worker of the tab is a worker of its own; one can leave, and the others stay.
+async fn scale_the_tab(page: &Dashboard) {
+    let tabs = async || page.workers_of_kind("browser").await;
+    let one = tabs().await;
+    page.click("tab-more").await;
+    page.wait("the tab is two workers", async || tabs().await.len() == 2).await;
+    let second = tabs().await.into_iter().find(|row| row.id != one[0].id).expect("another id");
+    page.wait_for_steps_of(second.id, 0).await;
+    page.wait("both rows are this tab's", async || tabs().await.iter().all(|row| row.is_this_tab)).await;
+    page.browser.screenshot("tab-workers", DESKTOP).await;
+    page.click("tab-fewer").await;
+    page.wait("the first one stays", async || tabs().await.iter().map(|row| row.id).eq([one[0].id])).await;
+    page.wait("the card counts it", async || page.number("tab-workers").await == 1).await;
+}
+
 async fn pause_and_resume(page: &Dashboard) {
     page.click("pause").await;
     page.wait_for_phase("paused").await;
@@ -152,6 +168,12 @@ async fn change_workers(page: &Dashboard) {
     let new = ids.into_iter().find(|id| *id != kept.id).expect("one of the two is new");
     assert_ne!(new, removed.id, "ids are not used again");
     page.wait_for_steps_of(new, 0).await;
+
+    page.click_at(&format!("{}[data-worker='{new}'] {}", selector("worker-row"), selector("restart-worker"))).await;
+    page.wait("its row goes", async || !page.workers().await.contains_key(&new)).await;
+    page.wait("another process has its place", async || page.workers_of_kind("native").await.len() == 2).await;
+    let ids: Vec<u64> = page.workers_of_kind("native").await.iter().map(|row| row.id).collect();
+    page.wait_for_steps_of(ids.into_iter().find(|id| *id != kept.id).expect("it is new"), 0).await;
 }
 
 /// Plus and minus, and what only shows when something happened.

@@ -54,7 +54,7 @@ pub use self::{
     requests::{Action, Requests},
     saved_runs::can_resume,
     tab_run::TabRun,
-    tab_worker::{TabEvaluator, TabJob, TabStatus, TabWorker},
+    tab_worker::{TabEvaluator, TabJob, TabStatus, TabWork},
 };
 
 /// Everything that the views show.
@@ -108,7 +108,7 @@ pub struct State {
     /// What can be watched.
     pub clips: BTreeMap<ClipSource, Arc<Clip>>,
     /// This tab at work for the hub.
-    pub tab: TabWorker,
+    pub tab: TabWork,
     /// The token that was created last for another machine or browser, with its role.
     pub invitation: Option<(Role, Token)>,
     /// The token that was made for this tab's evaluations alone, until it is revoked.
@@ -176,8 +176,13 @@ pub enum Event {
     TrainerFailed(String),
     /// The person asked for something.
     Act(Action),
-    /// The Web Worker of this tab told how it is.
-    Tab(TabStatus),
+    /// A Web Worker of this tab told how it is.
+    Tab {
+        /// Its number.
+        worker: u32,
+        /// What it told.
+        status: TabStatus,
+    },
     /// A file was read a bit further.
     FileRead(OpenedFile),
     /// The person wants to see no file any more.
@@ -207,15 +212,20 @@ pub enum Effect {
     },
     /// Send to the hub, which is that of this tab if the page trains.
     Send(Box<Message>),
-    /// Start the Web Worker.
+    /// Start a Web Worker.
     StartTab {
+        /// Its number.
+        worker: u32,
         /// What it is to do.
         job: TabJob,
         /// The token that the hub gave for that.
         token: Token,
     },
-    /// Tell the Web Worker to leave.
-    StopTab,
+    /// End a Web Worker.
+    StopTab {
+        /// Its number.
+        worker: u32,
+    },
     /// Start the trainer of this tab, in place of one that has failed.
     StartTrainer,
     /// End the trainer of this tab, with its run.

@@ -2,7 +2,7 @@
 
 use rollmesh_core::protocol::{Phase, WorkerState};
 
-use super::{Action, Connection, State, TabWorker};
+use super::{Action, Connection, State, TabJob};
 
 impl State {
     /// Why an action cannot be done now; none if it can.
@@ -10,7 +10,7 @@ impl State {
     pub fn obstacle(&self, action: &Action) -> Option<&'static str> {
         match action {
             // These ask for nothing.
-            Action::Leave => return (self.tab == TabWorker::Out).then_some("This tab does nothing for the hub."),
+            Action::Leave { .. } => return self.tab.is_out().then_some("This tab does nothing for the hub."),
             Action::Save { .. } => return self.saving_obstacle(),
             Action::Compare { run } if self.comparison.has(run) => return None,
             Action::Compare { .. } if self.comparison.is_full() => return Some("Sixteen runs are compared already."),
@@ -36,13 +36,18 @@ impl State {
             Action::Start(_) if !is_over && !self.runs.may_wait => Some("A run is in progress; stop it first."),
             Action::ResumeSaved { .. } if !is_over => Some("A run is in progress; stop it first."),
             Action::ShowFragment { .. } if self.run.is_none() => Some("There is no run yet."),
-            Action::RemoveWorker { worker } => match self.workers.get(worker).map(|row| row.state) {
+            Action::RemoveWorker { worker } | Action::RestartWorker { worker } => match self.workers.get(worker) {
                 None => Some("This worker is gone."),
-                Some(state) if state == WorkerState::Leaving.to_wire() => Some("This worker is leaving already."),
+                Some(row) if row.state == WorkerState::Leaving.to_wire() => Some("This worker is leaving already."),
+                Some(row) if !row.local && matches!(action, Action::RestartWorker { .. }) => {
+                    Some("This worker was not started by the hub: restart it where it was started.")
+                }
                 Some(_) => None,
             },
             Action::Watch { slot } => self.slot_obstacle(*slot),
-            Action::Join | Action::Evaluate(_) if self.tab != TabWorker::Out => Some("This tab has joined already."),
+            Action::Join { .. } if self.tab.is_joining() => Some("Asked; there is no answer yet."),
+            Action::Join { .. } if self.tab.job() == Some(&TabJob::Sample) => None,
+            Action::Join { .. } | Action::Evaluate(_) if !self.tab.is_out() => Some("This tab has joined already."),
             _ => None,
         }
     }
@@ -52,7 +57,7 @@ impl State {
         let needs_native = matches!(
             action,
             Action::Checkpoint
-                | Action::Join
+                | Action::Join { .. }
                 | Action::Evaluate(_)
                 | Action::Invite(_)
                 | Action::ListSaved
@@ -143,6 +148,7 @@ mod tests {
         let state = state(Phase::Running);
         assert!(can(&state, Action::RemoveWorker { worker: 1 }));
         assert!(!can(&state, Action::RemoveWorker { worker: 2 }));
+        assert!(!can(&state, Action::RestartWorker { worker: 1 }), "it is not the hub's");
         assert!(!can(&state, Action::RemoveWorker { worker: 3 }));
         assert!(can(&state, Action::Watch { slot: 3 }));
         assert!(!can(&state, Action::Watch { slot: 4 }));
@@ -152,11 +158,11 @@ mod tests {
     fn without_a_hub_only_the_run_in_this_tab_can_be_controlled() {
         let mut state = state(Phase::Running);
         state.connection = Connection::Waiting { attempt: 1 };
-        state.tab = TabWorker::Joining(super::super::TabJob::Sample);
-        for action in [Action::Pause, Action::AddWorker, Action::Join, Action::Watch { slot: 0 }] {
+        state.tab.join(TabJob::Sample, 1);
+        for action in [Action::Pause, Action::AddWorker, Action::Join { workers: 1 }, Action::Watch { slot: 0 }] {
             assert!(!can(&state, action));
         }
-        assert!(can(&state, Action::Leave));
+        assert!(can(&state, Action::Leave { worker: None }));
         state.source = Source::Tab;
         assert_eq!(state.obstacle(&Action::AddWorker), Some("The trainer of this tab is not ready."));
         state.schema = Some(Arc::new(RunSchema::parse("{}").expect("a schema")));
@@ -165,7 +171,7 @@ mod tests {
         {
             assert!(can(&state, action.clone()), "{action:?}");
         }
-        for action in [Action::ListSaved, Action::Join, Action::Checkpoint, Action::Watch { slot: 4 }] {
+        for action in [Action::ListSaved, Action::Join { workers: 1 }, Action::Checkpoint, Action::Watch { slot: 4 }] {
             assert!(!can(&state, action.clone()), "{action:?}");
         }
     }
@@ -184,7 +190,13 @@ mod tests {
     fn a_viewer_changes_nothing() {
         let mut state = state(Phase::Running);
         state.is_viewer = true;
-        for action in [Action::Pause, Action::AddWorker, Action::Join, Action::Watch { slot: 0 }, Action::Checkpoint] {
+        for action in [
+            Action::Pause,
+            Action::AddWorker,
+            Action::Join { workers: 1 },
+            Action::Watch { slot: 0 },
+            Action::Checkpoint,
+        ] {
             assert!(state.obstacle(&action).is_some_and(|reason| reason.contains("viewer")), "{action:?}");
         }
     }

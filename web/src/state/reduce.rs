@@ -16,7 +16,7 @@ use rollmesh_core::{
 
 use super::{
     Action, ChartView, Clip, ClipSource, Comparison, Connection, Curves, Effect, Event, Fragment, Level, Monitoring,
-    RunKey, RunSchema, Source, State, TabJob, TabRun, TabStatus, TabWorker, Toast, chart_view::CHART,
+    RunKey, RunSchema, Source, State, TabJob, TabRun, TabStatus, Toast, chart_view::CHART,
 };
 
 /// Toasts on the page at a time; older ones make room.
@@ -62,7 +62,7 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
         }
         Event::TrainerFailed(reason) => fail_trainer(state, reason),
         Event::Act(action) => act(state, action),
-        Event::Tab(status) => handle_tab(state, status),
+        Event::Tab { worker, status } => handle_tab(state, worker, status),
         Event::FileRead(file) => {
             state.file = Some(file);
             vec![]
@@ -176,9 +176,10 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             let Some(job) = job else { return vec![] };
             let is_evaluator = matches!(job, TabJob::Evaluate(_));
             let name = Some(TokenHash::of(&token).id()).filter(|_| is_evaluator);
-            if matches!(&state.tab, TabWorker::Joining(joining) if *joining == job) {
+            if state.tab.job() == Some(&job) && state.tab.is_joining() {
                 state.tab_token = name;
-                return vec![Effect::StartTab { job, token }];
+                let start = |worker| Effect::StartTab { worker, job: job.clone(), token };
+                return state.tab.start().into_iter().map(start).collect();
             }
             // The tab has left before it was there.
             name.map(|name| Effect::Send(Box::new(state.requests.revoke(name)))).into_iter().collect()
@@ -357,9 +358,7 @@ fn give_up_requests(state: &mut State) -> Vec<Effect> {
         return vec![];
     }
     let given_up: Vec<Action> = state.requests.drain().collect();
-    if matches!(state.tab, TabWorker::Joining(_)) {
-        state.tab = TabWorker::Out;
-    }
+    state.tab.give_up_joining();
     let say = |action: Action| {
         toast(
             state,
@@ -381,9 +380,9 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
         return toast(state, Level::Warning, format!("{}: {obstacle}", action.failed()));
     }
     match action {
-        Action::Leave => {
-            state.tab = TabWorker::Out;
-            return [Effect::StopTab].into_iter().chain(revoke_unused(state)).collect();
+        Action::Leave { worker } => {
+            let stop = |worker| Effect::StopTab { worker };
+            return state.tab.leave(worker).into_iter().map(stop).chain(revoke_unused(state)).collect();
         }
         Action::Save { file } => return vec![Effect::Save { file }],
         Action::Compare { run } => {
@@ -391,9 +390,9 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
             let link = Effect::ShowLink(state.link());
             return ask_for_run(state).into_iter().chain([link]).collect();
         }
-        Action::Join => state.tab = TabWorker::Joining(TabJob::Sample),
+        Action::Join { workers } => state.tab.join(TabJob::Sample, workers),
         Action::Start(_) => state.start_error = None,
-        Action::Evaluate(ref evaluator) => state.tab = TabWorker::Joining(TabJob::Evaluate(evaluator.clone())),
+        Action::Evaluate(ref evaluator) => state.tab.join(TabJob::Evaluate(evaluator.clone()), 1),
         _ => {}
     }
     state.requests.ask(action).map(|message| Effect::Send(Box::new(message))).into_iter().collect()
@@ -430,32 +429,32 @@ fn receive_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
         effects.extend(ask_for_run(state));
     }
     if action.into_job().is_some() {
-        state.tab = TabWorker::Out;
+        state.tab.give_up_joining();
     }
     effects.extend(toast(state, Level::Error, format!("{failed}: {}", reply.error)));
     effects
 }
 
-fn handle_tab(state: &mut State, status: TabStatus) -> Vec<Effect> {
-    let Some(job) = state.tab.job().cloned() else { return vec![] };
-    if !status.has_ended() {
-        state.tab = TabWorker::In(job, status);
+fn handle_tab(state: &mut State, worker: u32, status: TabStatus) -> Vec<Effect> {
+    let (has_ended, reason) = (status.has_ended(), status.reason.clone());
+    if !state.tab.hear(worker, status) || !has_ended {
         return vec![];
     }
-    state.tab = TabWorker::Out;
-    let what = match job {
-        TabJob::Sample => "works for the run",
-        TabJob::Evaluate(_) => "evaluates",
+    let what = match state.tab.job() {
+        Some(TabJob::Evaluate(_)) => "evaluates",
+        Some(TabJob::Sample) | None => "works for the run",
     };
-    let mut effects = vec![Effect::StopTab];
+    state.tab.leave(Some(worker));
+    let left = if state.tab.is_out() { "This tab no longer" } else { "A worker of this tab no longer" };
+    let mut effects = vec![Effect::StopTab { worker }];
     effects.extend(revoke_unused(state));
-    effects.extend(toast(state, Level::Warning, format!("This tab no longer {what}: {}", status.reason)));
+    effects.extend(toast(state, Level::Warning, format!("{left} {what}: {reason}")));
     effects
 }
 
 /// The token of a tab that has left is good for nothing any more. It waits for a hub that hears.
 fn revoke_unused(state: &mut State) -> Option<Effect> {
-    if state.tab != TabWorker::Out || !state.is_online() || state.is_viewer {
+    if !state.tab.is_out() || !state.is_online() || state.is_viewer {
         return None;
     }
     let token = state.tab_token.take()?;

@@ -4,7 +4,7 @@ use rollmesh_core::{
     config::Config,
     protocol::{
         Message, Role, TokenAction, TokenId,
-        message::{self, ManageTokens, RecentFragmentRequest, Request, SavedRunRequest, StartRun},
+        message::{self, ManageTokens, RecentFragmentRequest, Request, SavedRunRequest, StartRun, WorkerRequest},
     },
 };
 
@@ -30,6 +30,11 @@ pub enum Action {
     AddWorker,
     /// Stop a worker and take it out of the group.
     RemoveWorker {
+        /// The worker's id.
+        worker: u32,
+    },
+    /// End the process of a worker, and start another one in its place.
+    RestartWorker {
         /// The worker's id.
         worker: u32,
     },
@@ -85,11 +90,17 @@ pub enum Action {
     /// Begin a run with these settings.
     Start(Config),
     /// Let this tab work for the run.
-    Join,
+    Join {
+        /// With this many Web Workers more, each a worker of the hub.
+        workers: u32,
+    },
     /// Let this tab evaluate for peers of the hub.
     Evaluate(TabEvaluator),
     /// Let this tab stop working.
-    Leave,
+    Leave {
+        /// Only this one of its Web Workers.
+        worker: Option<u32>,
+    },
     /// Create a token with which another machine or another browser connects.
     Invite(Role),
 }
@@ -106,6 +117,7 @@ impl Action {
             Self::Checkpoint => "No checkpoint was written".into(),
             Self::AddWorker => "No worker was added".into(),
             Self::RemoveWorker { worker } => format!("Worker {worker} was not removed"),
+            Self::RestartWorker { worker } => format!("Worker {worker} was not restarted"),
             Self::RemoveRun { run } => format!("Run {run} was not removed"),
             Self::Compare { run } => format!("{run} cannot be compared"),
             Self::Watch { slot } => format!("Slot {slot} cannot be shown"),
@@ -117,9 +129,9 @@ impl Action {
             Self::CloneSaved { id } => format!("{id} was not cloned"),
             Self::ShowFragment { .. } => "No fragment can be shown".into(),
             Self::Start(_) => "The run was not started".into(),
-            Self::Join => "This tab did not join".into(),
+            Self::Join { .. } => "This tab did not join".into(),
             Self::Evaluate(_) => "This tab does not evaluate".into(),
-            Self::Leave => "This tab did not leave".into(),
+            Self::Leave { .. } => "This tab did not leave".into(),
             Self::Invite(_) => "No token was created".into(),
         }
     }
@@ -129,7 +141,7 @@ impl Action {
     /// What this tab is to do, for actions that let it do something.
     pub(super) fn into_job(self) -> Option<TabJob> {
         match self {
-            Self::Join => Some(TabJob::Sample),
+            Self::Join { .. } => Some(TabJob::Sample),
             Self::Evaluate(evaluator) => Some(TabJob::Evaluate(evaluator)),
             _ => None,
         }
@@ -186,9 +198,8 @@ impl Requests {
             Action::Drain => Message::Drain(Request { request }),
             Action::Checkpoint => Message::Checkpoint(Request { request }),
             Action::AddWorker => Message::AddWorker(Request { request }),
-            Action::RemoveWorker { worker } => {
-                Message::RemoveWorker(message::RemoveWorker { request, worker: *worker })
-            }
+            Action::RemoveWorker { worker } => Message::RemoveWorker(WorkerRequest { request, worker: *worker }),
+            Action::RestartWorker { worker } => Message::RestartWorker(WorkerRequest { request, worker: *worker }),
             Action::RemoveRun { run } => Message::RemoveRun(message::RemoveRun { request, run: *run }),
             Action::Compare { run: RunKey::Hub(run) } | Action::Clone { run } => {
                 Message::RunHistoryRequest(message::RunHistoryRequest { request, run: *run })
@@ -204,10 +215,10 @@ impl Requests {
             }
             Action::Watch { slot } => Message::Watch(message::Watch { request, slot: *slot }),
             Action::Start(settings) => Message::StartRun(StartRun { request, settings: settings.to_string() }),
-            Action::Join => Message::WorkerTokenRequest(Request { request }),
+            Action::Join { .. } => Message::WorkerTokenRequest(Request { request }),
             Action::Evaluate(_) => create_token(request, Role::Worker),
             Action::Invite(role) => create_token(request, *role),
-            Action::Save { .. } | Action::Leave => return None,
+            Action::Save { .. } | Action::Leave { .. } => return None,
         };
         self.last = request;
         self.waiting.push((request, action));

@@ -1,24 +1,23 @@
 //! This tab at work for the hub.
 
+use std::collections::BTreeMap;
+
 use rollmesh_core::config::Config;
 use serde::{Deserialize, Deserializer};
 
-/// What this tab does for the hub.
+/// What this tab does for the hub: one job, which each of its Web Workers does.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum TabWorker {
-    /// Nothing.
-    #[default]
-    Out,
-    /// A token was asked for.
-    Joining(TabJob),
-    /// The Web Worker is at it.
-    In(TabJob, TabStatus),
+pub struct TabWork {
+    job: TabJob,
+    /// What the Web Workers say of themselves, by number from 1; `None` while their token is asked for.
+    workers: BTreeMap<u32, Option<TabStatus>>,
 }
 
 /// What a tab can do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum TabJob {
     /// Sample for the run.
+    #[default]
     Sample,
     /// Evaluate for peers of the hub.
     Evaluate(TabEvaluator),
@@ -35,14 +34,93 @@ pub struct TabEvaluator {
     pub run: Config,
 }
 
-impl TabWorker {
+impl TabWork {
+    /// Returns whether this tab does nothing.
+    #[must_use]
+    pub fn is_out(&self) -> bool {
+        self.workers.is_empty()
+    }
+
+    /// Returns whether a token is asked for.
+    #[must_use]
+    pub fn is_joining(&self) -> bool {
+        self.workers.values().any(Option::is_none)
+    }
+
     /// What this tab does or is about to do.
     #[must_use]
     pub fn job(&self) -> Option<&TabJob> {
-        match self {
-            Self::Out => None,
-            Self::Joining(job) | Self::In(job, _) => Some(job),
-        }
+        Some(&self.job).filter(|_| !self.is_out())
+    }
+
+    /// Returns the Web Workers by number, without those that have no token yet.
+    pub fn workers(&self) -> impl Iterator<Item = (u32, &TabStatus)> + Clone {
+        self.workers.iter().filter_map(|(number, status)| Some((*number, status.as_ref()?)))
+    }
+
+    /// Returns the number of its Web Workers.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Returns the highest number of its Web Workers.
+    #[must_use]
+    pub fn latest(&self) -> Option<u32> {
+        self.workers.keys().next_back().copied()
+    }
+
+    /// Returns what all Web Workers together have done; the state is that of one at work, or of the first. `None` before any
+    /// has a token.
+    #[must_use]
+    pub fn total(&self) -> Option<TabStatus> {
+        self.workers().map(|(_, status)| status).cloned().reduce(|sum, next| TabStatus {
+            state: if sum.is_at_work() || !next.is_at_work() { sum.state } else { next.state },
+            reason: if sum.reason.is_empty() { next.reason } else { sum.reason },
+            worker: sum.worker,
+            env_steps: sum.env_steps + next.env_steps,
+            fragments: sum.fragments + next.fragments,
+            evaluations: sum.evaluations + next.evaluations,
+            weights_version: sum.weights_version.max(next.weights_version),
+            steps_per_s: match sum.steps_per_s.is_nan() {
+                true => next.steps_per_s,
+                false => sum.steps_per_s + if next.steps_per_s.is_nan() { 0.0 } else { next.steps_per_s },
+            },
+        })
+    }
+
+    /// Adds Web Workers, which wait for their token, at the lowest free numbers.
+    pub(super) fn join(&mut self, job: TabJob, workers: u32) {
+        self.job = job;
+        let is_free = |number: &u32| !self.workers.contains_key(number);
+        let free: Vec<u32> = (1..).filter(is_free).take(workers as usize).collect();
+        self.workers.extend(free.into_iter().map(|number| (number, None)));
+    }
+
+    /// Returns the numbers of those that waited for the token, which has come.
+    pub(super) fn start(&mut self) -> Vec<u32> {
+        let waiting = self.workers.iter_mut().filter(|(_, status)| status.is_none());
+        let begin = |(number, status): (&u32, &mut Option<TabStatus>)| {
+            *status = Some(TabStatus { state: "starting".into(), ..TabStatus::default() });
+            *number
+        };
+        waiting.map(begin).collect()
+    }
+
+    /// Removes those that wait for a token, since none comes.
+    pub(super) fn give_up_joining(&mut self) {
+        self.workers.retain(|_, status| status.is_some());
+    }
+
+    /// Removes a Web Worker, or all; returns the numbers of those that had started.
+    pub(super) fn leave(&mut self, worker: Option<u32>) -> Vec<u32> {
+        let left = self.workers.extract_if(.., |number, _| worker.is_none_or(|worker| worker == *number));
+        left.filter_map(|(number, status)| status.map(|_| number)).collect()
+    }
+
+    /// Records what a Web Worker says of itself; false for one that has not started or has left.
+    pub(super) fn hear(&mut self, worker: u32, status: TabStatus) -> bool {
+        self.workers.get_mut(&worker).and_then(Option::as_mut).map(|known| *known = status).is_some()
     }
 
     /// The name under which this tab evaluates, if it does.
@@ -59,7 +137,7 @@ impl TabWorker {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct TabStatus {
-    /// `connecting`, `waiting`, `idle`, `unable`, `sampling`, `evaluating`, or `ended`.
+    /// `starting`, `connecting`, `waiting`, `idle`, `unable`, `sampling`, `evaluating`, or `ended`.
     pub state: String,
     /// Why it ended or cannot run the hub's run, else empty.
     pub reason: String,
@@ -84,6 +162,12 @@ fn number_or_nan<'de, D: Deserializer<'de>>(number: D) -> Result<f64, D::Error> 
 }
 
 impl TabStatus {
+    /// Returns whether it samples or evaluates now.
+    #[must_use]
+    pub fn is_at_work(&self) -> bool {
+        matches!(&*self.state, "sampling" | "evaluating")
+    }
+
     /// Has it come to an end by itself?
     #[must_use]
     pub fn has_ended(&self) -> bool {

@@ -16,7 +16,7 @@ use rollmesh_core::{
 
 use super::{
     Action, ClipSource, Connection, Differences, Effect, Event, FileStatus, Level, OpenedFile, RunKey, Source, State,
-    TabJob, TabStatus, TabWorker, Texts, ViewChange, XAxis, evaluator, reduce,
+    TabJob, TabStatus, Texts, ViewChange, XAxis, evaluator, reduce,
 };
 
 fn welcome() -> Event {
@@ -190,10 +190,10 @@ fn page_tells_what_run_waits_for() {
 #[test]
 fn tab_shows_why_it_is_unable_and_stays() {
     let mut state = online();
-    state.tab = TabWorker::Joining(TabJob::Sample);
+    join(&mut state, 1, 1);
     let status = TabStatus { state: "unable".into(), reason: "unknown environment".into(), ..TabStatus::default() };
-    assert_eq!(reduce(&mut state, Event::Tab(status.clone())), []);
-    assert_eq!(state.tab, TabWorker::In(TabJob::Sample, status));
+    assert_eq!(reduce(&mut state, Event::Tab { worker: 1, status: status.clone() }), []);
+    assert_eq!((state.tab.job(), state.tab.total()), (Some(&TabJob::Sample), Some(status)));
 }
 
 #[test]
@@ -359,27 +359,42 @@ fn nothing_is_asked_of_a_hub_that_is_not_there() {
     assert!(state.toasts[1].text.ends_with("No hub is in reach."));
 }
 
+/// Lets the tab join with Web Workers more, and gives it their token; returns the numbers of those that start.
+fn join(state: &mut State, request: u32, workers: u32) -> Vec<u32> {
+    let effects = reduce(state, Event::Act(Action::Join { workers }));
+    assert_eq!(effects, [send(Message::WorkerTokenRequest(Request { request }))]);
+    assert!(state.tab.is_joining() && state.obstacle(&Action::Join { workers: 1 }).is_some());
+    let token = Event::Received(Message::WorkerToken(WorkerToken { request, token: Token::new([7; 32]) }));
+    let started = reduce(state, token.clone());
+    assert_eq!(reduce(state, token), []);
+    let number = |effect| match effect {
+        Effect::StartTab { worker, job: TabJob::Sample, token } if token == Token::new([7; 32]) => worker,
+        other => panic!("{other:?}"),
+    };
+    started.into_iter().map(number).collect()
+}
+
 #[test]
-fn this_tab_joins_works_and_leaves() {
+fn this_tab_joins_with_several_workers_which_leave_one_by_one_or_all() {
     let mut state = online();
-    let effects = reduce(&mut state, Event::Act(Action::Join));
-    assert_eq!(effects, [send(Message::WorkerTokenRequest(Request { request: 1 }))]);
-    assert_eq!(state.tab, TabWorker::Joining(TabJob::Sample));
+    assert_eq!(join(&mut state, 1, 1), [1]);
+    assert_eq!(join(&mut state, 2, 3), [2, 3, 4]);
+    let sampling =
+        |env_steps, steps_per_s| TabStatus { state: "sampling".into(), env_steps, steps_per_s, ..TabStatus::default() };
+    for (worker, status) in [(1, sampling(512, f64::NAN)), (2, sampling(64, 7.0)), (4, sampling(8, 5.0))] {
+        assert_eq!(reduce(&mut state, Event::Tab { worker, status }), []);
+    }
+    let total = state.tab.total().expect("workers");
+    assert_eq!((&*total.state, total.env_steps, total.steps_per_s), ("sampling", 584, 12.0));
 
-    let token = Event::Received(Message::WorkerToken(WorkerToken { request: 1, token: Token::new([7; 32]) }));
-    assert_eq!(
-        reduce(&mut state, token.clone()),
-        [Effect::StartTab { job: TabJob::Sample, token: Token::new([7; 32]) }]
-    );
-    assert_eq!(reduce(&mut state, token), []);
-
-    let sampling = TabStatus { state: "sampling".into(), env_steps: 512, ..TabStatus::default() };
-    reduce(&mut state, Event::Tab(sampling.clone()));
-    assert_eq!(state.tab, TabWorker::In(TabJob::Sample, sampling.clone()));
-
-    assert_eq!(reduce(&mut state, Event::Act(Action::Leave)), [Effect::StopTab]);
-    reduce(&mut state, Event::Tab(sampling));
-    assert_eq!(state.tab, TabWorker::Out);
+    let leave = |state: &mut State, worker| reduce(state, Event::Act(Action::Leave { worker }));
+    assert_eq!(leave(&mut state, Some(2)), [Effect::StopTab { worker: 2 }]);
+    // It was posted before its end.
+    reduce(&mut state, Event::Tab { worker: 2, status: sampling(64, 7.0) });
+    assert_eq!((state.tab.count(), state.tab.latest()), (3, Some(4)));
+    assert_eq!(join(&mut state, 3, 1), [2], "the lowest free number");
+    assert_eq!(leave(&mut state, None), [1, 2, 3, 4].map(|worker| Effect::StopTab { worker }));
+    assert!(state.tab.is_out() && state.obstacle(&Action::Leave { worker: None }).is_some());
 }
 
 #[test]
@@ -390,63 +405,74 @@ fn this_tab_evaluates_under_a_name_with_a_token_of_its_own() {
     let (role, action) = (Role::Worker.to_wire(), TokenAction::Create.to_wire());
     let wish = ManageTokens { request: 1, action, role, token: 0, seconds: 24 * 60 * 60 };
     assert_eq!(effects, [send(Message::ManageTokens(wish))]);
-    assert!(state.obstacle(&Action::Join).is_some(), "a tab does one thing");
+    assert!(state.obstacle(&Action::Join { workers: 1 }).is_some(), "a tab does one thing");
 
     let token = Token::new([7; 32]);
     let made = Event::Received(Message::NewToken(NewToken { request: 1, role, expires: 0, token }));
     let job = TabJob::Evaluate(judge.clone());
-    assert_eq!(reduce(&mut state, made.clone()), [Effect::StartTab { job: job.clone(), token }]);
+    assert_eq!(reduce(&mut state, made.clone()), [Effect::StartTab { worker: 1, job: job.clone(), token }]);
     assert_eq!(reduce(&mut state, made), []);
-    let idle = TabStatus { state: "idle".into(), evaluations: 3, ..TabStatus::default() };
-    reduce(&mut state, Event::Tab(idle.clone()));
-    assert_eq!((state.tab.evaluator(), &state.tab), (Some(&judge), &TabWorker::In(job, idle)));
+    let status = TabStatus { state: "idle".into(), evaluations: 3, ..TabStatus::default() };
+    reduce(&mut state, Event::Tab { worker: 1, status: status.clone() });
+    assert_eq!((state.tab.evaluator(), state.tab.job(), state.tab.total()), (Some(&judge), Some(&job), Some(status)));
 
     let revoked = |request| {
         let (action, token) = (TokenAction::Revoke.to_wire(), TokenHash::of(&token).id().0);
         send(Message::ManageTokens(ManageTokens { request, action, token, ..ManageTokens::default() }))
     };
-    let ended = TabStatus { state: "ended".into(), reason: "the name 'judge' is taken".into(), ..TabStatus::default() };
-    assert_eq!(reduce(&mut state, Event::Tab(ended))[..2], [Effect::StopTab, revoked(2)]);
+    let status =
+        TabStatus { state: "ended".into(), reason: "the name 'judge' is taken".into(), ..TabStatus::default() };
+    let ended = reduce(&mut state, Event::Tab { worker: 1, status });
+    assert_eq!(ended[..2], [Effect::StopTab { worker: 1 }, revoked(2)]);
     let said = state.toasts.last().map(|toast| toast.text.as_str());
     assert_eq!(said, Some("This tab no longer evaluates: the name 'judge' is taken"));
     // A hub that gives no token.
     reduce(&mut state, Event::Act(Action::Evaluate(judge.clone())));
     reduce(&mut state, reply(3, "there are 64 tokens already"));
-    assert_eq!((&state.tab, state.tab_token), (&TabWorker::Out, None));
+    assert_eq!((state.tab.is_out(), state.tab_token), (true, None));
 
     // Its token goes with it, as soon as a hub hears of that, once.
     let token_of = |request| Event::Received(Message::NewToken(NewToken { request, role, expires: 0, token }));
     reduce(&mut state, Event::Act(Action::Evaluate(judge.clone())));
     reduce(&mut state, token_of(4));
-    assert_eq!(reduce(&mut state, Event::Act(Action::Leave)), [Effect::StopTab, revoked(5)]);
+    assert_eq!(
+        reduce(&mut state, Event::Act(Action::Leave { worker: None })),
+        [Effect::StopTab { worker: 1 }, revoked(5)]
+    );
     assert_eq!(reduce(&mut state, reply(5, "")), []);
     reduce(&mut state, Event::Act(Action::Evaluate(judge.clone())));
     reduce(&mut state, token_of(6));
-    reduce(&mut state, Event::Tab(TabStatus { state: "idle".into(), ..TabStatus::default() }));
+    let status = TabStatus { state: "idle".into(), ..TabStatus::default() };
+    reduce(&mut state, Event::Tab { worker: 1, status });
     reduce(&mut state, Event::Closed { random: 0 });
-    assert_eq!(reduce(&mut state, Event::Act(Action::Leave)), [Effect::StopTab]);
+    assert_eq!(reduce(&mut state, Event::Act(Action::Leave { worker: None })), [Effect::StopTab { worker: 1 }]);
     reduce(&mut state, Event::RetryDue);
     assert!(reduce(&mut state, welcome()).contains(&revoked(7)));
     assert!(!reduce(&mut state, welcome()).contains(&revoked(8)));
     // Who leaves before it comes has no use for it either.
     reduce(&mut state, Event::Act(Action::Evaluate(judge)));
-    reduce(&mut state, Event::Act(Action::Leave));
+    reduce(&mut state, Event::Act(Action::Leave { worker: None }));
     assert_eq!(reduce(&mut state, token_of(8)), [revoked(9)]);
 }
 
 #[test]
 fn a_refused_or_ended_tab_worker_says_why() {
     let mut state = online();
-    reduce(&mut state, Event::Act(Action::Join));
+    reduce(&mut state, Event::Act(Action::Join { workers: 1 }));
     reduce(&mut state, reply(1, "no run"));
-    assert_eq!(state.tab, TabWorker::Out);
+    assert!(state.tab.is_out());
 
-    state.tab = TabWorker::Joining(TabJob::Sample);
-    let ended = TabStatus { state: "ended".into(), reason: "removed".into(), ..TabStatus::default() };
-    let effects = reduce(&mut state, Event::Tab(ended));
-    assert_eq!(effects[0], Effect::StopTab);
-    assert_eq!(state.tab, TabWorker::Out);
-    assert!(state.toasts.last().is_some_and(|toast| toast.text.ends_with("removed")));
+    assert_eq!(join(&mut state, 2, 2), [1, 2]);
+    let status = TabStatus { state: "ended".into(), reason: "removed".into(), ..TabStatus::default() };
+    for (worker, told) in [
+        (2, "A worker of this tab no longer works for the run: removed"),
+        (1, "This tab no longer works for the run: removed"),
+    ] {
+        let effects = reduce(&mut state, Event::Tab { worker, status: status.clone() });
+        assert_eq!(effects[0], Effect::StopTab { worker });
+        assert_eq!(state.toasts.last().map(|toast| &*toast.text), Some(told));
+    }
+    assert!(state.tab.is_out());
 }
 
 #[test]

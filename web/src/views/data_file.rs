@@ -35,8 +35,9 @@ pub(crate) fn DataFile() -> impl IntoView {
                 Some(file) => view! { <Opened file/> }.into_any(),
                 None => view! {
                     <p class="hint">
-                        "Drop a file on this page, or choose one: RLlib's sample files, JSON with a batch per line, plain or compressed. "
-                        "Of other formats " <code>"rollmesh data inspect"</code> " says the same. The two files of a policy, "
+                        "Drop a file on this page, or choose one: RLlib's sample files, JSON with a batch per line, plain or compressed; "
+                        "Parquet; HDF5 of D4RL or Minari. Of folders and of pages that Zstandard compresses "
+                        <code>"rollmesh data inspect"</code> " says the same. The two files of a policy, "
                         <code>"policy.json"</code> " and " <code>"weights.safetensors"</code> ", play here."
                     </p>
                 }.into_any(),

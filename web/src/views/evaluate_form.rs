@@ -78,5 +78,5 @@ pub(crate) fn EvaluateForm() -> impl IntoView {
 
 /// The same whatever the fields say.
 fn obstacle(state: &State) -> Option<&'static str> {
-    state.obstacle(&Action::Join)
+    state.obstacle(&Action::Join { workers: 1 })
 }

@@ -6,15 +6,16 @@ use super::{action_button::ActionButton, evaluate_form::EvaluateForm};
 use crate::{
     format,
     shell::Store,
-    state::{Action, State, TabEvaluator, TabStatus, TabWorker},
+    state::{Action, State, TabEvaluator, TabStatus},
 };
 
 /// Join or evaluate, see what one contributes, leave.
 #[component]
 pub(crate) fn ThisTab() -> impl IntoView {
     let store = expect_context::<Store>();
-    let is_out = store.select(|state| state.tab == TabWorker::Out);
+    let is_out = store.select(|state| state.tab.is_out());
     let evaluator = store.select(|state| state.tab.evaluator().cloned());
+    let cores = cores();
     view! {
         <section class="card" aria-labelledby="tab-title" data-testid="this-tab">
             <div class="card-head">
@@ -28,13 +29,22 @@ pub(crate) fn ThisTab() -> impl IntoView {
                         Some(evaluator) => view! { <Evaluating evaluator/> }.into_any(),
                         None => view! { <Sampling/> }.into_any(),
                     }}
-                    <ActionButton action=Action::Leave id="leave">"Leave"</ActionButton>
+                    <ActionButton action=Action::Leave { worker: None } id="leave">"Leave"</ActionButton>
                 }
             >
                 <p class="hint">
                     "This tab can sample for the run in the background, like any other worker. Close it whenever you like: its slots go to others."
                 </p>
-                <ActionButton action=Action::Join id="join" class="button primary">"Join as worker"</ActionButton>
+                <div class="buttons">
+                    <ActionButton action=Action::Join { workers: 1 } id="join" class="button primary">
+                        "Join as worker"
+                    </ActionButton>
+                    {(cores > 1).then(|| view! {
+                        <ActionButton action=Action::Join { workers: cores } id="join-all">
+                            {format!("Join with {cores} workers")}
+                        </ActionButton>
+                    })}
+                </div>
             </Show>
             // Who is refused finds what was typed.
             <div hidden=move || !is_out.get()>
@@ -48,9 +58,37 @@ pub(crate) fn ThisTab() -> impl IntoView {
 fn Sampling() -> impl IntoView {
     let store = expect_context::<Store>();
     let reason = store.select(|state| of_tab(state, |status| status.reason.clone()));
-    let is_able = store.select(|state| !matches!(&state.tab, TabWorker::In(_, status) if status.state == "unable"));
+    let is_able = store.select(|state| state.tab.workers().all(|(_, status)| status.state != "unable"));
+    let latest = store.select(|state| state.tab.latest());
+    let count = store.select(|state| state.tab.count());
+    let most = cores() as usize;
+    let is_full = move || count.get() >= most;
     view! {
         <p class="hint" data-testid="tab-reason" hidden=move || is_able.get()>{reason}</p>
+        <div class="stepper" role="group" aria-label="Workers of this tab">
+            <span class="stepper-name">"Workers"</span>
+            {move || view! {
+                <ActionButton
+                    action=Action::Leave { worker: latest.get() }
+                    id="tab-fewer"
+                    class="button icon"
+                    label="One worker of this tab fewer"
+                >
+                    "−"
+                </ActionButton>
+            }}
+            <output class="number" data-testid="tab-workers" aria-live="polite">{count}</output>
+            <span hidden=is_full>
+                <ActionButton
+                    action=Action::Join { workers: 1 }
+                    id="tab-more"
+                    class="button icon"
+                    label="One worker of this tab more"
+                >
+                    "+"
+                </ActionButton>
+            </span>
+        </div>
         <dl class="lines">
             <Line id="tab-env-steps" name="Env steps" value=|status| format::count(status.env_steps)/>
             <Line id="tab-steps-per-s" name="Steps per second" value=|status| format::short(status.steps_per_s)/>
@@ -98,24 +136,23 @@ fn Line(
 }
 
 fn of_tab(state: &State, value: fn(&TabStatus) -> String) -> String {
-    match &state.tab {
-        TabWorker::In(_, status) => value(status),
-        TabWorker::Out | TabWorker::Joining(_) => "–".into(),
-    }
+    state.tab.total().map_or_else(|| "–".into(), |status| value(&status))
 }
 
 fn state_name(state: &State) -> String {
-    match &state.tab {
-        TabWorker::Out => "not a worker".into(),
-        TabWorker::Joining(_) => "joining".into(),
-        TabWorker::In(_, status) => status.state.clone(),
-    }
+    let waiting = if state.tab.is_out() { "not a worker" } else { "joining" };
+    state.tab.total().map_or_else(|| waiting.into(), |status| status.state)
 }
 
 fn tone(state: &State) -> &'static str {
-    match &state.tab {
-        TabWorker::In(_, status) if matches!(status.state.as_str(), "sampling" | "evaluating") => "good",
-        TabWorker::In(_, status) if matches!(status.state.as_str(), "waiting" | "unable") => "warning",
-        TabWorker::Out | TabWorker::Joining(_) | TabWorker::In(..) => "quiet",
+    match state.tab.total() {
+        Some(status) if status.is_at_work() => "good",
+        Some(status) if matches!(&*status.state, "waiting" | "unable") => "warning",
+        Some(_) | None => "quiet",
     }
+}
+
+/// As many workers as this machine has cores, at least one.
+fn cores() -> u32 {
+    window().navigator().hardware_concurrency().max(1.0) as u32
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     format,
     shell::Store,
-    state::{Action, State, TabWorker},
+    state::{Action, State},
 };
 
 /// A table with a row per worker.
@@ -117,6 +117,16 @@ fn Row(id: u32) -> impl IntoView {
                 >
                     "Log"
                 </button>
+                {move || row.with(|row| row.local).then(|| view! {
+                    <ActionButton
+                        action=Action::RestartWorker { worker: id }
+                        id="restart-worker"
+                        class="button small"
+                        label=format!("Restart worker {id}")
+                    >
+                        "Restart"
+                    </ActionButton>
+                })}
                 <ActionButton
                     action=Action::RemoveWorker { worker: id }
                     id="remove-worker"
@@ -147,7 +157,7 @@ fn sparkline(rates: impl ExactSizeIterator<Item = f32> + Clone) -> String {
 }
 
 fn is_this_tab(state: &State, id: u32) -> bool {
-    matches!(&state.tab, TabWorker::In(_, status) if status.worker == id && id != 0)
+    id != 0 && state.tab.workers().any(|(_, status)| status.worker == id)
 }
 
 pub(super) fn state_name(state: u8) -> &'static str {

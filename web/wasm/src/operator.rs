@@ -3,7 +3,7 @@
 use rollmesh_core::protocol::{
     Connection, Message, Phase, Received, Role, Token, WorkerState,
     handshake::Identity,
-    message::{RemoveWorker, Request, StartRun},
+    message::{Request, StartRun, WorkerRequest},
 };
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
@@ -50,7 +50,7 @@ impl OperatorHandle {
         let message = match what {
             "start" => Message::StartRun(StartRun { request, settings: value.into() }),
             "remove" => {
-                Message::RemoveWorker(RemoveWorker { request, worker: value.parse().map_err(Failure::config)? })
+                Message::RemoveWorker(WorkerRequest { request, worker: value.parse().map_err(Failure::config)? })
             }
             "add" => Message::AddWorker(Request { request }),
             "pause" => Message::Pause(Request { request }),

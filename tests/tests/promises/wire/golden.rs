@@ -315,7 +315,8 @@ fn requests_and_replies() {
     for (message, kind) in requests {
         assert_bytes(&message(Request { request: 128 }), &format!("524d0100{kind}000000 8001"));
     }
-    assert_bytes(&Message::RemoveWorker(RemoveWorker { request: 1, worker: 3 }), "524d010034000000 01 03");
+    assert_bytes(&Message::RemoveWorker(WorkerRequest { request: 1, worker: 3 }), "524d010034000000 01 03");
+    assert_bytes(&Message::RestartWorker(WorkerRequest { request: 1, worker: 3 }), "524d0100a0000000 01 03");
     assert_bytes(&Message::Watch(Watch { request: 1, slot: 3 }), "524d010036000000 01 03");
     assert_bytes(&Message::Scale(Scale { request: 1, num_workers: 300 }), "524d01003a000000 01 ac02");
     assert_bytes(&Message::Reply(Reply { request: 1, error: "x".into(), run: 0 }), "524d010038000000 01 01 78 00");

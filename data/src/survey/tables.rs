@@ -1,0 +1,54 @@
+//! Inspects a file of tables.
+
+use std::sync::Arc;
+
+use super::{At, Check, Found, Problems, Survey};
+use crate::{
+    dataset::{BatchStream, DatasetError, open_file},
+    source::Source,
+};
+
+/// Reads a Parquet or HDF5 file batch by batch, and records its content and its problems, as [`Inspection`](super::Inspection)
+/// does for lines of JSON.
+pub struct TableInspection {
+    stream: Box<dyn BatchStream>,
+    survey: Survey,
+    check: Check,
+    problems: Problems,
+    rows: u64,
+}
+
+impl TableInspection {
+    /// Opens a file. Reading uses about `buffer` bytes; each problem lists up to `places` places.
+    ///
+    /// # Errors
+    /// [`DatasetError`].
+    pub fn open(source: Arc<dyn Source>, buffer: usize, places: usize) -> Result<Self, DatasetError> {
+        Ok(Self {
+            stream: open_file(source, buffer)?,
+            survey: Survey::default(),
+            check: Check::new(None),
+            problems: Problems::new(places),
+            rows: 0,
+        })
+    }
+
+    /// Looks at the next batch; false at the end.
+    ///
+    /// # Errors
+    /// [`DatasetError`].
+    pub fn inspect_next(&mut self) -> Result<bool, DatasetError> {
+        let Some(batch) = self.stream.next_batch()? else { return Ok(false) };
+        self.check.batch(&batch, At { row: self.rows, ..At::default() }, &mut self.problems);
+        self.rows += batch.env_steps() as u64;
+        self.survey.add(&batch)?;
+        Ok(true)
+    }
+
+    /// Returns the results so far; histograms have at most `bins` bins.
+    #[must_use]
+    pub fn found(&self, bins: u32) -> Found {
+        let (report, problems) = (self.survey.report(bins), self.problems.found().clone());
+        Found { report, problems, ..Found::default() }
+    }
+}
