@@ -195,7 +195,10 @@ impl Weights {
             let (of_policy, name) = owned.ok_or_else(|| WeightsError::NoPolicy(tensor.name.clone()))?;
             of_policy.push(Tensor { name: name.into(), ..tensor.clone() });
         }
-        tensors.into_iter().map(|(id, tensors)| Ok((id.clone(), Self::of_finite(self.version, tensors)?))).try_collect_ordered()
+        tensors
+            .into_iter()
+            .map(|(id, tensors)| Ok((id.clone(), Self::of_finite(self.version, tensors)?)))
+            .try_collect_ordered()
     }
 
     /// Checks that these weights have the names and shapes of the tensors of `wanted`.

@@ -37,7 +37,8 @@ pub(crate) fn clippy(job: &Job) -> Result<()> {
     let clippy = |targets: &[&str]| {
         job.run(cargo().args(["clippy", "--locked"]).args(targets).args(["--", "--deny", "warnings"]))
     };
-    let browsers = ["rollmesh-web", "rollmesh-web-registry", "rollmesh-wasm", "rollmesh-modules"].map(|name| ["--exclude", name]);
+    let browsers =
+        ["rollmesh-web", "rollmesh-web-registry", "rollmesh-wasm", "rollmesh-modules"].map(|name| ["--exclude", name]);
     clippy(&[&["--workspace", "--all-targets"], browsers.as_flattened()].concat())?;
     // No targets of a bare cargo command.
     clippy(&["--test", "e2e", "--test", "languages"])

@@ -133,7 +133,9 @@ mod tests {
                         rollmesh-core = { path = \"core\", version = \"0.1.0\" }\n\
                         rollmesh-web-registry = { path = \"web/registry\", version = \"0.1.0\" }\nserde = \"1\"\n";
         let text = workspace_manifest(manifest, "/r");
-        assert!(text.starts_with("[workspace]\nresolver = \"3\"\nmembers = [\"registry\", \"wasm\", \"wasm/modules\"]\n[workspace.dep"));
+        assert!(text.starts_with(
+            "[workspace]\nresolver = \"3\"\nmembers = [\"registry\", \"wasm\", \"wasm/modules\"]\n[workspace.dep"
+        ));
         assert!(text.contains("rollmesh-core = { path = \"/r/core\", version = \"0.1.0\" }\n"), "{text}");
         assert!(text.contains("rollmesh-web-registry = { path = \"registry\" }\nserde = \"1\"\n"), "{text}");
     }
@@ -158,6 +160,8 @@ mod tests {
         for name in ["\"name\":\"rollmesh-example-own-env\"", "\"name\":\"rollmesh_trainer\""] {
             assert!(text.contains(name), "{name} is not in {text}");
         }
-        assert!(fs::read_to_string(stage.join("index.html")).expect("a page").contains("href=\"wasm/modules/Cargo.toml\""));
+        assert!(
+            fs::read_to_string(stage.join("index.html")).expect("a page").contains("href=\"wasm/modules/Cargo.toml\"")
+        );
     }
 }
