@@ -1,4 +1,4 @@
-// The Web Worker in which a page without a native hub has its own. What they exchange says web/wasm/src/bin/trainer/main.rs.
+// The Web Worker in which a page without a native hub has its own. What they exchange says web/wasm/modules/src/trainer/main.rs.
 import init, { serve } from './rollmesh_trainer.js';
 
 await init();

@@ -43,6 +43,7 @@ pub mod lease;
 mod lists;
 pub mod policy;
 pub mod postprocess;
+mod prelude;
 pub mod preprocess;
 pub mod protocol;
 pub mod readers;
@@ -56,18 +57,3 @@ pub mod weights;
 pub mod worker;
 
 pub use rollmesh_kernels::{self as kernels, math};
-
-/// Items of the standard prelude, from `alloc`; not every module uses all of them.
-#[allow(unused_imports)]
-mod prelude {
-    pub(crate) use alloc::{
-        borrow::{Cow, ToOwned as _},
-        boxed::Box,
-        collections::{BTreeMap, BTreeSet, VecDeque},
-        format,
-        string::{String, ToString as _},
-        sync::Arc,
-        vec,
-        vec::Vec,
-    };
-}

@@ -18,6 +18,8 @@ mod half;
 pub use file::WeightsFileError;
 pub(crate) use half::{from_half, is_half, to_half};
 
+use core::iter;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -182,9 +184,9 @@ impl Weights {
     /// [`WeightsError::NoPolicy`] for a tensor of another policy.
     pub fn of_policies(&self, ids: &[PolicyId]) -> Result<BTreeMap<PolicyId, Self>, WeightsError> {
         if ids == [PolicyId::DEFAULT] {
-            return Ok([(PolicyId::DEFAULT, self.clone())].into());
+            return Ok(iter::once((PolicyId::DEFAULT, self.clone())).collect_ordered());
         }
-        let mut tensors: BTreeMap<&PolicyId, Vec<Tensor>> = ids.iter().map(|id| (id, Vec::new())).collect();
+        let mut tensors: BTreeMap<&PolicyId, Vec<Tensor>> = ids.iter().map(|id| (id, Vec::new())).collect_ordered();
         for tensor in self.tensors() {
             let name_under = |id: &PolicyId| tensor.name.strip_prefix(id.as_str())?.strip_prefix('/');
             // The longest matching name: a policy's name may begin with another's.
@@ -193,7 +195,10 @@ impl Weights {
             let (of_policy, name) = owned.ok_or_else(|| WeightsError::NoPolicy(tensor.name.clone()))?;
             of_policy.push(Tensor { name: name.into(), ..tensor.clone() });
         }
-        tensors.into_iter().map(|(id, tensors)| Ok((id.clone(), Self::of_finite(self.version, tensors)?))).collect()
+        tensors
+            .into_iter()
+            .map(|(id, tensors)| Ok((id.clone(), Self::of_finite(self.version, tensors)?)))
+            .try_collect_ordered()
     }
 
     /// Checks that these weights have the names and shapes of the tensors of `wanted`.

@@ -9,7 +9,7 @@ const ALLOWED = ["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "0BSD", "B
 
 export function notices(root) {
   const cargo = (args) => execFileSync("cargo", [...args, "--locked"], { cwd: root, encoding: "utf8", maxBuffer: 1 << 28 });
-  const tree = cargo(["tree", "--package", "rollmesh-wasm", "--target", TARGET, "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
+  const tree = cargo(["tree", "--package", "rollmesh-modules", "--target", TARGET, "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
   const used = new Set(tree.split("\n").map((line) => line.split(" ").slice(0, 2).join(" ")));
   const { packages } = JSON.parse(cargo(["metadata", "--format-version", "1", "--filter-platform", TARGET]));
   const others = packages.filter(({ name, version, source }) => source && used.has(`${name} v${version}`));

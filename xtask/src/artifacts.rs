@@ -185,7 +185,7 @@ fn wheel(job: &Job) -> Result<PathBuf> {
 /// These modules of the crate for JavaScript, for the browser.
 fn wasm_modules(job: &Job, modules: &[&str]) -> Result<()> {
     let mut build = toolchain::cargo_for(WASM)?;
-    build.args(["build", "--locked", "--profile", "wasm", "--target", WASM, "--package", "rollmesh-wasm"]);
+    build.args(["build", "--locked", "--profile", "wasm", "--target", WASM, "--package", "rollmesh-modules"]);
     job.run(build.args(modules.iter().flat_map(|module| ["--bin", module])))
 }
 

@@ -112,7 +112,7 @@ fn package_name(manifest: &str) -> Option<String> {
 
 /// The repository's manifest for two other members, with its crates by their full paths.
 fn workspace_manifest(manifest: &str, root: &str) -> String {
-    let mut text = "[workspace]\nresolver = \"3\"\nmembers = [\"registry\", \"wasm\"]\n".to_owned();
+    let mut text = "[workspace]\nresolver = \"3\"\nmembers = [\"registry\", \"wasm\", \"wasm/modules\"]\n".to_owned();
     for line in manifest.lines().skip(1).skip_while(|line| !line.starts_with('[')) {
         let line = match line.split_once("path = \"") {
             Some((head, _)) if line.starts_with("rollmesh-web-registry ") => format!("{head}path = \"registry\" }}"),
@@ -165,7 +165,9 @@ mod tests {
                         rollmesh-core = { path = \"core\", version = \"0.1.0\" }\n\
                         rollmesh-web-registry = { path = \"web/registry\", version = \"0.1.0\" }\nserde = \"1\"\n";
         let text = workspace_manifest(manifest, "/r");
-        assert!(text.starts_with("[workspace]\nresolver = \"3\"\nmembers = [\"registry\", \"wasm\"]\n[workspace.dep"));
+        assert!(text.starts_with(
+            "[workspace]\nresolver = \"3\"\nmembers = [\"registry\", \"wasm\", \"wasm/modules\"]\n[workspace.dep"
+        ));
         assert!(text.contains("rollmesh-core = { path = \"/r/core\", version = \"0.1.0\" }\n"), "{text}");
         assert!(text.contains("rollmesh-web-registry = { path = \"registry\" }\nserde = \"1\"\n"), "{text}");
     }
@@ -180,8 +182,8 @@ mod tests {
 
     #[test]
     fn page_has_the_users_web_workers_and_the_repositorys_page() {
-        let index = "<link href=\"web/Cargo.toml\"><link href=\"web/wasm/Cargo.toml\">";
-        assert_eq!(page(index, "/r"), "<link href=\"/r/web/Cargo.toml\"><link href=\"wasm/Cargo.toml\">");
+        let index = "<link href=\"web/Cargo.toml\"><link href=\"web/wasm/modules/Cargo.toml\">";
+        assert_eq!(page(index, "/r"), "<link href=\"/r/web/Cargo.toml\"><link href=\"wasm/modules/Cargo.toml\">");
         let manifest = "[workspace]\n[package]\nname = \"my-env\"\n[dependencies]\nname = \"no\"\n";
         assert_eq!(package_name(manifest).as_deref(), Some("my-env"));
         assert!(registry_source("my-env").contains("my_env::registry()"));
@@ -198,6 +200,8 @@ mod tests {
         for name in ["\"name\":\"rollmesh-example-own-env\"", "\"name\":\"rollmesh_trainer\""] {
             assert!(text.contains(name), "{name} is not in {text}");
         }
-        assert!(fs::read_to_string(stage.join("index.html")).expect("a page").contains("href=\"wasm/Cargo.toml\""));
+        assert!(
+            fs::read_to_string(stage.join("index.html")).expect("a page").contains("href=\"wasm/modules/Cargo.toml\"")
+        );
     }
 }

@@ -79,10 +79,10 @@ pub(crate) const STEPS: &[Step] = &[
         suites::own_crate,
     )),
     long(step(
-        "npm-bundlers",
-        "the npm package through bundlers",
+        "npm-long",
+        "the npm package through bundlers, and its memory",
         &["wasm-target", "wasm-bindgen", "wasm-opt"],
-        suites::npm_bundlers,
+        suites::npm_long,
     )),
     long(step("onnx", "policies in ONNX Runtime", &["fetch", "python"], |job| {
         suites::with_packages(job, "onnx", &["onnxruntime"])

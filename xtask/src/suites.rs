@@ -20,8 +20,16 @@ use crate::{
 };
 
 /// The crates for browsers, as arguments of cargo.
-pub(crate) const WEB_PACKAGES: [&str; 6] =
-    ["--package", "rollmesh-web", "--package", "rollmesh-web-registry", "--package", "rollmesh-wasm"];
+pub(crate) const WEB_PACKAGES: [&str; 8] = [
+    "--package",
+    "rollmesh-web",
+    "--package",
+    "rollmesh-web-registry",
+    "--package",
+    "rollmesh-wasm",
+    "--package",
+    "rollmesh-modules",
+];
 
 /// The number of tests that run at a time, as the harness reads it.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -128,8 +136,8 @@ fn wasm_tests() -> Result<Command> {
     Ok(tests)
 }
 
-/// The tests of the npm package that install bundlers.
-const BUNDLERS: &str = "bundlers.test.mjs";
+/// The long tests of the npm package: with bundlers and other runtimes, and over as many iterations as an hour has.
+const LONG_NPM: [&str; 2] = ["bundlers.test.mjs", "memory.test.mjs"];
 
 /// The npm package, installed from the packed file, in Node; the examples of its README among its tests.
 pub(crate) fn npm(job: &Job) -> Result<()> {
@@ -137,8 +145,8 @@ pub(crate) fn npm(job: &Job) -> Result<()> {
     let mut tests = Vec::new();
     for file in fs::read_dir(project.join("test"))? {
         let name = file?.file_name().to_string_lossy().into_owned();
-        // Bundlers are a step of their own.
-        if name.ends_with(".test.mjs") && name != BUNDLERS {
+        // Long ones are a step of their own.
+        if name.ends_with(".test.mjs") && !LONG_NPM.contains(&name.as_str()) {
             tests.push(format!("test/{name}"));
         }
     }
@@ -149,12 +157,12 @@ pub(crate) fn npm(job: &Job) -> Result<()> {
     job.run_tests(&mut node)
 }
 
-/// The npm package through bundlers, and what they make of it in Node.
-pub(crate) fn npm_bundlers(job: &Job) -> Result<()> {
+/// The npm package through bundlers and in other runtimes, and its memory over many iterations.
+pub(crate) fn npm_long(job: &Job) -> Result<()> {
     let project =
         artifacts::npm_project(job, "bundlers", &["vite@7.1.12", "webpack@5.102.1", "deno@2.5.6", "bun@1.3.2"])?;
     let mut node = command("node");
-    node.args(["--test", "--test-reporter=tap"]).arg(format!("test/{BUNDLERS}"));
+    node.args(["--test", "--test-reporter=tap"]).args(LONG_NPM.map(|name| format!("test/{name}")));
     job.run_tests(node.current_dir(project))
 }
 

@@ -67,7 +67,7 @@ impl ActionTransform {
             Space::Box(space) if self == Self::Unsquash && space.is_bounded() => before_unsquash(space),
             Space::Tuple(parts) => Space::Tuple(parts.iter().map(|part| self.policy_space(part)).collect()),
             Space::Dict(parts) => {
-                Space::Dict(parts.iter().map(|(name, part)| (name.clone(), self.policy_space(part))).collect())
+                Space::Dict(parts.iter().map(|(name, part)| (name.clone(), self.policy_space(part))).collect_ordered())
             }
             _ => space.clone(),
         }

@@ -57,7 +57,7 @@ impl EpisodeMetrics {
     pub(crate) fn that_travel(metrics: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
         let travels = |(name, value): &(&String, &f64)| Self::is_name(name) && value.is_finite();
         let metrics = metrics.iter().filter(travels).take(Self::MAX_CUSTOM_METRICS);
-        metrics.map(|(name, value)| (name.clone(), *value)).collect()
+        metrics.map(|(name, value)| (name.clone(), *value)).collect_ordered()
     }
 
     /// Returns whether an upload carries a custom metric of this name.

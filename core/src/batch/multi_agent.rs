@@ -1,6 +1,6 @@
 //! Defines batches of several policies.
 
-use core::{fmt, ops::Range};
+use core::{fmt, iter, ops::Range};
 
 use super::{AGENT_INDEX, AnyBatch, BatchError, EPS_ID, SampleBatch, T};
 use crate::{
@@ -68,7 +68,7 @@ impl MultiAgentBatch {
     #[must_use]
     pub fn copy(&self) -> Self {
         let copy = |(policy, batch): (&PolicyId, &SampleBatch)| (policy.clone(), batch.copy());
-        Self { policy_batches: self.policy_batches.iter().map(copy).collect(), env_steps: self.env_steps }
+        Self { policy_batches: self.policy_batches.iter().map(copy).collect_ordered(), env_steps: self.env_steps }
     }
 
     /// Compresses `obs` and `new_obs` of all policies, see [`SampleBatch::compress`].
@@ -138,7 +138,7 @@ impl MultiAgentBatch {
             }
         }
         let joined = parts.into_iter().map(|(policy, parts)| Ok((policy.clone(), SampleBatch::concat(parts)?)));
-        Ok(Self { policy_batches: joined.collect::<Result<_, BatchError>>()?, env_steps })
+        Ok(Self { policy_batches: joined.try_collect_ordered()?, env_steps })
     }
 
     /// Splits the batch into consecutive slices of `k` env steps each; the last one may be shorter.
@@ -233,7 +233,7 @@ impl SampleBatch {
     /// Shares all buffers.
     #[must_use]
     pub fn as_multi_agent(&self) -> MultiAgentBatch {
-        MultiAgentBatch::new(BTreeMap::from([(PolicyId::DEFAULT, self.clone())]), self.len())
+        MultiAgentBatch::new(iter::once((PolicyId::DEFAULT, self.clone())).collect_ordered(), self.len())
     }
 }
 

@@ -82,7 +82,7 @@ impl ActionDistribution {
             Space::Tuple(parts) => Self::Tuple(parts.iter().map(Self::for_part).collect::<Result<_, _>>()?),
             Space::Dict(parts) => {
                 let parts = parts.iter().map(|(name, part)| Ok((name.clone(), Self::for_part(part)?)));
-                Self::Dict(parts.collect::<Result<_, DistributionError>>()?)
+                Self::Dict(parts.try_collect_ordered()?)
             }
         })
     }
@@ -216,7 +216,7 @@ impl ActionDistribution {
             }
             Self::Dict(parts) => {
                 let actions = parts.iter().map(|(name, of)| Ok((name.clone(), part(of)?)));
-                let actions = actions.collect::<Result<_, DistributionError>>()?;
+                let actions = actions.try_collect_ordered()?;
                 return Ok((Point::Dict(actions), joined));
             }
         };

@@ -103,6 +103,6 @@ mod byte_strings {
         deserializer: D,
     ) -> Result<BTreeMap<String, Vec<T>>, D::Error> {
         let lists = BTreeMap::<String, &[u8]>::deserialize(deserializer)?;
-        Ok(lists.into_iter().map(|(name, bytes)| (name, T::read_le(bytes))).collect())
+        Ok(lists.into_iter().map(|(name, bytes)| (name, T::read_le(bytes))).collect_ordered())
     }
 }

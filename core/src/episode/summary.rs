@@ -44,7 +44,7 @@ impl Spread {
         for (name, value) in values {
             named.entry(name).or_default().push(*value);
         }
-        named.into_iter().map(|(name, values)| (name.clone(), Self::of(values))).collect()
+        named.into_iter().map(|(name, values)| (name.clone(), Self::of(values))).collect_ordered()
     }
 }
 
@@ -89,7 +89,7 @@ impl EpisodeSummary {
         Self {
             episode_return: Spread::of(whole().map(|episode| episode.episode_return)),
             length: Spread::of(whole().map(|episode| f64::from(episode.length))),
-            policy_reward: by_policy.into_iter().map(|(id, values)| (id, Spread::of(values))).collect(),
+            policy_reward: by_policy.into_iter().map(|(id, values)| (id, Spread::of(values))).collect_ordered(),
             custom_metrics: Spread::by_name(whole().flat_map(|episode| &episode.custom_metrics)),
             hist_data,
             episodes: whole().count(),

@@ -70,7 +70,7 @@ impl RunFilter {
         let frozen = |(id, shape): (&PolicyId, &RowShape)| {
             Ok((id.clone(), FrozenStat::new(RunningStat::new(*shape)?, MeanStdConfig::UNCLIPPED)?))
         };
-        Ok(Some(Self::of(policies, first, shapes.iter().map(frozen).collect::<Result<_, _>>()?)))
+        Ok(Some(Self::of(policies, first, shapes.iter().map(frozen).try_collect_ordered()?)))
     }
 
     /// Restores the filter of a resumed run of `policies` from its weights, and returns the weights without it; the filter
@@ -117,7 +117,7 @@ impl RunFilter {
             let deltas = fragments.iter().filter_map(|fragment| delta(frozen, id, fragment).transpose());
             Ok((id.clone(), frozen.merged(&deltas.collect::<Result<Vec<_>, _>>()?)?))
         };
-        self.next = self.next.iter().map(merged).collect::<Result<_, FilterError>>()?;
+        self.next = self.next.iter().map(merged).try_collect_ordered()?;
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl RunFilter {
 fn prefixes(policies: &[PolicyId]) -> BTreeMap<PolicyId, String> {
     let is_plain = policies == [PolicyId::DEFAULT];
     let prefix = |id: &PolicyId| if is_plain { FILTER_PREFIX.into() } else { format!("{id}/{FILTER_PREFIX}") };
-    policies.iter().map(|id| (id.clone(), prefix(id))).collect()
+    policies.iter().map(|id| (id.clone(), prefix(id))).collect_ordered()
 }
 
 /// Returns a fragment's contribution to the statistics of a policy; `None` without rows of the policy.

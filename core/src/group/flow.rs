@@ -185,7 +185,7 @@ impl LeaseGroup {
         let candidates = self.candidates(first, Worker::is_sound);
         let together: u128 = candidates.iter().map(|candidate| u128::from(candidate.speed)).sum();
         let share = |speed| (u128::from(self.config.num_slots) * u128::from(speed)).div_ceil(together.max(1));
-        candidates.iter().map(|candidate| (candidate.worker, share(candidate.speed).max(1) as usize)).collect()
+        candidates.iter().map(|candidate| (candidate.worker, share(candidate.speed).max(1) as usize)).collect_ordered()
     }
 
     /// Returns the next lease for a worker. All its slots are at the same fragment: the slots that are furthest behind come

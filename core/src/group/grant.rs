@@ -68,7 +68,7 @@ impl LeaseGroup {
             let overdue_after = self.durations.overdue_after();
             let overdue = self.leases.iter().filter(|(_, lease)| lease.fragment == iteration.fragment);
             let overdue = overdue.filter(|(_, lease)| !lease.is_waiting() && lease.granted_at + overdue_after <= now);
-            let slots: BTreeSet<SlotId> = overdue.flat_map(|(_, lease)| self.hedgeable(lease)).collect();
+            let slots: BTreeSet<SlotId> = overdue.flat_map(|(_, lease)| self.hedgeable(lease)).collect_ordered();
             let (alone, slots): (Vec<_>, Vec<_>) = slots.into_iter().partition(|slot| self.is_alone(*slot));
             let slots = slots.into_iter().map(|slot| (slot, None)).collect();
             let mut granted = self.grant_all(iteration, slots, now);

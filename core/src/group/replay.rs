@@ -208,7 +208,7 @@ impl Audits {
         let standing = |(principal, committed, first)| {
             (Principal(principal), Standing { committed, unchecked: Some(first), ..Standing::default() })
         };
-        Self { principals: doubts.into_iter().map(standing).collect(), ..Self::default() }
+        Self { principals: doubts.into_iter().map(standing).collect_ordered(), ..Self::default() }
     }
 
     fn distrust(&mut self, worker: WorkerId, principal: Principal) {

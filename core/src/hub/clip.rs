@@ -60,7 +60,7 @@ impl ClipJob {
             Some(agents) => {
                 let rows =
                     agents.policy_batches.iter().map(|(policy, rows)| (policy.clone(), of_steps(rows, rows.len())));
-                codec::encode_multi_agent(&MultiAgentBatch::new(rows.collect(), agents.env_steps()))
+                codec::encode_multi_agent(&MultiAgentBatch::new(rows.collect_ordered(), agents.env_steps()))
             }
             None => codec::encode(&of_steps(&self.fragment.rows, steps)),
         };

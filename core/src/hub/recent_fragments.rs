@@ -4,7 +4,7 @@ use core::iter;
 
 use super::clip::{ClipJob, without_pictures};
 use crate::{
-    batch::{MultiAgentBatch, SampleBatch, SlotFragment, codec},
+    batch::{BatchError, MultiAgentBatch, SampleBatch, SlotFragment, codec},
     ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
     protocol::message::{EnvClip, FragmentReport},
@@ -175,10 +175,11 @@ fn batch(fragment: &SlotFragment) -> Option<Vec<u8>> {
 
 /// Encodes the first rows, with several policies of each.
 fn first_rows(fragment: &SlotFragment, rows: usize) -> Option<Vec<u8>> {
-    let first = |batch: &SampleBatch| batch.slice(0, rows.min(batch.len())).ok();
-    let Some(agents) = &fragment.agents else { return Some(codec::encode(&first(&fragment.rows)?)) };
-    let by_policy = agents.policy_batches.iter().map(|(id, batch)| Some((id.clone(), first(batch)?)));
-    Some(codec::encode_multi_agent(&MultiAgentBatch::new(by_policy.collect::<Option<_>>()?, agents.env_steps())))
+    let first = |batch: &SampleBatch| batch.slice(0, rows.min(batch.len()));
+    let Some(agents) = &fragment.agents else { return Some(codec::encode(&first(&fragment.rows).ok()?)) };
+    let by_policy = agents.policy_batches.iter().map(|(id, batch)| Ok((id.clone(), first(batch)?)));
+    let by_policy = by_policy.try_collect_ordered::<_, BatchError, _>().ok()?;
+    Some(codec::encode_multi_agent(&MultiAgentBatch::new(by_policy, agents.env_steps())))
 }
 
 #[cfg(test)]

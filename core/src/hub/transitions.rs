@@ -95,7 +95,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         let Some(failed_audit) = self.state_mut().and_then(|run| run.group.poll_failed_audit()) else { return false };
         let FailedAudit { principal, workers, first_doubtful, .. } = failed_audit;
         // Also the token of a worker that has disconnected already.
-        let mut tokens: BTreeSet<TokenId> = self.tokens.of_principal(principal).into_iter().collect();
+        let mut tokens: BTreeSet<TokenId> = self.tokens.of_principal(principal).into_iter().collect_ordered();
         for WorkerId(id) in workers {
             tokens.extend(self.peers.get(&id).into_iter().flat_map(|peer| [peer.token, peer.valid_by]));
             self.expel(id, "a fragment of its principal failed an audit");

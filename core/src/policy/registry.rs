@@ -200,7 +200,7 @@ impl PolicyRegistry {
             Some(make) => PolicySpec { make: make.clone(), ..spec.clone() },
             None => spec.clone(),
         };
-        let specs = self.specs.iter().map(|(name, spec)| (name.clone(), acting(spec))).collect();
+        let specs = self.specs.iter().map(|(name, spec)| (name.clone(), acting(spec))).collect_ordered();
         Self { specs, forward: self.forward.clone(), models: self.models.clone() }
     }
 

@@ -363,7 +363,7 @@ impl EpisodeDriver {
             }
             Message::LogReturns(LogReturns { returns, infos, .. }) => {
                 let returns = table.read_returns(returns)?;
-                let mut infos: BTreeMap<AgentId, &[u8]> = table.read_infos(infos)?.into_iter().collect();
+                let mut infos: BTreeMap<AgentId, &[u8]> = table.read_infos(infos)?.into_iter().collect_ordered();
                 let nothing = |agent: &AgentId| AgentReturn { agent: agent.clone(), outcome: Outcome::default() };
                 let told: Vec<AgentReturn> = infos.keys().map(nothing).collect();
                 // All of them are checked first, so that either all or none are recorded.

@@ -33,7 +33,7 @@ impl FragmentLayout {
             Self::Agents(policies) => policies.iter().map(|(id, layout)| (id, &layout.spaces)).collect(),
         };
         let floats = policies.into_iter().filter(|(_, spaces)| spaces.observation_type == DType::F32);
-        floats.map(|(id, spaces)| (id.clone(), spaces.observation.shape())).collect()
+        floats.map(|(id, spaces)| (id.clone(), spaces.observation.shape())).collect_ordered()
     }
 }
 

@@ -89,7 +89,8 @@ impl Wants {
         columns.extend(record.env_id.then_some(ENV_ID.name()));
         columns.extend((dist_inputs > 0).then_some(ACTION_DIST_INPUTS.name()));
         let view = |name: &str| ViewRequirement { used_for_compute_actions: name == OBS.name(), ..Default::default() };
-        let mut views: ViewRequirements = columns.iter().map(|name| ((*name).to_string(), view(name))).collect();
+        let mut views: ViewRequirements =
+            columns.iter().map(|name| ((*name).to_string(), view(name))).collect_ordered();
         let recurrent = RecurrentShape::of(policy);
         let state_names: Vec<ColumnName> = (0..recurrent.state_lens.len()).map(state_out).collect();
         for (index, name) in state_names.iter().enumerate() {

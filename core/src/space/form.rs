@@ -103,7 +103,7 @@ impl From<&Space> for Form {
             Space::MultiBinary { n } => Self::MultiBinary { n: *n },
             Space::Tuple(parts) => Self::Tuple { spaces: parts.iter().map(Self::from).collect() },
             Space::Dict(parts) => {
-                Self::Dict { spaces: parts.iter().map(|(name, part)| (name.clone(), part.into())).collect() }
+                Self::Dict { spaces: parts.iter().map(|(name, part)| (name.clone(), part.into())).collect_ordered() }
             }
         }
     }
@@ -140,7 +140,7 @@ impl Form {
             Self::Tuple { spaces } => Space::Tuple(spaces.into_iter().map(Self::into_space).collect::<Result<_, _>>()?),
             Self::Dict { spaces } => {
                 let named = |(name, form): (String, Self)| form.into_space().map(|space| (name, space));
-                Space::Dict(spaces.into_iter().map(named).collect::<Result<_, _>>()?)
+                Space::Dict(spaces.into_iter().map(named).try_collect_ordered()?)
             }
         })
     }

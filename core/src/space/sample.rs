@@ -20,7 +20,7 @@ impl Space {
             Self::MultiBinary { .. } => self.sample_array(DType::U8, rng),
             Self::Tuple(parts) => Point::Tuple(parts.iter().map(|part| part.sample(rng)).collect()),
             Self::Dict(parts) => {
-                Point::Dict(parts.iter().map(|(name, part)| (name.clone(), part.sample(rng))).collect())
+                Point::Dict(parts.iter().map(|(name, part)| (name.clone(), part.sample(rng))).collect_ordered())
             }
         }
     }

@@ -60,7 +60,7 @@ pub fn single_step_input(
             return Err(ViewError::Future { view: view.clone(), offset: shift.latest() });
         }
         let too_large = || ViewError::TooLarge { view: view.clone(), steps: 1 };
-        let parts: BTreeSet<&str> = seen.iter().filter_map(|seen| suffix(&seen.data, data_col)).collect();
+        let parts: BTreeSet<&str> = seen.iter().filter_map(|seen| suffix(&seen.data, data_col)).collect_ordered();
         if parts.is_empty() {
             let missing =
                 if is_obs(data_col) { data_col.replacen(OBS.name(), NEW_OBS.name(), 1) } else { data_col.into() };

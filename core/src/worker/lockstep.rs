@@ -427,7 +427,7 @@ impl SamplerInput for LockstepSampler {
         }
         let before: Vec<Start> = self.positions().collect();
         let mut starts = before.clone();
-        let by_slot: BTreeMap<SlotId, &LaneState> = states.iter().map(|state| (state.slot, state)).collect();
+        let by_slot: BTreeMap<SlotId, &LaneState> = states.iter().map(|state| (state.slot, state)).collect_ordered();
         for start in &mut starts {
             if let Some(found) = by_slot.get(&start.lane.slot) {
                 start.lane.state = Some(SlotState::decode(&found.state).map_err(|_| damaged())?);

@@ -323,7 +323,7 @@ impl Registry {
         self.envs.spec(name).map(RegisteredEnv::SingleAgent).map_err(|_| {
             let single = self.envs.iter().map(|spec| spec.name.as_str());
             let multi = self.envs.iter_multi_agent().map(|spec| spec.name.as_str());
-            let known: BTreeSet<&str> = single.chain(multi).chain(self.base_envs()).collect();
+            let known: BTreeSet<&str> = single.chain(multi).chain(self.base_envs()).collect_ordered();
             Unknown::new("environment", name, known)
         })
     }
@@ -348,7 +348,7 @@ impl Registry {
     pub fn policy_mapping_fn(&self, name: &str) -> Result<&PolicyMappingFn, Unknown> {
         self.policy_mapping_fns.get(name).ok_or_else(|| {
             let known = self.policy_mapping_fns.keys().chain(self.policy_mapping_factories.keys());
-            let known: BTreeSet<&str> = known.map(String::as_str).collect();
+            let known: BTreeSet<&str> = known.map(String::as_str).collect_ordered();
             Unknown::new("policy mapping function", name, known)
         })
     }

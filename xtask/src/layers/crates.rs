@@ -15,7 +15,11 @@ const CRATES: &[(&str, &[&str])] = &[
     ("native-worker", &["rollmesh-core", "rollmesh-learner", "rollmesh-data"]),
     ("web", &["rollmesh-core", "rollmesh-data"]),
     ("web/registry", &["rollmesh-core"]),
-    ("web/wasm", &["rollmesh-core", "rollmesh-data", "rollmesh-learner", "rollmesh-web-registry"]),
+    ("web/wasm", &["rollmesh-core", "rollmesh-learner", "rollmesh-web-registry"]),
+    (
+        "web/wasm/modules",
+        &["rollmesh-core", "rollmesh-data", "rollmesh-learner", "rollmesh-wasm", "rollmesh-web-registry"],
+    ),
     ("python", &["rollmesh-core", "rollmesh-data", "rollmesh"]),
     ("examples/own-env", &["rollmesh-core", "rollmesh"]),
     ("examples/worker_group", &["rollmesh-core", "rollmesh"]),

@@ -105,7 +105,7 @@ impl ExternalEpisodes {
     /// # Errors
     /// [`EnvError::Failed`] for invalid spaces, without lanes or agents, or for too many lanes.
     pub fn new(num_envs: usize, agents: impl IntoIterator<Item = (AgentId, EnvSpaces)>) -> Result<Self, EnvError> {
-        let agents: BTreeMap<_, _> = agents.into_iter().collect();
+        let agents: BTreeMap<_, _> = agents.into_iter().collect_ordered();
         agents.iter().try_for_each(|(agent, spaces)| check_spaces(agent, spaces))?;
         let most = SlotId::MAX_PER_RUN as usize;
         if agents.is_empty() || !(1..=most).contains(&num_envs) {

@@ -1,5 +1,7 @@
 //! Complete iterations as batches, and the consequences of a batch that was consumed.
 
+use core::iter;
+
 use super::{BatchConsumer, RunLoop};
 use crate::{
     batch::{EpisodeMetrics, MultiAgentBatch, SlotFragment},
@@ -185,5 +187,5 @@ fn joined(fragments: &[SlotFragment], postprocessing: &Postprocessing) -> Result
         Postprocessing::None | Postprocessing::Custom => Finisher::default().finish(fragments, None)?,
     };
     let env_steps = batch.len();
-    Ok(MultiAgentBatch::new([(PolicyId::DEFAULT, batch)].into(), env_steps))
+    Ok(MultiAgentBatch::new(iter::once((PolicyId::DEFAULT, batch)).collect_ordered(), env_steps))
 }

@@ -106,7 +106,7 @@ impl RunLoop {
     #[must_use]
     pub fn policy_hashes(&self) -> BTreeMap<PolicyId, Hash128> {
         let weights = if self.has_one_policy() { None } else { self.weights.of_policies(&self.policies).ok() };
-        weights.into_iter().flatten().map(|(id, weights)| (id, weights_hash(&weights))).collect()
+        weights.into_iter().flatten().map(|(id, weights)| (id, weights_hash(&weights))).collect_ordered()
     }
 
     /// Returns true if weights were set and may be published now.

@@ -283,7 +283,7 @@ impl Policy for NetPolicy {
             let view = ViewRequirement { space: Some(space), ..ViewRequirement::state_in(index, self.max_seq_len) };
             (state_in(index).as_str().to_owned(), view)
         };
-        self.state_lens.iter().enumerate().map(view).collect()
+        self.state_lens.iter().enumerate().map(view).collect_ordered()
     }
 
     fn postprocessing(&self) -> Postprocessing {

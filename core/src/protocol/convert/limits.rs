@@ -138,7 +138,7 @@ impl FragmentLimits {
                     let recurrent = recurrent.clone();
                     (id.clone(), PolicyLimit { columns, recurrent, is_exact: *is_exact, agents: *agents })
                 };
-                (Vec::new(), RecurrentShape::default(), Some(policies.iter().map(limit).collect()))
+                (Vec::new(), RecurrentShape::default(), Some(policies.iter().map(limit).collect_ordered()))
             }
         };
         let (rows, max_env_steps) = (run.fragment_length(), run.max_fragment_steps());

@@ -1,5 +1,7 @@
 //! Sets settings by a chain of calls, for Rust code.
 
+use core::iter;
+
 use super::{BatchMode, CountStepsBy, FragmentLength, PolicyConfig, PreprocessorPref, RolloutConfig};
 use crate::{config::Config, env::ProcessLimits, ids::PolicyId, prelude::*};
 
@@ -68,7 +70,7 @@ impl RolloutConfig {
     /// Uses a single policy of a registered kind for all agents.
     #[must_use]
     pub fn single_policy(self, kind: impl Into<String>) -> Self {
-        Self { policies: [(PolicyId::DEFAULT, PolicyConfig::new(kind))].into(), ..self }
+        Self { policies: iter::once((PolicyId::DEFAULT, PolicyConfig::new(kind))).collect_ordered(), ..self }
     }
 
     /// Sets the widths of the hidden layers of all policies' models.

@@ -62,10 +62,10 @@ pub fn json_schema(envs: &BTreeMap<String, Option<f64>>, algorithms: &[(String, 
     for (alias, name) in ALIASES {
         root["properties"][alias] = json!({ "$ref": format!("#/properties/{name}"), "deprecated": true });
     }
-    root["$defs"] = algorithms.iter().cloned().collect::<Map<_, _>>().into();
+    root["$defs"] = algorithms.iter().cloned().collect_ordered::<Map<_, _>>().into();
     let fixed = settings().filter(|setting| setting.fixed.is_some());
     let fixed: Map<String, Value> =
-        fixed.map(|setting| (setting.path.into(), json!({ "const": defaults.of(setting.path) }))).collect();
+        fixed.map(|setting| (setting.path.into(), json!({ "const": defaults.of(setting.path) }))).collect_ordered();
     // Without workers, the run's own process can sample settings that leases do not support.
     let leased = json!({ "input": { "const": InputSource::SAMPLER }, "num_workers": { "minimum": 1 } });
     let over_leases = json!({ "if": { "properties": leased }, "then": { "properties": fixed } });
@@ -76,7 +76,7 @@ pub fn json_schema(envs: &BTreeMap<String, Option<f64>>, algorithms: &[(String, 
     };
     root["x-presets"] = PRESETS.iter().map(preset).collect();
     let goals = envs.iter().filter_map(|(env, goal)| Some((env.clone(), json!((*goal)?))));
-    root["x-goals"] = goals.collect::<Map<_, _>>().into();
+    root["x-goals"] = goals.collect_ordered::<Map<_, _>>().into();
     root
 }
 
@@ -94,7 +94,7 @@ fn when(algorithm: &str, defaults: &Defaults) -> Value {
 /// Returns the JSON Schema of an object with these settings and defaults; other names are allowed.
 #[must_use]
 pub fn object_schema(settings: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
-    json!({ "type": "object", "properties": settings.into_iter().collect::<BTreeMap<_, _>>() })
+    json!({ "type": "object", "properties": settings.into_iter().collect_ordered::<BTreeMap<_, _>>() })
 }
 
 /// Inserts a schema at its path, whose groups exist already.

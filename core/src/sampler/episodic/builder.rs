@@ -26,7 +26,7 @@ impl Builder {
     pub(super) fn build(&mut self, single_agent: bool) -> Result<AnyBatch, BatchError> {
         let Self { pieces, env_steps, .. } = core::mem::take(self);
         let joined = pieces.into_iter().map(|(policy, pieces)| Ok((policy, SampleBatch::concat(&pieces)?)));
-        let batches = joined.collect::<Result<BTreeMap<_, _>, BatchError>>()?;
+        let batches = joined.try_collect_ordered()?;
         Ok(if single_agent {
             MultiAgentBatch::wrap_as_needed(batches, env_steps)
         } else {

@@ -107,7 +107,7 @@ pub(super) fn by_spaces(env: &dyn BaseEnv) -> Assignment {
         .into_iter()
         .zip(&policies)
         .flat_map(|((_, agents), policy)| agents.into_iter().map(|agent| (agent, policy.clone())))
-        .collect();
+        .collect_ordered();
     let names = policies.clone();
     let mapping = move |agent: &AgentId| {
         let of_name = || names.iter().find(|policy| agent.starts_with(policy.as_str())).or_else(|| names.first());

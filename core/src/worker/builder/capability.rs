@@ -94,7 +94,7 @@ pub(super) fn views_only_states(policy: &dyn Policy) -> bool {
     let views = policy.view_requirements();
     let Some(first) = views.get(state_in(0).as_str()) else { return views.is_empty() };
     let of = |index| (state_in(index).as_str().into(), ViewRequirement::state_in(index, first.batch_repeat_value));
-    let states: ViewRequirements = (0..policy.state_lens().len()).map(of).collect();
+    let states: ViewRequirements = (0..policy.state_lens().len()).map(of).collect_ordered();
     views.keys().eq(states.keys())
         && views
             .values()

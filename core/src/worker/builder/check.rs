@@ -103,7 +103,7 @@ impl RolloutWorkerBuilder {
             (Some(PolicyClass::Spec(_)), None) | (None, Some(_)) => Ok((id, None)),
             _ => Err(SetupError::KindOrObject(id.clone())),
         });
-        let policies: BTreeMap<_, _> = written.map(Ok).chain(given).collect::<Result<_, _>>()?;
+        let policies: BTreeMap<_, _> = written.map(Ok).chain(given).try_collect_ordered()?;
         for (id, kind) in policies.iter().filter_map(|(id, kind)| kind.map(|kind| (*id, kind))) {
             registry.policies.spec(kind).map_err(|source| SetupError::PolicyKind { id: id.clone(), source })?;
         }

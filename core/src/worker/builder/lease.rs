@@ -199,7 +199,7 @@ impl RolloutWorkerBuilder {
     /// [`SetupError`] if workers could not run its leases.
     pub fn learning_parts(mut self, run: &RunConfig) -> Result<LearningParts, SetupError> {
         let RunParts { policies, layout, env_state, info, .. } = self.run_parts(run)?;
-        let policies = policies.into_iter().map(|(id, entry)| (id, entry.policy)).collect();
+        let policies = policies.into_iter().map(|(id, entry)| (id, entry.policy)).collect_ordered();
         let info = WorkerInfo { worker_index: 0, ..info };
         Ok(LearningParts { policies, layout, env_state, callbacks: self.make_callbacks()?, info })
     }

@@ -39,7 +39,7 @@ impl RolloutWorkerBuilder {
         {
             let Assignment { policies, mapping } = by_spaces(env.as_ref());
             policy_mapping_fn = mapping;
-            self.config.policies = policies.into_iter().map(|id| (id, PolicyConfig::default())).collect();
+            self.config.policies = policies.into_iter().map(|id| (id, PolicyConfig::default())).collect_ordered();
         }
         let workshop = self.workshop(made.pref);
         let (mut policies, recipes) = self.make_policies(&workshop, &made, &policy_mapping_fn, &info)?;
@@ -87,7 +87,7 @@ impl RolloutWorkerBuilder {
             policies_to_train,
             observation_fn,
             callbacks,
-            q_models: self.q_model.into_iter().map(|model| (PolicyId::DEFAULT, model)).collect(),
+            q_models: self.q_model.into_iter().map(|model| (PolicyId::DEFAULT, model)).collect_ordered(),
             legacy_estimators: BTreeMap::new(),
             clock: self.clock,
             mark: self.mark,
@@ -180,7 +180,7 @@ impl RolloutWorkerBuilder {
         info: &WorkerInfo,
     ) -> Result<(PolicyMap, BTreeMap<PolicyId, Recipe>), SetupError> {
         let mut new: BTreeMap<PolicyId, NewPolicy> =
-            self.config.policies.iter().map(|(id, policy)| (id.clone(), policy.into())).collect();
+            self.config.policies.iter().map(|(id, policy)| (id.clone(), policy.into())).collect_ordered();
         new.append(&mut self.policies);
         if new.is_empty() {
             new.insert(PolicyId::DEFAULT, NewPolicy::named("net"));

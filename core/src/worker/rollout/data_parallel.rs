@@ -113,7 +113,7 @@ impl RolloutWorker {
         step: &str,
         batch: &AnyBatch,
     ) -> Result<Vec<(PolicyId, SampleBatch)>, RolloutError> {
-        let own: BTreeMap<PolicyId, SampleBatch> = self.trained_rows(batch)?.into_iter().collect();
+        let own: BTreeMap<PolicyId, SampleBatch> = self.trained_rows(batch)?.into_iter().collect_ordered();
         self.with_rows_anywhere(step, own)
     }
 

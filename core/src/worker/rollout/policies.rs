@@ -225,7 +225,7 @@ impl RolloutWorker {
     #[doc(alias = "get_spaces")]
     #[must_use]
     pub fn spaces(&self) -> BTreeMap<PolicyId, EnvSpaces> {
-        self.parts.recipes.iter().map(|(id, recipe)| (id.clone(), recipe.spaces.clone())).collect()
+        self.parts.recipes.iter().map(|(id, recipe)| (id.clone(), recipe.spaces.clone())).collect_ordered()
     }
 
     /// Returns the spaces of all policies, if they are the same.

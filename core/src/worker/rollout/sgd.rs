@@ -1,5 +1,7 @@
 //! Sampling and learning in minibatches in one call.
 
+use core::iter;
+
 use serde::{Deserialize, Serialize};
 
 use super::RolloutWorker;
@@ -118,7 +120,7 @@ impl RolloutWorker {
 
 fn of_policy(id: &PolicyId, rows: SampleBatch) -> AnyBatch {
     let steps = rows.len();
-    crate::batch::MultiAgentBatch::new([(id.clone(), rows)].into(), steps).into()
+    crate::batch::MultiAgentBatch::new(iter::once((id.clone(), rows)).collect_ordered(), steps).into()
 }
 
 /// Returns the number of rows, their mean, and the sum of squared distances from it. Without rows the column need not exist.

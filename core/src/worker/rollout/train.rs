@@ -72,6 +72,6 @@ impl RolloutWorker {
     #[must_use]
     pub fn policies_to_train(&self, batch: Option<&AnyBatch>) -> BTreeSet<PolicyId> {
         let trained = &self.parts.policies_to_train;
-        self.parts.policies.ids().filter(|id| trained.contains(id, batch)).cloned().collect()
+        self.parts.policies.ids().filter(|id| trained.contains(id, batch)).cloned().collect_ordered()
     }
 }

@@ -76,7 +76,7 @@ impl Made {
     pub(super) fn agents(&self) -> Vec<AgentId> {
         match self {
             Self::Lane(_) => vec![AgentId::SINGLE],
-            Self::MultiAgent(env) => env.agents().into_iter().collect::<BTreeSet<_>>().into_iter().collect(),
+            Self::MultiAgent(env) => env.agents().into_iter().collect_ordered::<BTreeSet<_>>().into_iter().collect(),
         }
     }
 

@@ -163,7 +163,7 @@ fn car_reward(car: &Car) -> f64 {
 
 impl MultiAgentEnv for MultiAgentTrafficGrid {
     fn agents(&self) -> Vec<AgentId> {
-        self.cars.iter().chain(&self.lights).cloned().collect::<BTreeSet<_>>().into_iter().collect()
+        self.cars.iter().chain(&self.lights).cloned().collect_ordered::<BTreeSet<_>>().into_iter().collect()
     }
 
     fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {

@@ -51,8 +51,8 @@ pub(crate) fn agent_env(bytes: &[u8], slot: SlotId) -> Option<(u32, Vec<u8>)> {
 fn read(bytes: &[u8], slot: SlotId) -> Option<LaneState> {
     let state: LaneState = encoding::decode(bytes.strip_prefix(&[VERSION])?)?;
     let LaneState { episode, steps, agents, acting, .. } = &state;
-    let names: BTreeSet<&AgentId> = episode.agents().iter().map(|record| &record.agent).collect();
-    let places: BTreeSet<usize> = acting.iter().copied().collect();
+    let names: BTreeSet<&AgentId> = episode.agents().iter().map(|record| &record.agent).collect_ordered();
+    let places: BTreeSet<usize> = acting.iter().copied().collect_ordered();
     let rewards = episode.agents().iter().map(|record| record.reward).chain([episode.total_reward()]);
     let sound = episode.slot() == slot
         && episode.length() < SlotState::MAX_T

@@ -175,7 +175,7 @@ forms! {
 
     LearnInfo as List<(Cow<'a, str>, f64), MAX_INFO>:
         |info| info.iter().map(|(name, number)| (name.as_str().into(), *number)).collect(),
-        |form, _| form.0.into_iter().map(|(name, number)| (name.into_owned(), number)).collect();
+        |form, _| form.0.into_iter().map(|(name, number)| (name.into_owned(), number)).collect_ordered();
     (Gradients, LearnInfo) as (Form<'a, Gradients>, Form<'a, LearnInfo>):
         |(gradients, info)| (gradients.form()?, info.form()?),
         |(gradients, info), json| (Wire::read(gradients, json)?, Wire::read(info, json)?);

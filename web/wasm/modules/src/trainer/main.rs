@@ -15,19 +15,19 @@
 
 mod algorithm;
 #[allow(dead_code, reason = "the module that samples uses the rest")]
-#[path = "../../columns.rs"]
+#[path = "../../../src/columns.rs"]
 mod columns;
 #[allow(dead_code, reason = "the module that samples uses the rest")]
-#[path = "../../envs/mod.rs"]
+#[path = "../../../src/envs/mod.rs"]
 mod envs;
 #[allow(dead_code, reason = "the module that samples uses the rest")]
-#[path = "../../failure.rs"]
+#[path = "../../../src/failure.rs"]
 mod failure;
 mod page_hub;
 mod schema;
-#[path = "../../tab/scope.rs"]
+#[path = "../../../src/tab/scope.rs"]
 mod scope;
-#[path = "../../tab/slices.rs"]
+#[path = "../../../src/tab/slices.rs"]
 mod slices;
 
 pub use self::{
