@@ -6,7 +6,7 @@ use crate::{
     job::Job,
     layers,
     progress::say,
-    suites::WEB_PACKAGES,
+    suites::BROWSER_CRATES,
     toolchain::{self, BARE, WASM},
     workspace::{cargo, root},
 };
@@ -37,8 +37,7 @@ pub(crate) fn clippy(job: &Job) -> Result<()> {
     let clippy = |targets: &[&str]| {
         job.run(cargo().args(["clippy", "--locked"]).args(targets).args(["--", "--deny", "warnings"]))
     };
-    let browsers =
-        ["rollmesh-web", "rollmesh-web-registry", "rollmesh-wasm", "rollmesh-modules"].map(|name| ["--exclude", name]);
+    let browsers = BROWSER_CRATES.map(|name| ["--exclude", name]);
     clippy(&[&["--workspace", "--all-targets"], browsers.as_flattened()].concat())?;
     // No targets of a bare cargo command.
     clippy(&["--test", "e2e", "--test", "languages"])
@@ -64,8 +63,8 @@ pub(crate) fn docs(job: &Job) -> Result<()> {
 
 /// The crates for browsers, with their tests.
 pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
-    let packages =
-        WEB_PACKAGES.into_iter().chain(["--features", "rollmesh-modules/tables", "--target", WASM, "--all-targets"]);
+    let packages = BROWSER_CRATES.map(|name| ["--package", name]);
+    let packages = packages.as_flattened().iter().chain(&["--features", "rollmesh-modules/tables", "--target", WASM, "--all-targets"]);
     if toolchain::is_fallback(WASM) {
         // Clippy is a part of rustup's compiler and cannot read what Debian's has made.
         job.note("compiled only: there is no clippy for Debian's compiler");

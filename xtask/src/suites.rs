@@ -19,17 +19,9 @@ use crate::{
     workspace::{cargo, command, find, root, target},
 };
 
-/// The crates for browsers, as arguments of cargo.
-pub(crate) const WEB_PACKAGES: [&str; 8] = [
-    "--package",
-    "rollmesh-web",
-    "--package",
-    "rollmesh-web-registry",
-    "--package",
-    "rollmesh-wasm",
-    "--package",
-    "rollmesh-modules",
-];
+/// The crates for browsers.
+pub(crate) const BROWSER_CRATES: [&str; 4] =
+    ["rollmesh-web", "rollmesh-web-registry", "rollmesh-wasm", "rollmesh-modules"];
 
 /// The number of tests that run at a time, as the harness reads it.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -57,7 +49,7 @@ pub(crate) fn long(job: &Job, arguments: &str) -> Result<()> {
 
 /// What the crates for browsers can prove without one, such as the dashboard's reducer.
 pub(crate) fn native_web(job: &Job) -> Result<()> {
-    tests(job, &WEB_PACKAGES.join(" "))
+    tests(job, &BROWSER_CRATES.map(|name| format!("--package {name}")).join(" "))
 }
 
 /// What depends on how it is compiled, compiled as it is shipped.
