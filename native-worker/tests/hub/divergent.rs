@@ -87,14 +87,18 @@ pub(crate) async fn kept_undisturbed() -> String {
     kept(&output)
 }
 
-/// A tab that is honest for so many uploads and then lies, until it is thrown out.
+/// A tab that diverges after so many uploads, until it is disconnected.
 pub(crate) async fn diverges_after(hub: &TestHub, token: Token, honest: u32) {
-    let mut tab = HandMade::join_as(hub, token, "browser").await;
+    upload_until_quarantined(HandMade::join_as(hub, token, "browser").await, honest).await;
+}
+
+/// Uploads so many honest fragments, and then divergent ones until the hub disconnects the worker.
+pub(crate) async fn upload_until_quarantined(mut worker: HandMade, honest: u32) {
     let mut uploads = 0;
-    while let Some(upload) = tab.next_upload().await {
+    while let Some(upload) = worker.next_upload().await {
         uploads += 1;
-        let upload = if uploads > honest { tab.changed(&upload, flip_a_reward) } else { upload };
-        tab.client.say_if_heard(&Message::FragmentUpload(upload)).await;
+        let upload = if uploads > honest { worker.changed(&upload, flip_a_reward) } else { upload };
+        worker.client.say_if_heard(&Message::FragmentUpload(upload)).await;
     }
     assert!(uploads > honest);
 }
