@@ -73,6 +73,12 @@ def processes(*words: str) -> list[int]:
     return found
 
 
+def parent(pid: int) -> int:
+    """The process that has started this one."""
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
 class LocalRay(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
@@ -229,7 +235,12 @@ class Nodes(unittest.TestCase):
         os.kill(victim, signal.SIGKILL)
         until("another worker", lambda: self.replaced([victim]))
         before = self.workers()
-        os.kill(cluster.status(name="nodes")["workers"][0]["actor_pid"], signal.SIGKILL)
+        actor = cluster.status(name="nodes")["workers"][0]["actor_pid"]
+        orphan = next(pid for pid in before if parent(pid) == actor)
+        os.kill(actor, signal.SIGKILL)
+        killed = time.monotonic()
+        until("the end of the actor's worker", lambda: orphan not in self.workers())
+        self.assertLess(time.monotonic() - killed, 3, "a worker ends with its actor")
         until("another worker", lambda: self.replaced(before))
         # A node of the cluster ends with its raylet, and with it whatever runs there.
         before = self.workers()
