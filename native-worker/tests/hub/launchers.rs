@@ -3,8 +3,8 @@
 use rollmesh_core::protocol::{
     Message, RefusalCode, Role, Token, TokenAction, TokenHash,
     message::{
-        Hello, HostReport, LaunchWorker, LauncherReady, ManageTokens, NewToken, RemoveWorker, Renew, Request, Scale, StartRun,
-        WorkerEnded, WorkerLocation,
+        Hello, HostReport, LaunchWorker, LauncherReady, ManageTokens, NewToken, RemoveWorker, Renew, Request, Scale,
+        StartRun, WorkerEnded, WorkerLocation,
     },
 };
 

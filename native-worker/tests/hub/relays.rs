@@ -1,7 +1,5 @@
 //! Workers that get weights from a relay, and reach the hub through it.
 
-use std::net::SocketAddr;
-
 use rollmesh::{
     hub::{Distrust, OnDivergence, SecurityConfig},
     train::{RunEnd, RunRequest},
@@ -16,8 +14,8 @@ use rollmesh_core::{
 };
 use sha2::{Digest as _, Sha256};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
-    net::{TcpListener, TcpStream},
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
 };
 
 use super::{
@@ -63,18 +61,11 @@ fn worker_at(hub: &TestHub, relay: &str, name: &str) -> Process {
     Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token))
 }
 
-/// An address at which a relay forwards connections to its hub: each begins as a worker's does.
-async fn address_through(relay: &str) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (address, relay) = (listener.local_addr().unwrap(), relay.trim_start_matches("ws://").to_owned());
-    tokio::spawn(async move {
-        while let Ok((mut worker, _)) = listener.accept().await {
-            let mut hub = TcpStream::connect(&relay).await.unwrap();
-            hub.write_all(b"RMH\x01").await.unwrap();
-            tokio::spawn(async move { copy_bidirectional(&mut worker, &mut hub).await });
-        }
-    });
-    address
+/// A connection to a hub that a relay forwards, as a worker opens it.
+async fn connect_through(relay: &str, hub: &TestHub) -> Client {
+    let mut stream = TcpStream::connect(relay.trim_start_matches("ws://")).await.unwrap();
+    stream.write_all(b"RMH\x01").await.unwrap();
+    Client::over(stream, hub.hub.address()).await.unwrap()
 }
 
 /// The weights of a run with one worker that is connected to the hub itself.
@@ -161,11 +152,11 @@ async fn divergent_worker_behind_a_relay_is_quarantined_and_its_siblings_continu
     let siblings = ["a", "b"].map(|name| worker_at(&hub, &relay_url, name));
     hub.status("the siblings' first rows", |status| status.iteration >= 1).await;
 
-    let (token, through) = (token_of(&hub, Role::Worker).await, address_through(&relay_url).await);
-    let divergent = HandMade::join_at(through, token, "native", EnvRegistry::builtin()).await;
+    let (token, client) = (token_of(&hub, Role::Worker).await, connect_through(&relay_url, &hub).await);
+    let divergent = HandMade::join_over(client, token, "native", EnvRegistry::builtin());
     upload_until_quarantined(divergent, 1).await;
     hub.notice("the run goes back").await;
-    let mut again = Client::connect(through).await;
+    let mut again = connect_through(&relay_url, &hub).await;
     again.say(&Message::Hello(hello(Role::Worker, token))).await;
     assert!(again.refusal().await.is_some(), "its token was revoked");
 

@@ -1,8 +1,8 @@
 //! What a hub's state machine does for each fragment and each synchronisation of weights, with up to 1,000 workers in this
-//! process: the bytes of all messages, and the time of one core. Workers are real sessions, links are queues; sockets, encryption and
-//! learning are not part of it.
+//! process: the bytes of all messages, and the time of one core. Workers are real sessions, links are queues; sockets,
+//! encryption and learning are not part of it.
 //!
-//! `cargo bench -p rollmesh --bench many_workers`; figures are in `docs/performance.md`.
+//! `cargo bench -p rollmesh-core --bench many_workers`; figures are in `docs/performance.md`.
 
 use std::{
     cell::RefCell,
@@ -11,21 +11,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rollmesh::{kernels::AUTO, train::RunConfig};
 use rollmesh_core::{
     hub::{
         Arrival, BatchConsumer, CloseReason, Connection, Hub, HubEffect, HubRun, HubSetup, HubTokens, Observed,
         RunFacts, RunLoop, RunLoopConfig, RunStep, WorkerUpload,
     },
     ids::{FragmentNo, WeightsVersion},
+    kernels::Kernels,
     policy::Postprocessing,
     protocol::{Frame, Message, Outbox, Role, Token, TokenGrant, handshake::Identity},
+    run::RunConfig,
     time::Micros,
     worker::{Registry, RolloutWorkerBuilder, WorkerSession, core_fingerprint},
 };
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const SLOTS_OF_WORKER: u32 = 4;
 const FRAGMENT_LENGTH: u32 = 50;
@@ -131,8 +129,8 @@ impl Swarm {
         };
         for number in 0..num_workers {
             let identity = Identity::new(Role::Worker, token, "native", &format!("worker-{number}"), "cpu");
-            let identity = Identity { core_fingerprint: core_fingerprint(AUTO), ..identity };
-            swarm.join(WorkerSession::new(identity, Registry::builtin(), AUTO));
+            let identity = Identity { core_fingerprint: core_fingerprint(Kernels::PORTABLE), ..identity };
+            swarm.join(WorkerSession::new(identity, Registry::builtin(), Kernels::PORTABLE));
         }
         swarm
     }
