@@ -68,7 +68,11 @@ mod own {
             remote_envs::tests(),
             worker_group::tests(),
         ];
-        libtest_mimic::run(&Arguments::from_args(), tests.into_iter().flatten().collect()).exit_code()
+        let mut arguments = Arguments::from_args();
+        // As the standard harness does.
+        let threads = || std::env::var("RUST_TEST_THREADS").ok()?.parse().ok();
+        arguments.test_threads = arguments.test_threads.or_else(threads);
+        libtest_mimic::run(&arguments, tests.into_iter().flatten().collect()).exit_code()
     }
 
     /// What child processes of all tests need.

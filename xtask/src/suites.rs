@@ -1,6 +1,6 @@
 //! What is checked by running it.
 
-use std::{fs, process::Command};
+use std::{env, fs, num::NonZero, process::Command, thread};
 
 use anyhow::{Context as _, Result};
 
@@ -17,11 +17,18 @@ use crate::{
 pub(crate) const WEB_PACKAGES: [&str; 6] =
     ["--package", "rollmesh-web", "--package", "rollmesh-web-registry", "--package", "rollmesh-wasm"];
 
+/// The number of tests that run at a time, as the harness reads it.
+const THREADS: &str = "RUST_TEST_THREADS";
+
 /// Returns `cargo test` with these arguments, separated by spaces. Without packages it is of all default members, so that
 /// nothing is compiled again with other features.
 fn cargo_test(arguments: &str) -> Command {
     let mut tests = cargo();
     tests.args(["test", "--locked"]).args(arguments.split_whitespace());
+    if env::var_os(THREADS).is_none() {
+        // The tests that take longest wait for processes most of the time.
+        tests.env(THREADS, (2 * thread::available_parallelism().map_or(1, NonZero::get)).to_string());
+    }
     tests
 }
 

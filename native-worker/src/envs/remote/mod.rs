@@ -37,8 +37,8 @@ use crate::child::check_is_not_one;
 /// The hidden command that runs the process of a sub-environment.
 pub(crate) const COMMAND: &str = "remote-env";
 
-/// Time for processes to exit when the environments are stopped.
-const GRACE: Duration = Duration::from_secs(1);
+/// Time for processes to exit when the environments are stopped: one may have pictures to write.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// A [`BaseEnv`] whose sub-environments run in processes of their own.
 ///
