@@ -6,6 +6,7 @@
 
 use std::{
     cell::RefCell,
+    iter,
     net::SocketAddr,
     rc::Rc,
     time::{Duration, Instant},
@@ -22,7 +23,7 @@ use rollmesh_core::{
     protocol::{Frame, Message, Outbox, Role, Token, TokenGrant, handshake::Identity},
     run::RunConfig,
     time::Micros,
-    worker::{Registry, RolloutWorkerBuilder, WorkerSession, core_fingerprint},
+    worker::{Registry, RolloutWorkerBuilder, WorkerSession},
 };
 
 const SLOTS_OF_WORKER: u32 = 4;
@@ -76,30 +77,39 @@ impl HubRun for Run {
     fn keep_for_undoing(&mut self, _: Micros) {}
 }
 
-/// What a direction, or a kind of work, has taken.
-#[derive(Clone, Copy, Debug, Default)]
+/// Messages of one kind of work: their bytes, and the time that each took. Medians are those of an undisturbed process, also while
+/// others take its core.
+#[derive(Clone, Debug, Default)]
 struct Cost {
     bytes: u64,
-    time: Duration,
+    times: Vec<Duration>,
 }
 
 impl Cost {
     fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = work();
-        self.time += began.elapsed();
+        self.times.push(began.elapsed());
         done
+    }
+
+    fn median_us(&mut self) -> f64 {
+        self.times.sort_unstable();
+        self.times[self.times.len() / 2].as_secs_f64() * 1e6
     }
 }
 
 struct Swarm {
     hub: Hub<Link, Run>,
     workers: Vec<(u32, Link, WorkerSession)>,
-    /// Grants and weights to the workers.
-    syncs: Cost,
+    /// Beginnings of iterations, with weights and grants for all workers.
+    begins: Cost,
+    /// What is sent to a worker.
+    sends: Cost,
+    /// Workers' other messages, such as that they act with the weights.
+    answers: Cost,
     /// Uploads, decoded and committed.
     uploads: Cost,
-    fragments: u64,
     is_over: bool,
 }
 
@@ -122,14 +132,14 @@ impl Swarm {
         let mut swarm = Self {
             hub,
             workers: Vec::new(),
-            syncs: Cost::default(),
+            begins: Cost::default(),
+            sends: Cost::default(),
+            answers: Cost::default(),
             uploads: Cost::default(),
-            fragments: 0,
             is_over: false,
         };
         for number in 0..num_workers {
             let identity = Identity::new(Role::Worker, token, "native", &format!("worker-{number}"), "cpu");
-            let identity = Identity { core_fingerprint: core_fingerprint(Kernels::PORTABLE), ..identity };
             swarm.join(WorkerSession::new(identity, Registry::builtin(), Kernels::PORTABLE));
         }
         swarm
@@ -151,40 +161,51 @@ impl Swarm {
         for worker in 0..self.workers.len() {
             let (id, link, session) = &mut self.workers[worker];
             let id = *id;
-            while let Some(frame) = self.syncs.time(|| link.0.borrow_mut().poll_frame()) {
-                self.syncs.bytes += frame.len() as u64;
+            let frames: Vec<_> = self.sends.time(|| iter::from_fn(|| link.0.borrow_mut().poll_frame()).collect());
+            for frame in frames {
+                self.sends.bytes += frame.len() as u64;
                 session.handle_frame(&frame);
             }
-            while session.has_work() {
+            loop {
+                while let Some(frame) = self.workers[worker].2.poll_frame() {
+                    self.receive(id, &frame);
+                }
+                let session = &mut self.workers[worker].2;
+                if !session.has_work() {
+                    break;
+                }
                 session.work(u32::MAX, now);
-            }
-            while let Some(frame) = self.workers[worker].2.poll_frame() {
-                self.uploads.bytes += frame.len() as u64;
-                self.receive(id, &frame);
             }
         }
     }
 
     fn receive(&mut self, id: u32, frame: &[u8]) {
-        let began = Instant::now();
-        match Message::decode(frame).expect("what was encoded") {
+        let mut cost = Cost { bytes: frame.len() as u64, ..Cost::default() };
+        let is_upload = cost.time(|| match Message::decode(frame).expect("what was encoded") {
             Message::FragmentUpload(upload) => {
-                let upload = WorkerUpload::Lanes(upload);
-                self.fragments += upload.fragments().count() as u64;
-                self.hub.handle_upload(id, upload);
+                self.hub.handle_upload(id, WorkerUpload::Lanes(upload));
+                true
             }
-            other => assert_eq!(self.hub.handle_message(id, other), None),
-        }
-        self.uploads.time += began.elapsed();
+            other => {
+                assert_eq!(self.hub.handle_message(id, other), None);
+                false
+            }
+        });
+        let kind = if is_upload { &mut self.uploads } else { &mut self.answers };
+        kind.bytes += cost.bytes;
+        kind.times.append(&mut cost.times);
         self.settle();
     }
 
     /// Executes what the hub asks for. New weights are those of before.
     fn settle(&mut self) {
-        while let Some(effect) = self.uploads.time(|| self.hub.poll_effect()) {
+        while let Some(effect) = self.hub.poll_effect() {
             match effect {
-                HubEffect::Step(RunStep::Begin) => self.syncs.time(|| self.hub.begin_iteration()),
-                HubEffect::Step(RunStep::End(_)) => self.is_over = true,
+                HubEffect::Step(RunStep::Begin) => self.begins.time(|| self.hub.begin_iteration()),
+                HubEffect::Step(RunStep::End(end)) => {
+                    self.hub.run.as_mut().expect("a run").state.end(&end, Micros(0));
+                    self.is_over = true;
+                }
                 HubEffect::Consume(Ok(_)) => {
                     let run = self.hub.run.as_mut().expect("a run").state_mut();
                     let version = WeightsVersion(run.weights().version().0 + 1);
@@ -201,8 +222,8 @@ impl Swarm {
 
 fn main() {
     println!(
-        "{:>8} {:>10} {:>14} {:>14} {:>16} {:>16} {:>20}",
-        "workers", "fragments", "up bytes/frag", "up us/frag", "down KB/sync", "down us/sync", "down us/sync/worker"
+        "{:>8} {:>16} {:>14} {:>14} {:>16} {:>14} {:>14}",
+        "workers", "bytes/fragment", "us/fragment", "begin us", "sent KB/sync", "send us/worker", "answer us"
     );
     for num_workers in [10, 100, 1_000] {
         let mut swarm = Swarm::start(num_workers);
@@ -215,15 +236,15 @@ fn main() {
         }
         let ledger = swarm.hub.run.as_ref().expect("a run").state.group.ledger();
         assert!(ledger.balances(), "{ledger:?}");
-        let micros = |time: Duration, per: u64| time.as_secs_f64() * 1e6 / per as f64;
+        let fragments = ITERATIONS * u64::from(num_workers * SLOTS_OF_WORKER);
         println!(
-            "{num_workers:>8} {:>10} {:>14} {:>14.1} {:>16.1} {:>16.1} {:>20.2}",
-            swarm.fragments,
-            swarm.uploads.bytes / swarm.fragments,
-            micros(swarm.uploads.time, swarm.fragments),
-            swarm.syncs.bytes as f64 / 1e3 / ITERATIONS as f64,
-            micros(swarm.syncs.time, ITERATIONS),
-            micros(swarm.syncs.time, ITERATIONS * u64::from(num_workers)),
+            "{num_workers:>8} {:>16} {:>14.2} {:>14.1} {:>16.1} {:>14.2} {:>14.2}",
+            swarm.uploads.bytes / fragments,
+            swarm.uploads.median_us() / f64::from(SLOTS_OF_WORKER),
+            swarm.begins.median_us(),
+            swarm.sends.bytes as f64 / 1e3 / ITERATIONS as f64,
+            swarm.sends.median_us(),
+            swarm.answers.median_us(),
         );
     }
 }

@@ -155,7 +155,8 @@ async fn divergent_worker_behind_a_relay_is_quarantined_and_its_siblings_continu
     let (token, client) = (token_of(&hub, Role::Worker).await, connect_through(&relay_url, &hub).await);
     let divergent = HandMade::join_over(client, token, "native", EnvRegistry::builtin());
     upload_until_quarantined(divergent, 1).await;
-    hub.notice("the run goes back").await;
+    // The run goes back, unless a sibling has committed the same fragment first.
+    hub.notice("a fragment of its principal failed an audit").await;
     let mut again = connect_through(&relay_url, &hub).await;
     again.say(&Message::Hello(hello(Role::Worker, token))).await;
     assert!(again.refusal().await.is_some(), "its token was revoked");
@@ -165,7 +166,7 @@ async fn divergent_worker_behind_a_relay_is_quarantined_and_its_siblings_continu
     hub.hub.shutdown().await;
     for sibling in siblings {
         let said = sibling.finish_with(0).await.stderr;
-        assert_eq!(said.matches("connected to").count(), 1, "it has never lost its connection: {said}");
+        assert!(!said.contains("trying again"), "it has never lost its connection: {said}");
     }
     drop(relay);
     assert_eq!(summary.weights_hash.to_string(), weights_without_relay(request()).await);
