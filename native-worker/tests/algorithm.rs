@@ -134,7 +134,14 @@ fn restored_algorithm_continues_with_same_bits() {
     assert_eq!(restored.policy().unwrap().weights_hash(), policy.weights_hash());
     assert_eq!(restored.step().unwrap().unwrap().iteration, 3);
     while restored.step().unwrap().is_some() {}
+    let last = restored.policy().unwrap();
+    assert_eq!(
+        PolicyCheckpoint::load(restored.save().unwrap()).unwrap(),
+        last,
+        "a run that is over has saved its policies"
+    );
     let uninterrupted = all_steps(Algorithm::new(config(0), &Registry::builtin()).unwrap()).1;
+    assert_eq!(last.weights_hash().to_string(), uninterrupted);
     assert_eq!(restored.stop().unwrap().weights_hash.to_string(), uninterrupted);
 }
 
@@ -281,7 +288,7 @@ fn run_that_cannot_begin_is_refused_by_name() {
     let error = Algorithm::new(RunConfig::new("CartPole-v9").num_workers(0), &Registry::builtin()).err().unwrap();
     assert!(error.to_string().contains("there is no environment 'CartPole-v9'"), "{error}");
     assert!(matches!(error, AlgorithmError::Start(_)));
-    let algorithm = Algorithm::new(config(0), &Registry::builtin()).unwrap();
+    let mut algorithm = Algorithm::new(config(0), &Registry::builtin()).unwrap();
     assert!(algorithm.save().unwrap_err().to_string().contains("no run directory"));
     algorithm.stop().unwrap();
 }

@@ -7,13 +7,15 @@ import sys
 import sysconfig
 from collections.abc import Iterable
 
-from . import _native
+from . import _native, _ray_command
 
 NAME = "rollmesh.exe" if os.name == "nt" else "rollmesh"
 
 
 def main() -> None:
-    """Runs the command line; ends the process with its exit code."""
+    """Runs the command line; ends the process with its exit code. Commands for a Ray cluster are Python's, the others the program's."""
+    if _ray_command.is_for_ray(sys.argv[1:]):
+        sys.exit(_ray_command.main(sys.argv[1:]))
     # The program handles Ctrl-C itself.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.path.basename(sys.argv[0]) == NAME:

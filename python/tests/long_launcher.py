@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sysconfig
 import tempfile
 import time
 import unittest
@@ -72,10 +73,16 @@ def processes(*words: str) -> list[int]:
     return found
 
 
+def parent(pid: int) -> int:
+    """The process that has started this one."""
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
 class LocalRay(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
-        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+        cls.ray = ray.init(num_cpus=4, include_dashboard=True, log_to_driver=False)
 
     @classmethod
     def tearDownClass(cls) -> None:
@@ -144,6 +151,29 @@ class LocalRay(unittest.TestCase):
         until("the end of the workers", lambda: not self.workers())
         cluster.down(name=self.id().rsplit(".", 1)[1])
 
+    def test_commands_start_and_end_workers_also_as_jobs(self) -> None:
+        name = self.id().rsplit(".", 1)[1]
+        rollmesh_script, ray_script = (os.path.join(sysconfig.get_path("scripts"), script) for script in ("rollmesh", "ray"))
+        token_file = os.path.join(self.hub.folder.name, "launcher.token")
+        with open(token_file, "w") as file:
+            file.write(self.hub.launcher)
+
+        def run(*words: str, job: bool = False) -> str:
+            submit = [ray_script, "job", "submit", "--address", f"http://{self.ray.dashboard_url}", "--"] if job else []
+            command = [*submit, rollmesh_script, *words, "--ray", self.ray.address_info["address"], "--name", name]
+            environment = os.environ | {"ROLLMESH_TOKEN": self.hub.operator}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+            return done.stdout
+
+        run("up", "--hub", self.hub.url, "--token-file", token_file, job=True)
+        run("scale", "2")
+        until("two workers", lambda: self.running(2))
+        status = json.loads(run("status"))
+        self.assertEqual((status["hub"], status["name"], len(status["workers"])), (self.hub.url, name, 2))
+        run("down", job=True)
+        until("the end of the workers", lambda: not self.workers())
+
     def test_launcher_needs_a_launchers_token(self) -> None:
         with self.assertRaisesRegex(cluster.Refused, "tokens create --role launcher"):
             cluster.up(self.hub.url, self.hub.operator, name="refused", program=PROGRAM)
@@ -205,7 +235,12 @@ class Nodes(unittest.TestCase):
         os.kill(victim, signal.SIGKILL)
         until("another worker", lambda: self.replaced([victim]))
         before = self.workers()
-        os.kill(cluster.status(name="nodes")["workers"][0]["actor_pid"], signal.SIGKILL)
+        actor = cluster.status(name="nodes")["workers"][0]["actor_pid"]
+        orphan = next(pid for pid in before if parent(pid) == actor)
+        os.kill(actor, signal.SIGKILL)
+        killed = time.monotonic()
+        until("the end of the actor's worker", lambda: orphan not in self.workers())
+        self.assertLess(time.monotonic() - killed, 3, "a worker ends with its actor")
         until("another worker", lambda: self.replaced(before))
         # A node of the cluster ends with its raylet, and with it whatever runs there.
         before = self.workers()

@@ -199,7 +199,12 @@ def chaos() -> None:
 
 
 def fan_out(workers: int, mbit: int, widths: str, degree: int) -> None:
-    """Prints the time of an iteration with weights for all workers: directly, and through a tree of relays."""
+    """Prints the time of an iteration with weights for all workers: directly, and through a tree of relays; and the time of
+    the weights alone on one link."""
+    # Both networks of CartPole: policy and value.
+    sizes = [[4, *map(int, widths.split(",")), outputs] for outputs in (2, 1)]
+    weights = sum((inputs + 1) * outputs for layers in sizes for inputs, outputs in zip(layers, layers[1:]))
+    link_ms = round(4 * 8 * weights / mbit / 1e3)
     hashes = set()
     for degree in (0, degree):
         with tempfile.TemporaryDirectory() as folder, Network(mbit) as network:
@@ -217,16 +222,17 @@ def fan_out(workers: int, mbit: int, widths: str, degree: int) -> None:
             steps = sorted(after - before for before, after in zip(times, times[1:]))
             hashes.add(summary["weights_hash"])
             median = round(1e3 * steps[len(steps) // 2])
-            print(json.dumps({"relays_per_relay": degree, "median_ms": median, "weights_hash": summary["weights_hash"]}))
+            figures = {"relays_per_relay": degree, "median_ms": median, "link_ms": link_ms, "ratio": round(median / link_ms, 2)}
+            print(json.dumps({**figures, "weights_hash": summary["weights_hash"]}), flush=True)
     assert len(hashes) == 1, f"relays change the run: {hashes}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("test", nargs="?", choices=["chaos", "fan-out"], default="chaos")
-    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=64)
     parser.add_argument("--mbit", type=int, default=100)
-    parser.add_argument("--widths", default="1024,1024")
+    parser.add_argument("--widths", default="1120,1120")
     parser.add_argument("--degree", type=int, default=2)
     arguments = parser.parse_args()
     if os.geteuid() != 0:

@@ -85,7 +85,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         let (resume_id, server) = (accepted.resume.unwrap_or(session), self.setup.server.clone());
         // Queued before anything else can be. It is small.
         let _ = link.send(&Message::Welcome(Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server }));
-        self.peers.insert(peer, Peer::new(accepted, link, (launcher, is_spare), self.now));
+        self.peers.insert(peer, Peer::new(accepted, link, resume_id, (launcher, is_spare), self.now));
         self.introduce(peer);
         peer
     }

@@ -71,7 +71,9 @@ pub enum CloseReason {
 pub struct Peer<C> {
     pub(super) identity: Accepted,
     /// The token that keeps the connection open: that of the handshake, or the latest one that the peer has presented since.
-    pub(super) valid_by: TokenId,
+    pub valid_by: TokenId,
+    /// The id of its session, with which it resumes after a lost connection.
+    pub session: [u8; 16],
     /// Its connection.
     pub link: C,
     /// The launcher that started it, if a connected one did; else empty.
@@ -108,9 +110,16 @@ impl<C> Deref for Peer<C> {
 }
 
 impl<C: PeerConnection> Peer<C> {
-    pub(super) fn new(identity: Accepted, link: C, (launcher, is_spare): (String, bool), now: Micros) -> Self {
+    pub(super) fn new(
+        identity: Accepted,
+        link: C,
+        session: [u8; 16],
+        (launcher, is_spare): (String, bool),
+        now: Micros,
+    ) -> Self {
         Self {
             valid_by: identity.token,
+            session,
             identity,
             link,
             launcher,

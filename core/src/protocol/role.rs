@@ -79,9 +79,7 @@ pub(super) const LAUNCHER: Roles = bit(Role::Launcher);
 pub(super) const RELAY: Roles = bit(Role::Relay);
 /// Those that get weights.
 pub(super) const ACTORS: Roles = WORKER | RELAY;
-/// Those whose token may be replaced while they are connected. The hub knows a launcher, which may return, by its token.
-pub(super) const RENEWERS: Roles = DASHBOARDS | ACTORS | CLIENT;
-pub(super) const ALL: Roles = RENEWERS | LAUNCHER;
+pub(super) const ALL: Roles = DASHBOARDS | ACTORS | CLIENT | LAUNCHER;
 
 const fn bit(role: Role) -> Roles {
     1 << role as u8

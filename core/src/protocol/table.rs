@@ -3,7 +3,7 @@
 use super::{
     CHUNK_BYTES, HEADER_BYTES, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES,
     message::*,
-    role::{ACTORS, ALL, CLIENT, DASHBOARDS, LAUNCHER, NONE, OPERATOR, RENEWERS, Roles, WORKER},
+    role::{ACTORS, ALL, CLIENT, DASHBOARDS, LAUNCHER, NONE, OPERATOR, Roles, WORKER},
     wire_enum::wire_enum,
 };
 use crate::{prelude::*, run::RunConfig};
@@ -83,7 +83,7 @@ messages! {
     /// Grants credit for more chunks.
     Credit(Credit) = 0x06, from ACTORS to WORKER, at most SMALL;
     /// A peer presents the token that replaces the one of its connection.
-    Renew(Renew) = 0x07, from RENEWERS to NONE, at most SMALL;
+    Renew(Renew) = 0x07, from ALL to NONE, at most SMALL;
     /// Hub to worker: a run begins.
     RunStart(RunStart) = 0x10, from NONE to WORKER, at most RunConfig::MAX_WIRE_BYTES as u32 + 16;
     /// Hub to worker: a run is over.

@@ -11,6 +11,8 @@ use super::Cli;
 
 /// Returns a command line's words, without variables before it and a pipe or `&` behind it; values that a hub prints are
 /// replaced. `cargo run -- …` runs a program with the same command line.
+///
+/// Commands for a Ray cluster are the Python package's, whose tests parse them.
 fn command(line: &str) -> Option<Vec<String>> {
     let line = match line.trim().split_once(" -- ") {
         Some((run, arguments)) if run.starts_with("cargo run") => format!("rollmesh {arguments}"),
@@ -19,7 +21,8 @@ fn command(line: &str) -> Option<Vec<String>> {
     let words = shlex::split(&line)?.into_iter().skip_while(|word| word.starts_with("ROLLMESH_TOKEN="));
     let words = words.take_while(|word| !["|", "&"].contains(&&**word));
     let words: Vec<String> = words.map(|word| if word == "…" { "0".repeat(64) } else { word }).collect();
-    (words.len() > 1 && words[0] == "rollmesh").then_some(words)
+    let is_program = words.len() > 1 && words[0] == "rollmesh" && !words.contains(&"--ray".into());
+    is_program.then_some(words)
 }
 
 fn check(place: &str, line: &str) -> usize {

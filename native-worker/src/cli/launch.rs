@@ -1,6 +1,10 @@
 //! `rollmesh launch`: starts and ends workers for a hub, on other machines or in a cluster.
 
-use std::{io::Read as _, path::PathBuf, process::ExitCode};
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use rollmesh_core::{
@@ -149,6 +153,7 @@ pub(super) fn run(args: &LaunchArgs) -> Result<ExitCode, Failure> {
         hub: args.hub.clone(),
         trust,
         token,
+        token_file: args.token_file.clone().filter(|path| path != Path::new("-")),
         name: shortened(&args.name.clone().unwrap_or_else(usual_name)),
         capacity: args.capacity.unwrap_or(if is_cluster { CAPACITY_OF_CLUSTER } else { CAPACITY }),
         token_seconds: args.join_seconds.unwrap_or(match engine {

@@ -11,9 +11,10 @@ impl Actor {
     /// Handles a launcher's report of its state. An older connection of the same launcher is closed.
     pub(super) fn handle_launcher_ready(&mut self, id: u32, ready: &LauncherReady) {
         let Some(peer) = self.hub.peers.get(&id) else { return };
-        let key = LauncherKey { token: peer.token, name: peer.name.clone() };
+        let key = LauncherKey { token: peer.valid_by, name: peer.name.clone() };
         let text = format!("launcher {} has places for {} workers", key.name, ready.capacity);
-        if let Some(older) = self.launchers.handle_ready((id, key, &peer.link), ready) {
+        self.launchers.rename(peer.session, &key);
+        if let Some(older) = self.launchers.handle_ready((id, key, peer.session, &peer.link), ready) {
             older.expel("a newer connection has its token and name");
         }
         self.hub.notice_coming(text);

@@ -61,6 +61,8 @@ struct RemoteLaunchers {
 #[derive(Debug)]
 struct RemoteLauncher {
     peer: u32,
+    /// Its session, which outlives its connection and its token.
+    session: [u8; 16],
     link: PeerLink,
     capacity: usize,
     token_seconds: u32,
@@ -89,11 +91,23 @@ impl Launchers {
         lock(&self.elsewhere)
     }
 
+    /// Lets the launcher of a session, and its workers, depend on the token and name that it has now. A launcher that has them
+    /// already is another one.
+    pub(super) fn rename(&self, session: [u8; 16], key: &LauncherKey) {
+        let mut elsewhere = self.elsewhere();
+        let is_resumed = |launcher: &RemoteLauncher| launcher.session == session && session != [0; 16];
+        let old = elsewhere.launchers.iter().find(|(_, launcher)| is_resumed(launcher)).map(|(old, _)| old.clone());
+        let Some(old) = old.filter(|_| !elsewhere.launchers.contains_key(key)) else { return };
+        let launcher = elsewhere.launchers.remove(&old);
+        elsewhere.launchers.extend(launcher.map(|launcher| (key.clone(), launcher)));
+        elsewhere.workers.values_mut().filter(|worker| worker.by == old).for_each(|worker| worker.by = key.clone());
+    }
+
     /// Handles a launcher's report of its state. Workers that it no longer has are reported as ended, and it is commanded to end
     /// those that this hub does not know. Returns the link of an older connection of the same launcher.
     pub(super) fn handle_ready(
         &self,
-        (peer, key, link): (u32, LauncherKey, &PeerLink),
+        (peer, key, session, link): (u32, LauncherKey, [u8; 16], &PeerLink),
         ready: &LauncherReady,
     ) -> Option<PeerLink> {
         let mut elsewhere = self.elsewhere();
@@ -105,6 +119,7 @@ impl Launchers {
         }
         let remote = RemoteLauncher {
             peer,
+            session,
             link: link.clone(),
             capacity: ready.capacity.min(LauncherReady::MAX_WORKERS as u32) as usize,
             token_seconds: ready.token_seconds.min(LauncherReady::MAX_TOKEN_SECONDS),

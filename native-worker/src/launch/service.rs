@@ -7,6 +7,7 @@
 use std::{
     collections::BTreeMap,
     convert::Infallible,
+    path::PathBuf,
     process::ExitStatus,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -30,7 +31,7 @@ use super::{
     engine::{Engine, StartOrder, Template, cancel},
     supervised::Supervised,
 };
-use crate::net::{LAUNCHER_ABSENCE, Linked, PeerEnd, Route, Trust, asked, reconnect};
+use crate::net::{FollowedToken, LAUNCHER_ABSENCE, Linked, PeerEnd, Route, Trust, asked, reconnect};
 
 /// Time for all workers to end when the launcher ends.
 const FAREWELL: Duration = Duration::from_secs(15);
@@ -49,6 +50,8 @@ pub(crate) struct LauncherConfig {
     pub(crate) hub: String,
     pub(crate) trust: Trust,
     pub(crate) token: Token,
+    /// The file of the token, which may get another one.
+    pub(crate) token_file: Option<PathBuf>,
     /// Identifies it at the hub, together with its token.
     pub(crate) name: String,
     pub(crate) template: Template,
@@ -103,6 +106,7 @@ pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<boo
     let (hub, trust) = (config.hub.clone(), config.trust.clone());
     let identity = Identity::new(Role::Launcher, config.token, "native", &config.name, config.template.engine.name());
     let mut connection = Connection::new(identity).staying();
+    let mut tokens = FollowedToken::new(config.token, config.token_file.clone());
     let mut service = LaunchService { config, machines, workers: BTreeMap::new(), ended };
     let (mut lost, mut lost_at) = (None, TokioInstant::now());
     let end = loop {
@@ -123,10 +127,11 @@ pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<boo
             Ok(socket) => socket,
             Err(end) => break LauncherEnd::from(end),
         };
+        connection.renew(tokens.latest());
         let mut link = Linked::new(&mut socket, &mut connection);
         let reason = match link.admitted().await {
             Ok(()) => {
-                let reason = service.session(&mut link, &mut ends, &mut leave, &say).await;
+                let reason = service.session(&mut link, &mut ends, &mut tokens, &mut leave, &say).await;
                 lost_at = TokioInstant::now();
                 reason
             }
@@ -161,6 +166,7 @@ impl LaunchService {
         &mut self,
         link: &mut Linked<'_>,
         ends: &mut mpsc::Receiver<(WorkerEnded, Duration)>,
+        tokens: &mut FollowedToken,
         leave: &mut watch::Receiver<bool>,
         say: &impl Fn(&str),
     ) -> String {
@@ -170,7 +176,7 @@ impl LaunchService {
         }
         say(&format!("serving the hub at {}, with places for {} workers", self.config.hub, self.capacity()));
         let lost = tokio::select! {
-            lost = self.exchange(link, ends, say) => lost.err().unwrap_or_default(),
+            lost = self.exchange(link, ends, tokens, say) => lost.err().unwrap_or_default(),
             () = asked(leave) => String::new(),
         };
         if let Some(ConnectionEnd::Closed { .. }) = link.connection.end() {
@@ -191,14 +197,10 @@ impl LaunchService {
         &mut self,
         link: &mut Linked<'_>,
         ends: &mut mpsc::Receiver<(WorkerEnded, Duration)>,
+        tokens: &mut FollowedToken,
         say: &impl Fn(&str),
     ) -> Result<Infallible, String> {
-        let ready = LauncherReady {
-            capacity: self.capacity(),
-            token_seconds: self.config.token_seconds,
-            running: self.workers.keys().copied().collect(),
-        };
-        link.send(&Message::LauncherReady(ready)).await?;
+        link.send(&self.ready()).await?;
         loop {
             link.flush().await?;
             let refused = tokio::select! {
@@ -221,11 +223,26 @@ impl LaunchService {
                     link.send(&Message::WorkerEnded(ended)).await?;
                     None
                 }
+                token = tokens.next() => {
+                    link.connection.renew(token);
+                    // From then on its workers depend on this token.
+                    link.send(&self.ready()).await?;
+                    None
+                }
             };
             if let Some((worker, status)) = refused {
                 link.send(&Message::WorkerEnded(WorkerEnded { worker, status, is_crash: false })).await?;
             }
         }
+    }
+
+    /// Returns the report of this launcher's state.
+    fn ready(&self) -> Message {
+        Message::LauncherReady(LauncherReady {
+            capacity: self.capacity(),
+            token_seconds: self.config.token_seconds,
+            running: self.workers.keys().copied().collect(),
+        })
     }
 
     /// Returns how many workers may run at the same time.

@@ -16,7 +16,7 @@ use tokio::{runtime::Runtime, sync::oneshot};
 use super::{EvaluationMetrics, IterationMetrics, ResumeError, RunRequest, SavedRun, Summary, Task, Work};
 use crate::{
     Registry,
-    checkpoint::PolicyCheckpoint,
+    checkpoint::{PolicyCheckpoint, PolicyCheckpointError},
     eval::{EvalWorker, EvalWorkerError, makers_of_episodes},
     hub::{CheckpointNowError, Hub, HubConfig, HubError, StartRunError},
     native,
@@ -81,8 +81,11 @@ pub enum AlgorithmError {
     /// Its policies could not be evaluated.
     #[error(transparent)]
     Evaluation(#[from] EvalWorkerError),
-    /// The run is over.
-    #[error("the run is over")]
+    /// The policies of a run that is over cannot be read from its directory.
+    #[error(transparent)]
+    Policy(#[from] PolicyCheckpointError),
+    /// The run is over, and has no directory.
+    #[error("the run is over, and has no directory with its policies")]
     Over,
 }
 
@@ -192,31 +195,44 @@ impl Algorithm {
         if let Some(metrics) = self.runtime.block_on(self.hub.step()) {
             return Ok(Some(metrics));
         }
-        if self.ended.is_none() && !self.summary.is_terminated() {
-            self.ended = self.runtime.block_on(&mut self.summary).ok();
-        }
-        let ended = self.ended.as_ref().ok_or_else(|| AlgorithmError::Failed("the hub has lost the run".into()))?;
+        let ended = self.ended()?;
         ended.end.error().map_or(Ok(None), |error| Err(AlgorithmError::Failed(error)))
     }
 
-    /// Writes a checkpoint into the run's directory, and waits until it is on disk. [`restore`](Self::restore), `rollmesh
-    /// train --resume` and `rollmesh evaluate` take the directory.
+    /// Waits for the summary of a run that has reached its end: then its files are complete.
+    fn ended(&mut self) -> Result<&Summary, AlgorithmError> {
+        if self.ended.is_none() && !self.summary.is_terminated() {
+            self.ended = self.runtime.block_on(&mut self.summary).ok();
+        }
+        self.ended.as_ref().ok_or_else(|| AlgorithmError::Failed("the hub has lost the run".into()))
+    }
+
+    /// Writes a checkpoint into the run's directory, and waits until it is on disk; a run that is over has written its last
+    /// one. [`restore`](Self::restore), `rollmesh train --resume` and `rollmesh evaluate` take the directory.
     ///
     /// # Errors
     /// [`AlgorithmError::Checkpoint`], also for a run without a directory.
     #[doc(alias = "save_checkpoint")]
-    pub fn save(&self) -> Result<&Path, AlgorithmError> {
-        self.runtime.block_on(self.hub.checkpoint())?;
+    pub fn save(&mut self) -> Result<&Path, AlgorithmError> {
+        match self.runtime.block_on(self.hub.checkpoint()) {
+            Err(CheckpointNowError::NoRun | CheckpointNowError::Ended) => _ = self.ended()?,
+            saved => _ = saved?,
+        }
         self.run_dir.as_deref().ok_or(AlgorithmError::Checkpoint(CheckpointNowError::NoDirectory))
     }
 
-    /// Returns the current policies, to act with or for their weights.
+    /// Returns the current policies, to act with or for their weights; those of a run that is over from its directory.
     ///
     /// # Errors
-    /// [`AlgorithmError::Over`] for a run that is over, whose policies are in its directory.
+    /// [`AlgorithmError::Over`] for a run that is over and has no directory, [`AlgorithmError::Policy`] if its files cannot be
+    /// read.
     #[doc(alias("get_policy", "get_weights"))]
-    pub fn policy(&self) -> Result<PolicyCheckpoint, AlgorithmError> {
-        self.runtime.block_on(self.hub.policy()).ok_or(AlgorithmError::Over)
+    pub fn policy(&mut self) -> Result<PolicyCheckpoint, AlgorithmError> {
+        if let Some(policy) = self.runtime.block_on(self.hub.policy()) {
+            return Ok(policy);
+        }
+        self.ended()?;
+        Ok(PolicyCheckpoint::load(self.run_dir.as_deref().ok_or(AlgorithmError::Over)?)?)
     }
 
     /// Returns the latest result of the run's own evaluations, which are made alongside the iterations as the settings
@@ -230,7 +246,7 @@ impl Algorithm {
     ///
     /// # Errors
     /// [`AlgorithmError::Evaluation`] if the environment fails, or as [`policy`](Self::policy).
-    pub fn evaluate(&self, episodes: NonZeroU32) -> Result<Evaluation, AlgorithmError> {
+    pub fn evaluate(&mut self, episodes: NonZeroU32) -> Result<Evaluation, AlgorithmError> {
         let weights = self.policy()?.weights;
         let (makers, steps) = makers_of_episodes(&self.run, &self.registry, episodes)?;
         let timeout = Duration::from_secs(self.run.evaluation.timeout_s.get().into());

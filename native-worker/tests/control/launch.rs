@@ -3,6 +3,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
+use rollmesh_core::protocol::{Token, TokenHash};
 use serde_json::Value;
 
 use super::HubProcess;
@@ -118,6 +119,29 @@ fn processes(words: [&str; 2]) -> Vec<u32> {
         words.iter().all(|word| line.contains(word)) && !has_ended(*pid)
     };
     pids.filter(has_words).collect()
+}
+
+#[tokio::test]
+async fn launcher_presents_the_token_that_replaces_its_own_in_the_file() {
+    let mut hub = HubProcess::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("launcher.token");
+    let old = hub.launcher_token().await;
+    fs::write(&file, &old).unwrap();
+    let mut launcher = launch(&hub, "", &["--here", "--token-file", file.to_str().unwrap()], |_| {});
+    launcher.line("serving the hub").await;
+    hub.succeed(&["scale", "1"]).await;
+    let worker = hub.until_workers(1).await[0]["worker"].clone();
+
+    fs::write(&file, hub.launcher_token().await).unwrap();
+    // Once at its start, and once with the new token.
+    for _ in 0..2 {
+        hub.process.line("launcher l has places").await;
+    }
+    hub.succeed(&["tokens", "revoke", &TokenHash::of(&Token::from_hex(&old).unwrap()).id().to_string()]).await;
+    hub.succeed(&["scale", "2"]).await;
+    let workers = hub.until_workers(2).await;
+    assert!(workers.iter().any(|row| row["worker"] == worker), "{workers:?}");
 }
 
 fn names(workers: &[Value]) -> Vec<&str> {

@@ -90,12 +90,16 @@ pub(crate) async fn kept_undisturbed() -> String {
 
 /// A tab that is honest for the given number of uploads and then sends divergent fragments, until it is removed.
 pub(crate) async fn diverges_after(hub: &TestHub, token: Token, honest: u32) {
-    let mut tab = HandMade::join_as(hub, token, "browser").await;
+    upload_until_quarantined(HandMade::join_as(hub, token, "browser").await, honest).await;
+}
+
+/// Uploads the given number of honest fragments, and then divergent ones until the hub disconnects the worker.
+pub(crate) async fn upload_until_quarantined(mut worker: HandMade, honest: u32) {
     let mut uploads = 0;
-    while let Some(upload) = tab.next_upload().await {
+    while let Some(upload) = worker.next_upload().await {
         uploads += 1;
-        let upload = if uploads > honest { tab.changed(&upload, flip_a_reward) } else { upload };
-        tab.client.send_if_connected(&Message::FragmentUpload(upload)).await;
+        let upload = if uploads > honest { worker.changed(&upload, flip_a_reward) } else { upload };
+        worker.client.send_if_connected(&Message::FragmentUpload(upload)).await;
     }
     assert!(uploads > honest);
 }

@@ -48,12 +48,16 @@ impl HandMade {
 
     /// Joins a hub of any process.
     pub(crate) async fn join_at(address: impl Display, token: Token, kind: &str, envs: EnvRegistry) -> Self {
+        Self::join_over(Client::connect(address).await, token, kind, envs)
+    }
+
+    pub(crate) fn join_over(client: Client, token: Token, kind: &str, envs: EnvRegistry) -> Self {
         let identity = Identity::new(Role::Worker, token, kind, "by-hand", "cpu");
         let identity = Identity { core_fingerprint: core_fingerprint(AUTO), ..identity };
         let mut registry = Registry::builtin();
         registry.envs.clone_from(&envs);
         let session = WorkerSession::new(identity, registry, AUTO);
-        Self { client: Client::connect(address).await, envs, session, run_config: None, run: 0, lease: None }
+        Self { client, envs, session, run_config: None, run: 0, lease: None }
     }
 
     /// Works until there is something to upload. None once the hub has hung up.

@@ -3,8 +3,8 @@
 use rollmesh_core::protocol::{
     Message, RefusalCode, Role, Token, TokenAction, TokenHash,
     message::{
-        HostReport, LaunchWorker, LauncherReady, ManageTokens, NewToken, Request, Scale, StartRun, WorkerEnded,
-        WorkerLocation, WorkerRequest,
+        Hello, HostReport, LaunchWorker, LauncherReady, ManageTokens, NewToken, Renew, Request, Scale, StartRun,
+        WorkerEnded, WorkerLocation, WorkerRequest,
     },
 };
 
@@ -55,12 +55,15 @@ async fn told_to_end(launcher: &mut Client) -> u64 {
 
 /// A worker's connection, and its session; the hub's refusal as an error.
 async fn join(hub: &TestHub, token: Token, resume_id: [u8; 16]) -> Result<(Client, [u8; 16]), u8> {
-    let mut worker = hub.connect().await;
-    worker
-        .say(&Message::Hello(rollmesh_core::protocol::message::Hello { resume_id, ..hello(Role::Worker, token) }))
-        .await;
-    match worker.receive().await {
-        Some(Message::Welcome(welcome)) => Ok((worker, welcome.resume_id)),
+    greet(hub, Hello { resume_id, ..hello(Role::Worker, token) }).await
+}
+
+/// A peer's connection, and its session; the hub's refusal as an error.
+async fn greet(hub: &TestHub, hello: Hello) -> Result<(Client, [u8; 16]), u8> {
+    let mut peer = hub.connect().await;
+    peer.say(&Message::Hello(hello)).await;
+    match peer.receive().await {
+        Some(Message::Welcome(welcome)) => Ok((peer, welcome.resume_id)),
         Some(Message::Refused(refused)) => Err(refused.code),
         other => panic!("{other:?}"),
     }
@@ -152,6 +155,46 @@ async fn launcher_that_returns_says_which_workers_are_left() {
     newer.say(&Message::WorkerEnded(WorkerEnded { worker: unknown, status: "asked".into(), is_crash: false })).await;
     let replacement = order(&mut newer).await;
     assert!(![kept.number, lost.number].contains(&replacement.number));
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn launcher_keeps_its_workers_when_its_token_is_replaced() {
+    let mut hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let old = create_token(&mut operator).await;
+    let (mut launcher, session) = greet(&hub, hello(Role::Launcher, old)).await.unwrap();
+    launcher.say(&Message::LauncherReady(READY)).await;
+    hub.notice("has places").await;
+    assert_eq!(scale(&mut operator, 2).await, "");
+    let (kept, lost) = (order(&mut launcher).await, order(&mut launcher).await);
+    let (_worker, _) = join(&hub, kept.token, [0; 16]).await.unwrap();
+
+    // Another launcher has the old token, and is removed with it.
+    let (mut idle, _) = greet(&hub, Hello { name: "idle".into(), ..hello(Role::Launcher, old) }).await.unwrap();
+    idle.say(&Message::LauncherReady(READY)).await;
+    hub.notice("launcher idle has places").await;
+    let second = create_token(&mut operator).await;
+    launcher.say(&Message::Renew(Renew { token: second })).await;
+    let running = vec![kept.worker, lost.worker];
+    launcher.say(&Message::LauncherReady(LauncherReady { running, ..READY })).await;
+    hub.notice("launcher by-hand has places").await;
+    revoke(&mut operator, &old).await;
+    hub.notice("launcher idle was removed with its 0 workers").await;
+
+    // It resumes its session with a third token, which it has got while it was disconnected.
+    let third = create_token(&mut operator).await;
+    drop(launcher);
+    hub.notice("left: ").await;
+    let hello = Hello { resume_id: session, ..hello(Role::Launcher, third) };
+    let (mut launcher, _) = greet(&hub, hello).await.unwrap();
+    launcher.say(&Message::LauncherReady(LauncherReady { running: vec![kept.worker], ..READY })).await;
+    let replacement = order(&mut launcher).await;
+    assert!(![kept.number, lost.number].contains(&replacement.number));
+    revoke(&mut operator, &second).await;
+    revoke(&mut operator, &third).await;
+    hub.notice("launcher by-hand was removed with its 2 workers").await;
+    assert_eq!(hub.seen.iter().filter(|line| line.contains("was removed")).count(), 2, "{:?}", hub.seen);
     hub.hub.shutdown().await;
 }
 

@@ -1,7 +1,11 @@
 //! Workers that get weights from a relay, and reach the hub through it.
 
-use rollmesh::train::{RunEnd, RunRequest};
+use rollmesh::{
+    hub::{Distrust, OnDivergence, SecurityConfig},
+    train::{RunEnd, RunRequest},
+};
 use rollmesh_core::{
+    env::EnvRegistry,
     protocol::{
         Message, Role, Token, TokenAction,
         message::{Hello, ManageTokens, NewToken, WeightsNotice, WeightsRequest},
@@ -14,16 +18,22 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{TestHub, end, small, undisturbed};
+use super::{
+    TestHub,
+    divergent::{upload_until_quarantined, watchful},
+    end,
+    hand_made::HandMade,
+    small, undisturbed,
+};
 use crate::support::{
     Process,
     client::{Client, hello},
     soon,
 };
 
-async fn relay_token(hub: &TestHub) -> Token {
+async fn token_of(hub: &TestHub, role: Role) -> Token {
     let mut operator = hub.operator().await;
-    let (action, role) = (TokenAction::Create.to_wire(), Role::Relay.to_wire());
+    let (action, role) = (TokenAction::Create.to_wire(), role.to_wire());
     operator.say(&Message::ManageTokens(ManageTokens { request: 77, action, role, token: 0, seconds: 0 })).await;
     let token = operator.wait_for(|message| match message {
         Message::NewToken(NewToken { request: 77, token, .. }) => Some(*token),
@@ -34,7 +44,7 @@ async fn relay_token(hub: &TestHub) -> Token {
 
 /// A relay of a hub, and its address.
 async fn relay_of(hub: &TestHub, upstream: Option<&str>) -> (Process, String) {
-    let token = relay_token(hub).await.to_hex();
+    let token = token_of(hub, Role::Relay).await.to_hex();
     let url = hub.hub.worker_url();
     let mut args = vec!["relay", "--hub", &url, "--listen", "127.0.0.1:0"];
     args.extend(upstream.into_iter().flat_map(|upstream| ["--relay", upstream]));
@@ -49,6 +59,23 @@ fn worker_at(hub: &TestHub, relay: &str, name: &str) -> Process {
     let token = hub.hub.worker_token().to_hex();
     let args = ["worker", "--hub", &url, "--relay", relay, "--name", name];
     Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token))
+}
+
+/// A connection to a hub that a relay forwards, as a worker opens it.
+async fn connect_through(relay: &str, hub: &TestHub) -> Client {
+    let mut stream = TcpStream::connect(relay.trim_start_matches("ws://")).await.unwrap();
+    stream.write_all(b"RMH\x01").await.unwrap();
+    Client::over(stream, hub.hub.address()).await.unwrap()
+}
+
+/// The weights of a run with one worker that is connected to the hub itself.
+async fn weights_without_relay(request: RunRequest) -> String {
+    let hub = TestHub::start().await;
+    let run = hub.train(request).await;
+    let worker = hub.worker();
+    let summary = end(run).await;
+    drop(worker);
+    summary.weights_hash.to_string()
 }
 
 /// A run that only workers from elsewhere sample.
@@ -111,13 +138,38 @@ async fn weights_through_relays_make_the_same_run_and_outlive_them() {
     let summary = end(run).await;
     assert_eq!(summary.end, RunEnd::Finished);
     drop(workers);
+    assert_eq!(summary.weights_hash.to_string(), weights_without_relay(remote(6_000)).await);
+}
 
-    let plain = TestHub::start().await;
-    let direct = plain.train(remote(6_000)).await;
-    let token = plain.hub.worker_token().to_hex();
-    let worker = Process::worker(&plain.hub.address().to_string(), &token);
-    assert_eq!(end(direct).await.weights_hash, summary.weights_hash);
-    drop(worker);
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn divergent_worker_behind_a_relay_is_quarantined_and_its_siblings_continue() {
+    let request = || super::saved_often(remote(12_000));
+    let SecurityConfig { distrust, .. } = watchful(1.0, OnDivergence::RollBack);
+    let distrust = Distrust { distrust_remote: true, ..distrust };
+    let mut hub = TestHub::start_watchful(SecurityConfig { distrust, ..SecurityConfig::default() }).await;
+    let (relay, relay_url) = relay_of(&hub, None).await;
+    let run = hub.train(request()).await;
+    let siblings = ["a", "b"].map(|name| worker_at(&hub, &relay_url, name));
+    hub.status("the siblings' first rows", |status| status.iteration >= 1).await;
+
+    let (token, client) = (token_of(&hub, Role::Worker).await, connect_through(&relay_url, &hub).await);
+    let divergent = HandMade::join_over(client, token, "native", EnvRegistry::builtin());
+    upload_until_quarantined(divergent, 1).await;
+    // The run goes back, unless a sibling has committed the same fragment first.
+    hub.notice("a fragment of its principal failed an audit").await;
+    let mut again = connect_through(&relay_url, &hub).await;
+    again.say(&Message::Hello(hello(Role::Worker, token))).await;
+    assert!(again.refusal().await.is_some(), "its token was revoked");
+
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, false));
+    hub.hub.shutdown().await;
+    for sibling in siblings {
+        let said = sibling.finish_with(0).await.stderr;
+        assert!(!said.contains("trying again"), "it has never lost its connection: {said}");
+    }
+    drop(relay);
+    assert_eq!(summary.weights_hash.to_string(), weights_without_relay(request()).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

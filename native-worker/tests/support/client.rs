@@ -63,6 +63,11 @@ impl Client {
         socket.bind((from, 0).into())?;
         let stream = soon("a connection", socket.connect(address)).await?;
         stream.set_nodelay(true)?;
+        Self::over(stream, address).await
+    }
+
+    /// Introduces itself over a stream that leads to the hub with this address.
+    pub(crate) async fn over(stream: TcpStream, address: SocketAddr) -> Result<Self, tungstenite::Error> {
         let socket = client_async(format!("ws://{address}/ws"), MaybeTlsStream::Plain(stream));
         let (socket, _) = soon("an answer", socket).await?;
         Ok(Self { socket, request: 0 })

@@ -12,7 +12,7 @@ restarts of workers, Ray those of the launcher. Actors that wait for resources m
     cluster.status()
     cluster.down()
 
-`python -m rollmesh.ray` is the same as a command line. The nodes need this package (`runtime_env={"pip": ["rollmesh"]}`
+`rollmesh up|scale|status|down --ray ADDRESS` is the same as a command line. The nodes need this package (`runtime_env={"pip": ["rollmesh"]}`
 installs it) and Ray.
 """
 

@@ -268,7 +268,7 @@ impl WorkerSession {
     /// when it is complete. A call for a sample is executed in spans of a few milliseconds on the worker's clock, if it has
     /// one; any other call takes as long as it needs.
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) {
-        self.uplink.set_time(now);
+        self.uplink.begin_work(now);
         if let Some(call) = self.evaluations.as_mut().and_then(|evaluations| evaluations.work(now)) {
             self.send(&Message::CallProgress(CallProgress { call: call.0 }));
         }

@@ -14,6 +14,10 @@ const PROBE: u32 = 64;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Uplink {
     now: Micros,
+    /// Since when the worker does not serve its connection.
+    busy_since: Option<Micros>,
+    /// How long it did not, the last time since it has waited for credit.
+    busy: Micros,
     /// Since when how many bytes wait for credit.
     waiting: Option<(Micros, usize)>,
     /// The mean over the latest waits.
@@ -26,22 +30,31 @@ pub(super) struct Uplink {
 impl Uplink {
     pub(super) fn set_time(&mut self, now: Micros) {
         self.now = now;
+        self.busy = self.busy_since.take().map_or(self.busy, |since| now.since(since));
+    }
+
+    /// Records that the worker does something else until its connection is served again.
+    pub(super) fn begin_work(&mut self, now: Micros) {
+        self.set_time(now);
+        self.busy_since = Some(now);
     }
 
     /// Records the bytes that are queued once everything was sent that may be sent.
     pub(super) fn observe(&mut self, queued: usize) {
         if let Some((since, before)) = self.waiting {
-            let (sent, micros) = (before.saturating_sub(queued), self.now.since(since).0);
-            if sent == 0 && queued == before || micros == 0 {
+            // Credit that came while the worker was busy may have come at once: this is no time of the link.
+            let (sent, micros) = (before.saturating_sub(queued), self.now.since(since).since(self.busy).0);
+            if queued > 0 && (queued == before || micros == 0) {
                 return;
             }
             // Less says little of the link: it may have waited for the hub's answer to the hello.
-            if sent >= CHUNK_BYTES as usize {
+            if sent >= CHUNK_BYTES as usize && micros > 0 {
                 let latest = (sent as u64).saturating_mul(1_000_000) / micros;
                 self.bytes_per_s = Some(self.bytes_per_s.map_or(latest, |mean| (3 * mean + latest) / 4));
             }
         }
         self.waiting = (queued > 0).then_some((self.now, queued));
+        self.busy = Micros(0);
     }
 
     /// Returns whether the next upload should be compressed.
@@ -85,6 +98,23 @@ mod tests {
         let mut unknown = Uplink::default();
         unknown.observe(0);
         assert!(!unknown.is_slow(), "no upload has had to wait");
+    }
+
+    #[test]
+    fn work_of_the_worker_is_no_time_of_its_link() {
+        // Half a megabyte arrives while the worker is busy, for as long as it takes on a slow link.
+        let busy = |millis_before: u64| {
+            let mut uplink = Uplink::default();
+            for part in 0..8 {
+                let began = Micros::from_millis(100 * part);
+                uplink.set_time(began);
+                uplink.observe(4_000_000 - 500_000 * part as usize);
+                uplink.begin_work(Micros(began.0 + 1_000 * millis_before));
+            }
+            uplink.is_slow()
+        };
+        assert!(!busy(1), "the credit may have come at once");
+        assert!(busy(40), "no credit had come before the worker was busy");
     }
 
     #[test]
