@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     job::Job,
-    suites::WEB_PACKAGES,
+    suites::BROWSER_CRATES,
     workspace::{cargo, command, root, target},
 };
 
@@ -38,7 +38,8 @@ pub(crate) fn check(job: &Job) -> Result<()> {
         job.run(&mut apply)?;
     }
     // As the tests compile them, so that nothing is compiled again with other features.
-    for options in [&["--lib", "--bins", "--test", "promises"][..], &WEB_PACKAGES] {
+    let browsers = BROWSER_CRATES.map(|name| ["--package", name]);
+    for options in [&["--lib", "--bins", "--test", "promises"][..], browsers.as_flattened()] {
         let mut check = cargo();
         check.args(["check", "--locked"]).args(options).current_dir(&copy).env("CARGO_TARGET_DIR", target());
         job.run(&mut check)?;

@@ -64,7 +64,13 @@ pub(crate) fn docs(job: &Job) -> Result<()> {
 /// The crates for browsers, with their tests.
 pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
     let packages = BROWSER_CRATES.map(|name| ["--package", name]);
-    let packages = packages.as_flattened().iter().chain(&["--features", "rollmesh-modules/tables", "--target", WASM, "--all-targets"]);
+    let packages = packages.as_flattened().iter().chain(&[
+        "--features",
+        "rollmesh-modules/tables",
+        "--target",
+        WASM,
+        "--all-targets",
+    ]);
     if toolchain::is_fallback(WASM) {
         // Clippy is a part of rustup's compiler and cannot read what Debian's has made.
         job.note("compiled only: there is no clippy for Debian's compiler");
