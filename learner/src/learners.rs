@@ -132,7 +132,7 @@ impl Learners {
         let next = WeightsVersion(self.version().0.saturating_add(1));
         let rows = batch.agent_steps();
         if self.single_mut().is_none() || rows != batch.env_steps {
-            // Schedules follow env steps, which a policy takes its rows for unless it is notified of them.
+            // Schedules follow env steps; a policy that is not given them counts its rows instead.
             let so_far = results.get(ENV_STEPS).copied().unwrap_or(0.0) as u64;
             let vars = GlobalVars { timestep: so_far.saturating_sub(batch.env_steps as u64), ..GlobalVars::default() };
             self.policies.values_mut().for_each(|policy| policy.on_global_var_update(&vars));

@@ -341,7 +341,7 @@ pub(super) struct Minibatches {
 }
 
 impl Minibatches {
-    /// The given number of units with the given number of rows, so that pieces have at most `size` rows on average.
+    /// Shuffles `units` units that have `rows` rows together, in pieces of at most `size` rows on average.
     pub(super) fn shuffled(units: usize, rows: u64, size: u32, rng: &mut Rng) -> Self {
         let pieces = rows.div_ceil(u64::from(size.max(1))).min(units as u64) as usize;
         let mut units: Vec<u32> = (0..units as u32).collect();

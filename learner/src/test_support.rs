@@ -16,12 +16,12 @@ use rollmesh_core::{
 
 use super::{AlgorithmConfig, LearnError, Learner, register_learning_policies};
 
-/// Returns as many numbers as given, and one of the given number of actions.
+/// Returns spaces with `obs_len` observed numbers and `n` discrete actions.
 pub(crate) fn discrete(obs_len: usize, n: u32) -> EnvSpaces {
     spaces(obs_len, Space::Discrete { n })
 }
 
-/// Returns as many numbers as given, and actions of a space.
+/// Returns spaces with `obs_len` observed numbers and this space of actions.
 pub(crate) fn spaces(obs_len: usize, action: Space) -> EnvSpaces {
     let observation = Space::vector(&vec![-9.0; obs_len], &vec![9.0; obs_len]);
     let action_type = if let Space::Box(_) = action { DType::F32 } else { DType::I64 };

@@ -23,7 +23,7 @@ use super::{
     stats::{Sums, UpdateStats},
 };
 
-/// Most gradient steps in a row that are skipped because they are not finite.
+/// Maximum number of consecutive gradient steps that are skipped because they are not finite.
 const MAX_SKIPPED_IN_A_ROW: u32 = 3;
 
 /// A model, its optimiser and the settings.

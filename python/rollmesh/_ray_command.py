@@ -53,6 +53,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def token_of(parsed: argparse.Namespace) -> str:
     if parsed.token_file is None:
         return os.environ.get("ROLLMESH_TOKEN", "")
+    if parsed.token_file == "-":
+        return sys.stdin.readline().strip()
     with open(parsed.token_file) as file:
         return file.readline().strip()
 
@@ -89,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
                 print(json.dumps(cluster.status(name=parsed.name), indent=2))
             case "down":
                 cluster.down(name=parsed.name)
-    except (cluster.NotRunning, cluster.Refused, OSError) as error:
+    except (cluster.NotRunning, cluster.Refused, OSError, ValueError, ray.exceptions.RayError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -29,7 +29,7 @@ const LINK_DELAY: Duration = Duration::from_millis(300);
 const POLICY: &str = "policy";
 /// Events that are applied in a frame, …
 const EVENTS_OF_FRAME: usize = 32;
-/// … unless this number waits, as when the hub sends a new page everything.
+/// … unless at least this many wait, as when the hub sends a new page everything.
 const MANY_EVENTS: usize = 512;
 /// While the page is hidden there are no frames; then events wait this long.
 const HIDDEN_FRAME: Duration = Duration::from_millis(250);

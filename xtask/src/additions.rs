@@ -86,7 +86,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_of_the_table_has_a_patch_that_exists() {
+    fn every_patch_applies() {
+        for patch in patches().unwrap() {
+            let mut apply = Command::new("git");
+            apply.args(["apply", "--check", "-C1"]).arg(&patch).current_dir(root());
+            assert!(apply.status().unwrap().success(), "{} does not fit the sources any more", patch.display());
+        }
+    }
+
+    #[test]
+    fn every_patch_is_linked_from_a_row_of_the_table() {
         let document = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
         let (_, table) = document.split_once("## Where to add what").unwrap();
         let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| a")).collect();

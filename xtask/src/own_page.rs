@@ -6,7 +6,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{Command, ExitCode},
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -31,22 +31,23 @@ pub(crate) fn run(registry: Option<&Path>) -> Result<ExitCode> {
     }
     let Some(registry) = registry else { return Ok(ExitCode::SUCCESS) };
     let folder = registry.canonicalize().with_context(|| format!("there is no {}", registry.display()))?;
-    let dist = build(&folder)?;
+    let dist = build(&folder, |trunk| match trunk.status().context("trunk cannot be started")?.success() {
+        true => Ok(()),
+        false => bail!("the page of {} could not be built; trunk has said why", folder.display()),
+    })?;
     say(format_args!("\n{}: a program that is started beside it serves it, or one with `--assets`", dist.display()));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the page of a crate, with what is installed; returns where it is.
-pub(crate) fn build(folder: &Path) -> Result<PathBuf> {
+/// Builds the page of a crate by running trunk, with what is installed; returns where it is.
+pub(crate) fn build(folder: &Path, run: impl FnOnce(&mut Command) -> Result<()>) -> Result<PathBuf> {
     let stage = stage(folder)?;
     let dist = folder.join("dist");
     let mut trunk = command("trunk");
     trunk.args(["build", "--release", "--dist"]).arg(&dist).current_dir(&stage);
     trunk.env("CARGO_TARGET_DIR", target()).env_remove("NO_COLOR");
     toolchain::prepare(&mut trunk, WASM)?;
-    if !trunk.status().context("trunk cannot be started")?.success() {
-        bail!("the page of {} could not be built; trunk has said why", folder.display());
-    }
+    run(&mut trunk)?;
     Ok(dist)
 }
 

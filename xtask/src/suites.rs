@@ -31,15 +31,16 @@ const THREADS: &str = "RUST_TEST_THREADS";
 fn cargo_test(arguments: &str) -> Command {
     let mut tests = cargo();
     tests.args(["test", "--locked"]).args(arguments.split_whitespace());
-    if env::var_os(THREADS).is_none() {
-        // The tests that take longest wait for processes most of the time.
-        tests.env(THREADS, (2 * thread::available_parallelism().map_or(1, NonZero::get)).to_string());
-    }
     tests
 }
 
 pub(crate) fn tests(job: &Job, arguments: &str) -> Result<()> {
-    job.run_tests(&mut cargo_test(arguments))
+    let mut tests = cargo_test(arguments);
+    if env::var_os(THREADS).is_none() {
+        // The tests that take longest wait for processes most of the time.
+        tests.env(THREADS, (2 * thread::available_parallelism().map_or(1, NonZero::get)).to_string());
+    }
+    job.run_tests(&mut tests)
 }
 
 /// Runs tests that take minutes, which they do where the environment asks for it.
@@ -237,7 +238,7 @@ pub(crate) fn e2e(job: &Job) -> Result<()> {
 pub(crate) fn own_crate(job: &Job) -> Result<()> {
     let folder = env::temp_dir().join(format!("rollmesh-own-crate-{}", process::id()));
     own_page::copy_example(&folder)?;
-    own_page::build(&folder)?;
+    own_page::build(&folder, |trunk| job.run(trunk.arg("--offline")))?;
     let mut build = cargo();
     build.args(["build", "--release", "--offline"]).current_dir(&folder);
     job.run(build.env("CARGO_TARGET_DIR", target()))?;

@@ -67,12 +67,12 @@ impl Inline {
     fn work(&mut self, max_rounds: u32) {
         if let Err(error) = self.begin() {
             // Begin the evaluation, so that the error is its outcome.
-            let _ = self.desk.next_order();
+            let _ = self.desk.next_command();
             return self.desk.engine_failed(error);
         }
         // Take an order only if there is an engine, else it would be lost.
         while let Some(engine) = &mut self.engine {
-            let order = self.desk.next_order();
+            let order = self.desk.next_command();
             let (is_ordered, before) = (order.is_some(), engine.env_steps());
             let done = engine.work(order, max_rounds);
             if !is_ordered {

@@ -64,7 +64,7 @@ pub enum Polled {
     Nothing,
 }
 
-/// An evaluation worker without its [engine](crate::eval_worker::EvalEngine), which the caller creates, gives [orders](Self::next_order),
+/// An evaluation worker without its [engine](crate::eval_worker::EvalEngine), which the caller creates, gives [commands](Self::next_command),
 /// and replaces when it fails.
 ///
 /// Evaluations are executed sequentially, in order. Weights stay with the worker: an evaluation without weights uses the
@@ -76,11 +76,11 @@ pub enum Polled {
 ///
 /// let mut desk = EvalDesk::new();
 /// let [first, second] = [5, 7].map(|steps| desk.submit(None, EvaluationRequest::new(steps)).unwrap());
-/// assert!(matches!(desk.next_order(), Some(EvalCommand::Evaluate { ticket, .. }) if ticket == first));
+/// assert!(matches!(desk.next_command(), Some(EvalCommand::Evaluate { ticket, .. }) if ticket == first));
 /// desk.cancel(first);
-/// assert!(matches!(desk.next_order(), Some(EvalCommand::Cancel(ticket)) if ticket == first));
+/// assert!(matches!(desk.next_command(), Some(EvalCommand::Cancel(ticket)) if ticket == first));
 /// assert!(!desk.finish(EvalDone { ticket: first, result: Ok(None) }));
-/// assert!(matches!(desk.next_order(), Some(EvalCommand::Evaluate { ticket, .. }) if ticket == second));
+/// assert!(matches!(desk.next_command(), Some(EvalCommand::Evaluate { ticket, .. }) if ticket == second));
 /// assert!(!desk.finish(EvalDone { ticket: second, result: Ok(Some(Evaluation::default())) }));
 /// assert!(desk.take(first).is_none() && desk.take(second).is_some());
 /// ```
@@ -179,7 +179,7 @@ impl EvalDesk {
     }
 
     /// Returns the engine's next order, if there is one; with weights only if the engine does not have them.
-    pub fn next_order(&mut self) -> Option<EvalCommand> {
+    pub fn next_command(&mut self) -> Option<EvalCommand> {
         if self.is_stopped {
             return None;
         }
@@ -259,13 +259,13 @@ mod tests {
         assert!(matches!(desk.poll(None), Polled::Found(None, Err(_))) && desk.poll(None) == Polled::Nothing);
         let [first, second] = [1, 2].map(|steps| desk.submit(None, EvaluationRequest::new(steps)).unwrap());
         desk.engine_failed(EvalWorkerError::failed("before it was told anything"));
-        assert!(desk.next_order().is_some() && desk.next_order().is_none() && desk.poll(None) == Polled::Nothing);
+        assert!(desk.next_command().is_some() && desk.next_command().is_none() && desk.poll(None) == Polled::Nothing);
         desk.engine_failed(EvalWorkerError::failed("it burns"));
         assert_eq!(desk.take(first), Some(Err(EvalWorkerError::failed("it burns"))));
-        assert!(matches!(desk.next_order(), Some(EvalCommand::Evaluate { ticket, .. }) if ticket == second));
+        assert!(matches!(desk.next_command(), Some(EvalCommand::Evaluate { ticket, .. }) if ticket == second));
         desk.stop();
         assert_eq!(desk.submit(None, EvaluationRequest::new(1)), Err(EvalWorkerError::Stopped));
-        assert!(desk.next_order().is_none());
+        assert!(desk.next_command().is_none());
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
         let first = desk.submit(Some(weights.clone()), EvaluationRequest::new(1)).unwrap();
         desk.cancel(first);
         desk.submit(None, EvaluationRequest::new(1)).unwrap();
-        let Some(EvalCommand::Evaluate { ticket, weights: Some(given), .. }) = desk.next_order() else {
+        let Some(EvalCommand::Evaluate { ticket, weights: Some(given), .. }) = desk.next_command() else {
             panic!("an order")
         };
         assert_eq!((ticket, given), (Ticket(2), weights));
@@ -294,7 +294,7 @@ mod tests {
                 let at = which.checked_rem(wanted.len()).unwrap_or(0);
                 match what {
                     0 => wanted.push(desk.submit(None, EvaluationRequest::new(1)).unwrap()),
-                    1 => while let Some(order) = desk.next_order() {
+                    1 => while let Some(order) = desk.next_command() {
                         if let EvalCommand::Evaluate { ticket, .. } = order {
                             playing = Some(ticket);
                         }

@@ -2,10 +2,11 @@
 
 use super::{ChildFate, Hub, HubEffect, HubRun, Peer, PeerConnection, Record, RunLoop, limits::MAX_BACKLOG_BYTES};
 use crate::{
+    group::WorkerStatus,
     ids::{SlotId, WorkerId},
     prelude::*,
     protocol::{
-        Kind, Message, MessageFrame,
+        Kind, Message, MessageFrame, WorkerState,
         message::{
             FragmentReport, RecentFragmentRequest, RemoveRun, Reply, Request, RunHistory, RunHistoryRequest, TokenRows,
             Watch, WorkerRequest,
@@ -172,9 +173,14 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// one, and lets another one take its place: also a worker that hangs.
     ///
     /// # Errors
-    /// There is no such worker, or it was started elsewhere.
+    /// There is no such worker, it is leaving, or it was started elsewhere.
     fn restart_worker(&mut self, worker: u32) -> Result<(), String> {
-        let child = self.worker(worker)?.child;
+        let peer = self.worker(worker)?;
+        let child = peer.child;
+        let leaves = |status: WorkerStatus<'_>| status.worker.0 == worker && status.state == WorkerState::Leaving;
+        if peer.leaving.is_some() || self.state().is_some_and(|run| run.group.workers(self.now).any(leaves)) {
+            return Err(format!("worker {worker} is leaving already"));
+        }
         if child.is_none() {
             return Err(format!("worker {worker} was not started by this hub: restart it where it was started"));
         }

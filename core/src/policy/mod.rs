@@ -261,7 +261,7 @@ pub trait Policy: Send {
         Ok(trajectory)
     }
 
-    /// Is notified of the run's progress. Only policies that are trained do.
+    /// Receives the run's progress. Only policies that are trained use it.
     fn on_global_var_update(&mut self, _vars: &GlobalVars) {}
 
     /// Learns from a batch: the gradients of all its rows, or several passes over it, as the policy likes.

@@ -41,7 +41,7 @@ impl Interruption {
                 wishes.next().await;
                 flag.store(true, Ordering::Relaxed);
                 act();
-                eprintln!("ending after what is in progress; Ctrl-C again ends at once, and keeps nothing");
+                eprintln!("finishing the work in progress; press Ctrl-C again to exit at once without saving");
                 wishes.next().await;
                 process::exit(130);
             });

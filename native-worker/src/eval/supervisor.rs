@@ -181,7 +181,7 @@ impl Supervisor {
     fn run(mut self, events: &Receiver<Event>) {
         self.engine = self.start_engine().map_err(|error| self.fail(error)).ok();
         loop {
-            while let Some(order) = self.next_order() {
+            while let Some(order) = self.next_command() {
                 self.order(order);
             }
             if self.shared.desk().is_stopped() {
@@ -202,8 +202,8 @@ impl Supervisor {
         }
     }
 
-    fn next_order(&self) -> Option<EvalCommand> {
-        self.shared.desk().next_order()
+    fn next_command(&self) -> Option<EvalCommand> {
+        self.shared.desk().next_command()
     }
 
     fn order(&mut self, order: EvalCommand) {

@@ -66,7 +66,8 @@ impl Actor {
     }
 }
 
-/// Returns a random id for a session. It is no secret: without randomness it is all zeros, which resumes nothing.
+/// Returns a random id for a session: a secret of the peer, with which a launcher takes its workers along to another token.
+/// Without randomness it is all zeros, which resumes nothing.
 pub(super) fn random_id() -> [u8; 16] {
     let mut id = [0; 16];
     if getrandom::fill(&mut id).is_err() {

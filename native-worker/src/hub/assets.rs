@@ -52,7 +52,7 @@ enum Source {
 
 #[cfg(feature = "embed")]
 #[derive(rust_embed::RustEmbed)]
-#[folder = "$CARGO_MANIFEST_DIR/../dist"]
+#[folder = "../dist"]
 struct Embedded;
 
 impl Assets {

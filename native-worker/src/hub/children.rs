@@ -316,7 +316,7 @@ impl Children {
 
     /// Kills the child now, and has it replaced without counting that.
     pub(super) fn restart(&mut self, number: u32) {
-        if let Some(child) = self.running.get_mut(&number) {
+        if let Some(child) = self.running.get_mut(&number).filter(|child| !child.dismissed) {
             child.is_restarted = true;
             self.kill(number);
         }

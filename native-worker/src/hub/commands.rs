@@ -15,10 +15,14 @@ impl Actor {
     pub(super) fn handle_received(&mut self, peer: u32, received: Received) {
         match received {
             Received::Message(message) => {
-                if matches!(message, Message::Renew(_)) {
+                let is_renewal = matches!(message, Message::Renew(_));
+                if is_renewal {
                     self.follow_tokens();
                 }
                 let request = self.hub.handle_message(peer, message);
+                if is_renewal {
+                    self.rename_launcher(peer);
+                }
                 request.into_iter().for_each(|request| self.handle_request(peer, request));
             }
             Received::Upload(upload) => self.hub.handle_upload(peer, upload),

@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     hub::PeerConnection as _,
-    protocol::{handshake::shortened, message::LauncherReady},
+    protocol::{Role, handshake::shortened, message::LauncherReady},
 };
 
 use super::{actor::Actor, launchers::LauncherKey, token_file};
@@ -10,14 +10,22 @@ use super::{actor::Actor, launchers::LauncherKey, token_file};
 impl Actor {
     /// Handles a launcher's report of its state. An older connection of the same launcher is closed.
     pub(super) fn handle_launcher_ready(&mut self, id: u32, ready: &LauncherReady) {
+        let Some(key) = self.rename_launcher(id) else { return };
         let Some(peer) = self.hub.peers.get(&id) else { return };
-        let key = LauncherKey { token: peer.valid_by, name: peer.name.clone() };
         let text = format!("launcher {} has places for {} workers", key.name, ready.capacity);
-        self.launchers.rename(peer.session, &key);
         if let Some(older) = self.launchers.handle_ready((id, key, peer.session, &peer.link), ready) {
             older.expel("a newer connection has its token and name");
         }
         self.hub.notice_coming(text);
+    }
+
+    /// Lets a launcher and its workers depend on the token that its connection has now, and returns what it is known by: if
+    /// another launcher has this token and name, it stays under those that it had.
+    pub(super) fn rename_launcher(&self, id: u32) -> Option<LauncherKey> {
+        let peer = self.hub.peers.get(&id).filter(|peer| peer.role == Role::Launcher)?;
+        let key = LauncherKey { token: peer.valid_by, name: peer.name.clone() };
+        self.launchers.rename(peer.session, &key);
+        Some(self.launchers.of_peer(id).unwrap_or(key))
     }
 
     /// Removes launchers that did not return, and those whose token is no longer valid.

@@ -269,7 +269,7 @@ impl HandshakeLimiter {
         if state.failing.len() >= MAX_FAILING && !state.failing.contains_key(&from) {
             state.failing.retain(|_, failing| failing.times.back().is_some_and(|time| *time + FAILURE_WINDOW > now));
             if state.failing.len() >= MAX_FAILING {
-                // That number of failing addresses at once are a single attack.
+                // This many failing addresses at once are a single attack.
                 return FAILURE_DELAY;
             }
         }

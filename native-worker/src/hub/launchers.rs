@@ -91,12 +91,13 @@ impl Launchers {
         lock(&self.elsewhere)
     }
 
-    /// Lets the launcher of a session, and its workers, depend on the token and name that it has now. A launcher that has them
-    /// already is another one.
+    /// Lets the launcher of a session, and its workers, depend on the token that it has now. A launcher that has this token and
+    /// name already is another one: then nothing changes.
     pub(super) fn rename(&self, session: [u8; 16], key: &LauncherKey) {
         let mut elsewhere = self.elsewhere();
         let is_resumed = |launcher: &RemoteLauncher| launcher.session == session && session != [0; 16];
-        let old = elsewhere.launchers.iter().find(|(_, launcher)| is_resumed(launcher)).map(|(old, _)| old.clone());
+        let old = elsewhere.launchers.iter().find(|(old, launcher)| old.name == key.name && is_resumed(launcher));
+        let old = old.map(|(old, _)| old.clone());
         let Some(old) = old.filter(|_| !elsewhere.launchers.contains_key(key)) else { return };
         let launcher = elsewhere.launchers.remove(&old);
         elsewhere.launchers.extend(launcher.map(|launcher| (key.clone(), launcher)));

@@ -211,11 +211,16 @@ impl Algorithm {
     /// one. [`restore`](Self::restore), `rollmesh train --resume` and `rollmesh evaluate` take the directory.
     ///
     /// # Errors
-    /// [`AlgorithmError::Checkpoint`], also for a run without a directory.
+    /// [`AlgorithmError::Checkpoint`], also for a run without a directory; [`AlgorithmError::Failed`] for a run that has
+    /// failed: its directory has its last checkpoint.
     #[doc(alias = "save_checkpoint")]
     pub fn save(&mut self) -> Result<&Path, AlgorithmError> {
         match self.runtime.block_on(self.hub.checkpoint()) {
-            Err(CheckpointNowError::NoRun | CheckpointNowError::Ended) => _ = self.ended()?,
+            Err(CheckpointNowError::NoRun | CheckpointNowError::Ended) => {
+                if let Some(error) = self.ended()?.end.error() {
+                    return Err(AlgorithmError::Failed(error));
+                }
+            }
             saved => _ = saved?,
         }
         self.run_dir.as_deref().ok_or(AlgorithmError::Checkpoint(CheckpointNowError::NoDirectory))

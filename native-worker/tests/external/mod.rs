@@ -45,7 +45,7 @@ fn counted() -> EnvSpaces {
     }
 }
 
-/// Counts its steps, 100 for each, in episodes of 25. At regular intervals of steps it does 42, whatever the policy wants.
+/// Counts its steps, 100 for each, in episodes of 25. Every `every` steps its action is 42, whatever the policy wants.
 fn count(env: &ExternalEnv, every: u32) -> Result<(), ExternalEnvError> {
     loop {
         let episode = env.start_episode(true)?;

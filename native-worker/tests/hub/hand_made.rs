@@ -99,7 +99,7 @@ impl HandMade {
         }
     }
 
-    /// Uploads a multiple of what it should, and gives the next upload.
+    /// Uploads the next `uploads` fragments as it should, and returns the upload that follows.
     pub(crate) async fn upload_after(&mut self, uploads: u32) -> FragmentUpload {
         for _ in 0..uploads {
             let upload = self.next_upload().await.unwrap();

@@ -199,6 +199,31 @@ async fn launcher_keeps_its_workers_when_its_token_is_replaced() {
 }
 
 #[tokio::test]
+async fn launcher_with_another_ones_new_token_and_name_keeps_its_own_and_leaves_it_alone() {
+    let mut hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let tokens = [create_token(&mut operator).await, create_token(&mut operator).await];
+    let (mut renewed, _) = greet(&hub, hello(Role::Launcher, tokens[0])).await.unwrap();
+    let (mut other, _) = greet(&hub, hello(Role::Launcher, tokens[1])).await.unwrap();
+    for launcher in [&mut renewed, &mut other] {
+        launcher.say(&Message::LauncherReady(READY)).await;
+        hub.notice("launcher by-hand has places").await;
+    }
+    assert_eq!(scale(&mut operator, 4).await, "");
+    let running = vec![order(&mut renewed).await.worker, order(&mut renewed).await.worker];
+    let (_, _) = (order(&mut other).await, order(&mut other).await);
+
+    renewed.say(&Message::Renew(Renew { token: tokens[1] })).await;
+    renewed.say(&Message::LauncherReady(LauncherReady { running, ..READY })).await;
+    hub.notice("launcher by-hand has places").await;
+    revoke(&mut operator, &tokens[0]).await;
+    hub.notice("launcher by-hand was removed with its 2 workers").await;
+    let refused = scale(&mut operator, 3).await;
+    assert!(refused.starts_with("all 2 places of the connected launchers are taken"), "{refused}");
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
 async fn places_of_absent_launchers_and_of_workers_that_still_end_are_awaited() {
     let mut hub = TestHub::start().await;
     let mut operator = hub.operator().await;

@@ -130,7 +130,7 @@ export class SampleBatch extends Freeable {
   }
 
   /**
-   * The steps from `start` to `end`, which is not among them. A negative `start` puts the given number of rows of zeros in front, as in
+   * The steps from `start` to `end`, which is not among them. A negative `start` puts that many rows of zeros in front, as in
    * RLlib; what is beyond the end is not there.
    */
   slice(start = 0, end = Infinity): SampleBatch {
@@ -142,7 +142,7 @@ export class SampleBatch extends Freeable {
     return this.#handle.raw.splitByEpisode(key).map(SampleBatch.wrap);
   }
 
-  /** Consecutive slices: of the given number of steps each, or the given number of them. */
+  /** Consecutive slices: of `size` steps each, or `numSlices` of them. */
   timeslices(by: { size: number } | { numSlices: number }): SampleBatch[] {
     const [size, slices] = "size" in by ? [by.size, undefined] : [undefined, by.numSlices];
     return this.#handle.raw.timeslices(size, slices).map(SampleBatch.wrap);

@@ -1,4 +1,4 @@
-//! The runs of the hub: those that are over, the one that continues, and those that wait.
+//! The runs of the hub: those that are over, the one in progress, and those that wait.
 
 use leptos::prelude::*;
 use rollmesh_core::protocol::{Phase, message::RunRow};

@@ -12,13 +12,15 @@ use super::{
     source::{Code, line_at, shipped_code},
 };
 
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 10] = [
     "core/kernels/src",
     "core/src",
     "learner/src",
     "data/src",
     "native-worker/src",
     "web/src",
+    "web/registry/src",
+    "web/wasm/modules/src",
     "web/wasm/src",
     "python/src",
 ];

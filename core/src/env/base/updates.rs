@@ -40,7 +40,7 @@ pub struct EnvActions {
 }
 
 impl EnvUpdates {
-    /// Creates an empty update.
+    /// Creates an empty list of updates.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -120,7 +120,7 @@ impl DrivenLane {
             TurnKind::Ended => self.taken = None,
             TurnKind::Abandoned => {
                 self.taken = None;
-                update.fault = Some(EnvError::Failed("the driver of the episode is gone".into()));
+                update.fault = Some(EnvError::Failed("the driver of the episode has disconnected".into()));
             }
         }
     }

@@ -29,7 +29,7 @@ pub(in crate::cli) struct StatusArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Continue, once a second, until the hub leaves
+    /// Print the status every second until the hub exits
     #[arg(long)]
     watch: bool,
     #[command(flatten)]

@@ -22,7 +22,7 @@ pub struct DataHandle {
 
 #[wasm_bindgen]
 impl DataHandle {
-    /// Of each problem the given number of places are named. A line, and what is compressed in it, may have `longestLine` bytes each
+    /// Names at most `places` places of each problem. A line, and what is compressed in it, may have `longestLine` bytes each
     /// (64 MiB); longer ones are skipped.
     #[wasm_bindgen(constructor)]
     #[must_use]

@@ -63,7 +63,7 @@ pub struct TableHandle {
 
 #[wasm_bindgen]
 impl TableHandle {
-    /// Opens the one file of this Web Worker. Of each problem so many places are named.
+    /// Opens the one file of this Web Worker. Names at most `places` places of each problem.
     #[wasm_bindgen(constructor)]
     pub fn new(file: File, places: u32) -> Result<Self, JsError> {
         let opened = Arc::new(OpenedFile { size: file.size() as u64, read: AtomicU64::new(0) });
