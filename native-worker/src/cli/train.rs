@@ -438,7 +438,10 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
     println!("weights hash  {}", summary.weights_hash);
     about_reading(&summary.read).iter().for_each(|line| println!("{line}"));
     if summary.unaudited > 0 {
-        println!("unaudited     {} fragments were selected for an audit but not replayed before the run ended", summary.unaudited);
+        println!(
+            "unaudited     {} fragments were selected for an audit but not replayed before the run ended",
+            summary.unaudited
+        );
     }
     if summary.tainted {
         println!("tainted       rows were learned from that a worker made up");
