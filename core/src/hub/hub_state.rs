@@ -17,7 +17,7 @@ use crate::{
 ///
 /// The shell sets the [time](Self::set_time), passes one event to a `handle_` method or to a request such as
 /// [`stop_run`](Self::stop_run), and executes [effects](Self::poll_effect) until there are none. Messages for peers are queued
-/// on their [connections](Connection).
+/// on their [connections](super::PeerConnection).
 #[derive(Debug)]
 pub struct Hub<C, R> {
     pub(super) setup: HubSetup,

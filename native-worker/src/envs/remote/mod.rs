@@ -342,7 +342,7 @@ impl BaseEnv for RemoteBaseEnv {
         frame.set(u32::from_le_bytes(*width), u32::from_le_bytes(*height), pixels)
     }
 
-    /// Asks all processes to exit, and kills those that have not exited after [`GRACE`].
+    /// Asks all processes to exit, and kills those that have not exited within `GRACE`.
     fn stop(&mut self) -> Result<(), EnvError> {
         if std::mem::replace(&mut self.is_stopped, true) {
             return Ok(());
