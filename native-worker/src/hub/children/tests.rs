@@ -81,6 +81,22 @@ async fn child_that_crashes_in_its_environment_is_replaced_for_ever_but_not_at_f
 }
 
 #[tokio::test]
+async fn restarted_child_is_replaced_at_once_whatever_its_run_allows() {
+    let mut children = children();
+    children.replace_as(Replacement { max: 0, ..Replacement::default() });
+    assert_eq!(end(&mut children, true), Ended::NotReplaced);
+    for _ in 0..2 * MAX_FAILED_STARTS {
+        let number = start(&mut children);
+        children.restart(number);
+        assert_eq!(children.handle_exit(number).unwrap().ended, AT_ONCE);
+    }
+    let leaving = start(&mut children);
+    children.do_not_replace(leaving);
+    children.restart(leaving);
+    assert_eq!(children.handle_exit(leaving).unwrap().ended, Ended::AsWished);
+}
+
+#[tokio::test]
 async fn crashes_at_work_and_starts_that_fail_are_counted_apart() {
     let mut children = children();
     let crash = |children: &mut Children| {
