@@ -50,7 +50,6 @@ pub struct MinariDataset {
     storage: Storage,
     observation_space: Option<Value>,
     action_space: Option<Value>,
-    buffer: usize,
 }
 
 enum Storage {
@@ -94,14 +93,14 @@ impl MinariDataset {
                 });
             }
         };
-        Ok(Self { metadata, storage, observation_space, action_space, buffer })
+        Ok(Self { metadata, storage, observation_space, action_space })
     }
 
     /// Opens the episodes of one HDF5 file, without the metadata beside it; there are none in files of another layout.
     #[cfg(feature = "hdf5")]
     pub(crate) fn of_hdf5(source: impl crate::Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
         let storage = Storage::Hdf5(hdf5::Episodes::of(source, buffer)?);
-        Ok(Self { metadata: Map::new(), storage, observation_space: None, action_space: None, buffer })
+        Ok(Self { metadata: Map::new(), storage, observation_space: None, action_space: None })
     }
 
     /// Returns the data set's metadata: `dataset_id`, `env_spec`, spaces, authors, ….
@@ -130,7 +129,7 @@ impl MinariDataset {
             #[cfg(feature = "hdf5")]
             Storage::Hdf5(episodes) => episodes.read(place)?,
             #[cfg(feature = "parquet")]
-            Storage::Tables(episodes) => episodes.read(place, self.buffer)?,
+            Storage::Tables(episodes) => episodes.read(place)?,
         };
         let Some(mut episode) = episode else { return Ok(None) };
         for (space, columns) in

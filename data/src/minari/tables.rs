@@ -21,20 +21,22 @@ use super::{
 pub(super) struct Episodes {
     is_arrow: bool,
     folders: Vec<(u64, PathBuf)>,
+    /// Maximum size of an episode with its file in bytes.
+    buffer: usize,
 }
 
 impl Episodes {
-    pub(super) fn open(data: &Path, is_arrow: bool, _buffer: usize) -> Result<Self, DatasetError> {
-        Ok(Self { is_arrow, folders: numbered(data)? })
+    pub(super) fn open(data: &Path, is_arrow: bool, buffer: usize) -> Result<Self, DatasetError> {
+        Ok(Self { is_arrow, folders: numbered(data)?, buffer })
     }
 
     pub(super) fn len(&self) -> usize {
         self.folders.len()
     }
 
-    pub(super) fn read(&self, place: usize, buffer: usize) -> Result<Option<MinariEpisode>, DatasetError> {
+    pub(super) fn read(&self, place: usize) -> Result<Option<MinariEpisode>, DatasetError> {
         let Some((id, folder)) = self.folders.get(place) else { return Ok(None) };
-        let rows = self.rows(folder, buffer)?;
+        let rows = self.rows(folder, self.buffer)?;
         // The last row has only an observation.
         let steps = rows.num_rows().saturating_sub(1);
         let part = |name: &str, rows_wanted: usize| -> Result<Vec<(String, Column)>, DatasetError> {

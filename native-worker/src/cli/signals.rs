@@ -18,17 +18,19 @@ use tokio::sync::watch;
 pub(super) struct Interruption(Arc<AtomicBool>);
 
 impl Interruption {
-    /// Starts to listen. If the system refuses a thread, the first Ctrl-C ends the program as usual.
+    /// Like [`watch_and`](Self::watch_and), for work that polls.
+    #[cfg(feature = "offline-parquet")]
     pub(super) fn watch() -> Self {
         Self::watch_and(|| {})
     }
 
-    /// Like [`watch`](Self::watch); work that does not end within [`GRACE`] is ended with the process.
+    /// Like [`watch_and`](Self::watch_and); work that does not end within [`GRACE`] is ended with the process.
     pub(super) fn watch_and_end() -> Self {
         Self::watch_and(exit_after_grace)
     }
 
-    /// Like [`watch`](Self::watch); `act` ends work that does not poll.
+    /// Starts to listen; `act` ends work that does not poll. If the system refuses a thread, the first Ctrl-C ends the program as
+    /// usual.
     pub(super) fn watch_and(act: impl FnOnce() + Send + 'static) -> Self {
         let noticed = Arc::new(AtomicBool::new(false));
         let flag = noticed.clone();
