@@ -437,7 +437,7 @@ fn receive_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
 
 fn handle_tab(state: &mut State, worker: u32, status: TabStatus) -> Vec<Effect> {
     let (has_ended, reason) = (status.has_ended(), status.reason.clone());
-    if !state.tab.hear(worker, status) || !has_ended {
+    if !state.tab.record(worker, status) || !has_ended {
         return vec![];
     }
     let what = match state.tab.job() {

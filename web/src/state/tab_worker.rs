@@ -119,7 +119,7 @@ impl TabWork {
     }
 
     /// Records what a Web Worker says of itself; false for one that has not started or has left.
-    pub(super) fn hear(&mut self, worker: u32, status: TabStatus) -> bool {
+    pub(super) fn record(&mut self, worker: u32, status: TabStatus) -> bool {
         self.workers.get_mut(&worker).and_then(Option::as_mut).map(|known| *known = status).is_some()
     }
 
