@@ -223,6 +223,8 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
             // The next dashboard gets a full snapshot.
             return;
         }
+        // Before anything is queued: a run tells of iterations each time.
+        self.send_missed(|queued_bytes| queued_bytes == 0);
         self.update_states();
         for key in core::mem::take(&mut self.dashboards.unsent) {
             if let Some(frame) = self.dashboards.states.get(&key).map(MessageFrame::new) {
@@ -242,7 +244,6 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
             }
         }
         self.send_logs();
-        self.catch_up();
     }
 
     /// Returns true while a dashboard is connected.
@@ -292,26 +293,26 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         }
     }
 
-    /// Sends the last state to dashboards that have missed some, however much is queued for them: the hub is about to leave.
+    /// Sends dashboards the newest states, and all that they have missed, however much is queued for them: the hub is about to
+    /// leave.
     pub fn send_last_states(&mut self) {
         self.refresh_dashboards();
-        self.send_missed_states(|_| true);
+        self.send_missed(|_| true);
     }
 
-    /// Sends the current state and clips to dashboards that have missed some and whose queue is empty again.
-    fn catch_up(&mut self) {
-        self.send_missed_states(|queued_bytes| queued_bytes == 0);
-        for peer in self.peers.values_mut().filter(|peer| peer.has_missed_clips && peer.link.queued_bytes() == 0) {
-            peer.has_missed_clips = false;
-            self.dashboards.clips.values().for_each(|clip| peer.link.send_frame(clip.clone()));
-        }
-    }
-
-    fn send_missed_states(&mut self, may_send: impl Fn(usize) -> bool) {
-        for peer in self.peers.values_mut().filter(|peer| peer.has_missed && may_send(peer.link.queued_bytes())) {
-            peer.has_missed = false;
+    /// Sends the states and clips to dashboards that have missed some and may get them, by the bytes that are queued for them.
+    fn send_missed(&mut self, may_send: impl Fn(usize) -> bool) {
+        for peer in self.peers.values_mut().filter(|peer| peer.has_missed || peer.has_missed_clips) {
+            if !may_send(peer.link.queued_bytes()) {
+                continue;
+            }
             // All of these are small.
-            self.dashboards.states.values().for_each(|message| _ = peer.link.send(message));
+            if core::mem::take(&mut peer.has_missed) {
+                self.dashboards.states.values().for_each(|message| _ = peer.link.send(message));
+            }
+            if core::mem::take(&mut peer.has_missed_clips) {
+                self.dashboards.clips.values().for_each(|clip| peer.link.send_frame(clip.clone()));
+            }
         }
     }
 

@@ -233,6 +233,39 @@ fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
 }
 
 #[test]
+fn dashboard_that_keeps_up_again_gets_missed_states_and_clips_though_each_refresh_has_an_iteration() {
+    let mut hub = hub();
+    let (id, link) = join(&mut hub, Role::Operator).expect("it is admitted");
+    let mut iteration = 0;
+    let mut refresh = |hub: &mut Hub<Queue, Run>, clip: Option<EnvClip>| {
+        iteration += 1;
+        hub.dashboards.add_iteration(Iteration { run: 1, iteration, ..Iteration::default() }, NamedMetrics::default());
+        clip.into_iter().for_each(|clip| hub.dashboards.set_clip(clip));
+        hub.refresh_dashboards();
+    };
+    let fill = |hub: &Hub<Queue, Run>| {
+        let filler = Message::RunStatus(RunStatus { env: "x".repeat(4_000), ..Default::default() });
+        (0..20).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
+    };
+    for is_last in [false, true] {
+        let _ = link.take();
+        fill(&hub);
+        hub.num_worker_restarts += 1;
+        refresh(&mut hub, Some(EnvClip { run: 1, ..EnvClip::default() }));
+        if is_last {
+            // A hub that leaves waits for no queue.
+            hub.send_last_states();
+        } else {
+            let kinds = link.kinds();
+            assert!(!kinds.contains(&Kind::SlotClip) && !kinds.contains(&Kind::LedgerReport), "{kinds:?}");
+            refresh(&mut hub, None);
+        }
+        let kinds = link.kinds();
+        assert!(kinds.contains(&Kind::SlotClip) && kinds.contains(&Kind::LedgerReport), "{kinds:?}");
+    }
+}
+
+#[test]
 fn stop_is_answered_once_the_run_has_ended() {
     let mut hub = hub_with_run();
     let (id, link) = join(&mut hub, Role::Operator).expect("it is admitted");
