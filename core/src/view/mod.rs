@@ -7,7 +7,7 @@
 //! ```
 //! use rollmesh_core::{
 //!     column::ColumnKey,
-//!     view::{AgentCollector, Row, Shift, TrajectoryStart, ViewRequirement, ViewRequirements},
+//!     view::{AgentCollector, ViewRow, Shift, TrajectoryStart, ViewRequirement, ViewRequirements},
 //! };
 //!
 //! let views = ViewRequirements::from([
@@ -16,9 +16,9 @@
 //! ]);
 //! let mut agent = AgentCollector::new(views);
 //! let start = TrajectoryStart { eps_id: 7, agent_index: 0, env_id: 0, t: 0 };
-//! agent.add_init_obs(start, &[("obs", Row::from(&10.0f32))])?;
+//! agent.add_init_obs(start, &[("obs", ViewRow::from(&10.0f32))])?;
 //! for (action, obs) in [(1i64, 11.0f32), (2, 12.0)] {
-//!     agent.add_action_reward_next_obs(&[("actions", Row::from(&action)), ("new_obs", Row::from(&obs))])?;
+//!     agent.add_action_reward_next_obs(&[("actions", ViewRow::from(&action)), ("new_obs", ViewRow::from(&obs))])?;
 //! }
 //! let stack = ColumnKey::<f32>::new("stack");
 //! assert_eq!(agent.build_for_inference()?.get(stack)?, [10.0, 11.0, 12.0]);
