@@ -45,7 +45,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("data-wasm", "the data formats for browsers", &["fetch", "wasm-target"], checks::data_wasm),
     step("test", "tests of the native crates", &["fetch"], |job| suites::tests(job, "--no-fail-fast")),
     step("test-web", "tests of the crates for browsers that need none", &["fetch"], suites::native_web),
-    step("binary", "binary in release mode (some minutes the first time)", &["fetch"], artifacts::binary),
+    early(step("binary", "binary in release mode (some minutes the first time)", &[], artifacts::binary)),
     step("test-release", "same bits in release mode", &["fetch"], suites::release),
     early(step("wasm-bindgen", "wasm-bindgen (some minutes the first time)", &[], tools::wasm_bindgen)),
     step("node", "wasm in Node against the binary", &["binary", "wasm-target", "wasm-bindgen"], suites::node),
