@@ -11,7 +11,10 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::driver::{Driver, chromium};
+use super::{
+    DEADLINE,
+    driver::{Driver, chromium},
+};
 
 /// One browser at a time: they would only slow each other down.
 static TURN: Mutex<()> = Mutex::const_new(());
@@ -129,6 +132,7 @@ fn capabilities(profile: &Path) -> Map<String, Value> {
         "browserName": "chrome",
         "goog:chromeOptions": { "binary": chromium(), "args": args },
         "goog:loggingPrefs": { "browser": "ALL" },
+        "timeouts": { "script": DEADLINE.as_millis() as u64 },
     });
     let Value::Object(capabilities) = capabilities else { unreachable!("it is written as an object") };
     capabilities
