@@ -401,13 +401,15 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
 
 #[tokio::test]
 async fn local_workers_have_the_extra_environment_variables() {
-    let setup = Setup::new(1, 12, A_WHILE).with(&["--extra-environ", "ROLLMESH_TEST=a=b", "--no-dashboard"]);
+    let limit = ["--set", "remote_env_memory_mb=123", "--no-dashboard"];
+    let setup = Setup::new(1, 12, A_WHILE).with(&["--extra-environ", "ROLLMESH_TEST=a=b"]).with(&limit);
     let run = setup.start();
     until("a worker", || !children_of(run.pid()).is_empty()).await;
     let worker = children_of(run.pid())[0];
     let variables = || std::fs::read_to_string(format!("/proc/{worker}/environ")).unwrap_or_default();
     // Between fork and exec it is a copy of its parent.
     until("its variables", || variables().split('\0').any(|variable| variable == "ROLLMESH_TEST=a=b")).await;
+    assert!(variables().split('\0').any(|variable| variable == "ROLLMESH_ENV_MEMORY_MB=123"), "{}", variables());
     run.signal(Signal::INT);
     run.finish_with(3).await;
     for (variable, fault) in [("=x", "needs a name"), ("ROLLMESH_TOKEN=x", "the worker's token"), ("x", "NAME=VALUE")] {

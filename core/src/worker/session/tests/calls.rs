@@ -1,6 +1,7 @@
 //! Workers that a hub sets up and calls.
 
 use super::*;
+use crate::env::{EnvSpec, classic::Pendulum};
 
 /// A call of the hub.
 fn call(id: u64, command: &WorkerCommand) -> Message {
@@ -177,6 +178,30 @@ fn workers_know_what_their_program_has_registered() {
     hub.send(&call(2, &WorkerCommand::Apply(NamedFn::new("place"))));
     let place = Config::new().with("worker_index", 1).unwrap();
     assert_eq!(results(&hub.work())[1], (2, Ok(WorkerAnswer::Value(place))));
+}
+
+/// Neither a run nor the settings of a called worker have a limit.
+#[test]
+fn environments_have_the_memory_limit_of_the_workers_machine() {
+    let limit = Arc::new(AtomicU64::new(0));
+    let seen = limit.clone();
+    let env = EnvSpec::new("Limited-v0", move |contexts, _| {
+        seen.store(contexts[0].limits.memory_mb.into(), Ordering::Relaxed);
+        Box::new(Pendulum::new(contexts.len()))
+    });
+    let mut hub = Hub::new();
+    hub.session = hub
+        .session
+        .with_workers(move || RolloutWorkerBuilder::new(Registry::builtin().with_env(env.clone())))
+        .with_env_memory(Some(77));
+    hub.shake_hands();
+    let run = RunConfig::new("Limited-v0").num_workers(1);
+    hub.send(&Message::RunStart(RunStart { run: RUN, config: run.to_wire() }));
+    hub.work();
+    assert_eq!((limit.swap(0, Ordering::Relaxed), &hub.answers[..]), (77, &[Ok(())][..]));
+    hub.send(&set_up(1, RolloutConfig::new("Limited-v0")));
+    assert_eq!(results(&hub.work()), [(1, Ok(WorkerAnswer::Done))]);
+    assert_eq!(limit.load(Ordering::Relaxed), 77);
 }
 
 #[test]
