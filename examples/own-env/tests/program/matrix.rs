@@ -41,7 +41,7 @@ async fn own_environments_and_policies_end_with_same_weights_when_their_hub_is_k
         let mut run: Value = support::json(settings);
         (run["env"], run["num_slots"], run["num_envs"]) = (env.into(), 4.into(), 2.into());
         (run["seed"], run["rollout_fragment_length"], run["stop"]) =
-            (1.into(), 30.into(), json!({"env_steps": 14_400}));
+            (1.into(), 30.into(), json!({"env_steps": 8_400}));
         (run["checkpoint_interval"], run["model_config"]) = (3.into(), json!({"fcnet_hiddens": [8]}));
         fs::write(at("run.json"), run.to_string()).unwrap();
         let train = |name: &str, workers: &str| {
@@ -54,7 +54,7 @@ async fn own_environments_and_policies_end_with_same_weights_when_their_hub_is_k
         train("calm", "0").finish_with(0).await;
 
         let mut process = train("killed", "2");
-        for least in [10, 35, 60] {
+        for least in [5, 20, 35] {
             until("some iterations", || iterations() >= least).await;
             process.signal(Signal::KILL);
             let end = process.finish().await;
@@ -63,7 +63,7 @@ async fn own_environments_and_policies_end_with_same_weights_when_their_hub_is_k
         }
         process.finish_with(0).await;
         let (killed, calm) = (summary("killed"), summary("calm"));
-        assert_eq!((&killed["weights_hash"], &killed["iterations"]), (&calm["weights_hash"], &json!(120)), "{env}");
+        assert_eq!((&killed["weights_hash"], &killed["iterations"]), (&calm["weights_hash"], &json!(70)), "{env}");
         assert_eq!(killed["policies"], calm["policies"], "{env}");
     }
 }
