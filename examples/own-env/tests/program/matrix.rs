@@ -40,8 +40,7 @@ async fn own_environments_and_policies_end_with_same_weights_when_their_hub_is_k
         let at = |name: &str| directory.path().join(name).display().to_string();
         let mut run: Value = support::json(settings);
         (run["env"], run["num_slots"], run["num_envs"]) = (env.into(), 4.into(), 2.into());
-        (run["seed"], run["rollout_fragment_length"], run["stop"]) =
-            (1.into(), 30.into(), json!({"env_steps": 8_400}));
+        (run["seed"], run["rollout_fragment_length"], run["stop"]) = (1.into(), 30.into(), json!({"env_steps": 8_400}));
         (run["checkpoint_interval"], run["model_config"]) = (3.into(), json!({"fcnet_hiddens": [8]}));
         fs::write(at("run.json"), run.to_string()).unwrap();
         let train = |name: &str, workers: &str| {
