@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use rollmesh_core::{
     group::{BeginError, GroupCommand, JournalEntry, JournalError, WorkerProfile},
-    hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError},
-    ids::WorkerId,
+    hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError, TrainRows},
+    ids::{LeaseId, WorkerId},
     kernels::Kernels,
-    protocol::message::Iteration,
+    protocol::message::{Iteration, NamedMetrics},
     run::RunConfig,
     time::Micros,
     weights::Weights,
@@ -37,14 +37,12 @@ const WORKER: WorkerId = WorkerId(1);
 /// let config = RunConfig::new("CartPole-v1").rollout_fragment_length(32).stop_after(1_000);
 /// let mut run = InlineRun::new(1, config, &Registry::builtin(), Kernels::PORTABLE, Micros(0))?;
 /// while run.work(16, Micros(0))? != InlineWork::Over {}
-/// println!("{} after {} env steps", run.state().weights_hash(), run.state().env_steps());
+/// println!("{} after {} env steps", run.learning.state().weights_hash(), run.learning.state().env_steps());
 /// # Ok::<(), rollmesh_learner::InlineRunError>(())
 /// ```
 pub struct InlineRun {
-    state: RunLoop,
-    learners: Learners,
+    learning: Learning,
     runner: SlotRunner,
-    gamma: f64,
     /// True for a run that ends with the last batch of the journal that it replays.
     replays: bool,
     /// Weights before the newest ones that fragments of the journal are still to be made with, oldest first.
@@ -118,7 +116,9 @@ impl InlineRun {
         kernels: Kernels,
         now: Micros,
     ) -> Result<Self, InlineRunError> {
-        Self::prepared(number, config, registry, kernels, now)?.begun(now)
+        let mut run = Self::prepared(number, config, registry, kernels, now)?;
+        run.learning.state.begin_iteration(now)?;
+        Ok(run)
     }
 
     /// Makes a run that repeats an asynchronous one of the same settings, by its journal: it learns from the same batches, so its
@@ -135,22 +135,16 @@ impl InlineRun {
     ) -> Result<Self, InlineRunError> {
         let now = Micros(0);
         let mut run = Self::prepared(number, config, registry, kernels, now)?;
-        run.state.group.replay(journal)?;
+        run.learning.state.group.replay(journal)?;
         run.replays = true;
-        let mut run = run.begun(now)?;
-        if !run.state.group.replays_batches() {
-            run.end(RunEnd::Drained, now);
+        run.learning.state.begin_iteration(now)?;
+        if !run.learning.state.group.replays_batches() {
+            run.learning.end(RunEnd::Drained, now);
         }
         Ok(run)
     }
 
-    fn begun(mut self, now: Micros) -> Result<Self, InlineRunError> {
-        self.state.group.handle_joined(WORKER, WorkerProfile { progress_timeout: Micros(u64::MAX) }, now);
-        self.state.group.handle_answer(WORKER, Ok(()), now);
-        self.state.begin_iteration(now)?;
-        Ok(self)
-    }
-
+    /// Makes a run whose worker has joined.
     fn prepared(
         number: u32,
         config: RunConfig,
@@ -158,29 +152,30 @@ impl InlineRun {
         kernels: Kernels,
         now: Micros,
     ) -> Result<Self, InlineRunError> {
-        let (builder, config, start) = learning_start(config, registry, kernels)?;
-        let LearningStart { learners, config: start, postprocessing } = start;
-        let state = RunLoop::new(RunLoopConfig { number, ..start }, now)?;
-        let mut runner = SlotRunner::new(&config, builder)?;
+        let (mut learning, builder) = Learning::new((number, LeaseId(0)), config, registry, kernels, now)?;
+        let state = &mut learning.state;
+        state.group.handle_joined(WORKER, WorkerProfile { progress_timeout: Micros(u64::MAX) }, now);
+        state.group.handle_answer(WORKER, Ok(()), now);
+        let mut runner = SlotRunner::new(state.config(), builder)?;
         runner.set_weights(state.acting_weights())?;
-        Ok(Self { state, learners, runner, gamma: gamma_of(postprocessing), replays: false, past: VecDeque::new() })
+        Ok(Self { learning, runner, replays: false, past: VecDeque::new() })
     }
 
     /// Returns the loop of the run, which knows how far it is.
     #[must_use]
     pub fn state(&self) -> &RunLoop {
-        &self.state
+        &self.learning.state
     }
 
     /// Returns the loop of the run, to pause, resume or drain it, or to watch another slot.
     pub fn state_mut(&mut self) -> &mut RunLoop {
-        &mut self.state
+        &mut self.learning.state
     }
 
     /// Describes the policy as it is now, as `rollmesh train` writes it beside the weights.
     #[must_use]
     pub fn policy_file(&self) -> PolicyFile {
-        PolicyFile::of_run(&self.state, self.gamma)
+        self.learning.policy_file()
     }
 
     /// Steps all slots that are being worked on, at most so often, or learns from a batch that is complete.
@@ -190,27 +185,27 @@ impl InlineRun {
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) -> Result<InlineWork, InlineRunError> {
         let worked = self.try_work(max_vector_steps, now);
         if let Err(error) = &worked {
-            self.state.end(&RunEnd::Failed(error.to_string()), now);
+            self.learning.state.end(&RunEnd::Failed(error.to_string()), now);
         }
         worked
     }
 
     fn try_work(&mut self, max_vector_steps: u32, now: Micros) -> Result<InlineWork, InlineRunError> {
-        if self.state.is_over() {
+        if self.learning.state.is_over() {
             return Ok(InlineWork::Over);
         }
-        let batch = self.state.poll_batch();
+        let batch = self.learning.state.poll_batch();
         // Before the batch is learned from: what was granted when it was taken needs the weights of before.
         self.handle_commands(now)?;
         // No file keeps it.
-        while self.state.group.poll_journal().is_some() {}
+        while self.learning.state.group.poll_journal().is_some() {}
         if let Some(work) = batch {
             return self.learn(work?, now);
         }
         let mut advance = self.runner.advance(max_vector_steps);
         while let Advance::Failed { lease, failure, .. } = advance {
-            self.state.group.handle_failed(WORKER, lease, failure, now);
-            if let Some(failure) = self.state.fatal_failure() {
+            self.learning.state.group.handle_failed(WORKER, lease, failure, now);
+            if let Some(failure) = self.learning.state.fatal_failure() {
                 return Err(InlineRunError::Failed(failure));
             }
             // A lease whose last fragment has failed is over for the group, which grants the next one: it ends here, too.
@@ -220,16 +215,18 @@ impl InlineRun {
             }
         }
         match advance {
-            Advance::Idle if self.state.is_drained() => {
-                let end = self.state.end_reached(now).unwrap_or(RunEnd::Drained);
-                self.end(end, now);
+            Advance::Idle if self.learning.state.is_drained() => {
+                let end = self.learning.state.end_reached(now).unwrap_or(RunEnd::Drained);
+                self.learning.end(end, now);
                 return Ok(InlineWork::Over);
             }
             Advance::Idle => return Ok(InlineWork::Paused),
-            Advance::Working { lease, env_steps } => self.state.group.handle_progress(WORKER, lease, env_steps, now),
+            Advance::Working { lease, env_steps } => {
+                self.learning.state.group.handle_progress(WORKER, lease, env_steps, now)
+            }
             Advance::Part { lease, fragments, .. } | Advance::Done { lease, fragments } => {
                 if !fragments.is_empty() {
-                    self.state.group.handle_fragments(WORKER, lease, fragments, now);
+                    self.learning.state.group.handle_fragments(WORKER, lease, fragments, now);
                 }
             }
             Advance::Failed { .. } => {}
@@ -238,11 +235,11 @@ impl InlineRun {
     }
 
     fn handle_commands(&mut self, now: Micros) -> Result<(), InlineRunError> {
-        while let Some(command) = self.state.group.poll_command() {
+        while let Some(command) = self.learning.state.group.poll_command() {
             match command {
                 GroupCommand::Grant { lease, .. } => {
                     if self.runner.weights_version() != lease.weights_version {
-                        let newest = self.state.acting_weights();
+                        let newest = self.learning.state.acting_weights();
                         let mut known = self.past.iter().chain([newest]);
                         let wanted = known.find(|weights| weights.version() == lease.weights_version);
                         self.runner.set_weights(wanted.unwrap_or(newest))?;
@@ -253,7 +250,7 @@ impl InlineRun {
                     if self.runner.lease() == Some(lease) {
                         self.runner.abandon();
                     }
-                    self.state.group.handle_refused(WORKER, lease, "revoked", now);
+                    self.learning.state.group.handle_refused(WORKER, lease, "revoked", now);
                 }
                 GroupCommand::Dismiss { .. } => {}
             }
@@ -263,59 +260,89 @@ impl InlineRun {
 
     fn learn(&mut self, work: BatchWork, now: Micros) -> Result<InlineWork, InlineRunError> {
         let BatchWork::Learn(rows) = work else { return Ok(InlineWork::Paused) };
-        let (batch, observed) = rows.join()?;
-        let learned = self.learners.learn(batch, results_before(&self.state))?;
         self.keep_weights();
-        self.state.handle_learned(learned.weights, observed, now);
-        let stats = UpdateStats::mean_of(learned.infos.values());
-        let point = point(&self.state, &stats, now);
-        let is_replaying = self.replays && self.state.group.replays_batches();
-        match self.state.end_reached(now).filter(|_| !is_replaying) {
-            Some(end) => self.end(end, now),
-            None if self.state.is_draining() || self.replays && !is_replaying => self.end(RunEnd::Drained, now),
-            None => self.state.begin_iteration(now)?,
+        let (point, _) = self.learning.learn(rows, now)?;
+        let is_replaying = self.replays && self.learning.state.group.replays_batches();
+        match self.learning.state.end_reached(now).filter(|_| !is_replaying) {
+            Some(end) => self.learning.end(end, now),
+            None if self.learning.state.is_draining() || self.replays && !is_replaying => {
+                self.learning.end(RunEnd::Drained, now)
+            }
+            None => self.learning.state.begin_iteration(now)?,
         }
         Ok(InlineWork::Learned(Box::new(point)))
     }
 
     /// Keeps the weights that are about to be replaced, if the journal still wants them.
     fn keep_weights(&mut self) {
-        let oldest = self.state.group.oldest_replayed_weights();
+        let oldest = self.learning.state.group.oldest_replayed_weights();
         if oldest.is_some() {
-            self.past.push_back(self.state.acting_weights().clone());
+            self.past.push_back(self.learning.state.acting_weights().clone());
         }
         self.past.retain(|weights| oldest.is_some_and(|oldest| weights.version() >= oldest));
     }
+}
 
-    fn end(&mut self, end: RunEnd, now: Micros) {
+/// The loop of a run in one process, and its learner.
+pub(super) struct Learning {
+    pub(super) state: RunLoop,
+    learners: Learners,
+    gamma: f64,
+}
+
+impl Learning {
+    /// Makes a run whose leases begin with the number `first_lease`, and the builder of its workers.
+    pub(super) fn new(
+        (number, first_lease): (u32, LeaseId),
+        config: RunConfig,
+        registry: &Registry,
+        kernels: Kernels,
+        now: Micros,
+    ) -> Result<(Self, RolloutWorkerBuilder), InlineRunError> {
+        // There is one process, which may be a browser's, and nothing is written.
+        config.refuse_host_settings().map_err(SetupError::from)?;
+        let config = written_out(config)?;
+        let policies = config.worker_config().policies;
+        let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
+        if let Some(spec) = known.find(|spec| spec.is_offline) {
+            return Err(InlineRunError::Offline(spec.name));
+        }
+        let mut registry = registry.clone();
+        register_learning_policies(&mut registry.policies);
+        let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
+        let start = LearningStart::new(&config, builder().learning_parts(&config)?, None)?;
+        let LearningStart { learners, config: start, postprocessing } = start;
+        let state = RunLoop::new(RunLoopConfig { number, first_lease, ..start }, now)?;
+        Ok((Self { state, learners, gamma: gamma_of(postprocessing) }, builder()))
+    }
+
+    /// Describes the policy as it is now.
+    pub(super) fn policy_file(&self) -> PolicyFile {
+        PolicyFile::of_run(&self.state, self.gamma)
+    }
+
+    /// Learns from a batch. Returns the metrics of the iteration, those with names apart.
+    pub(super) fn learn(&mut self, rows: TrainRows, now: Micros) -> Result<(Iteration, NamedMetrics), InlineRunError> {
+        let (batch, observed) = rows.join()?;
+        let learned = self.learners.learn(batch, results_before(&self.state))?;
+        self.state.handle_learned(learned.weights, observed, now);
+        let point = point(&self.state, &UpdateStats::mean_of(learned.infos.values()), now);
+        let episodes = self.state.episodes();
+        let quantiles = [("episode_return_p10", 0.1), ("episode_return_p90", 0.9)];
+        let named =
+            quantiles.into_iter().filter_map(|(name, part)| Some((name.into(), episodes.return_quantile(part)?)));
+        Ok((point, NamedMetrics::new(self.state.number(), self.state.iteration(), named)))
+    }
+
+    /// Ends the run; with a ledger that does not balance it has failed.
+    pub(super) fn end(&mut self, end: RunEnd, now: Micros) {
         let end = self.state.check_ledger().map_or_else(RunEnd::Unbalanced, |()| end);
         self.state.end(&end, now);
     }
 }
 
-/// Returns what runs here begin with: the builder of their workers, their settings written out, and their learner.
-pub(super) fn learning_start(
-    config: RunConfig,
-    registry: &Registry,
-    kernels: Kernels,
-) -> Result<(RolloutWorkerBuilder, RunConfig, LearningStart), InlineRunError> {
-    // There is one process, which may be a browser's, and nothing is written.
-    config.refuse_host_settings().map_err(SetupError::from)?;
-    let config = written_out(config)?;
-    let policies = config.worker_config().policies;
-    let mut known = policies.values().filter_map(|policy| algorithm(&policy.policy));
-    if let Some(spec) = known.find(|spec| spec.is_offline) {
-        return Err(InlineRunError::Offline(spec.name));
-    }
-    let mut registry = registry.clone();
-    register_learning_policies(&mut registry.policies);
-    let builder = || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
-    let start = LearningStart::new(&config, builder().learning_parts(&config)?, None)?;
-    Ok((builder(), config, start))
-}
-
 /// Returns the metrics of a run's latest update.
-pub(super) fn point(state: &RunLoop, stats: &UpdateStats, now: Micros) -> Iteration {
+fn point(state: &RunLoop, stats: &UpdateStats, now: Micros) -> Iteration {
     let mean = |mean: Option<f64>| mean.map_or(f32::NAN, |mean| mean as f32);
     Iteration {
         run: state.number(),

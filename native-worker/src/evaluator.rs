@@ -139,6 +139,7 @@ impl Host {
             device: self.device.clone(),
             kernels: kernels::AUTO,
             host_settings: HostSettings::Refused,
+            env_memory_mb: None,
             duty: Duty::Evaluates(evaluating),
         };
         let (stays, leave) = tokio::sync::watch::channel(false);

@@ -11,7 +11,7 @@ use crate::{learned::Learned, support::Process};
 use rollmesh::{
     Registry,
     checkpoint::PolicyCheckpoint,
-    hub::HubConfig,
+    hub::{CheckpointNowError, HubConfig},
     train::{Algorithm, AlgorithmError, RunConfig, RunEnd, RunRequest},
     worker_group::{Placement, WorkerGroup},
 };
@@ -143,6 +143,23 @@ fn restored_algorithm_continues_with_same_bits() {
     let uninterrupted = all_steps(Algorithm::new(config(0), &Registry::builtin()).unwrap()).1;
     assert_eq!(last.weights_hash().to_string(), uninterrupted);
     assert_eq!(restored.stop().unwrap().weights_hash.to_string(), uninterrupted);
+}
+
+#[test]
+fn save_reports_that_last_checkpoint_of_finished_run_could_not_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run");
+    let request = RunRequest { run_dir: Some(run_dir.clone()), ..config(0).into() };
+    let mut algorithm = Algorithm::new(request, &Registry::builtin()).unwrap();
+    algorithm.step().unwrap().unwrap();
+    algorithm.save().unwrap();
+    fs::remove_dir_all(run_dir.join("checkpoints")).unwrap();
+    fs::write(run_dir.join("checkpoints"), "").unwrap();
+    while algorithm.step().unwrap().is_some() {}
+    let error = algorithm.save().unwrap_err();
+    assert!(matches!(error, AlgorithmError::Checkpoint(CheckpointNowError::Failed(_))), "{error:?}");
+    let summary = algorithm.stop().unwrap();
+    assert_eq!((summary.end, summary.unsaved), (RunEnd::Finished, Some(error.to_string())));
 }
 
 #[test]

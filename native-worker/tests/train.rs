@@ -1,5 +1,8 @@
 //! `rollmesh train`: hub, workers and learner as processes and sockets, as people run it.
 
+mod evaluations;
+mod recordings;
+
 use std::{fs, path::Path};
 
 use crate::support::{
@@ -398,13 +401,15 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
 
 #[tokio::test]
 async fn local_workers_have_the_extra_environment_variables() {
-    let setup = Setup::new(1, 12, A_WHILE).with(&["--extra-environ", "ROLLMESH_TEST=a=b", "--no-dashboard"]);
+    let limit = ["--set", "remote_env_memory_mb=123", "--no-dashboard"];
+    let setup = Setup::new(1, 12, A_WHILE).with(&["--extra-environ", "ROLLMESH_TEST=a=b"]).with(&limit);
     let run = setup.start();
     until("a worker", || !children_of(run.pid()).is_empty()).await;
     let worker = children_of(run.pid())[0];
     let variables = || std::fs::read_to_string(format!("/proc/{worker}/environ")).unwrap_or_default();
     // Between fork and exec it is a copy of its parent.
     until("its variables", || variables().split('\0').any(|variable| variable == "ROLLMESH_TEST=a=b")).await;
+    assert!(variables().split('\0').any(|variable| variable == "ROLLMESH_ENV_MEMORY_MB=123"), "{}", variables());
     run.signal(Signal::INT);
     run.finish_with(3).await;
     for (variable, fault) in [("=x", "needs a name"), ("ROLLMESH_TOKEN=x", "the worker's token"), ("x", "NAME=VALUE")] {
@@ -452,174 +457,6 @@ async fn no_worker_outlives_a_hub_that_is_killed() {
     until("the end of both workers", || workers.iter().all(|&worker| has_ended(worker))).await;
 }
 
-fn evaluations(setup: &Setup) -> Vec<Value> {
-    let lines = std::fs::read_to_string(setup.run_dir().join("metrics.jsonl")).unwrap_or_default();
-    let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
-    whole
-        .lines()
-        .map(json)
-        .filter(|line| !line["evaluation"].is_null())
-        .map(|line| line["evaluation"].clone())
-        .collect()
-}
-
-#[tokio::test]
-async fn a_run_is_evaluated_beside_itself_and_its_policy_afterwards() {
-    let evaluated = ["--evaluation-interval", "3", "--evaluation-episodes", "5"];
-    // The statistics of observations travel with the weights, also there.
-    let filtered = ["--observation-filter", "MeanStdFilter"];
-    let setup = Setup::new(1, 12, 1_000_000_000).with(&evaluated).with(&filtered);
-    let run = setup.start();
-    until("two evaluations", || evaluations(&setup).len() >= 2).await;
-    run.signal(Signal::INT);
-    run.finish_with(3).await;
-    for evaluation in evaluations(&setup) {
-        assert_eq!(evaluation["iteration"].as_u64().unwrap() % 3, 0);
-        assert_eq!((&evaluation["episodes"], &evaluation["unfinished"]), (&5.into(), &0.into()));
-        assert!(evaluation["episode_return_mean"].as_f64().unwrap() >= 8.0, "{evaluation}");
-    }
-    let checkpoint = setup.run_dir().display().to_string();
-    let gif = setup.directory.path().join("first.gif").display().to_string();
-    let evaluate =
-        ["evaluate", "--checkpoint", &checkpoint, "--episodes", "5", "--seed", "3", "--json", "--render", &gif];
-    let report = json(&Process::start(evaluate).finish_with(0).await.stdout);
-    assert_eq!((report["episodes"].as_array().unwrap().len(), &report["unfinished"]), (5, &0.into()));
-    assert_eq!(report["weights_hash"], setup.summary()["weights_hash"]);
-    let again = json(&Process::start(evaluate).finish_with(0).await.stdout);
-    assert_eq!(again, report);
-    assert!(std::fs::read(&gif).unwrap().starts_with(b"GIF89a"));
-    // It leaves no trace in the run.
-    let beside = Setup::new(1, 12, 2_000).with(&evaluated);
-    beside.start().finish_with(0).await;
-    assert_eq!(beside.weights_hash(), undisturbed(2_000).await);
-}
-
-#[tokio::test]
-async fn every_kind_of_run_draws_the_first_episode_of_each_evaluation() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name).display().to_string();
-    let (samples, recorded) = (path("samples"), format!("monitor_path={}", path("recorded")));
-    let sample = ["sample", "--env-steps", "400", "--num-envs", "2", "--output", &samples];
-    Process::start(sample).finish_with(0).await;
-    let kinds: [(u32, &[&str]); 5] = [
-        (2, &[]),
-        (0, &[]),
-        (0, &["--set", &recorded]),
-        (0, &["--algo", "bc", "--input", &samples]),
-        (1, &["--algo", "bc", "--input", &samples]),
-    ];
-    for (workers, flags) in kinds {
-        let drawn = ["--evaluation-interval", "2", "--evaluation-episodes", "1", "--evaluation-render"];
-        let setup = Setup::new(workers, 12 / workers.max(1), 1_000_000_000).with(&drawn).with(flags);
-        let run = setup.start();
-        until("two evaluations", || evaluations(&setup).len() >= 2).await;
-        run.signal(Signal::INT);
-        run.finish_with(3).await;
-        for evaluation in evaluations(&setup) {
-            let (gif, iteration) = (evaluation["gif"].as_str().unwrap(), &evaluation["iteration"]);
-            assert_eq!(gif, format!("gifs/iteration-{iteration}.gif"));
-            assert!(std::fs::read(setup.run_dir().join(gif)).unwrap().starts_with(b"GIF89a"), "{flags:?}");
-        }
-    }
-}
-
-/// Each player has a policy of its own.
-#[tokio::test]
-async fn policies_of_a_run_are_evaluated_together_beside_it_and_afterwards() {
-    let settings = "train --no-dashboard --env RockPaperScissors-v0 --workers 0 --num-slots 2 --rollout-fragment-length 20 \
-                    --max-env-steps 1000000000 --evaluation-interval 1 --set policy_mapping_fn=agent_id \
-                    --set policies.0.policy=ppo --set policies.1.policy=ppo --run-dir";
-    let setup = Setup { directory: tempfile::tempdir().unwrap(), args: settings.split(' ').map(Into::into).collect() };
-    let run_dir = setup.run_dir().display().to_string();
-    let setup = setup.with(&[&run_dir]);
-    let run = setup.start();
-    until("an evaluation", || !evaluations(&setup).is_empty()).await;
-    run.signal(Signal::INT);
-    run.finish_with(3).await;
-    // What one player wins, the other one loses.
-    assert!(evaluations(&setup).iter().all(|evaluation| evaluation["episode_return_mean"] == 0.0));
-    let checkpoint = setup.run_dir().display().to_string();
-    let evaluate = async |key| {
-        let evaluate = ["evaluate", "--checkpoint", &checkpoint, "--episodes", "2", "--json", "--reward-key", key];
-        json(&Process::start(evaluate).finish_with(0).await.stdout)
-    };
-    let [both, one, two] = [evaluate("reward").await, evaluate("reward/0").await, evaluate("reward/1").await];
-    assert_eq!(both["weights_hash"], setup.summary()["weights_hash"]);
-    assert_eq!((both["episodes"].as_array().unwrap().len(), &both["episode_return_mean"]), (2, &0.0.into()));
-    assert_eq!(one["episode_return_mean"].as_f64().unwrap(), -two["episode_return_mean"].as_f64().unwrap());
-}
-
-#[tokio::test]
-async fn a_run_that_goes_on_is_evaluated_where_it_was_saved() {
-    let setup = Setup::new(1, 12, 2_000).with(&["--evaluation-interval", "1", "--evaluation-episodes", "1"]);
-    setup.start().finish_with(0).await;
-    let last = setup.file("metrics.jsonl").lines().filter_map(|line| json(line)["iteration"].as_u64()).max().unwrap();
-    let run_dir = setup.run_dir().display().to_string();
-    let run = Process::start(["train", "--resume", &run_dir, "--max-env-steps", "1000000000"]);
-    let is_of_then = |evaluation: &Value| evaluation["iteration"] == last;
-    until("the evaluation of what was saved", || evaluations(&setup).iter().any(is_of_then)).await;
-    run.signal(Signal::INT);
-    run.finish_with(3).await;
-    assert_eq!(evaluations(&setup).iter().filter(|evaluation| is_of_then(evaluation)).count(), 1);
-}
-
-/// Returns the lines of statistics in a directory of recordings.
-fn recorded(dir: &Path) -> Vec<Value> {
-    read(&dir.join("stats.jsonl")).lines().map(json).collect()
-}
-
-#[tokio::test]
-async fn episodes_of_leases_are_recorded_and_leave_no_trace_in_the_weights() {
-    let calm = undisturbed(6_000).await;
-    let directory = tempfile::tempdir().unwrap();
-    let episodes = directory.path().join("episodes");
-    let monitor = format!("monitor_path={}", episodes.display());
-    let setup = Setup::new(2, 6, 6_000).with(&["--set", &monitor]);
-    setup.start().finish_with(0).await;
-    assert_eq!(setup.weights_hash(), calm);
-    let lines = recorded(&episodes);
-    assert_eq!(lines.iter().map(|line| &line["episode"]).take(2).collect::<Vec<_>>(), [1, 8]);
-    for line in &lines {
-        assert_eq!((&line["worker"], &line["env"], &line["faulty"]), (&1.into(), &0.into(), &Value::Null), "{line}");
-        let picture = std::fs::read(episodes.join(line["file"].as_str().unwrap())).unwrap();
-        assert!(picture.starts_with(b"GIF89a"), "{line}");
-        if line["complete"] == true {
-            assert_eq!(
-                (&line["frames"], &line["episode_return"].as_f64()),
-                (&line["length"], &line["length"].as_f64())
-            );
-        }
-    }
-
-    // A resumed run continues, and another one does not overwrite the recordings.
-    let run_dir = setup.run_dir().display().to_string();
-    Process::start(["train", "--resume", &run_dir, "--max-env-steps", "12000"]).finish_with(0).await;
-    let more = recorded(&episodes);
-    assert_eq!(more[..lines.len()], lines, "what was recorded stays");
-    let complete = more.iter().filter(|line| line["complete"] == true).map(|line| line["episode"].as_u64().unwrap());
-    let mut numbers: Vec<u64> = complete.collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    assert_eq!(numbers.len(), more.iter().filter(|line| line["complete"] == true).count(), "each of them once");
-    let second = Setup::new(2, 6, 2_000).with(&["--set", &monitor]).start().finish_with(2).await;
-    assert!(second.stderr.contains("holds the recordings of another run: name another directory"), "{}", second.stderr);
-}
-
-#[tokio::test]
-async fn episode_that_is_open_at_the_end_of_a_run_is_recorded_as_far_as_it_was_sampled() {
-    for workers in [0, 1] {
-        let episodes = tempfile::tempdir().unwrap();
-        let monitor = format!("monitor_path={}", episodes.path().display());
-        let short = ["--set", "rollout_fragment_length=8", "--set", "train_batch_size=8", "--set", &monitor];
-        let setup = Setup::new(workers, 1, 8).with(&short);
-        setup.start().finish_with(0).await;
-        let lines = recorded(episodes.path());
-        assert_eq!((lines.len(), &lines[0]["complete"], &lines[0]["length"]), (1, &false.into(), &Value::Null));
-        let gif = std::fs::read(episodes.path().join(lines[0]["file"].as_str().unwrap())).unwrap();
-        assert!(gif.starts_with(b"GIF89a"), "{workers} workers");
-    }
-}
-
 /// What cannot be leased stays in the run's own process.
 #[tokio::test]
 async fn what_cannot_be_leased_is_sampled_by_the_runs_own_worker() {
@@ -637,6 +474,7 @@ async fn what_cannot_be_leased_is_sampled_by_the_runs_own_worker() {
         policy_mapping_fn = "agent_id"
         policies_to_train = ["1"]
         monitor_path = "{episodes}"
+        device_rows = true
         policies.0 = {{ policy = "random" }}
         policies.1 = {{ policy = "a2c", config = {{ model = {{ fcnet_hiddens = [8] }} }} }}
     "#

@@ -174,6 +174,64 @@ fn host_settings_do_not_travel() {
     assert!(RunConfig::from_wire("[]").is_err() && RunConfig::from_wire(&" ".repeat(50_000)).is_err());
 }
 
+/// Settings of runs that may hold texts: names of what workers have registered, and the settings of these.
+const NAMES: [&str; 15] = [
+    "env",
+    "env_config",
+    "algorithm",
+    "policy_config",
+    "model_config.custom_model",
+    "policies",
+    "policy_mapping_fn",
+    "policies_to_train",
+    "observation_fn",
+    "callbacks",
+    "evaluation.reward_key",
+    "evaluation.init.name",
+    "evaluation.init.arguments",
+    "q_model_config",
+    "io_config",
+];
+
+#[test]
+fn every_setting_of_one_machine_is_refused_from_the_wire_and_does_not_travel() {
+    let texts = [json!("/x"), json!("cpu")];
+    let values = [&texts[..], &[json!({}), json!({"a": "b"}), json!({"a": 1}), json!(7), json!(true)]].concat();
+    let mut refused = 0;
+    for schema::Setting { path, kinds, is_host, .. } in schema::settings() {
+        if !is_host {
+            let is_text = |kind: &schema::Kind| {
+                matches!(kind, schema::Kind::Text | schema::Kind::List(schema::Kind::Text) | schema::Kind::Object)
+            };
+            assert!(!kinds.iter().any(is_text) || NAMES.contains(path), "{path}: a name, or a setting of one machine?");
+            continue;
+        }
+        let with = |value: &serde_json::Value| {
+            let settings = Config::new().with_at(path, value.clone());
+            let run = RunConfig::default().merged(&settings).ok().filter(|run| *run != RunConfig::default())?;
+            Some((settings, run))
+        };
+        let (settings, run) = values.iter().find_map(with).unwrap_or_else(|| panic!("{path} has no other value"));
+        // The group comes before its settings.
+        let is_it =
+            |found: &RunConfigError| matches!(found, RunConfigError::HostSetting(name) if path.starts_with(name));
+        let error = RunConfig::from_wire(&settings.to_string()).unwrap_err();
+        assert!(is_it(&error), "{path}: {error}");
+        assert!(RunConfig::of_wire_settings(&settings.to_string()).is_err(), "{path}");
+        let error = run.refuse_host_settings().unwrap_err();
+        assert!(is_it(&error), "{path}: {error}");
+        // Runs that read have no other workers.
+        assert_eq!(run.for_wire().refuse_host_settings().is_ok(), *path != "input", "{path}");
+        refused += 1;
+    }
+    assert!(refused > 15, "{refused} settings of one machine");
+    let paths = r#"{"io_config": {"paths": "/x", "format": "json"}}"#;
+    assert_eq!(RunConfig::from_wire(paths).unwrap_err(), RunConfigError::HostSetting("io_config.paths"));
+    assert_eq!(RunConfig::of_wire_settings(paths).unwrap_err(), RunConfigError::HostSetting("io_config.paths"));
+    let arrived = RunConfig::from_wire(&read(paths).unwrap().to_wire()).unwrap();
+    assert_eq!(arrived.rollout.io_config.names().collect::<Vec<_>>(), ["format"]);
+}
+
 #[test]
 fn preset_holds_for_settings_of_an_operator_and_not_for_those_of_a_hub() {
     let gamma = |run: RunConfig| run.rollout.policy_config.get::<f64>("gamma").unwrap();

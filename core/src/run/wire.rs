@@ -13,8 +13,16 @@ impl RunConfig {
     /// Returns the description without the settings of this machine.
     #[must_use]
     pub fn for_wire(&self) -> Self {
-        let RolloutConfig { output, log_dir, monitor_path, extra_environs, .. } = RolloutConfig::default();
-        let rollout = RolloutConfig { output, log_dir, monitor_path, extra_environs, ..self.rollout.clone() };
+        let host = RolloutConfig::default();
+        let rollout = RolloutConfig {
+            output: host.output,
+            log_dir: host.log_dir,
+            monitor_path: host.monitor_path,
+            extra_environs: host.extra_environs,
+            remote_env_memory_mb: host.remote_env_memory_mb,
+            io_config: self.rollout.io_config.clone().without(&[schema::DATASET_PATHS.1]),
+            ..self.rollout.clone()
+        };
         Self { rollout, host: HostConfig::default(), num_slots: Some(self.num_slots()), ..self.clone() }
     }
 

@@ -128,7 +128,7 @@ impl AgentLanes {
         let extra = self.sampler.extra_batches();
         let mut fragments = Vec::with_capacity(self.slots.len());
         for (env, slot) in self.slots.iter().enumerate() {
-            let state = self.sampler.lane_state(env).ok_or(SampleError::NoState(*slot))?;
+            let state = self.sampler.lane_state(env).ok_or_else(|| self.sampler.state_error(env, *slot))?;
             if state.len() > SlotState::MAX_BYTES {
                 return Err(SampleError::StateTooLarge { slot: *slot, bytes: state.len() });
             }

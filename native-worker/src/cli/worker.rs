@@ -1,6 +1,7 @@
 //! `rollmesh worker`: a worker for a hub.
 
 use std::{
+    env,
     num::NonZeroU32,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -25,6 +26,7 @@ use crate::{
     Registry,
     child::{ConfineFlags, end_with_parent},
     control::{token_from_env, token_from_file},
+    envs::ENV_MEMORY_VARIABLE,
     kernels::KernelChoice,
     learner::DeviceSpec,
     net::is_hub_url,
@@ -170,6 +172,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         device: shown_device(&registry, args.device, kernels).map_err(Failure::other)?,
         kernels,
         host_settings: host_settings(args)?,
+        env_memory_mb: env_memory_mb()?,
         duty: if args.serve_inference { Duty::ActsForOthers } else { Duty::Runs },
     };
     let runtime = runtime(1)?;
@@ -200,6 +203,16 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Returns the limit of this machine, or of the process that started this one.
+fn env_memory_mb() -> Result<Option<u32>, Failure> {
+    let Some(text) = env::var_os(ENV_MEMORY_VARIABLE) else { return Ok(None) };
+    let mb = text.to_str().and_then(|text| text.parse().ok());
+    mb.map(Some).ok_or_else(|| {
+        let text = text.to_string_lossy();
+        Failure::usage(format!("{ENV_MEMORY_VARIABLE} is '{text}'; it must be MiB, a whole number, or 0 for no limit"))
+    })
 }
 
 /// A hub that started this process decides for its machine; any other only names outputs.

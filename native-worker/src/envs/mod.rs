@@ -13,3 +13,7 @@ pub(crate) use python::{
 pub use python::{PythonFingerprintError, PythonPermission, PythonSettings};
 #[cfg(unix)]
 pub use remote::RemoteBaseEnv;
+
+/// The environment variable of workers that limits the memory of each environment process, in MiB; a run sets it for its
+/// local workers.
+pub(crate) const ENV_MEMORY_VARIABLE: &str = "ROLLMESH_ENV_MEMORY_MB";

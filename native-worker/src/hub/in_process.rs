@@ -95,6 +95,7 @@ impl Actor {
             Err(error) => return self.end_run(cannot_act(&error.to_string())),
         };
         let (registry, kernels) = (self.maker.registry.clone(), self.maker.kernels);
+        let env_memory_mb = self.hub.run.as_ref().map(|run| run.config().rollout.remote_env_memory_mb);
         // Takes long on a device.
         let acting = move || {
             let registry = acting_on(&registry, device).map_err(|error| error.to_string())?;
@@ -113,6 +114,7 @@ impl Actor {
             device,
             kernels,
             host_settings: HostSettings::Taken,
+            env_memory_mb,
             duty: if child == IN_PROCESS { Duty::Runs } else { Duty::ActsForOthers },
         };
         let (events, of) = (self.children.events.clone(), self.hub.state().map_or(0, RunLoop::number));

@@ -211,14 +211,18 @@ impl Algorithm {
     /// one. [`restore`](Self::restore), `rollmesh train --resume` and `rollmesh evaluate` take the directory.
     ///
     /// # Errors
-    /// [`AlgorithmError::Checkpoint`], also for a run without a directory; [`AlgorithmError::Failed`] for a run that has
-    /// failed: its directory has its last checkpoint.
+    /// [`AlgorithmError::Checkpoint`], also for a run without a directory, and for one that is over and could not write its
+    /// last checkpoint; [`AlgorithmError::Failed`] for a run that has failed: its directory has its last checkpoint.
     #[doc(alias = "save_checkpoint")]
     pub fn save(&mut self) -> Result<&Path, AlgorithmError> {
         match self.runtime.block_on(self.hub.checkpoint()) {
             Err(CheckpointNowError::NoRun | CheckpointNowError::Ended) => {
-                if let Some(error) = self.ended()?.end.error() {
+                let ended = self.ended()?;
+                if let Some(error) = ended.end.error() {
                     return Err(AlgorithmError::Failed(error));
+                }
+                if let Some(error) = &ended.unsaved {
+                    return Err(CheckpointNowError::Failed(error.clone()).into());
                 }
             }
             saved => _ = saved?,

@@ -58,6 +58,9 @@ pub struct Summary {
     /// Number of checkpoints that could not be saved.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed_checkpoints: u64,
+    /// Why the last checkpoint could not be saved, without which the end of the run cannot be resumed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsaved: Option<String>,
     /// Lines missing in `metrics.jsonl` and `journal.jsonl`, for lack of disk space.
     #[serde(skip_serializing_if = "is_zero")]
     pub lost_lines: u64,

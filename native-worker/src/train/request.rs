@@ -175,10 +175,6 @@ impl RunRequest {
             return local(waits);
         }
         let may_be_local = self.config.num_workers == 0 && !self.remote_only;
-        if may_be_local && self.config.rollout.monitor_path.is_some() && self.config.mode.is_synchronous() {
-            let reason = "monitor_path: its own worker records the episodes";
-            return local(Some(format!("only this process samples, workers cannot join: {reason}")));
-        }
         match self.prepare_leased(registry, kernels) {
             Ok(parts) => Ok(Prepared::Leased(Box::new(parts))),
             Err(RunRequestError::Setup(error)) if may_be_local => {

@@ -83,7 +83,7 @@ pub(crate) async fn run(
     mut leave: watch::Receiver<bool>,
     say: impl Fn(&str) + Clone + Send + 'static,
 ) -> WorkerEnd {
-    let WorkerConfig { hub, trust, relay, token_file, kernels, host_settings, duty, .. } = config;
+    let WorkerConfig { hub, trust, relay, token_file, kernels, host_settings, env_memory_mb, duty, .. } = config;
     let evaluating = if let Duty::Evaluates(evaluating) = &duty { Some(evaluating.clone()) } else { None };
     let identity = Identity::new(Role::Worker, config.token, config.kind, &config.name, &config.device);
     let mut connection = Connection::new(Identity {
@@ -121,7 +121,8 @@ pub(crate) async fn run(
             let session = WorkerSession::new(begun, registry, kernels)
                 .with_workers(builder)
                 .with_guard(catch_panics)
-                .with_host_settings(settings);
+                .with_host_settings(settings)
+                .with_env_memory(env_memory_mb);
             match duty {
                 Duty::Runs => session,
                 Duty::ActsForOthers => session.acting_for_others(),

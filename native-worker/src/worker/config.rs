@@ -26,6 +26,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) kernels: Kernels,
     /// What becomes of the hub's settings that name files and environment variables of this machine.
     pub(crate) host_settings: HostSettings,
+    /// Most memory of each environment process in MiB; `None` for the default.
+    pub(crate) env_memory_mb: Option<u32>,
     pub(crate) duty: Duty,
 }
 

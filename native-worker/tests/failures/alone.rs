@@ -13,10 +13,10 @@ use crate::support::{self, process::Finished};
 
 type Ended = (Finished, Duration);
 
-/// Trains with a run's own worker: recorded episodes are not leased.
+/// Trains with a run's own worker: a hub cannot recompute episodes with `device_rows` to record them.
 async fn train(rig: &Rig, config: &Value, more: &[&str]) -> Ended {
     let recorded = format!("monitor_path={}", rig.path("episodes").display());
-    rig.train(0, config, &[&["--set", &recorded], more].concat()).await
+    rig.train(0, config, &[&["--set", "device_rows=true", "--set", &recorded], more].concat()).await
 }
 
 /// How a worker samples.

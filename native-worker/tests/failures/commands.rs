@@ -64,7 +64,7 @@ pub(crate) async fn every_command_says_what_failed_and_where() {
     }
 }
 
-/// One in 200 steps fails, in any slot, or one step in one slot once.
+/// One in 200 steps fails, in any slot, or one step in one slot once; the summary has them.
 pub(crate) async fn transient_failures_leave_no_trace_in_samples() {
     let sample = async |config: Value| {
         let config = config.to_string();
@@ -72,16 +72,21 @@ pub(crate) async fn transient_failures_leave_no_trace_in_samples() {
         let args = [&args[..], &["--num-envs", "4", "--rollout-fragment-length", "16", "--env-steps", "640"]].concat();
         let (finished, _) = run(&args).await;
         assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
-        support::json(&finished.stdout)["rollout_hash"].clone()
+        support::json(&finished.stdout)
     };
     let calm = sample(json!({})).await;
-    assert_eq!(sample(json!({ "kind": "error", "every": 200, "once": "/" })).await, calm);
-    for fault in ["panic", "nan", "abort"] {
+    assert!(calm.get("failures").is_none() && calm["reproducible"] == true, "{calm}");
+    let frequent = sample(json!({ "kind": "error", "every": 200, "once": "/" })).await;
+    assert_eq!((&frequent["rollout_hash"], &frequent["reproducible"]), (&calm["rollout_hash"], &json!(true)));
+    for fault in ["error", "panic", "nan", "abort"] {
         let rig = Rig::new();
         let once = rig.path("once");
-        assert_eq!(sample(json!({ "kind": fault, "once": once })).await, calm, "{fault}");
+        let found = sample(json!({ "kind": fault, "once": once })).await;
+        assert_eq!((&found["rollout_hash"], &found["reproducible"]), (&calm["rollout_hash"], &json!(true)), "{fault}");
         assert!(once.exists(), "{fault} has not happened");
     }
+    let opaque = sample(json!({ "opaque": true })).await;
+    assert!(opaque["reproducible"] == false && opaque["not_reproducible"][0].is_string(), "{opaque}");
 }
 
 pub(crate) async fn ledger_of_sample_balances_after_failures() {
@@ -90,7 +95,7 @@ pub(crate) async fn ledger_of_sample_balances_after_failures() {
         for workers in ["0", "2"] {
             let (rig, config) = (Rig::new(), config.to_string());
             let run_dir = rig.path("run").display().to_string();
-            let args = ["sample", "--run-dir", &run_dir, "--num-workers", workers, "--no-dashboard", "--num-envs", "4"];
+            let args = ["sample", "--json", "--run-dir", &run_dir, "--num-workers", workers, "--num-envs", "4"];
             let args = [&args[..], &["--env", "Faulty-v0", "--env-config", &config, "--env-steps", "4000"]].concat();
             let (finished, _) = run(&[&args[..], &["--rollout-fragment-length", "16"]].concat()).await;
             assert_eq!(finished.status.code(), Some(code), "{}", finished.stderr);
@@ -99,6 +104,10 @@ pub(crate) async fn ledger_of_sample_balances_after_failures() {
             assert!(failures["count"].as_u64() > Some(1), "{failures}");
             // Slots that fail together are sampled again one by one, and one that then succeeds costs no lease.
             assert!(code == 0 || rig.ledger().expired.refused > 0, "{:?}", rig.ledger());
+            if code == 0 {
+                let printed = support::json(&finished.stdout);
+                assert_eq!((&printed["failures"], &printed["reproducible"]), (failures, &json!(true)));
+            }
         }
     }
 }

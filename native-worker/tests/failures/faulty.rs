@@ -179,6 +179,7 @@ impl Env for Faulty {
         if self.is_opaque {
             return EnvState::Opaque;
         }
+        assert!(!self.is_it || self.kind != "snapshot" || self.steps < self.step, "no memory");
         out.extend([self.t as u8, self.sum as u8]);
         out.extend(self.steps.to_le_bytes());
         EnvState::Snapshot

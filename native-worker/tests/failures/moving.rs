@@ -110,7 +110,7 @@ async fn calm(state: &str) -> Value {
 pub(crate) async fn replayed_environment_trains_with_one_hash_whichever_workers_die() {
     let expected = calm("replay").await;
     assert_eq!(expected["reproducible"], true, "{expected}");
-    for workers in [1, 2] {
+    for workers in [1, 2, 3] {
         let (rig, (finished, _)) = killed("replay", workers, &[]).await;
         assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
         rig.check_ledger();

@@ -37,9 +37,9 @@ impl Rig {
     }
 
     pub(crate) fn args(&self, workers: u32, config: &Value, more: &[&str]) -> Vec<String> {
-        let (num_workers, num_envs) = (workers.to_string(), (4 / workers.max(1)).to_string());
+        let (num_workers, num_envs) = (workers.to_string(), 4_u32.div_ceil(workers.max(1)).to_string());
         let (run_dir, config) = (self.path("run").display().to_string(), config.to_string());
-        let args = ["train", "--seed", "1", "--hidden", "8", "--rollout-fragment-length", "16"];
+        let args = ["train", "--seed", "1", "--hidden", "8", "--rollout-fragment-length", "16", "--num-slots", "4"];
         let args = [&args[..], &["--workers", &num_workers, "--num-envs-per-worker", &num_envs]].concat();
         let mut args = [&args[..], &["--env-config", &config, "--run-dir", &run_dir], more].concat();
         for (flag, value) in [("--env", "Faulty-v0"), ("--max-env-steps", "640")] {
@@ -182,9 +182,17 @@ pub(crate) async fn frequent_transient_failures_do_not_end_run() {
 }
 
 pub(crate) async fn step_that_hangs_ends_run_with_its_slot() {
-    for workers in [0, 2] {
+    let hangs = kind("hang").to_string();
+    let sample = ["sample", "--num-workers", "2", "--num-envs", "4", "--env", "Faulty-v0", "--env-config", &hangs];
+    let sample = [&sample[..], &["--rollout-fragment-length", "16", "--no-dashboard"]].concat();
+    for command in ["train 0", "train 2", "sample"] {
         let rig = Rig::new();
-        let ended = rig.train(workers, &kind("hang"), &["--hung-worker-timeout", "1"]).await;
+        let run_dir = rig.path("run").display().to_string();
+        let patience = ["--hung-worker-timeout", "1"];
+        let ended = match command.split_once(' ') {
+            Some((_, workers)) => rig.train(workers.parse().unwrap(), &kind("hang"), &patience).await,
+            None => run(&[&sample[..], &patience, &["--run-dir", &run_dir]].concat()).await,
+        };
         // The fragment of the 34th step begins with the second step of the third episode.
         let place = format!("Faulty-v0, slot {SLOT}, episode 3, step 2: no progress for");
         let per_try = LEASE + Duration::from_secs(1) + Duration::from_secs(5);
@@ -223,6 +231,9 @@ pub(crate) async fn failures_of_other_user_code_end_run() {
         (vec!["--callbacks", "panicking"], "episode 2, step 5: panicked: no ink", "panic"),
         (vec!["--env", "FaultyPair-v0"], "episode 0, step 4: environment 0, agent 0: the observation", "invalid"),
         (vec!["--set", "remote_worker_envs=true"], "its process has ended with exit code 5", "error"),
+        // Where the state of an episode is read: of lanes in lockstep, and of slots one by one.
+        (vec!["--set", "seed=1"], "panicked: no memory", "error"),
+        (vec!["--set", "count_steps_by=agent_steps"], "panicked: no memory", "panic"),
     ];
     for (args, message, name) in cases {
         for workers in [0, 2] {
@@ -230,6 +241,7 @@ pub(crate) async fn failures_of_other_user_code_end_run() {
             let fault = match args[1] {
                 "remote_worker_envs=true" => "exit",
                 "FaultyPair-v0" => "length",
+                "seed=1" | "count_steps_by=agent_steps" => "snapshot",
                 _ => "",
             };
             let ended = rig.train(workers, &kind(fault), &args).await;

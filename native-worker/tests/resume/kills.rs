@@ -65,13 +65,14 @@ async fn hub_killed_at_random_points_ends_with_the_same_bits_and_ledger() {
     }
 }
 
-/// Without slots: its open episodes are part of the checkpoint.
+/// Without slots, since the hub cannot recompute episodes of `device_rows` to record them: its open episodes are part of the
+/// checkpoint.
 #[tokio::test]
 async fn run_that_samples_by_itself_ends_with_same_bits_after_kills() {
     let (points, iterations) = if is_long() { (20, 400) } else { (3, 80) };
     let pictures = tempfile::tempdir().unwrap();
     let monitor = format!("monitor_path={}", pictures.path().display());
-    let flags = ["--workers", "0", "--set", &monitor, "--set", "train_batch_size=192"];
+    let flags = ["--workers", "0", "--set", "device_rows=true", "--set", &monitor, "--set", "train_batch_size=192"];
     let calm = Rig::remote(iterations).with(&flags);
     calm.begin().finish_with(0).await;
     let mut state = seed();
@@ -93,7 +94,7 @@ async fn run_that_samples_by_itself_and_counts_agent_steps_ends_with_same_bits_a
         "env": "RockPaperScissors-v0", "count_steps_by": "agent_steps",
         "num_envs": 10, "rollout_fragment_length": 5, "train_batch_size": 50, "seed": 1,
         "model_config": { "fcnet_hiddens": [8] }, "stop": { "env_steps": 50 * iterations },
-        "monitor_path": pictures.path(),
+        "monitor_path": pictures.path(), "device_rows": true,
     });
     let calm = Rig::of_settings(&settings, 0);
     calm.begin().finish_with(0).await;
@@ -153,7 +154,7 @@ async fn evaluated_and_recorded_run_of_several_policies_ends_with_same_files_aft
 async fn run_that_samples_by_itself_ends_with_same_bits_after_interruptions() {
     let pictures = tempfile::tempdir().unwrap();
     let monitor = format!("monitor_path={}", pictures.path().display());
-    let flags = ["--workers", "0", "--set", &monitor, "--set", "train_batch_size=1920"];
+    let flags = ["--workers", "0", "--set", "device_rows=true", "--set", &monitor, "--set", "train_batch_size=1920"];
     let calm = Rig::remote(300).with(&flags);
     calm.begin().finish_with(0).await;
     let mut state = seed();

@@ -83,6 +83,11 @@ pub trait BaseEnv: Send {
         false
     }
 
+    /// Returns why a [snapshot](Self::snapshot) of this sub-environment fails; `None` if it does not.
+    fn snapshot_error(&self, _env: usize) -> Option<EnvError> {
+        None
+    }
+
     /// Restores a sub-environment to where its [snapshot](Self::snapshot) was taken, in that episode: it then waits for the
     /// actions of the same agents. The bytes are untrusted. After an error the sub-environment must be reset.
     ///

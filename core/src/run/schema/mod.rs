@@ -185,9 +185,15 @@ fn check_within(group: &str, settings: &Map<String, Value>) -> Result<(), RunCon
 
 /// Checks that no setting belongs to one machine.
 pub(super) fn refuse_host_settings(settings: &Config) -> Result<(), RunConfigError> {
-    let found = changed(settings, |setting| setting.is_host);
-    found.map_or(Ok(()), |setting| Err(RunConfigError::HostSetting(setting.path)))
+    let found = changed(settings, |setting| setting.is_host).map(|setting| setting.path);
+    let (path, name) = DATASET_PATHS;
+    let reads =
+        || settings.get::<Config>("io_config").is_ok_and(|io| io.is_some_and(|io| io.names().any(|key| key == name)));
+    found.or_else(|| reads().then_some(path)).map_or(Ok(()), |path| Err(RunConfigError::HostSetting(path)))
 }
+
+/// The files of RLlib's input `dataset`, a name of `io_config`: path and name.
+pub(super) const DATASET_PATHS: (&str, &str) = ("io_config.paths", "paths");
 
 /// The settings that are names of directories when they come from another machine.
 const OUTPUTS: [&str; 2] = ["output", "monitor_path"];

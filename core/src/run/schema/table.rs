@@ -277,7 +277,8 @@ const PROCESSES: &[Setting] = &[
     row("remote_worker_envs", &[Flag], "Run every environment in a process of its own."),
     row("remote_env_batch_wait_ms", &[Kind::COUNT], "Milliseconds that a poll waits for all environment processes."),
     row("remote_env_timeout_ms", &[Kind::AT_LEAST_1], "Milliseconds that a call of an environment process may take."),
-    row("remote_env_memory_mb", &[Kind::COUNT], "MiB of data that an environment process may take; 0 for no limit."),
+    row("remote_env_memory_mb", &[Kind::COUNT], "MiB of data that an environment process may take; 0 for no limit.")
+        .host(),
     row("restart_failed_sub_environments", &[Flag], "Restart an environment that failed, and drop its episode."),
     row("create_env_on_local_worker", &[Flag], "Make environments in the local worker although there are others."),
 ];

@@ -231,6 +231,11 @@ impl Episodic {
         self.lanes.get(env)?.encode_state(self.env.as_ref())
     }
 
+    /// Returns why an environment's slot has no state between two fragments.
+    pub(crate) fn state_error(&self, env: usize, slot: SlotId) -> SampleError {
+        self.env.snapshot_error(env).map_or(SampleError::NoState(slot), SampleError::Env)
+    }
+
     /// Returns the number of an environment's episode, and its env steps; after an error those of the lost episode.
     pub(crate) fn position(&self, env: usize) -> Option<(u32, u32)> {
         self.lanes.get(env).map(EpisodeLane::position)

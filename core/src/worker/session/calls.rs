@@ -7,8 +7,8 @@ use crate::{
     protocol::message,
     time::Micros,
     worker::{
-        CalledWorker, CommandError, CommandErrorKind, Guard, RolloutWorkerBuilder, WorkerAnswer, WorkerCommand,
-        WorkerSetup,
+        CalledWorker, CommandError, CommandErrorKind, Guard, RolloutConfig, RolloutWorkerBuilder, WorkerAnswer,
+        WorkerCommand, WorkerSetup,
     },
 };
 
@@ -21,6 +21,7 @@ const MAX_WAITING_BYTES: usize = 256 << 20;
 pub(super) struct Calls {
     worker: CalledWorker,
     host_settings: HostSettings,
+    env_memory_mb: Option<u32>,
     waiting: VecDeque<(CallId, Task)>,
     bytes: usize,
     /// When progress of a call was last reported.
@@ -77,7 +78,17 @@ impl Calls {
     }
 
     pub(super) fn new(worker: CalledWorker) -> Self {
-        Self { worker, host_settings: HostSettings::Refused, waiting: VecDeque::new(), bytes: 0, reported: Micros(0) }
+        let (waiting, reported) = (VecDeque::new(), Micros(0));
+        Self { worker, host_settings: HostSettings::Refused, env_memory_mb: None, waiting, bytes: 0, reported }
+    }
+
+    pub(super) fn set_env_memory(&mut self, mb: Option<u32>) {
+        self.env_memory_mb = mb;
+    }
+
+    /// Puts this machine's limit into settings from the wire, which have none.
+    pub(super) fn limit_memory(&self, config: &mut RolloutConfig) {
+        config.remote_env_memory_mb = self.env_memory_mb.unwrap_or(config.remote_env_memory_mb);
     }
 
     pub(super) fn set_host_settings(&mut self, host_settings: HostSettings) {
@@ -143,8 +154,9 @@ impl Calls {
         match &self.host_settings {
             HostSettings::Refused => setup.refuse_host_settings()?,
             HostSettings::Below(root) => setup.place_outputs(root)?,
-            HostSettings::Taken => {}
+            HostSettings::Taken => return self.worker.set_up(&setup),
         }
+        self.limit_memory(&mut setup.config);
         self.worker.set_up(&setup)
     }
 

@@ -189,6 +189,14 @@ impl WorkerSession {
         self
     }
 
+    /// Sets this machine's limit of the memory of each environment process in MiB, which no hub sets: `None` for the default of
+    /// [`remote_env_memory_mb`](crate::worker::RolloutConfig::remote_env_memory_mb). Comes after [`with_workers`](Self::with_workers).
+    #[must_use]
+    pub fn with_env_memory(mut self, mb: Option<u32>) -> Self {
+        self.calls.set_env_memory(mb);
+        self
+    }
+
     /// Makes this a worker that evaluates under its name: it answers calls with this, and takes no part in runs.
     #[must_use]
     pub fn with_evaluator(mut self, evaluator: Box<dyn Evaluates>) -> Self {
@@ -437,7 +445,8 @@ impl WorkerSession {
         let RunStart { run: number, config } = start;
         let (mut server, guard) = (None, self.guard);
         let (config, runner) = match RunConfig::from_wire(&config) {
-            Ok(config) => {
+            Ok(mut config) => {
+                self.calls.limit_memory(&mut config.rollout);
                 let runner = guarded(guard, || match self.acts_for_others {
                     false => Runner::new(&config, self.calls.builder(), guard).map_err(|error| inability(&error)),
                     true => {

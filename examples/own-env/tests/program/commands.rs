@@ -206,10 +206,11 @@ fn stages(args: &[&str]) -> Vec<String> {
 fn callbacks_hear_of_each_stage_of_a_run_in_one_process_once() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
-    // What records episodes keeps a run in one process.
+    // A hub cannot recompute episodes with device_rows to record them, so the run stays in one process.
     let settings = json!({
         "env": "Corridor-v0", "callbacks": ["log_stages"], "rollout_fragment_length": 32, "train_batch_size": 32,
         "num_envs": 1, "num_workers": 0, "monitor_path": at("episodes"),
+        "device_rows": true,
     });
     fs::write(at("corridor.json"), settings.to_string()).unwrap();
     let (config, run) = (at("corridor.json"), at("run"));

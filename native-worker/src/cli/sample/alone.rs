@@ -118,6 +118,14 @@ impl Alone {
     pub(super) fn finish(mut self, env_steps: u64) -> Result<Speed, Failure> {
         self.own.worker.stop().map_err(Failure::other)?;
         let abandoned_episodes = self.own.take_abandoned();
-        Ok(Speed { env_steps, time: self.sampling, workers: None, failures: self.failures, abandoned_episodes })
+        let abandoned = (abandoned_episodes > 0).then(|| format!("{abandoned_episodes} open episodes were given up"));
+        Ok(Speed {
+            env_steps,
+            time: self.sampling,
+            workers: None,
+            failures: self.failures,
+            abandoned_episodes,
+            not_reproducible: abandoned.into_iter().collect(),
+        })
     }
 }

@@ -310,7 +310,13 @@ fn alone(
     while tally.env_steps() < goal && !interruption.is_noticed() && source.next(&mut tally, &interruption)? {
         progress.at(tally.env_steps());
     }
-    let speed = source.finish(tally.env_steps())?;
+    let mut speed = source.finish(tally.env_steps())?;
+    if args.device != DeviceSpec::Cpu {
+        speed.not_reproducible.push(format!("policies act on {}: another device gives other bits", args.device));
+    }
+    if clients.is_some() {
+        speed.not_reproducible.push("clients drive the episodes".into());
+    }
     progress.finish();
     report(args, &tally.summary(speed), goal, None)
 }

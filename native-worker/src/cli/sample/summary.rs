@@ -32,6 +32,11 @@ pub(super) struct SampleSummary {
     /// Open episodes that were abandoned, since a failed sample could not restore them.
     #[serde(skip_serializing_if = "is_zero")]
     abandoned_episodes: u64,
+    /// True if the same seed gives the same rows.
+    reproducible: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_reproducible: Vec<String>,
     /// Over finished episodes; `None` without any.
     episode_return_mean: Option<f64>,
     episode_return: Option<Spread>,
@@ -251,6 +256,8 @@ impl Tally {
             episodes: counts.episodes,
             faulty_episodes: counts.faulty_episodes,
             abandoned_episodes: speed.abandoned_episodes,
+            reproducible: speed.not_reproducible.is_empty(),
+            not_reproducible: speed.not_reproducible,
             episode_return_mean: episode_return.map(|spread| spread.mean),
             episode_return,
             episode_length: counts.lengths.spread(),
@@ -282,6 +289,7 @@ pub(super) struct Speed {
     pub(super) workers: Option<WorkerCosts>,
     pub(super) failures: Failures,
     pub(super) abandoned_episodes: u64,
+    pub(super) not_reproducible: Vec<String>,
 }
 
 impl Speed {
@@ -289,8 +297,9 @@ impl Speed {
     pub(super) fn of_run(num_workers: u32, measured: &Measured, run: &train::Summary) -> Self {
         let Measured { env_steps, time, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step } = *measured;
         let workers = WorkerCosts { num_workers, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step };
-        let (failures, abandoned_episodes) = (run.failures.clone(), run.abandoned_episodes);
-        Self { env_steps, time, workers: Some(workers), failures, abandoned_episodes }
+        let (failures, not_reproducible) = (run.failures.clone(), run.not_reproducible.clone());
+        let abandoned_episodes = run.abandoned_episodes;
+        Self { env_steps, time, workers: Some(workers), failures, abandoned_episodes, not_reproducible }
     }
 }
 
@@ -342,6 +351,7 @@ impl SampleSummary {
         if self.abandoned_episodes > 0 {
             println!("abandoned       {} open episodes", self.abandoned_episodes);
         }
+        self.not_reproducible.iter().for_each(|cause| println!("not reproducible: {cause}"));
         if let Some(last) = self.failures.latest.last() {
             println!("failures        {}, the last: {}", self.failures.count, last.message);
         }

@@ -11,7 +11,7 @@ use rollmesh_core::{
     sampler::FragmentLayout,
     time::Micros,
     weights::Weights,
-    worker::LearningParts,
+    worker::{LearningParts, RolloutConfig},
 };
 
 use super::{
@@ -31,7 +31,10 @@ use super::{
     Run, StartError, Taker, WorkerTerms,
     maker::{RunMaker, RunParts},
 };
-use crate::learner::{LearnerThread, LearningStart, filter_of, gamma_of};
+use crate::{
+    envs::ENV_MEMORY_VARIABLE,
+    learner::{LearnerThread, LearningStart, filter_of, gamma_of},
+};
 
 /// A directory's name that fits into a status together with everything else.
 const MAX_RUN_DIR_BYTES: usize = 1_024;
@@ -397,9 +400,14 @@ impl RunPlace<'_> {
 impl WorkerTerms {
     fn of(config: &RunConfig) -> Self {
         let hung = Some(config.hung_worker_timeout_s).filter(|seconds| *seconds > 0.0);
+        let mut extra_environs = config.rollout.extra_environs.clone();
+        let memory_mb = config.rollout.remote_env_memory_mb;
+        if memory_mb != RolloutConfig::default().remote_env_memory_mb {
+            extra_environs.entry(ENV_MEMORY_VARIABLE.into()).or_insert_with(|| memory_mb.to_string());
+        }
         Self {
             num_workers: config.num_workers,
-            extra_environs: config.rollout.extra_environs.clone(),
+            extra_environs,
             spec: config.host.worker.clone(),
             hung_timeout: hung.map(Micros::from_secs_f64),
         }

@@ -307,6 +307,7 @@ impl Run {
             tainted: state.is_tainted(),
             unaudited,
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
+            unsaved: ended.as_ref().and_then(|ended| ended.unsaved.clone()),
             lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
             moved_slots: state.group.moved_slots(),
             abandoned_episodes: state.group.ledger().abandoned_episodes,

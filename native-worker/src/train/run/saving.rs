@@ -82,6 +82,7 @@ impl Run {
         let snapshot = self.snapshot(now);
         let Some(files) = self.files.take() else { return (None, Vec::new()) };
         let (reports, mut ended) = files.finish_saving(snapshot);
+        ended.unsaved = reports.last().and_then(|report| report.saved.as_ref().err().cloned());
         let mut faults = std::mem::take(&mut ended.faults);
         faults.extend(reports.into_iter().filter_map(|report| report.saved.err()).map(|error| {
             ended.failed_checkpoints += 1;

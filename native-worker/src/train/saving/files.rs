@@ -37,7 +37,8 @@ impl RunFiles {
     /// Waits for the last checkpoint, `last` if there is one to save; returns the latest reports.
     pub(in super::super) fn finish_saving(mut self, last: Option<Snapshot>) -> (Vec<SaveReport>, Ended) {
         let (lost_lines, faults) = self.dir.finish();
-        let ended = Ended { dir: self.dir, failed_checkpoints: self.failed_checkpoints, lost_lines, faults };
+        let failed_checkpoints = self.failed_checkpoints;
+        let ended = Ended { dir: self.dir, failed_checkpoints, unsaved: None, lost_lines, faults };
         (self.saver.finish(last), ended)
     }
 }
@@ -46,6 +47,8 @@ impl RunFiles {
 pub(in super::super) struct Ended {
     dir: RunDir,
     pub(in super::super) failed_checkpoints: u64,
+    /// Why the last checkpoint could not be saved.
+    pub(in super::super) unsaved: Option<String>,
     /// Number of lines missing in `metrics.jsonl` and the journal.
     pub(in super::super) lost_lines: u64,
     /// Messages about them.

@@ -1,5 +1,9 @@
 //! What the group promises, one situation at a time. The simulator in `sim` mixes them.
 
+mod ends;
+mod hedges;
+mod idle;
+
 use rollmesh_core::{
     batch::SlotFragment,
     group::{
@@ -62,18 +66,6 @@ fn deliver(group: &mut LeaseGroup, worker: WorkerId, lease: &Lease, now: Micros)
 
 fn events(group: &mut LeaseGroup) -> Vec<GroupEvent> {
     std::iter::from_fn(|| group.poll_event()).collect()
-}
-
-fn inability() -> Inability {
-    Inability::new(InabilityKind::UnknownEnv, "there is no environment 'My-v0'")
-}
-
-fn idle(group: &LeaseGroup, worker: WorkerId) -> Option<IdleReason<'_>> {
-    group.workers(ms(0)).find(|status| status.worker == worker).and_then(|status| status.idle)
-}
-
-fn idle_text(group: &LeaseGroup, worker: WorkerId) -> String {
-    idle(group, worker).expect("it makes no rows").to_string()
 }
 
 fn state_of(group: &LeaseGroup, worker: WorkerId) -> WorkerState {
@@ -213,184 +205,6 @@ fn nothing_late_is_accepted_even_if_the_slot_is_open() {
 }
 
 #[test]
-fn an_overdue_lease_is_hedged_and_the_first_commit_wins() {
-    let mut group = group(2, &[A, B]);
-    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
-    deliver(&mut group, B, &b, ms(10));
-    assert_eq!(group.poll_timeout(), Some(ms(200)), "when the lease becomes overdue");
-    group.handle_timeout(ms(199));
-    assert_eq!(group.poll_command(), None);
-    group.handle_timeout(ms(200));
-    let hedge = grant(&mut group, B);
-    assert_eq!(slots(&hedge), slots(&a));
-    assert_eq!(group.poll_timeout(), Some(ms(3_000)), "nothing is leased a third time");
-    deliver(&mut group, B, &hedge, ms(210));
-    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: a.id }));
-    assert_eq!(state_of(&group, A), WorkerState::Sampling, "as far as the group knows");
-    let receipt = group.handle_fragments(A, a.id, make(&a), ms(211));
-    assert_eq!(receipt.count(FragmentOutcome::Superseded), 1, "equal to what won: an audit passed");
-    assert_eq!(state_of(&group, A), WorkerState::Idle);
-    assert_eq!(group.poll_batch().unwrap(), calm_batches(2, LENGTH, 1)[0]);
-    let ledger = group.ledger();
-    assert_eq!((ledger.granted, ledger.committed, ledger.superseded), (12, 8, 4));
-    assert_eq!(ledger.uninvited.superseded, 1);
-}
-
-#[test]
-fn the_overdue_worker_may_still_win() {
-    let mut group = group(2, &[A, B]);
-    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
-    deliver(&mut group, B, &b, ms(10));
-    group.handle_timeout(ms(200));
-    let hedge = grant(&mut group, B);
-    deliver(&mut group, A, &a, ms(201));
-    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: B, lease: hedge.id }));
-    assert_eq!(group.poll_batch().unwrap(), calm_batches(2, LENGTH, 1)[0]);
-}
-
-/// A group of two slots, the first of which worker B has finished instead of A at 210 ms. A's lease.
-fn overtaken() -> (LeaseGroup, Lease) {
-    let mut group = group(2, &[A, B]);
-    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
-    deliver(&mut group, B, &b, ms(10));
-    group.handle_timeout(ms(200));
-    let hedge = grant(&mut group, B);
-    deliver(&mut group, B, &hedge, ms(210));
-    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: a.id }));
-    assert_eq!(group.poll_batch().map(|batch| batch.len()), Some(2));
-    _ = events(&mut group);
-    (group, a)
-}
-
-#[test]
-fn a_worker_that_hangs_while_others_finish_its_slots_is_found_out_and_costs_no_more_iterations() {
-    let (mut group, lost) = overtaken();
-    for iteration in 1..10 {
-        let now = ms(210 + iteration);
-        group.begin_iteration(WeightsVersion(iteration), now).unwrap();
-        let lease = grant(&mut group, B);
-        assert_eq!((slots(&lease), group.poll_command()), (vec![0, 1], None), "nothing waits for the silent one");
-        deliver(&mut group, B, &lease, now);
-        assert!(group.poll_batch().is_some());
-    }
-    assert_eq!(group.poll_timeout(), Some(ms(3_000)), "when its lease would have expired");
-    group.handle_timeout(ms(2_999));
-    assert_eq!((state_of(&group, A), events(&mut group)), (WorkerState::Sampling, vec![]));
-    group.handle_timeout(ms(3_000));
-    assert_eq!(state_of(&group, A), WorkerState::Hung);
-    assert_eq!(events(&mut group), [GroupEvent::WorkerHung { worker: A, patience: ms(3_000) }]);
-    assert_eq!(group.poll_timeout(), Some(ms(6_000)));
-    group.handle_timeout(ms(6_000));
-    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: lost.id }), "asked again");
-    group.handle_refused(A, lost.id, "no", ms(6_001));
-    assert_eq!(events(&mut group), [GroupEvent::WorkerRecovered { worker: A }]);
-    assert_eq!(state_of(&group, A), WorkerState::Idle);
-    let ledger = group.ledger();
-    assert_eq!((ledger.granted, ledger.committed, ledger.superseded, ledger.outstanding), (84, 80, 4, 0));
-}
-
-#[test]
-fn a_worker_that_was_overtaken_goes_on_as_soon_as_it_has_answered() {
-    let (mut group, lost) = overtaken();
-    group.begin_iteration(WeightsVersion(1), ms(211)).unwrap();
-    let all = grant(&mut group, B);
-    assert_eq!((slots(&all), state_of(&group, A)), (vec![0, 1], WorkerState::Sampling));
-    group.handle_refused(A, lost.id, "no", ms(212));
-    assert_eq!((state_of(&group, A), events(&mut group)), (WorkerState::Idle, vec![]));
-    deliver(&mut group, B, &all, ms(213));
-    assert!(group.poll_batch().is_some());
-    group.handle_timeout(ms(3_000));
-    assert_eq!((state_of(&group, A), group.poll_timeout()), (WorkerState::Idle, None), "it does not hang");
-    group.begin_iteration(WeightsVersion(2), ms(3_001)).unwrap();
-    group.handle_left(B, ms(3_002));
-    assert_eq!(slots(&grant(&mut group, A)), [0, 1]);
-}
-
-#[test]
-fn overtaken_and_removed_worker_is_not_awaited() {
-    let (mut group, _) = overtaken();
-    assert!(group.remove_worker(A, ms(211)));
-    assert_eq!(group.poll_command(), Some(GroupCommand::Dismiss { worker: A }));
-    assert_eq!((state_of(&group, A), group.poll_timeout()), (WorkerState::Leaving, None));
-}
-
-#[test]
-fn a_worker_that_never_heard_of_its_second_lease_has_nothing_to_answer() {
-    let mut group = group(2, &[A, B]);
-    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
-    deliver(&mut group, B, &b, ms(10));
-    group.handle_timeout(ms(200));
-    deliver(&mut group, A, &a, ms(201));
-    assert_eq!((group.poll_command(), state_of(&group, B)), (None, WorkerState::Idle));
-}
-
-#[test]
-fn divergent_worker_is_caught_by_the_hedge() {
-    let mut group = group(4, &[A, B, C]);
-    let (a, b, c) = (grant(&mut group, A), grant(&mut group, B), grant(&mut group, C));
-    deliver(&mut group, B, &b, ms(10));
-    deliver(&mut group, C, &c, ms(10));
-    group.handle_timeout(ms(200));
-    let (hedge_b, hedge_c) = (grant(&mut group, B), grant(&mut group, C));
-    assert_eq!((slots(&a), slots(&hedge_b), slots(&hedge_c)), (vec![0, 1], vec![0], vec![1]));
-    deliver(&mut group, B, &hedge_b, ms(210));
-    events(&mut group);
-    let mut lies = make(&a);
-    flip_a_reward_bit(&mut lies[0]);
-    let receipt = group.handle_fragments(A, a.id, lies, ms(211));
-    assert_eq!(
-        receipt.count(FragmentOutcome::Rejected(RejectReason::Audit)),
-        2,
-        "its other slot is not believed either"
-    );
-    assert_eq!(
-        events(&mut group),
-        [
-            GroupEvent::AuditMismatch { slot: SlotId(0), fragment: FragmentNo(0), first: B, second: A },
-            GroupEvent::FragmentsRejected { worker: A, lease: a.id, fragments: 2, reason: RejectReason::Audit },
-            GroupEvent::WorkerQuarantined { worker: A, cause: QuarantineCause::Audit },
-        ]
-    );
-    assert_eq!((state_of(&group, A), group.ledger().rejected.audit), (WorkerState::Quarantined, 8));
-    deliver(&mut group, C, &hedge_c, ms(220));
-    assert_eq!(group.poll_batch().unwrap(), calm_batches(4, LENGTH, 1)[0]);
-    group.begin_iteration(WeightsVersion(1), ms(230)).unwrap();
-    let leased: Vec<WorkerId> = std::iter::from_fn(|| group.poll_command()).map(|command| command.worker()).collect();
-    assert_eq!(leased, [B, C]);
-}
-
-#[test]
-fn a_late_loser_is_audited_even_when_the_batch_is_taken() {
-    let mut group = group(2, &[A, B, C]);
-    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
-    deliver(&mut group, B, &b, ms(10));
-    group.handle_left(C, ms(10));
-    group.handle_timeout(ms(200));
-    let hedge = grant(&mut group, B);
-    deliver(&mut group, B, &hedge, ms(210));
-    group.poll_batch().unwrap();
-    group.begin_iteration(WeightsVersion(1), ms(220)).unwrap();
-    let mut lies = make(&a);
-    flip_a_reward_bit(&mut lies[0]);
-    group.handle_fragments(A, a.id, lies, ms(230));
-    assert_eq!(state_of(&group, A), WorkerState::Quarantined);
-    let ledger = group.ledger();
-    assert_eq!((ledger.superseded, ledger.rejected.audit, ledger.uninvited.rejected.audit), (4, 0, 1));
-}
-
-#[test]
-fn a_worker_that_contradicts_itself_in_one_upload_is_caught() {
-    let mut group = group(1, &[A]);
-    let lease = grant(&mut group, A);
-    let mut twice = [make(&lease), make(&lease)].concat();
-    flip_a_reward_bit(&mut twice[1]);
-    let receipt = group.handle_fragments(A, lease.id, twice, ms(1));
-    let outcomes: Vec<FragmentOutcome> = receipt.outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-    assert_eq!(outcomes, [FragmentOutcome::Committed, FragmentOutcome::Rejected(RejectReason::Audit)]);
-    assert_eq!(state_of(&group, A), WorkerState::Quarantined);
-}
-
-#[test]
 fn uploads_count_once_however_often_they_come() {
     let mut group = group(2, &[A]);
     let lease = grant(&mut group, A);
@@ -507,113 +321,6 @@ fn a_refused_lease_is_granted_again_with_its_state() {
 }
 
 #[test]
-fn worker_gets_leases_after_it_answered_able_and_not_before() {
-    let mut group = group(4, &[]);
-    group.handle_joined(A, WorkerProfile::NATIVE, ms(0));
-    group.handle_joined(B, WorkerProfile::NATIVE, ms(0));
-    assert_eq!((group.poll_command(), group.poll_timeout()), (None, None), "no answer is awaited");
-    assert_eq!(idle_text(&group, A), "it has not answered whether it can run this");
-    assert!(group.handle_answer(B, Ok(()), ms(1)));
-    let lease = grant(&mut group, B);
-    assert_eq!((slots(&lease), state_of(&group, A)), (vec![0, 1, 2, 3], WorkerState::Unanswered));
-    deliver(&mut group, B, &lease, ms(2));
-    group.poll_batch().unwrap();
-    assert!(group.handle_answer(A, Ok(()), ms(3)));
-    assert!(!group.handle_answer(A, Err(inability()), ms(3)), "the first answer counts");
-    assert!(!group.handle_answer(C, Ok(()), ms(3)), "this worker was not asked");
-    group.begin_iteration(WeightsVersion(1), ms(4)).unwrap();
-    assert_eq!((slots(&grant(&mut group, A)), slots(&grant(&mut group, B))), (vec![2, 3], vec![0, 1]));
-}
-
-#[test]
-fn unable_worker_gets_no_lease_is_not_struck_and_stays() {
-    let mut group = group(2, &[A]);
-    group.handle_joined(B, WorkerProfile::NATIVE, ms(0));
-    assert!(group.handle_answer(B, Err(inability()), ms(0)));
-    let lease = grant(&mut group, A);
-    assert_eq!((slots(&lease), group.poll_command()), (vec![0, 1], None));
-    let unable = "unknown environment: there is no environment 'My-v0'";
-    let said: Vec<String> = events(&mut group).iter().map(ToString::to_string).collect();
-    assert_eq!(said, [format!("worker 2 cannot run this, and gets no lease of it: {unable}")]);
-    // Neither overdue slots nor those of a worker that hangs or left are its.
-    for time in [ms(1_000), ms(3_000), ms(9_000)] {
-        group.handle_refused(B, lease.id, "no", time);
-        group.handle_timeout(time);
-    }
-    group.handle_left(A, ms(10_000));
-    let to_b = |command: &GroupCommand| command.worker() == B;
-    assert!(!std::iter::from_fn(|| group.poll_command()).any(|command| to_b(&command)));
-    assert_eq!((state_of(&group, B), idle_text(&group, B)), (WorkerState::Unable, unable.into()));
-    let all = GroupEvent::AllUnable { workers: 1 };
-    assert_eq!(events(&mut group).iter().filter(|event| **event == all).count(), 1);
-    // It is said once, until some worker is able.
-    group.handle_joined(C, WorkerProfile::NATIVE, ms(10_001));
-    group.handle_answer(C, Err(inability()), ms(10_001));
-    assert!(!events(&mut group).iter().any(|event| matches!(event, GroupEvent::AllUnable { .. })));
-    join(&mut group, A, WorkerProfile::NATIVE, ms(10_002));
-    assert_eq!(slots(&grant(&mut group, A)), [0, 1]);
-}
-
-#[test]
-fn slots_are_spread_over_all_workers_and_the_rest_hear_that_there_are_too_few() {
-    let workers: Vec<WorkerId> = (1..=9).map(WorkerId).collect();
-    let shares = |group: &mut LeaseGroup, workers: &[WorkerId]| -> Vec<usize> {
-        workers.iter().map(|&worker| grant(group, worker).slots.len()).collect()
-    };
-    let mut six = group(8, &[]);
-    workers[..6].iter().for_each(|&worker| join(&mut six, worker, WorkerProfile::NATIVE, ms(0)));
-    // The first one got all slots, since the iteration was open.
-    let all = grant(&mut six, A);
-    deliver(&mut six, A, &all, ms(1));
-    six.poll_batch().unwrap();
-    six.begin_iteration(WeightsVersion(1), ms(2)).unwrap();
-    assert_eq!(shares(&mut six, &workers[..6]), [2, 2, 1, 1, 1, 1]);
-    assert_eq!(events(&mut six), []);
-
-    // Workers that act for eight environments at once are no faster with one or two of them.
-    let mut six = LeaseGroup::new(GroupConfig { slots_per_worker: 8, ..GroupConfig::new(8, LENGTH) }).unwrap();
-    workers[..6].iter().for_each(|&worker| join(&mut six, worker, WorkerProfile::NATIVE, ms(0)));
-    let few = TooFewSlots { slots: 8, workers: 2, slots_per_worker: 8 };
-    assert_eq!(events(&mut six), [GroupEvent::TooFewSlots(few)], "once");
-    assert_eq!(idle_text(&six, A), "waiting for the learner", "each will have a slot");
-
-    let mut nine = LeaseGroup::new(GroupConfig::new(8, LENGTH)).unwrap();
-    workers.iter().for_each(|&worker| join(&mut nine, worker, WorkerProfile::NATIVE, ms(0)));
-    assert_eq!(idle_text(&nine, A), "waiting for the learner");
-    nine.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
-    assert_eq!(shares(&mut nine, &workers[..8]), [1; 8]);
-    let few = TooFewSlots { slots: 8, workers: 9, slots_per_worker: 1 };
-    assert_eq!(events(&mut nine), [GroupEvent::TooFewSlots(few)], "once");
-    let text = "no free slot: the run has 8 slots for 9 workers that could have 1 each; raise num_slots to 9, or use fewer workers";
-    assert_eq!((idle_text(&nine, workers[8]), idle(&nine, A)), (text.into(), None));
-    nine.pause();
-    assert_eq!(idle_text(&nine, workers[8]), "the run is paused");
-    nine.stop(ms(1));
-    assert_eq!(idle_text(&nine, workers[8]), "the run is over");
-}
-
-#[test]
-fn idle_worker_says_what_it_waits_for() {
-    let mut group = group(2, &[A, B]);
-    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
-    deliver(&mut group, A, &a, ms(1));
-    assert_eq!((idle_text(&group, A), idle(&group, B)), ("waiting for other workers".into(), None));
-    deliver(&mut group, B, &b, ms(2));
-    assert_eq!(idle_text(&group, A), "waiting for the learner");
-    group.poll_batch().unwrap();
-    group.begin_iteration(WeightsVersion(1), ms(3)).unwrap();
-    assert_eq!((state_of(&group, A), idle_text(&group, A)), (WorkerState::Sampling, "waiting for weights".into()));
-    group.handle_weights_applied(A, WeightsVersion(1));
-    assert_eq!(idle(&group, A), None);
-    group.handle_timeout(ms(3_003));
-    assert_eq!((state_of(&group, B), idle_text(&group, B)), (WorkerState::Hung, "no progress for 3000.000 ms".into()));
-    for number in 0..3 {
-        group.handle_invalid(A, LeaseId(number), ms(3_004));
-    }
-    assert_eq!(idle_text(&group, A), "it failed three times in a row");
-}
-
-#[test]
 fn three_failures_in_a_row_are_enough() {
     let mut group = group(1, &[A]);
     for round in 0..2 {
@@ -638,25 +345,6 @@ fn three_failures_in_a_row_are_enough() {
     );
     assert_eq!((group.ledger().rejected.corrupt, group.ledger().expired.refused), (4, 16));
     assert_eq!(group.poll_timeout(), None);
-}
-
-#[test]
-fn a_worker_that_comes_back_under_its_old_id_holds_nothing() {
-    let mut group = group(1, &[A]);
-    let first = grant(&mut group, A);
-    deliver(&mut group, A, &first, ms(1));
-    let batch = group.poll_batch().unwrap();
-    join(&mut group, A, WorkerProfile::NATIVE, ms(2));
-    group.begin_iteration(WeightsVersion(1), ms(3)).unwrap();
-    assert_eq!(grant(&mut group, A).slots[0].source, SlotSource::State(batch[0].state.clone()));
-}
-
-#[test]
-fn what_was_not_yet_sent_to_a_worker_is_forgotten_when_it_leaves() {
-    let mut group = group(1, &[A]);
-    group.handle_left(A, ms(1));
-    assert_eq!(group.poll_command(), None);
-    assert_eq!(group.ledger().expired.left, 4);
 }
 
 #[test]
@@ -687,66 +375,6 @@ fn a_worker_that_joins_gets_slots_in_the_next_iteration() {
     assert_eq!((slots(&a), slots(&b)), (vec![0, 1], vec![2, 3]));
     assert!(a.slots.iter().all(|leased| leased.source == SlotSource::Held));
     assert_eq!(b.slots[1].source, SlotSource::State(batch[3].state.clone()));
-}
-
-#[test]
-fn a_paused_group_lets_leases_finish_and_grants_nothing() {
-    let mut group = group(2, &[A, B]);
-    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
-    group.pause();
-    assert!(group.is_paused());
-    group.handle_left(B, ms(5));
-    deliver(&mut group, A, &a, ms(10));
-    assert_eq!((group.poll_command(), group.poll_timeout()), (None, None));
-    group.resume(ms(60_000));
-    let rest = grant(&mut group, A);
-    assert_eq!(slots(&rest), slots(&b));
-    deliver(&mut group, A, &rest, ms(60_010));
-    assert_eq!(group.poll_batch().unwrap(), calm_batches(2, LENGTH, 1)[0]);
-}
-
-#[test]
-fn a_removed_worker_finishes_its_lease_and_is_dismissed() {
-    let mut group = group(2, &[A, B]);
-    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
-    assert!(group.remove_worker(A, ms(1)) && group.remove_worker(A, ms(1)));
-    assert_eq!((state_of(&group, A), group.poll_command()), (WorkerState::Leaving, None));
-    deliver(&mut group, A, &a, ms(2));
-    assert_eq!(group.poll_command(), Some(GroupCommand::Dismiss { worker: A }));
-    deliver(&mut group, B, &b, ms(3));
-    group.poll_batch().unwrap();
-    group.begin_iteration(WeightsVersion(1), ms(4)).unwrap();
-    assert_eq!(slots(&grant(&mut group, B)), [0, 1]);
-    group.handle_left(A, ms(5));
-    assert_eq!((group.poll_command(), group.workers(ms(5)).count()), (None, 1));
-    assert!(!group.remove_worker(A, ms(6)));
-}
-
-#[test]
-fn a_removed_worker_that_hangs_is_dismissed_at_its_deadline() {
-    let mut group = group(1, &[A]);
-    let lease = grant(&mut group, A);
-    group.remove_worker(A, ms(1));
-    group.handle_timeout(ms(3_000));
-    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: lease.id }));
-    assert_eq!(group.poll_command(), Some(GroupCommand::Dismiss { worker: A }));
-    assert_eq!(group.poll_timeout(), None);
-}
-
-#[test]
-fn a_stopped_group_takes_everything_back() {
-    let mut group = group(2, &[A, B]);
-    let (a, _) = (grant(&mut group, A), grant(&mut group, B));
-    group.stop(ms(1));
-    let revoked: Vec<GroupCommand> = std::iter::from_fn(|| group.poll_command()).collect();
-    assert_eq!(revoked.len(), 2);
-    assert_eq!(revoked[0], GroupCommand::Revoke { worker: A, lease: a.id });
-    let receipt = group.handle_fragments(A, a.id, make(&a), ms(2));
-    assert_eq!(receipt.count(FragmentOutcome::Rejected(RejectReason::Late)), 1);
-    group.resume(ms(3));
-    assert_eq!((group.poll_command(), group.poll_timeout(), group.poll_batch()), (None, None, None));
-    assert_eq!(group.begin_iteration(WeightsVersion(1), ms(4)), Err(BeginError::Stopped));
-    assert_eq!((group.ledger().expired.revoked, group.ledger().outstanding), (8, 0));
 }
 
 #[test]

@@ -335,6 +335,10 @@ impl BaseEnv for InProcess {
         self.subs.get(env).is_some_and(|sub| sub.snapshot(out))
     }
 
+    fn snapshot_error(&self, env: usize) -> Option<EnvError> {
+        self.subs.get(env)?.snapshot_error()
+    }
+
     fn restore(&mut self, env: usize, episode: u32, snapshot: &[u8], steps: &mut u32) -> Result<bool, EnvError> {
         self.check_env(env)?;
         let sub = &mut self.subs[env];

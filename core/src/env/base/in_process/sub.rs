@@ -202,6 +202,12 @@ impl Sub {
         true
     }
 
+    /// Returns why its environment cannot be saved.
+    pub(super) fn snapshot_error(&self) -> Option<EnvError> {
+        let Some(Made::Lane(env)) = &self.made else { return None };
+        env.snapshot_at(0, &mut Vec::new()).err()
+    }
+
     /// Returns whether the sub-environment is where this snapshot of this episode was taken.
     pub(super) fn is_at(&self, episode: u32, snapshot: &[u8]) -> bool {
         let mut here = Vec::new();
