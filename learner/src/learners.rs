@@ -126,6 +126,14 @@ impl Learners {
         Ok(encoding::encode(&states))
     }
 
+    /// Calls the callbacks' `on_workers_recreated` with the numbers of these local workers, if there are any.
+    ///
+    /// # Errors
+    /// [`LearnError::Callback`].
+    pub fn notify_recreated(&mut self, workers: &[u32]) -> Result<(), LearnError> {
+        if workers.is_empty() { Ok(()) } else { Ok(self.callbacks.on_workers_recreated(workers)?) }
+    }
+
     /// Lets every policy that is trained learn from its rows. `results` are what is known of the iteration before,
     /// [`ENV_STEPS`] among them.
     pub fn learn(&mut self, batch: MultiAgentBatch, results: Results) -> Result<Learned, LearnError> {

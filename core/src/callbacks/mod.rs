@@ -122,7 +122,8 @@ pub trait Callbacks: Send {
         Ok(())
     }
 
-    /// Called after workers were lost and replaced.
+    /// Called after workers were lost and replaced: of a group with their indices; of a run over leases, before its next
+    /// update, with the numbers of the hub's local workers that replace others.
     fn on_workers_recreated(&mut self, _worker_indices: &[u32]) -> Result<(), CallbackError> {
         Ok(())
     }

@@ -41,6 +41,11 @@ impl Callbacks for LogStages {
         Ok(())
     }
 
+    fn on_workers_recreated(&mut self, worker_indices: &[u32]) -> Result<(), CallbackError> {
+        eprintln!("stage: workers {worker_indices:?} replace others");
+        Ok(())
+    }
+
     fn on_checkpoint_loaded(&mut self, _worker: &WorkerInfo) -> Result<(), CallbackError> {
         eprintln!("stage: checkpoint loaded");
         Ok(())

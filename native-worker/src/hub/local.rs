@@ -143,6 +143,9 @@ impl Actor {
             Ok(by) => {
                 self.hub.record(Record::Replaced { ended: number, by });
                 self.notify(WorkerNotification::Replaced { child: number, by });
+                if let Some(run) = &mut self.hub.run {
+                    run.add_recreated(by);
+                }
                 self.hub.employ(by);
                 self.start_spare(terms);
             }

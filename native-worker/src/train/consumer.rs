@@ -81,8 +81,8 @@ impl Consumer {
         }
     }
 
-    /// Passes a batch to the run's consumer.
-    pub(super) fn submit(&self, work: BatchWork, results: Results) -> Consuming {
+    /// Passes a batch to the run's consumer; a learner's callbacks get the `recreated` workers before.
+    pub(super) fn submit(&self, work: BatchWork, results: Results, recreated: Vec<u32>) -> Consuming {
         match (self, work) {
             (Self::Learner { thread, output }, BatchWork::Learn(rows)) => {
                 // Written while the learner learns, on a thread that may block.
@@ -91,6 +91,7 @@ impl Consumer {
                     tokio::task::spawn_blocking(move || output.write(&fragments, None))
                 });
                 let update = thread.ask(move |learners| {
+                    learners.notify_recreated(&recreated)?;
                     let (batch, observed) = rows.join().map_err(|error| LearnError::Rows(error.to_string()))?;
                     Ok(Update::Learned(learners.learn(batch, results)?, observed))
                 });

@@ -17,6 +17,9 @@ use rollmesh_core::{
 };
 use serde_json::{Value, json};
 
+#[cfg(target_os = "linux")]
+use crate::support::{Process, process};
+
 const SETTINGS: &str = r#"{"length": 6, "wind": 0.1, "longer_by_worker": 3}"#;
 
 fn program(args: &[&str]) -> Output {
@@ -175,6 +178,21 @@ fn callbacks_hear_of_each_stage_of_a_run_over_leases_once() {
     let [set_up, loaded, trained] = &resumed[..] else { panic!("{resumed:?}") };
     assert_eq!((set_up.as_str(), loaded.as_str()), (begun, "checkpoint loaded"));
     assert!(is_trained(trained), "{resumed:?}");
+}
+
+#[tokio::test]
+#[cfg(target_os = "linux")]
+async fn callbacks_hear_of_a_worker_that_replaces_a_killed_one() {
+    let run = tempfile::tempdir().unwrap();
+    let run_dir = run.path().join("run").display().to_string();
+    let train = ["train", "--no-dashboard", "--env", "Corridor-v0", "--workers", "2", "--callbacks", "log_stages"];
+    let mut run = Process::start([&train[..], &["--max-env-steps", "1000000000", "--run-dir", &run_dir]].concat());
+    run.line(" joined: ").await;
+    run.line(" joined: ").await;
+    process::kill(process::children_of(run.pid())[0]);
+    run.line("stage: workers [3] replace others").await;
+    run.signal(process::Signal::INT);
+    run.finish_with(3).await;
 }
 
 #[test]

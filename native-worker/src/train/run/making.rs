@@ -349,6 +349,7 @@ impl Run {
             evaluated: None,
             watchdog: None,
             recording: None,
+            recreated: Vec::new(),
             read: ReadMetrics::default(),
             #[cfg(test)]
             false_ledger: None,

@@ -8,7 +8,7 @@ mod making;
 mod saving;
 mod undo;
 
-use std::{collections::BTreeMap, io, sync::atomic::Ordering};
+use std::{collections::BTreeMap, io, mem, sync::atomic::Ordering};
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -145,6 +145,8 @@ pub(crate) struct Run {
     watchdog: Option<Watchdog>,
     /// Records the episodes of a run over leases, if it is to.
     recording: Option<Recording>,
+    /// Local workers that have replaced others since the last batch.
+    recreated: Vec<u32>,
     /// What reading has reported so far.
     read: ReadMetrics,
     /// An unbalanced ledger, to test its consequences.
@@ -219,7 +221,13 @@ impl Run {
         if let Some(recording) = &mut self.recording {
             recording.add(work.fragments(), |version| self.state.weights_of(version));
         }
-        Some(self.consumer.as_ref()?.submit(work, results_before(&self.state)))
+        let recreated = mem::take(&mut self.recreated);
+        Some(self.consumer.as_ref()?.submit(work, results_before(&self.state), recreated))
+    }
+
+    /// Remembers a local worker that has replaced another one, for the callbacks.
+    pub(crate) fn add_recreated(&mut self, worker: u32) {
+        self.recreated.push(worker);
     }
 
     /// Applies the learner's result for the batch.
