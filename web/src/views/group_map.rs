@@ -81,17 +81,20 @@ fn Worker(
     id: u32,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
-    let revision = store.select(move |state| state.revision_of(id));
-    let mark = store.of_worker(revision, move |state| mark(state, id));
+    let mark = store.of_worker(id, move |state| mark(state, id));
+    let text = move || mark.with(|mark| mark.text.clone());
     view! {
-        <li
-            class="group-worker"
-            data-testid=format!("group-worker-{id}")
-            data-tone=move || mark.with(|mark| mark.tone)
-            title=move || mark.with(|mark| mark.text.clone())
-        >
-            <span aria-hidden="true">{move || mark.with(|mark| mark.slots)}</span>
-            <span class="hidden">{move || mark.with(|mark| mark.text.clone())}</span>
+        <li>
+            <span
+                class="group-worker"
+                role="img"
+                data-testid=format!("group-worker-{id}")
+                data-tone=move || mark.with(|mark| mark.tone)
+                title=text
+                aria-label=text
+            >
+                {move || mark.with(|mark| mark.slots)}
+            </span>
         </li>
     }
 }

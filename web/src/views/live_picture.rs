@@ -30,7 +30,8 @@ pub(crate) fn LivePicture(
     let is_playing = RwSignal::new(!reduced_motion());
     let pace = RwSignal::new(USUAL_PACE);
 
-    let clip = Memo::new(move |_| (source.get(), store.clip(source.get())));
+    let clips = store.select(|state| ClipSource::ALL.map(|source| state.clip(source).cloned()));
+    let clip = Memo::new(move |_| (source.get(), clips.with(|clips| clips[source.get() as usize].clone())));
     Effect::new(move |before: Option<ClipSource>| {
         let (source, clip) = clip.get();
         playback.update_value(|playback| {
