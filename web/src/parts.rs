@@ -31,12 +31,12 @@ impl Parts {
         worker: Option<u32>,
         state: &State,
         part: Part<T>,
-    ) -> (PartKey, ReadSignal<T>) {
-        let (shown, show) = signal(part(state));
+    ) -> (PartKey, RwSignal<T>) {
+        let shown = RwSignal::new(part(state));
         let update = move |state: &State| {
             let now = part(state);
             if shown.try_with_untracked(|shown| *shown != now) == Some(true) {
-                show.set(now);
+                shown.set(now);
             }
         };
         let key = (worker, self.next.replace(self.next.get().wrapping_add(1)));

@@ -9,7 +9,7 @@ use std::{
 
 use leptos::prelude::*;
 use rollmesh_core::{protocol::Token, time::Micros};
-use web_sys::{FileList, HtmlCanvasElement};
+use web_sys::{File, FileList, HtmlCanvasElement};
 
 use crate::{
     data_file::DataFile,
@@ -77,7 +77,7 @@ impl Store {
     pub(crate) fn select<T: PartialEq + Send + Sync + 'static>(
         self,
         part: impl Fn(&State) -> T + 'static,
-    ) -> ReadSignal<T> {
+    ) -> RwSignal<T> {
         self.part(None, Box::new(part))
     }
 
@@ -86,11 +86,11 @@ impl Store {
         self,
         worker: u32,
         part: impl Fn(&State) -> T + 'static,
-    ) -> ReadSignal<T> {
+    ) -> RwSignal<T> {
         self.part(Some(worker), Box::new(part))
     }
 
-    fn part<T: PartialEq + Send + Sync + 'static>(self, worker: Option<u32>, part: Part<T>) -> ReadSignal<T> {
+    fn part<T: PartialEq + Send + Sync + 'static>(self, worker: Option<u32>, part: Part<T>) -> RwSignal<T> {
         let (key, shown) = self.shell.with_value(|shell| shell.parts.add(worker, &shell.state.borrow(), part));
         on_cleanup(move || self.shell.with_value(|shell| shell.parts.remove(key)));
         shown
@@ -136,9 +136,19 @@ impl Store {
             if file.name().ends_with(".safetensors") || file.name() == "policy.json" {
                 self.play(|player| player.open(&file));
             } else {
-                self.shell.with_value(|shell| *shell.data_file.borrow_mut() = Some(DataFile::start(self, &file)));
+                self.read_file(file, 0);
             }
         }
+    }
+
+    /// Looks for the steps of the opened file from an episode on, which reads it again.
+    pub(crate) fn replay_file(self, episode: u32) {
+        let file = self.shell.with_value(|shell| shell.data_file.borrow().as_ref().map(DataFile::file));
+        file.into_iter().for_each(|file| self.read_file(file, episode));
+    }
+
+    fn read_file(self, file: File, episode: u32) {
+        self.shell.with_value(|shell| shell.data_file.replace(Some(DataFile::start(self, file, episode))));
     }
 
     /// Lets the policy of the run in this tab play, as it is now.

@@ -333,9 +333,12 @@ impl State {
         self.workers.values().filter(stays).map(|row| row.worker)
     }
 
-    /// What there is to watch of the run that is shown.
+    /// What there is to watch of the run that is shown, or of the opened file.
     #[must_use]
     pub fn clip(&self, source: ClipSource) -> Option<&Arc<Clip>> {
+        if source == ClipSource::File {
+            return self.file.as_ref()?.clip.as_ref();
+        }
         let run = self.run.as_ref()?.run;
         self.clips.get(&source).filter(|clip| clip.report.run == run)
     }

@@ -36,7 +36,7 @@ pub(crate) fn Logs() -> impl IntoView {
         <section class="card late" id="log" aria-labelledby="log-title" hidden=move || is_viewer.get()>
             <div class="card-head">
                 <h2 id="log-title">"Log"</h2>
-                <label class="inline-field">
+                <label class="inline-field" hidden=move || all.with(Vec::is_empty)>
                     "Of"
                     <select data-testid="log-of" prop:value=move || shown.get().to_string() on:change=choose>
                         <For each=move || all.get() key=|worker| *worker let:worker>
@@ -58,13 +58,6 @@ pub(crate) fn Logs() -> impl IntoView {
                 {move || format!("{} lines did not arrive.", missed())}
             </p>
         </section>
-    }
-}
-
-/// Scrolls to the log.
-pub(crate) fn scroll_into_view() {
-    if let Some(card) = document().get_element_by_id("log") {
-        card.scroll_into_view();
     }
 }
 

@@ -8,12 +8,7 @@ use rollmesh_core::protocol::{
     message::{WorkerLocation, WorkerRow},
 };
 
-use super::{
-    action_button::ActionButton,
-    group_map::GroupMap,
-    invite::Invite,
-    logs::{self, ShownLog},
-};
+use super::{action_button::ActionButton, group_map::GroupMap, invite::Invite, logs::ShownLog, show_card};
 use crate::{
     format,
     shell::Store,
@@ -46,7 +41,6 @@ pub(crate) fn Workers() -> impl IntoView {
                             <th role="columnheader" scope="col" class="right">"Slots"</th>
                             <th role="columnheader" scope="col" class="right">"Env steps"</th>
                             <th role="columnheader" scope="col" class="right">"Steps/s"</th>
-                            <th role="columnheader" scope="col"><span class="hidden">"Steps per second, lately"</span></th>
                             <th role="columnheader" scope="col" class="right" title="Learner updates behind the newest weights">"Lag"</th>
                             <th role="columnheader" scope="col"><span class="hidden">"Actions"</span></th>
                         </tr>
@@ -106,10 +100,8 @@ fn Row(id: u32) -> impl IntoView {
             </td>
             <td role="cell" class="right" data-testid="worker-slots">{text(|row| row.slots.to_string())}</td>
             <td role="cell" class="right" data-testid="worker-env-steps">{text(|row| format::count(row.env_steps))}</td>
-            <td role="cell" class="right" data-testid="worker-steps-per-s">
-                {text(|row| format::short(f64::from(row.steps_per_s)))}
-            </td>
-            <td role="cell">
+            <td role="cell" class="right">
+                <span data-testid="worker-steps-per-s">{text(|row| format::short(f64::from(row.steps_per_s)))}</span>
                 <svg class="sparkline" viewBox="0 0 60 160" preserveAspectRatio="none" aria-hidden="true" data-testid="worker-sparkline">
                     <path d=line vector-effect="non-scaling-stroke"/>
                 </svg>
@@ -124,7 +116,7 @@ fn Row(id: u32) -> impl IntoView {
                     hidden=move || !has_log.get()
                     on:click=move |_| {
                         shown_log.set(id);
-                        logs::scroll_into_view();
+                        show_card("log");
                     }
                 >
                     "Log"
