@@ -1,4 +1,5 @@
-// The Web Worker in which the page reads a file of logged experience: it is posted the file, and posts what it has found so far.
+// The Web Worker in which the page reads a file of logged experience: it is posted the file and the episode from which it is
+// replayed, and posts what it has found so far, and once the steps to be replayed.
 // The module that reads its format is loaded when the file is opened.
 
 /** Bytes between two reports: some milliseconds of work. */
@@ -10,23 +11,23 @@ const PLACES = 5;
 /** How Parquet and HDF5 files begin. */
 const TABLES = ['PAR1', '\x89HDF'];
 
-onmessage = ({ data: file }) => {
+onmessage = ({ data: { file, episode } }) => {
   // The page hears of errors that are thrown outside of promises.
-  inspect(file).catch((error) => setTimeout(() => { throw error; }));
+  inspect(file, episode).catch((error) => setTimeout(() => { throw error; }));
 };
 
-async function inspect(file) {
+async function inspect(file, episode) {
   const start = await slice(file, 0, 4);
   if (!start) return;
-  await (TABLES.includes(String.fromCharCode(...start)) ? inspectTables : inspectLines)(file);
+  await (TABLES.includes(String.fromCharCode(...start)) ? inspectTables : inspectLines)(file, episode);
 }
 
-async function inspectLines(file) {
+async function inspectLines(file, episode) {
   const { default: init, DataHandle } = await import('./rollmesh_reader.js');
   await init();
-  const data = new DataHandle(PLACES);
+  const data = new DataHandle(PLACES).replaying(episode);
   let read = 0;
-  const post = (error) => postMessage({ read, report: data.report(), error });
+  const post = (error) => postMessage({ read, report: data.report(), clip: data.takeClip(), error });
   do {
     const piece = await slice(file, read, read + SLICE);
     if (!piece) return;
@@ -42,15 +43,15 @@ async function inspectLines(file) {
   } while (read < file.size && !JSON.parse(data.report()).gave_up);
 }
 
-async function inspectTables(file) {
+async function inspectTables(file, episode) {
   const { default: init, TableHandle } = await import('./rollmesh_tables.js');
   await init();
   try {
-    const data = new TableHandle(file, PLACES);
+    const data = new TableHandle(file, PLACES, episode);
     for (let more = true; more;) {
       const until = performance.now() + REPORT_EVERY;
       do more = data.inspect(); while (more && performance.now() < until);
-      postMessage({ read: more ? data.read() : file.size, report: data.report() });
+      postMessage({ read: more ? data.read() : file.size, report: data.report(), clip: data.takeClip() });
     }
   } catch (error) {
     fail(error);

@@ -1,16 +1,17 @@
 //! The Web Worker that reads a file of logged experience, and what it posts.
 
-use std::sync::Arc;
+use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
-use js_sys::Reflect;
+use js_sys::{Reflect, Uint8Array};
+use rollmesh_core::encoding::decode;
 use rollmesh_data::survey::Found;
-use wasm_bindgen::JsValue;
+use wasm_bindgen::{JsCast as _, JsValue};
 use web_sys::{File, MessageEvent};
 
 use crate::{
     shell::Store,
-    state::{Event, FileStatus, OpenedFile},
-    web_worker::WebWorker,
+    state::{Clip, Event, FileStatus, OpenedFile},
+    web_worker::{WebWorker, object},
 };
 
 /// Beside the page; it loads the module that reads.
@@ -18,23 +19,41 @@ const SCRIPT: &str = "./reader.js";
 
 /// A file that is being read. Dropping it ends that.
 pub(crate) struct DataFile {
+    file: File,
     _worker: Option<WebWorker>,
 }
 
 impl DataFile {
-    /// Begins to read. The store is notified of the progress.
-    pub(crate) fn start(store: Store, file: &File) -> Self {
+    /// Begins to read, and to look for the steps from an episode on. The store is notified of the progress.
+    pub(crate) fn start(store: Store, file: File, episode: u32) -> Self {
         let (name, bytes) = (file.name(), file.size() as u64);
-        let opened = OpenedFile { name, bytes, ..OpenedFile::default() };
+        let opened = OpenedFile { name, bytes, episode, ..OpenedFile::default() };
+        // It comes with one message, and belongs to all that follow.
+        let clip = Rc::new(OnceCell::new());
         let hear = move |heard: Result<MessageEvent, String>| {
-            let read = heard.and_then(|event| read(&event.data(), opened.clone()));
+            let read = heard.and_then(|event| {
+                read_clip(&event.data()).into_iter().for_each(|found| _ = clip.set(found));
+                read(&event.data(), OpenedFile { clip: clip.get().cloned(), ..opened.clone() })
+            });
             let failed = |reason| OpenedFile { status: FileStatus::Failed(reason), ..opened.clone() };
             store.dispatch(Event::FileRead(read.unwrap_or_else(failed)));
         };
         let worker = WebWorker::start(SCRIPT, "rollmesh reader", hear);
-        worker.iter().for_each(|worker| worker.post(file));
-        Self { _worker: worker }
+        let task = object(&[("file", file.clone().into()), ("episode", episode.into())]);
+        worker.iter().for_each(|worker| worker.post(&task));
+        Self { file, _worker: worker }
     }
+
+    /// The file.
+    pub(crate) fn file(&self) -> File {
+        self.file.clone()
+    }
+}
+
+/// Reads the steps to be replayed, if the Web Worker has posted them.
+fn read_clip(data: &JsValue) -> Option<Arc<Clip>> {
+    let bytes: Uint8Array = Reflect::get(data, &"clip".into()).ok()?.dyn_into().ok()?;
+    decode(&bytes.to_vec()).map(|clip| Arc::new(Clip::read(clip)))
 }
 
 /// Reads what the Web Worker has posted.

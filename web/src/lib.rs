@@ -9,6 +9,7 @@ mod chart;
 mod data_file;
 mod format;
 mod link;
+mod parts;
 mod playback;
 mod player;
 mod save;

@@ -4,20 +4,20 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     rc::Rc,
-    sync::Arc,
     time::Duration,
 };
 
 use leptos::prelude::*;
 use rollmesh_core::{protocol::Token, time::Micros};
-use web_sys::{FileList, HtmlCanvasElement};
+use web_sys::{File, FileList, HtmlCanvasElement};
 
 use crate::{
     data_file::DataFile,
     link,
+    parts::{Part, Parts},
     player::Player,
     socket::Socket,
-    state::{Action, Clip, ClipSource, Effect, Event, Played, State, Texts, reduce},
+    state::{Action, Effect, Event, Played, State, Texts, reduce},
     tab_worker::TabWorkerHandle,
     token,
     trainer::Trainer,
@@ -37,12 +37,13 @@ const HIDDEN_FRAME: Duration = Duration::from_millis(250);
 /// The state of the page, and the way to change it. Given to all views as a context.
 #[derive(Clone, Copy)]
 pub(crate) struct Store {
-    state: RwSignal<State>,
     shell: StoredValue<Rc<Shell>, LocalStorage>,
 }
 
 #[derive(Default)]
 struct Shell {
+    state: RefCell<State>,
+    parts: Parts,
     waiting: RefCell<Vec<Event>>,
     is_scheduled: Cell<bool>,
     token: Cell<Option<Token>>,
@@ -58,7 +59,7 @@ struct Shell {
 impl Store {
     /// Sets the page in motion.
     pub(crate) fn start() -> Self {
-        let store = Self { state: RwSignal::default(), shell: StoredValue::new_local(Rc::default()) };
+        let store = Self { shell: StoredValue::new_local(Rc::default()) };
         let found = token::take();
         store.shell.with_value(|shell| shell.token.set(found));
         if let Some(texts) = link::read() {
@@ -75,32 +76,29 @@ impl Store {
     /// A part of the state. Views that show it change only when it does.
     pub(crate) fn select<T: PartialEq + Send + Sync + 'static>(
         self,
-        part: impl Fn(&State) -> T + Send + Sync + 'static,
-    ) -> Memo<T> {
-        Memo::new(move |_| self.state.with(&part))
+        part: impl Fn(&State) -> T + 'static,
+    ) -> RwSignal<T> {
+        self.part(None, Box::new(part))
     }
 
-    /// A part of the state that only messages about a worker change: it is not looked at before.
+    /// A part of the state that only messages about a worker change: it is not computed before.
     pub(crate) fn of_worker<T: PartialEq + Send + Sync + 'static>(
         self,
-        revision: Memo<u64>,
-        part: impl Fn(&State) -> T + Send + Sync + 'static,
-    ) -> Memo<T> {
-        Memo::new(move |_| {
-            // Reading computes it: a memo that is only tracked before it was ever read follows nothing itself.
-            revision.get();
-            self.peek(&part)
-        })
+        worker: u32,
+        part: impl Fn(&State) -> T + 'static,
+    ) -> RwSignal<T> {
+        self.part(Some(worker), Box::new(part))
     }
 
-    /// What is watched, as far as it is there.
-    pub(crate) fn clip(self, source: ClipSource) -> Option<Arc<Clip>> {
-        self.state.with(|state| state.clip(source).cloned())
+    fn part<T: PartialEq + Send + Sync + 'static>(self, worker: Option<u32>, part: Part<T>) -> RwSignal<T> {
+        let (key, shown) = self.shell.with_value(|shell| shell.parts.add(worker, &shell.state.borrow(), part));
+        on_cleanup(move || self.shell.with_value(|shell| shell.parts.remove(key)));
+        shown
     }
 
     /// Looks at the state without following it.
     pub(crate) fn peek<T>(self, look: impl FnOnce(&State) -> T) -> T {
-        self.state.with_untracked(look)
+        self.shell.with_value(|shell| look(&shell.state.borrow()))
     }
 
     /// Something happened. It is applied with the next frame.
@@ -138,9 +136,19 @@ impl Store {
             if file.name().ends_with(".safetensors") || file.name() == "policy.json" {
                 self.play(|player| player.open(&file));
             } else {
-                self.shell.with_value(|shell| *shell.data_file.borrow_mut() = Some(DataFile::start(self, &file)));
+                self.read_file(file, 0);
             }
         }
+    }
+
+    /// Looks for the steps of the opened file from an episode on, which reads it again.
+    pub(crate) fn replay_file(self, episode: u32) {
+        let file = self.shell.with_value(|shell| shell.data_file.borrow().as_ref().map(DataFile::file));
+        file.into_iter().for_each(|file| self.read_file(file, episode));
+    }
+
+    fn read_file(self, file: File, episode: u32) {
+        self.shell.with_value(|shell| shell.data_file.replace(Some(DataFile::start(self, file, episode))));
     }
 
     /// Lets the policy of the run in this tab play, as it is now.
@@ -187,15 +195,12 @@ impl Store {
         if self.shell.with_value(|shell| !shell.waiting.borrow().is_empty()) {
             self.schedule();
         }
-        let mut effects = Vec::new();
-        self.state.update(|state| {
-            for event in waiting {
-                effects.extend(reduce(state, event));
-            }
-        });
-        for effect in effects {
-            self.perform(effect);
-        }
+        let shell = self.shell.get_value();
+        let apply = |event| reduce(&mut shell.state.borrow_mut(), event);
+        let effects: Vec<Effect> = waiting.into_iter().flat_map(apply).collect();
+        let workers = shell.state.borrow_mut().take_touched();
+        shell.parts.update(&shell.state.borrow(), &workers);
+        effects.into_iter().for_each(|effect| self.perform(effect));
     }
 
     fn perform(self, effect: Effect) {

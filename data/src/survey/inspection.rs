@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rollmesh_core::batch::AnyBatch;
+use rollmesh_core::{batch::AnyBatch, protocol::message::EnvClip};
 use serde::{Deserialize, Serialize};
 
-use super::{At, Check, NO_BATCHES, Problem, Problems, Report, Survey};
+use super::{At, Check, NO_BATCHES, Problem, Problems, Report, Survey, replay::Replay};
 use crate::{
     json::{JsonError, JsonPieces},
     limits::JsonLimits,
@@ -73,6 +73,8 @@ pub struct Inspection {
     check: Check,
     problems: Problems,
     gave_up: Option<String>,
+    is_finished: bool,
+    replay: Option<Replay>,
 }
 
 impl Inspection {
@@ -87,7 +89,20 @@ impl Inspection {
             check: Check::new(None),
             problems: Problems::new(places),
             gave_up: None,
+            is_finished: false,
+            replay: None,
         }
+    }
+
+    /// Keeps the first steps from an episode on, see [`take_clip`](Self::take_clip).
+    #[must_use]
+    pub fn replaying(self, episode: u32) -> Self {
+        Self { replay: Some(Replay::new(episode)), ..self }
+    }
+
+    /// Returns the steps to be replayed, once, as soon as they are complete.
+    pub fn take_clip(&mut self) -> Option<EnvClip> {
+        self.replay.as_mut()?.take()
     }
 
     /// Adds the next piece. Pieces are kept until their batches are [taken](Self::next_batch). After too many consecutive
@@ -109,12 +124,17 @@ impl Inspection {
     /// Ends the file.
     pub fn finish(&mut self) {
         self.pieces.finish();
+        self.is_finished = true;
     }
 
     /// Returns the next batch; none until another piece arrives, and at the end.
     pub fn next_batch(&mut self) -> Option<AnyBatch> {
         loop {
-            let batch = match self.pieces.next_batch()? {
+            let Some(next) = self.pieces.next_batch() else {
+                self.replay.iter_mut().filter(|_| self.is_finished).for_each(Replay::finish);
+                return None;
+            };
+            let batch = match next {
                 Ok(batch) => batch,
                 Err(error) => {
                     if matches!(error, JsonError::TooMany { .. }) {
@@ -124,6 +144,7 @@ impl Inspection {
                     continue;
                 }
             };
+            self.replay.iter_mut().for_each(|replay| replay.add(&batch));
             let at = At { line: Some(self.pieces.counts().line), ..At::default() };
             self.check.batch(&batch, at, &mut self.problems);
             // The problems include damaged columns.

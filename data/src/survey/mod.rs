@@ -4,6 +4,7 @@ mod check;
 mod histogram;
 mod inspection;
 mod order;
+mod replay;
 mod steps;
 #[cfg(any(feature = "hdf5", feature = "parquet"))]
 mod tables;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{At, Check, Found, Problems, Survey};
+use rollmesh_core::protocol::message::EnvClip;
+
+use super::{At, Check, Found, Problems, Survey, replay::Replay};
 use crate::{
     dataset::{BatchStream, DatasetError, open_file},
     source::Source,
@@ -16,6 +18,7 @@ pub struct TableInspection {
     check: Check,
     problems: Problems,
     rows: u64,
+    replay: Option<Replay>,
 }
 
 impl TableInspection {
@@ -30,7 +33,19 @@ impl TableInspection {
             check: Check::new(None),
             problems: Problems::new(places),
             rows: 0,
+            replay: None,
         })
+    }
+
+    /// Keeps the first steps from an episode on, see [`take_clip`](Self::take_clip).
+    #[must_use]
+    pub fn replaying(self, episode: u32) -> Self {
+        Self { replay: Some(Replay::new(episode)), ..self }
+    }
+
+    /// Returns the steps to be replayed, once, as soon as they are complete.
+    pub fn take_clip(&mut self) -> Option<EnvClip> {
+        self.replay.as_mut()?.take()
     }
 
     /// Looks at the next batch; false at the end.
@@ -38,7 +53,11 @@ impl TableInspection {
     /// # Errors
     /// [`DatasetError`].
     pub fn inspect_next(&mut self) -> Result<bool, DatasetError> {
-        let Some(batch) = self.stream.next_batch()? else { return Ok(false) };
+        let Some(batch) = self.stream.next_batch()? else {
+            self.replay.iter_mut().for_each(Replay::finish);
+            return Ok(false);
+        };
+        self.replay.iter_mut().for_each(|replay| replay.add(&batch));
         self.check.batch(&batch, At { row: self.rows, ..At::default() }, &mut self.problems);
         self.rows += batch.env_steps() as u64;
         self.survey.add(&batch)?;

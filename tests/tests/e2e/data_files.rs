@@ -36,6 +36,15 @@ async fn choose(page: &Dashboard, path: &str) {
     page.wait("the file is there", async || page.text("data-name").await.as_ref() == Some(&name)).await;
 }
 
+/// Replays the open file from an episode on.
+async fn replay(page: &Dashboard, episode: u32) {
+    page.fill("data-episode", &episode.to_string()).await;
+    page.click("data-replay").await;
+    let start = format!("episode {episode} of the file, step ");
+    let is_shown = async || page.text("live-caption").await.is_some_and(|text| text.starts_with(&start));
+    page.wait(&format!("episode {episode} is replayed"), is_shown).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     let page = Dashboard::start().await;
@@ -72,6 +81,15 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     assert_eq!(page.attribute("data-histogram", "hidden").await, None);
     let problems = page.text("data-problems").await.expect("the problems");
     assert!(problems.contains("lines that are no batches: 1") && problems.contains("line 2: no JSON"), "{problems}");
+    // Its last episode is replayed, until another one is wanted.
+    replay(&page, 2).await;
+    let is_step = async || page.text("live-caption").await.as_deref() == Some("episode 2 of the file, step 0: 0.5");
+    page.wait("the first step has its observation", is_step).await;
+    let is_reward = async || page.text("live-agents").await.is_some_and(|text| text.ends_with("8"));
+    page.wait("the first step has its reward", is_reward).await;
+    page.fill("data-episode", "3").await;
+    page.click("data-replay").await;
+    page.wait("there is no fourth episode", async || page.attribute("data-no-episode", "hidden").await.is_none()).await;
     for (name, theme, screen) in [("data-file", "light", DESKTOP), ("data-file-phone", "dark", PHONE)] {
         page.browser.prefer_colours(theme).await;
         page.browser.emulate(screen).await;
@@ -92,6 +110,8 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
         let found = page.number("data-env-steps").await;
         assert!(steps.map_or(found > 0, |steps| found == steps), "{path}: {found}");
         assert!(page.text("data-columns").await.expect("the columns").contains("rewards"), "{path}");
+        replay(&page, 1).await;
+        assert!(page.text("live-caption").await.expect("the step").contains(": "), "{path}: it has an observation");
     }
     page.browser.screenshot("data-tables", DESKTOP).await;
 

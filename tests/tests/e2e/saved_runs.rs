@@ -89,7 +89,9 @@ async fn start(page: &Dashboard) {
     page.fill("start-stop.episode_return_mean", "1000").await;
     page.click("start-only-changed").await;
     page.wait("changed ones are counted", async || {
-        page.text("start-changed").await.is_some_and(|text| text.contains("3 changed") || text.contains("4 changed"))
+        page.text("start-changed")
+            .await
+            .is_some_and(|text| text.contains("changed (3)") || text.contains("changed (4)"))
     })
     .await;
     page.click("start-run").await;

@@ -63,8 +63,7 @@ pub(crate) fn Chart(
     // Computed once for all that show it. Many numbers, and NaN among them: comparing would not pay.
     let plot = Memo::new_with_compare(
         move |_| {
-            // Read, not only tracked: a memo that was never read follows nothing.
-            revision.with(|_| ());
+            revision.track();
             let plot = store.peek(|state| curve.plot(state, COLOURS.len()));
             hidden.with(|hidden| plot.without(hidden))
         },

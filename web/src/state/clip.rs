@@ -1,8 +1,11 @@
-//! Env steps with pictures: of the watched slot, or of an evaluated episode.
+//! Env steps with pictures: of the watched slot, of an evaluated episode, or of a file.
 
 use rollmesh_core::protocol::message::EnvClip;
 
 use super::fragment::{FragmentColumn, PolicyColumns, policies_of};
+
+/// Most numbers of an observation that are shown.
+const MAX_OBSERVATION: usize = 32;
 
 /// What can be watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,11 +17,13 @@ pub enum ClipSource {
     LatestEvaluation,
     /// An episode of the evaluation with the highest mean return.
     BestEvaluation,
+    /// The opened file of logged experience.
+    File,
 }
 
 impl ClipSource {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Slot, Self::LatestEvaluation, Self::BestEvaluation];
+    pub const ALL: [Self; 4] = [Self::Slot, Self::LatestEvaluation, Self::BestEvaluation, Self::File];
 
     /// Name for people.
     #[must_use]
@@ -27,11 +32,12 @@ impl ClipSource {
             Self::Slot => "Slot",
             Self::LatestEvaluation => "Latest evaluation",
             Self::BestEvaluation => "Best evaluation",
+            Self::File => "Opened file",
         }
     }
 }
 
-/// A clip as the hub has sent it.
+/// A clip as the hub has sent it, or the reader of a file.
 #[derive(Clone, Debug)]
 pub struct Clip {
     /// What it shows.
@@ -89,6 +95,13 @@ impl Clip {
         self.policies.iter().flat_map(|policy| rows(policy).into_iter().map(|row| agent_step(policy, row))).collect()
     }
 
+    /// What the only agent saw before a step; empty if that is unknown, as of hubs, or too long.
+    #[must_use]
+    pub fn observation(&self, step: usize) -> String {
+        let column = self.policies.first().and_then(|policy| policy.column("obs"));
+        column.map(|column| column.row(step)).filter(|row| row.len() <= MAX_OBSERVATION).map(text).unwrap_or_default()
+    }
+
     /// Is this the last step of its episode here?
     #[must_use]
     pub fn ends_episode(&self, step: usize) -> bool {
@@ -96,17 +109,21 @@ impl Clip {
     }
 }
 
+/// Numbers as text.
+fn text(numbers: &[f64]) -> String {
+    numbers.iter().map(|number| crate::format::short(*number)).collect::<Vec<_>>().join(" ")
+}
+
 fn agent_step(policy: &PolicyColumns, row: usize) -> AgentStep {
     let numbers = |name: &str| policy.column(name).map_or(&[][..], |column: &FragmentColumn| column.row(row));
     let number = |name: &str| numbers(name).first().copied().unwrap_or(f64::NAN);
-    let action: Vec<String> = numbers("actions").iter().map(|number| crate::format::short(*number)).collect();
     let agent = match numbers("agent_index").first() {
         Some(index) => format!("{} {index}", policy.id),
         None => String::new(),
     };
     AgentStep {
         agent,
-        action: action.join(" "),
+        action: text(numbers("actions")),
         probability: number("action_logp").exp(),
         value: number("vf_preds"),
         reward: number("rewards"),
@@ -138,6 +155,7 @@ mod tests {
         assert_eq!((step.reward, step.probability, &*step.agent), (-1.0, 1.0, ""));
         assert!(step.value.is_nan() && clip.agents(2).is_empty());
         assert!(clip.ends_episode(0) && !clip.ends_episode(1));
+        assert_eq!(clip.observation(0), "");
     }
 
     #[test]

@@ -26,7 +26,10 @@ mod tab_worker;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use rollmesh_core::{
     group::TooFewSlots,
@@ -98,9 +101,8 @@ pub struct State {
     pub evaluations: Curves,
     /// The workers by id.
     pub workers: BTreeMap<u32, WorkerRow>,
-    /// Numbers that grow with each message about a worker, by id.
-    revisions: BTreeMap<u32, u64>,
-    last_revision: u64,
+    /// The workers about which something has changed since this was taken.
+    touched: BTreeSet<u32>,
     /// Where workers run, by id.
     pub places: BTreeMap<u32, WorkerLocation>,
     /// The hub's other peers.
@@ -291,18 +293,9 @@ impl State {
         self.run.as_ref().and_then(|run| Phase::try_from(run.phase).ok()).unwrap_or(Phase::Idle)
     }
 
-    /// Changes whenever anything about a worker does.
-    #[must_use]
-    pub fn revision_of(&self, worker: u32) -> u64 {
-        self.revisions.get(&worker).copied().unwrap_or(0)
-    }
-
-    /// Changes the revision of a worker. Reports and logs of others, and those that arrive after it has left, change none.
-    fn touch(&mut self, worker: u32) {
-        if self.workers.contains_key(&worker) {
-            self.last_revision += 1;
-            self.revisions.insert(worker, self.last_revision);
-        }
+    /// The workers about which something has changed since the last call.
+    pub fn take_touched(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.touched)
     }
 
     /// Why a worker makes no rows; `None` while it does.
@@ -340,9 +333,12 @@ impl State {
         self.workers.values().filter(stays).map(|row| row.worker)
     }
 
-    /// What there is to watch of the run that is shown.
+    /// What there is to watch of the run that is shown, or of the opened file.
     #[must_use]
     pub fn clip(&self, source: ClipSource) -> Option<&Arc<Clip>> {
+        if source == ClipSource::File {
+            return self.file.as_ref()?.clip.as_ref();
+        }
         let run = self.run.as_ref()?.run;
         self.clips.get(&source).filter(|clip| clip.report.run == run)
     }

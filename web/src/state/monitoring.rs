@@ -106,6 +106,12 @@ impl Monitoring {
         self.hosts.get(&worker)
     }
 
+    /// Number of messages with lines of logs so far.
+    #[must_use]
+    pub fn num_messages(&self) -> u64 {
+        self.num_messages
+    }
+
     /// Workers with a log; 0 is the hub.
     pub fn logs(&self) -> impl Iterator<Item = u32> {
         self.logs.keys().copied()

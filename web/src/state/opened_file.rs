@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use rollmesh_data::survey::Found;
 
+use super::Clip;
+
 /// A file, as far as it was read.
 #[derive(Clone, Debug, Default)]
 pub struct OpenedFile {
@@ -15,6 +17,10 @@ pub struct OpenedFile {
     pub read: u64,
     /// What was found in those, as `rollmesh data inspect --json` prints it.
     pub found: Arc<Found>,
+    /// The episode from which it is replayed, …
+    pub episode: u32,
+    /// … and its steps, once they were found.
+    pub clip: Option<Arc<Clip>>,
     /// Where it stands.
     pub status: FileStatus,
 }
@@ -39,6 +45,12 @@ impl PartialEq for OpenedFile {
 }
 
 impl OpenedFile {
+    /// The episode from which it can be replayed; none without such an episode.
+    #[must_use]
+    pub fn replayed(&self) -> Option<u32> {
+        self.clip.as_ref().map(|_| self.episode)
+    }
+
     /// How it stands with it, in a few words.
     #[must_use]
     pub fn say(&self) -> String {

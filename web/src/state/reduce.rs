@@ -101,9 +101,9 @@ fn start_trainer(state: &mut State) -> Vec<Effect> {
 
 /// Forgets what is about workers that have ended with their hub, or are another hub's.
 fn forget_workers(state: &mut State) {
+    state.touched.extend(state.workers.keys());
     state.workers.clear();
     state.places.clear();
-    state.revisions.clear();
     state.monitoring = Monitoring::default();
     state.ledger = None;
 }
@@ -276,27 +276,25 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         }
         Message::NamedMetrics(metrics) => state.curves.add_named(&metrics),
         Message::WorkerRow(row) => {
+            state.touched.insert(row.worker);
             state.monitoring.add_rate(row.worker, row.steps_per_s);
-            let worker = row.worker;
-            state.workers.insert(worker, row);
-            state.touch(worker);
+            state.workers.insert(row.worker, row);
         }
         Message::WorkerLocation(place) => {
-            state.touch(place.worker);
+            state.touched.insert(place.worker);
             state.places.insert(place.worker, place);
         }
         Message::WorkerGone(gone) => {
             state.workers.remove(&gone.worker);
             state.monitoring.forget_worker(gone.worker);
             state.places.remove(&gone.worker);
-            state.revisions.remove(&gone.worker);
         }
         Message::HostReport(report) => {
-            state.touch(report.worker);
+            state.touched.insert(report.worker);
             state.monitoring.add_host(report);
         }
         Message::WorkerLog(log) => {
-            state.touch(log.worker);
+            state.touched.insert(log.worker);
             state.monitoring.add_log(log);
         }
         Message::Evaluation(point) => {

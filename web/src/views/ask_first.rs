@@ -12,7 +12,7 @@ pub(crate) fn AskFirst(
     /// Text of the way back.
     keep: &'static str,
     /// Why it cannot be done.
-    obstacle: Memo<Option<&'static str>>,
+    obstacle: RwSignal<Option<&'static str>>,
     /// Its look, and that of the way back.
     #[prop(default = "button")]
     class: &'static str,

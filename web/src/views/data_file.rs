@@ -6,11 +6,11 @@ use leptos::{ev::DragEvent, html, prelude::*};
 
 use rollmesh_data::survey::{ColumnSurvey, PolicyReport, Problem, Spread};
 
-use super::histogram::Histogram;
+use super::{histogram::Histogram, live::Watched, show_card};
 use crate::{
     format,
     shell::Store,
-    state::{Event, FileStatus, OpenedFile},
+    state::{ClipSource, Event, FileStatus, OpenedFile},
 };
 
 /// Choose a file or drop one anywhere on the page; see what is in it.
@@ -42,6 +42,7 @@ pub(crate) fn DataFile() -> impl IntoView {
                     </p>
                 }.into_any(),
             }}
+            <Replay file/>
             <div class="buttons">
                 <Choose/>
                 <Show when=move || file.with(Option::is_some)>
@@ -56,6 +57,43 @@ pub(crate) fn DataFile() -> impl IntoView {
                 </Show>
             </div>
         </section>
+    }
+}
+
+/// Shows the steps from an episode on, where environments are shown.
+#[component]
+fn Replay(
+    /// The file.
+    file: RwSignal<Option<OpenedFile>>,
+) -> impl IntoView {
+    let store = expect_context::<Store>();
+    let Watched(watched) = expect_context::<Watched>();
+    let input = NodeRef::<html::Input>::new();
+    let replayed = Memo::new(move |_| file.with(|file| file.as_ref().and_then(OpenedFile::replayed)));
+    let replay = move |event: leptos::ev::SubmitEvent| {
+        event.prevent_default();
+        let wanted = input.get_untracked().and_then(|input| input.value().parse().ok()).unwrap_or(0);
+        if replayed.get_untracked() != Some(wanted) {
+            store.replay_file(wanted);
+        }
+        watched.set(ClipSource::File);
+        show_card("live");
+    };
+    let episode = move || file.with(|file| file.as_ref().map_or(0, |file| file.episode));
+    let is_read = move || file.with(|file| file.as_ref().is_some_and(|file| file.status == FileStatus::Read));
+    view! {
+        <Show when=is_read>
+            <form class="buttons" on:submit=replay>
+                <label class="inline-field">
+                    "Episode"
+                    <input node_ref=input type="number" class="short" min="0" value=episode data-testid="data-episode"/>
+                </label>
+                <button type="submit" class="button" data-testid="data-replay">"Replay"</button>
+                <span class="hint" data-testid="data-no-episode" hidden=move || replayed.get().is_some()>
+                    "The file has no such episode of a single agent."
+                </span>
+            </form>
+        </Show>
     }
 }
 
@@ -116,7 +154,7 @@ fn Opened(
     file: OpenedFile,
 ) -> impl IntoView {
     let said = file.say();
-    let OpenedFile { name, bytes, read, found, status } = file;
+    let OpenedFile { name, bytes, read, found, status, .. } = file;
     let (state, class) = match &status {
         FileStatus::Reading => ("reading", "hint"),
         FileStatus::Read => ("read", "hint"),

@@ -42,7 +42,7 @@ pub(crate) fn GroupMap() -> impl IntoView {
             <p class="group-hub">
                 {hub}
                 <span class="detail" hidden=move || restarts.get() == 0>
-                    {move || format!(" · {} local workers replaced", restarts.get())}
+                    {move || format!(" · local workers replaced: {}", restarts.get())}
                 </span>
             </p>
             <ul class="group-hosts" aria-label="Hosts and their workers">
@@ -81,17 +81,20 @@ fn Worker(
     id: u32,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
-    let revision = store.select(move |state| state.revision_of(id));
-    let mark = store.of_worker(revision, move |state| mark(state, id));
+    let mark = store.of_worker(id, move |state| mark(state, id));
+    let text = move || mark.with(|mark| mark.text.clone());
     view! {
-        <li
-            class="group-worker"
-            data-testid=format!("group-worker-{id}")
-            data-tone=move || mark.with(|mark| mark.tone)
-            title=move || mark.with(|mark| mark.text.clone())
-        >
-            <span aria-hidden="true">{move || mark.with(|mark| mark.slots)}</span>
-            <span class="hidden">{move || mark.with(|mark| mark.text.clone())}</span>
+        <li>
+            <span
+                class="group-worker"
+                role="img"
+                data-testid=format!("group-worker-{id}")
+                data-tone=move || mark.with(|mark| mark.tone)
+                title=text
+                aria-label=text
+            >
+                {move || mark.with(|mark| mark.slots)}
+            </span>
         </li>
     }
 }
@@ -121,7 +124,8 @@ fn others(state: &State) -> String {
 }
 
 fn hosts(state: &State) -> Vec<HostNode> {
-    let mut hosts: BTreeMap<(&str, &str), Vec<u32>> = BTreeMap::new();
+    // By the name up to its number, and by that: `node-2` is before `node-10`.
+    let mut hosts: BTreeMap<(&str, usize, &str, &str), Vec<u32>> = BTreeMap::new();
     for row in state.workers.values() {
         let place = state.places.get(&row.worker);
         let host = place.map_or("", |place| &*place.host);
@@ -130,9 +134,10 @@ fn hosts(state: &State) -> Vec<HostNode> {
             _ if host.is_empty() => "unknown host",
             _ => host,
         };
-        hosts.entry((name, place.map_or("", |place| &*place.launcher))).or_default().push(row.worker);
+        let (series, launcher) = (name.trim_end_matches(char::is_numeric), place.map_or("", |place| &*place.launcher));
+        hosts.entry((series, name.len(), name, launcher)).or_default().push(row.worker);
     }
-    let node = |((name, launcher), workers): ((&str, &str), _)| HostNode {
+    let node = |((_, _, name, launcher), workers): ((&str, usize, &str, &str), _)| HostNode {
         name: name.into(),
         launcher: launcher.into(),
         workers,
@@ -149,7 +154,9 @@ mod tests {
     #[test]
     fn workers_are_grouped_by_host_and_launcher_and_tabs_are_one_host() {
         let mut state = State::default();
-        for (worker, kind, host) in [(1, "native", "a"), (2, "native", "b"), (3, "native", "a"), (4, "browser", "c")] {
+        for (worker, kind, host) in
+            [(1, "native", "a2"), (2, "native", "a10"), (3, "native", "a2"), (4, "browser", "c")]
+        {
             let row =
                 WorkerRow { worker, kind: kind.into(), slots: worker, reason: "paused".into(), ..WorkerRow::default() };
             state.workers.insert(worker, row);
@@ -158,7 +165,7 @@ mod tests {
         }
         let found = hosts(&state);
         let shown: Vec<_> = found.iter().map(|host| (&*host.name, &*host.workers)).collect();
-        assert_eq!(shown, [("a", &[1, 3][..]), ("b", &[2]), ("browser tabs", &[4])]);
+        assert_eq!(shown, [("a2", &[1, 3][..]), ("a10", &[2]), ("browser tabs", &[4])]);
         let peers = [(7, "viewer", "dashboard"), (8, "viewer", "dashboard"), (9, "launcher", "slurm")];
         state.others = OtherPeers::new(peers.into_iter());
         assert_eq!(others(&state), "Also connected: launcher slurm, 2 × viewer dashboard.");

@@ -23,7 +23,7 @@ struct Band {
     height: f64,
 }
 
-/// Bands from all granted env steps to the parts of the ledger; nothing before the first grant.
+/// Bands from all granted env steps to the parts of the ledger; nothing before there are two of them.
 #[component]
 pub(crate) fn LedgerFlow() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -34,7 +34,7 @@ pub(crate) fn LedgerFlow() -> impl IntoView {
             viewBox=format!("0 0 {WIDTH} {HEIGHT}")
             aria-hidden="true"
             data-testid="ledger-flow"
-            class:absent=move || bands.with(Vec::is_empty)
+            class:absent=move || bands.with(|bands| bands.len() < 2)
         >
             {move || bands.get().into_iter().map(|band| view! {
                 <g data-part=band.name>

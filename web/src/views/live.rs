@@ -8,25 +8,29 @@ use crate::{
     state::{Action, ClipSource, State},
 };
 
-/// The watched slot or an evaluated episode, and the way to watch another.
+/// What is watched. Given to all views as a context.
+#[derive(Clone, Copy)]
+pub(crate) struct Watched(pub(crate) RwSignal<ClipSource>);
+
+/// The watched slot, an evaluated episode or an opened file, and the way to watch another.
 #[component]
 pub(crate) fn Live() -> impl IntoView {
     let store = expect_context::<Store>();
     let slot = store.select(|state| state.run.as_ref().map_or(0, |run| run.watched_slot));
     let slots = store.select(|state| state.run.as_ref().map_or(0, |run| run.num_slots));
-    let source = RwSignal::new(ClipSource::Slot);
+    let Watched(source) = expect_context::<Watched>();
     let known = store.select(|state| {
         ClipSource::ALL[1..].iter().copied().filter(|source| state.clip(*source).is_some()).collect::<Vec<_>>()
     });
     // What was chosen stays while the page connects again.
-    let evaluated = Memo::new(move |_| {
+    let others = Memo::new(move |_| {
         let is_offered = |offered: &ClipSource| known.with(|all| all.contains(offered)) || source.get() == *offered;
         ClipSource::ALL[1..].iter().copied().filter(is_offered).collect::<Vec<_>>()
     });
     let run = store.select(|state| state.run.as_ref().map(|run| run.run));
     Effect::new(move |before: Option<Option<u32>>| {
         let (now, before) = (run.get(), before.flatten());
-        if before.is_some() && now.is_some() && now != before {
+        if before.is_some() && now.is_some() && now != before && source.get_untracked() != ClipSource::File {
             source.set(ClipSource::Slot);
         }
         now.or(before)
@@ -41,7 +45,7 @@ pub(crate) fn Live() -> impl IntoView {
         ClipSource::ALL.into_iter().filter(|choice| choice.name() == name).for_each(|choice| source.set(choice));
     };
     view! {
-        <section class="card" aria-labelledby="live-title">
+        <section class="card" id="live" aria-labelledby="live-title">
             <div class="card-head">
                 <h2 id="live-title">"Live environment"</h2>
                 <label class="inline-field">
@@ -59,11 +63,11 @@ pub(crate) fn Live() -> impl IntoView {
                     <span class="detail">{store.select(of_slots)}</span>
                 </label>
             </div>
-            <Show when=move || evaluated.with(|all| !all.is_empty())>
+            <Show when=move || others.with(|all| !all.is_empty())>
                 <label class="inline-field">
                     "Watch"
                     <select data-testid="live-source" prop:value=move || source.get().name() on:change=choose>
-                        {move || [ClipSource::Slot].into_iter().chain(evaluated.get()).map(|choice| view! {
+                        {move || [ClipSource::Slot].into_iter().chain(others.get()).map(|choice| view! {
                             <option value=choice.name() selected=move || source.get() == choice>{choice.name()}</option>
                         }).collect_view()}
                     </select>

@@ -30,7 +30,8 @@ pub(crate) fn LivePicture(
     let is_playing = RwSignal::new(!reduced_motion());
     let pace = RwSignal::new(USUAL_PACE);
 
-    let clip = Memo::new(move |_| (source.get(), store.clip(source.get())));
+    let clips = store.select(|state| ClipSource::ALL.map(|source| state.clip(source).cloned()));
+    let clip = Memo::new(move |_| (source.get(), clips.with(|clips| clips[source.get() as usize].clone())));
     Effect::new(move |before: Option<ClipSource>| {
         let (source, clip) = clip.get();
         playback.update_value(|playback| {
@@ -94,7 +95,12 @@ pub(crate) fn LivePicture(
             .map_or_else(|| "Nothing to see yet".into(), |reason| format!("No pictures: {reason}"))
     };
     let env = store.select(|state| state.run.as_ref().map(|run| run.env.clone()).unwrap_or_default());
-    let legend = store.select(legend);
+    let label = move || match source.get() {
+        ClipSource::File => "The observations of the opened file".into(),
+        _ => format!("The environment {}, as it draws itself", env.get()),
+    };
+    let of_run = store.select(legend);
+    let legend = Memo::new(move |_| if source.get() == ClipSource::File { vec![] } else { of_run.get() });
     view! {
         <div class="live-box">
             <canvas
@@ -102,7 +108,7 @@ pub(crate) fn LivePicture(
                 role="img"
                 data-testid="live-canvas"
                 data-row=move || shown.with(|shown| shown.as_ref().map(|moment| moment.step))
-                aria-label=move || format!("The environment {}, as it draws itself", env.get())
+                aria-label=label
             ></canvas>
             <p class="chart-empty" data-testid="live-empty" hidden=move || !is_empty()>{reason}</p>
         </div>
@@ -192,6 +198,10 @@ fn caption(moment: &Moment, source: ClipSource) -> String {
         ClipSource::LatestEvaluation | ClipSource::BestEvaluation => {
             format!("evaluation after iteration {version}, episode {episode}, step {t}{end}")
         }
+        ClipSource::File => match clip.observation(*step) {
+            obs if obs.is_empty() => format!("episode {episode} of the file, step {t}{end}"),
+            obs => format!("episode {episode} of the file, step {t}{end}: {obs}"),
+        },
     }
 }
 

@@ -22,8 +22,13 @@ pub(crate) fn Logs() -> impl IntoView {
     let ShownLog(shown) = expect_context::<ShownLog>();
     let is_viewer = store.select(|state| state.is_viewer);
     let all = store.select(|state| state.monitoring.logs().collect::<Vec<_>>());
-    let lines = store.select(move |state| state.monitoring.log(shown.get()).map(newest).unwrap_or_default());
-    let missed = store.select(move |state| state.monitoring.log(shown.get()).map_or(0, |log| log.missed));
+    let messages = store.select(|state| state.monitoring.num_messages());
+    let log = Memo::new(move |_| {
+        messages.track();
+        let worker = shown.get();
+        store.peek(|state| state.monitoring.log(worker).map(|log| (newest(log), log.missed))).unwrap_or_default()
+    });
+    let missed = move || log.with(|(_, missed)| *missed);
     let choose = move |event: leptos::ev::Event| {
         event_target_value(&event).parse().into_iter().for_each(|worker| shown.set(worker));
     };
@@ -31,7 +36,7 @@ pub(crate) fn Logs() -> impl IntoView {
         <section class="card late" id="log" aria-labelledby="log-title" hidden=move || is_viewer.get()>
             <div class="card-head">
                 <h2 id="log-title">"Log"</h2>
-                <label class="inline-field">
+                <label class="inline-field" hidden=move || all.with(Vec::is_empty)>
                     "Of"
                     <select data-testid="log-of" prop:value=move || shown.get().to_string() on:change=choose>
                         <For each=move || all.get() key=|worker| *worker let:worker>
@@ -41,25 +46,18 @@ pub(crate) fn Logs() -> impl IntoView {
                 </label>
             </div>
             <ol class="log" tabindex="0" aria-label="Lines, newest first" data-testid="log-lines">
-                <For each=move || lines.get() key=Clone::clone let:line>
+                <For each=move || log.with(|(lines, _)| lines.clone()) key=Clone::clone let:line>
                     <li data-level=line.1.level.to_string()>
                         <time>{time(line.1.seconds)}</time>
                         {line.1.text.clone()}
                     </li>
                 </For>
             </ol>
-            <p class="empty" hidden=move || lines.with(|lines| !lines.is_empty())>"Nothing was logged yet."</p>
-            <p class="hint" hidden=move || missed.get() == 0>
-                {move || format!("{} lines did not arrive.", missed.get())}
+            <p class="empty" hidden=move || log.with(|(lines, _)| !lines.is_empty())>"Nothing was logged yet."</p>
+            <p class="hint" hidden=move || missed() == 0>
+                {move || format!("{} lines did not arrive.", missed())}
             </p>
         </section>
-    }
-}
-
-/// Scrolls to the log.
-pub(crate) fn scroll_into_view() {
-    if let Some(card) = document().get_element_by_id("log") {
-        card.scroll_into_view();
     }
 }
 

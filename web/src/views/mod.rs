@@ -43,7 +43,7 @@ use self::{
     header::Header,
     key_numbers::KeyNumbers,
     ledger::Ledger,
-    live::Live,
+    live::{Live, Watched},
     logs::{Logs, ShownLog},
     player::Player,
     system::System,
@@ -55,7 +55,7 @@ use self::{
 use crate::{
     chart::Mark,
     shell::Store,
-    state::{HUB, State},
+    state::{ClipSource, HUB, State},
     theme::Theme,
 };
 
@@ -67,6 +67,7 @@ pub(crate) fn App() -> impl IntoView {
     provide_context(store);
     provide_context(Mark(RwSignal::new(None)));
     provide_context(ShownLog(RwSignal::new(HUB)));
+    provide_context(Watched(RwSignal::new(ClipSource::Slot)));
     let is_tab = store.select(State::is_tab);
     let is_new = store.select(|state| state.is_tab() && state.run.is_none());
     view! {
@@ -101,4 +102,9 @@ pub(crate) fn App() -> impl IntoView {
         </main>
         <Toasts/>
     }
+}
+
+/// Scrolls to the card of this id.
+fn show_card(id: &str) {
+    document().get_element_by_id(id).iter().for_each(web_sys::Element::scroll_into_view);
 }

@@ -157,7 +157,7 @@ fn Tools(form: Form) -> impl IntoView {
                     prop:checked=only_changed
                     on:change=move |event| only_changed.set(event_target_checked(&event))
                 />
-                <span data-testid="start-changed">{move || format!("Only the {} changed", changed.get())}</span>
+                <span data-testid="start-changed">{move || format!("Only changed ({})", changed.get())}</span>
             </label>
             <button type="button" class="button small" data-testid="start-reset" disabled=move || changed.get() == 0 on:click=reset>
                 "Reset all"

@@ -1,14 +1,14 @@
 //! The workers of the hub.
 
-use leptos::prelude::*;
-use rollmesh_core::protocol::{WorkerState, message::WorkerRow};
+use std::fmt::Write as _;
 
-use super::{
-    action_button::ActionButton,
-    group_map::GroupMap,
-    invite::Invite,
-    logs::{self, ShownLog},
+use leptos::prelude::*;
+use rollmesh_core::protocol::{
+    WorkerState,
+    message::{WorkerLocation, WorkerRow},
 };
+
+use super::{action_button::ActionButton, group_map::GroupMap, invite::Invite, logs::ShownLog, show_card};
 use crate::{
     format,
     shell::Store,
@@ -28,24 +28,24 @@ pub(crate) fn Workers() -> impl IntoView {
                 <span class="detail" data-testid="workers-count">{move || ids.with(Vec::len)}</span>
             </div>
             <GroupMap/>
-            <div class="table-box" tabindex="0" role="group" aria-label="Workers, scrollable">
-                <table data-testid="workers">
-                    <thead>
-                        <tr>
-                            <th scope="col">"Id"</th>
-                            <th scope="col">"Kind"</th>
-                            <th scope="col">"Name"</th>
-                            <th scope="col">"Host"</th>
-                            <th scope="col">"State"</th>
-                            <th scope="col" class="right">"Slots"</th>
-                            <th scope="col" class="right">"Env steps"</th>
-                            <th scope="col" class="right">"Steps/s"</th>
-                            <th scope="col"><span class="hidden">"Steps per second, lately"</span></th>
-                            <th scope="col" class="right" title="Learner updates behind the newest weights">"Lag"</th>
-                            <th scope="col"><span class="hidden">"Actions"</span></th>
+            <div class="table-box workers-box" tabindex="0" role="group" aria-label="Workers, scrollable">
+                // Some browsers give tables with another `display` no roles.
+                <table role="table" data-testid="workers">
+                    <thead role="rowgroup">
+                        <tr role="row">
+                            <th role="columnheader" scope="col">"Id"</th>
+                            <th role="columnheader" scope="col">"Kind"</th>
+                            <th role="columnheader" scope="col">"Name"</th>
+                            <th role="columnheader" scope="col">"Host"</th>
+                            <th role="columnheader" scope="col">"State"</th>
+                            <th role="columnheader" scope="col" class="right">"Slots"</th>
+                            <th role="columnheader" scope="col" class="right">"Env steps"</th>
+                            <th role="columnheader" scope="col" class="right">"Steps/s"</th>
+                            <th role="columnheader" scope="col" class="right" title="Learner updates behind the newest weights">"Lag"</th>
+                            <th role="columnheader" scope="col"><span class="hidden">"Actions"</span></th>
                         </tr>
                     </thead>
-                    <tbody>
+                    <tbody role="rowgroup">
                         <For each=move || ids.get() key=|id| *id children=move |id| view! { <Row id=id/> }/>
                     </tbody>
                 </table>
@@ -62,48 +62,52 @@ pub(crate) fn Workers() -> impl IntoView {
 #[component]
 fn Row(id: u32) -> impl IntoView {
     let store = expect_context::<Store>();
-    let revision = store.select(move |state| state.revision_of(id));
-    let row = store.of_worker(revision, move |state| state.workers.get(&id).cloned().unwrap_or_default());
+    let text = move |show: fn(&WorkerRow) -> String| {
+        store.of_worker(id, move |state| state.workers.get(&id).map(show).unwrap_or_default())
+    };
+    let kind = text(|row| row.kind.clone());
     let is_this_tab = store.select(move |state| is_this_tab(state, id));
-    let reason = store.of_worker(revision, move |state| state.reason(id));
-    let place = store.of_worker(revision, move |state| state.places.get(&id).cloned().unwrap_or_default());
-    let text = move |show: fn(&WorkerRow) -> String| move || row.with(show);
-    let build = store.of_worker(revision, move |state| build(state, id));
-    let last_error =
-        store.of_worker(revision, move |state| state.monitoring.last_error(id).map(|line| line.text.clone()));
-    let line = store.of_worker(revision, move |state| sparkline(state.monitoring.rates(id)));
+    let is_local = store.of_worker(id, move |state| state.workers.get(&id).is_some_and(|row| row.local));
+    let reason = store.of_worker(id, move |state| state.reason(id));
+    let place = move |show: fn(&WorkerLocation) -> String| {
+        store.of_worker(id, move |state| state.places.get(&id).map(show).unwrap_or_default())
+    };
+    let build = store.of_worker(id, move |state| build(state, id));
+    let last_error = store.of_worker(id, move |state| state.monitoring.last_error(id).map(|line| line.text.clone()));
+    let line = store.of_worker(id, move |state| sparkline(state.monitoring.rates(id)));
     let ShownLog(shown_log) = expect_context::<ShownLog>();
-    let has_log = store.of_worker(revision, move |state| state.monitoring.log(id).is_some());
-    let state = move || row.with(|row| state_name(row.state));
+    let has_log = store.of_worker(id, move |state| state.monitoring.log(id).is_some());
+    let state = store.of_worker(id, move |state| state.workers.get(&id).map_or(0, |row| row.state));
+    let name = move || state_name(state.get());
     view! {
-        <tr data-testid="worker-row" data-worker=id data-kind=text(|row| row.kind.clone()) data-state=state>
-            <td class="number" data-testid="worker-id">{id}</td>
-            <td><span class="kind">{text(|row| row.kind.clone())}</span></td>
-            <td class="name" title=text(|row| format!("{} on {}", row.name, row.device))>
+        <tr role="row" data-testid="worker-row" data-worker=id data-kind=kind data-state=name>
+            <td role="cell" class="number" data-testid="worker-id">{id}</td>
+            <td role="cell"><span class="kind">{kind}</span></td>
+            <td role="cell" class="name" title=text(|row| format!("{} on {}", row.name, row.device))>
                 {text(|row| row.name.clone())}
                 {move || is_this_tab.get().then(|| view! { <span class="tag" data-testid="worker-this-tab">"this tab"</span> })}
                 <span class="reason" data-testid="worker-build">{build}</span>
             </td>
-            <td data-testid="worker-host" title=move || place.with(|place| place.launcher.clone())>
-                {move || place.with(|place| place.host.clone())}
+            <td role="cell" data-testid="worker-host" title=place(|place| place.launcher.clone())>
+                {place(|place| place.host.clone())}
             </td>
-            <td>
-                <span class="state" data-tone=move || row.with(|row| state_tone(row.state))>{state}</span>
+            <td role="cell">
+                <span class="state" data-tone=move || state_tone(state.get())>{name}</span>
                 {move || reason.get().map(|reason| view! { <span class="reason" data-testid="worker-reason">{reason}</span> })}
                 {move || last_error.get().map(|error| view! {
                     <span class="reason" data-testid="worker-last-error" title=error.clone()>"Last: " {error.clone()}</span>
                 })}
             </td>
-            <td class="right" data-testid="worker-slots">{text(|row| row.slots.to_string())}</td>
-            <td class="right" data-testid="worker-env-steps">{text(|row| format::count(row.env_steps))}</td>
-            <td class="right" data-testid="worker-steps-per-s">{text(|row| format::short(f64::from(row.steps_per_s)))}</td>
-            <td>
-                <svg class="sparkline" viewBox="0 0 60 16" preserveAspectRatio="none" aria-hidden="true" data-testid="worker-sparkline">
-                    <path d=line/>
+            <td role="cell" class="right" data-testid="worker-slots">{text(|row| row.slots.to_string())}</td>
+            <td role="cell" class="right" data-testid="worker-env-steps">{text(|row| format::count(row.env_steps))}</td>
+            <td role="cell" class="right">
+                <span data-testid="worker-steps-per-s">{text(|row| format::short(f64::from(row.steps_per_s)))}</span>
+                <svg class="sparkline" viewBox="0 0 60 160" preserveAspectRatio="none" aria-hidden="true" data-testid="worker-sparkline">
+                    <path d=line vector-effect="non-scaling-stroke"/>
                 </svg>
             </td>
-            <td class="right" data-testid="worker-lag">{text(|row| row.weights_lag.to_string())}</td>
-            <td class="right">
+            <td role="cell" class="right" data-testid="worker-lag">{text(|row| row.weights_lag.to_string())}</td>
+            <td role="cell" class="right">
                 <button
                     type="button"
                     class="button small"
@@ -112,12 +116,12 @@ fn Row(id: u32) -> impl IntoView {
                     hidden=move || !has_log.get()
                     on:click=move |_| {
                         shown_log.set(id);
-                        logs::scroll_into_view();
+                        show_card("log");
                     }
                 >
                     "Log"
                 </button>
-                {move || row.with(|row| row.local).then(|| view! {
+                {move || is_local.get().then(|| view! {
                     <ActionButton
                         action=Action::RestartWorker { worker: id }
                         id="restart-worker"
@@ -147,13 +151,17 @@ fn build(state: &State, id: u32) -> String {
     [device, version].into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
-/// A line of the latest rates, from 0 to the greatest one, in a box of 60 by 16.
+/// A line of the latest rates, from 0 to the greatest one, in a box of 60 by 160 that grows from the right. Whole numbers are
+/// written several times as fast as others.
 fn sparkline(rates: impl ExactSizeIterator<Item = f32> + Clone) -> String {
     let most = rates.clone().fold(1.0_f32, f32::max);
-    let step = 60.0 / (rates.len().max(2) - 1) as f32;
-    let point = |(index, rate): (usize, f32)| format!("{:.1} {:.1}", index as f32 * step, 15.0 - rate / most * 14.0);
-    let points: Vec<String> = rates.enumerate().map(point).collect();
-    if points.len() < 2 { String::new() } else { format!("M{}", points.join("L")) }
+    let (first, mut line) = (60_usize.saturating_sub(rates.len()), String::new());
+    for (index, rate) in rates.enumerate() {
+        let (pen, x, y) = (if index == 0 { 'M' } else { 'L' }, first + index, 150.0 - rate / most * 140.0);
+        // Strings take all that is written.
+        let _ = write!(line, "{pen}{x} {}", y as i32);
+    }
+    line
 }
 
 fn is_this_tab(state: &State, id: u32) -> bool {
@@ -178,8 +186,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sparkline_spans_its_box_and_needs_two_points() {
-        assert_eq!(sparkline([0.0, 5.0, 10.0].into_iter()), "M0.0 15.0L30.0 8.0L60.0 1.0");
-        assert_eq!(sparkline([3.0].into_iter()), "");
+    fn sparkline_grows_from_the_right_and_spans_the_height_of_its_box() {
+        assert_eq!(sparkline([0.0, 5.0, 10.0].into_iter()), "M57 150L58 80L59 10");
+        assert!(sparkline([1.0; 60].into_iter()).starts_with("M0 10L1 10"));
+        assert_eq!(sparkline([].into_iter()), "");
     }
 }

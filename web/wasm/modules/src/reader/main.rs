@@ -1,6 +1,6 @@
 //! Reads files of logged experience: a module of its own, which the page and the npm package load when a file is opened.
 
-use rollmesh_core::batch::codec::encode_any;
+use rollmesh_core::{batch::codec::encode_any, encoding::encode};
 use rollmesh_data::{limits::LONGEST_LINE, survey::Inspection};
 use wasm_bindgen::prelude::*;
 
@@ -29,6 +29,18 @@ impl DataHandle {
     pub fn new(places: u32, #[wasm_bindgen(js_name = longestLine)] longest_line: Option<u32>) -> Self {
         let longest = longest_line.map_or(LONGEST_LINE, |bytes| bytes as usize);
         Self { inspection: Inspection::new(longest, places as usize) }
+    }
+
+    /// The same, and keeps the first steps from an episode on, for `takeClip`.
+    #[must_use]
+    pub fn replaying(self, episode: u32) -> Self {
+        Self { inspection: self.inspection.replaying(episode) }
+    }
+
+    /// The steps to be replayed as the page shows them, once, as soon as they are complete.
+    #[wasm_bindgen(js_name = takeClip)]
+    pub fn take_clip(&mut self) -> Option<Vec<u8>> {
+        self.inspection.take_clip().map(|clip| encode(&clip))
     }
 
     /// Takes the next piece; take its batches before the next one. Fails if the first piece begins as another format does.

@@ -10,6 +10,7 @@ use std::{
 };
 
 use js_sys::Uint8Array;
+use rollmesh_core::encoding::encode;
 use rollmesh_data::{Source, limits::DEFAULT_BUFFER, survey::TableInspection};
 use wasm_bindgen::prelude::*;
 use web_sys::{File, FileReaderSync};
@@ -63,19 +64,26 @@ pub struct TableHandle {
 
 #[wasm_bindgen]
 impl TableHandle {
-    /// Opens the one file of this Web Worker. Names at most `places` places of each problem.
+    /// Opens the one file of this Web Worker. Names at most `places` places of each problem, and keeps the first steps from an
+    /// episode on.
     #[wasm_bindgen(constructor)]
-    pub fn new(file: File, places: u32) -> Result<Self, JsError> {
+    pub fn new(file: File, places: u32, episode: u32) -> Result<Self, JsError> {
         let opened = Arc::new(OpenedFile { size: file.size() as u64, read: AtomicU64::new(0) });
         let reader = FileReaderSync::new().map_err(|_| JsError::new("this browser reads no files in Web Workers"))?;
         FILE.set(Some((file, reader)));
         let inspection = TableInspection::open(opened.clone(), DEFAULT_BUFFER, places as usize)?;
-        Ok(Self { file: opened, inspection })
+        Ok(Self { file: opened, inspection: inspection.replaying(episode) })
     }
 
     /// Looks at the next batch; false at the end.
     pub fn inspect(&mut self) -> Result<bool, JsError> {
         Ok(self.inspection.inspect_next()?)
+    }
+
+    /// The steps to be replayed as the page shows them, once, as soon as they are complete.
+    #[wasm_bindgen(js_name = takeClip)]
+    pub fn take_clip(&mut self) -> Option<Vec<u8>> {
+        self.inspection.take_clip().map(|clip| encode(&clip))
     }
 
     /// How many bytes were read, less than the file has before its end.

@@ -1,0 +1,162 @@
+//! The connection to a hub, and what is asked of it.
+
+use super::*;
+
+#[test]
+fn only_what_the_page_does_not_show_by_itself_is_confirmed() {
+    let mut state = online();
+    assert_eq!(reduce(&mut state, Event::Act(Action::Checkpoint)), [send(Message::Checkpoint(Request { request: 1 }))]);
+    let effects = reduce(&mut state, reply(1, ""));
+    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]), "{effects:?}");
+    assert_eq!(state.toasts.last().unwrap().text, "A checkpoint was written.");
+    assert_eq!(reduce(&mut state, Event::Act(Action::Drain)), [send(Message::Drain(Request { request: 2 }))]);
+    assert_eq!(reduce(&mut state, reply(2, "")), []);
+    reduce(&mut state, Event::Act(Action::Checkpoint));
+    reduce(&mut state, reply(3, "this run has no run directory"));
+    assert_eq!(state.toasts.last().unwrap().text, "No checkpoint was written: this run has no run directory");
+}
+
+#[test]
+fn page_without_a_token_trains_and_does_not_connect() {
+    let mut state = State::default();
+    assert_eq!(reduce(&mut state, Event::Started { token: false }), [Effect::StartTrainer]);
+    assert_eq!(state.connection, Connection::NoToken);
+    assert_eq!(reduce(&mut state, Event::Woke), []);
+    assert_eq!(reduce(&mut state, Event::TokenFound), [connect(Role::Operator)]);
+}
+
+#[test]
+fn without_a_hub_this_tab_trains_until_one_appears() {
+    let mut state = after([Event::Started { token: true }]);
+    let effects = reduce(&mut state, Event::Closed { random: 0 });
+    assert_eq!(effects, [retry_in(200), Effect::StartTrainer]);
+
+    reduce(&mut state, trainer(schema()));
+    reduce(&mut state, trainer(Message::Iteration(Iteration { iteration: 1, ..Iteration::default() })));
+    assert_eq!(state.curves.points().len(), 1);
+    let start = Action::Start(Config::new());
+    let message = Message::StartRun(StartRun { request: 1, settings: "{}".into() });
+    assert_eq!(reduce(&mut state, Event::Act(start.clone())), [Effect::Send(Box::new(message))]);
+
+    // What was asked of the trainer is answered, whatever becomes of the hub.
+    assert_eq!(reduce(&mut state, Event::RetryDue), [connect(Role::Operator)]);
+    assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), [retry_in(400)]);
+    assert!(state.requests.is_waiting(&start));
+    assert_eq!(reduce(&mut state, Event::Woke), [connect(Role::Operator)]);
+    assert_eq!(reduce(&mut state, welcome()), [Effect::StopTrainer]);
+    assert_eq!((state.source, state.requests.is_waiting(&start)), (Source::Hub, false));
+    assert_eq!(state.curves.points(), []);
+
+    reduce(&mut state, trainer(Message::Iteration(Iteration { iteration: 2, ..Iteration::default() })));
+    assert_eq!(state.curves.points(), []);
+}
+
+#[test]
+fn a_lost_hub_leaves_its_numbers_on_the_page_until_it_tells_them_anew() {
+    let mut state = online();
+    reduce(&mut state, iteration(1, 1));
+    assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), [retry_in(200)]);
+    assert_eq!(state.connection, Connection::Waiting { attempt: 1 });
+    assert_eq!(state.curves.points().len(), 1);
+
+    reduce(&mut state, Event::RetryDue);
+    reduce(&mut state, welcome());
+    assert_eq!((state.curves.points().len(), state.run), (0, None));
+}
+
+#[test]
+fn refusals_end_the_tries_except_when_the_hub_is_only_busy() {
+    let refused = |code: RefusalCode| {
+        Event::Received(Message::Refused(Refused { code: code as u8, reason: "wrong token".into() }))
+    };
+    let mut state = after([Event::Started { token: true }, refused(RefusalCode::Token), refused(RefusalCode::Token)]);
+    assert_eq!(state.connection, Connection::Refused { reason: "wrong token".into() });
+    assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), []);
+    assert_eq!(reduce(&mut state, Event::Woke), []);
+
+    let mut state = after([Event::Started { token: true }, refused(RefusalCode::Busy)]);
+    reduce(&mut state, Event::Closed { random: 0 });
+    assert_eq!(state.connection, Connection::Waiting { attempt: 1 });
+}
+
+#[test]
+fn a_token_that_is_no_operators_may_be_a_viewers() {
+    let refused = || {
+        let code = RefusalCode::Token.to_wire();
+        Event::Received(Message::Refused(Refused { code, reason: "wrong token".into() }))
+    };
+    let mut state = after([Event::Started { token: true }]);
+    assert_eq!(reduce(&mut state, refused()), [connect(Role::Viewer)]);
+    reduce(&mut state, welcome());
+    assert!(state.is_online() && state.is_viewer);
+    // It stays one when the hub is away for a while.
+    reduce(&mut state, Event::Closed { random: 0 });
+    assert_eq!(reduce(&mut state, Event::RetryDue), [connect(Role::Viewer)]);
+    // Another token may be an operator's.
+    assert_eq!(reduce(&mut state, Event::TokenFound), [connect(Role::Operator)]);
+    assert_eq!(reduce(&mut state, refused()), [connect(Role::Viewer)]);
+    reduce(&mut state, refused());
+    assert!(matches!(state.connection, Connection::Refused { .. }) && !state.is_viewer);
+}
+
+#[test]
+fn a_message_that_cannot_be_read_ends_the_connection_with_a_reason() {
+    let mut state = online();
+    assert_eq!(reduce(&mut state, Event::Unreadable("bad magic".into())), [Effect::Disconnect]);
+    assert!(matches!(&state.connection, Connection::Refused { reason } if reason.contains("bad magic")));
+}
+
+#[test]
+fn an_equal_request_is_not_sent_twice_and_an_error_is_reported() {
+    let mut state = online();
+    let effects = reduce(&mut state, Event::Act(Action::Pause));
+    assert_eq!(effects, [send(Message::Pause(Request { request: 1 }))]);
+    assert!(state.requests.is_waiting(&Action::Pause));
+    assert_eq!(reduce(&mut state, Event::Act(Action::Pause)), []);
+
+    let effects = reduce(&mut state, reply(1, "only operators may"));
+    assert_eq!(effects, [Effect::ExpireToast { id: 0, delay: Micros::from_secs(15) }]);
+    assert_eq!(state.toasts[0].text, "The run was not paused: only operators may");
+    assert!(!state.requests.is_waiting(&Action::Pause));
+    assert_eq!(reduce(&mut state, reply(1, "again")), []);
+}
+
+#[test]
+fn nothing_is_asked_of_a_hub_that_is_not_there() {
+    let mut state = online();
+    reduce(&mut state, Event::Act(Action::AddWorker));
+    reduce(&mut state, Event::Closed { random: 0 });
+    assert!(!state.requests.is_waiting(&Action::AddWorker));
+    assert!(state.toasts[0].text.starts_with("Not confirmed"));
+
+    let effects = reduce(&mut state, Event::Act(Action::Stop));
+    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]));
+    assert!(state.toasts[1].text.ends_with("No hub is in reach."));
+}
+
+#[test]
+fn toasts_are_few_and_not_repeated() {
+    let mut state = online();
+    for text in ["a", "a", "b", "c", "d", "e"] {
+        reduce(&mut state, Event::Received(Message::Notice(Notice { level: 1, text: text.into() })));
+    }
+    let texts: Vec<&str> = state.toasts.iter().map(|toast| toast.text.as_str()).collect();
+    assert_eq!(texts, ["b", "c", "d", "e"]);
+    assert!(state.toasts.iter().all(|toast| toast.level == Level::Warning));
+    let id = state.toasts[1].id;
+    reduce(&mut state, Event::ToastGone(id));
+    assert_eq!(state.toasts.len(), 3);
+}
+
+#[test]
+fn token_for_another_machine_is_shown_until_the_hub_is_another_one() {
+    let mut state = online();
+    let effects = reduce(&mut state, Event::Act(Action::Invite(Role::Worker)));
+    let asked = |message: &Message| matches!(message, Message::ManageTokens(ManageTokens { request: 1, role, .. }) if *role == Role::Worker.to_wire());
+    assert!(matches!(&effects[..], [Effect::Send(message)] if asked(message)), "{effects:?}");
+    let token = NewToken { request: 1, role: Role::Worker.to_wire(), expires: 5, token: Token::new([7; 32]) };
+    assert_eq!(reduce(&mut state, Event::Received(Message::NewToken(token.clone()))), []);
+    assert_eq!(state.invitation, Some((Role::Worker, token.token)));
+    reduce(&mut state, welcome());
+    assert_eq!(state.invitation, None);
+}
