@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_written_later_in_its_order() {
+    fn lines_wait_for_room_and_are_written_in_order() {
         let disk = RefCell::new(Disk { room: 3 * 7, ..Disk::default() });
         let mut lines = Backlog::new("lines");
         let write = |line: &[u8]| disk.borrow_mut().write(line);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_wait_is_counted_and_leaves_a_gap() {
+    fn lines_beyond_the_backlog_are_counted_and_leave_a_gap() {
         let disk = RefCell::new(Disk::default());
         let mut lines = Backlog::new("lines");
         let write = |line: &[u8]| disk.borrow_mut().write(line);

@@ -308,7 +308,7 @@ async fn lines_are_passed_over_once() {
 }
 
 #[tokio::test]
-async fn what_was_learned_before_an_error_is_kept() {
+async fn progress_before_an_input_error_is_saved() {
     let folder = Folder::new();
     let samples = sampled_in(&folder, "samples", "1", "10").await;
     let (lines, run) = (with_lines(&folder, &samples, "lines.json", &"no line\n".repeat(1000)), folder.path("run"));
@@ -406,7 +406,7 @@ async fn mixtures_of_files_and_samples_are_learned_from() {
 }
 
 #[tokio::test]
-async fn what_means_nothing_to_files_is_refused() {
+async fn settings_without_meaning_for_files_are_refused() {
     let folder = Folder::new();
     let samples = sampled(&folder, "samples", "1").await;
     for (args, what) in [

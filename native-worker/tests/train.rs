@@ -622,7 +622,7 @@ async fn episode_that_is_open_at_the_end_of_a_run_is_recorded_as_far_as_it_was_s
 
 /// What cannot be leased stays in the run's own process.
 #[tokio::test]
-async fn what_cannot_be_leased_is_sampled_by_the_runs_own_worker() {
+async fn settings_that_cannot_be_leased_are_sampled_by_the_runs_own_worker() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     let (config, episodes, kept) = (at("poles.toml"), at("episodes"), at("kept"));

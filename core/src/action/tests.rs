@@ -84,7 +84,7 @@ fn actions_of_the_environment_are_turned_back_into_those_of_the_policy() {
 }
 
 #[test]
-fn what_has_no_bounds_passes() {
+fn unbounded_elements_pass_unchanged() {
     let open = Space::vector(&[0.0, f32::NEG_INFINITY], &[1.0; 2]);
     for (map, want) in [(clip_rows as RowMap, [1.0, -5.0]), (unsquash_rows, [5.0, -5.0]), (normalize_rows, [5.0, -5.0])]
     {

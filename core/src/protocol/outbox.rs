@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_receiver_accepts_is_not_queued() {
+    fn message_too_large_for_its_receiver_is_not_queued() {
         let mut outbox = Outbox::default();
         let error = outbox.push(&goodbye(&"x".repeat(5000))).unwrap_err();
         assert_eq!(error.to_string(), "Goodbye of 5002 bytes is larger than the 4096 that a receiver accepts");

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn unsuitable_safetensors_are_refused_by_name() {
         let entry = |dtype: &str, shape: &str, end: u64| {
             format!(r#"{{"w":{{"dtype":"{dtype}","shape":[{shape}],"data_offsets":[0,{end}]}}}}"#)
         };

@@ -101,7 +101,7 @@ fn dense_lines_take_no_more_than_four_times_their_size() {
 
 /// A compressed column that claims 25 MB by a match of what is not there.
 #[test]
-fn what_a_compressed_column_claims_costs_two_blocks() {
+fn false_claim_of_a_compressed_column_costs_two_blocks() {
     // The head of a frame and a block of one letter, a match of nothing with its length in many bytes, and a last letter.
     let mut block = vec![0x1f, b'a', 2, 0];
     block.extend(vec![255; 100_000]);

@@ -96,7 +96,7 @@ fn a_small_loss_is_the_end() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn unsuitable_transitions_and_settings_are_refused() {
     let mut model = FittedQ::new(3, 2, GAMMA, config(), 3, Kernels::PORTABLE).unwrap();
     let error = model.fit(&chain()).unwrap_err().to_string();
     assert!(error.ends_with("it takes 3 numbers and 2 actions, not 2 and 2"), "{error}");

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_gets_on_may_take_its_time_but_not_for_ever() {
+    async fn deadline_of_a_partial_message_moves_with_its_progress() {
         let (patience, second) = (Duration::from_secs(2), Duration::from_secs(1));
         let since = Instant::now();
         let coming = |latest, come| Coming { since, latest: since + latest, bytes: 0, come, revoked: Arc::default() };

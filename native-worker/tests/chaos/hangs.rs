@@ -167,7 +167,7 @@ pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
     let found = end(&rig, run).await;
     found.must_equal(&calm(found.env_steps, 1, 64, &[]).await);
     let late = found.ledger.uninvited;
-    // In one of twenty rounds a worker uploads something; `what_a_stopped_worker_brings_when_it_goes_on_is_refused` sees to it in one.
+    // In one of twenty rounds a worker uploads something; `late_upload_of_a_stopped_worker_is_refused` sees to it in one.
     assert!(!is_long() || late.rejected.late > 0, "{late:?}");
     println!("{rounds} rounds of two stopped workers: found after {longest:?} at most; what came late: {late:?}");
 }

@@ -31,7 +31,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             a_network_that_does_what_it_wants_changes_nothing,
             group_samples_the_same_behind_such_a_network,
             dead_connections_are_detected_by_their_leases,
-            what_a_stopped_worker_brings_when_it_goes_on_is_refused,
+            late_upload_of_a_stopped_worker_is_refused,
             a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else;
         storm:
             two_hundred_workers_that_come_back_at_once_change_nothing;

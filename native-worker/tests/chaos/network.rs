@@ -207,7 +207,7 @@ pub(crate) async fn dead_connections_are_detected_by_their_leases() {
 }
 
 /// A worker is stopped in the middle of a lease. When it resumes, another worker has the lease, and it does not know.
-pub(crate) async fn what_a_stopped_worker_brings_when_it_goes_on_is_refused() {
+pub(crate) async fn late_upload_of_a_stopped_worker_is_refused() {
     const ENV: [&str; 2] = ["--env", "Stuck-v0"];
     // No hedge helps it, so that its lease expires.
     let mut scene = Scene::start_with(1, &ENV).await;

@@ -273,7 +273,7 @@ pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
     assert!(warnings.len() < 50, "{warnings:?}");
 }
 
-pub(crate) fn what_learns_from_a_game_in_wrappers_is_evaluated_in_them() {
+pub(crate) fn policy_of_a_wrapped_game_is_evaluated_in_the_wrappers() {
     let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), "lab");
     let [samples, run] = ["samples", "run"].map(|name| dir.path().join(name).display().to_string());

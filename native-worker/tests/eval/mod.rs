@@ -35,7 +35,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             hung_engine_is_given_up_once_and_replaced,
             abandoned_hung_evaluation_delays_no_other,
             crashed_engine_is_reported_once_and_replaced,
-            what_cannot_begin_says_so_at_the_first_poll,
+            failed_setup_is_reported_at_the_first_poll,
             weights_are_kept_whatever_becomes_of_the_process,
             no_process_outlives_its_worker;
         names:
@@ -52,7 +52,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             an_environment_whose_render_fails_is_evaluated_without_pictures,
             an_environment_that_fails_in_an_evaluation_is_reported_and_the_next_one_arrives,
             a_run_from_files_learns_all_rows_whatever_its_evaluations_do,
-            what_learns_from_a_game_in_wrappers_is_evaluated_in_them,
+            policy_of_a_wrapped_game_is_evaluated_in_the_wrappers,
             evaluation_takes_actions_as_the_run_does;
         orphans:
             no_child_outlives_a_parent_that_is_killed_even_hung_or_stopped;

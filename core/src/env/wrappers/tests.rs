@@ -292,7 +292,7 @@ fn skipped_frames_add_up_and_the_last_two_are_pooled() {
 }
 
 #[test]
-fn what_flickers_is_seen_in_every_step() {
+fn skipped_frames_show_flickering_objects() {
     let mut env = SkipFrames::new(Arcade::new(None), 4);
     let mut obs = vec![0; FRAME];
     env.reset(&mut rng(0), &mut obs).unwrap();

@@ -115,7 +115,7 @@ fn other_types_of_actions_are_read_and_foreign_actions_named() {
 }
 
 #[test]
-fn what_cannot_be_judged() {
+fn judge_refuses_unsuitable_policies_and_rows() {
     let (mut policy, spaces) = net("Pendulum-v1");
     let error = Judge::new(&mut policy, &spaces).epsilon_greedy(0.1).err().unwrap().to_string();
     assert!(error.starts_with("epsilon-greedy needs a Discrete action space, not Box("), "{error}");

@@ -413,7 +413,7 @@ fn progress_is_reported_every_quarter_of_a_second_and_only_of_work() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_a_reason() {
+fn impossible_leases_are_refused_with_a_reason() {
     let mut hub = Hub::with_run();
     let state = |bytes: &[u8]| SlotSource::State(bytes.to_vec());
     let cases = [
@@ -731,7 +731,7 @@ fn called_worker_takes_settings_of_its_machine_only_from_the_process_that_starte
 }
 
 #[test]
-fn what_cannot_be_done_is_answered_and_the_session_goes_on() {
+fn failed_commands_are_answered_and_the_session_stays_ready() {
     let mut hub = Hub::new();
     hub.shake_hands();
     hub.send(&set_up(1, RolloutConfig::new("Pong-v9")));

@@ -101,7 +101,7 @@ fn an_iteration_is_one_lease_per_worker_and_one_batch_in_slot_order() {
 }
 
 #[test]
-fn what_a_worker_says_of_its_weights_is_shown_and_never_goes_back() {
+fn shown_weights_version_of_a_worker_never_decreases() {
     let mut group = group(1, &[A]);
     let version = |group: &LeaseGroup| group.workers(ms(0)).next().unwrap().weights_version;
     let lease = grant(&mut group, A);
@@ -433,7 +433,7 @@ fn a_lease_may_come_in_parts() {
 }
 
 #[test]
-fn what_was_not_asked_for_is_rejected_by_reason() {
+fn uninvited_fragments_are_rejected_by_reason() {
     let mut group = group(3, &[A, B]);
     let (a, b) = (grant(&mut group, A), grant(&mut group, B));
     assert_eq!((slots(&a), slots(&b)), (vec![0, 1], vec![2]));
@@ -652,7 +652,7 @@ fn a_worker_that_comes_back_under_its_old_id_holds_nothing() {
 }
 
 #[test]
-fn what_was_not_yet_sent_to_a_worker_is_forgotten_when_it_leaves() {
+fn lease_not_yet_sent_expires_when_its_worker_leaves() {
     let mut group = group(1, &[A]);
     group.handle_left(A, ms(1));
     assert_eq!(group.poll_command(), None);

@@ -159,7 +159,7 @@ fn a_fragment_that_is_too_old_is_refused_and_its_worker_is_not_to_blame() {
 }
 
 #[test]
-fn what_has_become_too_old_in_the_queue_is_dropped_and_its_slot_goes_on() {
+fn stale_fragments_in_the_queue_are_dropped_and_their_slots_continue() {
     let (mut group, mut rows) = (group(4, asynchronous(1, 0)), Rows::default());
     let (a, b) = (grant(&mut group, A), grant(&mut group, B));
     rows.deliver(&mut group, A, &a, ms(1));
