@@ -1,7 +1,7 @@
 //! Evaluation workers in threads, in processes and under names: what they find, and that no failure of one stops the
 //! others.
 
-mod beside;
+mod alongside;
 mod contract;
 mod failures;
 mod hub;
@@ -10,7 +10,7 @@ mod names;
 mod orphans;
 mod shell;
 
-pub(crate) use beside::be_another_program;
+pub(crate) use alongside::be_another_program;
 pub(crate) use lab::register;
 use libtest_mimic::Trial;
 pub(crate) use names::{act_as_other_process, be_one_who_forgot};
@@ -46,7 +46,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             others_find_a_worker_by_its_name,
             a_worker_outlives_who_started_it,
             names_are_taken_once_and_free_again;
-        beside:
+        alongside:
             evaluation_settings_need_an_interval,
             no_evaluation_that_goes_wrong_stops_a_run,
             an_environment_whose_render_fails_is_evaluated_without_pictures,

@@ -106,8 +106,8 @@ fn a_message_in_parts_is_announced_by_the_first_and_leaves_no_buffer() {
         inbox.handle_frame(frame).unwrap();
         assert_eq!(inbox.is_joining(), place + 1 < frames.len());
         let joined = inbox.joining.iter().map(|joining| match &joining.parts {
-            Parts::Joined(joined) => joined.capacity(),
-            Parts::Weights(_) | Parts::Passed => 0,
+            JoinedParts::Joined(joined) => joined.capacity(),
+            JoinedParts::Weights(_) | JoinedParts::Passed => 0,
         });
         assert!(joined.sum::<usize>() + inbox.spare.capacity() <= large().encode().len());
     }
