@@ -77,7 +77,7 @@ impl<P: Policy + ?Sized> PolicyEntry<P> {
 
     /// Sets whether it [stays](Stash::may_leave) where it is, since it could not be recreated.
     #[must_use]
-    pub fn staying(self, stays: bool) -> Self {
+    pub fn with_staying(self, stays: bool) -> Self {
         Self { stays, ..self }
     }
 

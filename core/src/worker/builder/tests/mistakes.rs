@@ -69,7 +69,7 @@ fn settings_that_do_not_go_together_say_what_to_change() {
         ),
         (
             RolloutConfig { input_evaluation: [InputEvaluation::Simulation].into(), ..config() },
-            "samples beside another input",
+            "samples alongside another input",
         ),
         (
             RolloutConfig {
