@@ -127,7 +127,7 @@ impl Config {
         self.0.get(name).map(|value| serde_json::from_value(value.clone()).map_err(bad)).transpose()
     }
 
-    /// Deserialises all settings at once.
+    /// Deserialises all settings into one value.
     ///
     /// # Errors
     /// [`ConfigError::BadSettings`], which names the missing or wrong setting.

@@ -177,7 +177,7 @@ impl InlineRun {
         &mut self.state
     }
 
-    /// Describes the policy as it is now, as `rollmesh train` writes it beside the weights.
+    /// Describes the policy as it is now, as `rollmesh train` writes it next to the weights.
     #[must_use]
     pub fn policy_file(&self) -> PolicyFile {
         PolicyFile::of_run(&self.state, self.gamma)

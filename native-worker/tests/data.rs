@@ -48,7 +48,7 @@ async fn sampled(folder: &Folder, name: &str, seed: &str) -> String {
     sampled_in(folder, name, seed, "200").await
 }
 
-/// As many steps of three environments at once are in a line.
+/// As many steps of three environments together are in a line.
 async fn sampled_in(folder: &Folder, name: &str, seed: &str, fragment: &str) -> String {
     let output = folder.path(name);
     let args = ["sample", "--env-steps", "600", "--num-envs", "3", "--seed", seed, "--output", &output, "--json"];

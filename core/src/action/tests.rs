@@ -39,7 +39,7 @@ fn boxes_of_floats_give_rllibs_values() {
     ];
     for (map, low, high, action, want) in cases {
         let space = Space::vector(low, high);
-        // Two rows at once.
+        // Two rows in one call.
         let mut rows = action.repeat(2);
         map(&space, &mut rows).unwrap();
         close(&rows, &want.repeat(2));

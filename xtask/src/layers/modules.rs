@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn submodules_lie_beside_mod_and_below_other_files() {
+    fn submodules_are_next_to_mod_and_below_other_files() {
         assert_eq!(submodule(Path::new("core/src/group/mod.rs"), "tests"), Path::new("core/src/group/tests"));
         assert_eq!(submodule(Path::new("core/src/rng.rs"), "laws"), Path::new("core/src/rng/laws"));
     }

@@ -121,7 +121,7 @@ fn the_deepmind_chain_keeps_the_rules() {
 }
 
 #[test]
-fn a_time_limit_truncates_beside_a_terminal_state() {
+fn time_limit_truncates_also_in_a_terminal_state() {
     let mut env = TimeLimit::new(script(&[1.0; 3]), 3);
     let mut obs = [0.0; 2];
     for _ in 0..2 {

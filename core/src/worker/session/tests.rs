@@ -370,7 +370,7 @@ fn a_lease_waits_for_its_weights() {
 }
 
 #[test]
-fn weights_act_at_once_between_leases_and_it_is_said() {
+fn weights_act_immediately_between_leases_and_are_acknowledged() {
     let mut hub = Hub::with_run();
     hub.set_weights(1);
     assert_eq!(hub.session.weights_version(), Some(WeightsVersion(1)), "before any lease");

@@ -39,7 +39,7 @@ fn judge(group: &mut LeaseGroup, task: &AuditTask, now: Micros) -> Option<Failed
     group.poll_failed_audit()
 }
 
-/// A group whose workers answer at once.
+/// A group whose workers answer immediately.
 struct Rig {
     config: GroupConfig,
     group: LeaseGroup,
@@ -204,7 +204,7 @@ fn worker_that_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_t
         let mut rig = Rig::new(6, 4, AuditPolicy { share: 0.3, first_fragments: 0 }, secret);
         rig.divergent = Some((WorkerId(3), 10));
         while rig.failed_audits.is_empty() {
-            assert!(rig.batches.len() < MOST - 10, "seed {secret}: {} lies and not caught", rig.lies);
+            assert!(rig.batches.len() < MOST - 10, "seed {secret}: {} false fragments and none caught", rig.lies);
             rig.next_batch();
         }
         let failed_audit = rig.failed_audits.pop().unwrap();
@@ -217,7 +217,10 @@ fn worker_that_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_t
         rig.roll_back(&failed_audit);
         undone += before - rig.batches.len();
         (0..10).for_each(|_| rig.next_batch());
-        assert!(rig.lies > 0 && rig.batches[..] == calm[..rig.batches.len()], "seed {secret}: a lie is left");
+        assert!(
+            rig.lies > 0 && rig.batches[..] == calm[..rig.batches.len()],
+            "seed {secret}: a false fragment is left"
+        );
         assert_eq!(rig.failed_audits, [], "seed {secret}: another worker failed");
     }
     assert!(undone > 0);
@@ -504,7 +507,7 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     group.handle_fragments(worker, lease.id, lies.collect(), rig.now);
     let task = group.poll_audit().unwrap();
     let failed_audit = judge(&mut group, &task, rig.now).unwrap();
-    assert_eq!(failed_audit.first_doubtful, Some(FragmentNo(0)), "its lies from before are there still");
+    assert_eq!(failed_audit.first_doubtful, Some(FragmentNo(0)), "its earlier false fragments are still there");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The checker of histories finds what is wrong: workers that lie, and histories of sound runs that were changed in one
+//! The checker of histories finds what is wrong: divergent workers, and histories of sound runs that were changed in one
 //! place, in every way in which a group could be broken.
 
 use rollmesh_core::{

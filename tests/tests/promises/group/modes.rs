@@ -94,7 +94,7 @@ fn batch_does_not_wait_for_a_straggler_with_later_fragments() {
     assert_eq!((slots(&a), slots(&b)), (vec![0, 1], vec![2, 3]));
     rows.deliver(&mut group, A, &a, ms(10));
     let next = grant(&mut group, A);
-    assert_eq!((slots(&next), next.fragment), (vec![0, 1], FragmentNo(1)), "it continues at once");
+    assert_eq!((slots(&next), next.fragment), (vec![0, 1], FragmentNo(1)), "it continues immediately");
     assert!(next.slots.iter().all(|leased| leased.source == SlotSource::Held));
     assert_eq!(group.poll_batch(), None);
     rows.deliver(&mut group, A, &next, ms(20));
