@@ -366,7 +366,7 @@ fn worker_that_contradicts_correct_rows_is_caught_without_double_work() {
             group.poll_audit()
         };
         let task = contradict(&mut group).unwrap();
-        assert_eq!((task.principal, contradict(&mut group)), (Principal(2), None), "it is being made again");
+        assert_eq!((task.principal, contradict(&mut group)), (Principal(2), None), "it is being recomputed");
         let is_quarantined = |group: &LeaseGroup| {
             let mut workers = group.workers(now);
             workers.any(|worker| worker.worker == WorkerId(1) && worker.state == WorkerState::Quarantined)
@@ -442,7 +442,7 @@ fn contradicted_worker_fails_its_audit_after_a_recomputation() {
         };
         assert_eq!((failed_audit.principal, &failed_audit.workers), (principal, &workers));
         assert_eq!((failed_audit.slot, failed_audit.fragment), (SlotId(1), FragmentNo(1)));
-        // What it has committed was never made again, and is in a batch.
+        // What it has committed was never recomputed, and is in a batch.
         assert_eq!((failed_audit.dropped, failed_audit.first_doubtful), (0, doubtful));
         assert_eq!(group.poll_failed_audit(), None);
         let honest = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
@@ -458,7 +458,7 @@ fn contradicting_a_trusted_worker_fails_no_audit() {
     let mut lies = fragments();
     flip_a_reward_bit(&mut lies[1]);
     group.handle_fragments(WorkerId(2), first.id, lies, now);
-    // Nothing was made again, so that it only gets no more leases.
+    // Nothing was recomputed, so that it only gets no more leases.
     assert_eq!((group.poll_audit(), group.poll_failed_audit()), (None, None));
     let divergent = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
     assert_eq!(divergent.state, WorkerState::Quarantined);
