@@ -46,7 +46,7 @@ function check(name, bytes) {
   if (bytes > MOST_BYTES[name]) throw new Error(`${name} has at least ${bytes} bytes; at most ${MOST_BYTES[name]} are read`);
 }
 
-/** A file of a folder beside the page. */
+/** A file of a folder next to the page. */
 async function fetched(folder, name) {
   const url = new URL(`${folder}/${name}`, location.href);
   if (url.origin !== location.origin) throw new Error(`${folder} is not on this page's own origin, ${location.origin}`);

@@ -127,7 +127,7 @@ impl Config {
         self.0.get(name).map(|value| serde_json::from_value(value.clone()).map_err(bad)).transpose()
     }
 
-    /// Deserialises all settings at once.
+    /// Deserialises all settings into one value.
     ///
     /// # Errors
     /// [`ConfigError::BadSettings`], which names the missing or wrong setting.
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn error_names_the_wrong_setting() {
         let config: Config = r#"{"num_cars": "many"}"#.parse().unwrap();
         let error = config.get::<u32>("num_cars").unwrap_err().to_string();
         assert!(error.starts_with("the setting 'num_cars' is wrong: invalid type"), "{error}");

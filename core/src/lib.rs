@@ -5,6 +5,9 @@
 //! randomness and bytes always come from the caller, so the same seed gives the same bits on every machine and in every
 //! browser.
 //!
+//! Settings, metadata and their schemas are JSON values: [`serde_json`] is the crate that they are from. Besides it and the
+//! traits of `serde`, no dependency is in the public API.
+//!
 //! ```
 //! use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, WorkerPlace};
 //!
@@ -57,3 +60,5 @@ pub mod weights;
 pub mod worker;
 
 pub use rollmesh_kernels::{self as kernels, math};
+/// The crate that JSON values are from. A program that uses them needs no version of its own.
+pub use serde_json;

@@ -7,8 +7,8 @@
 //! let weights = Weights::new(WeightsVersion(3), vec![bias])?;
 //! assert_eq!(weights.tensor("policy.0.bias").map(|tensor| tensor.values.len()), Some(2));
 //!
-//! let lying = Tensor { name: "w".into(), shape: vec![3], values: vec![1.0] };
-//! assert!(Weights::new(WeightsVersion(0), vec![lying]).is_err());
+//! let inconsistent = Tensor { name: "w".into(), shape: vec![3], values: vec![1.0] };
+//! assert!(Weights::new(WeightsVersion(0), vec![inconsistent]).is_err());
 //! # Ok::<(), rollmesh_core::weights::WeightsError>(())
 //! ```
 

@@ -1,4 +1,4 @@
-//! How fast batches go into Parquet files and come out, beside the parquet crate alone on the same columns, in turns. Fails where
+//! How fast batches go into Parquet files and come out, compared with the parquet crate alone on the same columns, alternately. Fails where
 //! either takes more than twice as long.
 //!
 //! `cargo bench -p rollmesh-data --all-features --bench parquet [-- TURNS]`; figures are in `docs/performance.md`.

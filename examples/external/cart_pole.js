@@ -7,7 +7,7 @@ import { Client } from './rollmesh_client.js';
 
 /** Steps of the simulated seconds that are shown. */
 const STEP_MS = 20;
-/** Episodes at once, the shown one included. */
+/** Episodes at the same time, the shown one included. */
 const MAX_POLES = 8;
 const MAX_STEPS = 500;
 /** What a push adds to the cart's speed. */
@@ -81,7 +81,7 @@ async function play(pole, goesOn) {
   }
 }
 
-/** Lets as many poles run beside the shown one as there is room for. */
+/** Lets as many poles run next to the shown one as there is space for. */
 function fill() {
   const isWanted = (number) => () => element('crowd').checked && number < Math.min(MAX_POLES, client.maxEpisodes) - 1;
   while (isWanted(poles)()) {
@@ -284,7 +284,7 @@ function drawCurve() {
   context.stroke();
 }
 
-// Whatever changes how the curve looks lets it be drawn at once.
+// Whatever changes how the curve looks lets it be drawn immediately.
 let drawn = -1;
 new ResizeObserver(() => (drawn = -1)).observe(element('curve'));
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => (drawn = -1));

@@ -86,7 +86,7 @@ export class Client {
   agents = [];
   /** By agent. @type {Record<AgentId, Spaces>} */
   spaces = {};
-  /** How many episodes may be open at once, those of all clients together. */
+  /** How many episodes may be open at the same time, those of all clients together. */
   maxEpisodes = 0;
   /** Resolves when the connection is over, with the reason. @type {Promise<HubError>} */
   closed;
@@ -225,7 +225,7 @@ export class Client {
           break;
         } catch (failure) {
           error = failure;
-          // Clients of a hub that starts again do not all come at once.
+          // Clients of a hub that starts again do not all come at the same time.
           await new Promise((resolve) => setTimeout(resolve, Math.min(pause * (0.5 + Math.random() / 2), Math.max(end - Date.now(), 0))));
           pause = Math.min(2 * pause, LONGEST_PAUSE);
         }

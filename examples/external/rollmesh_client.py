@@ -80,7 +80,7 @@ class Client:
     """A connection to a hub. For one thread; its episodes may take turns in any order.
 
     ``agents`` are the names or numbers of the agents, ``spaces`` their spaces by agent, ``max_episodes`` how many
-    episodes may be open at once, those of all clients together.
+    episodes may be open at the same time, those of all clients together.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Client:
                 return self._connect()
             except BrokenError as error:
                 broken = error
-            # Clients of a hub that starts again do not all come at once.
+            # Clients of a hub that starts again do not all come at the same time.
             time.sleep(min(pause * random.uniform(0.5, 1.0), max(end - time.monotonic(), 0)))
             pause = min(2 * pause, LONGEST_PAUSE)
         raise broken

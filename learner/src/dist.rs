@@ -78,7 +78,7 @@ impl ActionHead {
         let part = |part: &HeadPart| match *part {
             HeadPart::Choice { n, .. } => log_softmax(&next(n as usize)?).map(DistPart::Choice),
             HeadPart::Bit => {
-                // The logit of a 1 beside that of a 0, which is 0.
+                // The logit of a 1 relative to that of a 0, which is 0.
                 let logit = next(1)?;
                 log_softmax(&Tensor::cat(&[&logit.zeros_like()?, &logit], 1)?).map(DistPart::Choice)
             }

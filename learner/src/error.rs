@@ -101,7 +101,7 @@ pub enum LearnError {
     #[error(transparent)]
     AllReduce(#[from] AllReduceError),
     /// All ranks together have more rows than there are numbers for them.
-    #[error("the ranks have 4294967296 rows or more to learn from at once; let them learn more often")]
+    #[error("the ranks have 4294967296 rows or more to learn from in one update; let them learn more often")]
     TooManyRows,
     /// The device failed.
     #[error("device: {0}")]

@@ -172,7 +172,7 @@ impl InlineRun {
         &mut self.learning.state
     }
 
-    /// Describes the policy as it is now, as `rollmesh train` writes it beside the weights.
+    /// Describes the policy as it is now, as `rollmesh train` writes it next to the weights.
     #[must_use]
     pub fn policy_file(&self) -> PolicyFile {
         self.learning.policy_file()

@@ -1,4 +1,4 @@
-//! AdamW over all tensors of a model at once.
+//! AdamW over all tensors of a model in one step.
 
 use candle_core::{Result, Tensor, Var, backprop::GradStore};
 

@@ -1,4 +1,4 @@
-//! `policy.json`: what a policy is, beside its weights.
+//! `policy.json`: the description of a policy, next to its weights.
 
 use rollmesh_core::{
     hub::RunLoop,

@@ -259,7 +259,7 @@ impl TrainRows {
         Ok(rows)
     }
 
-    /// Everything at once.
+    /// The whole batch.
     pub(super) fn whole(&self) -> Result<Rows> {
         self.select(&(0..self.units() as u32).collect::<Vec<_>>())
     }

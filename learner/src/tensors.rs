@@ -1,8 +1,7 @@
 //! Batches as candle tensors, for learners.
 //!
 //! ```
-//! use candle_core::Device;
-//! use rollmesh_learner::tensors::ToDevice as _;
+//! use rollmesh_learner::tensors::{ToDevice as _, candle_core::Device};
 //! use rollmesh_core::{batch::{REWARDS, SampleBatch}, column::ColumnData};
 //!
 //! let batch = SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![1.0, 2.0]))?;
@@ -11,6 +10,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+/// The crate that devices and tensors are from. A program that uses them needs no version of its own.
+pub use candle_core;
 use candle_core::{Device, Tensor, WithDType};
 use rollmesh_core::{
     batch::SampleBatch,

@@ -1,5 +1,5 @@
 //! How fast batches, postprocessing and filters are. Cases, columns and names follow section E of RLlib's figures in
-//! `docs/performance.md`; where memory bandwidth is the limit, a plain copy of the same bytes stands beside.
+//! `docs/performance.md`; where memory bandwidth is the limit, a plain copy of the same bytes is measured for comparison.
 //!
 //! `cargo bench -p rollmesh --bench data_plane`; compare figures of one run only, machines are noisy.
 

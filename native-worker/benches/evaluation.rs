@@ -1,4 +1,4 @@
-//! What evaluation beside a run costs it: the same run with and without, in turns, and the ratio of their speeds. Fails where that
+//! The cost of evaluation alongside a run: the same run with and without, alternately, and the ratio of their speeds. Fails where that
 //! is more than 5 %.
 //!
 //! `cargo bench -p rollmesh --bench evaluation [-- PAIRS]`; figures are in `docs/performance.md`.

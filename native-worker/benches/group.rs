@@ -51,7 +51,7 @@ impl Group {
         let (hub, sampling) = runtime.block_on(async {
             let hub = Hub::start(hub, &Registry::builtin()).await.unwrap();
             let mut sampling = hub.sample(config).await.unwrap();
-            sampling.batches.recv().await.expect("the first batch");
+            sampling.next_batch().await.expect("the first batch");
             (hub, sampling)
         });
         Self { runtime, hub, sampling }
@@ -62,7 +62,7 @@ impl Group {
         let begun = Instant::now();
         self.runtime.block_on(async {
             for _ in 0..batches {
-                black_box(self.sampling.batches.recv().await).expect("a batch");
+                black_box(self.sampling.next_batch().await).expect("a batch");
             }
         });
         begun.elapsed()

@@ -8,10 +8,8 @@ pub use rollmesh_core::kernels::wide::AUTO;
 
 /// Instantiations by the name that the command line gives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum KernelChoice {
     /// What every machine of this kind can run: SSE2 on x86-64.
-    #[cfg_attr(feature = "cli", value(alias = "sse2"))]
     Portable,
     /// Vectors of eight numbers.
     Avx2,

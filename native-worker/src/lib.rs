@@ -1,7 +1,7 @@
 //! Reinforcement-learning rollouts on every machine with a CPU, a GPU or a browser tab.
 //!
 //! This crate adds sockets, threads and a learner to [`rollmesh_core`]: the hub, native workers and the command line. A
-//! program with custom environments registers them and becomes command line, hub and worker at once:
+//! program with custom environments registers them and becomes command line, hub and worker in one:
 //!
 //! ```no_run
 //! fn main() -> std::process::ExitCode {

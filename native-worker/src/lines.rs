@@ -60,14 +60,14 @@ pub(crate) struct Backlog {
     file: &'static str,
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
-    state: State,
+    state: BacklogState,
     /// Number of lines dropped since the last successful write, and in total.
     missing: u64,
     lost: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BacklogState {
     Writing,
     Waiting,
     Losing,
@@ -109,7 +109,7 @@ impl LineNotice {
 
 impl Backlog {
     pub(crate) fn new(file: &'static str) -> Self {
-        Self { file, waiting: VecDeque::new(), waiting_bytes: 0, state: State::Writing, missing: 0, lost: 0 }
+        Self { file, waiting: VecDeque::new(), waiting_bytes: 0, state: BacklogState::Writing, missing: 0, lost: 0 }
     }
 
     /// Writes a line after the queued ones, or queues it, too.
@@ -166,15 +166,15 @@ impl Backlog {
     /// Returns a notice if the state has changed.
     fn note(&mut self, written: io::Result<()>) -> Option<LineNotice> {
         let state = match &written {
-            Ok(()) => State::Writing,
-            Err(_) if self.missing > 0 => State::Losing,
-            Err(_) => State::Waiting,
+            Ok(()) => BacklogState::Writing,
+            Err(_) if self.missing > 0 => BacklogState::Losing,
+            Err(_) => BacklogState::Waiting,
         };
         let before = std::mem::replace(&mut self.state, state);
         let file = self.file;
         match written {
             _ if state == before => None,
-            Err(error) if state == State::Losing => Some(LineNotice::Losing { file, error }),
+            Err(error) if state == BacklogState::Losing => Some(LineNotice::Losing { file, error }),
             Err(error) => Some(LineNotice::Waiting { file, error }),
             Ok(()) => Some(match std::mem::take(&mut self.missing) {
                 0 => LineNotice::Whole { file },
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_written_later_in_its_order() {
+    fn lines_wait_for_room_and_are_written_in_order() {
         let disk = RefCell::new(Disk { room: 3 * 7, ..Disk::default() });
         let mut lines = Backlog::new("lines");
         let write = |line: &[u8]| disk.borrow_mut().write(line);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_wait_is_counted_and_leaves_a_gap() {
+    fn lines_beyond_the_backlog_are_counted_and_leave_a_gap() {
         let disk = RefCell::new(Disk::default());
         let mut lines = Backlog::new("lines");
         let write = |line: &[u8]| disk.borrow_mut().write(line);

@@ -48,7 +48,7 @@ async fn sampled(folder: &Folder, name: &str, seed: &str) -> String {
     sampled_in(folder, name, seed, "200").await
 }
 
-/// As many steps of three environments at once are in a line.
+/// As many steps of three environments together are in a line.
 async fn sampled_in(folder: &Folder, name: &str, seed: &str, fragment: &str) -> String {
     let output = folder.path(name);
     let args = ["sample", "--env-steps", "600", "--num-envs", "3", "--seed", seed, "--output", &output, "--json"];
@@ -308,7 +308,7 @@ async fn lines_are_passed_over_once() {
 }
 
 #[tokio::test]
-async fn what_was_learned_before_an_error_is_kept() {
+async fn progress_before_an_input_error_is_saved() {
     let folder = Folder::new();
     let samples = sampled_in(&folder, "samples", "1", "10").await;
     let (lines, run) = (with_lines(&folder, &samples, "lines.json", &"no line\n".repeat(1000)), folder.path("run"));
@@ -406,7 +406,7 @@ async fn mixtures_of_files_and_samples_are_learned_from() {
 }
 
 #[tokio::test]
-async fn what_means_nothing_to_files_is_refused() {
+async fn settings_without_meaning_for_files_are_refused() {
     let folder = Folder::new();
     let samples = sampled(&folder, "samples", "1").await;
     for (args, what) in [

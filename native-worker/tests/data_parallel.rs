@@ -251,7 +251,7 @@ async fn ranks_that_do_not_resume_the_same_run_are_refused() {
 }
 
 #[tokio::test]
-async fn a_rank_ends_at_once_while_it_waits() {
+async fn waiting_rank_ends_immediately() {
     let directory = directory();
     let (address, run) = (format!("127.0.0.1:{}", port()), directory.path().join("run"));
     let args =

@@ -101,7 +101,7 @@ fn intervals(care: f32, seed: u64, estimators: &[Estimator]) -> Vec<(Interval, f
     let streams = Streams::new(seed, Purpose::Shuffle);
     let with_model = estimators.iter().any(|estimator| estimator.needs_model());
     // Doubly robust estimates are right with any model, but for their spread.
-    let (refits, usual) = (if is_long() { REFITS } else { 0 }, FittedQConfig::at_once(GAMMA));
+    let (refits, usual) = (if is_long() { REFITS } else { 0 }, FittedQConfig::for_log(GAMMA));
     let config = if is_long() { usual } else { FittedQConfig { n_iters: 4, ..usual } };
     let mut fitted = |mut rows: SampleBatch, seed: u64| {
         let transitions = judge.transitions(&rows).unwrap();

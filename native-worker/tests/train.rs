@@ -459,7 +459,7 @@ async fn no_worker_outlives_a_hub_that_is_killed() {
 
 /// What cannot be leased stays in the run's own process.
 #[tokio::test]
-async fn what_cannot_be_leased_is_sampled_by_the_runs_own_worker() {
+async fn settings_that_cannot_be_leased_are_sampled_by_the_runs_own_worker() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     let (config, episodes, kept) = (at("poles.toml"), at("episodes"), at("kept"));

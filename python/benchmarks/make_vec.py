@@ -1,4 +1,4 @@
-"""How fast `rollmesh.make_vec` steps beside Gymnasium's own vector environment, in one run."""
+"""How fast `rollmesh.make_vec` steps compared with Gymnasium's own vector environment, in one run."""
 
 import time
 

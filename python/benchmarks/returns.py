@@ -1,4 +1,4 @@
-"""Returns of LunarLander-v3 and HalfCheetah-v5 after a million env steps of PPO, beside Stable-Baselines3.
+"""Returns of LunarLander-v3 and HalfCheetah-v5 after a million env steps of PPO, compared with Stable-Baselines3.
 
 Run with `python returns.py [ENV_STEPS] [SEED]` on an idle machine: it takes hours. It needs stable-baselines3, box2d,
 mujoco and imageio. Both have the same settings.

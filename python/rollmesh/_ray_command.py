@@ -43,7 +43,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     up.add_argument("--tls-fingerprint", metavar="HEX", help="fingerprint of the hub's certificate, which the hub prints")
     up.add_argument("--tls-ca", metavar="FILE", help="authorities that sign the hub's certificate, a PEM file on each node")
-    scale = command("scale", "set the number of workers, and return at once", takes_token=True)
+    scale = command("scale", "set the number of workers, and return immediately", takes_token=True)
     scale.add_argument("num_workers", type=int, metavar="N")
     command("status", "print the launcher's state as JSON", takes_token=False)
     command("down", "end the launcher and its workers", takes_token=False)

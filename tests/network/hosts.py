@@ -4,7 +4,7 @@ Needs Linux, root, `ip` and `tc`, and the program, which ROLLMESH_BIN names. `ca
 Ethernet devices on a bridge, which a token bucket limits in both directions.
 
     hosts.py             a run whose workers, link and relay are disturbed ends as one that is not
-    hosts.py fan-out     how long new weights take to all workers, beside what the links allow. One machine's processors must
+    hosts.py fan-out     how long new weights take to all workers, compared with what the links allow. One machine's processors must
                          encrypt and hash for all hosts: with slower links (--mbit 10) they are not what is measured
 """
 

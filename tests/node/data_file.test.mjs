@@ -86,7 +86,7 @@ test("lines without end are passed over and not held", () => {
   }
 });
 
-test("what is no file of batches is given up and not held", () => {
+test("a file without batches is given up and not held", () => {
   const line = '{"type": "SampleBatch", "rewards": [1, 2]}\n';
   const bytes = new TextEncoder().encode(line + "a,b,c\n".repeat(200) + line);
   const { batches, report } = read(bytes, 100);

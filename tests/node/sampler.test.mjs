@@ -123,7 +123,7 @@ test("wrong settings are an error that says what there is", () => {
   assert.throws(() => sampler({ env: "CartPole-v9" }), /CartPole-v9/);
 });
 
-test("what is no number of milliseconds is no time", () => {
+test("a budget that is no positive number of milliseconds samples nothing", () => {
   const worker = sampler();
   for (const budget of [NaN, -1, 0, undefined]) {
     assert.equal(worker.step(budget), undefined);

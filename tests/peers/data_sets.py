@@ -1,4 +1,4 @@
-"""minari, h5py, pandas and pyarrow beside our readers and writers.
+"""minari, h5py, pandas and pyarrow compared with our readers and writers.
 
 needs: `minari[hdf5,arrow]`, `h5py`, `pandas`, `pyarrow`, Python 3.10 or newer
 usage: cargo build --release -p rollmesh-tests --bin data_sets

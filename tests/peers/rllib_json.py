@@ -1,4 +1,4 @@
-"""RLlib 2.9.3's JsonReader and JsonWriter beside ours, see README.md in this directory.
+"""RLlib 2.9.3's JsonReader and JsonWriter compared with ours, see README.md in this directory.
 
 usage: python rllib_json.py PATH_OF_RLLIB_JSON PATH_OF_ROLLMESH [SECONDS_PER_TIMING [TURNS]]
 """

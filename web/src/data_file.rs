@@ -14,7 +14,7 @@ use crate::{
     web_worker::{WebWorker, object},
 };
 
-/// Beside the page; it loads the module that reads.
+/// Next to the page; it loads the module that reads.
 const SCRIPT: &str = "./reader.js";
 
 /// A file that is being read. Dropping it ends that.

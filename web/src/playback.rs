@@ -51,7 +51,7 @@ impl Now {
 }
 
 impl Playback {
-    /// Takes the newest clip. It is shown when the one being shown has ended, or at once if it is of another slot or run, or if
+    /// Takes the newest clip. It is shown when the one being shown has ended, or immediately if it is of another slot or run, or if
     /// the one being shown does not play and is at its start.
     pub(crate) fn offer(&mut self, clip: &Arc<Clip>, is_playing: bool) {
         let key = |clip: &Clip| (clip.report.run, clip.report.slot);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_clip_follows_and_another_slot_comes_at_once() {
+    fn newest_clip_follows_and_another_slot_comes_immediately() {
         let mut playback = Playback::default();
         playback.offer(&clip(0, 2), true);
         playback.offer(&clip(0, 3), true);

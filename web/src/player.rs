@@ -10,7 +10,7 @@ use crate::{
     web_worker::{WebWorker, object},
 };
 
-/// Beside the page; it loads the module that samples.
+/// Next to the page; it loads the module that samples.
 const SCRIPT: &str = "./player.js";
 
 /// A policy that plays. Dropping it ends that.

@@ -51,7 +51,7 @@ impl Drop for Socket {
     }
 }
 
-/// Where the hub listens: beside the page.
+/// Where the hub listens: at the page's address.
 pub(crate) fn hub_url() -> String {
     let base = document().base_uri().ok().flatten().unwrap_or_default();
     let url = base.split(['#', '?']).next().unwrap_or_default();

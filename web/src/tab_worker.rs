@@ -12,7 +12,7 @@ use crate::{
     web_worker::{WebWorker, object},
 };
 
-/// Beside the page; it loads the module that `web/wasm` has.
+/// Next to the page; it loads the module that `web/wasm` has.
 pub(crate) const SCRIPT: &str = "./worker.js";
 
 /// A running Web Worker. Its socket closes with it; the hub leases its slots again.

@@ -21,7 +21,7 @@ use crate::{
     web_worker::{WebWorker, object},
 };
 
-/// Beside the page; it loads the module that `web/wasm` has.
+/// Next to the page; it loads the module that `web/wasm` has.
 const SCRIPT: &str = "./trainer.js";
 
 /// A running hub. Dropping it ends it, with its run and its workers.

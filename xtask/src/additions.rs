@@ -32,7 +32,7 @@ pub(crate) fn check(job: &Job) -> Result<()> {
                 patch.display()
             );
         }
-        // Git must not take the copy for a part of the repository that it lies in.
+        // Git must not take the copy for a part of the repository that contains it.
         let mut apply = Command::new("git");
         apply.args(["apply", "-C1"]).arg(patch).current_dir(&copy).env("GIT_CEILING_DIRECTORIES", target());
         job.run(&mut apply)?;

@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context as _, Result};
@@ -60,10 +61,8 @@ pub(crate) fn dist(job: &Job) -> Result<()> {
             .arg(page_path())
             .arg("."),
     )?;
-    let mut package = cargo();
     // Each was compiled by the other steps.
-    package.args(["package", "--locked", "--no-verify", "--allow-dirty"]);
-    job.run(package.args(PUBLISHED.iter().flat_map(|name| ["--package", name])))?;
+    job.run(package().arg("--no-verify"))?;
     let mut files: Vec<PathBuf> =
         PUBLISHED.iter().map(|name| target().join(format!("package/{name}-{VERSION}.crate"))).collect();
     files.push(wheel(job)?);
@@ -75,6 +74,18 @@ pub(crate) fn dist(job: &Job) -> Result<()> {
     }
     fs::remove_dir_all(dist_path()).with_context(written)?;
     fs::rename(&folder, dist_path()).with_context(written)
+}
+
+/// A dry run of publishing: packages the published crates, and compiles each from its package.
+pub(crate) fn packages(job: &Job) -> Result<()> {
+    job.run(&mut package())
+}
+
+fn package() -> Command {
+    let mut package = cargo();
+    package.args(["package", "--locked", "--allow-dirty"]);
+    package.args(PUBLISHED.iter().flat_map(|name| ["--package", name]));
+    package
 }
 
 /// The version of everything.

@@ -19,7 +19,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Where the log of a step lies.
+    /// The path of a step's log.
     pub(crate) fn log_of(name: &str) -> PathBuf {
         workspace::target().join("xtask/logs").join(format!("{name}.log"))
     }

@@ -1,8 +1,13 @@
-//! Licences of the crates that programs built from this repository contain.
+//! Licences and sources of the crates that programs built from this repository contain.
+
+use std::fs;
 
 use anyhow::{Result, bail};
 
-use crate::{job::Job, workspace::cargo};
+use crate::{
+    job::Job,
+    workspace::{cargo, root},
+};
 
 /// Licences that let anyone use, change and sell what contains the crate, under other terms.
 const PERMISSIVE: [&str; 11] = [
@@ -19,7 +24,10 @@ const PERMISSIVE: [&str; 11] = [
     "Zlib",
 ];
 
-/// Checks that every crate may be used under a permissive licence, on every system and with every feature.
+/// Where all crates come from that are not in this repository.
+const REGISTRY: &str = r#"source = "registry+https://github.com/rust-lang/crates.io-index""#;
+
+/// Checks that every crate is from the registry, and may be used under a permissive licence, on every system and with every feature.
 pub(crate) fn check(job: &Job) -> Result<()> {
     let mut tree = cargo();
     tree.args(["tree", "--locked", "--workspace", "--all-features", "--target", "all", "--edges", "normal,build"]);
@@ -35,8 +43,21 @@ pub(crate) fn check(job: &Job) -> Result<()> {
     if !refused.is_empty() {
         bail!("no permissive licence, replace the crate:\n  {}", refused.join("\n  "));
     }
+    let locked = fs::read_to_string(root().join("Cargo.lock"))?;
+    let elsewhere: Vec<&str> = other_sources(&locked).collect();
+    if !elsewhere.is_empty() {
+        bail!(
+            "crates of Cargo.lock are not from crates.io, from which users cannot build:\n  {}",
+            elsewhere.join("\n  ")
+        );
+    }
     job.note(format!("{} crates", crates.len()));
     Ok(())
+}
+
+/// The sources in a lock file other than the registry.
+fn other_sources(locked: &str) -> impl Iterator<Item = &str> {
+    locked.lines().filter(|line| line.starts_with("source = ") && *line != REGISTRY)
 }
 
 /// Whether one of the alternatives of an SPDX expression has permissive licences only.
@@ -51,6 +72,12 @@ fn is_permissive(licence: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_other_than_the_registry_are_found() {
+        let git = r#"source = "git+https://example.com/a#1""#;
+        assert!(other_sources(&format!("name = \"a\"\n{REGISTRY}\n\n{git}\n")).eq([git]));
+    }
 
     #[test]
     fn expression_is_permissive_if_one_alternative_is() {

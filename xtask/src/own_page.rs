@@ -35,7 +35,7 @@ pub(crate) fn run(registry: Option<&Path>) -> Result<ExitCode> {
         true => Ok(()),
         false => bail!("the page of {} could not be built; trunk has said why", folder.display()),
     })?;
-    say(format_args!("\n{}: a program that is started beside it serves it, or one with `--assets`", dist.display()));
+    say(format_args!("\n{}: a program that is started next to it serves it, or one with `--assets`", dist.display()));
     Ok(ExitCode::SUCCESS)
 }
 

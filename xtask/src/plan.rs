@@ -24,7 +24,7 @@ pub(crate) struct Step {
     pub(crate) needs: &'static [&'static str],
     /// Takes minutes: only run when named or asked for.
     pub(crate) long: bool,
-    /// Begun with the first step, beside the others, because only late ones need it. It needs none itself.
+    /// Begun with the first step, concurrently with the others, because only late ones need it. It needs none itself.
     pub(crate) early: bool,
     pub(crate) run: fn(&Job) -> Result<()>,
 }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn early_steps_are_beside_the_others_and_reported_in_their_place() {
+    fn early_steps_run_concurrently_and_are_reported_in_their_place() {
         static BEGUN: OnceLock<()> = OnceLock::new();
         let wait = |_: &Job| {
             let deadline = Instant::now() + Duration::from_secs(60);

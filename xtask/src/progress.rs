@@ -66,7 +66,7 @@ fn spinner(position: &str, about: &str) -> ProgressBar {
     bar
 }
 
-/// Prints one line at once, also into a pipe. A closed pipe is no reason to fail.
+/// Prints one line immediately, also into a pipe. A closed pipe is no reason to fail.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

@@ -34,7 +34,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("fmt", "formatting", &[], checks::fmt),
     step("layers", "architecture: who may use whom, what core may not use, links", &[], checks::layers),
     step("fetch", "crates into cargo's cache", &[], artifacts::fetch),
-    step("licences", "licences of all crates", &["fetch"], licences::check),
+    step("licences", "licences and sources of all crates", &["fetch"], licences::check),
     step("bare-target", "the compiler's target without operating system", &[], |job| toolchain::ensure(job, BARE)),
     step("no-std", "core without operating system", &["fetch", "bare-target"], checks::no_std),
     step("clippy", "clippy, native crates", &["fetch"], checks::clippy),
@@ -108,6 +108,7 @@ pub(crate) const STEPS: &[Step] = &[
         "clippy, the program without Parquet, and the library without command line",
         checks::few_features,
     ),
+    minutes("packages", "the published crates, each compiled from its package", artifacts::packages),
     minutes("additions", "an example of each addition that CONTRIBUTING lists, applied and compiled", additions::check),
     long(step("cuda", "the program for NVIDIA's GPUs, compiled without one", &["fetch", "python"], cuda::check)),
     minutes(

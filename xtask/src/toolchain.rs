@@ -20,7 +20,7 @@ pub(crate) const WASM: &str = "wasm32-unknown-unknown";
 /// A machine without an operating system, to prove that core needs none.
 pub(crate) const BARE: &str = "thumbv7em-none-eabihf";
 
-/// Debian's compiler lies beside rustup's without disturbing it.
+/// Debian's compiler is installed next to rustup's without disturbing it.
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_LINKER: &str = "wasm-ld-22";

@@ -10,7 +10,7 @@ use std::{
 
 /// The root of the repository.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in a folder of the repository")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in a folder of the repository")
 }
 
 /// Cargo's target directory, wherever the user's configuration has put it: this program is run as

@@ -1,6 +1,6 @@
 //! Converts actions between policy and environment: clipping, unsquashing, normalising.
 //!
-//! A policy's actions may lie outside the action space, or between -1 and 1 where the space has other bounds. An
+//! A policy's actions may be outside the action space, or between -1 and 1 where the space has other bounds. An
 //! [`ActionTransform`] converts them to actions that the environment accepts; batches keep the policy's own actions. The
 //! functions change any number of rows in place, without allocation, and convert [points](Point) of tuples and dicts
 //! component by component.

@@ -39,7 +39,7 @@ fn boxes_of_floats_give_rllibs_values() {
     ];
     for (map, low, high, action, want) in cases {
         let space = Space::vector(low, high);
-        // Two rows at once.
+        // Two rows in one call.
         let mut rows = action.repeat(2);
         map(&space, &mut rows).unwrap();
         close(&rows, &want.repeat(2));
@@ -84,7 +84,7 @@ fn actions_of_the_environment_are_turned_back_into_those_of_the_policy() {
 }
 
 #[test]
-fn what_has_no_bounds_passes() {
+fn unbounded_elements_pass_unchanged() {
     let open = Space::vector(&[0.0, f32::NEG_INFINITY], &[1.0; 2]);
     for (map, want) in [(clip_rows as RowMap, [1.0, -5.0]), (unsquash_rows, [5.0, -5.0]), (normalize_rows, [5.0, -5.0])]
     {

@@ -1,4 +1,4 @@
-//! Derives columns from fragments, for many fragments at once.
+//! Derives columns from fragments, for many fragments in one call.
 
 use super::{
     ACTION_DIST_INPUTS, AGENT_INDEX, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, SlotFragment, T, UNROLL_ID,

@@ -168,7 +168,7 @@ mod tests {
     };
 
     #[test]
-    fn what_does_not_follow_is_another_episode() {
+    fn step_that_does_not_follow_starts_another_episode() {
         let mut open = OpenEpisodes::default();
         open.leave((1, 0), Some(5), 'a');
         open.leave((1, 1), None, 'b');

@@ -1,4 +1,4 @@
-//! Handles all parts of a batch at once, and checks them together.
+//! Handles all parts of a batch in one call, and checks them together.
 
 use super::{BatchError, SampleBatch, sample_batch::Layout};
 use crate::{

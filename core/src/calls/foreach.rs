@@ -185,7 +185,7 @@ impl<R: CallRequest, T> CallManager<R, T> {
 
     /// Sends a request to the unhealthy workers to find out which ones are alive. Their answers are
     /// [results](Self::poll_results) as usual: a worker that answers can be given its state again. With `mark_healthy` an
-    /// answer makes the worker healthy at once; otherwise call [`set_worker_state`](Self::set_worker_state).
+    /// answer makes the worker healthy immediately; otherwise call [`set_worker_state`](Self::set_worker_state).
     #[doc(alias("probe_unhealthy_actors", "probe_unhealthy_workers"))]
     pub fn probe_unhealthy(
         &mut self,

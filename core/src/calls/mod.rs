@@ -120,7 +120,7 @@ impl<R, T> CallManager<R, T> {
         }
     }
 
-    /// Adds a worker, which counts as healthy, and returns its id. Calls of it may start at once: the transport queues them
+    /// Adds a worker, which counts as healthy, and returns its id. Calls of it may start immediately: the transport queues them
     /// until the worker connects.
     #[doc(alias = "add_actors")]
     pub fn add_worker(&mut self) -> WorkerId {

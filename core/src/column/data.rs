@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_end_is_not_there() {
+    fn slice_beyond_the_end_is_clipped() {
         let column = pairs(3);
         assert_eq!(column.slice(2..9).values(), [4.0, 5.0]);
         assert_eq!(column.slice(7..9).rows(), 0);

@@ -74,7 +74,7 @@ impl ActionDistribution {
                 }
                 dtype @ (DType::I32 | DType::I64 | DType::U8) if box_space.is_bounded() => {
                     let low: Vec<i64> = box_space.bounds().map(|(low, _)| low as i64).collect();
-                    let distribution = MultiCategorical::new(values(box_space))?.counting_from(&low);
+                    let distribution = MultiCategorical::new(values(box_space))?.with_low(&low);
                     Self::MultiCategorical { distribution, dtype }
                 }
                 _ => return Err(DistributionError::Unsupported(space.to_string())),

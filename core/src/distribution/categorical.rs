@@ -88,7 +88,7 @@ impl MultiCategorical {
 
     /// Lets component `i` count from `low[i]`, or from 0 where `low` is shorter.
     #[must_use]
-    pub fn counting_from(mut self, low: &[i64]) -> Self {
+    pub fn with_low(mut self, low: &[i64]) -> Self {
         self.low.fill(0);
         self.low.iter_mut().zip(low).for_each(|(first, low)| *first = *low);
         self

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_interval() {
+    fn bootstrap_refuses_samples_without_interval() {
         let of = |values: &[f64], confidence, resamples| bootstrap_interval(values, confidence, resamples, &STREAMS);
         assert_eq!(of(&[], 0.9, 10).unwrap_err(), EstimateError::NoSamples);
         assert_eq!(of(&[1.0], 0.9, 0).unwrap_err(), EstimateError::NoSamples);

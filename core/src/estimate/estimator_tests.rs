@@ -197,7 +197,7 @@ fn products_over_long_episodes() {
 }
 
 #[test]
-fn what_is_not_finite_is_named() {
+fn estimators_name_the_value_that_is_not_finite() {
     let log = log_of(&[vec![(1.0, 0.5, 0.5), (f64::INFINITY, 0.5, 0.5)]]);
     for split in [false, true] {
         let error = ImportanceSampling.estimate(&log, 1.0, split).unwrap_err();

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log() {
+    fn log_without_its_columns_is_refused() {
         let mut log = EpisodeLog::new(&["rewards", "terminateds"]);
         let rewards = |n| SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![0.0; n])).unwrap();
         let missing = EstimateError::Batch(BatchError::MissingColumn("eps_id".into()));

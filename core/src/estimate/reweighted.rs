@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_interval() {
+    fn weighted_estimates_without_interval_are_refused() {
         let interval = |batch: &SampleBatch, gamma, confidence| {
             Estimator::WeightedImportanceSampling.interval(batch, gamma, confidence, 50, &STREAMS)
         };

@@ -6,7 +6,7 @@ use core::ops::{Add, Div, Mul};
 ///
 /// Products over long episodes exceed the range of doubles, though the results computed from them do not. These numbers
 /// multiply and divide like doubles, with the same rounding, wherever doubles stay in their normal range. A nonzero mantissa
-/// lies between 1 and 2, or between -2 and -1.
+/// is between 1 and 2, or between -2 and -1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scaled {
     mantissa: f64,

@@ -171,7 +171,7 @@ fn evaluation_by_call_finds_the_same_bits_as_without_a_hub() {
 }
 
 #[test]
-fn cancelled_call_ends_at_once_and_the_next_one_has_its_turn() {
+fn cancelled_call_ends_immediately_and_the_next_one_has_its_turn() {
     let mut hub = start();
     hub.evaluate(1, Some(weights()), &endless());
     hub.evaluate(2, None, &endless());

@@ -179,12 +179,12 @@ fn a_failure_is_reported_and_the_next_evaluation_has_new_environments() {
         assert!(error.to_string().ends_with(": the environment failed: out of order"), "{error}");
         assert!(!evaluator.is_running());
     }
-    let survived = countdown(2, true).restart_failed(true);
+    let survived = countdown(2, true).with_restarts(true);
     let mut evaluator = Evaluator::new(Box::new(survived), policy(), EvaluatorOptions::default()).unwrap();
     let found = evaluate(&mut evaluator, &on_and_on(8));
     assert!(found.faulty >= 2 && found.env_steps == 16 && !found.episodes.is_empty());
     // The last episode is lost, and repeated.
-    let survived = Box::new(countdown(1, true).restart_failed(true));
+    let survived = Box::new(countdown(1, true).with_restarts(true));
     let mut evaluator = Evaluator::new(survived, policy(), EvaluatorOptions::default()).unwrap();
     let found = evaluate(&mut evaluator, &EvaluationRequest::of_episodes(NonZeroU32::new(2).unwrap(), 1_000));
     assert!(found.faulty >= 1 && found.episodes.len() == 2, "{found:?}");

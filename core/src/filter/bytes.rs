@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter_is_refused() {
+    fn malformed_filter_state_is_refused() {
         assert_eq!(Filter::decode(&[]), Err(FilterStateError::Damaged));
         assert_eq!(Filter::decode(&[2, 0]), Err(FilterStateError::Version(2)));
         assert_eq!(Filter::decode(&[1, 0, 0]), Err(FilterStateError::Damaged));

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_observed_changes_nothing() {
+    fn refused_fragments_leave_the_filter_unchanged() {
         let mut filter = filter();
         let twice = [fragment(3, 5, 0, &[1.0]), fragment(3, 5, 0, &[1.0])];
         assert!(matches!(filter.observe(&twice), Err(FilterError::DuplicateDelta { .. })));

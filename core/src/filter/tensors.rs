@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter_is_refused() {
+    fn filter_with_missing_or_invalid_tensors_is_refused() {
         let mut filter = MeanStdFilter::new(RowShape::vector(2), MeanStdConfig::default()).unwrap();
         filter.filter_rows(&mut [0.1, 0.2], true).unwrap();
         let plain = Weights::new(WeightsVersion(1), vec![]).unwrap();

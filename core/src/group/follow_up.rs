@@ -18,7 +18,7 @@ use crate::{
 impl LeaseGroup {
     /// Grants the second open iteration while the first is in progress, as long as every slot stays where it is: a worker
     /// that is busy with its slots of the first gets those of the second as a follow-up, and a worker that has finished gets
-    /// them at once. If balance requires another split, the second iteration waits for the end of the first.
+    /// them immediately. If balance requires another split, the second iteration waits for the end of the first.
     pub(super) fn grant_ahead(&mut self, now: Micros) {
         let (Mode::Running, Some(&second)) = (self.mode, self.open.get(1)) else { return };
         let split = self.split();

@@ -71,7 +71,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Handles a worker's disconnect. Its lease expires at once.
+    /// Handles a worker's disconnect. Its lease expires immediately.
     pub fn handle_left(&mut self, worker: WorkerId, now: Micros) {
         self.forget(worker);
         self.hint_that_all_are_unable();

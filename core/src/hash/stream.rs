@@ -11,7 +11,7 @@ const STRIPE: usize = 64;
 const STRIPES_PER_BLOCK: u64 = 16;
 /// Longer inputs are hashed by stripes.
 const LONGEST_SHORT: u64 = 240;
-/// The longest part of the input that is added at once, in bytes: it bounds the memory of the hash.
+/// The longest part of the input that is added in one call, in bytes: it bounds the memory of the hash.
 const LONGEST_PART: usize = 1_024;
 
 const PRIME32_1: u64 = 0x9E37_79B1;

@@ -18,7 +18,7 @@ use crate::{group::WorkerState, ids::FragmentNo, time::Micros};
 /// 4. What follows a batch: the end, a checkpoint, the next iteration.
 #[derive(Debug, Default)]
 pub struct RunCourse {
-    stage: Stage,
+    stage: CourseStage,
     turns: Turns,
     /// The run ends after the batch that is being consumed.
     is_stopping: bool,
@@ -30,7 +30,7 @@ pub struct RunCourse {
 
 /// Where a run is between two batches.
 #[derive(Clone, Debug, Default, PartialEq)]
-enum Stage {
+enum CourseStage {
     /// Its first iteration has not begun, or a batch is being sampled or consumed.
     #[default]
     Sampling,
@@ -118,7 +118,7 @@ impl RunCourse {
     /// the run continues.
     #[must_use]
     pub fn may_take_batch(&self, run: &RunLoop) -> bool {
-        !run.is_consuming() && self.stage == Stage::Sampling
+        !run.is_consuming() && self.stage == CourseStage::Sampling
     }
 
     /// Records that the run has counted a batch.
@@ -126,7 +126,7 @@ impl RunCourse {
         if self.turns == Turns::Asked {
             self.turns = Turns::Awaited;
         }
-        self.set_stage(Stage::Counted);
+        self.set_stage(CourseStage::Counted);
     }
 
     /// Drains a run that [has begun to](RunLoop::drain): it ends with its leases, or when its time for that is over.
@@ -134,8 +134,8 @@ impl RunCourse {
         self.draining_until = Some(now + if run.is_local() { own_patience(run) } else { Self::DRAIN_PATIENCE });
     }
 
-    /// Stops the run on request: after the batch that is being consumed if that is worth it, at once otherwise, and on a second
-    /// request. Returns the step if it ends at once.
+    /// Stops the run on request: after the batch that is being consumed if that is worth it, immediately otherwise, and on a second
+    /// request. Returns the step if it ends immediately.
     #[must_use]
     pub fn stop(&mut self, run: &RunLoop, facts: &RunFacts, now: Micros) -> Option<RunStep> {
         if run.is_over() {
@@ -169,7 +169,7 @@ impl RunCourse {
     #[must_use]
     pub fn end(&mut self, end: RunEnd) -> RunEnd {
         match (core::mem::take(self).stage, end) {
-            (Stage::Finishing(reached, _), RunEnd::Stopped) => reached,
+            (CourseStage::Finishing(reached, _), RunEnd::Stopped) => reached,
             (_, end) => end,
         }
     }
@@ -186,7 +186,7 @@ impl RunCourse {
             return None;
         }
         if let Some(before) = self.roll_back_before.take_if(|_| facts.may_be_undone) {
-            (self.stage, self.draining_until) = (Stage::Sampling, None);
+            (self.stage, self.draining_until) = (CourseStage::Sampling, None);
             return Some(RunStep::RollBack(before));
         }
         // A batch that is being consumed is still learned from, unless that takes too long; other ranks are notified first.
@@ -210,8 +210,8 @@ impl RunCourse {
             return None;
         }
         let due = match self.stage {
-            Stage::Finishing(_, until) => return Some(until),
-            Stage::Throttled(until) => Some(until),
+            CourseStage::Finishing(_, until) => return Some(until),
+            CourseStage::Throttled(until) => Some(until),
             _ => None,
         };
         let waited = run.age(now);
@@ -252,7 +252,7 @@ impl RunCourse {
 
     /// Ends the run or begins the next iteration, but not before the evaluation that the run waits for.
     fn follow_batch(&mut self, run: &RunLoop, facts: &RunFacts, now: Micros) -> Option<RunStep> {
-        if self.stage == Stage::Counted {
+        if self.stage == CourseStage::Counted {
             if facts.awaits_evaluation && !self.is_stopping {
                 return None;
             }
@@ -266,45 +266,45 @@ impl RunCourse {
                 return Some(RunStep::End(RunEnd::Stopped));
             }
             let pause = run.throttle(now);
-            self.stage = if pause > Micros(0) { Stage::Throttled(now + pause) } else { Stage::Due };
+            self.stage = if pause > Micros(0) { CourseStage::Throttled(now + pause) } else { CourseStage::Due };
             if !facts.has_ranks_to_notify && !run.is_draining() {
                 return Some(RunStep::Save);
             }
         }
-        if matches!(self.stage, Stage::Throttled(until) if until <= now || run.is_draining()) {
-            self.stage = Stage::Due;
+        if matches!(self.stage, CourseStage::Throttled(until) if until <= now || run.is_draining()) {
+            self.stage = CourseStage::Due;
         }
-        let is_due = self.stage == Stage::Due;
+        let is_due = self.stage == CourseStage::Due;
         if is_due && run.is_draining() && !facts.has_ranks_to_notify {
             // It ends when all its leases have.
-            self.stage = Stage::Sampling;
+            self.stage = CourseStage::Sampling;
             return None;
         }
         (is_due && (self.turns != Turns::Awaited || facts.has_ranks_to_notify)).then(|| self.begin())
     }
 
     fn begin(&mut self) -> RunStep {
-        self.stage = Stage::Sampling;
+        self.stage = CourseStage::Sampling;
         RunStep::Begin
     }
 
     fn finish(&mut self, end: RunEnd, now: Micros) {
-        self.set_stage(Stage::Finishing(end, now + Self::AUDIT_PATIENCE));
+        self.set_stage(CourseStage::Finishing(end, now + Self::AUDIT_PATIENCE));
     }
 
     /// Returns the end of a run that has reached it, unless an audit may still change that.
     fn finished(&self, facts: &RunFacts, now: Micros) -> Option<RunStep> {
-        let Stage::Finishing(end, until) = &self.stage else { return None };
+        let CourseStage::Finishing(end, until) = &self.stage else { return None };
         let is_in_doubt = facts.num_unaudited > 0 || self.roll_back_before.is_some();
         (!is_in_doubt || *until <= now).then(|| RunStep::End(end.clone()))
     }
 
     fn is_finishing(&self) -> bool {
-        matches!(self.stage, Stage::Finishing(..))
+        matches!(self.stage, CourseStage::Finishing(..))
     }
 
     /// A run that has reached its end stays there.
-    fn set_stage(&mut self, stage: Stage) {
+    fn set_stage(&mut self, stage: CourseStage) {
         if !self.is_finishing() {
             self.stage = stage;
         }

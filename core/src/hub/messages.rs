@@ -131,7 +131,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         self.record(Record::Delivered { worker: id, after_ms });
     }
 
-    /// Sends a worker a call of the program. A call that no message can hold is answered at once.
+    /// Sends a worker a call of the program. A call that no message can hold is answered immediately.
     pub fn call(&mut self, peer: u32, message: &Message) {
         let (Message::Call(Call { call, .. }) | Message::WorkerSetup(WorkerSetup { call, .. })) = message else {
             // No other kind of message is sent this way.

@@ -34,7 +34,7 @@ pub trait PeerConnection {
     /// Closes the connection after the queue has been sent, with a goodbye.
     fn close(&self, why: CloseReason, reason: &str);
 
-    /// Closes the connection at once: the queue is discarded, and what the peer sends is ignored.
+    /// Closes the connection immediately: the queue is discarded, and what the peer sends is ignored.
     fn expel(&self, reason: &str);
 
     /// Closes the connection of a slow consumer without a goodbye, so that it reconnects and gets a full snapshot.
@@ -177,7 +177,7 @@ impl<C: PeerConnection> Peer<C> {
         let too_large = |error: TooLarge| CommandError::new(CommandErrorKind::TooLarge, error.to_string());
         let frame = MessageFrame::new(message).map_err(too_large)?;
         self.calls.insert(call);
-        // Before the message is sent, since the answer may arrive at once.
+        // Before the message is sent, since the answer may arrive immediately.
         self.link.set_open_calls(self.calls.len());
         self.link.send_frame(frame);
         Ok(())

@@ -133,7 +133,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         rows
     }
 
-    /// Stops the run on request, at once or after the batch that is being consumed.
+    /// Stops the run on request, immediately or after the batch that is being consumed.
     pub fn stop_run(&mut self) {
         self.run.iter().for_each(R::interrupt);
         let (now, Some(facts)) = (self.now, self.facts()) else { return };

@@ -36,7 +36,7 @@ pub trait AllReduce: Send {
     fn all_gather(&mut self, step: &str, bytes: &[u8], limit: usize) -> Result<Vec<Vec<u8>>, AllReduceError>;
 
     /// Ends the group for all ranks, since this one cannot continue. The others get [`AllReduceError::GaveUp`] with the
-    /// reason, at once if they wait. Nothing happens where the group is over already.
+    /// reason, immediately if they wait. Nothing happens where the group is over already.
     fn give_up(&mut self, reason: &str);
 }
 

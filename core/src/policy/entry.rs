@@ -77,7 +77,7 @@ impl<P: Policy + ?Sized> PolicyEntry<P> {
 
     /// Sets whether it [stays](Stash::may_leave) where it is, since it could not be recreated.
     #[must_use]
-    pub fn staying(self, stays: bool) -> Self {
+    pub fn with_staying(self, stays: bool) -> Self {
         Self { stays, ..self }
     }
 
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_policy_has_besides_weights_comes_back() {
+    fn stash_restores_state_besides_weights() {
         let new = || PolicyEntry::new("counting", Box::new(Counting(RandomPolicy::new(2, 0), 0)));
         let (mut a, mut b) = (new(), new());
         a.policy

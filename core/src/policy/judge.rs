@@ -113,7 +113,7 @@ impl<'a> Judge<'a> {
     ///
     /// # Errors
     /// [`JudgeError::Epsilon`], [`JudgeError::NotDiscrete`].
-    pub fn epsilon_greedy(mut self, epsilon: f64) -> Result<Self, JudgeError> {
+    pub fn with_epsilon(mut self, epsilon: f64) -> Result<Self, JudgeError> {
         if !(0.0..=1.0).contains(&epsilon) {
             return Err(JudgeError::Epsilon(epsilon));
         }

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_chosen_has_no_part_in_the_density() {
+    fn density_omits_elements_with_one_value() {
         let space = Space::vector(&[3.0, 1.0], &[3.0, 5.0]);
         let mut policy = RandomPolicy::for_space(&space, 3).unwrap();
         let (mut actions, mut logp) = ([0f32; 2], [0f32]);

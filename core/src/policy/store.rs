@@ -1,4 +1,4 @@
-//! Where policies lie that are not resident.
+//! Stores of policies that are not resident.
 
 use core::fmt;
 

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_excess_is_left_alone() {
+    fn excess_elements_stay_unchanged() {
         let (mut advantages, mut targets) = ([9.0; 3], [9.0; 1]);
         let carry = gae_before(&[1.0; 4], &[0.5; 2], Carry::default(), 0.9, 0.9, &mut advantages, &mut targets);
         assert_eq!((advantages, targets), ([0.5, 9.0, 9.0], [1.0]));

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_named() {
+    fn vtrace_names_the_input_that_is_not_finite() {
         let fine = VTraceInput {
             behavior_logp: &[-1.0, -2.0],
             target_logp: &[f32::NEG_INFINITY, -1.0],

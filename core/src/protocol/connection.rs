@@ -3,10 +3,9 @@
 //!
 //! Not here: sockets, clocks, and how long a socket may be silent; the hub's side.
 
-use ::bytes::Bytes;
-
 use super::{
-    CHUNK_BYTES, Inbox, Message, Outbox, PROTOCOL_MAX, PROTOCOL_MIN, Received, RefusalCode, Token, TooLarge,
+    CHUNK_BYTES, FrameBytes, Inbox, Message, Outbox, PROTOCOL_MAX, PROTOCOL_MIN, Received, RefusalCode, Token,
+    TooLarge,
     handshake::Identity,
     message::{Goodbye, Renew, Welcome},
     printable, reconnect_delay,
@@ -167,10 +166,10 @@ impl Connection {
     }
 
     /// Returns the next frame to send. Also after the end of the connection: the last one may be a `Goodbye`.
-    pub fn poll_frame(&mut self) -> Option<Bytes> {
+    pub fn poll_frame(&mut self) -> Option<FrameBytes> {
         if self.shown.is_none() {
             self.shown = Some(self.identity.token);
-            return Some(self.identity.hello().encode().into());
+            return Some(FrameBytes(self.identity.hello().encode().into()));
         }
         match &self.end {
             Some(ConnectionEnd::Refused { .. }) => None,

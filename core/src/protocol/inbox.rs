@@ -1,7 +1,5 @@
 //! The receiving side of a connection: checks limits, then the sender's role, then joins chunks, then decodes.
 
-use ::bytes::Bytes;
-
 use super::{
     CHUNK_BYTES, DecodeError, INITIAL_CREDIT, Kind, Message, PRE_AUTH_FRAME_BYTES, Role, allow,
     convert::{self, WeightsReader, WeightsUpdateError},
@@ -134,12 +132,12 @@ struct Joining {
     total: u32,
     /// Bytes that have arrived.
     bytes: u32,
-    parts: Parts,
+    parts: JoinedParts,
 }
 
 /// The received part of a split message.
 #[derive(Clone, Debug)]
-enum Parts {
+enum JoinedParts {
     /// Its bytes. They grow as chunks arrive, and not beyond the announced length, which alone allocates nothing.
     Joined(Vec<u8>),
     /// Weights, decoded as they arrive instead of kept as bytes.
@@ -173,7 +171,7 @@ pub struct WeightsPiece {
     /// Length of the whole message, its header included.
     pub total: u32,
     /// The bytes.
-    pub data: Bytes,
+    pub data: Vec<u8>,
 }
 
 impl WeightsPiece {
@@ -186,7 +184,7 @@ impl WeightsPiece {
             }
             _ => None,
         };
-        Ok(Self { start, total, data: Bytes::copy_from_slice(data) })
+        Ok(Self { start, total, data: data.to_vec() })
     }
 }
 
@@ -349,7 +347,7 @@ impl Inbox {
             return Err(InboxError::ChunkOutOfOrder { stream, offset, total, expected: next });
         }
         match &mut joining.parts {
-            Parts::Joined(joined) => {
+            JoinedParts::Joined(joined) => {
                 if joined.capacity() - joined.len() < bytes {
                     let doubled = (2 * joined.len()).max(joined.len() + bytes).min(total as usize);
                     let wanted = if joined.len() < EARNEST_BYTES { doubled } else { total as usize };
@@ -357,14 +355,14 @@ impl Inbox {
                 }
                 joined.extend_from_slice(chunk.data);
             }
-            Parts::Weights(reader) => reader.read(chunk.data)?,
-            Parts::Passed => {}
+            JoinedParts::Weights(reader) => reader.read(chunk.data)?,
+            JoinedParts::Passed => {}
         }
         joining.bytes += bytes as u32;
         self.credit -= bytes as u32;
         self.used += bytes as u32;
         let is_complete = joining.bytes == total;
-        if matches!(joining.parts, Parts::Passed) {
+        if matches!(joining.parts, JoinedParts::Passed) {
             self.joining = (!is_complete).then_some(joining);
             return Ok(Some(Received::Piece(WeightsPiece::new(total, offset, chunk.data)?)));
         }
@@ -373,13 +371,13 @@ impl Inbox {
             return Ok(None);
         }
         match joining.parts {
-            Parts::Passed => Ok(None),
-            Parts::Joined(joined) => {
+            JoinedParts::Passed => Ok(None),
+            JoinedParts::Joined(joined) => {
                 let message = Message::decode(&joined)?;
                 self.spare = joined;
                 Ok(Some(Received::Message(message)))
             }
-            Parts::Weights(reader) => {
+            JoinedParts::Weights(reader) => {
                 let run = reader.run();
                 Ok(reader.finish()?.map(|weights| Received::Weights { run, weights }))
             }
@@ -420,14 +418,14 @@ impl Inbox {
         let kind = self.check_first(first)?;
         let &ChunkRef { stream, total, .. } = first;
         let parts = match run {
-            _ if self.passes_on() => Parts::Passed,
+            _ if self.passes_on() => JoinedParts::Passed,
             Some(run) if kind == Kind::WeightsUpdate => {
-                Parts::Weights(Box::new(WeightsReader::new(run, total as usize)))
+                JoinedParts::Weights(Box::new(WeightsReader::new(run, total as usize)))
             }
             _ => {
                 let mut joined = core::mem::take(&mut self.spare);
                 joined.clear();
-                Parts::Joined(joined)
+                JoinedParts::Joined(joined)
             }
         };
         Ok(Joining { stream, total, bytes: 0, parts })

@@ -40,7 +40,7 @@ pub struct LaunchWorker {
     pub spec: String,
 }
 
-/// Commands a launcher to end a worker at once, without its cooperation.
+/// Commands a launcher to end a worker immediately, without its cooperation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndWorker {
     /// Id of the worker.

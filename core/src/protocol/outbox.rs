@@ -5,7 +5,7 @@ use core::ops::Range;
 use ::bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::{CHUNK_BYTES, INITIAL_CREDIT, Kind, Message, header::HEADER_BYTES, message::ChunkRef};
+use super::{CHUNK_BYTES, FrameBytes, INITIAL_CREDIT, Kind, Message, header::HEADER_BYTES, message::ChunkRef};
 use crate::{
     column::append_le,
     prelude::*,
@@ -153,12 +153,12 @@ impl Sending {
         self.sent..self.frame.body.chunk_end(self.sent)
     }
 
-    fn chunk(&self, part: Range<usize>) -> Bytes {
+    fn chunk(&self, part: Range<usize>) -> FrameBytes {
         // A frame is below 2^32 bytes, since the caps of all kinds are.
         let (total, offset) = (self.frame.body.len() as u32, part.start as u32);
         let mut frame = ChunkRef { stream: self.stream, total, offset, data: &[] }.begin(LEAD, part.len());
         self.frame.body.append(part, &mut frame);
-        Bytes::from(frame).slice(LEAD..)
+        FrameBytes(Bytes::from(frame).slice(LEAD..))
     }
 }
 
@@ -233,17 +233,17 @@ impl Outbox {
     }
 
     /// Returns the next frame to send, if one may be sent now.
-    pub fn poll_frame(&mut self) -> Option<Bytes> {
+    pub fn poll_frame(&mut self) -> Option<FrameBytes> {
         let small = self.small.pop_front();
         self.waiting_bytes -= small.as_ref().map_or(0, |frame| frame.body.len());
         match small {
-            Some(MessageFrame { body: Body::Bytes(bytes), .. }) => Some(bytes),
+            Some(MessageFrame { body: Body::Bytes(bytes), .. }) => Some(FrameBytes(bytes)),
             // Weights that are not encoded yet are large.
             Some(_) | None => self.poll_chunk(),
         }
     }
 
-    fn poll_chunk(&mut self) -> Option<Bytes> {
+    fn poll_chunk(&mut self) -> Option<FrameBytes> {
         if self.sending.is_none() {
             self.begin_stream();
         }
@@ -345,7 +345,7 @@ mod tests {
         expected.extend_from_slice(&calls[1..]);
         assert_eq!(exchange(&mut outbox, &mut inbox), expected);
         outbox.push(&calls[0]).unwrap();
-        assert_eq!(outbox.poll_frame().unwrap(), calls[0].encode(), "nothing is left that it could overtake");
+        assert_eq!(outbox.poll_frame().unwrap()[..], calls[0].encode(), "nothing is left that it could overtake");
     }
 
     #[test]
@@ -371,7 +371,7 @@ mod tests {
         outbox.push(&goodbye("between")).unwrap();
         assert_eq!(exchange(&mut outbox, &mut inbox), [&[goodbye("between")], &leases[..]].concat());
         outbox.push(&leases[1]).unwrap();
-        assert_eq!(outbox.poll_frame().unwrap(), leases[1].encode(), "nothing is left that it could overtake");
+        assert_eq!(outbox.poll_frame().unwrap()[..], leases[1].encode(), "nothing is left that it could overtake");
 
         let upload = |bytes: u32| MessageFrame::of_bytes(Kind::FragmentUpload, vec![7; bytes as usize]).unwrap();
         outbox.push_frame(upload(2 * CHUNK_BYTES));
@@ -386,7 +386,7 @@ mod tests {
         let sent = core::iter::from_fn(|| outbox.poll_frame()).count();
         assert_eq!(sent as u32, INITIAL_CREDIT / CHUNK_BYTES);
         outbox.push(&goodbye("still here")).unwrap();
-        assert_eq!(outbox.poll_frame().unwrap(), goodbye("still here").encode());
+        assert_eq!(outbox.poll_frame().unwrap()[..], goodbye("still here").encode());
         assert_eq!(outbox.poll_frame(), None);
         outbox.grant(CHUNK_BYTES);
         assert!(outbox.poll_frame().is_some());
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_receiver_accepts_is_not_queued() {
+    fn message_too_large_for_its_receiver_is_not_queued() {
         let mut outbox = Outbox::default();
         let error = outbox.push(&goodbye(&"x".repeat(5000))).unwrap_err();
         assert_eq!(error.to_string(), "Goodbye of 5002 bytes is larger than the 4096 that a receiver accepts");

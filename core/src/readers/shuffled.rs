@@ -30,18 +30,18 @@ pub struct ShuffledInput {
 #[derive(Serialize, Deserialize)]
 struct ShuffledPosition {
     drawn: u64,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingBatch>,
     input: Position,
 }
 
 /// A waiting batch, encoded.
 #[derive(Serialize, Deserialize)]
-enum Waiting {
+enum WaitingBatch {
     Single(Vec<u8>),
     Multi(Vec<u8>),
 }
 
-impl Waiting {
+impl WaitingBatch {
     fn of(batch: &AnyBatch) -> Self {
         match batch {
             AnyBatch::Single(batch) => Self::Single(codec::encode(batch)),
@@ -151,7 +151,7 @@ impl InputReader for ShuffledInput {
     }
 
     fn position(&self) -> Option<Position> {
-        let waiting = self.waiting.iter().map(Waiting::of).collect();
+        let waiting = self.waiting.iter().map(WaitingBatch::of).collect();
         Some(Position::new(&ShuffledPosition { drawn: self.draws.drawn(), waiting, input: self.input.position()? }))
     }
 
@@ -160,7 +160,7 @@ impl InputReader for ShuffledInput {
         if waiting.len() > self.size {
             return Err(SampleError::Input(format!("{} batches wait, for which there is no room", waiting.len())));
         }
-        self.waiting = waiting.iter().map(Waiting::batch).collect::<Result<_, _>>()?;
+        self.waiting = waiting.iter().map(WaitingBatch::batch).collect::<Result<_, _>>()?;
         self.held = self.waiting.iter().map(AnyBatch::size_bytes).sum();
         self.draws.go_on(drawn);
         self.input.set_position(&input)

@@ -144,7 +144,7 @@ impl InputReader for Parts {
 }
 
 #[test]
-fn what_waits_to_be_shuffled_has_a_limit_in_bytes() {
+fn shuffle_buffer_is_limited_in_bytes() {
     const SIZES: [usize; 5] = [1, 30, 2, 12, 5];
     let (buffer, largest) = (40, 30);
     let parts = Parts::new(&SIZES);

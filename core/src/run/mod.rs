@@ -193,7 +193,7 @@ impl RunConfig {
         self.num_slots.unwrap_or_else(|| self.num_workers.max(1).saturating_mul(self.rollout.num_envs))
     }
 
-    /// Returns the slots that each worker can act for at once: `num_envs`, or its share of explicit `num_slots` among
+    /// Returns the slots that each worker can act for in one step: `num_envs`, or its share of explicit `num_slots` among
     /// `num_workers`. With more workers than have that many, slots and not workers are the limit.
     #[must_use]
     pub fn slots_per_worker(&self) -> u32 {

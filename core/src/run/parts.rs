@@ -176,7 +176,7 @@ pub enum Inference {
 pub struct InferenceBatch {
     /// Rows for which it waits.
     pub min_rows: u32,
-    /// Most rows that it computes at once, rounded up to a whole request.
+    /// Most rows that it computes in one pass, rounded up to a whole request.
     pub max_rows: u32,
     /// Microseconds that the oldest row waits at most for others.
     pub wait_us: u32,

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn points_and_buffers_of_another_size_are_refused() {
         let space = Space::Discrete { n: 3 };
         let error = space.flatten(&3.into(), &mut [0.0f32; 3]).unwrap_err();
         assert_eq!(error.to_string(), "1 values of int64 is no point of Discrete(3)");

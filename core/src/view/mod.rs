@@ -162,7 +162,7 @@ pub enum ViewError {
         view: String,
         /// The data column.
         data_col: String,
-        /// How many steps before the requested step it lies.
+        /// How many steps before the requested step it is.
         before: u32,
     },
     /// Rows without elements cannot be collected.

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_shift() {
+    fn malformed_shifts_are_refused() {
         for text in ["", ":", "1:", "a:b", "1:2:3:4", "0:99999999999"] {
             assert_eq!(offsets(text).unwrap_err(), ShiftError::Unreadable(text.into()));
         }

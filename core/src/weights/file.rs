@@ -1,6 +1,8 @@
 //! Encodes weights in the safetensors format, which common frameworks support, without file access.
 
-use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
+use core::fmt::Display;
+
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::{Map, Value};
 
 use super::{Tensor, Weights, WeightsError};
@@ -12,7 +14,7 @@ use crate::{ids::WeightsVersion, prelude::*};
 pub enum WeightsFileError {
     /// They are not a safetensors file.
     #[error("no safetensors file: {0}")]
-    Format(#[from] SafeTensorError),
+    Format(String),
     /// The file's list of tensors does not fit its bytes.
     #[error("no safetensors file: its header does not fit its {0} bytes")]
     Header(usize),
@@ -22,7 +24,7 @@ pub enum WeightsFileError {
         /// The tensor.
         name: String,
         /// Its type.
-        found: Dtype,
+        found: String,
     },
     /// A dimension is too large.
     #[error("tensor '{0}' has a dimension of more than 32 bits")]
@@ -46,7 +48,8 @@ impl Weights {
             let shape = tensor.shape.iter().map(|&dim| dim as usize).collect();
             TensorView::new(Dtype::F32, shape, bytes).map(|view| (tensor.name.as_str(), view))
         });
-        Ok(safetensors::serialize(views.collect::<Result<Vec<_>, _>>()?, None)?)
+        let views = views.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+        safetensors::serialize(views, None).map_err(unreadable)
     }
 
     /// Decodes a file of [`to_safetensors`](Self::to_safetensors) or of any other framework.
@@ -55,10 +58,10 @@ impl Weights {
     /// [`WeightsFileError`] for bytes that are not valid weights.
     pub fn from_safetensors(bytes: &[u8], version: WeightsVersion) -> Result<Self, WeightsFileError> {
         check_offsets(bytes)?;
-        let file = SafeTensors::deserialize(bytes)?;
+        let file = SafeTensors::deserialize(bytes).map_err(unreadable)?;
         let tensors = file.iter().map(|(name, view)| {
             if view.dtype() != Dtype::F32 {
-                return Err(WeightsFileError::Type { name: name.into(), found: view.dtype() });
+                return Err(WeightsFileError::Type { name: name.into(), found: view.dtype().to_string() });
             }
             let shape: Result<Vec<u32>, _> = view.shape().iter().map(|&dim| u32::try_from(dim)).collect();
             let values = view.data().as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
@@ -66,6 +69,10 @@ impl Weights {
         });
         Ok(Self::new(version, tensors.collect::<Result<_, _>>()?)?)
     }
+}
+
+fn unreadable(error: impl Display) -> WeightsFileError {
+    WeightsFileError::Format(error.to_string())
 }
 
 /// Checks that no tensor ends after the end of the file: safetensors 0.8 adds the last end to the header's length before it
@@ -107,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn unsuitable_safetensors_are_refused_by_name() {
         let entry = |dtype: &str, shape: &str, end: u64| {
             format!(r#"{{"w":{{"dtype":"{dtype}","shape":[{shape}],"data_offsets":[0,{end}]}}}}"#)
         };

@@ -36,7 +36,7 @@ pub(super) struct LockstepSampler {
     /// The fragment in progress between two calls.
     open: Option<Open>,
     /// The lanes' positions before the fragment `started`. The buffer is reused.
-    starts: Vec<Start>,
+    starts: Vec<CollectorStart>,
     started: Option<FragmentNo>,
     losses: Losses,
     progress: LockstepProgress,
@@ -66,7 +66,7 @@ struct Open {
 
 /// A lane's position between two fragments.
 #[derive(Clone)]
-struct Start {
+struct CollectorStart {
     lane: LaneStart,
     /// See [`Collector::seen`](crate::sampler::Collector::seen).
     seen: Vec<f64>,
@@ -246,8 +246,8 @@ impl LockstepSampler {
     }
 
     /// Returns the lanes' positions between two fragments.
-    fn positions(&self) -> impl Iterator<Item = Start> {
-        self.lanes.slots().enumerate().map(|(lane, slot)| Start {
+    fn positions(&self) -> impl Iterator<Item = CollectorStart> {
+        self.lanes.slots().enumerate().map(|(lane, slot)| CollectorStart {
             lane: LaneStart { slot, state: Some(self.lanes.collector.state(lane, self.lanes.env.as_ref())) },
             seen: self.lanes.collector.seen(lane),
             steps: self.finisher.steps(slot),
@@ -264,7 +264,7 @@ impl LockstepSampler {
 
     /// Continues from there. After an error, also for statistics that no filter can have made, the lanes are unchanged,
     /// except those that have begun another episode.
-    fn reopen(&mut self, starts: &[Start]) -> Result<(), EnvError> {
+    fn reopen(&mut self, starts: &[CollectorStart]) -> Result<(), EnvError> {
         let lanes: Vec<LaneStart> = starts.iter().map(|start| start.lane.clone()).collect();
         self.lanes.collector.reopen(&lanes, self.lanes.env.as_mut())?;
         let mut seen = starts.iter().map(|start| &start.seen).enumerate();
@@ -397,7 +397,7 @@ impl SamplerInput for LockstepSampler {
 
     /// Returns the state at the beginning of the fragment in progress.
     fn state(&self) -> Vec<u8> {
-        let state = |Start { lane: LaneStart { slot, state }, seen, steps }| {
+        let state = |CollectorStart { lane: LaneStart { slot, state }, seen, steps }| {
             Some(LaneState { slot, steps, state: state?.encode(), seen })
         };
         let (next, states): (u64, Vec<LaneState>) = match &self.open {
@@ -425,7 +425,7 @@ impl SamplerInput for LockstepSampler {
         if let Some(started) = self.started.filter(|_| self.open.is_some()) {
             self.return_to(started)?;
         }
-        let before: Vec<Start> = self.positions().collect();
+        let before: Vec<CollectorStart> = self.positions().collect();
         let mut starts = before.clone();
         let by_slot: BTreeMap<SlotId, &LaneState> = states.iter().map(|state| (state.slot, state)).collect_ordered();
         for start in &mut starts {

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_worker_beside_others_has_no_environments_unless_wanted() {
+    fn local_worker_alongside_others_has_no_environments_unless_wanted() {
         assert!(WorkerPlace::LOCAL.has_envs(false) && WorkerPlace::remote(1, 2).has_envs(false));
         assert!(!WorkerPlace::remote(0, 2).has_envs(false) && WorkerPlace::remote(0, 2).has_envs(true));
     }

@@ -30,7 +30,7 @@ use rollmesh_core::column::{Column, DType};
 
 use super::{
     dataset::{DatasetError, Summary, SummaryBuilder, cast},
-    hdf5::{self, Array, Hdf5Error},
+    hdf5::{self, Array},
     source::{FileSource, Source},
 };
 
@@ -73,7 +73,7 @@ impl D4rlFile {
                 return Err(DatasetError::MissingColumn(name.to_string()));
             }
         }
-        let groups = root.iter_groups().map_err(Hdf5Error::from)?;
+        let groups = root.iter_groups().map_err(hdf5::unreadable)?;
         for (_, infos) in groups.filter(|(name, _)| name == "infos") {
             let infos = hdf5::arrays(&infos, &file, buffer / 2)?;
             columns.extend(infos.into_iter().map(|(name, array)| (format!("infos.{name}"), array)));
@@ -164,7 +164,7 @@ impl D4rlFile {
         Ok(builder.finish(lengths))
     }
 
-    /// Returns the number of rows to read at once: a quarter of the buffer, in whole chunks if possible.
+    /// Returns the number of rows to read in one call: a quarter of the buffer, in whole chunks if possible.
     fn window(&self) -> u64 {
         let row: u64 = self.columns.iter().map(|(_, column)| column.row_bytes() + 1).sum();
         let rows = (self.buffer as u64 / 4 / row.max(1)).max(1);

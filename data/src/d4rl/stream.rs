@@ -13,7 +13,7 @@ use super::{
 /// The batches of a D4RL file, window by window.
 pub struct D4rlStream {
     file: D4rlFile,
-    window: Option<Window>,
+    window: Option<EpisodeWindow>,
     /// First unread row.
     at: u64,
     /// Number of the episode, and its steps so far.
@@ -25,7 +25,7 @@ pub struct D4rlStream {
 }
 
 /// A window of rows, partly returned.
-struct Window {
+struct EpisodeWindow {
     /// Columns of the window; observations have one more row if it exists.
     columns: Vec<(String, Column)>,
     terminals: Vec<bool>,
@@ -45,7 +45,7 @@ impl D4rlStream {
         self.given_up
     }
 
-    fn read_window(&mut self) -> Result<Option<Window>, DatasetError> {
+    fn read_window(&mut self) -> Result<Option<EpisodeWindow>, DatasetError> {
         let (file, at) = (&self.file, self.at);
         if at >= file.rows {
             return Ok(None);
@@ -67,11 +67,11 @@ impl D4rlStream {
         }
         let (terminals, timeouts) = (file.flags(TERMINALS, at..end)?, file.flags(TIMEOUTS, at..end)?);
         self.at = end;
-        Ok(Some(Window { columns, terminals, timeouts, given: 0, is_last: end == file.rows }))
+        Ok(Some(EpisodeWindow { columns, terminals, timeouts, given: 0, is_last: end == file.rows }))
     }
 
     /// Returns the next piece of the window: up to the end of its episode.
-    fn piece(&mut self, window: &mut Window) -> Result<Option<AnyBatch>, DatasetError> {
+    fn piece(&mut self, window: &mut EpisodeWindow) -> Result<Option<AnyBatch>, DatasetError> {
         let from = window.given;
         let rows = window.terminals.len();
         let cut = (from..rows)

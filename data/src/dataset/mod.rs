@@ -57,7 +57,7 @@ pub enum DatasetError {
     /// The file is damaged.
     #[error("the file is damaged: {0}")]
     Corrupt(String),
-    /// A part that must be read at once exceeds the declared buffer.
+    /// A part that must be read as a whole exceeds the declared buffer.
     #[error("{what} takes {bytes} bytes, the buffer is {buffer}: declare a larger one")]
     TooLarge {
         /// The part.

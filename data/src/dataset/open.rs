@@ -22,7 +22,7 @@ pub fn open(path: &Path, buffer: usize) -> Result<Box<dyn BatchStream>, DatasetE
 }
 
 /// Opens a file by its format: a Parquet file, or an HDF5 file of D4RL or Minari. Of Minari it is one file of several: without
-/// the metadata beside it, observations and actions have the shapes and names that the file has.
+/// the metadata next to it, observations and actions have the shapes and names that the file has.
 ///
 /// # Errors
 /// [`DatasetError`].

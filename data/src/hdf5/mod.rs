@@ -18,7 +18,7 @@ use allowance::{SourceBytes, reading};
 
 use crate::Source;
 
-/// Texts that are read at once. Texts in a heap have any length, so their sum is checked before each group of this size.
+/// Texts that are read in one call. Texts in a heap have any length, so their sum is checked before each group of this size.
 const TEXTS_AT_ONCE: u64 = 64;
 /// Memory for an entry of a list of chunks.
 const CHUNK_ENTRY: u64 = 128;
@@ -35,7 +35,7 @@ pub enum Hdf5Error {
         "the file is damaged, or in a form of HDF5 that is not read here, for which `h5repack --low=0 --high=0` or h5py's \
          libver=\"earliest\" help: {0}"
     )]
-    File(hdf5_pure::Error),
+    File(String),
     /// An array's metadata contradict the file.
     #[error("the file is damaged: {0}")]
     Corrupt(&'static str),
@@ -50,7 +50,7 @@ pub enum Hdf5Error {
     /// The elements of an array cannot be in a column.
     #[error("{0} is not read here: write arrays of numbers, truth values or texts")]
     Unsupported(String),
-    /// A part that can only be read at once exceeds the declared buffer.
+    /// A part that can only be read as a whole exceeds the declared buffer.
     #[error("{what} takes {bytes} bytes, the buffer is {buffer}: declare a larger one")]
     TooLarge {
         /// The part.
@@ -62,14 +62,13 @@ pub enum Hdf5Error {
     },
 }
 
-impl From<hdf5_pure::Error> for Hdf5Error {
-    fn from(error: hdf5_pure::Error) -> Self {
-        match error {
-            hdf5_pure::Error::Format(FormatError::SignatureNotFound) => Self::NotHdf5,
-            // The crate takes soft links in groups of the old form for hard ones, whose address is undefined.
-            hdf5_pure::Error::Format(FormatError::OffsetOverflow { offset: u64::MAX, .. }) => Self::SoftLinks,
-            error => Self::File(error),
-        }
+/// Converts an error of the crate.
+pub(crate) fn unreadable(error: hdf5_pure::Error) -> Hdf5Error {
+    match error {
+        hdf5_pure::Error::Format(FormatError::SignatureNotFound) => Hdf5Error::NotHdf5,
+        // The crate takes soft links in groups of the old form for hard ones, whose address is undefined.
+        hdf5_pure::Error::Format(FormatError::OffsetOverflow { offset: u64::MAX, .. }) => Hdf5Error::SoftLinks,
+        error => Hdf5Error::File(error.to_string()),
     }
 }
 
@@ -78,7 +77,7 @@ impl From<hdf5_pure::Error> for Hdf5Error {
 pub(crate) fn open(source: impl Source + 'static, buffer: usize) -> Result<File, Hdf5Error> {
     let chunks = ChunkCacheConfig::new().with_max_bytes(buffer / 64);
     let properties = FileAccessProperties::new().with_chunk_cache(chunks);
-    Ok(File::from_source_with_options(SourceBytes(source), properties)?)
+    File::from_source_with_options(SourceBytes(source), properties).map_err(unreadable)
 }
 
 /// A member of a group.
@@ -91,16 +90,16 @@ pub(crate) enum Member {
 pub(crate) fn member(group: &Group, name: &str, file: &File, buffer: usize) -> Result<Option<Member>, Hdf5Error> {
     match group.dataset(name) {
         Ok(dataset) => Ok(Some(Member::Array(Box::new(Array::new(dataset, file.file_size(), buffer)?)))),
-        Err(hdf5_pure::Error::NotADataset(_)) => Ok(Some(Member::Group(group.group(name)?))),
+        Err(hdf5_pure::Error::NotADataset(_)) => Ok(Some(Member::Group(group.group(name).map_err(unreadable)?))),
         Err(hdf5_pure::Error::Format(FormatError::PathNotFound(_))) => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(unreadable(error)),
     }
 }
 
 /// Returns the arrays directly in a group, by their names, within a [`listing`].
 pub(crate) fn arrays(group: &Group, file: &File, buffer: usize) -> Result<Vec<(String, Array)>, Hdf5Error> {
     let named = |(name, dataset)| Array::new(dataset, file.file_size(), buffer).map(|array| (name, array));
-    group.iter_datasets()?.map(named).collect()
+    group.iter_datasets().map_err(unreadable)?.map(named).collect()
 }
 
 /// An array whose first dimension counts rows.
@@ -183,11 +182,11 @@ impl Stored {
 
 impl Array {
     fn new(dataset: hdf5_pure::Dataset, file_size: u64, buffer: usize) -> Result<Self, Hdf5Error> {
-        let datatype = dataset.datatype()?;
-        let kind = dataset.dtype()?;
+        let datatype = dataset.datatype().map_err(unreadable)?;
+        let kind = dataset.dtype().map_err(unreadable)?;
         let element = Stored::new(&datatype);
         let element = element.ok_or_else(|| Hdf5Error::Unsupported(format!("an array of type {kind}")))?;
-        let dims = dataset.shape()?;
+        let dims = dataset.shape().map_err(unreadable)?;
         let (rows, row) = dims.split_first().map_or((1, &[][..]), |(rows, row)| (*rows, row));
         let inner: Option<Vec<u32>> = row.iter().map(|dim| u32::try_from(*dim).ok()).collect();
         let shape = inner.and_then(|dims| RowShape::new(&dims).ok()).filter(|shape| shape.elements() > 0);
@@ -195,7 +194,7 @@ impl Array {
         let (elements, stored) = (shape.elements() as u64, u64::from(datatype.type_size()));
         let in_memory = element.dtype().map_or(0, |dtype| dtype.size() as u64);
         let row_bytes = elements.saturating_mul(stored.max(in_memory));
-        let chunk = dataset.chunk_shape()?;
+        let chunk = dataset.chunk_shape().map_err(unreadable)?;
         let chunk_rows = chunk.as_ref().and_then(|dims| dims.first().copied()).unwrap_or(1);
         let array = Self { dataset, element, shape, rows, chunk_rows, row_bytes, buffer, file_size };
         let mut held = file_size;
@@ -208,7 +207,7 @@ impl Array {
                 return Err(Hdf5Error::Corrupt("an array has more chunks than the file has bytes"));
             }
             array.fits("a list of chunks", count.saturating_mul(CHUNK_ENTRY))?;
-            let chunks = array.dataset.chunks()?;
+            let chunks = array.dataset.chunks().map_err(unreadable)?;
             if chunks.iter().fold(0u64, |sum, chunk| sum.saturating_add(chunk.storage_size)) > file_size {
                 return Err(Hdf5Error::Corrupt("the chunks of an array are larger than the file"));
             }
@@ -253,20 +252,36 @@ impl Array {
         let (dataset, shape) = (&self.dataset, self.shape);
         let column = match self.element {
             Stored::Bool => {
-                let bytes = dataset.read_raw_rows(start, rows)?;
+                let bytes = dataset.read_raw_rows(start, rows).map_err(unreadable)?;
                 if bytes.iter().any(|byte| *byte > 1) {
                     return Err(Hdf5Error::Corrupt("a truth value that is neither 0 nor 1"));
                 }
                 ColumnData::new(bytes.into_iter().map(|byte| byte != 0).collect(), shape).map(Column::from)
             }
-            Stored::Half(is_big_endian) => halves(&dataset.read_raw_rows(start, rows)?, is_big_endian, shape),
-            Stored::F32 => ColumnData::new(dataset.read_f32_rows(start, rows)?, shape).map(Column::from),
-            Stored::F64 => ColumnData::new(dataset.read_f64_rows(start, rows)?, shape).map(Column::from),
-            Stored::U8 => ColumnData::new(dataset.read_u8_rows(start, rows)?, shape).map(Column::from),
-            Stored::I32 => ColumnData::new(dataset.read_i32_rows(start, rows)?, shape).map(Column::from),
-            Stored::I64 => ColumnData::new(dataset.read_i64_rows(start, rows)?, shape).map(Column::from),
+            Stored::Half(is_big_endian) => {
+                halves(&dataset.read_raw_rows(start, rows).map_err(unreadable)?, is_big_endian, shape)
+            }
+            Stored::F32 => {
+                ColumnData::new(dataset.read_f32_rows(start, rows).map_err(unreadable)?, shape).map(Column::from)
+            }
+            Stored::F64 => {
+                ColumnData::new(dataset.read_f64_rows(start, rows).map_err(unreadable)?, shape).map(Column::from)
+            }
+            Stored::U8 => {
+                ColumnData::new(dataset.read_u8_rows(start, rows).map_err(unreadable)?, shape).map(Column::from)
+            }
+            Stored::I32 => {
+                ColumnData::new(dataset.read_i32_rows(start, rows).map_err(unreadable)?, shape).map(Column::from)
+            }
+            Stored::I64 => {
+                ColumnData::new(dataset.read_i64_rows(start, rows).map_err(unreadable)?, shape).map(Column::from)
+            }
             Stored::U64 => {
-                let values = dataset.read_u64_rows(start, rows)?.into_iter().map(|value| i64::try_from(value).ok());
+                let values = dataset
+                    .read_u64_rows(start, rows)
+                    .map_err(unreadable)?
+                    .into_iter()
+                    .map(|value| i64::try_from(value).ok());
                 let values = values.collect::<Option<_>>();
                 let values = values.ok_or_else(|| Hdf5Error::Unsupported("an integer above 2^63 - 1".to_string()))?;
                 ColumnData::new(values, shape).map(Column::from)
@@ -286,7 +301,7 @@ impl Array {
             let texts = reading(self.file_size, || {
                 let more = if in_heap { self.heap_bytes(start, rows)? } else { 0 };
                 self.fits("a range of texts", more.saturating_add(bytes.len() as u64))?;
-                Ok(self.dataset.read_string_rows(start, rows)?)
+                self.dataset.read_string_rows(start, rows).map_err(unreadable)
             })?;
             for text in texts {
                 lengths.push(text.len() as u32);
@@ -299,7 +314,7 @@ impl Array {
 
     /// Returns the length of texts in a heap. A row begins with its text's length; many may share one text.
     fn heap_bytes(&self, start: u64, rows: u64) -> Result<u64, Hdf5Error> {
-        let references = self.dataset.read_raw_rows(start, rows)?;
+        let references = self.dataset.read_raw_rows(start, rows).map_err(unreadable)?;
         let size = (references.len() / rows as usize).max(1);
         let lengths = references.chunks_exact(size).filter_map(<[u8]>::first_chunk);
         Ok(lengths.map(|length| u64::from(u32::from_le_bytes(*length))).sum())

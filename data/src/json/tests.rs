@@ -162,7 +162,7 @@ fn lines_are_counted_and_bad_ones_passed_over() {
 }
 
 #[test]
-fn what_has_no_form_is_refused() {
+fn columns_without_json_form_are_refused() {
     let bytes = Column::from(BytesColumn::bytes(["a"]).unwrap());
     let batch = |parts| AnyBatch::from(SampleBatch::from_parts(parts).unwrap());
     let with = |column| BatchParts { columns: vec![("a".into(), column)], ..BatchParts::default() };
@@ -174,7 +174,7 @@ fn what_has_no_form_is_refused() {
 }
 
 #[test]
-fn what_is_written_looks_like_rllibs() {
+fn written_line_equals_rllibs() {
     let obs = ColumnData::new(vec![0.985f32, -1.0, f32::NAN, 1e20], RowShape::vector(2)).unwrap();
     let parts = BatchParts {
         columns: vec![

@@ -8,7 +8,7 @@ use rollmesh_core::column::Column;
 use super::{
     super::{
         dataset::DatasetError,
-        hdf5::{self, Array, Hdf5Error, Member},
+        hdf5::{self, Array, Member},
         source::{FileSource, Source},
     },
     MinariEpisode,
@@ -39,7 +39,7 @@ impl Episodes {
     fn list(source: impl Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
         let file = hdf5::open(source, buffer / 2)?;
         let mut episodes = Vec::new();
-        for (name, group) in file.root().iter_groups().map_err(Hdf5Error::from)? {
+        for (name, group) in file.root().iter_groups().map_err(hdf5::unreadable)? {
             if let Some(id) = name.strip_prefix("episode_").and_then(|id| id.parse().ok()) {
                 episodes.push((id, group));
             }
@@ -58,7 +58,7 @@ impl Episodes {
     }
 
     fn episode(&self, id: u64, group: &Group) -> Result<MinariEpisode, DatasetError> {
-        let attributes = group.attrs().map_err(Hdf5Error::from)?;
+        let attributes = group.attrs().map_err(hdf5::unreadable)?;
         let id =
             attributes.get("id").and_then(AttrValue::as_i64).unwrap_or_else(|| i64::try_from(id).unwrap_or(i64::MAX));
         let mut rest = Rest { bytes: self.buffer as u64 / 2, groups: MAX_GROUPS };
@@ -110,7 +110,7 @@ impl Episodes {
         for (part, array) in hdf5::arrays(group, &self.file, self.buffer / 2)? {
             columns.push((part_name(&part), self.column(&array, rest)?));
         }
-        for (part, group) in group.iter_groups().map_err(Hdf5Error::from)? {
+        for (part, group) in group.iter_groups().map_err(hdf5::unreadable)? {
             self.collect(&part_name(&part), &group, depth + 1, rest, columns)?;
         }
         Ok(())

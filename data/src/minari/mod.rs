@@ -6,7 +6,7 @@
 //! `eps_id`, and `infos` become `infos.…`, each with its step; the reset's infos are left out. Boxes have the shape in the
 //! metadata. Frames encoded as JPEG are not supported.
 //!
-//! An episode is read at once, so it must fit into the buffer; all others stay on disk.
+//! An episode is read as a whole, so it must fit into the buffer; all others stay on disk.
 //!
 //! ```no_run
 //! use rollmesh_data::{dataset::BatchStream as _, limits::DEFAULT_BUFFER, minari::MinariDataset};
@@ -96,7 +96,7 @@ impl MinariDataset {
         Ok(Self { metadata, storage, observation_space, action_space })
     }
 
-    /// Opens the episodes of one HDF5 file, without the metadata beside it; there are none in files of another layout.
+    /// Opens the episodes of one HDF5 file, without the metadata next to it; there are none in files of another layout.
     #[cfg(feature = "hdf5")]
     pub(crate) fn of_hdf5(source: impl crate::Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
         let storage = Storage::Hdf5(hdf5::Episodes::of(source, buffer)?);

@@ -134,7 +134,7 @@ fn fields(
 }
 
 /// A group of a schema.
-struct Open {
+struct OpenStruct {
     /// Number of its unread members.
     left: i32,
     /// Length of its path.
@@ -145,7 +145,7 @@ struct Open {
 fn schema(table: &mut Protocol<'_, '_>, contents: u64) -> thrift::Result<bool> {
     let list = table.read_list_begin()?;
     let mut is_sound = list.element_type == TType::Struct;
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenStruct> = Vec::new();
     let (mut claimed, mut paths) = (0i32, 0u64);
     for _ in 0..list.size {
         let (mut members, mut path) = (0, 0);
@@ -160,7 +160,7 @@ fn schema(table: &mut Protocol<'_, '_>, contents: u64) -> thrift::Result<bool> {
             path += group.path;
         }
         if members > 0 {
-            open.push(Open { left: members, path });
+            open.push(OpenStruct { left: members, path });
         } else {
             paths += path;
         }

@@ -75,7 +75,7 @@ impl ParquetFile {
                 return Err(super::NO_ZSTD);
             }
             let source = guarded(|| self.source.of_group(group))??;
-            let most = self.rows_at_once(group)?;
+            let most = self.rows_per_read(group)?;
             let metadata = self.metadata.clone();
             let reader = guarded(|| {
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(source, metadata);
@@ -88,7 +88,7 @@ impl ParquetFile {
 
     /// Returns the number of rows of a record batch. The crate allocates memory for this number even if there are fewer
     /// values, and fills missing lists of fixed size.
-    fn rows_at_once(&self, group: &RowGroupMetaData) -> Result<usize, DatasetError> {
+    fn rows_per_read(&self, group: &RowGroupMetaData) -> Result<usize, DatasetError> {
         let rows = u64::try_from(group.num_rows()).map_err(|_| corrupt("a negative number of rows"))?;
         let bytes = u64::try_from(group.total_byte_size()).unwrap_or(u64::MAX).max(1);
         let width_of = |column: &ColumnChunkMetaData| u64::try_from(column.column_descr().type_length());

@@ -81,7 +81,7 @@ fn whatever_python_writes_is_read() {
 }
 
 #[test]
-fn what_is_cut_short_is_no_pickle() {
+fn truncated_pickle_is_refused() {
     for (name, pickle) in WRITTEN {
         for len in 0..pickle.len() {
             assert!(decode(&pickle[..len]).is_err(), "{name}, {len} bytes");
@@ -127,7 +127,7 @@ fn small_pickles_make_no_large_things() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_pickle_is_read_back() {
     use rollmesh_core::column::{ColumnData, RowShape};
     let mut pickle = Pickle::new();
     pickle.open_dict();

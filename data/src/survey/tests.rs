@@ -85,7 +85,7 @@ fn places_say_what_there_is_to_say() {
 }
 
 #[test]
-fn what_a_step_led_to_is_what_the_next_one_saw() {
+fn survey_finds_new_obs_that_differ_from_the_next_obs() {
     let look = |rows: SampleBatch, obs: &[f32], next: &[f32]| {
         let rows = rows.with(OBS, ColumnData::scalars(obs.to_vec())).unwrap();
         let rows = rows.with(NEW_OBS, ColumnData::scalars(next.to_vec())).unwrap();
@@ -173,7 +173,7 @@ fn other_formats_are_named_with_what_to_do() {
 }
 
 #[test]
-fn what_is_no_file_of_batches_at_all_is_given_up() {
+fn survey_gives_up_a_file_without_batches() {
     let text = "no batch\n".repeat(1000);
     let (found, steps) = inspect(1 << 20, text.as_bytes().chunks(700));
     assert!(steps.is_empty());

@@ -120,7 +120,7 @@ fn every_column_is_the_files() {
     check(&golden("pendulum_small_contiguous.hdf5"), &[(0..199, false, true), (200..249, false, true)]);
 }
 
-/// Every way to end, see `make.py` beside the files.
+/// Every way to end, see `make.py` next to the files.
 #[test]
 fn episodes_end_in_every_way() {
     let ends = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/d4rl").join(name);

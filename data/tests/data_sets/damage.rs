@@ -180,7 +180,7 @@ of!(our_tables, (which in 0..OURS.len(), damage in damage(6), late in any::<bool
 });
 
 #[test]
-fn what_is_damaged_can_be_read_undamaged() {
+fn files_of_these_tests_are_readable_before_damage() {
     assert!(OURS.len() >= 3);
     for file in OURS.iter() {
         read_parquet(file.clone()).unwrap();

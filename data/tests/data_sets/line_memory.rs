@@ -16,7 +16,7 @@ static LINES: LazyLock<Vec<(Vec<u8>, usize)>> = LazyLock::new(|| {
     for entry in fs::read_dir(folder).expect("the files are in the repository") {
         let path = entry.expect("an entry").path();
         let name = path.to_string_lossy();
-        // Beside them are data sets of other formats.
+        // Next to them are data sets of other formats.
         if name.ends_with(".json") && !name.ends_with(".expected.json") {
             let text = fs::read(path).expect("a file");
             lines.extend(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).filter(|line| line.len() > 40));
@@ -38,7 +38,7 @@ fn held(line: &[u8]) -> usize {
     enough.unwrap_or(1 << 10)
 }
 
-/// The most memory that reading a line takes at once.
+/// The most memory that reading a line takes at any time.
 fn peak(line: &[u8]) -> u64 {
     allocation_counter::measure(|| drop(decode_record(line, &JsonLimits::default()))).bytes_max
 }
@@ -101,7 +101,7 @@ fn dense_lines_take_no_more_than_four_times_their_size() {
 
 /// A compressed column that claims 25 MB by a match of what is not there.
 #[test]
-fn what_a_compressed_column_claims_costs_two_blocks() {
+fn false_claim_of_a_compressed_column_costs_two_blocks() {
     // The head of a frame and a block of one letter, a match of nothing with its length in many bytes, and a last letter.
     let mut block = vec![0x1f, b'a', 2, 0];
     block.extend(vec![255; 100_000]);

@@ -76,7 +76,7 @@ fn claiming(file: &[u8], version: u8, bytes: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_pages_claim_costs_no_more_than_the_buffer() {
+fn false_claims_of_pages_cost_no_more_than_the_buffer() {
     let (gzip, zstd) = (Compression::GZIP(GzipLevel::default()), Compression::ZSTD(ZstdLevel::default()));
     for compression in [Compression::SNAPPY, gzip, zstd, Compression::LZ4_RAW, Compression::LZ4] {
         for (version, kind) in [(WriterVersion::PARQUET_1_0, 0), (WriterVersion::PARQUET_2_0, 3)] {

@@ -61,17 +61,17 @@ impl FittedQConfig {
     /// are passes, and every pass comes only part of the way, so there are eight times as many as a discount looks ahead, and
     /// none of them is spared.
     #[must_use]
-    pub fn at_once(gamma: f64) -> Self {
+    pub fn for_log(gamma: f64) -> Self {
         let horizon = 1.0 / (1.0 - gamma.clamp(0.0, 0.999));
         let n_iters = (8.0 * horizon).round().clamp(60.0, 1_000.0) as u32;
         Self { n_iters, min_loss_threshold: 0.0, minibatch_size: Some(256), ..Self::default() }
     }
 
-    /// These settings with others over them.
+    /// Returns these settings with others over them.
     ///
     /// # Errors
     /// [`ConfigError`] for an unknown name, with all that are known, and for a value out of range.
-    pub fn with(self, config: &Config) -> Result<Self, ConfigError> {
+    pub fn merged(self, config: &Config) -> Result<Self, ConfigError> {
         let mut settings = Config::of(&self)?;
         for name in config.names() {
             let here = match name {
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn both_of_rllibs_names_are_known() {
         let config: Config = r#"{"tau": 0.05, "delta": 0.5, "batch_size": 32, "n_iters": 160}"#.parse().unwrap();
-        let found = FittedQConfig::default().with(&config).unwrap();
+        let found = FittedQConfig::default().merged(&config).unwrap();
         let wanted = FittedQConfig {
             polyak_coef: 0.05,
             min_loss_threshold: 0.5,
@@ -108,8 +108,8 @@ mod tests {
             ..FittedQConfig::default()
         };
         assert_eq!(found, wanted);
-        assert_eq!(FittedQConfig::at_once(0.95).n_iters, 160);
-        assert_eq!((FittedQConfig::at_once(1.0).n_iters, FittedQConfig::at_once(0.0).n_iters), (1_000, 60));
+        assert_eq!(FittedQConfig::for_log(0.95).n_iters, 160);
+        assert_eq!((FittedQConfig::for_log(1.0).n_iters, FittedQConfig::for_log(0.0).n_iters), (1_000, 60));
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
             (r#"{"minibatch_size": 0}"#, "'minibatch_size' is wrong"),
             (r#"{"momentum": 1}"#, "unknown field `momentum`, expected one of `n_iters`"),
         ] {
-            let error = FittedQConfig::default().with(&text.parse().unwrap()).unwrap_err().to_string();
+            let error = FittedQConfig::default().merged(&text.parse().unwrap()).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
         }
     }

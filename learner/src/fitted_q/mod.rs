@@ -38,7 +38,7 @@ const SHUFFLE: u16 = 1;
 /// policy learning under constraints", 2019). RLlib's `FQETorchModel`, with tanh instead of ReLU.
 ///
 /// [`new`](Self::new) makes one that learns a bit of every batch, as a worker has them; [`of_log`](Self::of_log) one that is
-/// fitted to a whole log at once.
+/// fitted to a whole log in one call.
 ///
 /// On a CPU what it learns is a function of settings, seed and steps alone, as of the [learner](super). An episode that was
 /// truncated continues in the model: only what terminates has no value.
@@ -178,7 +178,7 @@ impl FittedQ {
     /// # Errors
     /// [`EstimateError::Model`] for wrong settings.
     pub fn for_context(context: &QModelContext) -> Result<Self, EstimateError> {
-        let config = FittedQConfig::default().with(&context.config).map_err(failed)?;
+        let config = FittedQConfig::default().merged(&context.config).map_err(failed)?;
         Self::new(context.obs_len, context.num_actions, context.gamma, config, context.seed, Kernels::PORTABLE)
             .map_err(failed)
     }

@@ -2,7 +2,7 @@
 
 use rollmesh_core::estimate::Transitions;
 
-/// How far from 0 an observation lies at most, for those that are nearly always the same.
+/// How far from 0 an observation is at most, for those that are nearly always the same.
 const FARTHEST: f64 = 10.0;
 /// What an end costs at least, so that the scale of values is bounded: a horizon of a thousand steps.
 const LEAST_END: f64 = 1e-3;

@@ -71,7 +71,7 @@ fn a_log_is_fitted_in_any_units() {
         let mut chain = chain();
         chain.obs.iter_mut().chain(&mut chain.new_obs).for_each(|x| *x = obs(*x));
         chain.rewards.iter_mut().for_each(|reward| *reward *= reward_unit);
-        let config = FittedQConfig { minibatch_size: Some(8), ..FittedQConfig::at_once(0.97) };
+        let config = FittedQConfig { minibatch_size: Some(8), ..FittedQConfig::for_log(0.97) };
         let (mut model, fit) = FittedQ::of_log(&chain, GAMMA, config, 3, Kernels::PORTABLE, |_| ()).unwrap();
         let mut q = vec![0.0; 4];
         model.q_values(&[obs(1.0), obs(0.0), obs(0.0), obs(1.0)], &mut q).unwrap();
@@ -96,7 +96,7 @@ fn a_small_loss_is_the_end() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn unsuitable_transitions_and_settings_are_refused() {
     let mut model = FittedQ::new(3, 2, GAMMA, config(), 3, Kernels::PORTABLE).unwrap();
     let error = model.fit(&chain()).unwrap_err().to_string();
     assert!(error.ends_with("it takes 3 numbers and 2 actions, not 2 and 2"), "{error}");

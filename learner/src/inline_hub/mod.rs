@@ -11,7 +11,6 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
 };
 
-use bytes::Bytes;
 pub use port::PortId;
 use port::{Port, PortLink};
 use rollmesh_core::{
@@ -23,7 +22,7 @@ use rollmesh_core::{
     ids::LeaseId,
     kernels::Kernels,
     protocol::{
-        Message, Phase, Role, Token, TokenGrant,
+        FrameBytes, Message, Phase, Role, Token, TokenGrant,
         handshake::{Accepted, malformed, no_token},
         message::{Goodbye, Hello, Iteration},
     },
@@ -47,7 +46,7 @@ pub enum HubOutput {
         /// The port.
         port: PortId,
         /// The frame.
-        bytes: Bytes,
+        bytes: FrameBytes,
     },
     /// Start a worker, and connect it with this port and this token.
     Start {
@@ -279,7 +278,7 @@ impl InlineHub {
         self.hub.state()
     }
 
-    /// Describes the policy of the latest run as it is now, as `rollmesh train` writes it beside the weights.
+    /// Describes the policy of the latest run as it is now, as `rollmesh train` writes it next to the weights.
     #[must_use]
     pub fn policy_file(&self) -> Option<PolicyFile> {
         self.hub.run.as_ref().map(Training::policy_file)

@@ -5,10 +5,9 @@ use std::{
     rc::Rc,
 };
 
-use bytes::Bytes;
 use rollmesh_core::{
     hub::{CloseReason, PeerConnection},
-    protocol::{Inbox, Kind, Message, MessageFrame, Outbox, Role, TokenId, message::Goodbye},
+    protocol::{FrameBytes, Inbox, Kind, Message, MessageFrame, Outbox, Role, TokenId, message::Goodbye},
 };
 
 /// A port of an [`InlineHub`](super::InlineHub).
@@ -69,7 +68,7 @@ struct Queue {
 
 impl PortLink {
     /// Returns the next frame for the peer.
-    pub(super) fn poll_frame(&self) -> Option<Bytes> {
+    pub(super) fn poll_frame(&self) -> Option<FrameBytes> {
         self.0.outbox.borrow_mut().poll_frame()
     }
 

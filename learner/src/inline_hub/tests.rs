@@ -2,11 +2,10 @@
 
 use std::{cell::Cell, collections::BTreeMap};
 
-use bytes::Bytes;
 use rollmesh_core::{
     kernels::Kernels,
     protocol::{
-        Kind, Message, Phase, Role, Token,
+        FrameBytes, Kind, Message, Phase, Role, Token,
         handshake::Identity,
         message::{Goodbye, Reply, Request, RunStatus, StartRun, Watch, WorkerRequest},
     },
@@ -31,7 +30,7 @@ struct Page {
     trained: Vec<(u32, String)>,
     closed: Vec<PortId>,
     /// What ports without a worker were sent.
-    last: BTreeMap<PortId, Bytes>,
+    last: BTreeMap<PortId, FrameBytes>,
     now: Micros,
     /// How long drawing a fragment takes.
     drawing_takes: Micros,
@@ -191,7 +190,7 @@ fn drawing_takes_a_tenth_of_the_time_and_none_while_the_page_is_hidden() {
     page.hub.set_hidden(true);
     assert_eq!(pass(&mut page, 30), 0);
     page.hub.set_hidden(false);
-    assert_eq!(pass(&mut page, 5), 1, "what was due is drawn at once");
+    assert_eq!(pass(&mut page, 5), 1, "what was due is drawn immediately");
     assert_eq!(page.phase(), Phase::Running);
 }
 

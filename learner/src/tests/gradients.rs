@@ -174,7 +174,7 @@ fn observations_are_encoded_as_for_acting() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn error_names_the_missing_column() {
     let whole = batch(&Space::Discrete { n: 2 });
     let error = |algorithm: AlgorithmConfig, weights: &Weights, without: &str| {
         let mut batch = whole.clone();

@@ -48,7 +48,7 @@ fn behaviour_is_cloned_from_observations_and_actions_alone() {
 }
 
 #[test]
-fn what_paid_weighs_more() {
+fn rewarded_actions_weigh_more_with_beta() {
     let learned = |beta| {
         let mut learner = learner(MarwilConfig {
             beta,

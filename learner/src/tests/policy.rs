@@ -107,7 +107,7 @@ fn foreign_states_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn what_acts_is_what_was_learned() {
+fn policy_acts_with_the_learned_weights() {
     let mut policy = policy(algorithms()[2].clone());
     for version in 1..3 {
         policy.learn_on_batch(&bandit(50, version)).unwrap();

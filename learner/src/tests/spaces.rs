@@ -16,7 +16,7 @@ fn flag(x: bool) -> f32 {
     f32::from(u8::from(x))
 }
 
-/// Wants two things at once: the choice that the observation names, and the number that it shows.
+/// Wants two things at the same time: the choice that the observation names, and the number that it shows.
 #[derive(Clone, Default)]
 struct Aim {
     choice: bool,

@@ -157,7 +157,7 @@ fn rows_of_the_learners_weights_are_learned_from_as_ever() {
 }
 
 #[test]
-fn what_stale_rows_lack_is_named() {
+fn error_names_the_column_that_stale_rows_lack() {
     let mut batch = bandit(8, 1).with(WEIGHTS_VERSION, ColumnData::scalars(vec![0; 8])).unwrap();
     let newer = weights(2, &[8], 2).with_version(WeightsVersion(2));
     let mut learner =

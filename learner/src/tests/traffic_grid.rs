@@ -1,4 +1,4 @@
-//! Several policies of one environment learn beside each other.
+//! Several policies of one environment learn alongside each other.
 
 use std::collections::BTreeMap;
 

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_gives_way_to_what_is_whole_and_else_is_named() {
+    fn newest_valid_checkpoint_replaces_a_damaged_one() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         let error = |path: &Path| PolicyCheckpoint::load(path).unwrap_err().to_string();

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_is_counted() {
+    fn used_cpu_time_is_counted() {
         let pid = std::process::id();
         let before = CpuTimes::of([pid]);
         // Busy until the times change, whatever their granularity.

@@ -75,7 +75,7 @@ impl PlayFlags {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Report {
+struct EvaluateReport {
     env: String,
     algo: String,
     /// Iteration of the weights.
@@ -128,7 +128,7 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     // The first result is reported even if the second evaluation fails.
     let other = wait(&mut worker, &interruption, !args.json);
     let film = args.render.as_ref().map(|path| (path, EpisodeGif::of(&found)));
-    let report = Report::of(&checkpoint, &run, !args.play.explore, found, other.as_ref().ok());
+    let report = EvaluateReport::of(&checkpoint, &run, !args.play.explore, found, other.as_ref().ok());
     match args.json {
         true => println!("{}", serde_json::to_string(&report).map_err(Failure::other)?),
         false => report.print(),
@@ -165,7 +165,7 @@ pub(super) fn wait(worker: &mut EvalWorker, interruption: &Interruption, visible
     }
 }
 
-impl Report {
+impl EvaluateReport {
     fn of(
         checkpoint: &PolicyCheckpoint,
         run: &RunConfig,

@@ -32,11 +32,11 @@ use crate::{
                         rollmesh evaluator list --json")]
 pub(super) struct EvaluatorArgs {
     #[command(subcommand)]
-    action: Action,
+    action: EvaluatorAction,
 }
 
 #[derive(Subcommand)]
-enum Action {
+enum EvaluatorAction {
     /// Host an evaluation worker under a name, until it is shut down or interrupted
     Serve(ServeArgs),
     /// Have an evaluation worker evaluate a policy
@@ -128,9 +128,9 @@ struct Listed {
 
 pub(super) fn run(args: &EvaluatorArgs) -> Result<ExitCode, Failure> {
     match &args.action {
-        Action::Serve(args) => serve(args),
-        Action::Ask(args) => ask(args),
-        Action::List { json } => list(*json),
+        EvaluatorAction::Serve(args) => serve(args),
+        EvaluatorAction::Ask(args) => ask(args),
+        EvaluatorAction::List { json } => list(*json),
     }
 }
 

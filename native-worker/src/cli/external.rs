@@ -164,7 +164,7 @@ fn pages(directory: &Path) -> Vec<String> {
 }
 
 impl Clients {
-    /// Returns a function that ends all episodes at once, after which sampling returns an error.
+    /// Returns a function that ends all episodes immediately, after which sampling returns an error.
     pub(super) fn stopper(&self) -> impl Fn() + Send + use<> {
         let env = self.env.clone();
         move || env.stop()

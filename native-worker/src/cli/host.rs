@@ -130,8 +130,7 @@ pub(super) async fn run(
     let summary = loop {
         tokio::select! {
             summary = &mut summary => break summary.map_err(|_| Failure::other("the hub stopped in the middle of the run"))?,
-            Ok(()) = status.changed() => {
-                let now = status.borrow_and_update().clone();
+            Ok(now) = status.changed() => {
                 progress.say(now.env_steps, &describe(&now, target));
                 meter.at(now.env_steps, hub).await;
             }

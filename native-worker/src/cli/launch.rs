@@ -185,7 +185,7 @@ pub(super) fn run(args: &LaunchArgs) -> Result<ExitCode, Failure> {
         }
         let notice = async {
             endings.first().await;
-            eprintln!("ending with all workers; a second signal ends at once");
+            eprintln!("ending with all workers; a second signal ends immediately");
             leave.send_replace(true);
             std::future::pending::<LauncherEnd>().await
         };

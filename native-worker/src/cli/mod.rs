@@ -1,5 +1,6 @@
 //! The command line. Each command has a module; this one dispatches to it and converts its result to an exit code.
 
+mod choices;
 mod control;
 mod cpu_time;
 mod data;
@@ -94,7 +95,7 @@ enum Command {
     /// Write a checkpoint of a hub's run now
     #[command(after_help = control::CHECKPOINT_HELP)]
     Checkpoint(control::Target),
-    /// End a hub's run at once
+    /// End a hub's run immediately
     Stop(control::StopArgs),
     /// Manage a hub's tokens: list, create, revoke and rotate
     Tokens(control::TokensArgs),

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{launch::Supervised, program};
 
-/// A process that lives at least this long is restarted at once.
+/// A process that lives at least this long is restarted immediately.
 const LONG_LIFE: Duration = Duration::from_secs(60);
 /// The first pause before a restart; it doubles with each failure in a row, …
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

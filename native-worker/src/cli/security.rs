@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 use rollmesh_core::group::AuditPolicy;
 
-use super::exit::Failure;
+use super::{choices::on_divergence, exit::Failure};
 use crate::{
     hub::{Distrust, OnDivergence, SecurityConfig, TlsConfig, UNENCRYPTED_FLAG},
     net::{ClientCertificate, Fingerprint, RelayAddress, Trust, is_hub_url, is_on_loopback},
@@ -57,7 +57,7 @@ pub(super) struct SecurityFlags {
     #[arg(long, hide_short_help = true)]
     distrust_workers: bool,
     /// What becomes of a run after a failed audit
-    #[arg(long, hide_short_help = true, value_enum, default_value_t)]
+    #[arg(long, hide_short_help = true, default_value = "roll-back", value_parser = on_divergence())]
     on_divergence: OnDivergence,
 }
 

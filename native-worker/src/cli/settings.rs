@@ -15,7 +15,7 @@ use rollmesh_core::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::exit::Failure;
+use super::{choices::kernels, exit::Failure};
 use crate::{NativeWorker as _, kernels::KernelChoice};
 
 /// The flags that every command with a worker in this process has.
@@ -65,7 +65,7 @@ pub(super) struct WorkerFlags {
     /// Instantiation of the hot loops
     ///
     /// Has no influence on the rows
-    #[arg(long, hide_short_help = true, value_enum, default_value_t)]
+    #[arg(long, hide_short_help = true, default_value_t, value_parser = kernels())]
     pub(super) kernels: KernelChoice,
 }
 

@@ -13,7 +13,7 @@ use std::{
 
 use tokio::sync::watch;
 
-/// Records that the program was asked to end, for work that polls for it. A second request ends the program at once.
+/// Records that the program was asked to end, for work that polls for it. A second request ends the program immediately.
 #[derive(Clone)]
 pub(super) struct Interruption(Arc<AtomicBool>);
 
@@ -38,12 +38,12 @@ impl Interruption {
         let wait = move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async {
-                let mut wishes = Wishes::listen();
+                let mut wishes = SignalWishes::listen();
                 let _ = ready.send(());
                 wishes.next().await;
                 flag.store(true, Ordering::Relaxed);
                 act();
-                eprintln!("finishing the work in progress; press Ctrl-C again to exit at once without saving");
+                eprintln!("finishing the work in progress; press Ctrl-C again to exit immediately without saving");
                 wishes.next().await;
                 process::exit(130);
             });
@@ -96,7 +96,7 @@ impl Ending {
     }
 }
 
-/// The requests that the program end. The second one ends it at once, whatever it is doing.
+/// The requests that the program end. The second one ends it immediately, whatever it is doing.
 #[derive(Clone)]
 pub(super) struct Endings(watch::Receiver<Option<Ending>>);
 
@@ -104,7 +104,7 @@ impl Endings {
     /// Listens until the event loop ends.
     pub(super) fn listen() -> Self {
         let (first, heard) = watch::channel(None);
-        let mut wishes = Wishes::listen();
+        let mut wishes = SignalWishes::listen();
         tokio::spawn(async move {
             first.send_replace(Some(wishes.next().await));
             process::exit(wishes.next().await.code());
@@ -117,7 +117,7 @@ impl Endings {
         self.0.borrow().is_some()
     }
 
-    /// Waits for the first request; returns at once if there was one.
+    /// Waits for the first request; returns immediately if there was one.
     pub(super) async fn first(&mut self) -> Ending {
         let heard = self.0.wait_for(Option::is_some).await.ok().and_then(|ending| *ending);
         match heard {
@@ -129,14 +129,14 @@ impl Endings {
 }
 
 /// The signals, from the creation of this on.
-struct Wishes {
+struct SignalWishes {
     #[cfg(unix)]
     interrupt: Option<tokio::signal::unix::Signal>,
     #[cfg(unix)]
     terminate: Option<tokio::signal::unix::Signal>,
 }
 
-impl Wishes {
+impl SignalWishes {
     #[cfg(unix)]
     fn listen() -> Self {
         use tokio::signal::unix::{SignalKind, signal};
@@ -175,5 +175,5 @@ impl Wishes {
 
 /// Returns when the program is asked to end.
 pub(super) async fn interrupted() {
-    Wishes::listen().next().await;
+    SignalWishes::listen().next().await;
 }

@@ -23,6 +23,7 @@ use tokio::{
 };
 
 use super::{
+    choices::kernels,
     data::numbers::about_reading,
     evaluation,
     exit::Failure,
@@ -182,7 +183,7 @@ pub(super) struct TrainArgs {
     /// Instantiation of the hot loops
     ///
     /// Of the learner and the local workers; has no influence on rows or weights
-    #[arg(long, hide_short_help = true, value_enum, default_value_t)]
+    #[arg(long, hide_short_help = true, default_value_t, value_parser = kernels())]
     kernels: KernelChoice,
     /// Environment variable of the local workers
     ///

@@ -25,11 +25,11 @@ use crate::{
 )]
 pub(super) struct WeightsArgs {
     #[command(subcommand)]
-    action: Action,
+    action: WeightsAction,
 }
 
 #[derive(Subcommand)]
-enum Action {
+enum WeightsAction {
     /// Set the weights with which a run resumes and is evaluated; the learner's state, such as moments, stays
     Set {
         /// Directory of the run, or of a policy
@@ -48,8 +48,8 @@ enum Action {
 
 pub(super) fn run(args: &WeightsArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     match &args.action {
-        Action::Set { run, file } => set(run, file, registry),
-        Action::Export { run, file } => export(run, file, registry),
+        WeightsAction::Set { run, file } => set(run, file, registry),
+        WeightsAction::Export { run, file } => export(run, file, registry),
     }
 }
 

@@ -8,11 +8,12 @@ use std::{
     thread::available_parallelism,
 };
 
-use clap::{Args, ValueEnum as _};
+use clap::Args;
 use rollmesh_core::worker::HostSettings;
 use tokio::sync::watch;
 
 use super::{
+    choices::kernels,
     exit::Failure,
     processes,
     python::PythonFlags,
@@ -74,7 +75,7 @@ pub(super) struct WorkerArgs {
     /// Instantiation of the hot loops
     ///
     /// Has no influence on the rows
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, default_value_t, value_parser = kernels())]
     kernels: KernelChoice,
     /// Directory below which a hub may name outputs
     ///
@@ -124,7 +125,7 @@ impl WorkerArgs {
 
     /// Returns the arguments of one of several processes, which reads its token from standard input and ends with it.
     pub(super) fn of_process(&self, name: String) -> Vec<String> {
-        let kernels = self.kernels.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let kernels = self.kernels.to_string();
         let own = [("--hub", self.hub().to_owned()), ("--name", name), ("--kernels", kernels)];
         let mut arguments = vec!["worker".to_owned()];
         arguments.extend(own.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
@@ -182,7 +183,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         let run = worker::run(config, registry, wish, |line| eprintln!("{line}"));
         let notice = async {
             endings.first().await;
-            eprintln!("leaving as soon as the lease is done; a second signal ends at once");
+            eprintln!("leaving as soon as the lease is done; a second signal ends immediately");
             leave.send_replace(true);
             std::future::pending::<WorkerEnd>().await
         };

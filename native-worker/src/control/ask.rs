@@ -68,7 +68,7 @@ impl Control {
         self.ask(|request| Message::Resume(Request { request })).await
     }
 
-    /// Stops the run at once; fragments of outstanding leases are discarded.
+    /// Stops the run immediately; fragments of outstanding leases are discarded.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -76,7 +76,7 @@ impl Control {
         self.ask(|request| Message::Stop(Request { request })).await
     }
 
-    /// Drains the run: waits for its leases, at most ten seconds, then ends it. The answer arrives at once; the run is over
+    /// Drains the run: waits for its leases, at most ten seconds, then ends it. The answer arrives immediately; the run is over
     /// when its [phase](Self::phase) says so.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Control {
         self.ask(|request| Message::Checkpoint(Request { request })).await
     }
 
-    /// Starts local workers, or removes some after their leases. The answer arrives at once, before the workers.
+    /// Starts local workers, or removes some after their leases. The answer arrives immediately, before the workers.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).

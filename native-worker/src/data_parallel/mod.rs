@@ -5,7 +5,7 @@
 //! result of a piece is sent while later pieces arrive.
 //!
 //! Each connection has a thread that reads and a thread that sends a heartbeat every half second, so that a rank that
-//! computes for long is not taken for a hung one. After three seconds without a byte a rank is lost, as it is at once when
+//! computes for long is not taken for a hung one. After three seconds without a byte a rank is lost, as it is immediately when
 //! its connection is closed; rank 0 notifies all others. Any error ends the group.
 //!
 //! A rank that joins authenticates with a token, compared in constant time; before that, only 78 bytes are read of it. Like

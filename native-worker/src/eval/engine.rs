@@ -1,4 +1,4 @@
-//! The loop of an engine: executes orders on a thread, or in a process of its own.
+//! The loop of an engine: executes commands on a thread, or in a process of its own.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError},
@@ -10,7 +10,7 @@ use rollmesh_core::{
     evaluation::{EvalWorkerError, Ticket},
 };
 
-/// Rounds between two checks for orders.
+/// Rounds between two checks for commands.
 const ROUNDS: u32 = 1;
 /// Interval between two progress reports.
 const PROGRESS: Duration = Duration::from_millis(50);
@@ -28,11 +28,11 @@ pub(super) enum Report {
     Done(EvalDone),
 }
 
-/// Makes environments and policy, whose init function has run, and executes orders until the sender is dropped. `report`
+/// Makes environments and policy, whose init function has run, and executes commands until the sender is dropped. `report`
 /// returns false once its receiver is gone.
 pub(super) fn run(
     makers: Result<EvalMakers, EvalWorkerError>,
-    orders: &Receiver<EvalCommand>,
+    commands: &Receiver<EvalCommand>,
     report: impl Fn(Report) -> bool,
 ) {
     let mut engine = match makers.and_then(|makers| EvalEngine::start(&makers)) {
@@ -46,12 +46,12 @@ pub(super) fn run(
     let mut told = Instant::now();
     while listens {
         let patience = engine.playing().map_or(Duration::MAX, |_| Duration::ZERO);
-        let order = match orders.recv_timeout(patience) {
-            Ok(order) => Some(order),
+        let command = match commands.recv_timeout(patience) {
+            Ok(command) => Some(command),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        if let Some(done) = engine.work(order, ROUNDS) {
+        if let Some(done) = engine.work(command, ROUNDS) {
             listens = report(Report::Done(done));
         } else if let Some(ticket) = engine.playing().filter(|_| told.elapsed() >= PROGRESS) {
             told = Instant::now();

@@ -104,7 +104,7 @@ impl Process {
     pub(super) fn start(
         program: &Path,
         (run, pictures): (&RunConfig, Pictures),
-        orders: Receiver<EvalCommand>,
+        commands: Receiver<EvalCommand>,
         tell: impl Fn(Result<Report, String>) -> bool + Clone + Send + 'static,
     ) -> io::Result<Self> {
         let grant = INVENTORY.grant(&run.host.evaluator).map_err(io::Error::other)?;
@@ -121,9 +121,9 @@ impl Process {
         let process = Self { child: child.clone(), _grant: grant };
         // A hung process does not read: only this thread blocks on it, until it is killed.
         let refuse = tell.clone();
-        thread::Builder::new().name("eval-orders".into()).spawn(move || {
+        thread::Builder::new().name("eval-commands".into()).spawn(move || {
             // If the process ends, the other thread reports it.
-            let _ = write_json(&stdin, &birth).and_then(|()| send_all(&orders, &stdin, refuse));
+            let _ = write_json(&stdin, &birth).and_then(|()| send_all(&commands, &stdin, refuse));
         })?;
         let words = LastWords::listen(stderr)?;
         thread::Builder::new().name("eval-reports".into()).spawn(move || {
@@ -142,14 +142,14 @@ impl Drop for Process {
     }
 }
 
-/// Sends orders to the process until it exits or there are no more.
+/// Sends commands to the process until it exits or there are no more.
 fn send_all(
-    orders: &Receiver<EvalCommand>,
+    commands: &Receiver<EvalCommand>,
     mut to: impl io::Write,
     tell: impl Fn(Result<Report, String>) -> bool,
 ) -> io::Result<()> {
-    for order in orders {
-        let (ticket, message) = match order {
+    for command in commands {
+        let (ticket, message) = match command {
             EvalCommand::Cancel(ticket) => (ticket, Ok(Message::CallCancel(CallCancel { call: ticket.0 }))),
             EvalCommand::Evaluate { ticket, weights, request } => {
                 (ticket, WorkerCommand::Evaluate { weights, request }.message(CallId(ticket.0)))
@@ -165,8 +165,8 @@ fn send_all(
     Ok(())
 }
 
-/// Reads an order of the supervisor.
-fn order(message: Message) -> Option<EvalCommand> {
+/// Reads a command of the supervisor.
+fn command_in(message: Message) -> Option<EvalCommand> {
     match message {
         Message::CallCancel(cancel) => Some(EvalCommand::Cancel(Ticket(cancel.call))),
         Message::Call(call) => match WorkerCommand::decode(&call.body) {
@@ -252,15 +252,15 @@ pub(crate) fn serve_engine(registry: &Registry) -> io::Result<()> {
     };
     let makers = makers.map(|makers| limited(makers).with_guard(catch_panics));
     let makers = makers.and_then(|makers| makers.init().map(|()| makers));
-    let (orders, ordered) = mpsc::channel();
+    let (commands, received) = mpsc::channel();
     // From here on, the process ends with its supervisor even if its environment hangs.
     end_with_pipe(heard.try_clone()?.into(), GRACE)?;
-    thread::Builder::new().name("eval-orders".into()).spawn(move || {
+    thread::Builder::new().name("eval-commands".into()).spawn(move || {
         let mut heard = BufReader::new(heard);
-        while let Some(order) = read_message(&mut heard).ok().and_then(order)
-            && orders.send(order).is_ok()
+        while let Some(command) = read_message(&mut heard).ok().and_then(command_in)
+            && commands.send(command).is_ok()
         {}
     })?;
-    engine::run(makers, &ordered, |report| write_message(&said, &message(report)).is_ok());
+    engine::run(makers, &received, |report| write_message(&said, &message(report)).is_ok());
     Ok(())
 }

@@ -38,11 +38,11 @@ pub(crate) struct Shared {
     changed: Condvar,
     /// The same for asynchronous callers.
     notify: watch::Sender<()>,
-    events: Sender<Event>,
+    events: Sender<EvalEvent>,
 }
 
 #[derive(Debug)]
-enum Event {
+enum EvalEvent {
     /// An evaluation was submitted or cancelled.
     Wake,
     /// A report of the engine with this number.
@@ -134,7 +134,7 @@ impl Shared {
     pub(crate) fn at_desk<T>(&self, work: impl FnOnce(&mut EvalDesk) -> T) -> T {
         let done = work(&mut self.desk());
         // If the supervisor has ended, there is nothing to wake.
-        let _ = self.events.send(Event::Wake);
+        let _ = self.events.send(EvalEvent::Wake);
         done
     }
 
@@ -168,7 +168,7 @@ struct Supervisor {
 
 struct Engine {
     /// An engine that has ended reports that separately.
-    orders: Sender<EvalCommand>,
+    commands: Sender<EvalCommand>,
     #[cfg(unix)]
     _process: Option<Process>,
     is_ready: bool,
@@ -178,11 +178,11 @@ struct Engine {
 }
 
 impl Supervisor {
-    fn run(mut self, events: &Receiver<Event>) {
+    fn run(mut self, events: &Receiver<EvalEvent>) {
         self.engine = self.start_engine().map_err(|error| self.fail(error)).ok();
         loop {
-            while let Some(order) = self.next_command() {
-                self.order(order);
+            while let Some(command) = self.next_command() {
+                self.execute(command);
             }
             if self.shared.desk().is_stopped() {
                 break;
@@ -192,10 +192,10 @@ impl Supervisor {
                 None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match event {
-                Ok(Event::Wake) => {}
-                Ok(Event::Report(number, report)) if number == self.number => self.handle(report),
-                Ok(Event::Gone(number, words)) if number == self.number => self.lost(words),
-                Ok(Event::Report(..) | Event::Gone(..)) => {}
+                Ok(EvalEvent::Wake) => {}
+                Ok(EvalEvent::Report(number, report)) if number == self.number => self.handle(report),
+                Ok(EvalEvent::Gone(number, words)) if number == self.number => self.lost(words),
+                Ok(EvalEvent::Report(..) | EvalEvent::Gone(..)) => {}
                 Err(RecvTimeoutError::Timeout) => self.overdue(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -206,7 +206,7 @@ impl Supervisor {
         self.shared.desk().next_command()
     }
 
-    fn order(&mut self, order: EvalCommand) {
+    fn execute(&mut self, command: EvalCommand) {
         if self.engine.is_none() {
             match self.start_engine() {
                 Ok(engine) => self.engine = Some(engine),
@@ -215,11 +215,11 @@ impl Supervisor {
         }
         if let Some(engine) = &mut self.engine {
             let now = Instant::now();
-            match order {
+            match command {
                 EvalCommand::Evaluate { .. } => (engine.last_contact, engine.cancelled) = (now, None),
                 EvalCommand::Cancel(_) => engine.cancelled = Some(now),
             }
-            let _ = engine.orders.send(order);
+            let _ = engine.commands.send(command);
         }
     }
 
@@ -227,17 +227,18 @@ impl Supervisor {
         self.number += 1;
         let (number, events) = (self.number, self.shared.events.clone());
         let tell = move |report: Result<Report, String>| {
-            let event = report.map_or_else(|words| Event::Gone(number, words), |report| Event::Report(number, report));
+            let event =
+                report.map_or_else(|words| EvalEvent::Gone(number, words), |report| EvalEvent::Report(number, report));
             events.send(event).is_ok()
         };
-        let (orders, ordered) = mpsc::channel();
+        let (commands, received) = mpsc::channel();
         #[cfg(unix)]
         let mut process = None;
         match &self.source {
             Source::Thread(makers) => {
                 let makers = makers.clone().with_guard(catch_panics);
                 let work = move || {
-                    engine::run(makers.init().map(|()| makers), &ordered, |report| tell(Ok(report)));
+                    engine::run(makers.init().map(|()| makers), &received, |report| tell(Ok(report)));
                     tell(Err("its thread has ended".into()));
                 };
                 let spawned = thread::Builder::new().name("evaluation".into()).spawn(work);
@@ -245,12 +246,12 @@ impl Supervisor {
             }
             #[cfg(unix)]
             Source::Process { program, run, pictures } => {
-                let started = Process::start(program, (run, *pictures), ordered, tell);
+                let started = Process::start(program, (run, *pictures), received, tell);
                 process = Some(started.map_err(|error| EvalWorkerError::setup("process", error))?);
             }
         }
         Ok(Engine {
-            orders,
+            commands,
             #[cfg(unix)]
             _process: process,
             is_ready: false,

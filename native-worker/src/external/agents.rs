@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn error_names_the_wrong_agent_setting() {
         let cases = [
             ("{}", "found none"),
             (r#"{"observation": {"type": "discrete", "n": 3}}"#, "found observation"),

@@ -10,7 +10,7 @@
 //! | asks for an action: waits until the worker samples, at most [300 s](ExternalMultiAgentEnv::ACTION_TIMEOUT) | `sample()` waits until drivers have provided enough turns |
 //! | logs its own actions: up to 64 turns ahead | takes one turn of each lane at a time |
 //! | its thread ends, or the last handle is dropped | samples the turns logged before, then `sample()` fails with the reason |
-//! | [stops](ExternalEnv::stop) the environment | `sample()` fails at once with [`EnvError::Stopped`](rollmesh_core::env::EnvError::Stopped) |
+//! | [stops](ExternalEnv::stop) the environment | `sample()` fails immediately with [`EnvError::Stopped`](rollmesh_core::env::EnvError::Stopped) |
 //! | gets an error that the environment was stopped | the worker is stopped or dropped |
 //! | | a worker with `sample_async` whose environments are accessed, or whose state is set, waits for the batch in progress, and so for drivers |
 //! | gets an error that its episode is lost | sampling failed, for example in a policy; the next `sample()` starts new episodes |

@@ -1,6 +1,6 @@
 //! Access control: tokens authenticate peers, the Host and Origin headers authenticate HTTP requests.
 
-use std::net::SocketAddr;
+use std::{io, net::SocketAddr};
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 use rollmesh_core::{
@@ -14,9 +14,9 @@ use super::{
 };
 
 /// Returns a new token from the system's random number generator.
-pub(crate) fn random_token() -> Result<Token, getrandom::Error> {
+pub(crate) fn random_token() -> io::Result<Token> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes)?;
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(Token::new(bytes))
 }
 

@@ -319,7 +319,7 @@ impl Actor {
             Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
             // The caller may have dropped the receiver.
             Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
-            Event::Workers(order) => self.handle_worker_action(order),
+            Event::Workers(action) => self.handle_worker_action(action),
             Event::Updated(update) => self.handle_update(update),
             Event::Made(parts) => self.handle_parts(parts.map(|parts| *parts)),
             Event::Saved(report) => self.handle_save(report),

@@ -37,11 +37,11 @@ const HASH_DIGITS: std::ops::RangeInclusive<usize> = 15..=16;
 
 /// The files of a page.
 pub(super) struct Assets {
-    source: Source,
+    source: AssetSource,
     compressed: Arc<CompressedFiles>,
 }
 
-enum Source {
+enum AssetSource {
     Directory(PathBuf),
     #[cfg(feature = "embed")]
     Embedded,
@@ -59,12 +59,12 @@ impl Assets {
     pub(super) fn find(dashboard: bool, directory: Option<&Path>) -> Result<Self, HubError> {
         let holds_page = |directory: &Path| directory.join("index.html").is_file();
         let source = match directory {
-            Some(directory) if !dashboard && directory.is_dir() => Source::Directory(directory.to_owned()),
+            Some(directory) if !dashboard && directory.is_dir() => AssetSource::Directory(directory.to_owned()),
             Some(directory) if !dashboard => return Err(HubError::NoDirectory(directory.to_owned())),
-            None if !dashboard => Source::Off,
-            Some(directory) if holds_page(directory) => Source::Directory(directory.to_owned()),
+            None if !dashboard => AssetSource::Off,
+            Some(directory) if holds_page(directory) => AssetSource::Directory(directory.to_owned()),
             Some(directory) => return Err(HubError::NoAssets(directory.to_owned())),
-            None => Source::usual(),
+            None => AssetSource::usual(),
         };
         Ok(Self { source, compressed: Arc::default() })
     }
@@ -76,14 +76,14 @@ impl Assets {
             path => path,
         };
         let file = match &self.source {
-            Source::Off => return text(StatusCode::NOT_FOUND, "This hub has no dashboard.\n"),
-            Source::Missing => return answer(StatusCode::OK, HTML, HOW_TO_BUILD.into()),
+            AssetSource::Off => return text(StatusCode::NOT_FOUND, "This hub has no dashboard.\n"),
+            AssetSource::Missing => return answer(StatusCode::OK, HTML, HOW_TO_BUILD.into()),
             #[cfg(feature = "embed")]
-            Source::Embedded => Embedded::get(path).map(|file| match file.data {
+            AssetSource::Embedded => Embedded::get(path).map(|file| match file.data {
                 Cow::Borrowed(bytes) => Bytes::from_static(bytes),
                 Cow::Owned(bytes) => bytes.into(),
             }),
-            Source::Directory(directory) => read_plain(directory, path).await,
+            AssetSource::Directory(directory) => read_plain(directory, path).await,
         };
         match file {
             Some(file) => self.content(path, file, headers).await,
@@ -132,7 +132,7 @@ impl Assets {
     }
 }
 
-impl Source {
+impl AssetSource {
     /// Prefers the embedded page: a page in the current directory would receive the operator's token, so it must not win.
     #[cfg(feature = "embed")]
     fn usual() -> Self {

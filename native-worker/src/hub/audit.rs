@@ -23,7 +23,7 @@ const FILE: &str = "the audit log";
 const LEASES_FILE: &str = "the audit log of leases";
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct AuditLine<'a> {
     /// Milliseconds since 1970.
     at_ms: u64,
     #[serde(flatten)]
@@ -96,7 +96,7 @@ impl Audit {
         let is_last = matches!(record, Record::Stopped);
         let notice = self.report_left_out(at_ms, is_last);
         let has_room = |of| self.budgets.entry(of).or_default().take(at_ms / 1000);
-        if record.causer().is_none_or(has_room) { self.write(&Line { at_ms, record }).or(notice) } else { notice }
+        if record.causer().is_none_or(has_room) { self.write(&AuditLine { at_ms, record }).or(notice) } else { notice }
     }
 
     /// Writes how many records were dropped in past seconds, and in the current one if `with_this`.
@@ -104,11 +104,11 @@ impl Audit {
         let ended = self.budgets.iter_mut().filter(|(_, budget)| with_this || budget.second != at_ms / 1000);
         let left_out: Vec<_> =
             ended.map(|(&of, budget)| (of, budget.end())).filter(|(_, records)| *records > 0).collect();
-        let tell = |(of, records)| self.write(&Line { at_ms, record: &Record::LeftOut { records, of } });
+        let tell = |(of, records)| self.write(&AuditLine { at_ms, record: &Record::LeftOut { records, of } });
         left_out.into_iter().filter_map(tell).last()
     }
 
-    fn write(&mut self, line: &Line<'_>) -> Option<LineNotice> {
+    fn write(&mut self, line: &AuditLine<'_>) -> Option<LineNotice> {
         let log = if line.record.is_of_leases() { &mut self.leases } else { &mut self.log };
         log.as_mut()?.write(line)
     }
@@ -139,7 +139,7 @@ impl Log {
         Ok(Self { name, files, backlog: Backlog::new(name) })
     }
 
-    fn write(&mut self, line: &Line<'_>) -> Option<LineNotice> {
+    fn write(&mut self, line: &AuditLine<'_>) -> Option<LineNotice> {
         let Self { name, files, backlog } = self;
         match serde_json::to_vec(line) {
             Ok(bytes) => backlog.add([bytes, b"\n".to_vec()].concat(), |line| files.add(line)),

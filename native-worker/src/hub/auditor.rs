@@ -23,7 +23,6 @@ pub struct Distrust {
 /// What happens to a run after an untrusted worker failed an audit and its token was revoked. A run that only samples always
 /// continues, marked as tainted: its batches have been handed over and cannot be recalled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum OnDivergence {
     /// The run goes back to before the divergent worker's first unaudited fragment.
     #[default]

@@ -47,7 +47,7 @@ pub(crate) struct Replacement {
 }
 
 impl Default for Replacement {
-    /// Replaces at once, without limit.
+    /// Replaces immediately, without limit.
     fn default() -> Self {
         Self { delay: Duration::ZERO, max: u32::MAX }
     }
@@ -72,7 +72,7 @@ pub(crate) enum WorkerAction {
     },
     /// Say goodbye to a worker and do not replace it.
     Dismiss { peer: u32 },
-    /// End a local process and do not replace it: after a goodbye if it has joined, else at once. Replies when it has exited
+    /// End a local process and do not replace it: after a goodbye if it has joined, else immediately. Replies when it has exited
     /// and its resources are released.
     End { child: u32, gone: Reply<()> },
     /// Kill a local process; it is replaced as if it had ended by itself.
@@ -92,15 +92,15 @@ impl Hub {
 }
 
 impl Workers {
-    pub(crate) async fn send(&self, order: WorkerAction) {
+    pub(crate) async fn send(&self, action: WorkerAction) {
         // A hub that has stopped ignores commands.
-        let _ = self.0.send(Event::Workers(order)).await;
+        let _ = self.0.send(Event::Workers(action)).await;
     }
 }
 
 impl Actor {
-    pub(super) fn handle_worker_action(&mut self, order: WorkerAction) {
-        match order {
+    pub(super) fn handle_worker_action(&mut self, action: WorkerAction) {
+        match action {
             WorkerAction::Listen { sink, replacement } => {
                 self.children.replace_as(replacement);
                 self.hub.workers().for_each(|(peer, known)| sink(joined(peer, known)));

@@ -12,7 +12,6 @@ use std::{
 
 use rollmesh_core::protocol::{Token, TokenHash, TokenId};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
     sync::{mpsc, oneshot},
     time::{sleep, timeout},
 };
@@ -37,7 +36,7 @@ const FREE_FAILED_STARTS: u32 = 2;
 /// Delay before the next attempt when launchers have no place now, but soon may have one.
 const NOT_YET: Duration = Duration::from_secs(1);
 /// Maximum length of a line of a child's log in bytes; a longer one is several, …
-const MAX_LINE_BYTES: u64 = 1 << 10;
+const MAX_LINE_BYTES: usize = 1 << 10;
 /// … and maximum number of lines per second.
 const MAX_LINES_PER_S: u32 = 50;
 /// Time for a dismissed child to exit by itself before it is killed.
@@ -186,7 +185,7 @@ impl Children {
         self.spare == Some(number)
     }
 
-    /// True if there is no spare, and ended children are replaced at once and without limit.
+    /// True if there is no spare, and ended children are replaced immediately and without limit.
     pub(super) fn wants_spare(&self) -> bool {
         self.spare.is_none() && self.replacement == Replacement::default()
     }
@@ -223,9 +222,8 @@ impl Children {
         let (way, spec, environs) = (self.way.arguments(), &terms.spec, &terms.environs);
         let order = LaunchOrder { number, way: &way, token: &token, spec, environs };
         let mut worker = terms.launcher.launch(&order)?;
-        if let Some(log) = worker.take_log() {
-            tokio::spawn(forward_lines(number, log, self.events.clone()));
-        }
+        let mut lines = LogLines::new(number, self.events.clone());
+        worker.forward_log(Box::new(move |bytes| lines.push(bytes)));
         let (pid, limit) = (worker.pid(), worker.joins_within());
         let (kill, killed) = oneshot::channel();
         let (starting, started) = oneshot::channel();
@@ -433,7 +431,7 @@ impl Children {
         }
     }
 
-    /// Decides after this many consecutive failures: the first ones are retried at once, the next ones after exponential
+    /// Decides after this many consecutive failures: the first ones are retried immediately, the next ones after exponential
     /// backoff, and then it gives up.
     fn attempt_after(&self, failures: u32) -> Ended {
         let delay = self.replacement.delay;
@@ -450,27 +448,48 @@ fn pause_after(failed_starts: u32) -> Duration {
     Duration::from_millis(100 << failed_starts.min(MAX_FAILED_STARTS))
 }
 
-/// Forwards what a child writes to its standard error, line by line, within limits: the rest is read and dropped, so that the
-/// child never waits for a reader.
-async fn forward_lines(number: u32, log: Box<dyn AsyncRead + Send + Unpin>, events: mpsc::Sender<Event>) {
-    let mut log = BufReader::new(log);
-    let (mut second, mut lines) = (Instant::now(), 0);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match (&mut log).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
+/// Forwards what a child writes to its standard error, line by line, within limits; the rest is dropped.
+struct LogLines {
+    number: u32,
+    events: mpsc::Sender<Event>,
+    /// The beginning of a line.
+    line: Vec<u8>,
+    /// When the current second began, and the number of its lines.
+    second: Instant,
+    lines: u32,
+}
+
+impl LogLines {
+    fn new(number: u32, events: mpsc::Sender<Event>) -> Self {
+        Self { number, events, line: Vec::new(), second: Instant::now(), lines: 0 }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.line.push(*byte);
+            if *byte == b'\n' || self.line.len() == MAX_LINE_BYTES {
+                self.forward();
+            }
         }
-        if second.elapsed() >= Duration::from_secs(1) {
-            (second, lines) = (Instant::now(), 0);
+    }
+
+    fn forward(&mut self) {
+        if self.second.elapsed() >= Duration::from_secs(1) {
+            (self.second, self.lines) = (Instant::now(), 0);
         }
-        lines += 1;
-        let text = String::from_utf8_lossy(&line);
-        if lines <= MAX_LINES_PER_S && !text.trim().is_empty() {
+        self.lines += 1;
+        let text = String::from_utf8_lossy(&self.line);
+        if self.lines <= MAX_LINES_PER_S && !text.trim().is_empty() {
             // A busy hub drops lines instead of holding up the child.
-            let _ = events.try_send(Event::ChildSaid { number, line: text.trim_end().into() });
+            let _ = self.events.try_send(Event::ChildSaid { number: self.number, line: text.trim_end().into() });
         }
+        self.line.clear();
+    }
+}
+
+impl Drop for LogLines {
+    fn drop(&mut self) {
+        self.forward();
     }
 }
 

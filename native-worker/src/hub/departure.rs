@@ -42,7 +42,7 @@ impl Departure {
         Self { reason, is_fault: false, denied: None, is_final: false, last_words: LAST_WORDS }
     }
 
-    /// Returns the departure of a peer that the hub expels at once.
+    /// Returns the departure of a peer that the hub expels immediately.
     pub(super) fn expelled(reason: &str) -> Self {
         Self { is_final: false, last_words: EXPULSION, ..Self::fault(reason) }
     }

@@ -34,11 +34,11 @@ const MAX_FAILING: usize = 1024;
 /// Admission control for the hub's port.
 #[derive(Default)]
 pub(super) struct HandshakeLimiter {
-    state: Mutex<State>,
+    state: Mutex<LimiterState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LimiterState {
     next: u64,
     /// By number, so that the oldest comes first.
     places: BTreeMap<u64, PeerPlace>,
@@ -138,7 +138,7 @@ enum Turn {
     At(Instant),
 }
 
-impl State {
+impl LimiterState {
     /// Returns, per address, the latest waiting connection that has sent something, with its number.
     fn last_of_addresses(&self) -> impl Iterator<Item = (u64, &Outside)> {
         let mut seen = BTreeSet::new();
@@ -172,7 +172,7 @@ impl State {
 }
 
 impl HandshakeLimiter {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LimiterState> {
         // No code panics while holding the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,7 +269,7 @@ impl HandshakeLimiter {
         if state.failing.len() >= MAX_FAILING && !state.failing.contains_key(&from) {
             state.failing.retain(|_, failing| failing.times.back().is_some_and(|time| *time + FAILURE_WINDOW > now));
             if state.failing.len() >= MAX_FAILING {
-                // This many failing addresses at once are a single attack.
+                // This many failing addresses at the same time are a single attack.
                 return FAILURE_DELAY;
             }
         }

@@ -46,7 +46,7 @@ impl Actor {
         self.hub.course.handle_counted();
     }
 
-    /// Reschedules the evaluation that had not finished when the resumed run was saved. It begins at once: otherwise one of
+    /// Reschedules the evaluation that had not finished when the resumed run was saved. It begins immediately: otherwise one of
     /// the next iterations could take its place in the queue.
     pub(super) fn evaluate_again(&mut self, known: &[EvaluationPoint]) {
         // A run that reads its input is evaluated at its end, too.
@@ -109,7 +109,7 @@ impl Actor {
         }
     }
 
-    /// Sets weights of a run without a learner. They are sent at once while no fragment is being made, else before the next
+    /// Sets weights of a run without a learner. They are sent immediately while no fragment is being made, else before the next
     /// iteration that has not begun.
     pub(super) fn sync_weights(
         &mut self,

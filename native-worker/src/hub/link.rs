@@ -8,11 +8,10 @@ use std::{
     },
 };
 
-use hyper::body::Bytes;
 use rollmesh_core::{
     hub::{CloseReason, PeerConnection, UploadDecoder},
     ids::LeaseId,
-    protocol::{Message, MessageFrame, Outbox, message::Goodbye},
+    protocol::{FrameBytes, Message, MessageFrame, Outbox, message::Goodbye},
 };
 use tokio::sync::Notify;
 
@@ -21,11 +20,11 @@ use crate::pulse::Pulse;
 /// The actor's handle of a peer: it sends messages and closes the connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PeerLink {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLink>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedLink {
     state: Mutex<LinkState>,
     wake: Notify,
     /// Notified when the queue is empty.
@@ -73,7 +72,7 @@ impl PeerLink {
 
     /// Returns the next frame to send. If there is none, it returns `None` and notifies those waiting for
     /// [`drained`](Self::drained).
-    pub(super) fn poll_frame(&self) -> Option<Bytes> {
+    pub(super) fn poll_frame(&self) -> Option<FrameBytes> {
         let frame = self.state().outbox.poll_frame();
         if frame.is_none() {
             self.shared.drained.notify_one();

@@ -242,7 +242,7 @@ impl Actor {
         }
     }
 
-    /// Notifies the user once that the run waits for workers, unless they come at once.
+    /// Notifies the user once that the run waits for workers, unless they come immediately.
     pub(super) fn notify_of_waiting(&mut self) {
         let now = self.now();
         let run = self.hub.run.as_ref().filter(|run| !self.starts_worker_for(run));

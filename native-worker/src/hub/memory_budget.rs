@@ -17,22 +17,22 @@ use super::limits::{MAX_PARTIAL_BYTES, PARTIAL_PATIENCE, PARTIAL_RATE};
 /// The budget, shared by all connections.
 #[derive(Clone, Debug)]
 pub(super) struct MemoryBudget {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBudget>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedBudget {
     bytes: usize,
     /// A message is overdue, and may be dropped in favour of a waiting one, after this long without any more of it, or if it
     /// has been slower than [`PARTIAL_RATE`] for longer than that.
     patience: Duration,
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
     /// Notified when bytes are released.
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BudgetState {
     taken: usize,
     next: u64,
     /// Incomplete messages, in the order in which they began.
@@ -71,10 +71,10 @@ impl Default for MemoryBudget {
 impl MemoryBudget {
     pub(super) fn new(bytes: usize, patience: Duration) -> Self {
         let (state, freed) = (Mutex::default(), Notify::new());
-        Self { shared: Arc::new(Shared { bytes, patience, state, freed }) }
+        Self { shared: Arc::new(SharedBudget { bytes, patience, state, freed }) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
         // No code panics while holding the lock.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,7 +123,7 @@ impl Coming {
     }
 }
 
-impl State {
+impl BudgetState {
     /// Drops overdue messages until `wanted` more bytes will be released; if these are too few, returns when the next
     /// message will be overdue.
     fn give_up(&mut self, wanted: usize, patience: Duration) -> Option<Instant> {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     async fn soon<T>(happens: impl Future<Output = T>) -> T {
-        timeout(LONG, happens).await.expect("it happens at once")
+        timeout(LONG, happens).await.expect("it happens immediately")
     }
 
     #[tokio::test]
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_gets_on_may_take_its_time_but_not_for_ever() {
+    async fn deadline_of_a_partial_message_moves_with_its_progress() {
         let (patience, second) = (Duration::from_secs(2), Duration::from_secs(1));
         let since = Instant::now();
         let coming = |latest, come| Coming { since, latest: since + latest, bytes: 0, come, revoked: Arc::default() };

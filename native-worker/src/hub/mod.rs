@@ -20,6 +20,7 @@ mod config;
 mod departure;
 mod effects;
 mod elsewhere;
+mod handles;
 mod handshake_limiter;
 mod in_process;
 mod iterations;
@@ -63,8 +64,9 @@ pub use self::{
     auditor::{Distrust, OnDivergence},
     checkpoints::{CheckpointNowError, SavedCheckpoint},
     config::{HubConfig, HubError, HubNotice, SecurityConfig},
+    handles::{HubStopped, PendingSummary, Sampling, StatusWatch},
     limits::{Limit, limits},
-    requests::{Sampling, StartRunError, Traffic},
+    requests::{StartRunError, Traffic},
     tls::{TlsConfig, TlsError},
     token_file::TokenFileError,
 };
@@ -154,10 +156,10 @@ impl Hub {
         self.client
     }
 
-    /// Returns a receiver of the run's state, updated on every change.
+    /// Returns a watch of the run's state, updated on every change.
     #[must_use]
-    pub fn status(&self) -> watch::Receiver<RunStatus> {
-        self.status.clone()
+    pub fn status(&self) -> StatusWatch {
+        StatusWatch(self.status.clone())
     }
 
     /// Waits for the next notice to the user. Reading them is optional: above a thousand unread ones, new notices are

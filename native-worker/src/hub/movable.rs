@@ -20,26 +20,26 @@ use tokio::{
 pub(super) struct Movable {
     /// `None` if a move has failed.
     stream: Option<TcpStream>,
-    order: Order,
+    control: SocketControl,
 }
 
 /// Changes a socket, at its next use.
 #[derive(Clone, Default)]
-pub(super) struct Order(Arc<Due>);
+pub(super) struct SocketControl(Arc<Due>);
 
 #[derive(Default)]
 struct Due {
     is_due: AtomicBool,
-    wishes: Mutex<Wishes>,
+    wishes: Mutex<SocketWishes>,
 }
 
 #[derive(Default)]
-struct Wishes {
+struct SocketWishes {
     to: Option<Handle>,
     send_buffer: Option<usize>,
 }
 
-impl Order {
+impl SocketControl {
     /// Moves the socket to this event loop; it has to be used there from then on.
     pub(super) fn go_to(&self, to: Handle) {
         self.wish(|wishes| wishes.to = Some(to));
@@ -50,26 +50,26 @@ impl Order {
         self.wish(|wishes| wishes.send_buffer = Some(bytes));
     }
 
-    fn wish(&self, change: impl FnOnce(&mut Wishes)) {
+    fn wish(&self, change: impl FnOnce(&mut SocketWishes)) {
         change(&mut self.0.wishes());
         self.0.is_due.store(true, Ordering::Release);
     }
 }
 
 impl Due {
-    fn wishes(&self) -> MutexGuard<'_, Wishes> {
+    fn wishes(&self) -> MutexGuard<'_, SocketWishes> {
         // No code panics while holding the lock.
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Movable {
-    pub(super) fn new(stream: TcpStream, order: Order) -> Self {
-        Self { stream: Some(stream), order }
+    pub(super) fn new(stream: TcpStream, control: SocketControl) -> Self {
+        Self { stream: Some(stream), control }
     }
 
     fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
-        if self.order.0.is_due.load(Ordering::Acquire) {
+        if self.control.0.is_due.load(Ordering::Acquire) {
             self.apply_wishes()?;
         }
         let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
@@ -77,8 +77,8 @@ impl Movable {
     }
 
     fn apply_wishes(&mut self) -> io::Result<()> {
-        self.order.0.is_due.store(false, Ordering::Relaxed);
-        let Wishes { to, send_buffer } = std::mem::take(&mut *self.order.0.wishes());
+        self.control.0.is_due.store(false, Ordering::Relaxed);
+        let SocketWishes { to, send_buffer } = std::mem::take(&mut *self.control.0.wishes());
         #[cfg(unix)]
         if let (Some(stream), Some(bytes)) = (&self.stream, send_buffer) {
             // If the system refuses, its default remains.
@@ -146,16 +146,16 @@ mod tests {
     fn a_socket_goes_on_in_another_event_loop_when_its_own_has_ended() {
         let new = || Builder::new_current_thread().enable_all().build().unwrap();
         let (here, there) = (new(), new());
-        let order = Order::default();
+        let control = SocketControl::default();
         let (mut movable, mut peer) = here.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            let mut movable = Movable::new(listener.accept().await.unwrap().0, order.clone());
+            let mut movable = Movable::new(listener.accept().await.unwrap().0, control.clone());
             peer.write_all(b"a").await.unwrap();
             assert_eq!(movable.read_u8().await.unwrap(), b'a');
             (movable, peer.into_std().unwrap())
         });
-        order.go_to(there.handle().clone());
+        control.go_to(there.handle().clone());
         // The first use moves it; its old event loop may end then.
         let mut here = Some(here);
         there.block_on(async {

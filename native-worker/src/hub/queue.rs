@@ -52,7 +52,7 @@ impl Actor {
             // Outputs have no place.
             config.refuse_host_settings().map_err(|error| error.to_string())?;
         }
-        // Reports errors at once that can be found without making the environment.
+        // Immediately reports errors that can be found without making the environment.
         self.maker.registry.env(config.env()).map_err(|error| error.to_string())?;
         if !self.hub.keeps_queue || self.hub.is_leaving || self.is_free() && self.hub.queue.is_empty() {
             self.begin_config(Some(starter), None, config)?;

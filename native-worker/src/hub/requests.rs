@@ -2,22 +2,24 @@
 
 use std::time::Duration;
 
-use rollmesh_core::{batch::SlotFragment, hub::RunLoopError, ids::WeightsVersion, weights::Weights};
+use rollmesh_core::{hub::RunLoopError, ids::WeightsVersion, weights::Weights};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{CheckpointNowError, Hub, HubNotice, SavedCheckpoint, SyncError, actor::Event, checkpoints};
+use super::{
+    CheckpointNowError, Hub, HubNotice, PendingSummary, Sampling, SavedCheckpoint, SyncError, actor::Event, checkpoints,
+};
 use crate::{
     checkpoint::PolicyCheckpoint,
     learner::LearnError,
-    train::{EvaluationMetrics, IterationMetrics, RunRequest, SavedRun, StartError, Summary, Taker, Task, Work},
+    train::{EvaluationMetrics, IterationMetrics, RunRequest, SavedRun, StartError, Taker, Task, Work},
 };
 
 impl Hub {
-    /// Starts a run and its local workers. The receiver gets the summary when the run is over.
+    /// Starts a run and its local workers, and returns its summary, which is ready when the run is over.
     ///
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is in progress.
-    pub async fn train(&self, request: impl Into<RunRequest>) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+    pub async fn train(&self, request: impl Into<RunRequest>) -> Result<PendingSummary, StartRunError> {
         self.start_run(Task::Begin(Box::new(request.into())), Work::Learn, false).await
     }
 
@@ -26,7 +28,7 @@ impl Hub {
     /// # Errors
     /// [`StartRunError`] when the run cannot be resumed or another run is in progress.
     #[doc(alias = "restore")]
-    pub async fn resume(&self, saved: SavedRun) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+    pub async fn resume(&self, saved: SavedRun) -> Result<PendingSummary, StartRunError> {
         self.start_run(Task::Resume(Box::new(saved)), Work::Learn, false).await
     }
 
@@ -69,7 +71,7 @@ impl Hub {
     /// ```no_run
     /// # async fn example(hub: &rollmesh::hub::Hub) -> Result<(), rollmesh::hub::StartRunError> {
     /// let mut sampling = hub.sample(rollmesh::train::RunConfig::sampling("CartPole-v1", 64)).await?;
-    /// while let Some(fragments) = sampling.batches.recv().await {
+    /// while let Some(fragments) = sampling.next_batch().await {
     ///     // One fragment per slot, in slot order.
     ///     assert_eq!(fragments.len(), 64);
     /// }
@@ -111,11 +113,11 @@ impl Hub {
         task: Task,
         work: Work,
         stepwise: bool,
-    ) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+    ) -> Result<PendingSummary, StartRunError> {
         let parts = Box::new(self.maker.clone().make_on_thread(task, work).await.map_err(StartRunError)?);
         let (done, summary) = oneshot::channel();
         let started = self.ask(|started| Event::Start { parts, stepwise, started, done }).await;
-        started.unwrap_or(Err(StartError::HubExited)).map(|()| summary).map_err(StartRunError)
+        started.unwrap_or(Err(StartError::HubExited)).map(|()| PendingSummary(summary)).map_err(StartRunError)
     }
 
     /// Prepares the program's exit: accepts no more workers and runs, and drains the current run. Its leases have ten
@@ -148,16 +150,6 @@ impl Hub {
         let _ = tokio::time::timeout(Duration::from_secs(5), &mut self.actor).await;
         std::iter::from_fn(|| self.take_notice()).collect()
     }
-}
-
-/// The handle of a run without a learner.
-#[derive(Debug)]
-pub struct Sampling {
-    /// The fragments of all slots, in slot order, one batch per iteration. The run waits for the receiver, and ends when it
-    /// is dropped.
-    pub batches: mpsc::Receiver<Vec<SlotFragment>>,
-    /// The run's summary, when it is over.
-    pub summary: oneshot::Receiver<Summary>,
 }
 
 /// The workers' traffic and processes.

@@ -43,7 +43,7 @@ use super::{
     },
     memory_budget::MemoryBudget,
     meter::{Meter, Metered},
-    movable::{Movable, Order},
+    movable::{Movable, SocketControl},
     pace::Pace,
     peer::{self, Unauthenticated},
     prometheus,
@@ -99,7 +99,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 /// Serves one connection until its request is answered or it has become a peer's socket, which has a task of its own.
 async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
-    // Small messages are sent at once. A socket that refuses the option works all the same.
+    // Small messages are sent immediately. A socket that refuses the option works all the same.
     let _ = stream.set_nodelay(true);
     let Ok(address) = stream.local_addr() else { return };
     // If waiting fails, the next use of the socket fails, too.
@@ -107,8 +107,8 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
     let Some(pass) = shared.limiter.enter(from.ip(), speaks).await else {
         return shared.remember(Record::Limit { from, what: "waiting" });
     };
-    let order = Order::default();
-    let stream = Movable::new(stream, order.clone());
+    let control = SocketControl::default();
+    let stream = Movable::new(stream, control.clone());
     let (deadline, lost) = (pass.deadline, pass.lost());
     let answered = async {
         let stream: Box<dyn Io> = match &shared.tls {
@@ -124,7 +124,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
             from,
             address,
             meter: Meter::new(usize::MAX),
-            order,
+            control,
             pass: Mutex::new(Some(pass)),
         };
         let io = TokioIo::new(Metered::new(stream, visit.meter.clone()));
@@ -155,7 +155,7 @@ struct Visit<'a> {
     /// The hub's address, as seen by the connection.
     address: SocketAddr,
     meter: Meter,
-    order: Order,
+    control: SocketControl,
     /// Passed on to the socket, if the connection becomes one.
     pass: Mutex<Option<Pass>>,
 }
@@ -240,7 +240,7 @@ impl Visit<'_> {
         };
         pass.go_on();
         self.shared.remember(Record::Connected { from: self.from });
-        let (shared, from, meter, order) = (self.shared.clone(), self.from, self.meter.clone(), self.order.clone());
+        let (shared, from, meter, control) = (self.shared.clone(), self.from, self.meter.clone(), self.control.clone());
         let is_of_page = request.headers().contains_key(header::ORIGIN);
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
@@ -258,10 +258,10 @@ impl Visit<'_> {
             let (events, clients) = (shared.events.clone(), shared.clients.clone());
             let Some(authenticated) = peer::receive(socket, unauthenticated, events, clients).await else { return };
             if authenticated.only_watches() {
-                order.send_buffer(DASHBOARD_SOCKET_BYTES);
+                control.send_buffer(DASHBOARD_SOCKET_BYTES);
                 return authenticated.stay().await;
             }
-            order.go_to(shared.inside.clone());
+            control.go_to(shared.inside.clone());
             shared.inside.spawn(authenticated.stay());
         });
         let mut answer = Response::new(Full::new(Bytes::new()));

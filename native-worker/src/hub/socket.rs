@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Message as Frame, Utf8Bytes, protocol::CloseFrame},
+    tungstenite::{Bytes, Message as Frame, Utf8Bytes, protocol::CloseFrame},
 };
 
 use super::{
@@ -272,7 +272,7 @@ pub(super) async fn write(sink: &mut Sink, link: &PeerLink) -> Departure {
 
 pub(super) async fn flush(sink: &mut Sink, link: &PeerLink) -> Result<(), String> {
     while let Some(bytes) = link.poll_frame() {
-        deliver(sink, Frame::Binary(bytes)).await?;
+        deliver(sink, Frame::Binary(Bytes::from_owner(bytes))).await?;
     }
     Ok(())
 }

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_named() {
+    fn unusable_certificate_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let [cert, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
         let open = |cert: &Path, key: &Path| {

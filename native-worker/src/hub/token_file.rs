@@ -50,7 +50,7 @@ pub enum TokenFileError {
     Unknown(TokenId),
     /// The system's random number generator failed.
     #[error("the system has no randomness for a token: {0}")]
-    Randomness(getrandom::Error),
+    Randomness(io::Error),
 }
 
 #[derive(Default, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ impl Actor {
         let answer = self.do_with_tokens(wish);
         self.hub.record(Record::Command { peer, kind: Kind::ManageTokens, done: answer.is_ok() });
         self.hub.answer(peer, request, answer);
-        // Peers with a token that is no longer valid are expelled at once, including the operator itself.
+        // Peers with a token that is no longer valid are expelled immediately, including the operator itself.
         self.expel_invalid();
     }
 

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_cannot_reserve_is_refused_by_name() {
+    fn resources_that_an_engine_cannot_reserve_are_refused() {
         let spec = WorkerSpec { cpus: 1, ..WorkerSpec::default() };
         let error = words(Engine::Here, spec).unwrap_err().to_string();
         let expected = "here cannot reserve CPUs for a worker: leave worker.cpus out, or use an engine that can";

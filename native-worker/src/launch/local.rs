@@ -8,14 +8,13 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt as _;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+    io::AsyncReadExt as _,
     process::{Child, ChildStderr, ChildStdin},
     time::timeout,
 };
 
-use super::{Grant, Inventory, LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher};
+use super::{Grant, Inventory, LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher, LogReceiver};
 use crate::{
     child::{Confinement, LastWords, kill_group, spawn_in_runtime},
     net::TOKEN_VARIABLE,
@@ -27,8 +26,6 @@ const JOINS: Duration = Duration::from_secs(60);
 const KILLED: Duration = Duration::from_secs(3);
 /// How long to read the standard error of a process that has ended: its child processes may keep it open.
 const LAST_READ: Duration = Duration::from_millis(100);
-/// Room for the log of a worker until it is read.
-const LOG_BYTES: usize = 16 << 10;
 
 /// Starts workers as child processes: the current executable, or another program that begins with
 /// [`main_with`](crate::main_with).
@@ -96,7 +93,7 @@ struct LocalWorker {
     stderr: Option<ChildStderr>,
     words: LastWords,
     /// Where the standard error is copied to.
-    log: Option<DuplexStream>,
+    log: Option<LogReceiver>,
     is_killed: bool,
     /// [`oom_kills`] when it was started.
     oom_kills: Option<u64>,
@@ -141,20 +138,19 @@ impl LocalWorker {
     }
 }
 
-/// Reads the next part of a standard error, and copies it to the log as far as there is room: the process never waits for the
-/// log's reader.
-async fn read(stderr: &mut Option<ChildStderr>, words: &mut LastWords, log: &mut Option<DuplexStream>) {
+/// Reads the next part of a standard error, and copies it to the log.
+async fn read(stderr: &mut Option<ChildStderr>, words: &mut LastWords, log: &mut Option<LogReceiver>) {
     let Some(open) = stderr else { return };
     let mut bytes = [0; 4096];
     match open.read(&mut bytes).await {
         Ok(read @ 1..) => {
             let bytes = bytes.get(..read).unwrap_or_default();
             words.push(bytes);
-            if let Some(log) = log {
-                let _ = log.write(bytes).now_or_never();
+            if let Some(receive) = log {
+                receive(bytes);
             }
         }
-        Ok(_) | Err(_) => *stderr = None,
+        Ok(_) | Err(_) => (*stderr, *log) = (None, None),
     }
 }
 
@@ -163,10 +159,8 @@ impl LaunchedWorker for LocalWorker {
         self.child.id()
     }
 
-    fn take_log(&mut self) -> Option<Box<dyn AsyncRead + Send + Unpin>> {
-        let (log, reader) = duplex(LOG_BYTES);
-        self.log = Some(log);
-        Some(Box::new(reader))
+    fn forward_log(&mut self, receive: LogReceiver) {
+        self.log = Some(receive);
     }
 
     fn joins_within(&self) -> Option<Duration> {

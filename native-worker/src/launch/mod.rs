@@ -37,7 +37,6 @@ use std::{collections::BTreeMap, fmt, io, path::PathBuf, pin::Pin, process::Exit
 use rollmesh_core::protocol::Token;
 #[cfg(unix)]
 use rustix::process::Signal;
-use tokio::io::AsyncRead;
 
 pub(crate) use engine::{Engine, Template};
 pub use inventory::{Grant, Inventory};
@@ -74,15 +73,18 @@ pub struct LaunchOrder<'a> {
     pub environs: &'a BTreeMap<String, String>,
 }
 
+/// Receives what a worker writes to its standard error.
+pub type LogReceiver = Box<dyn FnMut(&[u8]) + Send>;
+
 /// A started worker. Dropping it ends the worker, if it has not ended, and releases its grant.
 pub trait LaunchedWorker: Send {
     /// Returns its process id, if it runs on this machine.
     fn pid(&self) -> Option<u32>;
 
-    /// Returns what it writes to its standard error, once; `None` if the launcher does not have it. The caller reads it to the
-    /// end: otherwise the worker waits when the pipe is full.
-    fn take_log(&mut self) -> Option<Box<dyn AsyncRead + Send + Unpin>> {
-        None
+    /// Sets what receives the worker's standard error, in pieces of any length. It returns immediately, and is dropped when
+    /// there is no more. A launcher without that output ignores it.
+    fn forward_log(&mut self, receive: LogReceiver) {
+        drop(receive);
     }
 
     /// Returns how long it may take to join its hub before the hub ends it; `None` is without limit.
@@ -90,7 +92,7 @@ pub trait LaunchedWorker: Send {
         None
     }
 
-    /// Ends it at once, without its cooperation.
+    /// Ends it immediately, without its cooperation.
     fn kill(&mut self);
 
     /// Waits for its end, and returns how it ended. The future may be dropped and requested again.

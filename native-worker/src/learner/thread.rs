@@ -16,14 +16,14 @@ use super::{LearnError, Learners};
 /// A handle to the learner's thread. Dropping it ends the thread after its pending jobs.
 #[derive(Debug)]
 pub(crate) struct LearnerThread<L = Learners> {
-    jobs: mpsc::UnboundedSender<Job<L>>,
+    jobs: mpsc::UnboundedSender<LearnerJob<L>>,
     thread: thread::JoinHandle<()>,
     /// Disconnected once the thread has dropped all that it owns.
     ended: std_mpsc::Receiver<()>,
 }
 
 /// A job for the learner; returns false if the learner must not be used afterwards.
-type Job<L> = Box<dyn FnOnce(&mut L) -> bool + Send>;
+type LearnerJob<L> = Box<dyn FnOnce(&mut L) -> bool + Send>;
 
 impl<L: Send + 'static> LearnerThread<L> {
     /// Starts the thread.
@@ -31,7 +31,7 @@ impl<L: Send + 'static> LearnerThread<L> {
     /// # Errors
     /// When the system refuses a thread.
     pub(crate) fn spawn(mut learners: L) -> io::Result<Self> {
-        let (jobs, mut queue) = mpsc::unbounded_channel::<Job<L>>();
+        let (jobs, mut queue) = mpsc::unbounded_channel::<LearnerJob<L>>();
         let (end, ended) = std_mpsc::channel();
         let thread = thread::Builder::new().name("learner".into()).spawn(move || {
             while let Some(job) = queue.blocking_recv() {

@@ -130,12 +130,12 @@ pub struct Monitor {
     /// Number of the latest episode.
     begun: u64,
     /// The open episode of each sub-environment.
-    open: BTreeMap<usize, Episode>,
+    open: BTreeMap<usize, RecordedEpisode>,
 }
 
 /// An open episode.
 #[derive(Debug)]
-struct Episode {
+struct RecordedEpisode {
     number: u64,
     /// Its pictures, if it is recorded.
     film: Option<Film>,
@@ -199,7 +199,7 @@ impl Monitor {
     pub fn end(&mut self, metrics: &RolloutMetrics) -> Result<(), MonitorError> {
         // An episode without any picture counts, too.
         self.film(metrics.env);
-        let Some(Episode { number, film: Some(film) }) = self.open.remove(&metrics.env) else { return Ok(()) };
+        let Some(RecordedEpisode { number, film: Some(film) }) = self.open.remove(&metrics.env) else { return Ok(()) };
         let stats = EpisodeStats {
             length: Some(metrics.length),
             episode_return: Some(metrics.episode_return).filter(|sum| sum.is_finite()),
@@ -216,7 +216,7 @@ impl Monitor {
     /// The first [`MonitorError::Io`]; the other episodes are written nevertheless.
     pub fn stop(&mut self) -> Result<(), MonitorError> {
         let mut result = Ok(());
-        for (env, Episode { number, film }) in core::mem::take(&mut self.open) {
+        for (env, RecordedEpisode { number, film }) in core::mem::take(&mut self.open) {
             if let Some(film) = film.filter(|film| film.frames() > 0) {
                 let written = self.files.write(film, self.stats(number, env));
                 result = result.and(written);
@@ -231,7 +231,7 @@ impl Monitor {
             self.begun += 1;
             let MonitorOptions { schedule, max_frames, max_bytes, .. } = self.options;
             let film = schedule.includes(self.begun).then(|| Film::new(max_frames, max_bytes));
-            Episode { number: self.begun, film }
+            RecordedEpisode { number: self.begun, film }
         });
         (episode.number, episode.film.as_mut())
     }

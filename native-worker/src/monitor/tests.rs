@@ -141,7 +141,7 @@ fn sub_environments_do_not_mix_and_episodes_are_counted_as_they_begin() {
 }
 
 #[test]
-fn what_is_open_at_the_end_is_written_and_marked() {
+fn episode_open_at_the_end_is_written_as_incomplete() {
     let dir = tempdir().unwrap();
     let mut monitor = Monitor::new(dir.path(), all()).unwrap();
     monitor.frame(2, &picture(10, 1)).unwrap();

@@ -156,7 +156,7 @@ impl Trust {
 pub(crate) async fn dial_plain(url: &str) -> io::Result<TcpStream> {
     let Address { host, port, .. } = parse(url).map_err(io::Error::other)?;
     let stream = TcpStream::connect((&*host, port)).await?;
-    // Small messages are sent at once. A socket that refuses the option works all the same.
+    // Small messages are sent immediately. A socket that refuses the option works all the same.
     let _ = stream.set_nodelay(true);
     Ok(stream)
 }

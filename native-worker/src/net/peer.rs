@@ -196,7 +196,7 @@ impl<'a> Linked<'a> {
     /// Why the connection has ended.
     pub(crate) async fn flush(&mut self) -> Result<(), String> {
         while let Some(frame) = self.connection.poll_frame() {
-            match timeout(SILENCE_LIMIT, self.socket.send(Frame::Binary(frame))).await {
+            match timeout(SILENCE_LIMIT, self.socket.send(Frame::Binary(Bytes::from_owner(frame)))).await {
                 Ok(sent) => sent.map_err(|error| format!("the connection broke: {error}"))?,
                 Err(_) => return Err(format!("the hub has taken nothing for {} s", SILENCE_LIMIT.as_secs())),
             }

@@ -4,7 +4,7 @@
 //! without end. In a process of its own that ends the process, not the program. The process reads ahead by one batch while the
 //! program works with the previous one. A program whose executable cannot be such a process reads by itself.
 //!
-//! A message of the process is its kind (1 byte), the length of its content (8, little-endian) and the content: see [`Kind`].
+//! A message of the process is its kind (1 byte), the length of its content (8, little-endian) and the content: see [`ReplyKind`].
 
 use std::{
     io::{self, BufReader, Read, Write},
@@ -39,7 +39,7 @@ const NO_MAIN: &str = "does the program begin with rollmesh::main_with?";
 
 /// What the process reads first.
 #[derive(Clone, Serialize, Deserialize)]
-struct Order {
+struct ReadRequest {
     path: PathBuf,
     buffer: usize,
     /// The most bytes of memory that it takes.
@@ -49,7 +49,7 @@ struct Order {
 /// Kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Kind {
+enum ReplyKind {
     /// The process has started. No content.
     Started = 0,
     /// The data set is open. No content.
@@ -62,7 +62,7 @@ enum Kind {
     Ending = 4,
 }
 
-impl Kind {
+impl ReplyKind {
     fn of(byte: u8) -> Option<Self> {
         [Self::Started, Self::Opened, Self::Single, Self::Multi, Self::Ending]
             .into_iter()
@@ -80,7 +80,7 @@ struct Ending {
 /// A data set that a process of its own reads.
 pub(super) struct ReaderProcess {
     program: PathBuf,
-    order: Order,
+    request: ReadRequest,
     /// `None` before the first batch after a rewind, and after the last one.
     running: Option<Running>,
     ending: Option<Ending>,
@@ -99,21 +99,21 @@ struct Running {
 impl ReaderProcess {
     /// Starts the program, and waits until it has opened the data set.
     pub(super) fn open(program: PathBuf, path: &Path, buffer: usize, memory: u64) -> Result<Self, DatasetError> {
-        let order = Order { path: path.into(), buffer, memory };
-        let mut reader = Self { program, order, running: None, ending: None };
+        let request = ReadRequest { path: path.into(), buffer, memory };
+        let mut reader = Self { program, request, running: None, ending: None };
         reader.start(STARTS_WITHIN)?;
         Ok(reader)
     }
 
     fn start(&mut self, limit: Duration) -> Result<(), DatasetError> {
-        let failed = |source| OfflineError::Read { path: self.order.path.clone(), source };
-        let confinement = Confinement { cpus: &[], gpus: None, memory: Some(self.order.memory) };
+        let failed = |source| OfflineError::Read { path: self.request.path.clone(), source };
+        let confinement = Confinement { cpus: &[], gpus: None, memory: Some(self.request.memory) };
         let mut command = Command::new(&self.program);
         command.arg(COMMAND).envs(confinement.variables());
         let (child, Pipes { mut stdin, stdout, stderr }) = child::spawn(command).map_err(failed)?;
         let words = LastWords::listen(stderr).map_err(failed)?;
         // A process that has ended says why when its first message is read.
-        let _ = write_json(&mut stdin, &self.order);
+        let _ = write_json(&mut stdin, &self.request);
         let is_ready = is_readable_within(&stdout, limit).map_err(failed)?;
         let messages = BufReader::with_capacity(1 << 16, stdout);
         self.running = Some(Running { child, messages, _stdin: stdin, words, content: Vec::new() });
@@ -121,20 +121,20 @@ impl ReaderProcess {
         if !is_ready {
             return Err(self.fail(&format!("it did not start within {} s: {NO_MAIN}", limit.as_secs_f64())));
         }
-        if self.receive()? != Some(Kind::Started) {
+        if self.receive()? != Some(ReplyKind::Started) {
             return Err(self.fail(&format!("it does not say that it has started: {NO_MAIN}")));
         }
-        if self.receive()? != Some(Kind::Opened) {
+        if self.receive()? != Some(ReplyKind::Opened) {
             return Err(self.fail("it does not say that it reads"));
         }
         Ok(())
     }
 
     /// Receives the next message, whose content is kept; `None` for the end.
-    fn receive(&mut self) -> Result<Option<Kind>, DatasetError> {
+    fn receive(&mut self) -> Result<Option<ReplyKind>, DatasetError> {
         let Some(running) = &mut self.running else { return Ok(None) };
         match running.receive() {
-            Ok(Kind::Ending) => {
+            Ok(ReplyKind::Ending) => {
                 let ending = serde_json::from_slice::<Ending>(&running.content);
                 self.running = None;
                 let Ending { error, left_out } = ending.map_err(|error| DatasetError::Host(error.into()))?;
@@ -143,7 +143,7 @@ impl ReaderProcess {
                     None => Ok(None),
                     // What opens the files may find too little memory and survive.
                     Some(error) if error.ends_with("out of memory") => {
-                        Err(OfflineError::Memory { path: self.order.path.clone(), limit: self.order.memory }.into())
+                        Err(OfflineError::Memory { path: self.request.path.clone(), limit: self.request.memory }.into())
                     }
                     Some(error) => Err(DatasetError::Host(error.into())),
                 }
@@ -155,28 +155,28 @@ impl ReaderProcess {
 
     /// Ends the process, which has failed, and says why.
     fn fail(&mut self, error: &str) -> DatasetError {
-        let path = self.order.path.clone();
+        let path = self.request.path.clone();
         let Some(Running { mut child, words, .. }) = self.running.take() else { return DatasetError::Closed };
         self.ending = Some(Ending::default());
         let has_ended = child.exits_within(GRACE);
         let status = child.kill().filter(|_| has_ended);
         let words = words.recv_timeout(GRACE).unwrap_or_default().to_string();
         if words.contains("memory allocation of") {
-            return OfflineError::Memory { path, limit: self.order.memory }.into();
+            return OfflineError::Memory { path, limit: self.request.memory }.into();
         }
         let status = status.map_or_else(|| error.to_owned(), |status| status.to_string());
         let words = if words.is_empty() { words } else { format!(": {words}") };
-        let end = format!("{status}{words}; its memory is limited to {} bytes", self.order.memory);
+        let end = format!("{status}{words}; its memory is limited to {} bytes", self.request.memory);
         OfflineError::Reader { path, end }.into()
     }
 }
 
 impl Running {
-    fn receive(&mut self) -> io::Result<Kind> {
+    fn receive(&mut self) -> io::Result<ReplyKind> {
         let mut head = [0; HEAD];
         self.messages.read_exact(&mut head)?;
         let [kind, len @ ..] = head;
-        let kind = Kind::of(kind).ok_or_else(|| io::Error::other("what it says makes no sense"))?;
+        let kind = ReplyKind::of(kind).ok_or_else(|| io::Error::other("what it says makes no sense"))?;
         self.content.clear();
         // Memory grows with the bytes received, not with the announced length.
         let len = u64::from_le_bytes(len);
@@ -194,7 +194,7 @@ impl BatchStream for ReaderProcess {
         let content = self.running.as_ref().map_or(&[][..], |running| &running.content);
         let batch = match kind {
             None => return Ok(None),
-            Some(Kind::Multi) => codec::decode_multi_agent(content).map(AnyBatch::Multi),
+            Some(ReplyKind::Multi) => codec::decode_multi_agent(content).map(AnyBatch::Multi),
             Some(_) => codec::decode(content).map(AnyBatch::Single),
         };
         batch.map(Some).map_err(|error| self.fail(&error.to_string()))
@@ -214,18 +214,18 @@ impl BatchStream for ReaderProcess {
 pub(crate) fn serve() -> io::Result<()> {
     end_with_parent()?;
     let (mut heard, mut said) = take_stdio()?;
-    let Order { path, buffer, memory } = read_json(&mut heard)?;
+    let ReadRequest { path, buffer, memory } = read_json(&mut heard)?;
     limit_memory(memory)?;
-    say(&mut said, Kind::Started, &[])?;
+    say(&mut said, ReplyKind::Started, &[])?;
     let mut stream = match dataset::open(&path, buffer) {
         Ok(stream) => stream,
         Err(error) => return end(&mut said, Some(error.of(&path)), Vec::new()),
     };
-    say(&mut said, Kind::Opened, &[])?;
+    say(&mut said, ReplyKind::Opened, &[])?;
     loop {
         match stream.next_batch() {
-            Ok(Some(AnyBatch::Single(batch))) => say(&mut said, Kind::Single, &codec::encode(&batch))?,
-            Ok(Some(AnyBatch::Multi(batch))) => say(&mut said, Kind::Multi, &codec::encode_multi_agent(&batch))?,
+            Ok(Some(AnyBatch::Single(batch))) => say(&mut said, ReplyKind::Single, &codec::encode(&batch))?,
+            Ok(Some(AnyBatch::Multi(batch))) => say(&mut said, ReplyKind::Multi, &codec::encode_multi_agent(&batch))?,
             Ok(None) => return end(&mut said, None, stream.left_out()),
             Err(error) => return end(&mut said, Some(error.of(&path)), stream.left_out()),
         }
@@ -234,10 +234,10 @@ pub(crate) fn serve() -> io::Result<()> {
 
 fn end(said: &mut impl Write, error: Option<DatasetError>, left_out: Vec<String>) -> io::Result<()> {
     let ending = Ending { error: error.map(|error| error.to_string()), left_out };
-    say(said, Kind::Ending, &serde_json::to_vec(&ending)?)
+    say(said, ReplyKind::Ending, &serde_json::to_vec(&ending)?)
 }
 
-fn say(said: &mut impl Write, kind: Kind, content: &[u8]) -> io::Result<()> {
+fn say(said: &mut impl Write, kind: ReplyKind, content: &[u8]) -> io::Result<()> {
     let mut head = [kind as u8; HEAD];
     head[1..].copy_from_slice(&(content.len() as u64).to_le_bytes());
     said.write_all(&head)?;
@@ -256,8 +256,8 @@ mod tests {
         let program = dir.path().join("program");
         std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-        let order = Order { path: "rows.parquet".into(), buffer: 1 << 20, memory: 1 << 30 };
-        let mut reader = ReaderProcess { program, order, running: None, ending: None };
+        let request = ReadRequest { path: "rows.parquet".into(), buffer: 1 << 20, memory: 1 << 30 };
+        let mut reader = ReaderProcess { program, request, running: None, ending: None };
         let error = reader.start(Duration::from_millis(100)).unwrap_err().to_string();
         assert!(error.contains("did not start within 0.1 s: does the program begin with"), "{error}");
     }

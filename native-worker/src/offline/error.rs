@@ -24,12 +24,12 @@ pub enum OfflineError {
     )]
     NoPaths,
     /// The pattern is invalid.
-    #[error("'{pattern}' is no pattern: {source}")]
+    #[error("'{pattern}' is no pattern: {problem}")]
     Pattern {
         /// The pattern.
         pattern: String,
         /// The problem.
-        source: glob::PatternError,
+        problem: String,
     },
     /// The input is on another machine.
     #[error("'{0}' is on another machine: copy it here first")]

@@ -23,7 +23,7 @@ pub(super) fn expand(input: &str) -> Result<PathBuf, OfflineError> {
 /// Returns the files that match a pattern, sorted; `input` is the user's text for error messages.
 pub(super) fn matching_pattern(input: &str, pattern: &Path) -> Result<Vec<PathBuf>, OfflineError> {
     let found = glob::glob(&pattern.to_string_lossy());
-    let found = found.map_err(|source| OfflineError::Pattern { pattern: input.into(), source })?;
+    let found = found.map_err(|error| OfflineError::Pattern { pattern: input.into(), problem: error.to_string() })?;
     // Unreadable directories do not match.
     let mut files: Vec<PathBuf> = found.filter_map(Result::ok).collect();
     files.sort_by(|a, b| by_number(a, b));

@@ -100,7 +100,7 @@ impl Logged {
     /// 4 GiB, or four times the buffer if that is more. A program that begins with [`main_with`](crate::main_with) or
     /// [`child_process`](crate::child_process) reads these in such a process, others by themselves.
     #[must_use]
-    pub fn memory_limit(self, bytes: Option<u64>) -> Self {
+    pub fn with_memory_limit(self, bytes: Option<u64>) -> Self {
         Self { memory: bytes, ..self }
     }
 

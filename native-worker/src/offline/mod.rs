@@ -98,7 +98,7 @@ pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn I
     if in_epochs {
         let buffer = context.config.get("buffer_size").map_err(setting)?;
         let memory = context.config.get("memory_limit").map_err(setting)?;
-        let mut stream = Logged::new(located, buffer).memory_limit(memory);
+        let mut stream = Logged::new(located, buffer).with_memory_limit(memory);
         // All workers skip them, one reports them.
         if context.shard.is_some_and(|(shard, _)| shard == 0) {
             stream = stream.on_corrupt(say);
@@ -136,7 +136,7 @@ fn check_format(said: Option<String>, found: Format) -> Result<(), SampleError> 
         Some(said) => format!(
             "format is '{said}'; of the input 'dataset' it is json or parquet: name other files as the input itself"
         ),
-        None => "the input 'dataset' needs a format, json or parquet, beside its paths".into(),
+        None => "the input 'dataset' needs a format, json or parquet, in addition to its paths".into(),
     };
     Err(SampleError::Input(problem))
 }

@@ -155,7 +155,7 @@ fn file_changed_since_the_listing_is_reported() {
 }
 
 #[test]
-fn what_is_sampled_is_mixed_with_files() {
+fn samples_are_mixed_with_files() {
     let folder = tempfile::tempdir().unwrap();
     write_json(folder.path(), 1000..1005);
     let mixture = serde_json::json!({"sampler": 0.5, folder.path().display().to_string(): 0.5}).to_string();
@@ -233,7 +233,7 @@ fn everything_is_read_once_with_its_place_and_corrupt_lines_are_reported() {
 }
 
 #[test]
-fn what_is_sampled_is_kept_as_tables_too() {
+fn samples_are_written_as_parquet() {
     let folder = tempfile::tempdir().unwrap();
     let config = RolloutConfig {
         output: Some(folder.path().display().to_string()),

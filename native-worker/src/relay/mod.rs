@@ -103,7 +103,7 @@ pub(crate) async fn serve(
     let mark = tls.as_ref().map(|tls| format!(", fingerprint {}", tls.fingerprint)).unwrap_or_default();
     let guards = config.client_ca.is_some();
     let shared =
-        Arc::new(Shared { hub: config.hub.clone(), tls, guards, store: store.clone(), places: Arc::default() });
+        Arc::new(SharedRelay { hub: config.hub.clone(), tls, guards, store: store.clone(), places: Arc::default() });
     let serving = tokio::spawn(accept(listener, shared));
     say(&format!("relaying at {address}{mark}"));
     let identity = Identity::new(Role::Relay, config.token, "native", &config.name, "cpu");
@@ -219,7 +219,7 @@ async fn fetch(
 }
 
 /// What all connections need.
-struct Shared {
+struct SharedRelay {
     hub: String,
     tls: Option<Tls>,
     /// Whether peers on other machines need a certificate.
@@ -228,10 +228,10 @@ struct Shared {
     places: Arc<Places>,
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, shared: Arc<SharedRelay>) {
     loop {
         match listener.accept().await {
-            // A connection beyond the limits is closed at once: its peer uses the hub.
+            // A connection beyond the limits is closed immediately: its peer uses the hub.
             Ok((stream, from)) => {
                 if let Some(place) = shared.places.take(from.ip()) {
                     let shared = shared.clone();
@@ -247,7 +247,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn connection(stream: TcpStream, from: IpAddr, shared: &Shared) -> io::Result<()> {
+async fn connection(stream: TcpStream, from: IpAddr, shared: &SharedRelay) -> io::Result<()> {
     let _ = stream.set_nodelay(true);
     let here = stream.local_addr()?.ip();
     let greeting = async {

@@ -13,7 +13,7 @@ const HEADER: usize = 8;
 /// Maximum depth of a message.
 const MAX_DEPTH: usize = 16;
 
-/// Maximum number of values in a message, which has few beside its arrays' bytes. One takes a byte, and 40 when decoded.
+/// Maximum number of values in a message, which has few besides its arrays' bytes. One takes a byte, and 40 when decoded.
 const MAX_VALUES: usize = 1 << 18;
 
 /// Why a connection to RLlib is unusable.

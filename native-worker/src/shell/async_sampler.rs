@@ -39,7 +39,7 @@ use crate::envs::words;
 /// waits for space, and the one in progress. Changes that hooks make to the policies they are given affect the thread's
 /// copies only.
 ///
-/// **Filters.** Observations are counted in the thread at once, and in the worker's filters as batches are taken: what was
+/// **Filters.** Observations are counted in the thread immediately, and in the worker's filters as batches are taken: what was
 /// sampled ahead and is never taken is not counted. Statistics are merged, so they differ from those of a sampler without a
 /// thread in the last digits; the rows do not. Statistics that are put into the worker's filters from elsewhere are handled
 /// like changes.
@@ -118,11 +118,11 @@ impl AsyncSampler {
     fn send_away(&mut self) {
         self.place = match core::mem::replace(&mut self.place, SamplerPlace::Stopped) {
             SamplerPlace::Here(engine) => {
-                let (commands, orders) = channel();
+                let (commands, received) = channel();
                 let (products, items) = sync_channel(Self::QUEUE);
                 let interrupt = self.interrupt.clone();
                 let name = format!("sampler-{}", engine.sampling.worker.worker_index);
-                match Builder::new().name(name).spawn(move || engine.run(&orders, &products, &interrupt)) {
+                match Builder::new().name(name).spawn(move || engine.run(&received, &products, &interrupt)) {
                     Ok(thread) => SamplerPlace::Away { thread, commands, items },
                     Err(error) => SamplerPlace::Dead(format!("it cannot be started: {error}")),
                 }

@@ -11,14 +11,14 @@ use rollmesh_core::{
     evaluation::{Earlier, Evaluation, EvaluationRequest},
     run::RunConfig,
 };
-use tokio::{runtime::Runtime, sync::oneshot};
+use tokio::runtime::Runtime;
 
 use super::{EvaluationMetrics, IterationMetrics, ResumeError, RunRequest, SavedRun, Summary, Task, Work};
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, PolicyCheckpointError},
     eval::{EvalWorker, EvalWorkerError, makers_of_episodes},
-    hub::{CheckpointNowError, Hub, HubConfig, HubError, StartRunError},
+    hub::{CheckpointNowError, Hub, HubConfig, HubError, PendingSummary, StartRunError},
     native,
     worker_group::WorkerGroup,
 };
@@ -51,7 +51,7 @@ pub struct Algorithm {
     registry: Registry,
     run: RunConfig,
     run_dir: Option<PathBuf>,
-    summary: oneshot::Receiver<Summary>,
+    summary: PendingSummary,
     /// The summary, once the run is over and it has been received.
     ended: Option<Summary>,
 }

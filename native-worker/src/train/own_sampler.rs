@@ -29,11 +29,11 @@ pub(crate) struct OwnSampler {
 #[derive(Clone)]
 pub(crate) struct SampleWatch {
     mark: StepMark,
-    shared: Arc<Shared>,
+    shared: Arc<SharedSampler>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedSampler {
     is_sampling: AtomicBool,
     /// Failures that were not taken yet.
     failures: Mutex<Vec<FragmentFailure>>,
@@ -80,7 +80,7 @@ impl OwnSampler {
 impl SampleWatch {
     /// Watches a worker with this mark, which is sampling all the time.
     pub(crate) fn of(mark: &StepMark) -> Self {
-        let shared = Shared { is_sampling: AtomicBool::new(true), ..Shared::default() };
+        let shared = SharedSampler { is_sampling: AtomicBool::new(true), ..SharedSampler::default() };
         Self { mark: mark.clone(), shared: Arc::new(shared) }
     }
 

@@ -54,9 +54,9 @@ type Position = (u32, u32);
 
 /// The recording of a run. Dropping it ends it without waiting.
 pub(super) struct Recording {
-    jobs: Sender<Job>,
+    jobs: Sender<RecordJob>,
     faults: UnboundedReceiver<String>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedRecorder>,
     /// The slot's state after its last fragment; `None` before the first one.
     state: Option<Vec<u8>>,
     /// The number of its last fragment in this process.
@@ -66,14 +66,14 @@ pub(super) struct Recording {
 /// The recording of a run that is over, while its last pictures are being drawn.
 pub(crate) struct LastPictures {
     faults: UnboundedReceiver<String>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedRecorder>,
     /// When the recording is given up.
     deadline: Instant,
 }
 
 /// State that a recording and its thread share.
 #[derive(Default)]
-struct Shared {
+struct SharedRecorder {
     is_cancelled: AtomicBool,
     /// Locked while files are written.
     files: Mutex<()>,
@@ -82,7 +82,7 @@ struct Shared {
 }
 
 /// A fragment of which pictures are needed.
-struct Job {
+struct RecordJob {
     fragment: FragmentNo,
     weights: Weights,
     start: Option<Vec<u8>>,
@@ -110,7 +110,7 @@ impl Recording {
             return Err(MonitorError::Occupied(Path::new(path).to_owned()).into());
         }
         let ((jobs, queue), (told, faults)) = (channel(), unbounded_channel());
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedRecorder::default());
         let mut recorder = RunRecorder {
             monitor,
             shared: shared.clone(),
@@ -145,13 +145,13 @@ impl Recording {
             // Without weights, or with a full queue, the recorder sees a gap and ends the recording of the episode.
             if let Some(weights) = weights_of(fragment.weights_version).filter(|_| is_scheduled) {
                 let (end, episodes) = (fragment.state.clone(), fragment.episodes.clone());
-                self.enqueue(Job { fragment: fragment.fragment, weights, start, end, episodes });
+                self.enqueue(RecordJob { fragment: fragment.fragment, weights, start, end, episodes });
             }
         }
     }
 
     /// Lets the thread draw a fragment, unless too many are waiting.
-    fn enqueue(&self, job: Job) {
+    fn enqueue(&self, job: RecordJob) {
         let (bytes, waiting) = (job.bytes(), &self.shared.waiting_bytes);
         let before = waiting.fetch_add(bytes, Ordering::Relaxed);
         let is_full = before > 0 && before.saturating_add(bytes) > MAX_WAITING_BYTES;
@@ -193,7 +193,7 @@ impl LastPictures {
     }
 }
 
-impl Shared {
+impl SharedRecorder {
     /// Lets the thread write no more files, once it has written the current one. Returns true if it was cancelled before.
     fn cancel(&self) -> bool {
         self.is_cancelled.swap(true, Ordering::Relaxed)
@@ -227,7 +227,7 @@ fn number_of(episode: u32) -> u64 {
 /// The part of a recording on a thread of its own.
 struct RunRecorder {
     monitor: Monitor,
-    shared: Arc<Shared>,
+    shared: Arc<SharedRecorder>,
     /// Index of the slot's environment within its home worker.
     env: usize,
     run: RunConfig,
@@ -247,7 +247,7 @@ struct RunRecorder {
 }
 
 impl RunRecorder {
-    fn record_all(&mut self, jobs: &Receiver<Job>, faults: &UnboundedSender<String>) {
+    fn record_all(&mut self, jobs: &Receiver<RecordJob>, faults: &UnboundedSender<String>) {
         let mut latest = None;
         let shared = self.shared.clone();
         for job in jobs.iter().take_while(|_| !shared.is_cancelled()) {
@@ -278,7 +278,7 @@ impl RunRecorder {
         write(&mut self.monitor)
     }
 
-    fn record(&mut self, job: &Job) -> Result<(), String> {
+    fn record(&mut self, job: &RecordJob) -> Result<(), String> {
         let [first, last] = [job.start.as_deref(), Some(&job.end[..])].map(position);
         if first != self.position || !self.is_recording {
             self.is_recording = false;
@@ -299,7 +299,7 @@ impl RunRecorder {
     }
 
     /// Adds the pictures of a fragment to its episodes.
-    fn draw(&mut self, job: &Job, wanted: &BTreeSet<u32>) -> Result<(), String> {
+    fn draw(&mut self, job: &RecordJob, wanted: &BTreeSet<u32>) -> Result<(), String> {
         let mut runner = match self.runner.take() {
             Some(runner) => runner,
             None => {
@@ -327,7 +327,7 @@ impl RunRecorder {
     fn add_picture(
         &mut self,
         episode: u32,
-        job: &Job,
+        job: &RecordJob,
         wanted: &BTreeSet<u32>,
         picture: &mut dyn FnMut(&mut Frame) -> bool,
     ) -> Result<(), MonitorError> {
@@ -343,7 +343,7 @@ impl RunRecorder {
     }
 
     /// Records the ends of the wanted episodes before this one.
-    fn end_before(&mut self, episode: u32, job: &Job, wanted: &BTreeSet<u32>) -> Result<(), MonitorError> {
+    fn end_before(&mut self, episode: u32, job: &RecordJob, wanted: &BTreeSet<u32>) -> Result<(), MonitorError> {
         for ended in &job.episodes {
             if !(self.next..episode).contains(&ended.episode) || !wanted.contains(&ended.episode) {
                 continue;
@@ -358,7 +358,7 @@ impl RunRecorder {
     }
 }
 
-impl Job {
+impl RecordJob {
     /// Returns how much memory it holds, as if it shared its weights with no other.
     fn bytes(&self) -> usize {
         let weights: usize = self.weights.tensors().iter().map(|tensor| size_of_val(&tensor.values[..])).sum();

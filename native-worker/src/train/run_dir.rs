@@ -160,7 +160,7 @@ pub(crate) struct LineCut {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct MetricsLine {
     env_steps: u64,
 }
 
@@ -375,7 +375,7 @@ fn cut_back(lines: &mut File, wanted: u64) -> io::Result<(Option<u64>, u64)> {
     let left = if is_short { whole as u64 } else { wanted };
     lines.set_len(left)?;
     let mut lines = behind[..whole].split(|&byte| byte == b'\n').rev();
-    let env_steps = lines.find_map(|line| serde_json::from_slice::<Line>(line).ok()).map(|line| line.env_steps);
+    let env_steps = lines.find_map(|line| serde_json::from_slice::<MetricsLine>(line).ok()).map(|line| line.env_steps);
     Ok((env_steps.filter(|_| !is_short), left))
 }
 

@@ -412,7 +412,7 @@ fn exchange(
     loop {
         session.set_time(clock.epoch.elapsed().into());
         while let Some(frame) = session.poll_frame() {
-            if outgoing.blocking_send(frame).is_err() {
+            if outgoing.blocking_send(Bytes::from_owner(frame)).is_err() {
                 // The connection is lost. Its last frames may contain a goodbye.
                 while let Ok(Incoming::Frame(frame)) = incoming.try_recv() {
                     session.handle_frame(&frame);

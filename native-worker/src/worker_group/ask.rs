@@ -11,8 +11,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    ForEachWorker, GroupError, LOCAL_WORKER, Shared, WorkerGroup, WorkerTask, setup::raised, task, task::TaskAnswer,
-    thread::guarded,
+    ForEachWorker, GroupError, LOCAL_WORKER, SharedRequest, WorkerGroup, WorkerTask, setup::raised, task,
+    task::TaskAnswer, thread::guarded,
 };
 
 /// The result of each worker.
@@ -23,7 +23,7 @@ impl WorkerGroup {
     pub(super) fn ask(
         &mut self,
         options: &ForEachWorker,
-        mut request: impl FnMut(WorkerId) -> Shared,
+        mut request: impl FnMut(WorkerId) -> SharedRequest,
     ) -> Result<Said, GroupError> {
         self.take_notifications();
         let what = self.what(options, &mut request)?;
@@ -48,13 +48,13 @@ impl WorkerGroup {
     pub(super) fn what(
         &mut self,
         options: &ForEachWorker,
-        request: &mut dyn FnMut(WorkerId) -> Shared,
+        request: &mut dyn FnMut(WorkerId) -> SharedRequest,
     ) -> Result<ForEach<task::Request>, GroupError> {
         let ids = match &options.remote_worker_ids {
             Some(ids) => ids.clone(),
             None => self.members.keys().copied().collect(),
         };
-        let requests: Vec<Shared> = ids.iter().map(|&id| request(id)).collect();
+        let requests: Vec<SharedRequest> = ids.iter().map(|&id| request(id)).collect();
         let abroad = ids.iter().zip(&requests).find(|(id, request)| {
             request.is_code() && self.members.get(id).is_some_and(|member| !member.is_in_process())
         });
@@ -72,7 +72,7 @@ impl WorkerGroup {
     pub(super) fn ask_these(
         &mut self,
         ids: &[WorkerId],
-        request: Shared,
+        request: SharedRequest,
         timeout: Duration,
     ) -> Result<Said, GroupError> {
         let what = ForEach::new(request).workers(ids).healthy_only(false).timeout(Micros::from(timeout));
@@ -121,7 +121,7 @@ impl WorkerGroup {
     }
 
     /// Returns a request function that shares one request among all workers.
-    pub(super) fn same(task: impl WorkerTask) -> impl FnMut(WorkerId) -> Shared {
+    pub(super) fn same(task: impl WorkerTask) -> impl FnMut(WorkerId) -> SharedRequest {
         let request = task::shared(task);
         move |_| Arc::clone(&request)
     }

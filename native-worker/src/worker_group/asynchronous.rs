@@ -55,7 +55,7 @@ impl WorkerGroup {
     fn begin_async(
         &mut self,
         options: &ForEachWorker,
-        mut request: impl FnMut(WorkerId) -> super::Shared,
+        mut request: impl FnMut(WorkerId) -> super::SharedRequest,
         tag: Option<&str>,
     ) -> Result<usize, GroupError> {
         self.take_notifications();

@@ -251,7 +251,7 @@ impl WorkerGroup {
                 }
                 Link::Seat(seat) => {
                     if let (Some(child), Some(hub)) = (seat.child, &self.hub) {
-                        hub.order(WorkerAction::Kill { child });
+                        hub.send(WorkerAction::Kill { child });
                     }
                 }
             }

@@ -22,7 +22,7 @@ const FAREWELL: Duration = Duration::from_secs(6);
 pub(super) struct HubThread {
     runtime: Option<Runtime>,
     hub: Option<Hub>,
-    orders: UnboundedSender<WorkerAction>,
+    actions: UnboundedSender<WorkerAction>,
     pub(super) url: String,
     pub(super) token: Token,
     pub(super) fingerprint: Option<String>,
@@ -54,17 +54,17 @@ impl HubThread {
         // The group may have been dropped.
         let group = notifications.clone();
         let sink: NotificationSink = Box::new(move |told| _ = group.send(GroupNotification::Hub(told)));
-        let (orders, mut ordered) = tokio::sync::mpsc::unbounded_channel();
+        let (actions, mut pending) = tokio::sync::mpsc::unbounded_channel();
         let (spec, registry) = (plan.worker_spec.clone(), registry.clone());
         let started = wait_for(&runtime, async move {
             let mut hub = Hub::start_with(config, &registry, launcher, spec).await?;
             let mut notices = hub.take_notices();
-            let carried = hub.workers();
-            carried.send(WorkerAction::Listen { sink, replacement }).await;
+            let workers = hub.workers();
+            workers.send(WorkerAction::Listen { sink, replacement }).await;
             // Forwards commands in order without blocking the caller.
             tokio::spawn(async move {
-                while let Some(order) = ordered.recv().await {
-                    carried.send(order).await;
+                while let Some(action) = pending.recv().await {
+                    workers.send(action).await;
                 }
             });
             tokio::spawn(async move {
@@ -79,12 +79,12 @@ impl HubThread {
         });
         let hub = started.unwrap_or(Err(GroupError::HubExited))?;
         let (url, token, fingerprint) = (hub.worker_url(), hub.worker_token(), hub.fingerprint());
-        Ok(Self { runtime: Some(runtime), hub: Some(hub), orders, url, token, fingerprint })
+        Ok(Self { runtime: Some(runtime), hub: Some(hub), actions, url, token, fingerprint })
     }
 
     /// Sends a command about a worker; a hub that has stopped ignores it.
-    pub(super) fn order(&self, order: WorkerAction) {
-        let _ = self.orders.send(order);
+    pub(super) fn send(&self, action: WorkerAction) {
+        let _ = self.actions.send(action);
     }
 
     /// Starts local processes; returns their numbers.
@@ -98,7 +98,7 @@ impl HubThread {
         let (started, answer) = mpsc::channel();
         let reply = Box::new(move |result| _ = started.send(result));
         let (spec, environs) = (Box::new(spec.clone()), environs.clone());
-        self.order(WorkerAction::Start { number, spec, environs, launcher, reply });
+        self.send(WorkerAction::Start { number, spec, environs, launcher, reply });
         Ok(answer.recv().map_err(|_| GroupError::HubExited)??)
     }
 
@@ -108,7 +108,7 @@ impl HubThread {
         let mut ending = 0;
         for child in children {
             let gone = gone.clone();
-            self.order(WorkerAction::End { child, gone: Box::new(move |()| _ = gone.send(())) });
+            self.send(WorkerAction::End { child, gone: Box::new(move |()| _ = gone.send(())) });
             ending += 1;
         }
         // If the hub has stopped, so have its workers.
@@ -122,7 +122,7 @@ impl HubThread {
     /// Returns the process ids of the local processes.
     pub(super) fn pids(&self) -> Vec<u32> {
         let (reply, answer) = mpsc::channel();
-        self.order(WorkerAction::Pids(Box::new(move |pids| _ = reply.send(pids))));
+        self.send(WorkerAction::Pids(Box::new(move |pids| _ = reply.send(pids))));
         answer.recv().unwrap_or_default()
     }
 }

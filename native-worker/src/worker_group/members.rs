@@ -159,7 +159,7 @@ impl WorkerGroup {
             }
             Link::Seat(seat) => match message(call, &request) {
                 Ok(message) => match (seat.peer, &self.hub) {
-                    (Some(peer), Some(hub)) => hub.order(WorkerAction::Send { peer, message: Box::new(message) }),
+                    (Some(peer), Some(hub)) => hub.send(WorkerAction::Send { peer, message: Box::new(message) }),
                     _ => seat.waiting.push_back(message),
                 },
                 Err(error) => {
@@ -282,7 +282,7 @@ impl WorkerGroup {
         let Some(id) = seats.next().map(|(&id, _)| id) else {
             // There is no free seat: the peer is dismissed, and may connect again.
             if let Some(hub) = &self.hub {
-                hub.order(WorkerAction::Dismiss { peer });
+                hub.send(WorkerAction::Dismiss { peer });
             }
             self.notice(format_args!("a worker came for whom the group has no place: ask for more workers first"));
             return None;
@@ -295,7 +295,7 @@ impl WorkerGroup {
         seat.pulse = Some(pulse);
         if let Some(hub) = &self.hub {
             for message in seat.waiting.drain(..) {
-                hub.order(WorkerAction::Send { peer, message: Box::new(message) });
+                hub.send(WorkerAction::Send { peer, message: Box::new(message) });
             }
         }
         if came_before || was_taken || self.manager.is_healthy(id) == Some(false) {

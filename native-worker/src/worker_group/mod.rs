@@ -20,7 +20,7 @@
 //! let batches = group.synchronous_parallel_sample(Default::default())?;
 //! assert_eq!(batches.iter().map(|batch| batch.env_steps()).sum::<usize>(), 200);
 //!
-//! // The local worker is asked first, and has no environments beside others.
+//! // The local worker is asked first, and has no environments alongside others.
 //! assert_eq!(group.foreach_worker(in_process(|worker| worker.num_envs()))?, [0, 2, 2]);
 //! assert_eq!(group.foreach_worker(WorkerCommand::Ping)?, vec![WorkerAnswer::Pong; 3]);
 //!
@@ -227,4 +227,4 @@ impl Drop for WorkerGroup {
 }
 
 /// A request, shared by one or more workers.
-type Shared = Arc<Request>;
+type SharedRequest = Arc<Request>;

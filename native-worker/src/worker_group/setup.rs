@@ -239,7 +239,7 @@ impl WorkerGroup {
             if let (Some(Member { link: Link::Seat(seat), .. }), Some(hub)) = (self.members.remove(id), &self.hub) {
                 match seat {
                     Seat { child: Some(child), .. } => children.push(child),
-                    Seat { peer: Some(peer), .. } => hub.order(WorkerAction::Dismiss { peer }),
+                    Seat { peer: Some(peer), .. } => hub.send(WorkerAction::Dismiss { peer }),
                     // The seat is empty.
                     Seat { .. } => {}
                 }

@@ -15,7 +15,7 @@ use rollmesh_core::{
     space::Space,
 };
 
-use super::rig::{Outcome, Rig, calm, until_beside, watch};
+use super::rig::{Outcome, Rig, calm, listen_until, watch};
 use crate::support::{
     Process, is_long,
     process::{Finished, Signal, children_of},
@@ -156,18 +156,18 @@ pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
         longest = longest.max(found);
         // The others continue, and do not wait for them in each iteration.
         let (then, since) = (rig.iterations(), Instant::now());
-        until_beside(&mut hub, "iterations", || rig.iterations() >= then + 10).await;
+        listen_until(&mut hub, "iterations", || rig.iterations() >= then + 10).await;
         assert!(since.elapsed() < Duration::from_secs(10), "{:?} for ten iterations", since.elapsed());
         assert_eq!(hung(&hub).len(), 2);
         stopped.iter().for_each(|&pid| crate::support::process::send(pid, Signal::CONT));
         until_hung(&mut hub, 0).await;
         let then = rig.iterations();
-        until_beside(&mut hub, "iterations", || rig.iterations() >= then + 5).await;
+        listen_until(&mut hub, "iterations", || rig.iterations() >= then + 5).await;
     }
     let found = end(&rig, run).await;
     found.must_equal(&calm(found.env_steps, 1, 64, &[]).await);
     let late = found.ledger.uninvited;
-    // In one of twenty rounds a worker uploads something; `what_a_stopped_worker_brings_when_it_goes_on_is_refused` sees to it in one.
+    // In one of twenty rounds a worker uploads something; `late_upload_of_a_stopped_worker_is_refused` sees to it in one.
     assert!(!is_long() || late.rejected.late > 0, "{late:?}");
     println!("{rounds} rounds of two stopped workers: found after {longest:?} at most; what came late: {late:?}");
 }

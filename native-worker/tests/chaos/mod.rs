@@ -1,4 +1,4 @@
-//! What real processes and networks do to a run: workers are killed, stopped, cut off and hang, two hundred come at once,
+//! What real processes and networks do to a run: workers are killed, stopped, cut off and hang, two hundred come at the same time,
 //! and the run ends with the same bits and a balanced ledger.
 //!
 //! Their figures count only if nothing else is running, so each test has the machine to itself.
@@ -31,10 +31,10 @@ pub(crate) fn tests() -> Vec<Trial> {
             a_network_that_does_what_it_wants_changes_nothing,
             group_samples_the_same_behind_such_a_network,
             dead_connections_are_detected_by_their_leases,
-            what_a_stopped_worker_brings_when_it_goes_on_is_refused,
+            late_upload_of_a_stopped_worker_is_refused,
             a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else;
         storm:
-            two_hundred_workers_that_come_back_at_once_change_nothing;
+            two_hundred_workers_that_reconnect_together_change_nothing;
         soak:
             a_run_takes_no_more_of_the_machine_as_it_goes_on;
     }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::{
     behind::samples_go_on,
     proxy::{InjectedFault, Proxy, Way, Weather},
-    rig::{Dice, Outcome, Rig, calm, until_beside, watch},
+    rig::{Dice, Outcome, Rig, calm, listen_until, watch},
 };
 use crate::support::{
     Process, is_long,
@@ -62,7 +62,7 @@ impl Scene {
         scene
     }
 
-    /// Starts the next worker. What lies aside is for the first.
+    /// Starts the next worker. Files set aside are for the first.
     fn add_worker(&mut self) {
         let (hub, proxy) = (&self.hub, &self.proxies[self.workers.len()]);
         proxy.lead_to(hub.address.parse().unwrap());
@@ -192,11 +192,11 @@ pub(crate) async fn dead_connections_are_detected_by_their_leases() {
         longest = longest.max(began.elapsed());
         let (then, since) = (scene.rig.iterations(), Instant::now());
         let is_enough = || scene.rig.iterations() >= then + 5 && since.elapsed() >= held;
-        until_beside(&mut hub, "iterations", is_enough).await;
+        listen_until(&mut hub, "iterations", is_enough).await;
         scene.proxies[0].set(Weather::CLEAR);
         hub.until("both workers", is_whole).await.unwrap();
         let then = scene.rig.iterations();
-        until_beside(&mut hub, "iterations", || scene.rig.iterations() >= then + 5).await;
+        listen_until(&mut hub, "iterations", || scene.rig.iterations() >= then + 5).await;
     }
     assert!(longest < Duration::from_secs(5), "{longest:?}");
     let found = scene.end().await;
@@ -207,27 +207,27 @@ pub(crate) async fn dead_connections_are_detected_by_their_leases() {
 }
 
 /// A worker is stopped in the middle of a lease. When it resumes, another worker has the lease, and it does not know.
-pub(crate) async fn what_a_stopped_worker_brings_when_it_goes_on_is_refused() {
+pub(crate) async fn late_upload_of_a_stopped_worker_is_refused() {
     const ENV: [&str; 2] = ["--env", "Stuck-v0"];
     // No hedge helps it, so that its lease expires.
     let mut scene = Scene::start_with(1, &ENV).await;
     let mut hub = watch(&scene.hub).await;
     let (trap, way) = (scene.rig.aside("trap"), scene.rig.aside("way"));
     File::create_new(&trap).unwrap();
-    until_beside(&mut hub, "a worker in the trap", || !trap.exists()).await;
+    listen_until(&mut hub, "a worker in the trap", || !trap.exists()).await;
     scene.workers[0].signal(Signal::STOP);
     scene.proxies[0].set(Weather { up: Way::Clear, down: Way::Held });
     hub.until("it to be found", is_hung).await.unwrap();
     scene.add_worker();
     let then = scene.rig.iterations();
-    until_beside(&mut hub, "iterations", || scene.rig.iterations() >= then + 3).await;
+    listen_until(&mut hub, "iterations", || scene.rig.iterations() >= then + 3).await;
     File::create_new(&way).unwrap();
     scene.workers[0].signal(Signal::CONT);
     hub.until("what comes late", |hub| hub.ledger().ledger.uninvited.rejected.late > 0).await.unwrap();
     scene.proxies[0].set(Weather::CLEAR);
     hub.until("both workers", is_whole).await.unwrap();
     let then = scene.rig.iterations();
-    until_beside(&mut hub, "iterations", || scene.rig.iterations() >= then + 3).await;
+    listen_until(&mut hub, "iterations", || scene.rig.iterations() >= then + 3).await;
     let found = scene.end_as(&ENV).await;
     let uninvited = found.ledger.uninvited;
     assert!(uninvited.rejected.late > 0, "{uninvited:?}");

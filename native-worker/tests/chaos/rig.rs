@@ -85,7 +85,7 @@ impl Rig {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// A file beside the run's directory.
+    /// A file next to the run's directory.
     pub(crate) fn aside(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -190,7 +190,7 @@ pub(crate) async fn watch(hub: &Invitation) -> Control {
 }
 
 /// Waits for something to happen and listens to the hub meanwhile, which disconnects silent peers.
-pub(crate) async fn until_beside(hub: &mut Control, what: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn listen_until(hub: &mut Control, what: &str, is_so: impl Fn() -> bool) {
     soon(what, async {
         while !is_so() {
             if let Ok(heard) = timeout(Duration::from_millis(10), hub.next()).await {

@@ -13,9 +13,12 @@ use tokio::{
     sync::watch,
     task::{LocalSet, spawn_local, yield_now},
 };
-use tokio_tungstenite::{connect_async_with_config, tungstenite::Message as Frame};
+use tokio_tungstenite::{
+    connect_async_with_config,
+    tungstenite::{Bytes, Message as Frame},
+};
 
-use super::rig::{Rig, calm_with_slots, until_beside, watch};
+use super::rig::{Rig, calm_with_slots, listen_until, watch};
 use crate::support::{is_long, process::Signal};
 
 const WORKERS: usize = 200;
@@ -38,7 +41,7 @@ impl Light {
             let is_over = tokio::select! {
                 is_over = self.serve() => is_over,
                 _ = storms.changed() => {
-                    // All of them at once, without any pause.
+                    // All of them at the same time, without any pause.
                     failures = 0;
                     continue;
                 }
@@ -63,7 +66,7 @@ impl Light {
         let epoch = Instant::now();
         loop {
             while let Some(frame) = session.poll_frame() {
-                if socket.send(Frame::Binary(frame)).await.is_err() {
+                if socket.send(Frame::Binary(Bytes::from_owner(frame))).await.is_err() {
                     return false;
                 }
             }
@@ -84,7 +87,7 @@ impl Light {
     }
 }
 
-pub(crate) async fn two_hundred_workers_that_come_back_at_once_change_nothing() {
+pub(crate) async fn two_hundred_workers_that_reconnect_together_change_nothing() {
     LocalSet::new().run_until(storms(if is_long() { 20 } else { 2 })).await;
 }
 
@@ -104,7 +107,7 @@ async fn storms(count: u64) {
     let mut longest = Duration::ZERO;
     for _ in 0..count {
         let then = rig.iterations();
-        until_beside(&mut hub, "iterations", || rig.iterations() > then + 1).await;
+        listen_until(&mut hub, "iterations", || rig.iterations() > then + 1).await;
         let newest = hub.workers().keys().last().copied().unwrap_or_default();
         let began = Instant::now();
         storm.send_modify(|count| *count += 1);
@@ -115,7 +118,7 @@ async fn storms(count: u64) {
         longest = longest.max(began.elapsed());
     }
     let then = rig.iterations();
-    until_beside(&mut hub, "iterations", || rig.iterations() > then + 1).await;
+    listen_until(&mut hub, "iterations", || rig.iterations() > then + 1).await;
     run.signal(Signal::TERM);
     // The workers have to finish their leases meanwhile.
     run.finish_with(0).await;

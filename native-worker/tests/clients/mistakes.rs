@@ -142,7 +142,7 @@ async fn client_that_never_reads_blocks_no_other() {
     soon("the end of the game", player).await.unwrap();
 }
 
-/// Takes every lane that it can get, again and again: those who wait beside it are served in turn.
+/// Takes every lane that it can get, again and again: other waiting clients are served in turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn sampler_that_wants_all_lanes_leaves_some_to_others() {
     let game = Game::Single;

@@ -302,7 +302,7 @@ async fn processes_of_a_machine_are_restarted_and_end_with_their_supervisor() {
     until("its successor", || !processes([&url, "--name desk-1"]).is_empty()).await;
     hub.until_workers(2).await;
 
-    // A signal lets them finish their leases; without a supervisor they end at once.
+    // A signal lets them finish their leases; without a supervisor they end immediately.
     machine.signal(Signal::TERM);
     machine.finish_with(0).await;
     let machine = start(&hub.invitation.worker_token);

@@ -1,4 +1,4 @@
-//! Programs that are asked to end finish what they have begun, and end at once when they are asked again.
+//! Programs that are asked to end finish what they have begun, and end immediately when they are asked again.
 
 use std::{
     path::Path,
@@ -138,7 +138,7 @@ impl Drop for Slow {
 }
 
 #[tokio::test]
-async fn a_hub_that_drains_takes_no_workers_and_ends_at_once_when_asked_again() {
+async fn draining_hub_takes_no_workers_and_ends_immediately_when_asked_again() {
     let mut hub = HubProcess::start().await;
     hub.start_run(0).await;
     let _slow = Slow::join(&hub).await;
@@ -173,7 +173,7 @@ async fn leases_that_do_not_end_have_ten_seconds() {
 }
 
 #[tokio::test]
-async fn a_worker_without_a_lease_leaves_at_once() {
+async fn worker_without_a_lease_leaves_immediately() {
     let mut hub = HubProcess::start().await;
     for signal in [Signal::INT, Signal::TERM] {
         let worker = Process::worker(&hub.invitation.address, &hub.invitation.worker_token);

@@ -118,7 +118,7 @@ pub(crate) fn weights_are_kept_whatever_becomes_of_the_process() {
     assert_eq!(result(&mut worker).weights_version, WeightsVersion(9));
 }
 
-pub(crate) fn what_cannot_begin_says_so_at_the_first_poll() {
+pub(crate) fn failed_setup_is_reported_at_the_first_poll() {
     let begun_by = |name: &str| {
         let mut run = lab(json!({}));
         run.evaluation.init = Some(InitSpec { name: name.into(), ..InitSpec::default() });

@@ -1,7 +1,7 @@
 //! Evaluation workers in threads, in processes and under names: what they find, and that no failure of one stops the
 //! others.
 
-mod beside;
+mod alongside;
 mod contract;
 mod failures;
 mod hub;
@@ -10,7 +10,7 @@ mod names;
 mod orphans;
 mod shell;
 
-pub(crate) use beside::be_another_program;
+pub(crate) use alongside::be_another_program;
 pub(crate) use lab::register;
 use libtest_mimic::Trial;
 pub(crate) use names::{act_as_other_process, be_one_who_forgot};
@@ -35,7 +35,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             hung_engine_is_given_up_once_and_replaced,
             abandoned_hung_evaluation_delays_no_other,
             crashed_engine_is_reported_once_and_replaced,
-            what_cannot_begin_says_so_at_the_first_poll,
+            failed_setup_is_reported_at_the_first_poll,
             weights_are_kept_whatever_becomes_of_the_process,
             no_process_outlives_its_worker;
         names:
@@ -46,13 +46,13 @@ pub(crate) fn tests() -> Vec<Trial> {
             others_find_a_worker_by_its_name,
             a_worker_outlives_who_started_it,
             names_are_taken_once_and_free_again;
-        beside:
+        alongside:
             evaluation_settings_need_an_interval,
             no_evaluation_that_goes_wrong_stops_a_run,
             an_environment_whose_render_fails_is_evaluated_without_pictures,
             an_environment_that_fails_in_an_evaluation_is_reported_and_the_next_one_arrives,
             a_run_from_files_learns_all_rows_whatever_its_evaluations_do,
-            what_learns_from_a_game_in_wrappers_is_evaluated_in_them,
+            policy_of_a_wrapped_game_is_evaluated_in_the_wrappers,
             evaluation_takes_actions_as_the_run_does;
         orphans:
             no_child_outlives_a_parent_that_is_killed_even_hung_or_stopped;

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{
-    beside::program,
+    alongside::program,
     contract::LONG,
     failures::{pids, until_exited},
     lab::lab,

@@ -97,7 +97,7 @@ fn an_impossible_action_is_the_samplers_trouble() {
 
 /// RLlib 2.9.3 gives as many steps and rows.
 #[test]
-fn what_is_not_to_be_learned_from_is_not_in_the_batch() {
+fn episodes_without_training_are_not_in_the_batch() {
     for (mode, steps, rows) in [(BatchMode::TruncateEpisodes, 15, 15), (BatchMode::CompleteEpisodes, 50, 25)] {
         let env = ExternalEnv::new(1, counted()).unwrap();
         env.run(|env| -> Result<(), ExternalEnvError> {
@@ -123,7 +123,7 @@ fn what_is_not_to_be_learned_from_is_not_in_the_batch() {
 
 /// Unlike in RLlib 2.9.3, where what an agent gets while it observes nothing is lost.
 #[test]
-fn what_silent_agents_get_waits_for_them() {
+fn rewards_of_silent_agents_wait_for_their_next_observation() {
     let agents = (0..2).map(|index| (AgentId::Index(index), counted()));
     let env = ExternalMultiAgentEnv::new(1, agents).unwrap();
     env.run(|env| -> Result<(), ExternalEnvError> {

@@ -61,7 +61,7 @@ fn another_thread_can_go_on_where_one_has_ended() {
 }
 
 #[test]
-fn what_is_abandoned_is_counted() {
+fn steps_of_abandoned_episodes_are_counted() {
     let env = ExternalEnv::new(1, counted()).unwrap();
     env.run(|env| {
         let episode = env.start_episode(true)?;

@@ -56,7 +56,7 @@ fn driver_leaves_no_trace_in_rows() {
 }
 
 #[test]
-fn what_is_learned_is_the_same() {
+fn external_environment_learns_the_same_weights() {
     let [mut here, mut there] = pair(cart_poles(1).single_policy("ppo"));
     for sample in 0..4 {
         let (batch, same) = (here.sample().unwrap(), there.sample().unwrap());

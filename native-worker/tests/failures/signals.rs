@@ -60,7 +60,7 @@ pub(crate) async fn run_of_another_program_is_evaluated_by_that_one() {
     let evaluate = ["evaluate", "--checkpoint", &run_dir, "--episodes", "2", "--json"];
     let end = Process::start(evaluate).finish_with(2).await;
     assert!(end.stderr.contains("run this with the program that trained it"), "{}", end.stderr);
-    // The return of drawn actions, as in training, stands beside that of the most likely ones.
+    // The return of drawn actions, as in training, is compared with that of the most likely ones.
     let report = crate::support::json(&run(&evaluate).await.0.stdout);
     let means = ["deterministic_return_mean", "explored_return_mean"].map(|name| report[name].as_f64());
     assert!(means.iter().all(Option::is_some) && means[0] == report["episode_return_mean"].as_f64(), "{report}");

@@ -153,7 +153,7 @@ async fn divergent_fragment_found_after_the_end_taints_the_run() {
     let mut divergent = HandMade::join_with(&hub, token, "browser", registry.envs.clone()).await;
     let lie = divergent.upload_after(1).await;
     divergent.client.say(&Message::FragmentUpload(divergent.changed(&lie, flip_a_reward))).await;
-    hub.status("the lie in a batch", |status| status.iteration == 2).await;
+    hub.status("the false fragment in a batch", |status| status.iteration == 2).await;
     hub.hub.stop_run().await;
     // The run does not wait for the recomputation: the summary says so.
     let summary = end(run).await;

@@ -4,12 +4,11 @@ use std::{path::Path, process::Command};
 
 use rollmesh::{
     checkpoint::PolicyCheckpoint,
-    hub::{OnDivergence, SecurityConfig},
-    train::{RunEnd, RunRequest, SavedRun, Summary},
+    hub::{OnDivergence, PendingSummary, SecurityConfig},
+    train::{RunEnd, RunRequest, SavedRun},
 };
 use rollmesh_core::{env::EnvRegistry, hash::weights_hash, protocol::Token};
 use serde_json::Value;
-use tokio::sync::oneshot;
 
 use super::{
     TestHub,
@@ -28,8 +27,8 @@ fn lasting_token(file: &Path) -> Token {
     printed.split_whitespace().find_map(|word| Token::from_hex(word).ok()).unwrap()
 }
 
-/// A life of a hub in which the run gets to an iteration, with uploads that are lies or not.
-async fn live(hub: TestHub, run: oneshot::Receiver<Summary>, token: Token, (iteration, lies): (u64, bool)) {
+/// A life of a hub in which the run gets to an iteration, with uploads that are false or not.
+async fn live(hub: TestHub, run: PendingSummary, token: Token, (iteration, lies): (u64, bool)) {
     let mut worker = HandMade::join_as(&hub, token, "native").await;
     // The status of a resumed run may come after its first lease: the uploads say where it is.
     let mut done = 0;
@@ -88,7 +87,7 @@ async fn divergent_fragment_found_after_a_restart_is_undone_from_the_disk() {
     helper.finish_with(0).await;
 }
 
-/// What comes of a run whose worker lies once, after as many fragments as are replayed in any case. If it is found out,
+/// What comes of a run whose worker uploads one false fragment, after as many fragments as are replayed in any case. If it is found out,
 /// an honest one takes its place.
 async fn diverged_from(flags: &str, is_found: bool) -> (String, Value) {
     let directory = tempfile::tempdir().unwrap();
@@ -126,6 +125,6 @@ async fn the_command_line_says_whom_to_trust_how_often_to_look_and_what_to_do() 
     for flags in ["--audit-share 1", "--distrust-workers --audit-share 0"] {
         let (told, summary) = diverged_from(flags, false).await;
         assert!(!told.contains("divergent") && summary["tainted"].is_null(), "{flags}: {told}");
-        assert_ne!(summary["weights_hash"], expected.as_str(), "{flags}: the lie was learned from");
+        assert_ne!(summary["weights_hash"], expected.as_str(), "{flags}: the false rows were learned from");
     }
 }

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use rollmesh::{
     Registry,
     checkpoint::PolicyCheckpoint,
-    hub::{Distrust, Hub, HubConfig, OnDivergence, SecurityConfig},
+    hub::{Distrust, Hub, HubConfig, OnDivergence, PendingSummary, SecurityConfig},
     train::{RunConfig, RunEnd, RunRequest, SavedRun, Summary},
 };
 use rollmesh_core::{
@@ -20,7 +20,6 @@ use rollmesh_core::{
 };
 
 use serde_json::Value;
-use tokio::sync::oneshot;
 
 use super::{TestHub, end, hand_made::HandMade, small, undisturbed};
 use crate::support::{
@@ -111,7 +110,7 @@ async fn tab_diverges(hub: &mut TestHub, honest: u32, notice: &str) -> String {
 }
 
 /// Lets a worker of the hub's end the run, and ends the hub.
-async fn finished(hub: TestHub, run: oneshot::Receiver<Summary>) -> Summary {
+async fn finished(hub: TestHub, run: PendingSummary) -> Summary {
     let helper = hub.worker();
     let summary = end(run).await;
     hub.hub.shutdown().await;
@@ -242,8 +241,8 @@ async fn run_that_only_samples_continues_tainted() {
     let config = RunConfig::sampling("CartPole-v1", 4).num_workers(0).rollout_fragment_length(16).stop_after(1_280);
     let mut sampling = hub.hub.sample(RunRequest { remote_only: true, ..config.into() }).await.unwrap();
     let batches = tokio::spawn(async move {
-        while sampling.batches.recv().await.is_some() {}
-        end(sampling.summary).await
+        while sampling.next_batch().await.is_some() {}
+        end(sampling.end()).await
     });
     tab_diverges(&mut hub, 1, "it is tainted").await;
     let helper = hub.worker();

@@ -1,4 +1,4 @@
-//! The hub among peers that behave, misbehave, lie and vanish: real sockets, and workers as processes.
+//! The hub among peers that behave, misbehave, diverge and vanish: real sockets, and workers as processes.
 
 mod access;
 mod checkpoints;
@@ -22,8 +22,10 @@ mod saved_runs;
 mod workers;
 
 use crate::support::{hub::TestHub, soon};
-use rollmesh::train::{RunConfig, RunEnd, RunRequest, Summary};
-use tokio::sync::oneshot;
+use rollmesh::{
+    hub::PendingSummary,
+    train::{RunConfig, RunEnd, RunRequest, Summary},
+};
 
 /// Twelve environments and a small network, as in the tests of the command line. Without local workers the run waits for
 /// those that join.
@@ -39,7 +41,7 @@ fn saved_often(mut request: RunRequest) -> RunRequest {
     request
 }
 
-async fn end(summary: oneshot::Receiver<Summary>) -> Summary {
+async fn end(summary: PendingSummary) -> Summary {
     soon("the end of the run", summary).await.expect("a summary")
 }
 

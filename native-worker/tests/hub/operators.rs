@@ -226,7 +226,7 @@ async fn an_operator_adds_and_removes_workers() {
     let remove = |request| Message::RemoveWorker(WorkerRequest { request, worker: row.worker });
     assert_eq!(operator.ask(remove).await, "");
     hub.notice(&format!("worker {} left: ", row.worker)).await;
-    let before = hub.hub.status().borrow().env_steps;
+    let before = hub.hub.status().current().env_steps;
     hub.status("more steps without it", |status| status.env_steps > before + 1_000).await;
 
     assert_eq!(operator.ask(|request| Message::Stop(Request { request })).await, "");
@@ -256,7 +256,7 @@ async fn an_operator_restarts_workers_of_the_hub_and_no_others() {
     hub.notice("; another one takes its place").await;
     let other = |message: &Message| row(true)(message).filter(|worker| *worker != first);
     let second = operator.wait_for(other).await;
-    let before = hub.hub.status().borrow().env_steps;
+    let before = hub.hub.status().current().env_steps;
     hub.status("more steps of the other one", |status| status.env_steps > before + 1_000).await;
     assert_eq!(operator.ask(restart(first)).await, format!("there is no worker {first}"));
 

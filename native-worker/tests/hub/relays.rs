@@ -132,7 +132,7 @@ async fn weights_through_relays_make_the_same_run_and_outlive_them() {
     hub.status("the run has begun", |status| status.iteration >= 5).await;
     // Their connections break with the relay; they come back directly, and the hub sends the weights.
     drop(second);
-    let then = hub.hub.status().borrow().iteration;
+    let then = hub.hub.status().current().iteration;
     hub.status("the run continues", |status| status.iteration > then + 5).await;
     drop(first);
     let summary = end(run).await;

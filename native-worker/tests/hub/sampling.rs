@@ -52,7 +52,7 @@ fn weights(hidden: &[u32], seed: u64) -> Weights {
 }
 
 async fn next(sampling: &mut Sampling) -> Option<Vec<SlotFragment>> {
-    soon("a batch", sampling.batches.recv()).await
+    soon("a batch", sampling.next_batch()).await
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn neither_workers_nor_their_death_show_in_the_rows() {
             }
         }
         assert_eq!((batches, hasher.finish()), (BATCHES, expected), "{workers} workers, kills: {kills}");
-        let summary = end(sampling.summary).await;
+        let summary = end(sampling.end()).await;
         assert_eq!((summary.end, summary.algo.as_str()), (RunEnd::Finished, "sample"));
         hub.hub.shutdown().await;
     }
@@ -109,7 +109,7 @@ async fn in_every_mode_a_slot_makes_the_same_rows_in_order() {
             }
         }
         assert!(rows >= config(3).stop.env_steps, "{rows} rows");
-        assert_eq!(end(sampling.summary).await.env_steps, rows);
+        assert_eq!(end(sampling.end()).await.env_steps, rows);
         hub.hub.shutdown().await;
     }
 }
@@ -139,8 +139,7 @@ async fn weights_that_are_set_act_in_every_mode_and_nothing_is_older_than_allowe
             newest += 1;
             assert_eq!(version, WeightsVersion(newest));
         }
-        drop(sampling.batches);
-        assert_eq!(end(sampling.summary).await.end, RunEnd::Stopped);
+        assert_eq!(end(sampling.end()).await.end, RunEnd::Stopped);
         hub.hub.shutdown().await;
     }
 }
@@ -195,8 +194,7 @@ async fn weights_act_everywhere_when_their_sync_is_done() {
         newest = versions[0];
     }
     // No batch is taken any more: the run ends.
-    drop(sampling.batches);
-    assert_eq!(end(sampling.summary).await.end, RunEnd::Stopped);
+    assert_eq!(end(sampling.end()).await.end, RunEnd::Stopped);
     hub.hub.shutdown().await;
 }
 
@@ -229,8 +227,7 @@ async fn run_ends_when_its_consumer_leaves_even_before_the_first_rows() {
     let hub = TestHub::start().await;
     // No worker makes rows.
     let sampling = hub.hub.sample(RunRequest { remote_only: true, ..config(0).into() }).await.unwrap();
-    drop(sampling.batches);
-    assert_eq!(end(sampling.summary).await.end, RunEnd::Stopped);
+    assert_eq!(end(sampling.end()).await.end, RunEnd::Stopped);
     hub.hub.shutdown().await;
 }
 

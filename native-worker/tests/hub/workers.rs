@@ -1,4 +1,4 @@
-//! Workers that vanish, send garbage, lie, or have no hub yet.
+//! Workers that vanish, send garbage or false rows, or have no hub yet.
 
 use std::time::Duration;
 

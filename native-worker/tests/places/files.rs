@@ -40,7 +40,7 @@ pub(crate) fn rows_and_episodes_are_written_everywhere() {
         for (number, placement) in everywhere().iter().enumerate() {
             let name = format!("{format}{number}");
             let folder = directory.path().join(&name).display().to_string();
-            // A worker that connects knows where names of outputs lie.
+            // A worker that connects knows where outputs of these names are.
             let output = if matches!(placement, Placement::Remote) { &name } else { &folder };
             let films = format!("{output}-films");
             let settings = json!({ "output": output, "io_config": { "format": format }, "monitor_path": films });

@@ -1,4 +1,4 @@
-//! Games in the form of PettingZoo's, whose agents act at once or in turn.
+//! Games in the form of PettingZoo's, whose agents act simultaneously or in turn.
 
 use rollmesh_core::{
     env::{
@@ -40,7 +40,7 @@ fn games_keep_the_rules_of_environments_with_several_agents() {
 }
 
 #[test]
-fn agents_that_act_at_once_may_leave_before_the_others() {
+fn agents_that_act_simultaneously_may_leave_before_the_others() {
     let mut env = game("pettingzoo:lab:at_once", r#"{"rounds": 4}"#);
     let [guesser, hider, watcher] = ["guesser", "hider", "watcher"].map(AgentId::name);
     assert_eq!(env.agents(), [guesser.clone(), hider.clone(), watcher.clone()]);

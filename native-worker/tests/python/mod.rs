@@ -50,7 +50,7 @@ fn registry() -> EnvRegistry {
     INSTALLED.call_once(|| {
         let allowed =
             "gym:*,gym:lab:*,gym:ale_py:*,pettingzoo:*,pettingzoo:lab:*,pettingzoo:pettingzoo.classic.*:*,py:lab";
-        // The lab lies beside this file, so a shell that says where stands in for the interpreter.
+        // The lab is next to this file, so a shell that says where stands in for the interpreter.
         let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-with-lab");
         // MuJoCo logs into the current folder.
         let folder = env!("CARGO_TARGET_TMPDIR");

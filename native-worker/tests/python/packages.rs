@@ -100,7 +100,7 @@ fn simulators_continue_bit_identically_from_their_own_states() {
         assert_eq!(one.env.snapshot_at(0, &mut snapshot), Ok(wanted), "{name} {config}");
         let last = one.obs.bytes();
         let rest: Vec<_> = (0..30).map(|_| one.step()).collect();
-        // In the same environment, in another one, and from what that one says of itself at once.
+        // In the same environment, in another one, and from what that one says of itself immediately.
         let mut other = One::make(name, config);
         for (turn, env) in [&mut one, &mut other].into_iter().enumerate() {
             env.t = 30;
@@ -141,7 +141,7 @@ print(*(all(continues(probability, seed) for seed in range(10)) for probability 
 #[test]
 fn games_of_pettingzoo_keep_the_rules_of_environments_with_several_agents() {
     let registry = registry();
-    // At once, in turn with an action mask in the observation, and in turn although they could act at once.
+    // Simultaneously, in turn with an action mask in the observation, and in turn although they could act simultaneously.
     let games =
         ["pettingzoo:classic/rps_v2", "pettingzoo:classic/tictactoe_v3", "pettingzoo:pettingzoo.classic.rps_v2:env"];
     for (name, n) in games.iter().zip([3, 9, 3]) {

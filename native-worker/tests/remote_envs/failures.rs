@@ -254,7 +254,7 @@ pub(crate) fn a_process_that_is_killed_is_replaced() {
     }
 }
 
-pub(crate) fn what_cannot_be_made_is_said_at_once() {
+pub(crate) fn environments_that_cannot_be_made_fail_the_build() {
     let error = |config: &RolloutConfig| start(config).err().unwrap().to_string();
     let quick = RolloutConfig { remote_env_timeout_ms: 1_500, ..animals(&["", "hang_make"]) };
     let text = "environment 1: its process took longer than 1500 ms to make its environment and was killed";

@@ -33,7 +33,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             a_failure_that_is_not_survived_is_an_error,
             no_poll_waits_longer_than_the_deadline,
             a_process_that_is_killed_is_replaced,
-            what_cannot_be_made_is_said_at_once,
+            environments_that_cannot_be_made_fail_the_build,
             a_worker_loses_the_rows_of_the_failed_alone;
         life:
             processes_that_are_stopped_end_by_themselves,

@@ -57,7 +57,7 @@ async fn weights_set_are_those_a_run_resumes_with_and_an_edit_is_not_ignored_sil
     rig.go_on_with(&["--max-env-steps", "1344"]).finish_with(0).await;
     assert_ne!(hash(&dir), hash(&other.dir()));
 
-    // Without checkpoints the file beside the policy may be the one that was edited.
+    // Without checkpoints the file next to the policy may be the one that was edited.
     fs::remove_dir_all(rig.path("checkpoints")).unwrap();
     fs::copy(&file, rig.path("weights.safetensors")).unwrap();
     let told = run(2, &evaluate).await.stderr;

@@ -1,4 +1,4 @@
-//! Many peers at once, of which most do nothing: 100 and 5 workers in the suite, 1,000 and 50 with `ROLLMESH_LONG=1`.
+//! Many peers at the same time, of which most do nothing: 100 and 5 workers in the suite, 1,000 and 50 with `ROLLMESH_LONG=1`.
 
 use std::{
     net::SocketAddr,
@@ -25,7 +25,10 @@ use tokio::{
     net::{TcpSocket, TcpStream},
     sync::{Semaphore, oneshot},
 };
-use tokio_tungstenite::{client_async, tungstenite::Message as Frame};
+use tokio_tungstenite::{
+    client_async,
+    tungstenite::{Bytes, Message as Frame},
+};
 
 use super::{TURN, fresh_address, hostile::Pace, memory, peak, reset_peak};
 use crate::support::{
@@ -154,7 +157,7 @@ impl IdleWorkers {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let (joined, left) = (&counts.0, &counts.1);
-            // Not all at once: who comes to a crowded door may have to wait for too long.
+            // Not all at the same time: a peer of a crowded hub may have to wait for too long.
             let doors = &Semaphore::new(16);
             let work = join_all((0..number).map(|_| idle_worker((address, token), doors, joined, left)));
             runtime.block_on(async {
@@ -191,7 +194,7 @@ async fn idle_worker(
         let mut session = WorkerSession::new(identity, Registry::builtin(), AUTO);
         loop {
             while let Some(frame) = session.poll_frame() {
-                if client.send(Frame::Binary(frame)).await.is_err() {
+                if client.send(Frame::Binary(Bytes::from_owner(frame))).await.is_err() {
                     break;
                 }
             }
@@ -204,7 +207,7 @@ async fn idle_worker(
             }
             match client.receive_frame().await {
                 Some(frame) => session.handle_frame(&frame),
-                // Fifty processes beside it may leave too little time for the handshake's deadline.
+                // Fifty processes alongside it may leave too little time for the handshake's deadline.
                 None if door.is_some() => break,
                 None => {
                     left.fetch_add(1, Ordering::Relaxed);
@@ -252,7 +255,7 @@ async fn many_idle_workers_and_busy_ones_share_a_hub() {
     times.sort();
     let after = status(&mut operator, |_| true).await;
     println!(
-        "{many} idle workers take {each} bytes each; beside them {workers} workers make {} env steps in {} iterations in \
+        "{many} idle workers take {each} bytes each; alongside them {workers} workers make {} env steps in {} iterations in \
          {seconds} s; pings are answered within {:?} (median), {:?} (p99 of {})",
         after.env_steps - before.env_steps,
         after.iteration - before.iteration,

@@ -32,7 +32,7 @@ use crate::support::{
     is_long, soon, until,
 };
 
-/// Connections that speak at once.
+/// Connections that speak at the same time.
 const ATTACKERS: usize = 8;
 /// Frames that are sent before the test checks whether the hub still listens.
 const BURST: usize = 24;

@@ -157,7 +157,7 @@ async fn peer_that_guesses_tokens_waits_for_each_answer() {
         waits.push(asked.elapsed());
     }
     assert!(waits[5] >= Duration::from_secs(1), "{waits:?}");
-    // Who has one gets in at once, from the same address too.
+    // A peer with one is admitted immediately, from the same address too.
     let asked = Instant::now();
     Client::join_from(from, hub.hub.address(), Role::Operator, hub.operator_token()).await;
     assert!(asked.elapsed() < Duration::from_secs(1));

@@ -46,7 +46,7 @@ pub(crate) fn hello(role: Role, token: Token) -> Hello {
 impl Client {
     /// Connects and says nothing.
     pub(crate) async fn connect(address: impl std::fmt::Display) -> Self {
-        // Small messages go out at once, as every peer's should.
+        // Small messages are sent immediately, as every peer's should.
         let socket = connect_async_with_config(format!("ws://{address}/ws"), None, true);
         let (socket, _) = soon("a connection", socket).await.expect("a hub");
         Self { socket, request: 0 }

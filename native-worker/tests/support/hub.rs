@@ -2,12 +2,11 @@
 
 use rollmesh::{
     Registry,
-    hub::{Hub, HubConfig, HubError, SecurityConfig},
+    hub::{Hub, HubConfig, HubError, PendingSummary, SecurityConfig},
     kernels::AUTO,
-    train::{RunConfig, RunRequest, Summary},
+    train::{RunConfig, RunRequest},
 };
 use rollmesh_core::protocol::{Role, Token, message::RunStatus};
-use tokio::sync::oneshot;
 
 use super::{Process, client::Client, process::PROGRAM, soon};
 
@@ -92,10 +91,10 @@ impl TestHub {
     }
 
     pub(crate) async fn status(&self, what: &str, is_so: impl FnMut(&RunStatus) -> bool) -> RunStatus {
-        soon(what, self.hub.status().wait_for(is_so)).await.unwrap().clone()
+        soon(what, self.hub.status().wait_for(is_so)).await.unwrap()
     }
 
-    pub(crate) async fn train(&self, request: RunRequest) -> oneshot::Receiver<Summary> {
+    pub(crate) async fn train(&self, request: RunRequest) -> PendingSummary {
         self.hub.train(request).await.unwrap()
     }
 
@@ -103,7 +102,7 @@ impl TestHub {
         &self,
         mut request: RunRequest,
         change: impl FnOnce(&mut RunConfig),
-    ) -> oneshot::Receiver<Summary> {
+    ) -> PendingSummary {
         change(&mut request.config);
         self.train(request).await
     }

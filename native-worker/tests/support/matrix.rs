@@ -54,7 +54,7 @@ enum Disturbance {
 
 /// Updates between two disturbances.
 const PAUSE: u64 = 3;
-/// The least time of an update in a run that is disturbed: one that learns at once would be over before its first disturbance.
+/// The least time of an update in a run that is disturbed: one that learns without delay would be over before its first disturbance.
 const PACE: Duration = Duration::from_millis(50);
 
 /// Returns what comes of a run, and how many workers were killed while they held a lease: after their death env steps of
@@ -71,12 +71,11 @@ async fn train(registry: &Registry, config: RunConfig, disturbance: Disturbance)
     // and how many kills there were.
     let (mut victim, mut is_killed, mut kills) = (None, false, 0);
     let ended = loop {
-        tokio::select! {
+        let now = tokio::select! {
             biased;
             ended = &mut summary => break ended.unwrap(),
-            Ok(()) = status.changed() => {}
-        }
-        let now = status.borrow_and_update().clone();
+            Ok(now) = status.changed() => now,
+        };
         if now.expired > expired {
             expired = now.expired;
             lost += u32::from(std::mem::take(&mut is_killed));

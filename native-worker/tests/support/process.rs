@@ -154,7 +154,7 @@ async fn read_all(mut from: impl AsyncRead + Unpin) -> String {
     text
 }
 
-/// Kills a process at once, as a crash would.
+/// Kills a process immediately, as a crash would.
 pub(crate) fn kill(pid: u32) {
     send(pid, Signal::KILL);
 }

@@ -17,7 +17,7 @@ fn evaluations(setup: &Setup) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_run_is_evaluated_beside_itself_and_its_policy_afterwards() {
+async fn run_is_evaluated_alongside_itself_and_its_policy_afterwards() {
     let evaluated = ["--evaluation-interval", "3", "--evaluation-episodes", "5"];
     // The statistics of observations travel with the weights, also there.
     let filtered = ["--observation-filter", "MeanStdFilter"];
@@ -42,9 +42,9 @@ async fn a_run_is_evaluated_beside_itself_and_its_policy_afterwards() {
     assert_eq!(again, report);
     assert!(std::fs::read(&gif).unwrap().starts_with(b"GIF89a"));
     // It leaves no trace in the run.
-    let beside = Setup::new(1, 12, 2_000).with(&evaluated);
-    beside.start().finish_with(0).await;
-    assert_eq!(beside.weights_hash(), undisturbed(2_000).await);
+    let watched = Setup::new(1, 12, 2_000).with(&evaluated);
+    watched.start().finish_with(0).await;
+    assert_eq!(watched.weights_hash(), undisturbed(2_000).await);
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn every_kind_of_run_draws_the_first_episode_of_each_evaluation() {
 
 /// Each player has a policy of its own.
 #[tokio::test]
-async fn policies_of_a_run_are_evaluated_together_beside_it_and_afterwards() {
+async fn policies_of_a_run_are_evaluated_together_alongside_it_and_afterwards() {
     let settings = "train --no-dashboard --env RockPaperScissors-v0 --workers 0 --num-slots 2 --rollout-fragment-length 20 \
                     --max-env-steps 1000000000 --evaluation-interval 1 --set policy_mapping_fn=agent_id \
                     --set policies.0.policy=ppo --set policies.1.policy=ppo --run-dir";

@@ -74,7 +74,7 @@ pub(crate) fn group_continues_with_its_healthy_workers() {
         assert!(matches!(error, GroupError::NoHealthyWorkers { workers: 2, .. }), "{error}");
         assert!(error.to_string().contains("a bad mood"), "{error}");
 
-        // By default a failure is an error at once, and one is not enough to be unhealthy.
+        // By default a failure is an error immediately, and one is not enough to be unhealthy.
         let mut strict = builder(moody(&[1]), &placement, 2).build().unwrap();
         let error = strict.synchronous_parallel_sample(ParallelSample::default()).unwrap_err();
         assert!(matches!(error, GroupError::Worker { worker: WorkerId(1), .. }), "{error}");
@@ -145,7 +145,7 @@ pub(crate) fn a_process_is_replaced_by_its_own_launcher() {
     let mut group = builder(cart_pole(), &placement, 1).failures(failures).build().unwrap();
     group.add_workers_at(&Placement::Processes(Some(second.clone())), 1, true).unwrap();
     assert_eq!((first.launched(), second.launched()), (1, 1));
-    // Both at once, so that a replacement could take the wrong place.
+    // Both at the same time, so that a replacement could take the wrong place.
     group.worker_pids().into_iter().for_each(kill);
     let remote = ForEachWorker::remote();
     while group.num_healthy_remote_workers() > 0 {
@@ -212,7 +212,7 @@ fn mixed(config: RolloutConfig, mode: SamplingMode) -> WorkerGroup {
     group
 }
 
-/// Does the same with samplers that wait for requests and with those that run ahead, both at once.
+/// Does the same with samplers that wait for requests and with those that run ahead, both at the same time.
 fn with_and_without_a_thread(test: fn(RolloutConfig), config: &RolloutConfig) {
     std::thread::scope(|scope| {
         for sample_async in [false, true] {

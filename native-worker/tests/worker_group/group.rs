@@ -237,7 +237,7 @@ pub(crate) fn processes_get_what_they_need() {
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
 }
 
-pub(crate) fn what_workers_had_is_free_once_they_are_removed() {
+pub(crate) fn resources_of_removed_workers_are_free() {
     let inventory = Inventory::new([0, 1]);
     let placement =
         |launcher: LocalLauncher| Placement::Processes(Some(Arc::new(launcher.with_inventory(inventory.clone()))));

@@ -63,7 +63,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             worker_that_connects_by_itself_is_like_any_other,
             evaluation_has_a_group_of_its_own,
             processes_get_what_they_need,
-            what_workers_had_is_free_once_they_are_removed;
+            resources_of_removed_workers_are_free;
         restore:
             last_synced_weights_are_restored_without_another_worker,
             connected_workers_are_restored_automatically,

@@ -118,7 +118,7 @@ def up(
 
 
 def scale(num_workers: int, operator_token: str, *, name: str = "ray", program: str | None = None) -> None:
-    """Sets the number of workers of the launcher's hub. Returns at once: `status` shows them.
+    """Sets the number of workers of the launcher's hub. Returns immediately: `status` shows them.
 
     Raises:
         NotRunning: There is no such launcher.

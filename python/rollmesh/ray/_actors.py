@@ -33,9 +33,9 @@ def actor_name(name: str) -> str:
 
 
 def program_here() -> str:
-    """Returns the program on this machine: the script beside this interpreter, or the one on the path."""
-    beside = os.path.join(sysconfig.get_path("scripts"), "rollmesh")
-    found = beside if os.path.isfile(beside) else shutil.which("rollmesh")
+    """Returns the program on this machine: the script next to this interpreter, or the one on the path."""
+    script = os.path.join(sysconfig.get_path("scripts"), "rollmesh")
+    found = script if os.path.isfile(script) else shutil.which("rollmesh")
     if found is None:
         raise FileNotFoundError("there is no program rollmesh on this machine: install the package, or name a program")
     return found

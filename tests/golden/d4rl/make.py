@@ -1,4 +1,4 @@
-"""Makes the files beside it: D4RL's layout with every way in which an episode can end, with and without next observations.
+"""Makes the files next to it: D4RL's layout with every way in which an episode can end, with and without next observations.
 
 Made with h5py 3.16.0, numpy 2.4.6: pip install h5py && python make.py
 """

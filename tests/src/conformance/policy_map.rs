@@ -39,7 +39,7 @@ pub(super) fn answer(name: &str, input: &Value, args: &Value) -> Answer {
     }
     let limits = PolicyMapLimits { count: integer(&args["capacity"])?, ..PolicyMapLimits::UNLIMITED };
     let policies = PolicyMap::bounded(limits, MemoryStore::default(), |_, _| Ok(Number(Value::Null)));
-    let mut policies = policies.swappable(args["swappable"].as_bool().unwrap_or(false));
+    let mut policies = policies.with_swapping(args["swappable"].as_bool().unwrap_or(false));
     let steps = input["ops"].as_array().ok_or_else(|| bad("a list of steps"))?;
     let answers = steps.iter().map(|op| match step(&mut policies, op) {
         Err(Fault::UnknownPolicy) => Ok(json!({"err": Fault::UnknownPolicy.name()})),

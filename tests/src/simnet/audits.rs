@@ -151,7 +151,7 @@ impl Report {
                 if *fragment != state.fragment(fragment.weights_version, scenario.length) {
                     is_honest = false;
                     let is_free = |principal: Principal| !self.watched.has_failed_audit(principal);
-                    assert!(principal.is_some_and(is_free), "fragment {} of slot {slot} is a lie", fragment.fragment);
+                    assert!(principal.is_some_and(is_free), "fragment {} of slot {slot} is false", fragment.fragment);
                 }
                 state = FakeState::decode(&fragment.state);
             }

@@ -73,7 +73,7 @@ impl SimNet {
         Clock { set: (said.since(hour), self.now), per_mille }
     }
 
-    /// Breaks all connections at once; all workers reconnect within a second.
+    /// Breaks all connections at the same time; all workers reconnect within a second.
     fn storm(&mut self) {
         self.note(format_args!("all connections break"));
         for (peer, process) in std::mem::take(&mut self.processes) {

@@ -75,7 +75,7 @@ async fn learn(page: &Dashboard, seed: &str, num_envs: &str) {
     page.wait_for_phase("finished").await;
 }
 
-/// The runs with the first two seeds are one line, beside the current one.
+/// The runs with the first two seeds are one line, next to the current one.
 async fn compare(page: &Dashboard) {
     page.click("compare-1").await;
     page.wait("run 1 is a line", async || page.text("legend-run 1").await.is_some()).await;

@@ -124,7 +124,7 @@ impl Dashboard {
     }
 
     pub(crate) async fn click_at(&self, selector: &str) {
-        // The driver takes what lies below the header for visible.
+        // The driver takes elements below the header for visible.
         let scroll = "document.querySelector(arguments[0])?.scrollIntoView({ block: 'nearest' })";
         let try_it = async || {
             self.run(scroll, vec![json!(selector)]).await;

@@ -37,7 +37,7 @@ async fn a_tab_among_the_workers_leaves_no_trace_in_the_weights() {
     assert_eq!(weights_hash(directory.path()), expected, "with a tab that was closed in the middle");
 }
 
-/// A run for which a tab has done env steps, and continues doing so, beside a native worker.
+/// A run for which a tab has done env steps, and continues doing so, alongside a native worker.
 async fn run_with_a_tab(page: &Dashboard, directory: &Path) -> Program {
     let directory = directory.to_str().expect("a plain name");
     // Without local workers the run waits for the tab.

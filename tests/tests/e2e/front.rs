@@ -114,9 +114,9 @@ async fn send_file(mut stream: TcpStream, shared: &Shared, file: &str) -> io::Re
         Some("svg") => "image/svg+xml",
         _ => "application/octet-stream",
     };
-    // Beside the page lies a policy that was trained.
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tab");
-    let folder = if file.starts_with("policy/") { &beside } else { &shared.page };
+    // Next to the page is a policy that was trained.
+    let tab_page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tab");
+    let folder = if file.starts_with("policy/") { &tab_page } else { &shared.page };
     let (status, body) = match fs::read(folder.join(file)).await {
         Ok(body) => ("200 OK", body),
         Err(_) => ("404 Not Found", Vec::new()),

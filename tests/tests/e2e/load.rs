@@ -1,4 +1,4 @@
-//! The page beside a hub of 200 workers that sends 1,000 updates a second, and then as many as the page takes.
+//! The page with a hub of 200 workers that sends 1,000 updates a second, and then as many as the page takes.
 
 use std::{env, fs, time::Duration};
 
@@ -47,7 +47,7 @@ type Socket = SplitSink<WebSocketStream<TcpStream>, tungstenite::Message>;
 type Burst = (u64, oneshot::Sender<()>);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn page_stays_fast_and_small_beside_a_large_hub() {
+async fn page_stays_fast_and_small_with_a_large_hub() {
     let page = Dashboard::start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it has an address").to_string();

@@ -61,7 +61,7 @@ async fn runs_of_every_kind_with_a_tab_have_the_weights_of_one_process() {
     page.assert_quiet_console().await;
 }
 
-/// A run with one local worker beside the tab.
+/// A run with one local worker alongside the tab.
 fn of_run(env: &str, settings: &str, env_steps: u64) -> Config {
     let usual = json!({
         "env": env, "seed": 1, "num_workers": 1, "num_slots": SLOTS, "num_envs": 3, "rollout_fragment_length": FRAGMENT,

@@ -37,7 +37,7 @@ async fn settings_are_found_and_saved_runs_cloned_resumed_and_deleted() {
         async || page.run(&format!("return document.querySelector(\"{SAVED}\")?.textContent ?? ''"), vec![]).await;
     let says = async |what: &str| state().await.as_str().is_some_and(|text| text.contains(what));
     page.wait("the run is listed", async || says("stopped").await).await;
-    // Its curves beside those of the hub's run.
+    // Its curves next to those of the hub's run.
     page.run(COMPARE, vec![]).await;
     let legend = async || {
         page.run("return document.querySelector(\"[data-testid='chart-return'] .legend\")?.textContent ?? ''", vec![])

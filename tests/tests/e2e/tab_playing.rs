@@ -1,4 +1,4 @@
-//! Policies that play in a tab: from a folder beside the page, from files that are dropped, and from the tab's own run.
+//! Policies that play in a tab: from a folder next to the page, from files that are dropped, and from the tab's own run.
 
 use std::{fs, path::Path};
 

@@ -154,7 +154,7 @@ function calling<T>(method: string, call: () => T): T {
 
 function object<T extends object>(answer: T, method: string): T & { [key: string]: unknown } {
   if (typeof answer !== "object" || answer === null) throw fault(undefined, `${method} returned ${describe(answer)}, not an object`);
-  if (answer instanceof Promise) throw fault(undefined, `${method} returned a Promise: environments answer at once`);
+  if (answer instanceof Promise) throw fault(undefined, `${method} returned a Promise: environments answer synchronously`);
   return answer as T & { [key: string]: unknown };
 }
 

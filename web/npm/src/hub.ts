@@ -189,7 +189,7 @@ export class Hub extends Freeable {
     await this.#request("resume");
   }
 
-  /** Ends the run at once. */
+  /** Ends the run immediately. */
   async stop(): Promise<void> {
     await this.#request("stop");
   }

@@ -95,7 +95,7 @@ class TabWorker extends Freeable {
     return this.#status;
   }
 
-  /** Ends the work at once. What it was doing, the hub gives to another worker. */
+  /** Ends the work immediately. What it was doing, the hub gives to another worker. */
   free(): void {
     this.#over("it was freed");
   }

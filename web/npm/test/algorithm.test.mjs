@@ -41,7 +41,7 @@ test("several policies learn, or those that the settings name, the weights of th
   assert.notEqual(one["1"], both["1"]);
 });
 
-test("what a run has learned plays", async () => {
+test("the policy of a run plays", async () => {
   const algorithm = await Algorithm.create(config);
   await algorithm.train();
   const policy = algorithm.policy(), env = new VectorEnv("CartPole-v1", { numEnvs: 2, seed: 1 });

@@ -78,7 +78,7 @@ const fields = [
   ["an infinite reward", { step: () => ({ observation: 0, reward: Infinity }) }, "reward", /reward is Infinity/],
   ["a flag that is none", { step: () => ({ observation: 0, reward: 0, terminated: 1 }) }, "terminated", /terminated is 1, not true or false/],
   ["nothing", { step() {} }, undefined, /step returned undefined, not an object/],
-  ["a promise", { step: async () => ({ observation: 0, reward: 0 }) }, undefined, /a Promise: environments answer at once/],
+  ["a promise", { step: async () => ({ observation: 0, reward: 0 }) }, undefined, /a Promise: environments answer synchronously/],
 ];
 
 for (const [name, { step }, field, message] of fields) {

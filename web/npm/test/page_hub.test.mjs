@@ -56,7 +56,7 @@ test("a run learns the weights of the program, also if a worker is removed, ends
   }
 });
 
-test("what a hub cannot do is an error, and a run pauses, resumes and stops", async () => {
+test("an impossible request to a hub is an error, and a run pauses, resumes and stops", async () => {
   const hub = await Hub.start({ workers: 1, spawn });
   await assert.rejects(hub.train({ ...config, env: "None-v0" }), { kind: "hub", message: /None-v0/ });
   await assert.rejects(hub.pause(), { kind: "hub", message: /there is no run to pause/ });

@@ -73,7 +73,7 @@ test("a model sees the previous step that the caller gives", () => {
   assert.throws(() => value({ prevReward: [1, 2] }), { kind: "policy", message: /previous rewards/ });
 });
 
-test("what does not fit is named", () => {
+test("an unsuitable model, space or observation is named", () => {
   const weights = new RolloutWorker(config).weights().default_policy;
   const make = (options) => () => Policy.fromSafetensors(weights, options);
   assert.throws(make({ env: "MountainCar-v0" }), { kind: "policy", message: /tensor/ });

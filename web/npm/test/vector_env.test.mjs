@@ -53,7 +53,7 @@ test("wrong actions are named and move nothing", () => {
   assert.deepEqual(env.step([0, 1]), other.step([0, 1]));
 });
 
-test("what cannot be made says why", () => {
+test("an environment that cannot be made says why", () => {
   assert.throws(() => new VectorEnv("Nowhere-v0"), { kind: "config", message: /'Nowhere-v0'/ });
   assert.throws(() => new VectorEnv("RockPaperScissors-v0"), { kind: "config", message: /several agents.*RolloutWorker/ });
   assert.throws(() => new VectorEnv("CartPole-v1", { numEnvs: 0 }), { kind: "config", message: /numEnvs is 0/ });

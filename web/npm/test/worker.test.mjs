@@ -135,7 +135,7 @@ test("mistakes are errors of a kind that say what there is", () => {
   }
 });
 
-test("what was freed says so", () => {
+test("a freed object says so when it is used", () => {
   const worker = new RolloutWorker(config), policy = worker.policy(), batch = worker.sample();
   worker.free();
   worker[Symbol.dispose]();

@@ -122,7 +122,7 @@ fn draw_series(context: &CanvasRenderingContext2d, axes: &Axes, plot: &Plot) -> 
     Ok(())
 }
 
-/// The pieces of a line between gaps, in pixels, with few points and what is beside the shown part left out.
+/// The pieces of a line between gaps, in pixels, with few points and those outside the shown part left out.
 fn strokes(axes: &Axes, points: &[Point], mut draw: impl FnMut(&[Point])) {
     let (low, high) = axes.x.values;
     // The line continues to the first point beyond each end.

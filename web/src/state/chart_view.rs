@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(shown([(0.2, 0.4), (1.0, 2.0)]), Some((400.0, 600.0)));
         assert_eq!(shown([(0.2, 0.4), (-9.0, -8.0)]), Some((0.0, 200.0)));
         assert_eq!(shown([(0.2, 0.4), (9.0, 10.0)]), Some((800.0, 1_000.0)));
-        assert_eq!(shown([(1.0, 2.0)]), None, "everything is shown: there is nothing beside it");
+        assert_eq!(shown([(1.0, 2.0)]), None, "everything is shown: there is nothing outside it");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Other runs of the hub and of its directory, whose curves and settings are shown beside the current run's.
+//! Other runs of the hub and of its directory, whose curves and settings are shown next to the current run's.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -218,7 +218,7 @@ impl State {
         Differences { runs, rows }
     }
 
-    /// The compared runs beside the current one.
+    /// The compared runs next to the current one.
     pub(super) fn other_runs(&self) -> impl Iterator<Item = (&RunKey, &ComparedRun)> {
         self.shown_runs().filter(|(run, _)| !self.is_current(run))
     }

@@ -69,7 +69,7 @@ pub struct State {
     pub is_viewer: bool,
     /// Where the numbers come from.
     pub source: Source,
-    /// What the page knows of the run in this tab beside what a hub would tell, if the page trains.
+    /// What the page knows of the run in this tab in addition to a hub's messages, if the page trains.
     pub tab_run: TabRun,
     /// What the form of a run begins with: the settings of the link that the page was opened with.
     pub linked: Texts,
@@ -97,7 +97,7 @@ pub struct State {
     pub comparison: Comparison,
     /// The iterations so far.
     pub curves: Curves,
-    /// The evaluations beside the run so far: their points have returns and lengths alone.
+    /// The evaluations alongside the run so far: their points have returns and lengths alone.
     pub evaluations: Curves,
     /// The workers by id.
     pub workers: BTreeMap<u32, WorkerRow>,
@@ -155,7 +155,7 @@ pub enum Event {
         /// Uniform over all numbers, for jitter.
         random: u32,
     },
-    /// The network came back or the page became visible: worth a try at once.
+    /// The network came back or the page became visible: worth an immediate try.
     Woke,
     /// The time to try again has come.
     RetryDue,
@@ -327,7 +327,7 @@ impl State {
         Some(format!("Slots, not workers, are the limit: {few}."))
     }
 
-    /// Workers beside the hub that are to stay, oldest first.
+    /// Workers next to the hub that are to stay, oldest first.
     pub fn local_workers(&self) -> impl DoubleEndedIterator<Item = u32> {
         let stays = |row: &&WorkerRow| row.local && row.state != WorkerState::Leaving.to_wire();
         self.workers.values().filter(stays).map(|row| row.worker)

@@ -26,7 +26,7 @@ pub enum Action {
     Drain,
     /// Write a checkpoint of the run now.
     Checkpoint,
-    /// Start a worker process beside the hub.
+    /// Start a worker process next to the hub.
     AddWorker,
     /// Stop a worker and take it out of the group.
     RemoveWorker {
@@ -43,7 +43,7 @@ pub enum Action {
         /// The run's number.
         run: u32,
     },
-    /// Show the curves and settings of another run beside the current one's, or no longer.
+    /// Show the curves and settings of another run next to the current one's, or no longer.
     Compare {
         /// The run.
         run: RunKey,

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::form::{GOAL, Texts, shown};
 
-/// The run in this tab, beside what a hub would tell of it.
+/// The run in this tab, in addition to a hub's messages about it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TabRun {
     /// The settings that it was started with, by path; what is left out has its default.

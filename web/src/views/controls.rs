@@ -67,12 +67,12 @@ fn StopButtons() -> impl IntoView {
         <AskFirst id="stop" text="Stop…" keep="Keep running" obstacle>
             <p class="hint">"The run ends here. What its leases bring can still be learned from."</p>
             <ActionButton action=Action::Drain id="drain" class="button primary">"Finish leases first"</ActionButton>
-            <ActionButton action=Action::Stop id="stop-confirm" class="button danger">"Stop at once"</ActionButton>
+            <ActionButton action=Action::Stop id="stop-confirm" class="button danger">"Stop immediately"</ActionButton>
         </AskFirst>
     }
 }
 
-/// One more worker beside the hub, or one fewer.
+/// One more worker next to the hub, or one fewer.
 #[component]
 fn LocalWorkers() -> impl IntoView {
     let store = expect_context::<Store>();

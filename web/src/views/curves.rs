@@ -10,7 +10,7 @@ use crate::{
     state::{Family, FieldValue, Metric, families},
 };
 
-/// The curves that every run has beside its return.
+/// The curves that every run has besides its return.
 const SMALL: [(&str, &str, bool, FieldValue); 6] = [
     ("Steps per second", "chart-steps-per-s", true, |iteration| iteration.steps_per_s),
     ("Episode length", "chart-episode-len", true, |iteration| iteration.episode_len_mean),

@@ -118,7 +118,7 @@ fn Choose() -> impl IntoView {
     }
 }
 
-/// Files that are dropped beside the panel would replace the page.
+/// Files that are dropped next to the panel would replace the page.
 fn listen_for_drops(store: Store, is_over: RwSignal<bool>) {
     let has_file = |event: &DragEvent| {
         let kinds = event.data_transfer().map(|transfer| transfer.types());

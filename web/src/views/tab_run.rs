@@ -8,7 +8,7 @@ use crate::{
     state::{Action, State},
 };
 
-/// The hash of the weights beside the command that proves it, and the policy as files.
+/// The hash of the weights next to the command that proves it, and the policy as files.
 #[component]
 pub(crate) fn TabResult() -> impl IntoView {
     let store = expect_context::<Store>();

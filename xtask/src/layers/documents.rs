@@ -107,7 +107,7 @@ fn without_code(text: &str) -> String {
     prose
 }
 
-/// Links and pictures whose targets lie in the repository.
+/// Links and pictures whose targets are in the repository.
 fn links(text: &str) -> Vec<Link<'_>> {
     let ends = [("](", ')'), ("src=\"", '"'), ("href=\"", '"'), ("srcset=\"", '"')];
     let mut links = Vec::new();

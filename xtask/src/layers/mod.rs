@@ -1,5 +1,5 @@
-//! The architecture as a check: who may use whom, what core may not use, that documents lead somewhere, names, and words that hide
-//! who acts.
+//! The architecture as a check: who may use whom, what core may not use, that documents lead somewhere, names, dependencies in
+//! the public API, and words that hide who acts.
 //!
 //! Reads text, not types, so it takes milliseconds; what it cannot see, the compiler or a test does.
 
@@ -10,6 +10,7 @@ mod features;
 mod modules;
 mod names;
 mod native;
+mod public;
 mod source;
 mod words;
 
@@ -47,6 +48,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Violation>> {
     violations.extend(api_map::check(root)?);
     violations.extend(features::check(root)?);
     violations.extend(names::check(root)?);
+    violations.extend(public::check(root)?);
     violations.extend(words::check(root)?);
     Ok(violations)
 }

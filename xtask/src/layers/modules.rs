@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_machines_differ_is_found_in_code_only() {
+    fn platform_arithmetic_and_std_are_found_in_code_only() {
         let found = breaches("core/src/ids.rs", "let y = x.tanh();\nuse std::fmt; // std::io\nlet a = tanh(x);");
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!(breaches("core/src/rng.rs", "libm::sqrtf(x)").len(), 1);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn submodules_lie_beside_mod_and_below_other_files() {
+    fn submodules_are_next_to_mod_and_below_other_files() {
         assert_eq!(submodule(Path::new("core/src/group/mod.rs"), "tests"), Path::new("core/src/group/tests"));
         assert_eq!(submodule(Path::new("core/src/rng.rs"), "laws"), Path::new("core/src/rng/laws"));
     }

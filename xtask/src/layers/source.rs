@@ -12,7 +12,7 @@ pub(super) fn shipped_code(source: &str) -> Code {
     without_tests(without_comments_and_literals(source))
 }
 
-/// The line, from 1, on which a byte offset lies.
+/// The line, from 1, that a byte offset is in.
 pub(super) fn line_at(text: &str, offset: usize) -> usize {
     1 + text[..offset].bytes().filter(|byte| *byte == b'\n').count()
 }

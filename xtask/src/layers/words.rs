@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::{Violation, documents, files, read};
 
 /// Words that hide who acts, and words that have a usual one, each with what to write instead.
-const WORDS: [(&str, &str); 10] = [
+const WORDS: [(&str, &str); 11] = [
     ("nobody", "the actor"),
     ("somebody", "the actor"),
     ("whoever", "the actor"),
@@ -19,6 +19,7 @@ const WORDS: [(&str, &str); 10] = [
     ("doorstep", "handshake"),
     ("knock", "handshake"),
     ("hoard", "partial messages"),
+    ("beside ", "next to, alongside or compared with"),
 ];
 
 /// This file has to spell them.

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-/// Outputs whose weights lie together.
+/// Outputs whose weights are stored together.
 pub(super) const PANEL: usize = 16;
 
 /// Likewise, where a whole panel would be mostly empty: of the last outputs of a layer.

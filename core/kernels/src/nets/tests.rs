@@ -1,4 +1,4 @@
-//! Networks of all shapes, beside their definition.
+//! Networks of all shapes, compared with their definition.
 
 use proptest::{collection::vec, prelude::*};
 use std::vec;

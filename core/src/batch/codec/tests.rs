@@ -72,7 +72,7 @@ fn the_bytes_are_frozen() {
 }
 
 #[test]
-fn what_is_no_batch_is_refused_by_name() {
+fn malformed_batch_is_refused_with_its_defect() {
     let bytes = encode(&rows(&[1]));
     let with = |place: usize, value: u8| {
         let mut bytes = bytes.clone();

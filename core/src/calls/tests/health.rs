@@ -65,7 +65,7 @@ fn worker_without_progress_on_its_lease_is_unhealthy() {
 }
 
 #[test]
-fn what_is_no_sample_has_no_lease() {
+fn progress_timeout_applies_to_samples_in_progress_only() {
     let mut workers = Workers::new(1);
     workers.silent.insert(WorkerId(1));
     workers.calls.foreach(ask(), Micros(0)).unwrap();
@@ -135,7 +135,7 @@ fn unsent_calls_are_not_sent_to_unhealthy_workers() {
 }
 
 #[test]
-fn what_comes_late_is_counted() {
+fn late_result_is_counted() {
     let mut workers = Workers::new(1);
     workers.calls.foreach(ask(), Micros(0)).unwrap();
     let sent = workers.calls.poll_command().unwrap();

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_healthy() {
+    fn environment_out_of_range_counts_as_healthy() {
         let mut health = Health::new(0);
         health.stepped(3, true);
         health.lift(3);

@@ -52,7 +52,7 @@ pub trait BaseEnv: Send {
     fn poll(&mut self, updates: &mut EnvUpdates) -> Result<(), EnvError>;
 
     /// Returns true if a poll may return nothing, since events come from outside. It has then waited for a while, so that
-    /// its caller does other work and polls again at once.
+    /// its caller does other work and polls again immediately.
     fn may_be_idle(&self) -> bool {
         false
     }

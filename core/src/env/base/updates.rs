@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_stays_in_order() {
+    fn retained_entries_keep_their_order() {
         let mut updates = EnvUpdates::new();
         for env in 0..5 {
             updates.add(env);

@@ -264,7 +264,7 @@ fn episodes_without_observations_are_never_told() {
 }
 
 #[test]
-fn what_is_not_to_be_learned_from_says_so() {
+fn episode_without_training_says_so_in_its_infos() {
     let mut bench = Bench::new(1, 2);
     bench.episodes.start_episode(1, false).unwrap();
     bench.episodes.request_actions(1, &rows(&[(0, 1), (1, 1)])).unwrap();
@@ -400,7 +400,7 @@ fn stop_notifies_every_episode() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn external_episodes_refuse_invalid_spaces_and_lanes() {
     let broken = EnvSpaces { action: Space::Discrete { n: 0 }, ..spaces() };
     assert!(ExternalEpisodes::new(1, [(AgentId::SINGLE, broken)]).is_err());
     assert!(ExternalEpisodes::new(1, []).is_err());

@@ -139,7 +139,7 @@ fn draw(poles: &CartPole, up: &[bool], frame: &mut Frame) {
     let columns = (1..MAX_AGENTS).find(|columns| columns * columns >= num_agents).unwrap_or(MAX_AGENTS);
     let width = (480 / columns).clamp(24, 240);
     let height = width / 2;
-    // Leaves some space beside the tracks, which end 2.6 m from their middle.
+    // Leaves some space next to the tracks, which end 2.6 m from their middle.
     let scale = f64::from(width) / 6.0;
     let mut canvas = Canvas::new(frame, [width * columns, height * num_agents.div_ceil(columns)], PAPER);
     for (lane, up) in up.iter().enumerate() {

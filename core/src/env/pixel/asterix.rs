@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn it_gets_harder_until_everything_moves_at_once() {
+    fn it_gets_harder_until_everything_moves_in_every_step() {
         let mut game = begun();
         for _ in 0..101 {
             game.ramp();

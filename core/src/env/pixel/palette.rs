@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_behind_is_seen_only_alone() {
+    fn background_channel_shows_only_where_it_is_alone() {
         let channels = [Channel::new("trail", GREY).behind(), Channel::new("fish", ORANGE)];
         let mut obs = [0; 200];
         obs[..4].copy_from_slice(&[1, 1, 1, 0]);

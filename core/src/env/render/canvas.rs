@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_shape_is_not_drawn() {
+    fn degenerate_shapes_draw_nothing() {
         let found = drawn([9, 9], |canvas| {
             canvas.circle([f64::NAN, 4.0], 3.0, BLACK);
             canvas.circle([4.0, 4.0], f64::NAN, BLACK);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_everywhere_covers_everything() {
+    fn shape_larger_than_the_canvas_covers_it() {
         let all = vec![vec![16; 9]; 9];
         let far = [f64::INFINITY, f64::MAX, 1e12];
         for far in far {
@@ -265,7 +265,7 @@ mod tests {
 
         /// A shape moved by whole pixels is the same shape: clipping does not change the visible part.
         #[test]
-        fn what_is_cut_off_leaves_the_rest_as_it_was(corners in proptest::collection::vec([0..160u32, 0..160u32], 3..7)) {
+        fn clipping_keeps_the_visible_part(corners in proptest::collection::vec([0..160u32, 0..160u32], 3..7)) {
             let corners: Vec<CanvasPoint> = corners.iter().map(|at| at.map(|x| f64::from(x) / 4.0)).collect();
             let moved: Vec<CanvasPoint> = corners.iter().map(|[x, y]| [x - 16.0, y - 8.0]).collect();
             let whole = drawn([40, 40], |canvas| canvas.polygon(&corners, BLACK));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_covered_stays() {
+    fn uncovered_pixels_keep_their_colour() {
         for covered in 0..=16 {
             assert_eq!(mixed([255, 7, 0], [255, 7, 0], covered), [255, 7, 0]);
         }

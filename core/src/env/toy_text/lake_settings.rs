@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_settings_is_said() {
+    fn error_names_the_wrong_setting() {
         for (config, expected) in [
             (r#"{"mapname": 1}"#, "there is no setting 'mapname'; known are: desc, map_name, is_slippery, "),
             (r#"{"map_name": "9x9"}"#, "the setting 'map_name' is wrong: there is no map '9x9'"),

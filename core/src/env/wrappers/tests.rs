@@ -121,7 +121,7 @@ fn the_deepmind_chain_keeps_the_rules() {
 }
 
 #[test]
-fn a_time_limit_truncates_beside_a_terminal_state() {
+fn time_limit_truncates_also_in_a_terminal_state() {
     let mut env = TimeLimit::new(script(&[1.0; 3]), 3);
     let mut obs = [0.0; 2];
     for _ in 0..2 {
@@ -292,7 +292,7 @@ fn skipped_frames_add_up_and_the_last_two_are_pooled() {
 }
 
 #[test]
-fn what_flickers_is_seen_in_every_step() {
+fn skipped_frames_show_flickering_objects() {
     let mut env = SkipFrames::new(Arcade::new(None), 4);
     let mut obs = vec![0; FRAME];
     env.reset(&mut rng(0), &mut obs).unwrap();

@@ -112,7 +112,7 @@ fn rollback_comes_before_draining_and_that_before_the_end() {
 }
 
 #[test]
-fn stopped_run_ends_with_the_batch_that_is_being_consumed_or_at_once() {
+fn stopped_run_ends_with_the_batch_that_is_being_consumed_or_immediately() {
     let mut it = Course::new(Micros(0));
     it.take_batch();
     assert_eq!(it.stop(), None);

@@ -59,7 +59,7 @@ fn probabilities_are_the_policys_and_may_be_mixed_with_chance() {
     Judge::new(&mut policy, &spaces).add_probs(&mut own).unwrap();
     assert!(own.get(ACTION_PROB).unwrap().iter().all(|prob| (prob - 0.606_530_7).abs() < 1e-6));
     let mut greedy = rows();
-    let mut judge = Judge::new(&mut policy, &spaces).epsilon_greedy(0.5).unwrap();
+    let mut judge = Judge::new(&mut policy, &spaces).with_epsilon(0.5).unwrap();
     judge.add_probs(&mut greedy).unwrap();
     for (own, mixed) in probs(&own).into_iter().zip(probs(&greedy)) {
         assert!((mixed - (0.5 * own + 0.25)).abs() < 1e-12);
@@ -115,15 +115,15 @@ fn other_types_of_actions_are_read_and_foreign_actions_named() {
 }
 
 #[test]
-fn what_cannot_be_judged() {
+fn judge_refuses_unsuitable_policies_and_rows() {
     let (mut policy, spaces) = net("Pendulum-v1");
-    let error = Judge::new(&mut policy, &spaces).epsilon_greedy(0.1).err().unwrap().to_string();
+    let error = Judge::new(&mut policy, &spaces).with_epsilon(0.1).err().unwrap().to_string();
     assert!(error.starts_with("epsilon-greedy needs a Discrete action space, not Box("), "{error}");
     assert!(matches!(
         Judge::new(&mut policy, &spaces).transitions(&rows()),
         Err(JudgeError::NotDiscrete { what: "a model of values", .. })
     ));
-    assert_eq!(Judge::new(&mut policy, &spaces).epsilon_greedy(1.5).err(), Some(JudgeError::Epsilon(1.5)));
+    assert_eq!(Judge::new(&mut policy, &spaces).with_epsilon(1.5).err(), Some(JudgeError::Epsilon(1.5)));
     let (mut policy, spaces) = net("CartPole-v1");
     let mut unlogged = rows();
     unlogged.remove(ACTION_LOGP.name());

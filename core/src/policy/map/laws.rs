@@ -152,7 +152,7 @@ fn limits() -> impl Strategy<Value = PolicyMapLimits> {
 }
 
 fn build(limits: PolicyMapLimits, swappable: bool, store: Flaky) -> PolicyMap<Value> {
-    PolicyMap::bounded(limits, store, |_, _| Ok(Value(0))).swappable(swappable)
+    PolicyMap::bounded(limits, store, |_, _| Ok(Value(0))).with_swapping(swappable)
 }
 
 type Done = Result<(), PolicyMapError>;

@@ -33,9 +33,9 @@ impl PolicyMapLimits {
 
 /// Policies by id, the least recently used of them stashed as bytes when there are too many.
 ///
-/// Every id that was inserted is valid until it is removed, wherever its policy lies: [`get_mut`](Self::get_mut) has it
+/// Every id that was inserted is valid until it is removed, wherever its policy is stored: [`get_mut`](Self::get_mut) has it
 /// back, with all its state. Limits are kept when a policy comes in, and while it does one more is resident, unless its
-/// object is [another one's](Self::swappable). No policy is lost if the store fails, it stays resident instead.
+/// object is [another one's](Self::with_swapping). No policy is lost if the store fails, it stays resident instead.
 ///
 /// `T` is what is kept per id, a [`PolicyEntry`] unless said otherwise.
 ///
@@ -106,7 +106,7 @@ impl<T> PolicyMap<T> {
     /// specification, which saves making one.
     #[must_use]
     #[doc(alias = "policy_states_are_swappable")]
-    pub fn swappable(mut self, swappable: bool) -> Self {
+    pub fn with_swapping(mut self, swappable: bool) -> Self {
         if let Some(stashing) = &mut self.stashing {
             stashing.swappable = swappable;
         }

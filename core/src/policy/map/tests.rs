@@ -104,7 +104,7 @@ fn bytes_are_a_limit_too() {
 #[test]
 fn objects_change_places_only_with_their_like() {
     let run = |swappable: bool| {
-        let mut map = bounded(2, MemoryStore::default()).swappable(swappable);
+        let mut map = bounded(2, MemoryStore::default()).with_swapping(swappable);
         (0..4).for_each(|i| map.insert(id(i), random(i)).unwrap());
         (0..4).for_each(|i| assert_eq!(version(&mut map, i), i));
         map.constructions()
@@ -113,7 +113,7 @@ fn objects_change_places_only_with_their_like() {
     // A policy of unknown kind resembles no other.
     let make = |_: &PolicyId, _: &str| Ok(PolicyEntry::from(random(0).policy));
     let limits = PolicyMapLimits { count: 1, ..PolicyMapLimits::UNLIMITED };
-    let mut map = PolicyMap::bounded(limits, MemoryStore::default(), make).swappable(true);
+    let mut map = PolicyMap::bounded(limits, MemoryStore::default(), make).with_swapping(true);
     (0..2).for_each(|i| map.insert(id(i), random(i).policy).unwrap());
     assert_eq!((version(&mut map, 0), map.constructions()), (0, 3));
 }
@@ -142,7 +142,7 @@ fn all_are_visited_where_they_lie() {
     (0..5).for_each(|i| assert_eq!(version(&mut map, i), i + 10));
 
     // With objects that change places, one is made for all.
-    let mut map = bounded(1, MemoryStore::default()).swappable(true);
+    let mut map = bounded(1, MemoryStore::default()).with_swapping(true);
     (0..5).for_each(|i| map.insert(id(i), random(i)).unwrap());
     map.for_each(|_, _| Ok::<(), PolicyMapError>(())).unwrap();
     assert_eq!(map.constructions(), 6);
@@ -185,7 +185,7 @@ fn a_full_store_loses_nothing() {
 fn an_object_changes_places_where_the_store_has_room_for_both() {
     let one = Stashed::of(&id(0), &random(0)).unwrap().encode().unwrap().len();
     let run = |capacity| {
-        let mut map = bounded(1, MemoryStore::bounded(capacity)).swappable(true);
+        let mut map = bounded(1, MemoryStore::bounded(capacity)).with_swapping(true);
         (0..2).for_each(|i| map.insert(id(i), random(i)).unwrap());
         (0..4).for_each(|i| assert_eq!(version(&mut map, i % 2), i % 2));
         map.constructions()

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn error_names_the_wrong_model_setting() {
         let error = |model: &str| read(model).unwrap_err().to_string();
         let unknown = error(r#"{"lstm": true}"#);
         for name in ["fcnet_hiddens", "use_lstm", "lstm_cell_size", "max_seq_len"] {

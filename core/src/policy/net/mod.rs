@@ -294,7 +294,7 @@ impl Policy for NetPolicy {
         &self.weights
     }
 
-    /// The networks' copy is made for the first rows that act with them: weights that newer ones follow at once need none.
+    /// The networks' copy is made for the first rows that act with them: weights that newer ones follow immediately need none.
     fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
         model::check(&self.spec, weights)?;
         self.inputs.normalizer.set_weights(weights, self.spec.obs_len)?;

@@ -352,7 +352,7 @@ fn layers_that_do_not_fit_each_other_are_refused() {
 }
 
 #[test]
-fn what_was_seen_before_matters_with_memory_only() {
+fn outputs_depend_on_earlier_observations_only_with_memory() {
     for cells in [None, Some(4)] {
         let mut policy = policy(&spaces(floats(2), Space::Discrete { n: 3 }), &model(&[5], cells));
         let mut last = [&[0.5, -0.5], &[-1.0, 2.0]].map(|first: &[f32; 2]| {
@@ -431,7 +431,7 @@ fn observations_of_all_spaces_are_taken() {
 }
 
 #[test]
-fn what_no_model_can_be_is_refused() {
+fn impossible_models_are_refused() {
     let error = |spaces: EnvSpaces, model| ModelSpec::for_spaces(&spaces, &model).unwrap_err().to_string();
     let found = error(spaces(Space::Discrete { n: 0 }, floats(1)), model(&[4], None));
     assert!(found.starts_with("the policy takes observations of a valid space"), "{found}");

@@ -51,7 +51,7 @@ pub fn slot_fragments(
     let states = data.states(&limits.recurrent, sequences(upload, limits) as usize)?;
     data.end()?;
 
-    let parts = Parts { upload, limits, rows, bootstrap_values, final_obs, states };
+    let parts = FragmentParts { upload, limits, rows, bootstrap_values, final_obs, states };
     parts.split(slots)
 }
 
@@ -245,7 +245,7 @@ fn slot_of_cut(upload: &FragmentUpload, cut: usize) -> usize {
 }
 
 /// The decoded contents of an upload, of all its slots together.
-struct Parts<'a> {
+struct FragmentParts<'a> {
     upload: &'a FragmentUpload,
     limits: &'a FragmentLimits,
     rows: SampleBatch,
@@ -254,7 +254,7 @@ struct Parts<'a> {
     states: Vec<(ColumnName, Column)>,
 }
 
-impl Parts<'_> {
+impl FragmentParts<'_> {
     /// Splits everything by slot. The parts share the buffers.
     fn split(&self, slots: &[SlotId]) -> Result<Vec<SlotFragment>, UploadError> {
         let upload = self.upload;

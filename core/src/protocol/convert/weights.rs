@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_copied_is_the_same() {
+    fn frame_written_without_copies_equals_encoded_message() {
         let none = Weights::new(WeightsVersion(0), vec![]).unwrap();
         let values = vec![0.5; 5_000];
         let large = Tensor { name: "w".into(), shape: vec![5_000], values };

@@ -30,11 +30,11 @@ pub(in crate::protocol) struct WeightsReader {
     run: u32,
     /// Bytes of the message, header included, that have not arrived yet.
     rest: usize,
-    stage: Stage,
+    stage: ReaderStage,
 }
 
 #[derive(Clone, Debug)]
-enum Stage {
+enum ReaderStage {
     /// The part before the values is incomplete: its bytes, and how many are needed before the next attempt to decode it.
     Head(Vec<u8>, usize),
     Values(Values),
@@ -45,7 +45,7 @@ enum Stage {
 impl WeightsReader {
     /// Creates a reader for the weights of a run, in a message of `total` bytes, header included.
     pub(in crate::protocol) fn new(run: u32, total: usize) -> Self {
-        Self { run, rest: total, stage: Stage::Head(Vec::new(), HEADER_BYTES + 1) }
+        Self { run, rest: total, stage: ReaderStage::Head(Vec::new(), HEADER_BYTES + 1) }
     }
 
     /// Returns the run whose weights it reads.
@@ -57,13 +57,13 @@ impl WeightsReader {
     pub(in crate::protocol) fn read(&mut self, piece: &[u8]) -> Result<(), WeightsUpdateError> {
         self.rest = self.rest.saturating_sub(piece.len());
         match &mut self.stage {
-            Stage::Other => Ok(()),
-            Stage::Values(values) => values.read(piece),
-            Stage::Head(bytes, wanted) if bytes.len() + piece.len() < *wanted && self.rest > 0 => {
+            ReaderStage::Other => Ok(()),
+            ReaderStage::Values(values) => values.read(piece),
+            ReaderStage::Head(bytes, wanted) if bytes.len() + piece.len() < *wanted && self.rest > 0 => {
                 bytes.extend_from_slice(piece);
                 Ok(())
             }
-            Stage::Head(bytes, _) => {
+            ReaderStage::Head(bytes, _) => {
                 let mut bytes = core::mem::take(bytes);
                 let seen = if bytes.is_empty() {
                     piece
@@ -78,14 +78,14 @@ impl WeightsReader {
     }
 
     /// Decodes the part before the values from the bytes received so far, and returns the next stage.
-    fn look(&self, bytes: &[u8]) -> Result<Stage, WeightsUpdateError> {
+    fn look(&self, bytes: &[u8]) -> Result<ReaderStage, WeightsUpdateError> {
         let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
         let broken = || DecodeError::Body { kind: Kind::WeightsUpdate };
         let (head, first) = match postcard::take_from_bytes::<WeightsHead<'_>>(body) {
             Ok(decoded) => decoded,
             // All valid tables are shorter than a chunk.
             Err(postcard::Error::DeserializeUnexpectedEnd) if self.rest > 0 && bytes.len() < CHUNK_BYTES as usize => {
-                return Ok(Stage::Head(bytes.to_vec(), 2 * bytes.len()));
+                return Ok(ReaderStage::Head(bytes.to_vec(), 2 * bytes.len()));
             }
             Err(_) => return Err(broken().into()),
         };
@@ -98,19 +98,21 @@ impl WeightsReader {
             return Err(DecodeError::TrailingBytes { kind: Kind::WeightsUpdate, bytes }.into());
         }
         if head.run != self.run {
-            return Ok(Stage::Other);
+            return Ok(ReaderStage::Other);
         }
         let mut values = Values::new(head.version, head.names, &head.ranks, &head.dims, announced)?;
         values.read(first)?;
-        Ok(Stage::Values(values))
+        Ok(ReaderStage::Values(values))
     }
 
     /// Returns the weights once the whole message has arrived; `None` for those of other runs.
     pub(in crate::protocol) fn finish(self) -> Result<Option<Weights>, WeightsUpdateError> {
         match self.stage {
-            Stage::Other => Ok(None),
-            Stage::Values(values) if self.rest == 0 => values.finish().map(Some),
-            Stage::Head(..) | Stage::Values(_) => Err(DecodeError::Body { kind: Kind::WeightsUpdate }.into()),
+            ReaderStage::Other => Ok(None),
+            ReaderStage::Values(values) if self.rest == 0 => values.finish().map(Some),
+            ReaderStage::Head(..) | ReaderStage::Values(_) => {
+                Err(DecodeError::Body { kind: Kind::WeightsUpdate }.into())
+            }
         }
     }
 }

@@ -106,8 +106,8 @@ fn a_message_in_parts_is_announced_by_the_first_and_leaves_no_buffer() {
         inbox.handle_frame(frame).unwrap();
         assert_eq!(inbox.is_joining(), place + 1 < frames.len());
         let joined = inbox.joining.iter().map(|joining| match &joining.parts {
-            Parts::Joined(joined) => joined.capacity(),
-            Parts::Weights(_) | Parts::Passed => 0,
+            JoinedParts::Joined(joined) => joined.capacity(),
+            JoinedParts::Weights(_) | JoinedParts::Passed => 0,
         });
         assert!(joined.sum::<usize>() + inbox.spare.capacity() <= large().encode().len());
     }
@@ -115,7 +115,7 @@ fn a_message_in_parts_is_announced_by_the_first_and_leaves_no_buffer() {
 }
 
 #[test]
-fn what_will_be_refused_is_not_announced() {
+fn refused_chunks_are_not_announced() {
     let head = |kind: Kind| vec![b'R', b'M', 1, 0, kind.to_wire(), 0, 0, 0];
     let chunk = |kind, total, offset| Message::Chunk(Chunk { stream: 0, total, offset, data: head(kind) }).encode();
     let most = Kind::FragmentUpload.body_cap() + HEADER_BYTES as u32;

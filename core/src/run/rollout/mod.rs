@@ -61,7 +61,8 @@ pub struct RolloutConfig {
     /// Maximum number of policies in memory. Others are evicted, except those without a registered kind, which could not be
     /// recreated.
     pub policy_map_capacity: usize,
-    /// Whether policies of one kind may share an object, see [`PolicyMap::swappable`](crate::policy::PolicyMap::swappable).
+    /// Whether policies of one kind may share an object, see
+    /// [`PolicyMap::with_swapping`](crate::policy::PolicyMap::with_swapping).
     pub policy_states_are_swappable: bool,
     /// False for the most likely actions instead of sampled ones.
     pub explore: bool,

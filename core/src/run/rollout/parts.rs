@@ -122,7 +122,7 @@ pub enum Compression {
     None,
     /// Row by row. Written `true`.
     Rows,
-    /// A column at once. Written `"bulk"`.
+    /// A column as a whole. Written `"bulk"`.
     Bulk,
 }
 

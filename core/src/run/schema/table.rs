@@ -109,7 +109,7 @@ const RUN: &[Setting] = &[
     ),
     row("inference_batch", &[Group], "How the rows of workers are put together with inference = server."),
     row("inference_batch.min_rows", &[Kind::AT_LEAST_1], "Rows for which a worker that acts for others waits."),
-    row("inference_batch.max_rows", &[Kind::AT_LEAST_1], "Most rows that it computes at once."),
+    row("inference_batch.max_rows", &[Kind::AT_LEAST_1], "Most rows that it computes in one pass."),
     row(
         "inference_batch.wait_us",
         &[Whole { min: 0, max: MAX_INFERENCE_WAIT }],
@@ -238,7 +238,7 @@ const SAMPLING: &[Setting] = &[
         &[FRAGMENT, Choice(&["auto"])],
         "Steps of a slot per fragment; auto divides train_batch_size.",
     ),
-    row("train_batch_size", &[Kind::AT_LEAST_1], "Rows to learn from at once, which auto divides among all slots."),
+    row("train_batch_size", &[Kind::AT_LEAST_1], "Rows of an update, which auto divides among all slots."),
     row("batch_mode", &[Choice(&["truncate_episodes", "complete_episodes"])], "Whether episodes may be cut."),
     row("count_steps_by", &[Choice(&["env_steps", "agent_steps"])], "What a fragment's length counts."),
     row("compress_observations", &[Flag, Choice(&["bulk"])], "Compress observations: true by row, bulk by column."),

@@ -99,7 +99,7 @@ fn sample(fault: Fault, at: u32) -> Result<(), DriveError> {
 }
 
 #[test]
-fn what_is_no_number_is_an_error_that_names_lane_and_step() {
+fn value_that_is_not_finite_is_named_with_lane_and_step() {
     let not_finite = |what, step| Err(DriveError::Env(EnvError::NotFinite { what, lane: 1, step }));
     assert_eq!(sample(Fault::Reward(f64::NAN), 3), not_finite("reward", 3));
     assert_eq!(sample(Fault::Reward(f64::NEG_INFINITY), 5), not_finite("reward", 1));
@@ -122,7 +122,7 @@ fn rows_that_an_environment_does_not_write_are_found_in_debug_builds() {
 }
 
 #[test]
-fn what_is_not_in_the_space_is_an_error_unless_it_is_the_last_of_an_episode() {
+fn observation_outside_its_space_fails_unless_final() {
     let error = sample(Fault::Observation(1.5), 6).unwrap_err().to_string();
     let wanted = "environment 1, agent 0: the observation [0.25, 1.5] after step 2 of the fragment is not in Box(";
     assert!(error.starts_with(wanted), "{error}");

@@ -53,7 +53,7 @@ impl RolloutWorkerBuilder {
             ),
             (
                 evaluates(InputEvaluation::Simulation) && samples,
-                "input_evaluation 'simulation' samples beside another input: name that as input, or leave it out",
+                "input_evaluation 'simulation' samples alongside another input: name that as input, or leave it out",
             ),
             (
                 self.q_model.is_some() && !self.has_only_default_policy(),

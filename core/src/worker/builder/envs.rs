@@ -66,7 +66,7 @@ impl RolloutWorkerBuilder {
             })
             .collect();
         let envs = InProcess::new(maker, starts, self.seed()).map_err(failed)?.recording();
-        Ok(Box::new(envs.restart_failed(self.config.restart_failed_sub_environments)))
+        Ok(Box::new(envs.with_restarts(self.config.restart_failed_sub_environments)))
     }
 
     /// Returns the seed of this worker's random streams.

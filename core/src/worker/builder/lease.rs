@@ -100,7 +100,7 @@ impl SlotEnvs {
         let no_slots = |_| EnvError::Failed("a BaseEnv has no slots".into());
         let maker = self.source.maker(self.kernels).map_err(no_slots)?;
         let envs = InProcess::new(maker, starts, seed)?;
-        Ok(Box::new(envs.restart_failed(self.config.restart_failed_sub_environments).recording()))
+        Ok(Box::new(envs.with_restarts(self.config.restart_failed_sub_environments).recording()))
     }
 
     /// Returns whether environments may get out of step, so that each is sampled separately.

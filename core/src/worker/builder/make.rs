@@ -205,7 +205,8 @@ impl RolloutWorkerBuilder {
         let limits = PolicyMapLimits { count: self.config.policy_map_capacity, ..PolicyMapLimits::UNLIMITED };
         let again = workshop.clone();
         let factory = move |id: &PolicyId, text: &str| again.remake_for_map(id, text);
-        PolicyMap::bounded(limits, MemoryStore::default(), factory).swappable(self.config.policy_states_are_swappable)
+        PolicyMap::bounded(limits, MemoryStore::default(), factory)
+            .with_swapping(self.config.policy_states_are_swappable)
     }
 
     /// Makes copies of the policies for another thread.

@@ -190,7 +190,7 @@ impl Workshop {
         let shape = self.acting_spaces(id, recipe)?.observation.shape();
         let filter = Filter::new(self.filter, shape).map_err(|source| SetupError::Filter { id: id.clone(), source })?;
         Ok(PolicyEntry::new(recipe.text(), policy)
-            .staying(recipe.kind.is_none())
+            .with_staying(recipe.kind.is_none())
             .with_filter(filter)
             .with_preprocessor(self.preprocessor(id, recipe)?))
     }

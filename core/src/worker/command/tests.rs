@@ -296,7 +296,7 @@ fn every_answer_travels_unchanged() {
 }
 
 #[test]
-fn what_would_take_much_memory_is_refused() {
+fn commands_that_would_take_much_memory_are_refused() {
     // A list of 60,000 policies without names.
     let mut bytes = vec![6, 1, 0xe0, 0xd4, 0x03];
     bytes.extend(iter::repeat_n(0, 60_000));

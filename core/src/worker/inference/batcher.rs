@@ -6,11 +6,11 @@ use crate::{prelude::*, protocol::message::Infer, run::InferenceBatch, time::Mic
 #[derive(Debug)]
 pub(super) struct Batcher {
     limits: InferenceBatch,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingRequest>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRequest {
     request: Infer,
     /// When it was first looked at; `None` until then.
     since: Option<Micros>,
@@ -30,7 +30,7 @@ impl Batcher {
     }
 
     pub(super) fn push(&mut self, request: Infer) {
-        self.waiting.push(Waiting { request, since: None });
+        self.waiting.push(WaitingRequest { request, since: None });
     }
 
     /// Returns true if [`poll`](Self::poll) has something to do whatever the time is.
@@ -45,7 +45,7 @@ impl Batcher {
     }
 
     fn is_full(&self, like: &Infer) -> bool {
-        let rows = |waiting: &Waiting| u64::from(waiting.request.rows);
+        let rows = |waiting: &WaitingRequest| u64::from(waiting.request.rows);
         let alike = self.waiting.iter().filter(|waiting| key(&waiting.request) == key(like));
         alike.map(rows).sum::<u64>() >= u64::from(self.limits.min_rows)
     }

@@ -23,7 +23,7 @@ pub struct Retries {
     /// Number of abandoned episodes that were not taken yet.
     abandoned: u64,
     /// Where the sample in progress began; `None` between two samples.
-    start: Option<Start>,
+    start: Option<RetryStart>,
     /// Consecutive failures of the sample in progress.
     attempts: u32,
     last: Option<FragmentFailure>,
@@ -42,7 +42,7 @@ pub enum SampleFault {
 
 /// The beginning of a sample.
 #[derive(Default)]
-struct Start {
+struct RetryStart {
     sampler: SamplerStart,
     /// The policies' filters, which count the rows that they have seen.
     filters: BTreeMap<PolicyId, Filter>,
@@ -50,7 +50,7 @@ struct Start {
     episodes: usize,
 }
 
-impl Start {
+impl RetryStart {
     /// True if a return has abandoned episodes.
     fn has_abandoned(&self) -> bool {
         match &self.sampler {
@@ -113,7 +113,7 @@ impl Retries {
                     Ok(start) => Some(start),
                     Err(Fault::Error(error)) => return Err(error.into()),
                     // A snapshot has panicked, so this sample cannot be retried.
-                    Err(Fault::Panic(_)) => Some(Start::default()),
+                    Err(Fault::Panic(_)) => Some(RetryStart::default()),
                 };
             }
             let fault = match guarded(self.guard, || sample(worker).map_err(Fault::Error)) {
@@ -144,7 +144,7 @@ impl Retries {
                 return Err(FatalFailure { failure, attempts: self.attempts, is_repeated }.into());
             }
             self.last = Some(failure);
-            if self.start.as_ref().is_some_and(Start::has_abandoned) {
+            if self.start.as_ref().is_some_and(RetryStart::has_abandoned) {
                 // What was abandoned is not open at the next attempt's beginning.
                 self.start = None;
             }
@@ -159,7 +159,7 @@ impl RolloutWorker {
         &self.parts.mark
     }
 
-    fn sample_start(&mut self) -> Result<Start, RolloutError> {
+    fn sample_start(&mut self) -> Result<RetryStart, RolloutError> {
         let sampler = match &mut self.parts.opened.source {
             Source::Lockstep(sampler) => SamplerStart::Lockstep(sampler.savepoint()),
             Source::Reader(sampler) if !self.parts.opened.offline => match sampler.resume_point() {
@@ -171,12 +171,15 @@ impl RolloutWorker {
         let can_return = !matches!(sampler, SamplerStart::Unknown);
         let has_filter = self.parts.config.observation_filter != FilterKind::NoFilter;
         let filters = if can_return && has_filter { self.filters(false)? } else { BTreeMap::new() };
-        Ok(Start { sampler, filters, episodes: self.metrics.episodes.len() })
+        Ok(RetryStart { sampler, filters, episodes: self.metrics.episodes.len() })
     }
 
     /// Returns to the beginning of a sample that has failed, and the number of episodes that are abandoned; `None` if that is
     /// impossible.
-    fn return_to(&mut self, Start { sampler, filters, episodes }: &Start) -> Result<Option<u64>, RolloutError> {
+    fn return_to(
+        &mut self,
+        RetryStart { sampler, filters, episodes }: &RetryStart,
+    ) -> Result<Option<u64>, RolloutError> {
         self.restore_weights()?;
         // Its episodes will end again, unless they are abandoned.
         self.collect_metrics();

@@ -41,7 +41,7 @@ impl RolloutWorker {
     /// [`sample`](Self::sample). Whatever the spans, the samples are bit-identical to those of [`sample`](Self::sample). So
     /// a sample uses the weights that it began with: [weights](Self::set_weights) and [global vars](Self::set_global_vars)
     /// that are set before it is complete, and updates learned until then, take effect with the next one. Other changes take
-    /// effect at once, as they do between two samples.
+    /// effect immediately, as they do between two samples.
     ///
     /// Each call makes at least one round of progress: a step of all environments that are ready, or a batch of an input. It
     /// reads the clock before each further round, so it exceeds the span by at most one round, including the one that
@@ -210,7 +210,7 @@ impl RolloutWorker {
         let (opened, mut host) = self.parts.lend();
         Ok(match &mut opened.source {
             Source::None => return Err(RolloutError::NoInput),
-            // The sampler returns all of it at once, so there is nothing to join.
+            // The sampler returns all of it in one piece, so there is nothing to join.
             Source::Lockstep(sampler) => sampler.data_within(&mut host, budget)?,
             Source::Reader(sampler) => sampler.next_within(&mut host, budget)?,
             Source::Input(reader) => reader.next_within(&mut host, budget)?,

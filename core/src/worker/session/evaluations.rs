@@ -13,7 +13,7 @@ use crate::{
 const MAX_OPEN: usize = 4_096;
 
 /// The evaluations of a session's calls. Commands are decoded on arrival, so that weights apply in the order in which they
-/// were sent, and a cancellation takes effect at once.
+/// were sent, and a cancellation takes effect immediately.
 pub(super) struct Evaluations {
     evaluator: Box<dyn Evaluates>,
     open: VecDeque<(CallId, Ticket)>,
@@ -28,7 +28,7 @@ impl Evaluations {
         Self { evaluator, open: VecDeque::new(), cancelled: VecDeque::new(), reported: Micros(0) }
     }
 
-    /// Handles a call. Returns its result if that is known at once, which that of an evaluation is not.
+    /// Handles a call. Returns its result if that is known immediately, which that of an evaluation is not.
     pub(super) fn call(&mut self, call: CallId, body: &[u8]) -> Option<Done> {
         let done = |result| Some((call, result));
         match WorkerCommand::decode(body) {

@@ -9,7 +9,6 @@ mod tests;
 mod uplink;
 mod work;
 
-use bytes::Bytes;
 pub use calls::HostSettings;
 use calls::{Advanced, Calls, Done};
 use evaluations::Evaluations;
@@ -29,7 +28,7 @@ use crate::{
     lease::Lease,
     prelude::*,
     protocol::{
-        Connection, ConnectionEnd, Inability, InabilityKind, Message, Received, Retry, Token,
+        Connection, ConnectionEnd, FrameBytes, Inability, InabilityKind, Message, Received, Retry, Token,
         convert::{self, FragmentLimits},
         handshake::PeerService,
         message::{
@@ -224,7 +223,7 @@ impl WorkerSession {
     }
 
     /// Returns the next frame to send to the hub. Also after the end of the session: the last one may be a `Goodbye`.
-    pub fn poll_frame(&mut self) -> Option<Bytes> {
+    pub fn poll_frame(&mut self) -> Option<FrameBytes> {
         while let Some(done) = self.evaluations.as_mut().and_then(Evaluations::poll) {
             self.answer(done);
         }

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_are_stepped_at_once_stay_together() {
+    fn lanes_that_are_stepped_together_stay_together() {
         let mut pace = Pace::default();
         assert_eq!([600, 751, 600, 600].map(|step| lease(&mut pace, 3, step)), [false, true, false, false]);
     }

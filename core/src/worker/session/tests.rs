@@ -374,7 +374,7 @@ fn a_lease_waits_for_its_weights() {
 }
 
 #[test]
-fn weights_act_at_once_between_leases_and_it_is_said() {
+fn weights_act_immediately_between_leases_and_are_acknowledged() {
     let mut hub = Hub::with_run();
     hub.set_weights(1);
     assert_eq!(hub.session.weights_version(), Some(WeightsVersion(1)), "before any lease");
@@ -417,7 +417,7 @@ fn progress_is_reported_every_quarter_of_a_second_and_only_of_work() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_a_reason() {
+fn impossible_leases_are_refused_with_a_reason() {
     let mut hub = Hub::with_run();
     let state = |bytes: &[u8]| SlotSource::State(bytes.to_vec());
     let cases = [

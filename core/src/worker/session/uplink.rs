@@ -42,7 +42,7 @@ impl Uplink {
     /// Records the bytes that are queued once everything was sent that may be sent.
     pub(super) fn observe(&mut self, queued: usize) {
         if let Some((since, before)) = self.waiting {
-            // Credit that came while the worker was busy may have come at once: this is no time of the link.
+            // Credit that came while the worker was busy may have come immediately: the link took no time.
             let (sent, micros) = (before.saturating_sub(queued), self.now.since(since).since(self.busy).0);
             if queued > 0 && (queued == before || micros == 0) {
                 return;
@@ -113,7 +113,7 @@ mod tests {
             }
             uplink.is_slow()
         };
-        assert!(!busy(1), "the credit may have come at once");
+        assert!(!busy(1), "the credit may have come immediately");
         assert!(busy(40), "no credit had come before the worker was busy");
     }
 

@@ -40,7 +40,7 @@ fn obeys_its_spaces<O: Element, A: Element>(spec: &EnvSpec, mut env: Box<dyn Any
         assert!(rewards.iter().all(|reward| reward.is_finite()), "{}: {rewards:?}", spec.name);
         for (lane, row) in obs.chunks_exact_mut(obs_width).enumerate() {
             let moment = &mut moments[lane];
-            // The last observation of an episode may lie outside, as Gymnasium's CartPole shows.
+            // The last observation of an episode may be outside, as Gymnasium's CartPole shows.
             if !terminateds[lane] {
                 check(&obs_space, row, "a step");
             }

@@ -50,7 +50,7 @@ pub(in crate::cli) struct DrainArgs {
 
 #[derive(Args)]
 #[command(
-    after_help = "Ends the run at once: what its leases would have brought is not part of it. `rollmesh drain` waits \
+    after_help = "Ends the run immediately: what its leases would have brought is not part of it. `rollmesh drain` waits \
                         for them.\n\n\
                         Example:\n  ROLLMESH_TOKEN=… rollmesh stop --hub ws://127.0.0.1:7878"
 )]

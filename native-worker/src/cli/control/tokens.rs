@@ -24,7 +24,7 @@ use crate::{
 )]
 pub(in crate::cli) struct TokensArgs {
     #[command(subcommand)]
-    action: Action,
+    action: TokensAction,
     /// The hub's file of tokens, instead of asking a hub
     #[arg(long, value_name = "FILE", global = true)]
     file: Option<PathBuf>,
@@ -33,7 +33,7 @@ pub(in crate::cli) struct TokensArgs {
 }
 
 #[derive(Subcommand)]
-enum Action {
+enum TokensAction {
     /// List all tokens by name; a name gives no access
     List,
     /// Make a token and print it, once
@@ -91,21 +91,21 @@ pub(in crate::cli) fn tokens(args: &TokensArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-fn in_file(mut tokens: Tokens, action: &Action) -> Result<ExitCode, Failure> {
+fn in_file(mut tokens: Tokens, action: &TokensAction) -> Result<ExitCode, Failure> {
     let made = match action {
-        Action::List => {
+        TokensAction::List => {
             let row = |(hash, grant): &(TokenHash, TokenGrant)| {
                 line(hash.id(), grant.role.name(), grant.expires.unwrap_or(0), None)
             };
             print!("{}", tokens.rows().iter().map(row).collect::<String>());
             return Ok(ExitCode::SUCCESS);
         }
-        Action::Create { role, expires } => Some(tokens.create(*role, *expires).map_err(Failure::usage)?),
-        Action::Revoke { token } => {
+        TokensAction::Create { role, expires } => Some(tokens.create(*role, *expires).map_err(Failure::usage)?),
+        TokensAction::Revoke { token } => {
             tokens.revoke(*token).map_err(Failure::usage)?;
             None
         }
-        Action::Rotate { token, grace } => Some(tokens.rotate(*token, *grace).map_err(Failure::usage)?),
+        TokensAction::Rotate { token, grace } => Some(tokens.rotate(*token, *grace).map_err(Failure::usage)?),
     };
     if let Some((token, grant)) = made {
         show(&token, grant.role, grant.expires.unwrap_or(0));
@@ -113,15 +113,17 @@ fn in_file(mut tokens: Tokens, action: &Action) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn at_hub(hub: &mut Control, action: &Action) -> Result<(), ControlError> {
+async fn at_hub(hub: &mut Control, action: &TokensAction) -> Result<(), ControlError> {
     let of = |action: TokenAction| ManageTokens { action: action.to_wire(), ..ManageTokens::default() };
     let wish = match *action {
-        Action::List => of(TokenAction::List),
-        Action::Create { role, expires } => {
+        TokensAction::List => of(TokenAction::List),
+        TokensAction::Create { role, expires } => {
             ManageTokens { role: role.to_wire(), seconds: expires.unwrap_or(0), ..of(TokenAction::Create) }
         }
-        Action::Revoke { token } => ManageTokens { token: token.0, ..of(TokenAction::Revoke) },
-        Action::Rotate { token, grace } => ManageTokens { token: token.0, seconds: grace, ..of(TokenAction::Rotate) },
+        TokensAction::Revoke { token } => ManageTokens { token: token.0, ..of(TokenAction::Revoke) },
+        TokensAction::Rotate { token, grace } => {
+            ManageTokens { token: token.0, seconds: grace, ..of(TokenAction::Rotate) }
+        }
     };
     let answer = hub.ask_for(|request| Message::ManageTokens(ManageTokens { request, ..wish }), answer).await?;
     match answer {

@@ -70,12 +70,12 @@ fn target(text: &str) -> Result<Target, String> {
 }
 
 pub(super) fn convert(args: &ConvertArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    Job::open(args, registry, vec![args.output.clone()])?.run(|batch, _, _| Ok(vec![(0, batch)]))
+    ConvertJob::open(args, registry, vec![args.output.clone()])?.run(|batch, _, _| Ok(vec![(0, batch)]))
 }
 
 pub(super) fn merge(args: &ConvertArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let mut numbers = Numbers::default();
-    Job::open(args, registry, vec![args.output.clone()])?.run(|batch, place, losses| {
+    ConvertJob::open(args, registry, vec![args.output.clone()])?.run(|batch, place, losses| {
         // Lines of JSON do not carry types; usual types make all rows compatible.
         let usual = with_usual_types(batch.clone()).map_err(Failure::other)?;
         losses::digits(&batch, &usual, losses)?;
@@ -96,7 +96,7 @@ pub(super) fn split(args: &SplitArgs, registry: &Registry) -> Result<ExitCode, F
     let parts = 0..args.fractions.len();
     let folders = parts.clone().map(|part| args.to.output.join(format!("part-{part}"))).collect();
     let mut deal = Deal { fractions: &args.fractions, rows: parts.map(|_| 0).collect(), open: OpenEpisodes::default() };
-    Job::open(&args.to, registry, folders)?.run(|batch, place, _| {
+    ConvertJob::open(&args.to, registry, folders)?.run(|batch, place, _| {
         if place.is_first {
             deal.open.begin_file();
         }
@@ -153,7 +153,7 @@ impl Deal<'_> {
 }
 
 /// A conversion from an input to one or more outputs.
-struct Job<'a> {
+struct ConvertJob<'a> {
     args: &'a ConvertArgs,
     logged: Logged,
     reading: Reading,
@@ -164,7 +164,7 @@ struct Job<'a> {
     interruption: Interruption,
 }
 
-impl<'a> Job<'a> {
+impl<'a> ConvertJob<'a> {
     fn open(args: &'a ConvertArgs, registry: &Registry, folders: Vec<PathBuf>) -> Result<Self, Failure> {
         let mut logged = args.input.open()?;
         let first = logged.files().first().map(|file| file.format);

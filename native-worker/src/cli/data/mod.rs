@@ -46,7 +46,7 @@ enum Command {
     #[cfg(feature = "offline-parquet")]
     /// Write files in another format, and say what that loses
     #[command(
-        after_help = "Memory is bounded by --buffer-size; beside it, json gathers some MiB of rows, and minari takes an episode as a\n\
+        after_help = "Memory is bounded by --buffer-size; in addition, json gathers some MiB of rows, and minari takes an episode as a\n\
                         whole, so that those that have not ended yet are held.\n\n\
                         Examples:\n  rollmesh data convert samples --to parquet --output tables\n  \
                         rollmesh data convert hopper-medium.hdf5 --to json --output samples\n  \
@@ -105,7 +105,7 @@ struct InputArgs {
 impl InputArgs {
     fn open(&self) -> Result<Logged, Failure> {
         let logged = offline::open_logged(&self.inputs, self.buffer_size).map_err(Failure::usage)?;
-        Ok(logged.memory_limit(self.memory_limit))
+        Ok(logged.with_memory_limit(self.memory_limit))
     }
 
     fn progress(&self, logged: &Logged) -> Reading {

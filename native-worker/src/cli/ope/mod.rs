@@ -65,7 +65,7 @@ pub(super) struct OpeArgs {
     /// Seed of the model of values, and of the draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Bytes that reading holds at most of files [default: 1 GiB for JSON; else 64 MiB]. Beside it are held some 40 bytes per
+    /// Bytes that reading holds at most of files [default: 1 GiB for JSON; else 64 MiB]. In addition, it holds some 40 bytes per
     /// row, and for dm and dr its observations and action
     #[arg(long, value_name = "BYTES")]
     buffer_size: Option<usize>,
@@ -146,7 +146,7 @@ pub(super) fn run(args: &OpeArgs, registry: &Registry) -> Result<ExitCode, Failu
     let checkpoint = checkpoint.with_models(registry).map_err(Failure::usage)?;
     let mut policy = checkpoint.policy(&registry.envs, AUTO).map_err(Failure::usage)?;
     let spaces = checkpoint.spaces(&registry.envs).map_err(Failure::usage)?;
-    let mut judge = Judge::new(&mut policy, &spaces).epsilon_greedy(args.epsilon_greedy).map_err(Failure::usage)?;
+    let mut judge = Judge::new(&mut policy, &spaces).with_epsilon(args.epsilon_greedy).map_err(Failure::usage)?;
     let data = read::read(args, &mut judge)?;
     let found = estimate::estimate(args, &mut judge, gamma, &data.logged)?;
     let report = report::Report { args, checkpoint: &checkpoint, gamma, data: &data, found: &found };

@@ -39,8 +39,8 @@ struct Task {
 /// Fits a model to all rows, and adds their values; and refits to bootstrap samples of the episodes, as many in parallel as
 /// there are processors.
 pub(super) fn fit(args: &OpeArgs, gamma: f64, judge: &mut Judge<'_>, rows: &mut SampleBatch) -> Result<Model, Failure> {
-    let config = FittedQConfig::at_once(if args.bandit { 0.0 } else { gamma });
-    let config = config.with(&args.q_model_config).map_err(Failure::usage)?;
+    let config = FittedQConfig::for_log(if args.bandit { 0.0 } else { gamma });
+    let config = config.merged(&args.q_model_config).map_err(Failure::usage)?;
     let streams = Streams::new(args.seed, Purpose::Shuffle);
     let passes = u64::from(config.n_iters) * (u64::from(args.refits) + 1);
     let progress = Progress::new(passes, "passes of fitted Q evaluation", !args.json);

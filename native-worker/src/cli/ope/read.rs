@@ -50,7 +50,7 @@ pub(super) struct Data {
 /// Reads everything, computes the policy's probabilities on the way, and keeps the columns that estimators use.
 pub(super) fn read(args: &OpeArgs, judge: &mut Judge<'_>) -> Result<Data, Failure> {
     let logged = offline::open_logged(&args.inputs, args.buffer_size).map_err(Failure::usage)?;
-    let mut logged = logged.memory_limit(args.memory_limit);
+    let mut logged = logged.with_memory_limit(args.memory_limit);
     let progress = Progress::new(logged.progress().1 >> 10, "KiB", !args.json);
     let columns = if args.wants_model() { [&COLUMNS[..], &OF_MODELS].concat() } else { COLUMNS.to_vec() };
     let mut log = EpisodeLog::new(&columns);

@@ -123,12 +123,12 @@ impl Report<'_> {
         }
         println!();
         let (behavior, interval) = &found.behavior;
-        let own = Line::new("behavior", behavior.v_behavior, behavior.v_behavior_std, *interval, None);
+        let own = ReportLine::new("behavior", behavior.v_behavior, behavior.v_behavior_std, *interval, None);
         let lines = found.estimates.iter().map(|line| {
             let of = &line.estimate;
-            Line::new(line.name.name(), of.v_target, of.v_target_std, line.interval, Some(of.v_gain))
+            ReportLine::new(line.name.name(), of.v_target, of.v_target_std, line.interval, Some(of.v_gain))
         });
-        let lines: Vec<Line> = std::iter::once(own).chain(lines).collect();
+        let lines: Vec<ReportLine> = std::iter::once(own).chain(lines).collect();
         let percent = short(100.0 * args.confidence);
         print_table(&lines, &percent);
         for hint in self.hints() {
@@ -138,13 +138,13 @@ impl Report<'_> {
 }
 
 /// A row of the table.
-struct Line {
+struct ReportLine {
     cells: [String; 6],
     value: f64,
     interval: Interval,
 }
 
-impl Line {
+impl ReportLine {
     fn new(name: &str, value: f64, std: f64, interval: Interval, gain: Option<f64>) -> Self {
         let gain = gain.map_or_else(|| "-".into(), short);
         let cells = [name.into(), short(value), short(std), short(interval.low), short(interval.high), gain];
@@ -152,11 +152,11 @@ impl Line {
     }
 }
 
-fn print_table(lines: &[Line], percent: &str) {
+fn print_table(lines: &[ReportLine], percent: &str) {
     let header = ["estimator", "value", "std", &format!("{percent} % from"), "to", "gain", ""].map(String::from);
     let low = lines.iter().map(|line| line.interval.low.min(line.value)).fold(f64::INFINITY, f64::min);
     let high = lines.iter().map(|line| line.interval.high.max(line.value)).fold(f64::NEG_INFINITY, f64::max);
-    let row = |line: &Line| {
+    let row = |line: &ReportLine| {
         let [name, value, std, from, to, gain] = line.cells.clone();
         [name, value, std, from, to, gain, picture(line, low, high)]
     };
@@ -165,7 +165,7 @@ fn print_table(lines: &[Line], percent: &str) {
 }
 
 /// Draws `├───●──┤`, on a scale from `low` to `high`.
-fn picture(line: &Line, low: f64, high: f64) -> String {
+fn picture(line: &ReportLine, low: f64, high: f64) -> String {
     let place = |value: f64| {
         let part = (value - low) / (high - low);
         // If all numbers are equal, the quotient is NaN.
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn intervals_are_drawn_to_scale() {
-        let line = |low, value, high| Line::new("is", value, 0.0, Interval { low, high }, None);
+        let line = |low, value, high| ReportLine::new("is", value, 0.0, Interval { low, high }, None);
         let drawn = picture(&line(0.0, 19.5, 39.0), 0.0, 39.0);
         assert_eq!(drawn.chars().count(), PICTURE);
         assert!(drawn.starts_with('├') && drawn.ends_with('┤') && drawn.chars().nth(20) == Some('●'), "{drawn}");

@@ -121,7 +121,7 @@ fn a_rank_may_compute_for_long_but_must_not_be_silent() {
 }
 
 #[test]
-fn a_closed_connection_is_noticed_at_once() {
+fn closed_connection_is_noticed_immediately() {
     let (stream, first) = by_hand();
     let mut first = first.join().unwrap();
     drop(stream);

@@ -175,7 +175,7 @@ fn a_run_goes_on_after_a_panic() {
         let context = EnvContext::new(HomeIndex { worker_index: 1, vector_index: index });
         EnvStart { slot: SlotId(index), episode: 0, context }
     };
-    let mut envs = InProcess::new(maker, (0..3).map(start).collect(), 1).unwrap().restart_failed(true);
+    let mut envs = InProcess::new(maker, (0..3).map(start).collect(), 1).unwrap().with_restarts(true);
     let mut updates = EnvUpdates::new();
     envs.poll(&mut updates).unwrap();
     let mut actions = AgentRows::new();

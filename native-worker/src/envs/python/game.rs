@@ -1,4 +1,4 @@
-//! An environment of PettingZoo in a host: several agents, which act at once or in turn.
+//! An environment of PettingZoo in a host: several agents, which act simultaneously or in turn.
 
 use std::{any::Any, collections::BTreeMap};
 
@@ -11,19 +11,19 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, de::IgnoredAny};
 
-use super::{PythonSettings, order::HostOrder};
+use super::{PythonSettings, lane_group::LaneGroup};
 use crate::envs::remote::wire::{ChildRequest, SpacesOf};
 
 /// A game of a host. An episode that moves is replayed; one whose process ended has failed.
 pub(super) struct PythonGame {
     name: String,
-    order: HostOrder,
+    group: LaneGroup,
     spaces: BTreeMap<AgentId, EnvSpaces>,
 }
 
 /// What a host says of the game that it made.
 #[derive(Deserialize)]
-struct Made {
+struct MadeGame {
     agents: Vec<SpacesOf>,
 }
 
@@ -33,10 +33,10 @@ impl PythonGame {
     /// # Errors
     /// [`EnvError::Unavailable`] without an interpreter, package or game of that name, [`EnvError::Failed`].
     pub(super) fn make(name: &str, context: &EnvContext, settings: &PythonSettings) -> Result<Self, EnvError> {
-        let (order, made) = HostOrder::make::<Made>(name, context, 1, settings, 0)?;
-        order.check_fingerprint(&context.config)?;
+        let (group, made) = LaneGroup::make::<MadeGame>(name, context, 1, settings, 0)?;
+        group.check_fingerprint(&context.config)?;
         let spaces = made.agents.into_iter().map(|SpacesOf { agent, spaces }| (agent, spaces)).collect();
-        Ok(Self { name: name.into(), order, spaces })
+        Ok(Self { name: name.into(), group, spaces })
     }
 }
 
@@ -51,25 +51,25 @@ impl MultiAgentEnv for PythonGame {
 
     /// The seed is the first number of the reset's random numbers.
     fn reset(&mut self, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
-        self.order.revive::<IgnoredAny>()?;
+        self.group.revive::<IgnoredAny>()?;
         let seed = rng.next_u32();
         let body = |request: &mut Vec<u8>| request.extend(seed.to_le_bytes());
-        self.order.ask(("for a reset", ChildRequest::Reset), 0, body, |reply| turn.read(reply).ok())
+        self.group.ask(("for a reset", ChildRequest::Reset), 0, body, |reply| turn.read(reply).ok())
     }
 
     fn step(&mut self, actions: &AgentRows, _rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
-        if self.order.revive::<IgnoredAny>()?.is_some() {
+        if self.group.revive::<IgnoredAny>()?.is_some() {
             return Err(EnvError::Failed(format!("{}: the process of its episode has ended", self.name)));
         }
         let body = |request: &mut Vec<u8>| {
             request.extend(1u32.to_le_bytes());
             actions.write(request);
         };
-        self.order.ask(("for a step", ChildRequest::Step), 0, body, |reply| turn.read(reply).ok())
+        self.group.ask(("for a step", ChildRequest::Step), 0, body, |reply| turn.read(reply).ok())
     }
 
     fn render(&self, frame: &mut Frame) -> bool {
-        self.order.render(0, frame)
+        self.group.render(0, frame)
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

@@ -46,12 +46,12 @@ pub(super) struct Host {
     process: Option<Process>,
     /// Counts processes: environments of earlier processes are lost.
     epoch: u64,
-    orders: u32,
+    groups: u32,
 }
 
 /// A host's description of a failure.
 #[derive(Deserialize)]
-struct Said {
+struct HostFailure {
     lane: Option<usize>,
     reason: String,
     is_unavailable: bool,
@@ -74,7 +74,7 @@ impl Host {
         HOSTS.with_borrow_mut(|hosts| {
             let is_same = |host: &Self| host.limits == limits && host.settings.program() == settings.program();
             hosts.retain(|host| host.lock().is_ok_and(|host| is_same(&host)));
-            let new = || Self { settings: settings.clone(), limits, process: None, epoch: 0, orders: 0 };
+            let new = || Self { settings: settings.clone(), limits, process: None, epoch: 0, groups: 0 };
             while hosts.len() <= number {
                 hosts.push(Arc::new(Mutex::new(new())));
             }
@@ -88,9 +88,9 @@ impl Host {
     }
 
     /// Returns a number for environments that are made together.
-    pub(super) fn next_order(&mut self) -> u32 {
-        self.orders = self.orders.wrapping_add(1);
-        self.orders
+    pub(super) fn next_group(&mut self) -> u32 {
+        self.groups = self.groups.wrapping_add(1);
+        self.groups
     }
 
     pub(super) fn memory_mb(&self) -> u32 {
@@ -176,7 +176,7 @@ impl Host {
             return Err(failed(process, &end));
         }
         let answer = match process.receive() {
-            Ok(Some((Reply::Failed, body))) => match serde_json::from_slice::<Said>(body) {
+            Ok(Some((Reply::Failed, body))) => match serde_json::from_slice::<HostFailure>(body) {
                 Ok(said) => Ok(Err(said)),
                 Err(_) => Err(ProcessEnd::Nonsense("an error that makes no sense".into())),
             },
@@ -197,7 +197,7 @@ impl Host {
     }
 }
 
-impl Said {
+impl HostFailure {
     fn error(self, name: &str) -> EnvError {
         let Self { lane, reason, is_unavailable } = self;
         let error = match is_unavailable {

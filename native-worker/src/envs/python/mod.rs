@@ -15,14 +15,14 @@
 //!
 //! | request | body | answer |
 //! |---|---|---|
-//! | `Make` | JSON: an order's number, name, settings, lanes, and MiB | JSON: spaces, how open episodes move, and shared memory |
-//! | `Reset` | order, lane, seed | the row of the first observation |
-//! | `Step` | order, first lane, number of lanes | nothing; rows are in shared memory |
+//! | `Make` | JSON: a group's number, name, settings, lanes, and MiB | JSON: spaces, how open episodes move, and shared memory |
+//! | `Reset` | group, lane, seed | the row of the first observation |
+//! | `Step` | group, first lane, number of lanes | nothing; rows are in shared memory |
 //! | … without it | the same, then rows of actions | rows of observations, rewards (8 each), ends (1 each) |
-//! | `Render` | order, lane | width, height and pixels, or nothing |
-//! | `Close` | order, 0 | nothing |
-//! | `Save` | order, lane | the state of the lane's simulator |
-//! | `Restore` | order, lane, such a state | nothing |
+//! | `Render` | group, lane | width, height and pixels, or nothing |
+//! | `Close` | group, 0 | nothing |
+//! | `Save` | group, lane | the state of the lane's simulator |
+//! | `Restore` | group, lane, such a state | nothing |
 //! | `Fingerprint` | as of `Make` | versions of packages, and the hash of random episodes |
 //!
 //! `ends` has bit 0 for terminated, bit 1 for truncated. Of a game of PettingZoo, which is a single lane, the host tells the
@@ -34,9 +34,9 @@ mod game;
 #[cfg(unix)]
 mod host;
 #[cfg(unix)]
-mod moving;
+mod lane_group;
 #[cfg(unix)]
-mod order;
+mod moving;
 mod permission;
 #[cfg(unix)]
 mod rows;
@@ -80,7 +80,7 @@ pub(crate) fn with_fingerprint(name: &str, context: &EnvContext) -> Result<Optio
         return Ok(None);
     }
     #[cfg(unix)]
-    return order::with_fingerprint(name, context, &settings).map(Some).map_err(PythonFingerprintError);
+    return lane_group::with_fingerprint(name, context, &settings).map(Some).map_err(PythonFingerprintError);
     #[cfg(not(unix))]
     Ok(None)
 }

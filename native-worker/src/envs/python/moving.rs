@@ -20,7 +20,7 @@ use crate::envs::remote::wire::{ChildRequest, part, put_part};
 impl PythonEnvs {
     /// Marks the lanes whose processes have ended.
     fn mark_lost(&mut self) {
-        for part in self.parts.iter().filter(|part| !part.order.is_there()) {
+        for part in self.parts.iter().filter(|part| !part.group.is_there()) {
             self.is_stale[part.lanes.clone()].fill(true);
         }
     }
@@ -92,7 +92,7 @@ impl PythonEnvs {
             return Err(EnvError::Failed(format!("{}: lane {lane} has to be replayed first", self.name)));
         }
         let saved = |reply: &[u8]| Some(reply.to_vec());
-        part.order.ask(("for its state", ChildRequest::Save), lane - part.lanes.start, |_| {}, saved)
+        part.group.ask(("for its state", ChildRequest::Save), lane - part.lanes.start, |_| {}, saved)
     }
 
     /// Returns the state of a lane after a replay in an environment that is made for that.
@@ -120,7 +120,7 @@ impl PythonEnvs {
         let part = self.part_of(lane)?;
         let state = |request: &mut Vec<u8>| request.extend_from_slice(reader.rest());
         let asked =
-            part.order.ask(("to restore it", ChildRequest::Restore), lane - part.lanes.start, state, |_| Some(()));
+            part.group.ask(("to restore it", ChildRequest::Restore), lane - part.lanes.start, state, |_| Some(()));
         asked.map_err(|error| located(part.lanes.start, error))?;
         self.is_stale[lane] = false;
         self.bases[lane] = Some(base.to_vec());

@@ -21,7 +21,7 @@ pub(super) struct SharedPlace {
     places: [u64; 4],
 }
 
-/// Rows of all lanes of a host's order.
+/// Rows of all lanes of a group.
 pub(super) struct SharedRows {
     file: File,
     places: [u64; 4],

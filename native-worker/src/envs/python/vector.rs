@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::{
     PythonSettings,
-    order::{Exchange, HostOrder},
+    lane_group::{Exchange, LaneGroup},
     rows::{check_len, check_rows, first_outside, reborrow, rows_mut_of, rows_of, shared},
     shared::{SharedPlace, SharedRows, take_ends},
 };
@@ -42,7 +42,7 @@ pub(super) struct PythonEnvs {
 
 /// Lanes that a host steps.
 pub(super) struct Part {
-    pub(super) order: HostOrder,
+    pub(super) group: LaneGroup,
     /// Its rows; `None` if they go through pipes.
     shared: Option<SharedRows>,
     pub(super) lanes: Range<usize>,
@@ -65,7 +65,7 @@ pub(super) fn located(of_part: usize, error: EnvError) -> EnvError {
 
 /// A step that a host has been asked for.
 struct Asked<'a> {
-    order: &'a HostOrder,
+    group: &'a LaneGroup,
     shared: &'a mut Option<SharedRows>,
     exchange: Result<Exchange<'a>, EnvError>,
     /// The first of the lanes, as the host counts them.
@@ -78,7 +78,7 @@ struct Asked<'a> {
 
 /// A host's description of what it made.
 #[derive(Deserialize)]
-struct Made {
+struct MadeLanes {
     spaces: SpacesOf,
     state: HostState,
     shared: Option<SharedPlace>,
@@ -107,12 +107,12 @@ impl PythonEnvs {
         let mut described: Option<(EnvSpaces, HostState)> = None;
         for host in 0..hosts {
             let own = host * lanes / hosts..(host + 1) * lanes / hosts;
-            let (order, made) = HostOrder::make::<Made>(name, first, own.len(), settings, host)?;
+            let (group, made) = LaneGroup::make::<MadeLanes>(name, first, own.len(), settings, host)?;
             if host == 0 {
-                order.check_fingerprint(&first.config)?;
+                group.check_fingerprint(&first.config)?;
             }
-            let Made { spaces, state, shared } = made;
-            parts.push(Part { order, shared: shared.and_then(SharedRows::open), lanes: own });
+            let MadeLanes { spaces, state, shared } = made;
+            parts.push(Part { group, shared: shared.and_then(SharedRows::open), lanes: own });
             if described.as_ref().is_some_and(|(first, _)| *first != spaces.spaces) {
                 return Err(EnvError::Failed(format!("{name}: its environments have different spaces")));
             }
@@ -139,7 +139,7 @@ impl PythonEnvs {
     /// Makes the environments of these lanes again whose processes have ended.
     pub(super) fn revive(&mut self, lanes: &Range<usize>) -> Result<(), EnvError> {
         for part in self.parts.iter_mut().filter(|part| !part.within(lanes).is_empty()) {
-            if let Some(made) = part.order.revive::<Made>()? {
+            if let Some(made) = part.group.revive::<MadeLanes>()? {
                 part.shared = made.shared.and_then(SharedRows::open);
                 self.is_stale[part.lanes.clone()].fill(true);
             }
@@ -161,7 +161,7 @@ impl PythonEnvs {
         // All hosts step at the same time.
         let asked = parts.map(|part| {
             let own = part.within(&lanes);
-            let Part { order, shared, lanes: of_part } = part;
+            let Part { group, shared, lanes: of_part } = part;
             let (first, rows) = (own.start - of_part.start, own.start - lanes.start..own.end - lanes.start);
             let actions = rows_of(actions, rows.clone(), act_len);
             let put = shared.as_mut().map(|shared| shared.put_actions(first, rows.len(), actions)).transpose();
@@ -173,13 +173,13 @@ impl PythonEnvs {
             };
             let exchange = put
                 .map_err(|error| EnvError::Failed(format!("its rows cannot be shared with a Python process: {error}")))
-                .and_then(|_| order.send(("for a step", ChildRequest::Step), first, body));
-            Asked { order, shared, exchange, first, of_part: of_part.start, rows }
+                .and_then(|_| group.send(("for a step", ChildRequest::Step), first, body));
+            Asked { group, shared, exchange, first, of_part: of_part.start, rows }
         });
         let asked: Vec<Asked<'_>> = asked.collect();
         let mut stepped = Ok(());
         // The answer of every part is read, also after an error.
-        for Asked { order, shared, exchange, first, of_part, rows } in asked {
+        for Asked { group, shared, exchange, first, of_part, rows } in asked {
             let take = |reply: &[u8]| {
                 let obs = rows_mut_of(&mut obs, rows.clone(), obs_len);
                 let (rewards, terminateds) = (&mut out.rewards[rows.clone()], &mut out.terminateds[rows.clone()]);
@@ -193,7 +193,7 @@ impl PythonEnvs {
                 take_ends(&mut reader, terminateds, truncateds).ok()?;
                 reader.finish().ok()
             };
-            let answer = exchange.and_then(|exchange| order.receive(exchange, take));
+            let answer = exchange.and_then(|exchange| group.receive(exchange, take));
             // Every part is received, also after the failure of another one.
             let answer = answer.map_err(|error| located(of_part, error));
             stepped = stepped.and(answer);
@@ -274,7 +274,7 @@ impl AnyVectorEnv for PythonEnvs {
         self.bases[lane] = None;
         self.revive(&(lane..lane + 1))?;
         let part = self.part_of(lane)?;
-        let asked = part.order.ask(("for a reset", ChildRequest::Reset), lane - part.lanes.start, body, take);
+        let asked = part.group.ask(("for a reset", ChildRequest::Reset), lane - part.lanes.start, body, take);
         asked.map_err(|error| located(part.lanes.start, error))?;
         self.is_stale[lane] = false;
         let log = &mut self.logs[lane];
@@ -320,7 +320,7 @@ impl AnyVectorEnv for PythonEnvs {
     /// Needs `render_mode` `rgb_array` in the run's `env_config`.
     fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
         let part = self.part_of(lane).ok().filter(|_| !self.is_stale[lane]);
-        part.is_some_and(|part| part.order.render(lane - part.lanes.start, frame))
+        part.is_some_and(|part| part.group.render(lane - part.lanes.start, frame))
     }
 
     fn info_at(&self, _lane: usize, _out: &mut Vec<u8>) -> bool {
@@ -351,7 +351,7 @@ impl AnyVectorEnv for PythonEnvs {
     fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
         match self.split(snapshot)? {
             ([], log) => self.replay(lane, &[], log, max_steps),
-            // The rest follows at once.
+            // The rest follows immediately.
             _ => Ok(0),
         }
     }

@@ -11,7 +11,7 @@ use rollmesh_core::{
     worker::{Registry, SetupError},
 };
 
-use super::wire::{ChildRequest, HEAD, Head, Made, Order, Reply, Said, SpacesOf, message, put_part};
+use super::wire::{ChildRequest, HEAD, Head, Made, MakeRequest, Reply, Said, SpacesOf, message, put_part};
 use crate::{
     child::{end_with_parent, limit_memory, take_stdio},
     kernels,
@@ -68,11 +68,11 @@ impl Pipes {
 
     fn serve(mut self, registry: &Registry) -> io::Result<()> {
         let Some((number, ChildRequest::Make)) = self.receive()? else { return Err(nonsense()) };
-        let order: Order = serde_json::from_slice(&self.bytes).map_err(io::Error::other)?;
-        if order.memory_mb > 0 {
-            limit_memory(u64::from(order.memory_mb) << 20)?;
+        let request: MakeRequest = serde_json::from_slice(&self.bytes).map_err(io::Error::other)?;
+        if request.memory_mb > 0 {
+            limit_memory(u64::from(request.memory_mb) << 20)?;
         }
-        let (env, is_wrapped) = match order.spec.make(registry, kernels::AUTO) {
+        let (env, is_wrapped) = match request.spec.make(registry, kernels::AUTO) {
             Ok(made) => made,
             Err(SetupError::Env { source, .. }) => return self.fail(number, source),
             Err(error) => return self.fail(number, EnvError::Failed(error.to_string())),

@@ -30,7 +30,7 @@ use rollmesh_core::{
 pub(crate) use self::child::serve;
 use self::{
     sub::{Fault, Job, Phase, Sub},
-    wire::{ChildRequest, Order},
+    wire::{ChildRequest, MakeRequest},
 };
 use crate::child::check_is_not_one;
 
@@ -47,7 +47,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// the next poll, when the new ones have taken theirs: so sub-environments that are always waited for stay in lockstep, like
 /// those of one process.
 ///
-/// If failures are tolerated, a failed sub-environment gets a new process with its next reset: at once after the first
+/// If failures are tolerated, a failed sub-environment gets a new process with its next reset: immediately after the first
 /// failure, with exponential backoff after further ones. The others continue meanwhile. [`Health`] decides when it is given
 /// up.
 pub struct RemoteBaseEnv {
@@ -81,7 +81,7 @@ impl RemoteBaseEnv {
         check_is_not_one(COMMAND).map_err(EnvError::Failed)?;
         let config = envs.config;
         let memory_mb = config.remote_env_memory_mb;
-        let subs = envs.specs.iter().map(|spec| Sub::new(&Order { spec: spec.clone(), memory_mb })).collect();
+        let subs = envs.specs.iter().map(|spec| Sub::new(&MakeRequest { spec: spec.clone(), memory_mb })).collect();
         let mut started = Self {
             program: program.into(),
             environs: config.extra_environs.clone(),
@@ -310,10 +310,10 @@ impl BaseEnv for RemoteBaseEnv {
         self.health.lift(env);
         let sub = &mut self.subs[env];
         self.forgotten += u64::from(sub.has_unpolled_step());
-        let order = std::mem::take(&mut sub.order);
+        let make = std::mem::take(&mut sub.make);
         let next_episode = sub.next_episode;
         let phase = if sub.phase == Phase::New { Phase::New } else { Phase::Over };
-        *sub = Sub { phase, next_episode, ..Sub::with_order(order) };
+        *sub = Sub { phase, next_episode, ..Sub::with_make(make) };
         Ok(())
     }
 

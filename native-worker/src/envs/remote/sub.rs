@@ -6,7 +6,7 @@ use rollmesh_core::env::{EnvError, multi_agent::Turn};
 
 use super::{
     process::Process,
-    wire::{ChildRequest, Order},
+    wire::{ChildRequest, MakeRequest},
 };
 
 /// What a sub-environment waits for.
@@ -42,7 +42,8 @@ pub(super) enum Fault {
 }
 
 pub(super) struct Sub {
-    pub(super) order: Vec<u8>,
+    /// The [`MakeRequest`] as JSON.
+    pub(super) make: Vec<u8>,
     pub(super) process: Option<Process>,
     pub(super) phase: Phase,
     pub(super) job: Option<Job>,
@@ -64,14 +65,14 @@ pub(super) struct Sub {
 }
 
 impl Sub {
-    pub(super) fn new(order: &Order) -> Self {
+    pub(super) fn new(request: &MakeRequest) -> Self {
         // Names, numbers and settings can always be serialised.
-        Self::with_order(serde_json::to_vec(order).unwrap_or_default())
+        Self::with_make(serde_json::to_vec(request).unwrap_or_default())
     }
 
-    pub(super) fn with_order(order: Vec<u8>) -> Self {
+    pub(super) fn with_make(make: Vec<u8>) -> Self {
         Self {
-            order,
+            make,
             process: None,
             phase: Phase::New,
             job: None,

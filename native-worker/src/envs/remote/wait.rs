@@ -100,7 +100,7 @@ impl RemoteBaseEnv {
         let sub = &mut self.subs[env];
         match started {
             Ok(mut process) => {
-                process.ask("to make its environment", ChildRequest::Make, |out| out.extend_from_slice(&sub.order));
+                process.ask("to make its environment", ChildRequest::Make, |out| out.extend_from_slice(&sub.make));
                 (sub.process, sub.job) = (Some(process), Some(Job::Make));
                 true
             }

@@ -22,7 +22,7 @@ pub(super) const MAX_BODY: usize = 160 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::envs) enum ChildRequest {
-    /// Make an environment: [`Order`].
+    /// Make an environment: [`MakeRequest`].
     Make = 1,
     /// Reset to an episode: its number (4).
     Reset = 2,
@@ -32,7 +32,7 @@ pub(in crate::envs) enum ChildRequest {
     Render = 4,
     /// Exit.
     Stop = 5,
-    /// For a host of Python environments: close an order's environments.
+    /// For a host of Python environments: close a group's environments.
     Close = 6,
     /// For a host: the state of a lane's simulator.
     Save = 7,
@@ -116,7 +116,7 @@ pub(in crate::envs) fn put_part(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u
 
 /// Describes the environment that a process makes.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct MakeRequest {
     pub(super) spec: RemoteEnvSpec,
     /// Memory limit in MiB; 0 for none.
     pub(super) memory_mb: u32,

@@ -81,7 +81,7 @@ async fn child_that_crashes_in_its_environment_is_replaced_for_ever_but_not_at_f
 }
 
 #[tokio::test]
-async fn restarted_child_is_replaced_at_once_whatever_its_run_allows() {
+async fn restarted_child_is_replaced_immediately_whatever_its_run_allows() {
     let mut children = children();
     children.replace_as(Replacement { max: 0, ..Replacement::default() });
     assert_eq!(end(&mut children, true), Ended::NotReplaced);
@@ -161,6 +161,29 @@ async fn child_without_a_replacement_is_not_ended() {
     assert!(!children.may_end(number));
     children.do_not_replace(number);
     assert!(children.may_end(number) && !children.may_end(number + 1));
+}
+
+#[tokio::test]
+async fn log_of_a_child_is_forwarded_line_by_line_within_its_limits() {
+    let (events, mut told) = mpsc::channel(200);
+    let mut lines = LogLines::new(7, events);
+    // All lines are of one second.
+    lines.second = Instant::now() + Duration::from_secs(3600);
+    let mut next = || match told.try_recv() {
+        Ok(Event::ChildSaid { number: 7, line }) => Some(line),
+        _ => None,
+    };
+    lines.push(b"one\n\n tw");
+    assert_eq!((next().as_deref(), next()), (Some("one"), None));
+    lines.push(b"o\r\n");
+    assert_eq!(next().as_deref(), Some(" two"));
+    lines.push(&[b'x'; MAX_LINE_BYTES + 1]);
+    assert_eq!(next().map(|line| line.len()), Some(MAX_LINE_BYTES));
+    lines.push("\nmore".repeat(100).as_bytes());
+    assert_eq!((0..100).filter_map(|_| next()).count() as u32, MAX_LINES_PER_S - 4);
+    lines.lines = 0;
+    drop(lines);
+    assert_eq!(next().as_deref(), Some("more"), "a line without an end");
 }
 
 /// A process that starts and then hangs, until it is killed.

@@ -100,7 +100,7 @@ async fn silent_peer_takes_no_slot() {
     let mut silent = std::pin::pin!(limiter.enter(ip(1), std::future::pending()));
     let is_waiting = std::future::poll_fn(|context| Poll::Ready(silent.as_mut().poll(context).is_pending())).await;
     assert!(is_waiting);
-    let counts = |state: MutexGuard<'_, State>| (state.outside.len(), state.places.len());
+    let counts = |state: MutexGuard<'_, LimiterState>| (state.outside.len(), state.places.len());
     assert_eq!(counts(limiter.state()), (1, 0));
     let pass = limiter.enter(ip(1), std::future::ready(())).await;
     assert!(pass.is_some() && limiter.state().places.len() == 1);

@@ -18,11 +18,11 @@ pub(super) fn helpers() -> usize {
 
 /// Threads that execute jobs; a caller waiting for results helps. Dropping it ends the threads.
 pub(super) struct InOrder<T, R> {
-    shared: Arc<Shared<T, R>>,
+    shared: Arc<SharedOrder<T, R>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared<T, R> {
+struct SharedOrder<T, R> {
     work: fn(T) -> R,
     queue: Mutex<Queue<T, R>>,
     /// Notified when there is another job, or when the queue is closed.
@@ -42,7 +42,8 @@ struct Queue<T, R> {
 impl<T: Send + 'static, R: Send + 'static> InOrder<T, R> {
     pub(super) fn new(work: fn(T) -> R, helpers: usize) -> Self {
         let queue = Queue { waiting: VecDeque::new(), begun: VecDeque::new(), taken: 0, is_closed: false };
-        let shared = Arc::new(Shared { work, queue: Mutex::new(queue), to_do: Condvar::new(), done: Condvar::new() });
+        let shared =
+            Arc::new(SharedOrder { work, queue: Mutex::new(queue), to_do: Condvar::new(), done: Condvar::new() });
         let help = |_| {
             let shared = shared.clone();
             thread::Builder::new().name("json".into()).spawn(move || shared.help()).ok()
@@ -91,7 +92,7 @@ impl<T, R> Drop for InOrder<T, R> {
     }
 }
 
-impl<T, R> Shared<T, R> {
+impl<T, R> SharedOrder<T, R> {
     fn lock(&self) -> MutexGuard<'_, Queue<T, R>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

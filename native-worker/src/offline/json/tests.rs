@@ -347,7 +347,7 @@ fn archives_are_read_in_place() {
 }
 
 #[test]
-fn what_cannot_be_read_is_left_alone_after_its_error() {
+fn unreadable_file_is_skipped_after_its_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut archive = zip::ZipWriter::new(fs::File::create(folder.path().join("a.zip")).unwrap());
     let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
@@ -481,7 +481,7 @@ fn worker(config: RolloutConfig) -> RolloutWorker {
 }
 
 #[test]
-fn what_one_worker_samples_another_one_reads() {
+fn samples_of_one_worker_are_read_by_another() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(6).seed(5);

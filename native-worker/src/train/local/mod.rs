@@ -79,7 +79,7 @@ pub(crate) struct Iterated {
 
 /// The serialised form of [`LocalWorker::state`].
 #[derive(Serialize, Deserialize)]
-struct State {
+struct LocalState {
     worker: Vec<u8>,
     /// By worker or rank; `None` for one that was lost, or has not joined.
     samplers: Vec<Option<Vec<u8>>>,
@@ -227,13 +227,13 @@ impl LocalWorker {
         }
         let worker = worker.map_or_else(|| self.rows.learner()?.save().map_err(LearnError::from), Ok)?;
         let disturbances = self.disturbances + self.rows.disturbances();
-        let state = State { worker, samplers, disturbances, blackholed_env_steps, corrupt_lines, filters };
+        let state = LocalState { worker, samplers, disturbances, blackholed_env_steps, corrupt_lines, filters };
         Ok(encoding::encode(&state))
     }
 
     /// Restores a [state](Self::state).
     pub(crate) fn restore(&mut self, state: &[u8]) -> Result<(), LearnError> {
-        let State { worker: own, mut samplers, disturbances, blackholed_env_steps, corrupt_lines, filters } =
+        let LocalState { worker: own, mut samplers, disturbances, blackholed_env_steps, corrupt_lines, filters } =
             encoding::decode(state).ok_or_else(not_a_state)?;
         let worker = self.rows.learner()?;
         worker.restore(&own)?;

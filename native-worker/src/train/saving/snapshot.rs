@@ -253,7 +253,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_of_another_version_is_named() {
+    fn error_names_the_file_that_is_missing_or_of_another_version() {
         let error = |change: &dyn Fn(&mut Files)| {
             let mut files = files();
             change(&mut files);

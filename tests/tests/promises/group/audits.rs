@@ -39,7 +39,7 @@ fn judge(group: &mut LeaseGroup, task: &AuditTask, now: Micros) -> Option<Failed
     group.poll_failed_audit()
 }
 
-/// A group whose workers answer at once.
+/// A group whose workers answer immediately.
 struct Rig {
     config: GroupConfig,
     group: LeaseGroup,
@@ -204,7 +204,7 @@ fn worker_that_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_t
         let mut rig = Rig::new(6, 4, AuditPolicy { share: 0.3, first_fragments: 0 }, secret);
         rig.divergent = Some((WorkerId(3), 10));
         while rig.failed_audits.is_empty() {
-            assert!(rig.batches.len() < MOST - 10, "seed {secret}: {} lies and not caught", rig.lies);
+            assert!(rig.batches.len() < MOST - 10, "seed {secret}: {} false fragments and none caught", rig.lies);
             rig.next_batch();
         }
         let failed_audit = rig.failed_audits.pop().unwrap();
@@ -217,7 +217,10 @@ fn worker_that_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_t
         rig.roll_back(&failed_audit);
         undone += before - rig.batches.len();
         (0..10).for_each(|_| rig.next_batch());
-        assert!(rig.lies > 0 && rig.batches[..] == calm[..rig.batches.len()], "seed {secret}: a lie is left");
+        assert!(
+            rig.lies > 0 && rig.batches[..] == calm[..rig.batches.len()],
+            "seed {secret}: a false fragment is left"
+        );
         assert_eq!(rig.failed_audits, [], "seed {secret}: another worker failed");
     }
     assert!(undone > 0);
@@ -363,7 +366,7 @@ fn worker_that_contradicts_correct_rows_is_caught_without_double_work() {
             group.poll_audit()
         };
         let task = contradict(&mut group).unwrap();
-        assert_eq!((task.principal, contradict(&mut group)), (Principal(2), None), "it is being made again");
+        assert_eq!((task.principal, contradict(&mut group)), (Principal(2), None), "it is being recomputed");
         let is_quarantined = |group: &LeaseGroup| {
             let mut workers = group.workers(now);
             workers.any(|worker| worker.worker == WorkerId(1) && worker.state == WorkerState::Quarantined)
@@ -439,7 +442,7 @@ fn contradicted_worker_fails_its_audit_after_a_recomputation() {
         };
         assert_eq!((failed_audit.principal, &failed_audit.workers), (principal, &workers));
         assert_eq!((failed_audit.slot, failed_audit.fragment), (SlotId(1), FragmentNo(1)));
-        // What it has committed was never made again, and is in a batch.
+        // What it has committed was never recomputed, and is in a batch.
         assert_eq!((failed_audit.dropped, failed_audit.first_doubtful), (0, doubtful));
         assert_eq!(group.poll_failed_audit(), None);
         let honest = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
@@ -455,7 +458,7 @@ fn contradicting_a_trusted_worker_fails_no_audit() {
     let mut lies = fragments();
     flip_a_reward_bit(&mut lies[1]);
     group.handle_fragments(WorkerId(2), first.id, lies, now);
-    // Nothing was made again, so that it only gets no more leases.
+    // Nothing was recomputed, so that it only gets no more leases.
     assert_eq!((group.poll_audit(), group.poll_failed_audit()), (None, None));
     let divergent = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
     assert_eq!(divergent.state, WorkerState::Quarantined);
@@ -504,7 +507,7 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     group.handle_fragments(worker, lease.id, lies.collect(), rig.now);
     let task = group.poll_audit().unwrap();
     let failed_audit = judge(&mut group, &task, rig.now).unwrap();
-    assert_eq!(failed_audit.first_doubtful, Some(FragmentNo(0)), "its lies from before are there still");
+    assert_eq!(failed_audit.first_doubtful, Some(FragmentNo(0)), "its earlier false fragments are still there");
 }
 
 #[test]

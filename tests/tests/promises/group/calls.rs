@@ -201,7 +201,7 @@ fn shifted(weights: &BTreeMap<PolicyId, Weights>, by: f32) -> BTreeMap<PolicyId,
 }
 
 #[test]
-fn what_workers_sample_is_what_they_would_sample_alone() {
+fn samples_of_called_workers_equal_those_of_standalone_ones() {
     let mut hub = Hub::new(2, &config());
     let mut alone = [1, 2].map(|index| alone(&config(), WorkerPlace::remote(index, 2)));
     for _ in 0..3 {

@@ -101,7 +101,7 @@ fn behind_a_lease_waits_the_next_fragment_of_its_slots() {
     let third = grants(&mut group);
     let [a2, b2] = &third[..] else { panic!("{third:?}") };
     assert_eq!((slots(a2), slots(b2)), (slots(a0), slots(b0)));
-    assert!(is_held(a2) && b2.is_follow_up_of(b1), "A begins at once, B continues with it");
+    assert!(is_held(a2) && b2.is_follow_up_of(b1), "A begins immediately, B continues with it");
     deliver(&mut group, B, b1, ms(5));
     assert_eq!(group.poll_batch().unwrap(), calm(4, 2)[1]);
     deliver(&mut group, B, b2, ms(6));

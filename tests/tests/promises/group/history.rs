@@ -1,4 +1,4 @@
-//! The checker of histories finds what is wrong: workers that lie, and histories of sound runs that were changed in one
+//! The checker of histories finds what is wrong: divergent workers, and histories of sound runs that were changed in one
 //! place, in every way in which a group could be broken.
 
 use rollmesh_core::{
@@ -115,7 +115,7 @@ fn late_commits_are_found() {
 }
 
 #[test]
-fn what_is_too_old_is_found() {
+fn weights_out_of_order_are_found() {
     let newer = Happened::Began { weights_version: WeightsVersion(1_000) };
     assert_found("weights jump before a commit", |happened| {
         committed(happened).map(|_| vec![newer.clone(), happened.clone()])

@@ -93,7 +93,7 @@ fn an_iteration_is_one_lease_per_worker_and_one_batch_in_slot_order() {
 }
 
 #[test]
-fn what_a_worker_says_of_its_weights_is_shown_and_never_goes_back() {
+fn shown_weights_version_of_a_worker_never_decreases() {
     let mut group = group(1, &[A]);
     let version = |group: &LeaseGroup| group.workers(ms(0)).next().unwrap().weights_version;
     let lease = grant(&mut group, A);
@@ -247,7 +247,7 @@ fn a_lease_may_come_in_parts() {
 }
 
 #[test]
-fn what_was_not_asked_for_is_rejected_by_reason() {
+fn uninvited_fragments_are_rejected_by_reason() {
     let mut group = group(3, &[A, B]);
     let (a, b) = (grant(&mut group, A), grant(&mut group, B));
     assert_eq!((slots(&a), slots(&b)), (vec![0, 1], vec![2]));

@@ -94,7 +94,7 @@ fn batch_does_not_wait_for_a_straggler_with_later_fragments() {
     assert_eq!((slots(&a), slots(&b)), (vec![0, 1], vec![2, 3]));
     rows.deliver(&mut group, A, &a, ms(10));
     let next = grant(&mut group, A);
-    assert_eq!((slots(&next), next.fragment), (vec![0, 1], FragmentNo(1)), "it continues at once");
+    assert_eq!((slots(&next), next.fragment), (vec![0, 1], FragmentNo(1)), "it continues immediately");
     assert!(next.slots.iter().all(|leased| leased.source == SlotSource::Held));
     assert_eq!(group.poll_batch(), None);
     rows.deliver(&mut group, A, &next, ms(20));
@@ -159,7 +159,7 @@ fn a_fragment_that_is_too_old_is_refused_and_its_worker_is_not_to_blame() {
 }
 
 #[test]
-fn what_has_become_too_old_in_the_queue_is_dropped_and_its_slot_goes_on() {
+fn stale_fragments_in_the_queue_are_dropped_and_their_slots_continue() {
     let (mut group, mut rows) = (group(4, asynchronous(1, 0)), Rows::default());
     let (a, b) = (grant(&mut group, A), grant(&mut group, B));
     rows.deliver(&mut group, A, &a, ms(1));

@@ -235,7 +235,7 @@ impl Bench {
         self.group = LeaseGroup::restore(config, state).unwrap();
         self.able.clear();
         self.history.0.push(Happened::Restored);
-        // What is made again begins with states that come with the leases.
+        // Recomputed fragments begin with states that come with the leases.
         self.leases.clear();
         self.starts.clear();
     }

@@ -73,7 +73,7 @@ impl Cluster {
         self.join();
     }
 
-    fn obey(&mut self, weights: &Weights) {
+    fn handle_commands(&mut self, weights: &Weights) {
         while let Some(command) = self.group.poll_command() {
             let runner = self.runners.get_mut(&command.worker()).unwrap();
             match command {
@@ -148,12 +148,12 @@ fn batches_under(
         let weights = learn(iteration, batches.last().map_or(&[], Vec::as_slice));
         cluster.group.begin_iteration(weights.version(), cluster.now).unwrap();
         let batch = loop {
-            cluster.obey(&weights);
+            cluster.handle_commands(&weights);
             if let Some(batch) = cluster.group.poll_batch() {
                 break batch;
             }
             inject(&mut cluster);
-            cluster.obey(&weights);
+            cluster.handle_commands(&weights);
             cluster.go_on(&mut dice);
         };
         batches.push(batch);
@@ -175,10 +175,10 @@ fn batches_ahead(workers: u32, mut inject: impl FnMut(&mut Cluster)) -> Vec<Vec<
             begun += 1;
         }
         let weights = weights(batches.len() as u64 / PER_VERSION);
-        cluster.obey(&weights);
+        cluster.handle_commands(&weights);
         followed += cluster.follow_ups.len();
         inject(&mut cluster);
-        cluster.obey(&weights);
+        cluster.handle_commands(&weights);
         cluster.go_on(&mut dice);
         batches.extend(std::iter::from_fn(|| cluster.group.poll_batch()));
     }

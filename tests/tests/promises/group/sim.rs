@@ -1,4 +1,4 @@
-//! Promises of the group under everything that can go wrong at once, over many seeds.
+//! Promises of the group under everything that can go wrong at the same time, over many seeds.
 //!
 //! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test promises sim::` runs that one alone.
 //! `ROLLMESH_SIM_SEEDS=10000` runs that many seeds of every mode, and of what takes longer in proportion; `cargo xtask test
@@ -224,7 +224,7 @@ fn no_lease_expires_for_clock_jumps_or_a_suspended_hub() {
 }
 
 #[test]
-fn two_hundred_workers_may_all_come_back_at_once() {
+fn two_hundred_workers_may_all_reconnect_together() {
     for seed in seeds(3) {
         let _on_failure = Seed(seed);
         let storms = |mut scenario: Scenario| {

@@ -68,7 +68,7 @@ fn answers_to_hello() {
 }
 
 #[test]
-fn what_carries_the_other_messages() {
+fn messages_of_the_transport() {
     assert_bytes(&Message::Goodbye(Goodbye { reason: "bye".into() }), "524d010004000000 03 627965");
     let chunk = Chunk { stream: 1, total: 600, offset: 300, data: vec![0xaa, 0xbb] };
     assert_bytes(&Message::Chunk(chunk), "524d010005000000 01 d804 ac02 02 aabb");
@@ -426,7 +426,7 @@ fn settings_of_a_run() {
 }
 
 #[test]
-fn what_runs_are_compared_by() {
+fn metrics_and_history_of_a_run() {
     let metrics = [("a/b", 1.5), ("c\nd", 2.0), ("nan", f64::NAN), ("e", -2.0)];
     let metrics = NamedMetrics::new(1, 300, metrics.map(|(name, value)| (name.to_owned(), value)));
     assert_eq!(metrics.iter().collect::<Vec<_>>(), [("a/b", 1.5), ("e", -2.0)], "others cannot be sent");
@@ -534,7 +534,7 @@ fn largest_history_and_largest_metrics_fit_into_their_messages() {
 }
 
 #[test]
-fn what_an_evaluation_has_found() {
+fn results_of_an_evaluation() {
     let point = EvaluationPoint {
         run: 1,
         iteration: 300,
@@ -576,7 +576,7 @@ fn what_an_evaluation_has_found() {
 }
 
 #[test]
-fn what_is_asked_of_workers_that_evaluate() {
+fn requests_to_evaluation_workers() {
     let ask = Ask { ask: 300, name: "ab".into(), body: vec![35, 0xff] };
     assert_bytes(&Message::Ask(ask), "524d010057000000 ac02 02 6162 02 23ff");
     assert_bytes(&Message::AskCancel(AskCancel { ask: 300 }), "524d010058000000 ac02");

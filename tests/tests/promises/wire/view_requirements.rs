@@ -39,7 +39,7 @@ fn spaces_travel_with_their_bounds() {
 }
 
 #[test]
-fn what_json_must_not_say() {
+fn json_of_invalid_view_requirements_is_refused() {
     for (json, word) in [
         (r#"{"shift": "2:0"}"#, "smaller offset"),
         (r#"{"shift": []}"#, "empty"),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn view_of_the_charts_is_in_the_link_beside_the_settings_and_comes_from_there() {
+fn view_of_the_charts_is_in_the_link_with_the_settings_and_comes_from_there() {
     let texts = |all: &[(&str, &str)]| -> Texts {
         all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
     };

@@ -16,7 +16,7 @@ impl Rate {
     /// Notes how far a count has come; the count never falls.
     pub(crate) fn note(&mut self, now: Micros, count: u64) {
         self.counts.push_back((now, count));
-        // The oldest that is kept lies just outside of the window, so that the window is covered.
+        // The oldest that is kept is just outside of the window, so that the window is covered.
         while self.counts.get(1).is_some_and(|(at, _)| now.since(*at) >= WINDOW) {
             self.counts.pop_front();
         }

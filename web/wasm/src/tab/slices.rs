@@ -4,7 +4,7 @@ use wasm_bindgen::prelude::*;
 use web_sys::MessageChannel;
 
 /// Calls back soon, but after what else is waiting. Unlike timers, which browsers slow down to 4 ms and, in hidden
-/// tabs, to a second, a message to oneself comes at once.
+/// tabs, to a second, a message to oneself comes immediately.
 pub(crate) struct Slices {
     channel: MessageChannel,
     is_waiting: bool,

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_tab_cannot_be_is_refused_by_name() {
+    fn evaluators_that_no_tab_can_be_are_refused() {
         let mut run = RunConfig::new("CartPole-v1");
         let refused = |name: &str, run: &RunConfig| evaluator(name, run).err().unwrap_or_default();
         assert_eq!(refused("judge", &run), "");

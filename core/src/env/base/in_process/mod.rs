@@ -108,7 +108,7 @@ impl InProcess {
     /// Sets whether failed sub-environments are restarted.
     #[doc(alias = "restart_failed_sub_environments")]
     #[must_use]
-    pub fn restart_failed(mut self, restart_failed: bool) -> Self {
+    pub fn with_restarts(mut self, restart_failed: bool) -> Self {
         self.restart_failed = restart_failed;
         self
     }

@@ -34,7 +34,7 @@ pub(super) enum Phase {
 }
 
 pub(super) struct Sub {
-    /// `None` between a failure and the next reset, if it could not be restarted at once, and during quarantine.
+    /// `None` between a failure and the next reset, if it could not be restarted immediately, and during quarantine.
     pub(super) made: Option<Made>,
     /// Whether it was restarted and not yet passed to callbacks.
     pub(super) is_new: bool,

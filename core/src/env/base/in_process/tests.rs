@@ -277,7 +277,7 @@ fn wrong_answers_are_refused_before_anything_moves() {
 }
 
 #[test]
-fn what_comes_at_the_wrong_time_is_refused() {
+fn calls_out_of_order_are_refused() {
     let mut envs = envs(1, basic);
     let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
     let nothing = EnvActions::default();
@@ -459,7 +459,7 @@ fn sub_environments_are_lent_out_one_by_one() {
 }
 
 #[test]
-fn what_cannot_be_made_is_not_made() {
+fn failing_maker_returns_its_error() {
     let spec = EnvSpec::fallible("Never", |_, _| Err(EnvError::Failed("never".into())));
     let make = |maker| InProcess::new(maker, vec![start(0)], 1).map(|_| ());
     assert_eq!(make(EnvMaker::single_agent(&spec, Kernels::PORTABLE)), Err(EnvError::Failed("never".into())));

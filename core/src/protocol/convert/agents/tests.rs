@@ -107,7 +107,7 @@ fn a_table_travels_as_text() {
 }
 
 #[test]
-fn what_no_message_could_carry_is_refused() {
+fn agents_too_large_for_a_message_are_refused() {
     let twice = [0, 0].map(|_| (AgentId::SINGLE, spaces(DType::F32)));
     assert_eq!(AgentTable::new(twice), Err(AgentTableError::Twice(AgentId::SINGLE)));
     let with = |pixels| {

@@ -206,7 +206,7 @@ fn agents_of_a_removed_policy_get_another_one() {
 }
 
 #[test]
-fn what_must_not_be_learned_from_is_dropped() {
+fn rows_of_agents_without_training_are_dropped() {
     // Training on agent 1 is disabled in the first episode.
     let envs = scripted(1, || {
         let mut episodes = 0;

@@ -276,7 +276,7 @@ impl Policy for Tired {
 }
 
 #[test]
-fn what_a_policy_does_not_say_is_zero() {
+fn outputs_missing_from_a_policy_are_zero() {
     let mut bench = Bench::new(Tired(Player::new(), false));
     let batch = bench.single(&mut sampler(options(1, 3), scripted(1, counter(9))));
     assert_eq!(batch.get(crate::batch::VF_PREDS).unwrap(), [7.0, 0.0, 0.0]);

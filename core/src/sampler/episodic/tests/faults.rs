@@ -28,7 +28,7 @@ fn fragile(fails: fn(u32) -> bool) -> impl Fn() -> Script + Send + Sync + 'stati
 #[test]
 fn a_failed_environment_leaves_no_rows() {
     let mut bench = Bench::new(Player::new());
-    let mut sampler = sampler(options(1, 8), scripted(1, fragile(|step| step == 6)).restart_failed(true));
+    let mut sampler = sampler(options(1, 8), scripted(1, fragile(|step| step == 6)).with_restarts(true));
     let batch = bench.single(&mut sampler);
     assert_eq!(batch.get(T).unwrap(), [0, 1, 2, 3, 0, 1, 2, 3]);
     assert_eq!(batch.get(EPS_ID).unwrap(), [0, 0, 0, 0, 2, 2, 2, 2]);
@@ -43,7 +43,7 @@ fn a_failed_environment_leaves_no_rows() {
 fn only_the_open_rows_of_a_failed_environment_are_lost() {
     // One of two environments fails in every fifth step of both.
     let mut bench = Bench::new(Player::new());
-    let mut sampler = sampler(options(2, 3), scripted(2, fragile(|step| step % 5 == 0)).restart_failed(true));
+    let mut sampler = sampler(options(2, 3), scripted(2, fragile(|step| step % 5 == 0)).with_restarts(true));
     let mut rows = 0;
     for _ in 0..20 {
         let batch = bench.single(&mut sampler);
@@ -75,7 +75,7 @@ fn an_environment_that_always_fails_is_an_error_each_time() {
     let mut bench = Bench::new(Player::new());
     for restart in [false, true] {
         let envs = scripted(2, || |_: u32, _: &AgentRows, _: &mut Turn| Err(EnvError::Failed("broken".into())));
-        let mut sampler = sampler(options(2, 8), envs.restart_failed(restart));
+        let mut sampler = sampler(options(2, 8), envs.with_restarts(restart));
         for _ in 0..3 {
             assert!(matches!(bench.data(&mut sampler), Err(SampleError::Env(_) | SampleError::EnvAt { .. })));
         }
@@ -187,7 +187,7 @@ fn one_of(num_envs: u32, bad: u32, broken: &Arc<AtomicBool>) -> InProcess {
         Ok(Box::new(Scripted { t: 0, script }))
     });
     let starts = (0..num_envs).map(start).collect();
-    InProcess::new(EnvMaker::multi_agent(&spec), starts, 1).unwrap().restart_failed(true)
+    InProcess::new(EnvMaker::multi_agent(&spec), starts, 1).unwrap().with_restarts(true)
 }
 
 const NO_POWER: &str = "the environment failed: no power";
@@ -328,7 +328,7 @@ proptest! {
         let mut bench = Bench::new(Player::new());
         bench.callbacks.push(Box::new(Shaky(0, shaky, calm.clone())));
         let options = if whole { complete(num_envs) } else { options(num_envs, 5) };
-        let mut sampler = sampler(options, envs.restart_failed(restart));
+        let mut sampler = sampler(options, envs.with_restarts(restart));
         let (state, mut delivered, mut failures) = (sampler.state(), 0, 0);
         for (index, count) in rounds.iter().enumerate() {
             if index > 0 {

@@ -45,7 +45,7 @@ impl Callbacks for Notes {
         let marked = vec![hook.agent == &agent(0); hook.trajectory.len()];
         let column = crate::column::ColumnData::scalars(marked);
         hook.trajectory.insert("marked", column).unwrap();
-        self.add(format!("trajectory of {} beside [{}]", hook.agent, others.join(", ")))
+        self.add(format!("trajectory of {} next to [{}]", hook.agent, others.join(", ")))
     }
 }
 
@@ -60,12 +60,12 @@ fn hooks_come_in_their_order() {
         "start 0",
         "step 1 100",
         "step 2 200",
-        "trajectory of 0 beside []",
+        "trajectory of 0 next to []",
         "end 0 well",
         "created 1",
         "start 1",
         "step 1 100",
-        "trajectory of 0 beside []",
+        "trajectory of 0 next to []",
     ];
     assert_eq!(notes.take(), expected);
     let metrics = sampler.metrics();
@@ -79,7 +79,8 @@ fn trajectories_come_by_agent_with_those_of_the_others() {
     let mut sampler = sampler(SamplerOptions { single_agent: false, ..options(1, 10) }, scripted(1, crowd(3)));
     let batch = bench.data(&mut sampler).unwrap().as_multi_agent();
     let told: Vec<String> = notes.take().into_iter().filter(|note| note.starts_with("trajectory")).collect();
-    let expected = ["trajectory of 0 beside [1, 2]", "trajectory of 1 beside [0, 2]", "trajectory of 2 beside [0, 1]"];
+    let expected =
+        ["trajectory of 0 next to [1, 2]", "trajectory of 1 next to [0, 2]", "trajectory of 2 next to [0, 1]"];
     assert_eq!(told, expected);
     let marked = batch.policy_batch(&PolicyId::new("p0")).unwrap().get(ColumnKey::<bool>::new("marked")).unwrap();
     assert_eq!(marked, [[true; 10], [false; 10]].concat());
@@ -95,7 +96,7 @@ fn a_fault_is_reported_before_the_next_episode_begins() {
             if t == 2 { Err(EnvError::Failed("as told".into())) } else { Ok(()) }
         }
     });
-    let mut sampler = sampler(options(1, 4), envs.restart_failed(true));
+    let mut sampler = sampler(options(1, 4), envs.with_restarts(true));
     for _ in 0..3 {
         bench.with(|host| sampler.step(host)).unwrap();
     }

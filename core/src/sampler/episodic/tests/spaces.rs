@@ -110,7 +110,7 @@ fn integers_stay_integers_unless_they_are_preprocessed() {
 }
 
 #[test]
-fn what_cannot_be_preprocessed_is_named() {
+fn error_names_the_agent_that_cannot_be_preprocessed() {
     let mut bench = Bench::new(Player::new());
     let entry = bench.policies.get_mut(&PolicyId::DEFAULT).unwrap();
     entry.preprocessor = Some(Preprocessor::for_space(&Space::Discrete { n: 3 }).unwrap());

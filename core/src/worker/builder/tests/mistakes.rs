@@ -69,7 +69,7 @@ fn settings_that_do_not_go_together_say_what_to_change() {
         ),
         (
             RolloutConfig { input_evaluation: [InputEvaluation::Simulation].into(), ..config() },
-            "samples beside another input",
+            "samples alongside another input",
         ),
         (
             RolloutConfig {
@@ -87,7 +87,7 @@ fn settings_that_do_not_go_together_say_what_to_change() {
 }
 
 #[test]
-fn what_only_a_shell_can_do_is_not_supported_here() {
+fn settings_that_need_a_shell_are_unsupported_without_one() {
     let files = || RolloutConfig { input: "files".into(), ..config() };
     for (config, setting) in [
         (RolloutConfig { sample_async: true, ..config() }, "sample_async"),

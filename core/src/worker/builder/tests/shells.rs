@@ -128,7 +128,7 @@ impl InputReader for Rows {
 }
 
 #[test]
-fn simulation_counts_episodes_beside_an_input() {
+fn simulation_counts_episodes_alongside_an_input() {
     let shell = Toy::default();
     let threads = shell.threads.clone();
     let config = RolloutConfig { input_evaluation: [InputEvaluation::Simulation].into(), ..config() };

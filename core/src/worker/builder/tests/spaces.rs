@@ -89,7 +89,7 @@ fn a_policy_that_no_agent_has_needs_spaces_unless_all_are_the_same() {
 }
 
 #[test]
-fn a_local_worker_beside_others_has_no_environments() {
+fn local_worker_alongside_others_has_no_environments() {
     let config = RolloutConfig::new("CartPole-v1").policy(
         PolicyId::DEFAULT,
         PolicyConfig::new("net")

@@ -96,7 +96,7 @@ fn installed(worker: &mut RolloutWorker) -> f32 {
 }
 
 #[test]
-fn what_cannot_be_joined_is_said_before() {
+fn setup_data_parallel_refuses_unsuitable_workers_and_settings() {
     let setup = |joins, config: &DataParallelConfig| {
         let shell = Sockets { gave_up: Arc::default(), joined: Arc::default() };
         builder(joins).shell(Box::new(shell)).build().unwrap().setup_data_parallel(config).unwrap_err()

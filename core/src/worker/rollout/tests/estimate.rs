@@ -240,7 +240,7 @@ fn a_model_that_is_given_is_of_the_only_policy() {
 }
 
 #[test]
-fn what_cannot_be_estimated_is_not_written() {
+fn batch_that_cannot_be_estimated_is_not_written() {
     let written = Written::default();
     let mut worker = reading(&[InputEvaluation::Is], false, &written);
     assert!(worker.sample().is_err());

@@ -27,7 +27,7 @@ impl Callbacks for Traces {
 
 /// The second episode is lost; RLlib 2.9.3 counts it, and omits it.
 #[test]
-fn what_callbacks_leave_in_an_episode_reaches_the_metrics() {
+fn custom_metrics_of_complete_episodes_reach_the_metrics() {
     let config = RolloutConfig { restart_failed_sub_environments: true, ..RolloutConfig::default() };
     let config = config.rollout_fragment_length(8).single_policy("random");
     let builder = RolloutWorker::builder().config(config).env_spec(failing(4, 6)).callbacks(Box::new(Traces));

@@ -420,7 +420,7 @@ fn a_failure_ends_the_sample_and_the_next_one_begins_anew() {
 }
 
 #[test]
-fn what_was_read_before_a_failure_begins_the_next_sample() {
+fn episodes_read_before_a_failure_begin_the_next_sample() {
     // Episodes of 4 steps, one batch each; the sixth step fails, in the second episode of the sample.
     let config = RolloutConfig { batch_mode: BatchMode::CompleteEpisodes, ..RolloutConfig::default() };
     let config = config.rollout_fragment_length(8).single_policy("random");

@@ -119,7 +119,7 @@ fn damaged_bytes_change_nothing() {
 }
 
 #[test]
-fn what_cannot_be_restored_is_named_and_changes_nothing() {
+fn failed_restore_names_the_policy_and_changes_nothing() {
     let mut saved = lived();
     let object = NewPolicy::object(Box::new(crate::policy::RandomPolicy::new(2, 0)));
     saved.add_policy(PolicyId::new("object"), object, None, None).unwrap();

@@ -202,7 +202,7 @@ fn a_sample_that_has_begun_has_one_version_of_the_weights() {
 }
 
 #[test]
-fn what_is_learned_meanwhile_acts_from_the_next_sample_on() {
+fn weights_learned_during_a_sample_act_from_the_next_one() {
     let build = || counting(4, RolloutConfig::default().rollout_fragment_length(6)).build().unwrap();
     let mut worker = build();
     let batch = worker.sample().unwrap();

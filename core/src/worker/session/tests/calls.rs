@@ -87,7 +87,7 @@ fn called_worker_takes_settings_of_its_machine_only_from_the_process_that_starte
 }
 
 #[test]
-fn what_cannot_be_done_is_answered_and_the_session_goes_on() {
+fn failed_commands_are_answered_and_the_session_stays_ready() {
     let mut hub = Hub::new();
     hub.shake_hands();
     hub.send(&set_up(1, RolloutConfig::new("Pong-v9")));

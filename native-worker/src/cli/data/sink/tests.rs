@@ -268,7 +268,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_comes_back_is_what_was_there_or_is_named(run in runs(), there in 0..3usize, back in 0..3usize) {
+    fn conversion_round_trips_or_names_what_it_loses(run in runs(), there in 0..3usize, back in 0..3usize) {
         let (there, back) = (TARGETS[there], TARGETS[back]);
         let mut batches = run.batches();
         for target in [there, back, there] {

@@ -28,7 +28,7 @@ def factory_of(name, config, lanes):
         made = getattr(importlib.import_module(module), factory)
         # Only what the module itself defines: permission for a module must not permit what it imports, such as subprocess.
         home = getattr(made, "__module__", None) or ""
-        # A game that acts at once is made of one that acts in turn by a function of PettingZoo's.
+        # A game with simultaneous actions is made of one whose agents act in turn by a function of PettingZoo's.
         homes = {module.partition(".")[0]} | ({"pettingzoo"} if kind == "pettingzoo" else set())
         if factory.startswith("_") or home.partition(".")[0] not in homes:
             raise Unavailable(
@@ -52,25 +52,25 @@ def native_vector(id, config, lanes):
     return gymnasium.make_vec(id, num_envs=lanes, vectorization_mode="vector_entry_point", **config)
 
 
-def made_by(order):
-    """The environments of an order, one vector environment if its settings say so."""
-    config = {name: value for name, value in order["config"].items() if name not in HOST_SETTINGS}
-    lanes = order["lanes"] if is_native(order) else None
-    make, missing, here = factory_of(order["env"], config, lanes)
+def made_by(request):
+    """The environments of a request, one vector environment if its settings say so."""
+    config = {name: value for name, value in request["config"].items() if name not in HOST_SETTINGS}
+    lanes = request["lanes"] if is_native(request) else None
+    make, missing, here = factory_of(request["env"], config, lanes)
     try:
-        return [make() for _ in range(1 if lanes else order["lanes"])]
+        return [make() for _ in range(1 if lanes else request["lanes"])]
     except missing as error:
-        raise Unavailable(f"{order['env']} cannot be made {here}: {described(error)}") from error
+        raise Unavailable(f"{request['env']} cannot be made {here}: {described(error)}") from error
 
 
-def key_of(order):
+def key_of(request):
     """Returns what environments with the same bits have in common: their name and settings."""
-    config = {name: value for name, value in order["config"].items() if name != "host_fingerprint"}
-    return order["env"], json.dumps(config, sort_keys=True)
+    config = {name: value for name, value in request["config"].items() if name != "host_fingerprint"}
+    return request["env"], json.dumps(config, sort_keys=True)
 
 
-def is_native(order):
-    vectorize = order["config"].get("vectorize")
+def is_native(request):
+    vectorize = request["config"].get("vectorize")
     if vectorize not in (None, "native"):
         raise Refused(f'vectorize is {vectorize!r}: it is "native", or left out')
     return vectorize == "native"
@@ -130,23 +130,23 @@ class SharedRows:
         os.close(self.file)
 
 
-class Order:
+class LaneGroup:
     """Environments of one kind, one per lane."""
 
-    def __init__(self, order):
-        self.envs = made_by(order)
-        env, self.lanes = self.envs[0], order["lanes"]
+    def __init__(self, request):
+        self.envs = made_by(request)
+        env, self.lanes = self.envs[0], request["lanes"]
         if isinstance(env, gymnasium.vector.VectorEnv) or not hasattr(env, "step"):
             raise Refused(f"{type(env).__name__} is not a single environment with reset and step")
         spec = getattr(env, "spec", None)
         self.simulator = simulator_of(env)
         if self.simulator:
-            key = key_of(order)
+            key = key_of(request)
             if key not in PROVEN:
                 PROVEN[key] = is_proven(self.simulator, env)
             self.simulator = self.simulator if PROVEN[key] else None
         state = "opaque" if getattr(spec, "nondeterministic", False) else "snapshot" if self.simulator else "replay"
-        self.translate(env.observation_space, env.action_space, state, order["config"].get("observation_dtype"))
+        self.translate(env.observation_space, env.action_space, state, request["config"].get("observation_dtype"))
 
     def translate(self, observation_space, action_space, state, dtype):
         if dtype is not None:
@@ -265,18 +265,18 @@ def resets_in_same_step(env):
     )
 
 
-class VectorOrder(Order):
+class VectorLaneGroup(LaneGroup):
     """A vector environment of Gymnasium, whose lanes share a generator of random numbers."""
 
-    def __init__(self, order):
-        self.envs = made_by(order)
-        (env,), self.lanes = self.envs, order["lanes"]
+    def __init__(self, request):
+        self.envs = made_by(request)
+        (env,), self.lanes = self.envs, request["lanes"]
         if not isinstance(env, gymnasium.vector.VectorEnv):
             raise Refused(f'{type(env).__name__} is no gymnasium.vector.VectorEnv: leave vectorize out')
         self.is_same_step = resets_in_same_step(env)
         # First observations of episodes that rollmesh has not begun yet, by lane; None before the first episodes.
         self.begun = None
-        dtype = order["config"].get("observation_dtype")
+        dtype = request["config"].get("observation_dtype")
         self.translate(env.single_observation_space, env.single_action_space, "opaque", dtype)
 
     def rows_of(self, obs):

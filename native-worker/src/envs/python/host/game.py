@@ -4,13 +4,13 @@
 
 
 class Game:
-    """An environment of PettingZoo, whose agents act at once (`ParallelEnv`) or in turn (`AECEnv`)."""
+    """An environment of PettingZoo, whose agents act simultaneously (`ParallelEnv`) or in turn (`AECEnv`)."""
 
-    def __init__(self, order):
-        unused = sorted(name for name in VECTOR_SETTINGS if order["config"].get(name) is not None)
+    def __init__(self, request):
+        unused = sorted(name for name in VECTOR_SETTINGS if request["config"].get(name) is not None)
         if unused:
-            raise Refused(f"{order['env']} is stepped by itself: remove {' and '.join(unused)} from env_config")
-        (self.env,) = made_by(order)
+            raise Refused(f"{request['env']} is stepped by itself: remove {' and '.join(unused)} from env_config")
+        (self.env,) = made_by(request)
         if not hasattr(self.env, "possible_agents") or not hasattr(self.env, "step"):
             raise Refused(f"{type(self.env).__name__} is no environment of PettingZoo with possible_agents, reset and step")
         self.acts_in_turn = hasattr(self.env, "observe")

@@ -21,7 +21,7 @@ class Host:
         with open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), 0)
         os.dup2(2, 1)
-        self.orders = {}
+        self.groups = {}
 
     def say(self, number, kind, *parts):
         self.replies.write(HEAD.pack(number, sum(map(len, parts)), kind))
@@ -40,30 +40,30 @@ class Host:
         self.say(number, FAILED, json.dumps(said).encode())
 
     def make(self, body):
-        order = json.loads(body)
-        made = self.orders[order["order"]] = self.made(order)
+        request = json.loads(body)
+        made = self.groups[request["group"]] = self.made(request)
         return json.dumps(made.made).encode()
 
     def fingerprint(self, body):
-        order = {**json.loads(body), "lanes": 1}
-        key = key_of(order)
+        request = {**json.loads(body), "lanes": 1}
+        key = key_of(request)
         if key not in FINGERPRINTS:
-            with contextlib.closing(self.made(order)) as made, contextlib.closing(self.made(order)) as twin:
+            with contextlib.closing(self.made(request)) as made, contextlib.closing(self.made(request)) as twin:
                 FINGERPRINTS[key] = fingerprint_of(made, twin)
         return FINGERPRINTS[key].encode()
 
-    def made(self, order):
-        if order["memory_mb"] > 0:
+    def made(self, request):
+        if request["memory_mb"] > 0:
             import resource
 
             hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-            limit = order["memory_mb"] << 20
+            limit = request["memory_mb"] << 20
             limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
             resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
         self.load()
-        if order["env"].startswith("pettingzoo:"):
-            return Game(order)
-        return VectorOrder(order) if is_native(order) else Order(order)
+        if request["env"].startswith("pettingzoo:"):
+            return Game(request)
+        return VectorLaneGroup(request) if is_native(request) else LaneGroup(request)
 
     @staticmethod
     def load():
@@ -79,13 +79,13 @@ class Host:
             return MADE, self.make(body)
         if kind == FINGERPRINT:
             return TURN, self.fingerprint(body)
-        order, first = struct.unpack_from("<II", body)
+        group, first = struct.unpack_from("<II", body)
         if kind == CLOSE:
-            made = self.orders.pop(order, None)
+            made = self.groups.pop(group, None)
             if made:
                 made.close()
             return TURN, b""
-        made = self.orders[order]
+        made = self.groups[group]
         if kind == RENDER:
             return PICTURE, made.render(first)
         if kind == SAVE:

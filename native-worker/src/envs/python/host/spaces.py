@@ -1,7 +1,7 @@
 """The host of Python environments: makes and steps them for the rollmesh program that started it.
 
 Messages are those of rollmesh's environment processes: number (8 bytes), length of the body (4), kind (1), three zeros, body.
-An order (MAKE) makes environments of one kind, its lanes, or a game of PettingZoo. RESET and STEP name an order and lanes; rows
+MAKE makes a group of lanes, environments of one kind, or a game of PettingZoo. RESET and STEP name a group and lanes; rows
 are little-endian. Actions and turns of a game are in the form that rollmesh's core gives rows and turns of several agents.
 What environments print goes to standard error.
 """

@@ -141,16 +141,16 @@ def continues(simulator, env):
     return (steps(actions[8:]), save(simulator, env)) == wanted
 
 
-def episodes_hash(order):
+def episodes_hash(group):
     """Returns the hash of some steps with random actions: observations, rewards and ends, as rows hold them."""
     digest = hashlib.blake2b(digest_size=8)
     try:
-        digest.update(order.reset(0, 1))
+        digest.update(group.reset(0, 1))
         for step in range(GOLDEN_STEPS):
-            turn, is_over = order.random_step(step)
+            turn, is_over = group.random_step(step)
             digest.update(turn)
             if is_over:
-                digest.update(order.reset(0, 2 + step))
+                digest.update(group.reset(0, 2 + step))
     except Exception as error:
         # Such as for actions that a mask forbids: the same on every machine.
         digest.update(type(error).__name__.encode())
@@ -171,16 +171,16 @@ def packages_of(env):
     return versions
 
 
-def fingerprint_of(order, twin):
+def fingerprint_of(group, twin):
     """Names what decides the bits of an environment: versions of packages, and the hash of random episodes.
 
     The hash is left out if the twin, which was made like it, plays other episodes: it would differ on every machine.
     """
     versions = {"Python": sys.version.split()[0]}
-    for env in order.layers():
+    for env in group.layers():
         versions |= packages_of(env)
     text = ", ".join(f"{name} {versions[name]}" for name in sorted(versions, key=str.lower))
-    if order.made.get("state") == "opaque":
+    if group.made.get("state") == "opaque":
         return text
-    found = episodes_hash(order)
+    found = episodes_hash(group)
     return f"{text}, random episodes {found}" if episodes_hash(twin) == found else text

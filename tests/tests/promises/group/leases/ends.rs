@@ -14,7 +14,7 @@ fn a_worker_that_comes_back_under_its_old_id_holds_nothing() {
 }
 
 #[test]
-fn what_was_not_yet_sent_to_a_worker_is_forgotten_when_it_leaves() {
+fn lease_not_yet_sent_expires_when_its_worker_leaves() {
     let mut group = group(1, &[A]);
     group.handle_left(A, ms(1));
     assert_eq!(group.poll_command(), None);

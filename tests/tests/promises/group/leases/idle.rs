@@ -78,7 +78,7 @@ fn slots_are_spread_over_all_workers_and_the_rest_hear_that_there_are_too_few() 
     assert_eq!(shares(&mut six, &workers[..6]), [2, 2, 1, 1, 1, 1]);
     assert_eq!(events(&mut six), []);
 
-    // Workers that act for eight environments at once are no faster with one or two of them.
+    // Workers that act for eight environments together are no faster with one or two of them.
     let mut six = LeaseGroup::new(GroupConfig { slots_per_worker: 8, ..GroupConfig::new(8, LENGTH) }).unwrap();
     workers[..6].iter().for_each(|&worker| join(&mut six, worker, WorkerProfile::NATIVE, ms(0)));
     let few = TooFewSlots { slots: 8, workers: 2, slots_per_worker: 8 };

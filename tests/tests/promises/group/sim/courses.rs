@@ -1,4 +1,4 @@
-//! Runs under everything that can go wrong at once: they begin, wait, are saved, go back and end by the rules of
+//! Runs under everything that can go wrong at the same time: they begin, wait, are saved, go back and end by the rules of
 //! [`RunRules`], and the checker finds every fault that is planted in the hub's shell.
 
 use rollmesh_core::hub::RunEnd;

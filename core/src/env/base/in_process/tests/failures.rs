@@ -32,7 +32,7 @@ fn a_failure_is_returned_and_the_others_have_moved() {
 
 #[test]
 fn a_failure_can_be_survived() {
-    let mut envs = failing().restart_failed(true);
+    let mut envs = failing().with_restarts(true);
     let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
     poll(&mut envs, &mut updates).unwrap();
     (0..3).for_each(|_| step(&mut envs, &mut updates).unwrap());
@@ -71,7 +71,7 @@ fn broken(step: u32) -> impl Fn(u32, &AgentRows, &mut Turn) -> Result<(), EnvErr
 
 #[test]
 fn an_environment_that_never_begins_is_given_up() {
-    let mut envs = envs(1, || broken(0)).restart_failed(true);
+    let mut envs = envs(1, || broken(0)).with_restarts(true);
     let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
     for failure in 1..=Health::MAX_FAILURES {
         poll(&mut envs, &mut updates).unwrap();
@@ -100,7 +100,7 @@ fn one_that_is_given_up_lets_the_others_go_on_until_it_is_brought_back() {
         Ok(Box::new(Scripted { t: 0, script }))
     });
     let mut envs = InProcess::new(EnvMaker::multi_agent(&spec), (0..3).map(start).collect(), 1).unwrap();
-    envs = envs.restart_failed(true);
+    envs = envs.with_restarts(true);
     let (mut updates, mut turn, mut faults) = (EnvUpdates::new(), Turn::new(), Vec::new());
     poll(&mut envs, &mut updates).unwrap();
     for _ in 0..20 {
@@ -134,7 +134,7 @@ fn one_that_is_given_up_lets_the_others_go_on_until_it_is_brought_back() {
 fn restarted_environment_is_checked_like_the_first_one() {
     // Another one fails in its second step, after one that fails in its first one.
     static MADE: AtomicU32 = AtomicU32::new(0);
-    let mut envs = envs(1, || broken(1 + MADE.fetch_add(1, SeqCst))).restart_failed(true);
+    let mut envs = envs(1, || broken(1 + MADE.fetch_add(1, SeqCst))).with_restarts(true);
     let looks = Arc::new(AtomicU32::new(0));
     let seen = looks.clone();
     envs.validate_with(Box::new(move |env, context| {
@@ -154,7 +154,7 @@ fn restarted_environment_is_checked_like_the_first_one() {
     core::mem::swap(&mut updates.add(0).turn, &mut turn);
     step(&mut envs, &mut updates).unwrap();
     step(&mut envs, &mut updates).unwrap();
-    // The one restarted at once was rejected; the one for the reset is valid.
+    // The one restarted immediately was rejected; the one for the reset is valid.
     assert!(updates.entries()[0].fault.is_some() && envs.made_again(0).is_none());
     assert_eq!((envs.try_reset(0, &mut turn), looks.load(SeqCst)), (Ok(Reset::Done), 3));
     assert!(envs.made_again(0).is_some());
@@ -173,7 +173,7 @@ fn environment_that_cannot_restart_restarts_at_its_next_reset() {
             }),
         })),
     });
-    let mut envs = InProcess::new(EnvMaker::multi_agent(&spec), vec![start(0)], 1).unwrap().restart_failed(true);
+    let mut envs = InProcess::new(EnvMaker::multi_agent(&spec), vec![start(0)], 1).unwrap().with_restarts(true);
     let mut updates = EnvUpdates::new();
     poll(&mut envs, &mut updates).unwrap();
     step(&mut envs, &mut updates).unwrap();

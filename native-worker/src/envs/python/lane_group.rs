@@ -28,18 +28,18 @@ pub(super) struct Exchange<'a> {
 }
 
 /// Environments that a host has made. If its process ends, the next one makes them again when they are asked for something.
-pub(super) struct HostOrder {
+pub(super) struct LaneGroup {
     name: String,
     host: Arc<Mutex<Host>>,
     /// Its number in the host.
     number: u32,
-    /// The order as JSON.
+    /// The request for them as JSON.
     text: Vec<u8>,
     /// The process that made them.
     epoch: Option<u64>,
 }
 
-impl HostOrder {
+impl LaneGroup {
     /// Lets the host of this thread with the number `host` make environments. Returns what the host says of them.
     ///
     /// # Errors
@@ -53,8 +53,8 @@ impl HostOrder {
     ) -> Result<(Self, M), EnvError> {
         let host = Host::of_thread(settings, context.limits, host);
         let mut held = lock(&host);
-        let number = held.next_order();
-        let text = order(name, &context.config, number, lanes, held.memory_mb());
+        let number = held.next_group();
+        let text = request_for(name, &context.config, number, lanes, held.memory_mb());
         let made = ask_to_make(&mut held, name, &text, |reply| serde_json::from_slice(reply).ok())?;
         let epoch = held.epoch();
         drop(held);
@@ -176,17 +176,17 @@ impl HostOrder {
     }
 }
 
-impl Drop for HostOrder {
+impl Drop for LaneGroup {
     fn drop(&mut self) {
         // What keeps them from ending ends with the process, at the latest.
         let _ = self.ask(("to close", ChildRequest::Close), 0, |_| {}, |_| Some(()));
     }
 }
 
-/// Returns an order as JSON.
-fn order(name: &str, config: &Config, number: u32, lanes: usize, memory_mb: u32) -> Vec<u8> {
-    let order = json!({"order": number, "env": name, "config": config, "lanes": lanes, "memory_mb": memory_mb});
-    order.to_string().into_bytes()
+/// Returns a request for a group of lanes as JSON.
+fn request_for(name: &str, config: &Config, number: u32, lanes: usize, memory_mb: u32) -> Vec<u8> {
+    let request = json!({"group": number, "env": name, "config": config, "lanes": lanes, "memory_mb": memory_mb});
+    request.to_string().into_bytes()
 }
 
 /// Returns the settings of an environment with the fingerprint that it has on this machine.
@@ -201,7 +201,7 @@ pub(super) fn with_fingerprint(
     let compute = || {
         let host = Host::of_thread(settings, context.limits, 0);
         let mut host = lock(&host);
-        let text = order(name, &context.config, 0, 1, host.memory_mb());
+        let text = request_for(name, &context.config, 0, 1, host.memory_mb());
         fingerprint(&mut host, name, &text)
     };
     // On a thread of its own, with which its host ends.
@@ -223,8 +223,8 @@ fn lock(host: &Mutex<Host>) -> MutexGuard<'_, Host> {
 ///
 /// # Errors
 /// As [`Host::ask`].
-pub(super) fn fingerprint(host: &mut Host, name: &str, order: &[u8]) -> Result<String, EnvError> {
-    let body = |request: &mut Vec<u8>| request.extend_from_slice(order);
+pub(super) fn fingerprint(host: &mut Host, name: &str, text: &[u8]) -> Result<String, EnvError> {
+    let body = |request: &mut Vec<u8>| request.extend_from_slice(text);
     let take = |reply: &[u8]| String::from_utf8(reply.to_vec()).ok();
     host.ask(name, ("for its fingerprint", ChildRequest::Fingerprint), body, take)
 }

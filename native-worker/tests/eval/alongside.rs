@@ -100,7 +100,7 @@ pub(crate) fn no_evaluation_that_goes_wrong_stops_a_run() {
         let words = "the evaluation worker cannot begin: its process failed: exit code 7: out of luck";
         assert_eq!((told.level, &*told.text), (1, words));
         let mut status = crashes.status();
-        let before = status.borrow().env_steps;
+        let before = status.current().env_steps;
         status.wait_for(|status| status.env_steps > before + 500).await.unwrap();
         crashes.stop_run().await;
         assert_eq!(summary.await.unwrap().end, RunEnd::Stopped);
@@ -273,7 +273,7 @@ pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
     assert!(warnings.len() < 50, "{warnings:?}");
 }
 
-pub(crate) fn what_learns_from_a_game_in_wrappers_is_evaluated_in_them() {
+pub(crate) fn policy_of_a_wrapped_game_is_evaluated_in_the_wrappers() {
     let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), "lab");
     let [samples, run] = ["samples", "run"].map(|name| dir.path().join(name).display().to_string());
@@ -301,7 +301,7 @@ pub(crate) fn what_learns_from_a_game_in_wrappers_is_evaluated_in_them() {
     assert!(judged["estimates"].is_object() || judged["estimates"].is_array(), "{judged}");
 }
 
-/// Actions of a run without normalised ones are not stretched in its evaluations either: beside it, and from its directory.
+/// Actions of a run without normalised ones are not stretched in its evaluations either: alongside it, and from its directory.
 pub(crate) fn evaluation_takes_actions_as_the_run_does() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -323,10 +323,10 @@ pub(crate) fn evaluation_takes_actions_as_the_run_does() {
         summary.await.unwrap();
         hub.shutdown().await;
     });
-    let beside = metrics(&run_dir).1[0]["evaluation"]["episode_return_mean"].as_f64();
+    let alongside = metrics(&run_dir).1[0]["evaluation"]["episode_return_mean"].as_f64();
     let path = run_dir.display().to_string();
     let (later, _) = finished(&program, &["evaluate", "--checkpoint", &path, "--episodes", "2", "--json"]);
-    assert_eq!(later["episode_return_mean"].as_f64(), beside);
+    assert_eq!(later["episode_return_mean"].as_f64(), alongside);
 
     let PolicyCheckpoint { mut run, weights, .. } = PolicyCheckpoint::load(&run_dir).unwrap();
     run.evaluation.num_envs = 2;
@@ -338,5 +338,5 @@ pub(crate) fn evaluation_takes_actions_as_the_run_does() {
         worker.submit_request(Some(&weights), episodes, Earlier::Cancel).unwrap();
         result(&mut worker).episode_return_mean
     });
-    assert!(evaluated[0] == beside && evaluated[1] != beside, "{evaluated:?}, {beside:?}");
+    assert!(evaluated[0] == alongside && evaluated[1] != alongside, "{evaluated:?}, {alongside:?}");
 }
