@@ -422,19 +422,24 @@ fn exchange(
         if session.connection().end().is_some() {
             return false;
         }
-        let frame = if session.has_work() {
-            match incoming.try_recv() {
-                Err(mpsc::error::TryRecvError::Empty) => return true,
-                received => received.ok(),
+        let frame = match incoming.try_recv() {
+            Err(mpsc::error::TryRecvError::Empty) => {
+                session.has_caught_up();
+                if session.has_work() {
+                    return true;
+                }
+                match session.due_at() {
+                    Some(due) => {
+                        let left = Duration::from(due).saturating_sub(clock.epoch.elapsed());
+                        match clock.runtime.block_on(async { timeout(left, incoming.recv()).await }) {
+                            Err(_) => return true,
+                            Ok(received) => received,
+                        }
+                    }
+                    None => incoming.blocking_recv(),
+                }
             }
-        } else if let Some(due) = session.due_at() {
-            let left = Duration::from(due).saturating_sub(clock.epoch.elapsed());
-            match clock.runtime.block_on(async { timeout(left, incoming.recv()).await }) {
-                Err(_) => return true,
-                Ok(received) => received,
-            }
-        } else {
-            incoming.blocking_recv()
+            received => received.ok(),
         };
         match frame {
             Some(Incoming::Frame(frame)) => {
