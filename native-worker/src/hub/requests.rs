@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{CheckpointNowError, Hub, HubNotice, SavedCheckpoint, SyncError, actor::Event, checkpoints};
 use crate::{
     checkpoint::PolicyCheckpoint,
+    child::HUB_GRACE,
     learner::LearnError,
     train::{EvaluationMetrics, IterationMetrics, RunRequest, SavedRun, StartError, Summary, Taker, Task, Work},
 };
@@ -145,7 +146,7 @@ impl Hub {
     pub async fn shutdown(mut self) -> Vec<HubNotice> {
         let _ = self.events.send(Event::Shutdown).await;
         // The actor ends its children first; children that hang are killed when it is dropped.
-        let _ = tokio::time::timeout(Duration::from_secs(5), &mut self.actor).await;
+        let _ = tokio::time::timeout(HUB_GRACE + Duration::from_secs(1), &mut self.actor).await;
         std::iter::from_fn(|| self.take_notice()).collect()
     }
 }
