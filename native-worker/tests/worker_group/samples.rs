@@ -35,7 +35,7 @@ pub(crate) fn a_group_of_processes_samples_the_bits_of_one_of_threads() {
     assert!(sample(long.clone(), &Placement::Threads) == sample(long, &processes()));
     // Larger than any other message.
     let pictures =
-        RolloutConfig::new("PixelBreakout-v0").single_policy("random").num_envs(1).rollout_fragment_length(90_000);
+        RolloutConfig::new("PixelBreakout-v0").single_policy("random").num_envs(2).rollout_fragment_length(45_000);
     let pictures = sample(pictures, &processes());
     let bytes: usize = pictures.iter().map(|batch| codec::encode_any(batch).len()).sum();
     assert!(bytes > 64 << 20, "{bytes}");
