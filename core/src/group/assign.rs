@@ -95,12 +95,12 @@ fn limits(slots: usize, candidates: &[Candidate], slack: (u128, u128)) -> Vec<u1
 
 /// Adds `more` slots to the candidates' counts, each to the one that finishes first with it; the first of equals.
 fn with_more(more: usize, mut counts: Vec<u128>, candidates: &[Candidate]) -> Vec<u128> {
-    let turn = |(place, (count, candidate)): (usize, (&u128, &Candidate))| {
-        Reverse(Turn { slots: count + 1, speed: u128::from(candidate.speed.max(1)), place })
+    let finish = |(place, (count, candidate)): (usize, (&u128, &Candidate))| {
+        Reverse(FinishTime { slots: count + 1, speed: u128::from(candidate.speed.max(1)), place })
     };
-    let mut turns: BinaryHeap<_> = counts.iter().zip(candidates).enumerate().map(turn).collect();
+    let mut times: BinaryHeap<_> = counts.iter().zip(candidates).enumerate().map(finish).collect();
     for _ in 0..more {
-        let Some(mut next) = turns.peek_mut() else { break };
+        let Some(mut next) = times.peek_mut() else { break };
         counts[next.0.place] += 1;
         next.0.slots += 1;
     }
@@ -109,19 +109,19 @@ fn with_more(more: usize, mut counts: Vec<u128>, candidates: &[Candidate]) -> Ve
 
 /// When a candidate would finish with one more slot.
 #[derive(PartialEq, Eq)]
-struct Turn {
+struct FinishTime {
     slots: u128,
     speed: u128,
     place: usize,
 }
 
-impl Ord for Turn {
+impl Ord for FinishTime {
     fn cmp(&self, other: &Self) -> Ordering {
         (self.slots * other.speed).cmp(&(other.slots * self.speed)).then(self.place.cmp(&other.place))
     }
 }
 
-impl PartialOrd for Turn {
+impl PartialOrd for FinishTime {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
