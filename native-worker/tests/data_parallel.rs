@@ -268,7 +268,7 @@ async fn waiting_rank_ends_immediately() {
 #[tokio::test]
 async fn wrong_usage_is_said() {
     let all = ["--data-parallel", "127.0.0.1:1", "--rank", "0", "--world-size", "2"];
-    let open = ["--data-parallel", "0.0.0.0:1", "--rank", "0", "--world-size", "2"];
+    let portless = ["--data-parallel", "127.0.0.1", "--rank", "0", "--world-size", "2"];
     let beyond = ["--data-parallel", "127.0.0.1:1", "--rank", "2", "--world-size", "2"];
     let ends = [&all[..], &["--stop-return", "9"]].concat();
     let leases = [&all[..], &["--workers", "2"]].concat();
@@ -277,7 +277,7 @@ async fn wrong_usage_is_said() {
         (&["--rank", "0"], Some(TOKEN), "--data-parallel <HOST:PORT>"),
         (&all, None, "ROLLMESH_TOKEN is not set; all ranks need the same 64 hexadecimal digits"),
         (&all, Some("x"), "ROLLMESH_TOKEN: a token has 64 hexadecimal digits"),
-        (&open, Some(TOKEN), "0.0.0.0:1 can be reached from other machines, and ranks do not speak TLS"),
+        (&portless, Some(TOKEN), "'127.0.0.1' is no address for ranks"),
         (&beyond, Some(TOKEN), "there is no rank 2 of 2: they count from 0"),
         (&ends, Some(TOKEN), "stop: ranks must end together"),
         (&leases, Some(TOKEN), "num_workers: every rank samples by itself"),

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         ray.init(address=parsed.ray, log_to_driver=False)
         match parsed.command:
             case "up":
-                cluster.up(
+                launcher = cluster.up(
                     parsed.hub,
                     token_of(parsed),
                     name=parsed.name,
@@ -85,6 +85,12 @@ def main(arguments: Sequence[str]) -> int:
                     tls_ca=parsed.tls_ca,
                     arguments=parsed.worker_option,
                 )
+                if launcher["found"]:
+                    end = f"rollmesh down --ray {parsed.ray} --name {parsed.name}"
+                    print(
+                        f"the launcher {parsed.name!r} runs already, with the token and options that it was started with: {end} ends it",
+                        file=sys.stderr,
+                    )
             case "scale":
                 cluster.scale(parsed.num_workers, token_of(parsed), name=parsed.name)
             case "status":

@@ -110,8 +110,9 @@ class LocalRay(unittest.TestCase):
 
     def test_workers_are_scaled_killed_and_ended(self) -> None:
         name = self.id().rsplit(".", 1)[1]
-        self.assertEqual(self.up(capacity=4)["workers"], [])
-        self.assertEqual(self.up(capacity=4)["name"], name, "it is found again")
+        for found in (False, True):
+            launcher = self.up(capacity=4)
+            self.assertEqual((launcher["name"], launcher["workers"], launcher["found"]), (name, [], found))
         for number in (2, 4, 1):
             self.scale(number)
             until(f"{number} workers", lambda number=number: self.running(number))

@@ -1,5 +1,8 @@
 //! Assignment of slots to workers: a pure function, whose result has no influence on any row.
 
+use alloc::collections::BinaryHeap;
+use core::cmp::{Ordering, Reverse};
+
 use crate::{
     ids::{SlotId, WorkerId},
     prelude::*,
@@ -34,8 +37,9 @@ impl Split {
 /// Splits the slots so that all candidates finish at about the same time.
 ///
 /// `slots` is ascending and names the worker that holds each slot's state; that worker keeps the slot unless it has too
-/// many. A worker for which a single slot would take longer than the others need for all of them gets none. The slots of a
-/// worker are ascending; workers without slots are not in the map. Slots beyond the largest lease stay unassigned.
+/// many. Candidates are in the order of their workers. A worker for which a single slot would take longer than the others need
+/// for all of them gets none. The slots of a worker are ascending; workers without slots are not in the map. Slots beyond the
+/// largest lease stay unassigned.
 pub(super) fn assign(
     slots: &[(SlotId, Option<WorkerId>)],
     candidates: &[Candidate],
@@ -48,7 +52,7 @@ pub(super) fn assign(
     let mut shares: Vec<Vec<SlotId>> = vec![Vec::new(); candidates.len()];
     let mut homeless = Vec::new();
     for &(slot, holder) in slots {
-        let home = holder.and_then(|worker| candidates.iter().position(|c| c.worker == worker));
+        let home = holder.and_then(|worker| candidates.binary_search_by_key(&worker, |c| c.worker).ok());
         match home {
             Some(i) if (shares[i].len() as u128) < limits[i] => shares[i].push(slot),
             _ => homeless.push(slot),
@@ -69,11 +73,7 @@ pub(super) fn assign(
 
 /// Gives each slot to the worker that finishes first, in runs of neighbouring slots.
 fn deal(homeless: &[SlotId], shares: &mut [Vec<SlotId>], candidates: &[Candidate]) {
-    let mut counts: Vec<u128> = shares.iter().map(|share| share.len() as u128).collect();
-    for _ in homeless {
-        let next = soonest(counts.iter().copied(), candidates);
-        counts[next] += 1;
-    }
+    let counts = with_more(homeless.len(), shares.iter().map(|share| share.len() as u128).collect(), candidates);
     let mut rest = homeless.iter().copied();
     for (share, count) in shares.iter_mut().zip(counts) {
         let missing = count as usize - share.len();
@@ -83,11 +83,7 @@ fn deal(homeless: &[SlotId], shares: &mut [Vec<SlotId>], candidates: &[Candidate
 
 /// Returns the most slots that each candidate may keep: those it finishes within the slack of the best split.
 fn limits(slots: usize, candidates: &[Candidate], slack: (u128, u128)) -> Vec<u128> {
-    let mut best = vec![0u128; candidates.len()];
-    for _ in 0..slots {
-        let next = soonest(best.iter().copied(), candidates);
-        best[next] += 1;
-    }
+    let best = with_more(slots, vec![0; candidates.len()], candidates);
     // The candidate that finishes last in the best split, as a fraction (slots, speed).
     let (count, speed) = best
         .iter()
@@ -97,17 +93,38 @@ fn limits(slots: usize, candidates: &[Candidate], slack: (u128, u128)) -> Vec<u1
     candidates.iter().map(|c| slack.0 * count * u128::from(c.speed) / (slack.1 * speed)).collect()
 }
 
-/// Returns the candidate that would finish first with one more slot; the first of equals.
-fn soonest(counts: impl Iterator<Item = u128>, candidates: &[Candidate]) -> usize {
-    let mut soonest = 0;
-    let mut time = (u128::MAX, 1);
-    for (i, (count, candidate)) in counts.zip(candidates).enumerate() {
-        let (work, speed) = (count + 1, u128::from(candidate.speed.max(1)));
-        if time.0 == u128::MAX || work * time.1 < time.0 * speed {
-            (soonest, time) = (i, (work, speed));
-        }
+/// Adds `more` slots to the candidates' counts, each to the one that finishes first with it; the first of equals.
+fn with_more(more: usize, mut counts: Vec<u128>, candidates: &[Candidate]) -> Vec<u128> {
+    let finish = |(place, (count, candidate)): (usize, (&u128, &Candidate))| {
+        Reverse(FinishTime { slots: count + 1, speed: u128::from(candidate.speed.max(1)), place })
+    };
+    let mut times: BinaryHeap<_> = counts.iter().zip(candidates).enumerate().map(finish).collect();
+    for _ in 0..more {
+        let Some(mut next) = times.peek_mut() else { break };
+        counts[next.0.place] += 1;
+        next.0.slots += 1;
     }
-    soonest
+    counts
+}
+
+/// When a candidate would finish with one more slot.
+#[derive(PartialEq, Eq)]
+struct FinishTime {
+    slots: u128,
+    speed: u128,
+    place: usize,
+}
+
+impl Ord for FinishTime {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.slots * other.speed).cmp(&(other.slots * self.speed)).then(self.place.cmp(&other.place))
+    }
+}
+
+impl PartialOrd for FinishTime {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// Gives a slot to every probe that has none, taken from the candidate with the most slots, if it has at least two.

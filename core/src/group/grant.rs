@@ -97,8 +97,10 @@ impl LeaseGroup {
         // One pass, unless leases are too small for all slots: further passes include workers that a good split would leave
         // out.
         while !slots.is_empty() && self.has_idle() {
-            for (worker, share) in assign(&slots, &self.candidates(iteration, is_idle), self.split_rule()) {
-                slots.retain(|(slot, _)| share.binary_search(slot).is_err());
+            let shares = assign(&slots, &self.candidates(iteration, is_idle), self.split_rule());
+            let assigned: BTreeSet<SlotId> = shares.values().flatten().copied().collect_ordered();
+            slots.retain(|(slot, _)| !assigned.contains(slot));
+            for (worker, share) in shares {
                 if let Some(lease) = self.grant(iteration, worker, &share, now) {
                     granted.push((worker, lease, share.len() as u32));
                 }

@@ -76,6 +76,8 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct SlotTable {
     slots: Vec<Slot>,
+    /// All slots that a worker may hold, so that it need not be looked for among all of them.
+    held: BTreeMap<WorkerId, BTreeSet<SlotId>>,
     /// See [`LeaseGroup::moved_slots`](super::LeaseGroup::moved_slots).
     pub(super) moved: u64,
 }
@@ -156,13 +158,13 @@ impl Slot {
 
 impl SlotTable {
     pub(super) fn new(num_slots: u32) -> Self {
-        Self { slots: (0..num_slots).map(|_| Slot::default()).collect(), moved: 0 }
+        Self { slots: (0..num_slots).map(|_| Slot::default()).collect(), held: BTreeMap::new(), moved: 0 }
     }
 
     /// Restores slots without leases, whose states no worker holds.
     pub(super) fn restore(marks: Vec<SlotMark>) -> Self {
         let slot = |SlotMark { next, state }| Slot { next, state, ..Slot::default() };
-        Self { slots: marks.into_iter().map(slot).collect(), moved: 0 }
+        Self { slots: marks.into_iter().map(slot).collect(), held: BTreeMap::new(), moved: 0 }
     }
 
     pub(super) fn marks(&self) -> Vec<SlotMark> {
@@ -238,7 +240,8 @@ impl SlotTable {
         (lease, worker, principal): (LeaseId, WorkerId, Option<Principal>),
         is_held: bool,
     ) {
-        let Some(slot) = self.get_mut(fragment.slot) else { return };
+        let id = fragment.slot;
+        let Some(slot) = self.get_mut(id) else { return };
         let start = slot.state.replace(fragment.state.clone());
         let is_new_here = slot.last_commit.is_some_and(|last| last.worker != worker);
         let opened = start.as_ref().filter(|_| is_new_here).and_then(|start| position_in(start, fragment.slot));
@@ -255,6 +258,9 @@ impl SlotTable {
         });
         slot.witness = None;
         self.moved += u64::from(has_moved);
+        if is_held {
+            self.held.entry(worker).or_default().insert(id);
+        }
     }
 
     /// Takes back the queued fragments of a principal, and those that build on them. Returns, for each slot, its fragment
@@ -296,8 +302,10 @@ impl SlotTable {
 
     /// Records that the worker holds no slot's state any more.
     pub(super) fn forget_holder(&mut self, worker: WorkerId) {
-        for slot in &mut self.slots {
-            slot.held_by.take_if(|holder| *holder == worker);
+        for id in self.held.remove(&worker).unwrap_or_default() {
+            if let Some(slot) = self.get_mut(id) {
+                slot.held_by.take_if(|holder| *holder == worker);
+            }
         }
     }
 

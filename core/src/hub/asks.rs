@@ -2,7 +2,7 @@
 
 use super::{
     Hub, HubRun, PeerConnection,
-    limits::{MAX_ASK_BACKLOG_BYTES, MAX_ASKS},
+    limits::{MAX_ANSWER_BACKLOG_BYTES, MAX_ASK_BACKLOG_BYTES, MAX_ASKS},
 };
 use crate::{
     prelude::*,
@@ -105,7 +105,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
 
     fn answer_ask(&self, from: u32, ask: u64, outcome: AskOutcome, body: Vec<u8>) {
         let Some(peer) = self.peers.get(&from) else { return };
-        if peer.link.queued_bytes() > MAX_ASK_BACKLOG_BYTES {
+        if peer.link.queued_bytes() > MAX_ANSWER_BACKLOG_BYTES {
             return peer.link.expel("it takes no answers");
         }
         // The body fits: its cap equals that of a result.

@@ -1,6 +1,6 @@
 //! Limits on what peers may use of a hub.
 
-use crate::time::Micros;
+use crate::{protocol::Kind, time::Micros};
 
 /// Most concurrent peers.
 pub const MAX_PEERS: usize = 4096;
@@ -8,9 +8,10 @@ pub const MAX_PEERS: usize = 4096;
 pub const MAX_BACKLOG_BYTES: usize = 2 << 20;
 /// Queued bytes above which a dashboard gets no state updates; once it has caught up, it gets the latest state.
 pub const STATE_BACKLOG_BYTES: usize = 64 << 10;
-/// Queued bytes above which nothing more is queued for an evaluator, or for a handle that asked one: the size of the largest
-/// message.
+/// Queued bytes above which nothing more is queued for an evaluator: the size of the largest request.
 pub const MAX_ASK_BACKLOG_BYTES: usize = 64 << 20;
+/// Queued bytes above which a handle that takes no answers is disconnected: the size of the largest one.
+pub const MAX_ANSWER_BACKLOG_BYTES: usize = Kind::Asked.body_cap() as usize;
 /// Most unanswered requests from one worker to others.
 pub const MAX_ASKS: usize = 256;
 /// Most unanswered requests of one worker for outputs of its policies' networks: it waits for one, and has given up others.

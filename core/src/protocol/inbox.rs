@@ -195,6 +195,8 @@ const MAX_SPARE_BYTES: usize = 16 << 20;
 /// with the received bytes. If it kept growing beyond, the allocator would retain the outgrown sizes of large messages,
 /// which amounted to half as much again as all messages.
 const EARNEST_BYTES: usize = 1 << 20;
+/// Most bytes that are allocated for parts that have not arrived, unless as many have: the results of calls may be larger.
+const AHEAD_BYTES: usize = 64 << 20;
 
 /// The receiving side of a connection.
 #[derive(Clone, Debug)]
@@ -349,9 +351,9 @@ impl Inbox {
         match &mut joining.parts {
             JoinedParts::Joined(joined) => {
                 if joined.capacity() - joined.len() < bytes {
-                    let doubled = (2 * joined.len()).max(joined.len() + bytes).min(total as usize);
-                    let wanted = if joined.len() < EARNEST_BYTES { doubled } else { total as usize };
-                    joined.reserve_exact(wanted - joined.len());
+                    let doubled = (2 * joined.len()).max(joined.len() + bytes);
+                    let wanted = if joined.len() < EARNEST_BYTES { doubled } else { doubled.max(AHEAD_BYTES) };
+                    joined.reserve_exact(wanted.min(total as usize) - joined.len());
                 }
                 joined.extend_from_slice(chunk.data);
             }

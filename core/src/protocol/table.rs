@@ -65,9 +65,12 @@ const MIB: u32 = 1024 * KIB;
 const SMALL: u32 = 256;
 /// The largest body of a message that may not be split.
 const IN_FRAME: u32 = CHUNK_BYTES - HEADER_BYTES as u32;
-/// A name, and the limit of a call or its result.
-const ASK: u32 = CALL + 128;
+/// A call, …
 const CALL: u32 = 64 * MIB;
+/// … and its result: a sample, or the state of a worker, which may be many times as long as its description.
+const RESULT: u32 = 1024 * MIB;
+/// What a call that is passed on has in addition: a name and an id.
+const PASSED_ON: u32 = 128;
 
 messages! {
     /// Any peer's first message.
@@ -107,7 +110,7 @@ messages! {
     /// Hub to worker: a call.
     Call(Call) = 0x1a, from NONE to WORKER, at most CALL;
     /// Worker to hub: the result of a call.
-    CallResult(CallResult) = 0x1b, from WORKER to NONE, at most CALL;
+    CallResult(CallResult) = 0x1b, from WORKER to NONE, at most RESULT;
     /// Worker to hub: progress of a call.
     CallProgress(CallProgress) = 0x1c, from WORKER to NONE, at most SMALL;
     /// Worker to hub: whether it can run a run, and why not.
@@ -193,11 +196,11 @@ messages! {
     Evaluation(EvaluationPoint) = 0x50, from NONE to DASHBOARDS, at most SMALL;
     // 0x51 belonged to observations of evaluated episodes, 0x52 to 0x56 to evaluators.
     /// Worker to hub: a request to an evaluation worker.
-    Ask(Ask) = 0x57, from WORKER to NONE, at most ASK;
+    Ask(Ask) = 0x57, from WORKER to NONE, at most CALL + PASSED_ON;
     /// Worker to hub: cancels a request.
     AskCancel(AskCancel) = 0x58, from WORKER to NONE, at most SMALL;
     /// Hub to worker: the answer to a request.
-    Asked(Asked) = 0x59, from NONE to WORKER, at most ASK;
+    Asked(Asked) = 0x59, from NONE to WORKER, at most RESULT + PASSED_ON;
     /// Hub to dashboard: an episode of the latest evaluation.
     EvaluationClip(EnvClip) = 0x5a, from NONE to DASHBOARDS, at most IN_FRAME;
     /// Hub to dashboard: an episode of the best evaluation.

@@ -7,13 +7,14 @@ use crate::{hash::Hash128, ids::PolicyId, prelude::*, protocol::Token, time::Mic
 /// Settings of a worker for data-parallel learning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataParallelConfig {
-    /// The address where rank 0 listens and all others connect: `HOST:PORT`, optionally with `tcp://` before it.
+    /// The address where rank 0 listens and all others connect: `HOST:PORT`, optionally with `tcp://` before it. Beyond the
+    /// loopback device connections are encrypted.
     pub url: String,
     /// This worker's rank, from 0.
     pub rank: u32,
     /// Number of ranks.
     pub world_size: u32,
-    /// The token that authenticates ranks, the same for all.
+    /// The token that authenticates ranks, the same for all; the key of rank 0's certificate follows from it.
     pub token: Token,
     /// Timeout until all ranks have joined.
     pub join_timeout: Micros,
@@ -149,10 +150,6 @@ pub enum DataParallelError {
         /// What is wrong.
         reason: String,
     },
-    /// The address is not a loopback address.
-    #[serde(skip)]
-    #[error("{0} can be reached from other machines, and ranks do not speak TLS; take 127.0.0.1 and an SSH tunnel")]
-    NotLoopback(String),
     /// Rank 0 cannot listen.
     #[serde(skip)]
     #[error("rank 0 cannot listen on {address}: {reason}; choose another port, or end the rank 0 that has it")]

@@ -11,7 +11,8 @@
 //! - **A child's end is explained** by its exit status and the [last lines](LastWords) of its standard error.
 //!
 //! How long a child may take to start and to answer is decided by its user: the hub for workers, each request for
-//! sub-environments, the supervisor for evaluations.
+//! sub-environments, the supervisor for evaluations. How long it may take to exit is decided [here](ENV_GRACE), since a child
+//! waits for children of its own.
 
 mod confine;
 #[cfg(unix)]
@@ -33,3 +34,17 @@ pub(crate) use {
     spawn::{check_is_not_one, is_child, kill_group, spawn_in_runtime},
     words::LastWords,
 };
+
+use std::time::Duration;
+
+/// Time for the processes of environments to exit when they are asked to: one may have pictures to write.
+pub(crate) const ENV_GRACE: Duration = Duration::from_secs(5);
+/// Time for a worker's rollout thread to end: it waits for the processes of its environments.
+pub(crate) const ROLLOUT_GRACE: Duration = ENV_GRACE.saturating_add(STEP);
+/// Time for a worker to exit when it is asked to, before the process that started it kills it.
+pub(crate) const WORKER_GRACE: Duration = ROLLOUT_GRACE.saturating_add(STEP);
+/// Time for a hub to stop: it waits for its workers, or kills them.
+pub(crate) const HUB_GRACE: Duration = WORKER_GRACE.saturating_add(STEP);
+
+/// What each of them takes besides its own children.
+const STEP: Duration = Duration::from_secs(1);

@@ -21,6 +21,7 @@ use super::{
     VERSION,
     frame::{Frame, FrameError},
     hello::{Hello, Stranger},
+    secure::{RankTls, is_other_token},
 };
 
 /// Polling interval of rank 0 for connections, and retry interval of the others.
@@ -37,9 +38,12 @@ pub(super) fn join(request: &JoinRequest, address: SocketAddr) -> Result<Vec<Tcp
         || DataParallelError::Policies { rank: hello.rank, reason: "their ids are too long together".into() };
     let bytes = hello.encode(&request.config.token).ok_or_else(too_long)?;
     let deadline = Instant::now() + Duration::from(request.config.join_timeout);
-    match request.config.rank {
-        0 => wait_for_all(request, &hello, address, deadline),
-        _ => come_in(request, &bytes, address, deadline).map(|stream| vec![stream]),
+    let rank = hello.rank;
+    let tls = RankTls::of(address, &request.config.token)
+        .map_err(|error| DataParallelError::Lost { rank, reason: format!("it cannot encrypt: {error}") })?;
+    match rank {
+        0 => wait_for_all(request, &hello, (address, tls), deadline),
+        _ => come_in(request, &bytes, (address, tls), deadline).map(|stream| vec![stream]),
     }
 }
 
@@ -47,7 +51,7 @@ pub(super) fn join(request: &JoinRequest, address: SocketAddr) -> Result<Vec<Tcp
 fn wait_for_all(
     request: &JoinRequest,
     hello: &Hello,
-    address: SocketAddr,
+    (address, tls): (SocketAddr, Option<RankTls>),
     deadline: Instant,
 ) -> Result<Vec<TcpStream>, DataParallelError> {
     let listen = || -> std::io::Result<TcpListener> {
@@ -57,7 +61,7 @@ fn wait_for_all(
     };
     let failed =
         |error: std::io::Error| DataParallelError::Listen { address: address.to_string(), reason: error.to_string() };
-    let mut listener = RankListener::new(listen().map_err(failed)?, request.config.token, deadline);
+    let mut listener = RankListener::new(listen().map_err(failed)?, (request.config.token, tls), deadline);
     let mut ranks: Vec<Option<TcpStream>> = (1..hello.world_size).map(|_| None).collect();
     let mut hint = "";
     loop {
@@ -142,6 +146,7 @@ fn refuse(mut stream: &TcpStream, error: &DataParallelError) {
 struct RankListener {
     listener: TcpListener,
     token: Token,
+    tls: Option<RankTls>,
     deadline: Instant,
     visitors: Arc<AtomicUsize>,
     known: mpsc::Sender<Result<(Hello, TcpStream), Stranger>>,
@@ -149,9 +154,9 @@ struct RankListener {
 }
 
 impl RankListener {
-    fn new(listener: TcpListener, token: Token, deadline: Instant) -> Self {
+    fn new(listener: TcpListener, (token, tls): (Token, Option<RankTls>), deadline: Instant) -> Self {
         let (known, next) = mpsc::channel();
-        Self { listener, token, deadline, visitors: Arc::default(), known, next }
+        Self { listener, token, tls, deadline, visitors: Arc::default(), known, next }
     }
 
     /// Returns the next hello, if one has arrived.
@@ -165,31 +170,50 @@ impl RankListener {
         self.next.recv_timeout(PATIENCE).ok()
     }
 
-    fn listen_to(&self, mut stream: TcpStream) {
-        let (token, known, visitors) = (self.token, self.known.clone(), self.visitors.clone());
+    fn listen_to(&self, stream: TcpStream) {
+        let (token, tls, known, visitors) = (self.token, self.tls.clone(), self.known.clone(), self.visitors.clone());
         let deadline = self.deadline.min(Instant::now() + INTRODUCTION);
         visitors.fetch_add(1, Ordering::Relaxed);
         let listen = move || {
-            // On some systems the stream inherits the listener's non-blocking mode.
-            let blocking = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(INTRODUCTION)));
-            let hello = blocking.map_err(|_| Stranger::Unknown);
-            let hello = hello.and_then(|()| Hello::read(&mut stream, &token, deadline));
-            match &hello {
-                Err(Stranger::Version { rank, found }) => {
-                    turn_away(&mut stream, &DataParallelError::Version { rank: *rank, found: *found, wanted: VERSION })
-                }
-                Err(Stranger::Token) => turn_away(&mut stream, &DataParallelError::Token),
-                Ok(_) | Err(Stranger::Unknown) => {}
-            }
+            let met = meet(stream, &token, tls, deadline);
             visitors.fetch_sub(1, Ordering::Relaxed);
             // Rank 0 may have all its ranks and no longer receive.
-            let _ = known.send(hello.map(|hello| (hello, stream)));
+            let _ = known.send(met);
         };
         // Without a thread the connection is dropped, and the rank retries.
         if thread::Builder::new().name("visitor".into()).spawn(listen).is_err() {
             self.visitors.fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Reads the hello of a connection, and refuses one of another version or with another token.
+fn meet(
+    stream: TcpStream,
+    token: &Token,
+    tls: Option<RankTls>,
+    deadline: Instant,
+) -> Result<(Hello, TcpStream), Stranger> {
+    let unknown = |_: std::io::Error| Stranger::Unknown;
+    // On some systems the stream inherits the listener's non-blocking mode.
+    stream.set_nonblocking(false).map_err(unknown)?;
+    let mut stream = match tls {
+        Some(tls) => tls.accept(stream).map_err(|error| match is_other_token(&error) {
+            true => Stranger::Token,
+            false => Stranger::Unknown,
+        })?,
+        None => stream,
+    };
+    stream.set_write_timeout(Some(INTRODUCTION)).map_err(unknown)?;
+    let hello = Hello::read(&mut stream, token, deadline);
+    match &hello {
+        Err(Stranger::Version { rank, found }) => {
+            turn_away(&mut stream, &DataParallelError::Version { rank: *rank, found: *found, wanted: VERSION })
+        }
+        Err(Stranger::Token) => turn_away(&mut stream, &DataParallelError::Token),
+        Ok(_) | Err(Stranger::Unknown) => {}
+    }
+    hello.map(|hello| (hello, stream))
 }
 
 /// Refuses a connection that is still sending: if it were closed before everything was read, the answer could be lost.
@@ -206,7 +230,7 @@ fn turn_away(stream: &mut TcpStream, error: &DataParallelError) {
 fn come_in(
     request: &JoinRequest,
     hello: &[u8],
-    address: SocketAddr,
+    (address, tls): (SocketAddr, Option<RankTls>),
     deadline: Instant,
 ) -> Result<TcpStream, DataParallelError> {
     let mut reason = String::new();
@@ -218,12 +242,21 @@ fn come_in(
         }
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) if is_own(&stream) => reason = "no rank listens".into(),
-            // A rank 0 that has all its ranks stops listening, and closes the connections in its backlog.
-            Ok(stream) => match introduce(stream, hello, deadline) {
-                Ok(Some(stream)) => return Ok(stream),
-                Ok(None) => reason = "the connection was closed".into(),
-                Err(error) => return Err(error),
-            },
+            Ok(stream) => {
+                let stream = match &tls {
+                    Some(tls) => tls.connect(stream),
+                    None => Ok(stream),
+                };
+                match stream {
+                    // A rank 0 that has all its ranks stops listening, and closes the connections in its backlog.
+                    Ok(stream) => match introduce(stream, hello, deadline)? {
+                        Some(stream) => return Ok(stream),
+                        None => reason = "the connection was closed".into(),
+                    },
+                    Err(error) if is_other_token(&error) => return Err(DataParallelError::Token),
+                    Err(error) => reason = error.to_string(),
+                }
+            }
             Err(error) => reason = error.to_string(),
         }
         thread::sleep(PATIENCE.min(left));

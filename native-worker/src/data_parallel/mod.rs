@@ -8,8 +8,8 @@
 //! computes for long is not taken for a hung one. After three seconds without a byte a rank is lost, as it is immediately when
 //! its connection is closed; rank 0 notifies all others. Any error ends the group.
 //!
-//! A rank that joins authenticates with a token, compared in constant time; before that, only 78 bytes are read of it. Like
-//! the hub, ranks do not encrypt, so only loopback addresses are allowed: other machines connect through a tunnel.
+//! A rank that joins authenticates with a token, compared in constant time; before that, only 78 bytes are read of it. As with
+//! the hub, connections are encrypted unless the address is one of the loopback device: [`secure`].
 //!
 //! Not here: what is reduced, which the policies define.
 //!
@@ -25,6 +25,7 @@ mod group;
 mod hello;
 mod join;
 mod links;
+mod secure;
 #[cfg(test)]
 mod tests;
 

@@ -47,6 +47,7 @@ use super::{
 };
 use crate::{
     checkpoint::PolicyCheckpoint,
+    child::HUB_GRACE,
     launch::{LaunchedEnd, WorkerSpec},
     train::{
         Consuming, EvaluationMetrics, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError,
@@ -395,7 +396,7 @@ impl Actor {
                 }
             }
         };
-        let _ = tokio::time::timeout(Duration::from_secs(4), farewell).await;
+        let _ = tokio::time::timeout(HUB_GRACE, farewell).await;
         while self.finishing.is_some() {
             let fault = next_fault(&mut self.finishing).await;
             self.handle_last_pictures(fault);

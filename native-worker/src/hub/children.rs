@@ -23,6 +23,7 @@ use super::{
     random_token,
 };
 use crate::{
+    child::WORKER_GRACE,
     launch::{LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher, WorkerSpec},
     net::Trust,
 };
@@ -39,8 +40,6 @@ const NOT_YET: Duration = Duration::from_secs(1);
 const MAX_LINE_BYTES: usize = 1 << 10;
 /// … and maximum number of lines per second.
 const MAX_LINES_PER_S: u32 = 50;
-/// Time for a dismissed child to exit by itself before it is killed.
-const GRACE: Duration = Duration::from_secs(3);
 
 /// What a child, and the child that replaces it, is started with.
 #[derive(Clone, Debug)]
@@ -320,13 +319,13 @@ impl Children {
         }
     }
 
-    /// Dismisses the child: it should exit and is not replaced. It is killed if it does not exit within the grace period.
+    /// Dismisses the child: it should exit and is not replaced. It is killed if it does not exit within [`WORKER_GRACE`].
     pub(super) fn dismiss(&mut self, number: u32) {
         if let Some(child) = self.running.get_mut(&number) {
             child.dismissed = true;
             if let Some(kill) = child.kill.take() {
                 tokio::spawn(async move {
-                    sleep(GRACE).await;
+                    sleep(WORKER_GRACE).await;
                     // It may have exited already.
                     let _ = kill.send(());
                 });

@@ -6,8 +6,8 @@ use rollmesh_core::{
     hub::{
         HubTokens, NoticeRate, Offences,
         limits::{
-            INFER_PATIENCE, MAX_ASK_BACKLOG_BYTES, MAX_ASKS, MAX_BACKLOG_BYTES, MAX_INFER_BACKLOG_BYTES,
-            MAX_INFER_BYTES, MAX_INFER_WAIT, MAX_INFERS, MAX_PEERS, STATE_BACKLOG_BYTES,
+            INFER_PATIENCE, MAX_ANSWER_BACKLOG_BYTES, MAX_ASK_BACKLOG_BYTES, MAX_ASKS, MAX_BACKLOG_BYTES,
+            MAX_INFER_BACKLOG_BYTES, MAX_INFER_BYTES, MAX_INFER_WAIT, MAX_INFERS, MAX_PEERS, STATE_BACKLOG_BYTES,
         },
     },
     protocol::{
@@ -57,7 +57,7 @@ pub(super) const MAX_DASHBOARD_MESSAGES_PER_S: u32 = 50;
 /// Send buffer of a dashboard's socket in the operating system.
 pub(super) const DASHBOARD_SOCKET_BYTES: usize = 32 << 10;
 /// Memory budget in bytes for messages that come in parts, over all connections, until they have been handled. Further
-/// messages wait before they begin. At least the largest message.
+/// messages wait before they begin. The result of a call may be larger: then it is the only one.
 pub(super) const MAX_PARTIAL_BYTES: usize = 256 << 20;
 /// An incomplete message is dropped in favour of a waiting one if no part of it has arrived for this long.
 pub(super) const PARTIAL_PATIENCE: Duration = Duration::from_secs(2);
@@ -153,7 +153,8 @@ fn limits_of_connections() -> Vec<Limit> {
         limit("dashboard_socket", DASHBOARD_SOCKET_BYTES as u64, "bytes", "more wait in the hub"),
         limit("dashboard_state", STATE_BACKLOG_BYTES as u64, "bytes", "told the latest once these were taken"),
         limit("dashboard_backlog", MAX_BACKLOG_BYTES as u64, "bytes", "the connection is closed"),
-        limit("ask_backlog", MAX_ASK_BACKLOG_BYTES as u64, "bytes", "asks are refused, handles closed"),
+        limit("ask_backlog", MAX_ASK_BACKLOG_BYTES as u64, "bytes", "asks are refused"),
+        limit("answer_backlog", MAX_ANSWER_BACKLOG_BYTES as u64, "bytes", "the handle is closed"),
         limit("asks_per_worker", MAX_ASKS as u64, "asks", "refused"),
         limit(
             "infers_per_worker",
@@ -201,8 +202,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_the_largest_message() {
-        let largest = Kind::ALL.iter().map(|kind| kind.body_cap()).max().unwrap() as usize;
+    fn there_is_room_for_all_messages_but_the_largest_results() {
+        let unasked = Kind::ALL.iter().filter(|kind| !matches!(kind, Kind::CallResult | Kind::Asked));
+        let largest = unasked.map(|kind| kind.body_cap()).max().unwrap() as usize;
         assert!(largest + HEADER_BYTES <= MAX_PARTIAL_BYTES);
     }
 

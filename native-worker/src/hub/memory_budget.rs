@@ -2,7 +2,7 @@
 //! announces and waits if the budget is exhausted, so that every message that has begun can be completed.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -31,6 +31,13 @@ struct SharedBudget {
     freed: Notify,
 }
 
+impl SharedBudget {
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
+        // No code panics while holding the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug, Default)]
 struct BudgetState {
     taken: usize,
@@ -39,6 +46,34 @@ struct BudgetState {
     coming: BTreeMap<u64, Coming>,
     /// Bytes of dropped messages whose connections have not closed yet.
     leaving: BTreeMap<u64, usize>,
+    /// Callers that wait, by the order in which they came.
+    waiting: BTreeSet<u64>,
+}
+
+/// The turn of a caller, until this is dropped.
+struct Turn<'a> {
+    shared: &'a SharedBudget,
+    number: u64,
+}
+
+impl<'a> Turn<'a> {
+    fn new(budget: &'a MemoryBudget) -> Self {
+        let mut state = budget.state();
+        let number = state.number();
+        state.waiting.insert(number);
+        Self { shared: &budget.shared, number }
+    }
+
+    fn has_come(&self) -> bool {
+        self.shared.state().waiting.first() == Some(&self.number)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.shared.state().waiting.remove(&self.number);
+        self.shared.freed.notify_waiters();
+    }
 }
 
 #[derive(Debug)]
@@ -75,16 +110,21 @@ impl MemoryBudget {
     }
 
     fn state(&self) -> MutexGuard<'_, BudgetState> {
-        // No code panics while holding the lock.
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state()
     }
 
-    /// Waits for a reservation of this many bytes. While a caller waits, as many overdue messages are dropped as needed.
+    /// Waits for a reservation of this many bytes, or for the whole budget if that is less. While a caller waits, as many
+    /// overdue messages are dropped as needed. Callers get reservations in the order in which they came, so that a large
+    /// message waits no longer than a small one.
     pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
-        // A larger message is refused as soon as it is decoded.
         let bytes = bytes.min(self.shared.bytes);
+        let turn = Turn::new(self);
         loop {
             let freed = self.shared.freed.notified();
+            if !turn.has_come() {
+                freed.await;
+                continue;
+            }
             let overdue = match self.try_reserve(bytes) {
                 Ok(reserved) => return reserved,
                 Err(overdue) => overdue,
@@ -107,8 +147,7 @@ impl MemoryBudget {
             return Err(state.give_up(wanted, self.shared.patience));
         }
         state.taken += bytes;
-        let number = state.next;
-        state.next += 1;
+        let number = state.number();
         let revoked = Arc::new(Notify::new());
         let since = Instant::now();
         state.coming.insert(number, Coming { since, latest: since, bytes, come: 0, revoked: revoked.clone() });
@@ -124,6 +163,11 @@ impl Coming {
 }
 
 impl BudgetState {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
     /// Drops overdue messages until `wanted` more bytes will be released; if these are too few, returns when the next
     /// message will be overdue.
     fn give_up(&mut self, wanted: usize, patience: Duration) -> Option<Instant> {
@@ -202,6 +246,24 @@ mod tests {
         drop((first, third));
         // A message larger than the budget waits for all of it.
         assert_eq!(soon(budget.reserve(usize::MAX)).await.bytes, 100);
+    }
+
+    #[tokio::test]
+    async fn large_message_does_not_wait_for_later_ones() {
+        let budget = MemoryBudget::new(100, 10 * LONG);
+        let first = budget.reserve(50).await;
+        let mut large = Box::pin(budget.reserve(usize::MAX));
+        assert!(timeout(SHORT, &mut large).await.is_err(), "the budget is in use");
+        let mut later = Box::pin(budget.reserve(10));
+        assert!(timeout(SHORT, &mut later).await.is_err(), "it is not its turn");
+        drop(first);
+        drop(soon(&mut large).await);
+        drop(large);
+        soon(later).await;
+        // A caller that does not wait any more delays no other.
+        let _first = budget.reserve(50).await;
+        must_wait(&budget, 100).await;
+        soon(budget.reserve(50)).await;
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     checkpoint::PolicyCheckpoint,
+    child::HUB_GRACE,
     learner::LearnError,
     train::{EvaluationMetrics, IterationMetrics, RunRequest, SavedRun, StartError, Taker, Task, Work},
 };
@@ -147,7 +148,7 @@ impl Hub {
     pub async fn shutdown(mut self) -> Vec<HubNotice> {
         let _ = self.events.send(Event::Shutdown).await;
         // The actor ends its children first; children that hang are killed when it is dropped.
-        let _ = tokio::time::timeout(Duration::from_secs(5), &mut self.actor).await;
+        let _ = tokio::time::timeout(HUB_GRACE + Duration::from_secs(1), &mut self.actor).await;
         std::iter::from_fn(|| self.take_notice()).collect()
     }
 }

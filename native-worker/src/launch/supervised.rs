@@ -13,10 +13,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::child::{kill_group, spawn_in_runtime};
+use crate::child::{WORKER_GRACE, kill_group, spawn_in_runtime};
 
-/// Time for a process to end by itself after its standard input was closed.
-const GRACE: Duration = Duration::from_secs(3);
 /// Time for which output is read after a process has ended, if others of its descendants still hold the pipes.
 const LAST_LINES: Duration = Duration::from_millis(200);
 /// Longer lines are printed in pieces of this many bytes.
@@ -107,7 +105,7 @@ impl Supervised {
 
 /// Waits for a process that was asked to end, and kills it if it does not.
 async fn end(child: &mut Child) -> io::Result<ExitStatus> {
-    if let Ok(status) = timeout(GRACE, child.wait()).await {
+    if let Ok(status) = timeout(WORKER_GRACE, child.wait()).await {
         return status;
     }
     child.id().into_iter().for_each(kill_group);

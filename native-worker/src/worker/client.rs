@@ -32,6 +32,7 @@ use super::{
     end::{ASKED_TO_LEAVE, EndKind, WorkerEnd},
 };
 use crate::{
+    child::ROLLOUT_GRACE,
     envs::{catch_panics, words},
     machine::{Machine, REPORT_INTERVAL},
     net::{FollowedToken, HubSocket, RelaySource, Route, asked, next_frame, reconnect},
@@ -40,8 +41,6 @@ use crate::{
 
 /// After a connection broke, frames that have arrived before are read for this long.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Time for the rollout thread to end after the connection was lost; then its environments hang, and it is abandoned.
-const END_DEADLINE: Duration = Duration::from_secs(4);
 /// Time for a worker that was asked to leave to finish its lease.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
 /// Maximum number of steps of all lanes between two checks of the socket, …
@@ -224,8 +223,8 @@ async fn serve(
     let lost = lost.unwrap_or_else(|| "the connection was lost".into());
     let hangs = async {
         tokio::select! {
-            () = async { asked(&mut leave).await; sleep(LAST_WORDS).await } => {}
-            () = sleep(END_DEADLINE), if has_lost => {}
+            () = async { asked(&mut leave).await; sleep(ROLLOUT_GRACE).await } => {}
+            () = sleep(ROLLOUT_GRACE), if has_lost => {}
         }
     };
     let ended = tokio::select! {
@@ -423,19 +422,24 @@ fn exchange(
         if session.connection().end().is_some() {
             return false;
         }
-        let frame = if session.has_work() {
-            match incoming.try_recv() {
-                Err(mpsc::error::TryRecvError::Empty) => return true,
-                received => received.ok(),
+        let frame = match incoming.try_recv() {
+            Err(mpsc::error::TryRecvError::Empty) => {
+                session.has_caught_up();
+                if session.has_work() {
+                    return true;
+                }
+                match session.due_at() {
+                    Some(due) => {
+                        let left = Duration::from(due).saturating_sub(clock.epoch.elapsed());
+                        match clock.runtime.block_on(async { timeout(left, incoming.recv()).await }) {
+                            Err(_) => return true,
+                            Ok(received) => received,
+                        }
+                    }
+                    None => incoming.blocking_recv(),
+                }
             }
-        } else if let Some(due) = session.due_at() {
-            let left = Duration::from(due).saturating_sub(clock.epoch.elapsed());
-            match clock.runtime.block_on(async { timeout(left, incoming.recv()).await }) {
-                Err(_) => return true,
-                Ok(received) => received,
-            }
-        } else {
-            incoming.blocking_recv()
+            received => received.ok(),
         };
         match frame {
             Some(Incoming::Frame(frame)) => {

@@ -12,12 +12,13 @@ use tokio::{runtime::Runtime, sync::mpsc::UnboundedSender};
 use super::{GroupError, GroupNotification, builder::Plan};
 use crate::{
     Registry,
+    child::HUB_GRACE,
     hub::{Hub, HubConfig, NotificationSink, Replacement, WorkerAction},
     launch::{Launcher, WorkerSpec},
 };
 
 /// How long to wait for workers to exit.
-const FAREWELL: Duration = Duration::from_secs(6);
+const FAREWELL: Duration = HUB_GRACE.saturating_add(Duration::from_secs(2));
 
 pub(super) struct HubThread {
     runtime: Option<Runtime>,

@@ -257,7 +257,7 @@ async fn all_limits_are_printed_those_of_every_kind_of_message_that_may_come_too
         let wanted = if may_come { vec![u64::from(kind.body_cap())] } else { vec![] };
         assert_eq!((values(&name), lines(&name)), (wanted.clone(), wanted.len()), "{name}");
     }
-    assert_eq!((values("CallResult"), values("FragmentUpload")), (vec![64 << 20], vec![32 << 20]));
+    assert_eq!((values("CallResult"), values("FragmentUpload")), (vec![1 << 30], vec![32 << 20]));
     assert_eq!((values("partial_messages"), lines("partial_messages")), (vec![256 << 20], 1));
     assert_eq!(text.lines().count(), rows.len());
 }

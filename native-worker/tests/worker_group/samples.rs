@@ -7,11 +7,12 @@ use rollmesh::{
     worker_group::{FailureSettings, ForEachWorker, GroupError, ParallelSample, Placement, SyncWeights},
 };
 use rollmesh_core::{
-    batch::{AnyBatch, VF_PREDS},
+    batch::{AnyBatch, VF_PREDS, codec},
     group::SamplingMode,
     ids::{PolicyId, WorkerId},
     time::Micros,
     weights::{Tensor, Weights},
+    worker::RolloutConfig,
 };
 
 use super::rig::{builder, cart_pole, connected, everywhere, group, kill, placements, processes, waiting_at};
@@ -27,11 +28,17 @@ pub(crate) fn a_group_of_processes_samples_the_bits_of_one_of_threads() {
         assert_eq!(AnyBatch::concat(&there).unwrap().env_steps(), 120);
     }
     // Too large for one frame.
-    let long = cart_pole().rollout_fragment_length(5_000);
-    let sample = |placement: &Placement| {
-        group(long.clone(), placement, 1).synchronous_parallel_sample(ParallelSample::default()).unwrap()
+    let sample = |config: RolloutConfig, placement: &Placement| {
+        group(config, placement, 1).synchronous_parallel_sample(ParallelSample::default()).unwrap()
     };
-    assert!(sample(&Placement::Threads) == sample(&processes()));
+    let long = cart_pole().rollout_fragment_length(5_000);
+    assert!(sample(long.clone(), &Placement::Threads) == sample(long, &processes()));
+    // Larger than any other message.
+    let pictures =
+        RolloutConfig::new("PixelBreakout-v0").single_policy("random").num_envs(2).rollout_fragment_length(45_000);
+    let pictures = sample(pictures, &processes());
+    let bytes: usize = pictures.iter().map(|batch| codec::encode_any(batch).len()).sum();
+    assert!(bytes > 64 << 20, "{bytes}");
 }
 
 pub(crate) fn rounds_go_on_until_there_is_enough() {

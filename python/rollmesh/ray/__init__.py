@@ -57,7 +57,7 @@ def up(
     timeout: float = 60,
 ) -> dict[str, Any]:
     """Starts a launcher on the cluster, or finds the one of this name, and waits until the hub has accepted it. A launcher
-    that has ended, since the hub refused it, is replaced.
+    that has ended, since the hub refused it, is replaced; one that runs keeps its token and its settings.
 
     Args:
         hub: Address of the hub, as nodes reach it.
@@ -74,7 +74,7 @@ def up(
         timeout: Seconds to wait for the hub.
 
     Returns:
-        The status, see `status`.
+        The status, see `status`, and `found`: whether the launcher ran already.
 
     Raises:
         Refused: The hub does not accept the token, or cannot be reached.
@@ -103,10 +103,12 @@ def up(
         arguments=list(arguments),
     )
     options = {"runtime_env": dict(runtime_env)} if runtime_env else {}
+    found = False
     with contextlib.suppress(NotRunning):
-        found = _find(name)
-        if ray.get(found.has_ended.remote()):
-            ray.kill(found)
+        former = _find(name)
+        found = not ray.get(former.has_ended.remote())
+        if not found:
+            ray.kill(former)
     actor = Launcher.options(
         name=actor_name(name), namespace=NAMESPACE, lifetime="detached", get_if_exists=True, **options
     ).remote(settings, token)
@@ -114,7 +116,7 @@ def up(
     if error is not None:
         ray.kill(actor)
         raise Refused(f"the launcher {name!r} does not serve {hub}: {error}")
-    return ray.get(actor.status.remote())
+    return ray.get(actor.status.remote()) | {"found": found}
 
 
 def scale(num_workers: int, operator_token: str, *, name: str = "ray", program: str | None = None) -> None:

@@ -16,8 +16,8 @@ const SOURCE: &str = "native-worker/src";
 /// From the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
 const LAYERS: &[&[&str]] = &[
     &["private_file", "program", "pulse"],
-    &["child", "data_parallel", "kernels", "learner", "lines", "net", "policies"],
-    &["checkpoint", "envs", "offline"],
+    &["child", "kernels", "learner", "lines", "net", "policies"],
+    &["checkpoint", "data_parallel", "envs", "offline"],
     &["external", "launch", "monitor", "registry", "rllink"],
     &["shell"],
     &["machine"],

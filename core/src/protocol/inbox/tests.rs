@@ -1,7 +1,7 @@
 use super::{
     super::{
         Outbox,
-        message::{Chunk, Goodbye, Request, WeightsUpdate},
+        message::{CallResult, Chunk, Goodbye, Request, WeightsUpdate},
     },
     *,
 };
@@ -112,6 +112,39 @@ fn a_message_in_parts_is_announced_by_the_first_and_leaves_no_buffer() {
         assert!(joined.sum::<usize>() + inbox.spare.capacity() <= large().encode().len());
     }
     assert_eq!(inbox.spare.capacity(), 0);
+}
+
+#[test]
+fn results_of_calls_are_larger_than_other_messages_and_allocated_as_they_arrive() {
+    let mut inbox = Inbox::of_hub();
+    inbox.admit(Role::Worker);
+    let whole = Message::CallResult(CallResult { call: 7, ok: true, body: vec![5; 3 * AHEAD_BYTES / 2] });
+    let mut outbox = Outbox::new(u32::MAX);
+    outbox.push(&whole).unwrap();
+    let mut arrived = None;
+    while let Some(frame) = outbox.poll_frame() {
+        assert_eq!(arrived, None);
+        arrived = inbox.handle_frame(&frame).unwrap();
+        inbox.take_credit_due();
+    }
+    assert!(arrived == Some(whole), "it arrives as it was sent");
+
+    let head = vec![b'R', b'M', 1, 0, Kind::CallResult.to_wire(), 0, 0, 0];
+    let total = Kind::CallResult.body_cap() + HEADER_BYTES as u32;
+    let mut data = vec![0; CHUNK_BYTES as usize];
+    data[..HEADER_BYTES].copy_from_slice(&head);
+    for offset in (0..8 * CHUNK_BYTES).step_by(CHUNK_BYTES as usize) {
+        assert_eq!(handle(&mut inbox, &Chunk { stream: 1, total, offset, data: data.clone() }), Ok(None));
+        inbox.take_credit_due();
+        let Some(Joining { parts: Parts::Joined(joined), .. }) = &inbox.joining else {
+            panic!("a part of it is there")
+        };
+        assert!(joined.capacity() <= AHEAD_BYTES, "{}", joined.capacity());
+    }
+    let mut other = Inbox::of_hub();
+    other.admit(Role::Worker);
+    let more = Chunk { stream: 0, total: total + 1, offset: 0, data };
+    assert!(matches!(handle(&mut other, &more), Err(InboxError::Decode(DecodeError::TooLarge { .. }))));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{
     evaluation::{EpisodeTrace, EvalWorkerError, EvaluatedEpisode, Evaluation, EvaluationRequest, Frames},
     filter::FilterKind,
     ids::{AgentId, CallId, WeightsVersion},
-    protocol::{Kind, Message, Token, message},
+    protocol::{Message, Token, message},
     space::Space,
     weights::Tensor,
     worker::{
@@ -218,7 +218,7 @@ fn evaluation(pictures: usize) -> Evaluation {
 #[test]
 fn pictures_that_are_too_many_are_cut_and_say_so() {
     // Incompressible bytes.
-    let (width, mut state) = (1 << 20, 1u64);
+    let (width, mut state) = (1 << 10, 1u64);
     let rgb: Vec<u8> = iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (state >> 56) as u8
@@ -226,7 +226,7 @@ fn pictures_that_are_too_many_are_cut_and_say_so() {
     .take(30 * 3 * width as usize)
     .collect();
     let large = Evaluation { frames: Frames::of(width, 1, rgb, false), ..evaluation(0) };
-    let bytes = WorkerAnswer::Evaluated(Box::new(Ok(large.clone()))).encode().unwrap();
+    let bytes = WorkerAnswer::Evaluated(Box::new(Ok(large.clone()))).encode_within(64 << 10).unwrap();
     let Ok(WorkerAnswer::Evaluated(found)) = WorkerAnswer::decode(&bytes) else { panic!("an evaluation") };
     let found = found.unwrap();
     let frames = found.frames.as_ref().unwrap();
@@ -316,27 +316,32 @@ fn commands_that_would_take_much_memory_are_refused() {
     assert_eq!(error.to_string(), "JSON of 3145739 bytes is larger than the 2097152 that can be sent");
     let values = WorkerAnswer::Values(vec![long.arguments.clone(); 2]);
     assert_eq!(values.encode().unwrap_err().kind, CommandErrorKind::TooLarge);
-    // An answer that is too large is an error for the caller.
-    let state = Ok(WorkerAnswer::State(vec![0; 64 << 20]));
-    let Message::CallResult(result) = WorkerAnswer::message(CallId(1), &state) else { panic!("no result") };
-    let error = WorkerAnswer::read(&result).unwrap_err();
-    assert_eq!(error.to_string(), "an answer of 67108869 bytes is larger than the 67108832 that can be sent");
+    // An answer may be longer than a command; what is too large is an error for the caller.
+    let state = vec![0; 64 << 20];
+    let error = WorkerCommand::SetState(state.clone()).encode().unwrap_err();
+    assert_eq!(error.to_string(), "a command of 67108869 bytes is larger than the 67108832 that can be sent");
+    let state = WorkerAnswer::State(state);
+    assert!(state.encode().is_ok());
+    let error = state.encode_within(67_108_868).unwrap_err();
+    assert_eq!(error.to_string(), "an answer of 67108869 bytes is larger than the 67108868 that can be sent");
 }
 
 #[test]
 fn metrics_that_are_too_much_are_cut_and_counted() {
     let names = |count: u32| (0..count).map(|name| (format!("{name:05}"), 0.5)).collect::<BTreeMap<String, f64>>();
-    let travelled =
-        |metrics: WorkerMetrics| match WorkerAnswer::decode(&WorkerAnswer::Metrics(Box::new(metrics)).encode()?)? {
-            WorkerAnswer::Metrics(metrics) => Ok::<_, CommandError>(*metrics),
-            other => panic!("{other:?}"),
-        };
+    let most = 1 << 20;
+    let travelled = |metrics: WorkerMetrics| match WorkerAnswer::decode(
+        &WorkerAnswer::Metrics(Box::new(metrics)).encode_within(most)?,
+    )? {
+        WorkerAnswer::Metrics(metrics) => Ok::<_, CommandError>(*metrics),
+        other => panic!("{other:?}"),
+    };
     let episode = RolloutMetrics { custom_metrics: names(4_100), length: 7, ..RolloutMetrics::default() };
     let found = travelled(WorkerMetrics { episodes: vec![episode], forgotten: 1, ..WorkerMetrics::default() }).unwrap();
     assert_eq!((found.episodes[0].length, found.forgotten), (7, 5));
     assert_eq!(found.episodes[0].custom_metrics, names(4_096));
 
-    let film = vec![0; Kind::CallResult.body_cap() as usize];
+    let film = vec![0; most];
     let large = RolloutMetrics { media: [("film".into(), film)].into(), ..RolloutMetrics::default() };
     let episodes = vec![large, RolloutMetrics { length: 7, ..RolloutMetrics::default() }];
     let found = travelled(WorkerMetrics { episodes, discarded_env_steps: 3, ..metrics() }).unwrap();

@@ -234,9 +234,16 @@ impl WorkerSession {
         frame
     }
 
-    /// Sets the time on the worker's clock, from which the session learns how fast its link is.
+    /// Sets the time on the worker's clock, from which the session learns how fast its link is. Called before frames are
+    /// sent, after [`work`](Self::work) and after a wait.
     pub fn set_time(&mut self, now: Micros) {
         self.uplink.set_time(now);
+    }
+
+    /// Records that all frames that have arrived were handled, and all frames sent that may be: what comes later has not come
+    /// while the worker was at [`work`](Self::work). A caller that cannot know this need not call it.
+    pub fn has_caught_up(&mut self) {
+        self.uplink.has_caught_up();
     }
 
     /// Returns, once, the notice of weights that a relay has. The caller fetches them and calls

@@ -16,7 +16,7 @@ pub(super) struct Uplink {
     now: Micros,
     /// Since when the worker does not serve its connection.
     busy_since: Option<Micros>,
-    /// How long it did not, the last time since it has waited for credit.
+    /// How long it did not, the last time; 0 if it is known that no credit came meanwhile.
     busy: Micros,
     /// Since when how many bytes wait for credit.
     waiting: Option<(Micros, usize)>,
@@ -33,10 +33,16 @@ impl Uplink {
         self.busy = self.busy_since.take().map_or(self.busy, |since| now.since(since));
     }
 
-    /// Records that the worker does something else until its connection is served again.
+    /// Records that the worker does something else until its connection is served again, which [`set_time`](Self::set_time)
+    /// tells.
     pub(super) fn begin_work(&mut self, now: Micros) {
-        self.set_time(now);
-        self.busy_since = Some(now);
+        self.busy_since.get_or_insert(now);
+    }
+
+    /// Records that everything that came while the worker was busy was handled: no credit was among it since the latest
+    /// observation, and what comes from now on is no credit of that time.
+    pub(super) fn has_caught_up(&mut self) {
+        self.busy = Micros(0);
     }
 
     /// Records the bytes that are queued once everything was sent that may be sent.
@@ -44,7 +50,8 @@ impl Uplink {
         if let Some((since, before)) = self.waiting {
             // Credit that came while the worker was busy may have come immediately: the link took no time.
             let (sent, micros) = (before.saturating_sub(queued), self.now.since(since).since(self.busy).0);
-            if queued > 0 && (queued == before || micros == 0) {
+            // A clock of low resolution may stand still between two credits.
+            if queued > 0 && (queued == before || micros == 0 && self.busy == Micros(0)) {
                 return;
             }
             // Less says little of the link: it may have waited for the hub's answer to the hello.
@@ -115,6 +122,28 @@ mod tests {
         };
         assert!(!busy(1), "the credit may have come immediately");
         assert!(busy(40), "no credit had come before the worker was busy");
+    }
+
+    #[test]
+    fn time_that_the_worker_waits_after_its_work_is_time_of_its_link() {
+        // The worker is busy for 30 ms; half a megabyte is credited while it is, or 20 ms later.
+        let speed = |is_credited_late: bool| {
+            let mut uplink = Uplink::default();
+            uplink.set_time(Micros(0));
+            uplink.observe(4_000_000);
+            uplink.begin_work(Micros(0));
+            uplink.begin_work(Micros::from_millis(20));
+            uplink.set_time(Micros::from_millis(30));
+            uplink.observe(4_000_000);
+            if is_credited_late {
+                uplink.has_caught_up();
+            }
+            uplink.set_time(Micros::from_millis(if is_credited_late { 50 } else { 31 }));
+            uplink.observe(3_500_000);
+            uplink.bytes_per_s
+        };
+        assert_eq!(speed(true), Some(10_000_000));
+        assert_eq!(speed(false), Some(500_000_000), "it may have come at once");
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! Tests of joining, also among foreign connections.
 
-use std::{io::Write as _, net::TcpListener, sync::mpsc, thread};
+use std::{
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, mpsc},
+    thread,
+};
 
 use rollmesh_core::{
     hash::Hash128,
@@ -12,7 +17,7 @@ use rollmesh_core::{
 
 use super::{
     super::{TcpAllReduce, VERSION, frame::Frame, hello::Hello},
-    TOKEN, connect_as_rank, each, free_address, join_all, request,
+    MANY, TOKEN, connect_as_rank, each, free_address, join_all, request,
 };
 
 /// Rank 0 detects the difference first, since the others connect to it.
@@ -42,7 +47,7 @@ fn disagreement_of_ranks_is_reported_to_both() {
 }
 
 fn soon(mut request: JoinRequest) -> JoinRequest {
-    request.config.join_timeout = Micros::from_millis(300);
+    request.config.join_timeout = Micros::from_secs(1);
     request
 }
 
@@ -135,4 +140,63 @@ fn hostile_visitors_do_not_keep_ranks_from_coming_together() {
         group.all_reduce("values", &mut own, 1.0).map(|()| own)
     });
     assert_eq!(sums, [Ok([0.5]), Ok([0.5])]);
+}
+
+/// Returns an address that leads to this machine and is not one of the loopback device.
+fn free_public_address() -> String {
+    TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().to_string()
+}
+
+/// Connects to `address` for a caller of the returned address; keeps what both sides send.
+fn wiretap(address: String) -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    let (here, heard) = (listener.local_addr().unwrap().to_string(), Arc::new(Mutex::new(Vec::new())));
+    let hears = heard.clone();
+    thread::spawn(move || {
+        let (near, far) = (listener.accept().unwrap().0, connect_as_rank(&address));
+        let pass = |mut from: TcpStream, mut to: TcpStream| {
+            let hears = hears.clone();
+            move || {
+                let mut bytes = [0; 4096];
+                while let Ok(n @ 1..) = from.read(&mut bytes) {
+                    hears.lock().unwrap().extend_from_slice(&bytes[..n]);
+                    if to.write_all(&bytes[..n]).is_err() {
+                        break;
+                    }
+                }
+            }
+        };
+        thread::spawn(pass(near.try_clone().unwrap(), far.try_clone().unwrap()));
+        thread::spawn(pass(far, near));
+    });
+    (here, heard)
+}
+
+#[test]
+fn ranks_of_other_machines_encrypt() {
+    let address = free_public_address();
+    let (tapped, heard) = wiretap(address.clone());
+    let joined = join_all(vec![request(&address, 0, 3), request(&address, 1, 3), request(&tapped, 2, 3)]);
+    let sums = each(joined.into_iter().map(Result::unwrap).collect(), |rank, mut group| {
+        let mut own = vec![rank as f32; MANY];
+        group.all_reduce("a secret step", &mut own, 1.0).map(|()| own)
+    });
+    assert!(sums.iter().all(|sum| *sum == Ok(vec![1.0; MANY])));
+    let heard = heard.lock().unwrap();
+    let is_heard = |secret: &[u8]| heard.windows(secret.len()).any(|bytes| bytes == secret);
+    assert!(heard.len() > 4 * MANY && !is_heard(TOKEN.to_hex().as_bytes()) && !is_heard(b"secret"));
+}
+
+#[test]
+fn rank_with_another_token_is_turned_away_before_it_shows_its_own() {
+    let address = free_public_address();
+    let (tapped, heard) = wiretap(address.clone());
+    let mut other = request(&tapped, 1, 2);
+    other.config.token = Token::new([4; 32]);
+    let results = join_all(vec![soon(request(&address, 0, 2)), other]);
+    let errors: Vec<_> = results.into_iter().map(|result| result.map(drop).unwrap_err()).collect();
+    assert_eq!(errors[1], DataParallelError::Token);
+    let hint = " (one with another token was turned away)";
+    assert!(matches!(&errors[0], DataParallelError::Missing { hint: found, .. } if *found == hint), "{}", errors[0]);
+    assert!(heard.lock().unwrap().len() < 4096);
 }

@@ -32,13 +32,10 @@ use self::{
     sub::{Fault, Job, Phase, Sub},
     wire::{ChildRequest, MakeRequest},
 };
-use crate::child::check_is_not_one;
+use crate::child::{ENV_GRACE, check_is_not_one};
 
 /// The hidden command that runs the process of a sub-environment.
 pub(crate) const COMMAND: &str = "remote-env";
-
-/// Time for processes to exit when the environments are stopped: one may have pictures to write.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// A [`BaseEnv`] whose sub-environments run in processes of their own.
 ///
@@ -342,12 +339,12 @@ impl BaseEnv for RemoteBaseEnv {
         frame.set(u32::from_le_bytes(*width), u32::from_le_bytes(*height), pixels)
     }
 
-    /// Asks all processes to exit, and kills those that have not exited within `GRACE`.
+    /// Asks all processes to exit, and kills those that have not exited within `ENV_GRACE`.
     fn stop(&mut self) -> Result<(), EnvError> {
         if std::mem::replace(&mut self.is_stopped, true) {
             return Ok(());
         }
-        self.limit = GRACE;
+        self.limit = ENV_GRACE;
         self.restart_failed = false;
         for sub in &mut self.subs {
             (sub.phase, sub.job, sub.reset_next) = (Phase::Over, None, false);
@@ -355,7 +352,7 @@ impl BaseEnv for RemoteBaseEnv {
             sub.process.iter_mut().for_each(process::Process::dismiss);
         }
         self.last_contact = Instant::now();
-        let end = self.last_contact + GRACE;
+        let end = self.last_contact + ENV_GRACE;
         while self.subs.iter().any(|sub| sub.process.is_some()) && self.last_contact < end {
             self.wait(Some(end));
             // How they exit does not matter.

@@ -94,6 +94,7 @@ impl Agent {
 
     /// Sends as far as there is room.
     fn pump(&mut self) {
+        self.work.session.set_time(scope::now());
         let Some(socket) = &self.socket else { return };
         while socket.has_room()
             && let Some(frame) = self.work.session.poll_frame()

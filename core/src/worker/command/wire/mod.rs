@@ -96,17 +96,23 @@ impl WorkerAnswer {
     /// [`CommandErrorKind::TooLarge`] above the message limit. Metrics are truncated to fit, and what is missing is counted,
     /// since the worker has already dropped it. Pictures of an evaluation are truncated, too, and marked as such.
     pub fn encode(&self) -> Result<Vec<u8>, CommandError> {
+        self.encode_within(content_cap(Kind::CallResult))
+    }
+
+    /// Encodes the answer in at most this many bytes.
+    pub(in super::super) fn encode_within(&self, most: usize) -> Result<Vec<u8>, CommandError> {
         let bytes = self.write_form()?;
-        let most = content_cap(Kind::CallResult);
         if bytes.len() <= most {
             return Ok(bytes);
         }
         match self {
-            Self::Metrics(metrics) if metrics.can_be_cut() => Self::Metrics(Box::new(metrics.later_half())).encode(),
+            Self::Metrics(metrics) if metrics.can_be_cut() => {
+                Self::Metrics(Box::new(metrics.later_half())).encode_within(most)
+            }
             Self::Evaluated(outcome) => match &**outcome {
                 Ok(found @ Evaluation { frames: Some(frames), .. }) if !frames.is_empty() => {
                     let frames = frames.first_within(frames.rgb().len() / 2);
-                    Self::Evaluated(Box::new(Ok(Evaluation { frames, ..found.clone() }))).encode()
+                    Self::Evaluated(Box::new(Ok(Evaluation { frames, ..found.clone() }))).encode_within(most)
                 }
                 Ok(_) | Err(_) => Err(too_large("an evaluation", bytes.len(), most)),
             },
