@@ -11,12 +11,34 @@
 //! # Ok::<(), rollmesh_core::config::ConfigError>(())
 //! ```
 
-use core::{fmt, str::FromStr};
+use core::{cmp::Reverse, fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::prelude::*;
+
+/// Returns the known name that is most similar to a misspelt one, if any is: of names that are equally similar the last one.
+pub(crate) fn similar<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let most = (name.chars().count() / 2).min(3);
+    let distances = known.into_iter().map(|known| (distance(name, known), Reverse(known)));
+    distances.min().filter(|(distance, _)| *distance <= most).map(|(_, Reverse(known))| known)
+}
+
+/// Returns the edit distance of two names, whatever their case (Levenshtein: "Binary codes capable of correcting deletions,
+/// insertions and reversals", 1966).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = core::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.chars().enumerate() {
+            let replaced = diagonal + usize::from(!x.eq_ignore_ascii_case(&y));
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
 
 /// Returns the values within an object, each with the names of the objects around it joined by `separator`. An empty object is
 /// a value.

@@ -410,7 +410,10 @@ async fn wrong_usage_ends_with_2() {
         (&["--hung-worker-timeout", "inf"], "it must be finite and at least 0"),
         (&["--hung-worker-timeout=-1"], "it must be finite and at least 0"),
         (&["--num-workers", "1", "--checkpoint-interval", "5"], "--checkpoint-interval needs a directory"),
-        (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
+        (
+            &["--env", "CartPole-v9"],
+            "there is no environment 'CartPole-v9'; did you mean CartPole-v1? known are: Acrobot-v1",
+        ),
         (&["--num-envs", "0"], "num_envs"),
         (&["--policy", "wise"], "there is no kind of policy 'wise'; known are: a2c, bc, marwil, net, pg, ppo, random"),
     ];

@@ -361,7 +361,10 @@ async fn json_is_one_object_and_nothing_else() {
 #[tokio::test]
 async fn wrong_usage_ends_with_2_and_says_what_to_do() {
     let cases: [(&[&str], &str); 17] = [
-        (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
+        (
+            &["--env", "CartPole-v9"],
+            "there is no environment 'CartPole-v9'; did you mean CartPole-v1? known are: Acrobot-v1",
+        ),
         (&["--device", "cuda:0"], "`--features cuda`; use --device cpu otherwise"),
         (&["--worker-device", "cuda:0"], "host.worker.device is cuda:0; it must be cpu, unless device_rows is true"),
         (

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{AnyVectorEnv, EnvContext, EnvError, MultiAgentEnv, classic, multi_agent, pixel, toy_text};
-use crate::{column::DType, kernels::Kernels, prelude::*, space::Space};
+use crate::{column::DType, config::similar, kernels::Kernels, prelude::*, space::Space};
 
 /// Makes a vector environment with one lane per context.
 pub type EnvFactory = Arc<dyn Fn(&[EnvContext], Kernels) -> Result<Box<dyn AnyVectorEnv>, EnvError> + Send + Sync>;
@@ -210,12 +210,14 @@ impl core::fmt::Debug for MultiAgentSpec {
 
 /// An unregistered name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no {kind} '{name}'; known are: {known}")]
+#[error("there is no {kind} '{name}';{hint} known are: {known}")]
 pub struct Unknown {
     /// The kind of thing, for example `environment`.
     pub kind: &'static str,
     /// The name, or its beginning.
     pub name: String,
+    /// The most similar registered name, as a question; or empty.
+    pub hint: String,
     /// The registered names.
     pub known: String,
 }
@@ -223,8 +225,11 @@ pub struct Unknown {
 impl Unknown {
     pub(crate) fn new<'a>(kind: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         let known: Vec<&str> = known.into_iter().collect();
+        let name: String = name.chars().take(64).collect();
+        let hint =
+            similar(&name, known.iter().copied()).map_or_else(String::new, |near| format!(" did you mean {near}?"));
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        Self { kind, name: name.chars().take(64).collect(), known }
+        Self { kind, name, hint, known }
     }
 
     /// Finds what is registered under a name.

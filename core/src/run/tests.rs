@@ -28,7 +28,16 @@ fn settings_round_trip_through_json() {
 #[test]
 fn errors_name_path_and_value() {
     assert_eq!(fault(r#"{"num_env": 4}"#), "num_env: there is no such setting; did you mean num_envs?");
-    assert_eq!(fault(r#"{"colour": 4}"#), "colour: there is no such setting");
+    assert_eq!(fault(r#"{"stop": {"colour": 4}}"#), "stop.colour: there is no such setting");
+    assert_eq!(
+        fault(r#"{"use_lstm": true}"#),
+        "use_lstm: there is no such setting; did you mean model_config.use_lstm?"
+    );
+    assert_eq!(
+        fault(r#"{"lr": 0.1}"#),
+        "lr: there is no such setting; those of the algorithm are in policy_config, those of the networks in model_config"
+    );
+    assert_eq!(fault(r#"{"seed": -3}"#), "seed is -3; it must be a whole number of at least 0");
     assert_eq!(fault(r#"{"num_envs": 0}"#), "num_envs is 0; it must be from 1 to 65536");
     assert_eq!(fault(r#"{"num_workers": 65}"#), "num_workers is 65; it must be at most 64");
     assert_eq!(fault(r#"{"num_envs": 70000, "num_workers": 0}"#), "num_envs is 70000; it must be from 1 to 65536");

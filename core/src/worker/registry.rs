@@ -436,6 +436,9 @@ mod tests {
         let registry = Registry::empty().with_base_env("Radio-v0", |_, _| Err(EnvError::Failed("silence".into())));
         let error = registry.env("Pong-v9").err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), Some("there is no environment 'Pong-v9'; known are: Radio-v0"));
+        let error = registry.env("radio-v1").err().map(|error| error.to_string());
+        let expected = "there is no environment 'radio-v1'; did you mean Radio-v0? known are: Radio-v0";
+        assert_eq!(error.as_deref(), Some(expected));
         assert!(matches!(registry.env("Radio-v0"), Ok(RegisteredEnv::Base(_))));
         let error = registry.input(&"x".repeat(1000)).err().unwrap();
         assert_eq!((error.kind, error.name.len(), error.known.as_str()), ("input", 64, "none"));

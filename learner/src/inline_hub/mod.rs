@@ -91,6 +91,8 @@ pub struct InlineHub {
     is_hidden: bool,
     outputs: VecDeque<HubOutput>,
     now: Micros,
+    /// Seconds since 1970 at the beginning of the caller's clock.
+    epoch: u64,
     tended: Option<Micros>,
 }
 
@@ -120,8 +122,16 @@ impl InlineHub {
             is_hidden: false,
             outputs: VecDeque::new(),
             now: Micros(0),
+            epoch: 0,
             tended: None,
         }
+    }
+
+    /// Sets the time of day at the beginning of the caller's clock, in seconds since 1970: lines of the log have it.
+    #[must_use]
+    pub fn with_epoch(mut self, seconds: u64) -> Self {
+        self.epoch = seconds;
+        self
     }
 
     /// Opens a port for a peer of this role. The peer presents the token in its `Hello`.
@@ -286,8 +296,7 @@ impl InlineHub {
 
     fn set_time(&mut self, now: Micros) {
         self.now = now;
-        // Tokens of ports do not expire.
-        self.hub.set_time(now, 0);
+        self.hub.set_time(now, self.epoch + now.0 / 1_000_000);
     }
 
     fn handle_message(&mut self, port: PortId, message: Message) {

@@ -7,7 +7,7 @@ use rollmesh_core::{
     protocol::{
         FrameBytes, Kind, Message, Phase, Role, Token,
         handshake::Identity,
-        message::{Goodbye, Reply, Request, RunStatus, StartRun, Watch, WorkerRequest},
+        message::{Goodbye, Reply, Request, RunStatus, StartRun, Watch, WorkerLog, WorkerRequest},
     },
     run::RunConfig,
     time::Micros,
@@ -19,6 +19,9 @@ use crate::{InlineRun, InlineWork};
 
 const SMALL: &str = r#"{"env": "CartPole-v1", "num_slots": 4, "seed": 5, "rollout_fragment_length": 20,
     "model_config": {"fcnet_hiddens": [8]}, "stop": {"env_steps": 400}}"#;
+
+/// The time of day when a page is opened.
+const EPOCH: u64 = 1_800_000_000;
 
 /// A page without JavaScript: its hub, its workers, and an operator.
 struct Page {
@@ -44,7 +47,8 @@ fn identity(role: Role, token: Token) -> Identity {
 
 impl Page {
     fn new(num_workers: u32) -> Self {
-        let mut hub = InlineHub::new(0, num_workers, "{}".into(), Registry::builtin(), Kernels::PORTABLE);
+        let hub = InlineHub::new(0, num_workers, "{}".into(), Registry::builtin(), Kernels::PORTABLE);
+        let mut hub = hub.with_epoch(EPOCH);
         let (operator, token) = hub.open_port(Role::Operator);
         hub.handle_frame(operator, &identity(Role::Operator, token).hello().encode(), Micros(0));
         let (workers, shown, trained, closed, last) = Default::default();
@@ -166,6 +170,8 @@ fn run_is_shown_until_it_ends_and_has_the_hash_of_any_number_of_workers() {
         let status = page.status();
         assert_eq!((status.phase, status.env_steps, status.iteration), (Phase::Finished.to_wire(), 400, 5));
         assert_eq!(page.count(|message| matches!(message, Message::Iteration(_))), 5);
+        let is_dated = |log: &WorkerLog| log.lines.iter().all(|line| (EPOCH..EPOCH + 60).contains(&line.seconds));
+        assert!(page.count(|message| matches!(message, Message::WorkerLog(log) if is_dated(log))) > 0);
         assert!(page.count(|message| matches!(message, Message::SlotClip(clip) if !clip.film.is_empty())) > 0);
         assert!(page.count(|message| matches!(message, Message::WorkerRow(row) if row.local)) >= workers as usize);
         assert_eq!(page.hub.policy_file().map(|file| file.weights_hash), Some(wanted.clone()));

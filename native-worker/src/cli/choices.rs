@@ -6,37 +6,44 @@ use crate::{hub::OnDivergence, kernels::KernelChoice};
 
 pub(super) fn kernels() -> impl TypedValueParser<Value = KernelChoice> {
     one_of([
-        (KernelChoice::Portable, "portable", "What every machine of this kind can run: SSE2 on x86-64"),
-        (KernelChoice::Avx2, "avx2", "Vectors of eight numbers"),
-        (KernelChoice::Avx512, "avx512", "Vectors of sixteen numbers"),
-        (KernelChoice::Auto, "auto", "The widest vectors that this machine has"),
+        (
+            KernelChoice::Portable,
+            value("portable", "What every machine of this kind can run: SSE2 on x86-64").alias("sse2"),
+        ),
+        (KernelChoice::Avx2, value("avx2", "Vectors of eight numbers")),
+        (KernelChoice::Avx512, value("avx512", "Vectors of sixteen numbers")),
+        (KernelChoice::Auto, value("auto", "The widest vectors that this machine has")),
     ])
 }
 
 pub(super) fn on_divergence() -> impl TypedValueParser<Value = OnDivergence> {
+    let rolls_back = "The run goes back to before the divergent worker's first unaudited fragment";
     one_of([
-        (
-            OnDivergence::RollBack,
-            "roll-back",
-            "The run goes back to before the divergent worker's first unaudited fragment",
-        ),
-        (OnDivergence::Continue, "continue", "It continues, and its summary says that it is tainted"),
+        (OnDivergence::RollBack, value("roll-back", rolls_back)),
+        (OnDivergence::Continue, value("continue", "It continues, and its summary says that it is tainted")),
     ])
 }
 
-/// Returns a parser of these values by their names, with their help.
+fn value(name: &'static str, help: &'static str) -> PossibleValue {
+    PossibleValue::new(name).help(help)
+}
+
+/// Returns a parser of these values by their names.
 fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
-    values: [(T, &'static str, &'static str); N],
+    values: [(T, PossibleValue); N],
 ) -> impl TypedValueParser<Value = T> {
-    let names = values.map(|(_, name, help)| PossibleValue::new(name).help(help));
-    PossibleValuesParser::new(names).map(move |found| {
-        let value = values.iter().find(|(_, name, _)| *name == found);
+    PossibleValuesParser::new(values.clone().map(|(_, named)| named)).map(move |found| {
+        let value = values.iter().find(|(_, named)| named.matches(&found, false));
         value.expect("the parser returns possible values only").0
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
+    use clap::Command;
+
     use super::*;
 
     #[test]
@@ -44,5 +51,8 @@ mod tests {
         let parser = kernels();
         let names: Vec<String> = parser.possible_values().unwrap().map(|value| value.get_name().into()).collect();
         assert_eq!(names, KernelChoice::ALL.map(|choice| choice.to_string()));
+        let parse = |name: &str| parser.parse_ref(&Command::new("train"), None, OsStr::new(name)).unwrap();
+        assert_eq!(KernelChoice::ALL.map(|choice| parse(&choice.to_string())), KernelChoice::ALL);
+        assert_eq!(parse("sse2"), KernelChoice::Portable);
     }
 }

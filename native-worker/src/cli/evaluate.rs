@@ -6,7 +6,7 @@ use clap::Args;
 use rollmesh_core::evaluation::{Earlier, EvaluatedEpisode, Evaluation, EvaluationRequest, RewardKey};
 use serde::Serialize;
 
-use super::{exit::Failure, python::PythonFlags, signals::Interruption};
+use super::{exit::Failure, python::PythonFlags, signals::Interruption, table::count};
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, replace},
@@ -26,10 +26,12 @@ use crate::{
 pub(super) struct EvaluateArgs {
     #[command(flatten)]
     play: PlayFlags,
-    /// Seed of the episodes, which are others than those of training [default: the run's]
+    /// Seed of the episodes [default: the run's]
+    ///
+    /// They are others than those of training
     #[arg(long)]
     seed: Option<u64>,
-    /// Give up if nothing moves for this number of seconds
+    /// Give up after so many seconds without progress
     #[arg(long, value_name = "S", default_value = "60")]
     timeout: NonZeroU32,
     /// Write the first episode into this GIF
@@ -45,20 +47,26 @@ pub(super) struct EvaluateArgs {
 /// Which policy plays, and how.
 #[derive(Args)]
 pub(super) struct PlayFlags {
-    /// A run's directory, also of one in progress, or one of its checkpoints
+    /// Directory of a run or of one of its checkpoints
+    ///
+    /// The run may be in progress
     #[arg(long, value_name = "DIR")]
     pub(super) checkpoint: PathBuf,
     /// Episodes to play
     #[arg(long, value_name = "N", default_value = "20")]
     pub(super) episodes: NonZeroU32,
-    /// Draw the actions, as in training, instead of taking the most likely ones
+    /// Draw actions, as in training [default: the most likely]
     #[arg(long)]
     explore: bool,
-    /// The signal that returns are sums of: reward, reward/AGENT or infos/NAME [default: that of the run or the worker]
+    /// The signal that returns are sums of [default: the run's]
+    ///
+    /// reward, reward/AGENT or infos/NAME
     #[arg(long, value_name = "KEY")]
     reward_key: Option<RewardKey>,
-    /// The most env steps of each of the sub-environments [default: as many as the episodes may take]
-    #[arg(long, value_name = "T")]
+    /// The most env steps of each of the environments
+    ///
+    /// [default: as many as the episodes may take]
+    #[arg(long, hide_short_help = true, value_name = "T")]
     max_steps: Option<u32>,
 }
 
@@ -202,12 +210,12 @@ impl EvaluateReport {
         let actions = if self.deterministic { "most likely actions" } else { "drawn actions, as in training" };
         println!("{} with {} after iteration {}, seed {}", self.env, self.algo, self.iteration, self.seed);
         println!(
-            "mean return   {} ± {} (from {} to {}, {} episodes, {actions})",
+            "mean return   {} ± {} (from {} to {}, {}, {actions})",
             number(self.episode_return_mean),
             number(self.episode_return_std),
             number(self.episode_return_min),
             number(self.episode_return_max),
-            self.episodes.len(),
+            count(self.episodes.len() as u64, "episode"),
         );
         let (other, actions) = match self.deterministic {
             true => (self.explored_return_mean, "drawn actions, as in training"),
@@ -215,7 +223,11 @@ impl EvaluateReport {
         };
         println!("              {} with {actions}", number(other));
         if self.unfinished > 0 {
-            println!("unfinished    {} episodes, {} so far", self.unfinished, number(self.partial_return_mean));
+            println!(
+                "unfinished    {}, {} so far",
+                count(self.unfinished.into(), "episode"),
+                number(self.partial_return_mean)
+            );
         }
         println!("mean length   {}, {} env steps in all", number(self.episode_len_mean), self.env_steps);
         println!("weights hash  {}", self.weights_hash);

@@ -6,7 +6,7 @@ use clap::Args;
 use rollmesh_core::config::Config;
 use serde_json::Value;
 
-use super::{exit::Failure, settings::with_given};
+use super::{exit::Failure, settings::with_given, table::count};
 use crate::train::{EvaluationMetrics, RunConfig};
 
 /// When and how a run is evaluated.
@@ -78,6 +78,7 @@ pub(super) fn line_of(found: &EvaluationMetrics) -> String {
     let EvaluationMetrics { episode_return_mean, episode_return_min, episode_return_max, episodes, iteration, .. } =
         found;
     let spread = format!("from {} to {}", number(*episode_return_min), number(*episode_return_max));
-    let when = format!("{episodes} episodes after iteration {iteration}, most likely actions");
+    let episodes = count((*episodes).into(), "episode");
+    let when = format!("{episodes} after iteration {iteration}, most likely actions");
     format!("{} ({spread}, {when})", number(*episode_return_mean))
 }

@@ -52,7 +52,9 @@ enum EvaluatorAction {
 /// Another hub at which the worker is found.
 #[derive(Args)]
 struct AtHub {
-    /// Also a hub of this address, with a worker's token from the environment variable ROLLMESH_TOKEN
+    /// Also a hub of this address
+    ///
+    /// With a worker's token from the environment variable ROLLMESH_TOKEN
     #[arg(long, value_name = "URL")]
     hub: Option<String>,
     #[command(flatten)]
@@ -63,7 +65,9 @@ struct AtHub {
 struct ServeArgs {
     /// Name by which programs of this user find it
     name: String,
-    /// A run's directory or one of its checkpoints: its environment, policies and settings are those of the evaluations
+    /// Directory of a run or of one of its checkpoints
+    ///
+    /// Its environment, policies and settings are those of the evaluations
     #[arg(long, value_name = "DIR", required_unless_present = "env", conflicts_with = "env")]
     checkpoint: Option<PathBuf>,
     /// An environment instead, with the usual settings
@@ -72,11 +76,14 @@ struct ServeArgs {
     /// Environments that are played at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(EvaluationConfig::MAX_ENVS)))]
     num_envs: Option<u32>,
-    /// Seed of the episodes, which are others than those of training [default: the run's]
+    /// Seed of the episodes [default: the run's]
+    ///
+    /// They are others than those of training
     #[arg(long)]
     seed: Option<u64>,
-    /// Where its policies act: cpu, cuda:N or metal; on a GPU returns may differ from those on a CPU [default: the run's
-    /// evaluator's, else cpu]
+    /// Where its policies act: cpu, cuda:N or metal
+    ///
+    /// On a GPU returns may differ from those on a CPU [default: the run's evaluator's, else cpu]
     #[arg(long)]
     device: Option<DeviceSpec>,
     #[command(flatten)]

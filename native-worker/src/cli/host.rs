@@ -170,5 +170,5 @@ fn describe(status: &RunStatus, target: Option<f64>) -> String {
     let target = target.map_or_else(String::new, |target| format!(" of {target}"));
     let mean = status.episode_return_mean;
     let mean = if mean.is_nan() { "-".to_owned() } else { format!("{mean:.1}") };
-    format!("return {mean}{target} · {:.0} steps/s · iteration {}", status.steps_per_s, status.iteration)
+    format!("· return {mean}{target} · {:.0} steps/s · iteration {}", status.steps_per_s, status.iteration)
 }

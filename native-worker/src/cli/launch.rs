@@ -30,8 +30,13 @@ const JOIN_SECONDS: u32 = 10 * 60;
 
 #[derive(Args)]
 #[command(
-    after_help = "The token comes from the environment variable ROLLMESH_TOKEN or from --token-file; `rollmesh tokens create \
-                  --role launcher` makes one.\n\
+    override_usage = "rollmesh launch --hub <URL> <--here|--hosts|--slurm|--srun|-- COMMAND>",
+    after_help = "`rollmesh tokens create --role launcher` makes a launcher's token.\n\n\
+                  Examples:\n  \
+                  rollmesh launch --hub wss://hub.example:7878 --hosts desk,lab\n  \
+                  rollmesh launch --hub wss://hub.example:7878 --slurm --option=--partition=cpu\n  \
+                  rollmesh launch --hub wss://hub.example:7878 -- ./start-one",
+    after_long_help = "`rollmesh tokens create --role launcher` makes a launcher's token.\n\
                   While it is connected, the hub starts all its local workers through it: `rollmesh scale`, the dashboard's \
                   plus and minus, and the num_workers of runs. When it ends, its workers do.\n\n\
                   A command of your own after -- is started for each worker and lives as long as it. It reads the worker's \
@@ -51,9 +56,9 @@ pub(super) struct LaunchArgs {
     /// Address of the hub for the workers [default: that of --hub]
     #[arg(long, value_name = "URL", value_parser = is_hub_url)]
     worker_hub: Option<String>,
-    /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
+    /// File with the token [default: in ROLLMESH_TOKEN]
     ///
-    /// - is the first line of standard input
+    /// Without it the token is that of the environment variable ROLLMESH_TOKEN. - is the first line of standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
@@ -63,28 +68,30 @@ pub(super) struct LaunchArgs {
     /// With --hosts on each machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=LauncherReady::MAX_WORKERS as i64))]
     capacity: Option<u32>,
-    /// Name in the hub's tables [default: the engine's name and this machine's]
+    /// Name in the hub's tables
     ///
-    /// A second launcher with the same token and name waits for the first one's end
+    /// [default: the engine's name and this machine's] A second launcher with the same token and name waits for the first one's end
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// The program on the workers' machines [default: rollmesh; here, this one]
+    /// The program on the workers' machines [default: rollmesh]
+    ///
+    /// With --here this program
     #[arg(long, value_name = "PROGRAM")]
     program: Option<String>,
-    /// A further argument of ssh, srun or sbatch, like --option=--partition=cpu
+    /// A further argument of ssh, srun or sbatch
     ///
-    /// May be given several times
-    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    /// Like --option=--partition=cpu; may be given several times
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     option: Vec<String>,
-    /// A further argument of `rollmesh worker`, like --worker-option=--data-root=/data
+    /// A further argument of `rollmesh worker`
     ///
-    /// May be given several times
-    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    /// Like --worker-option=--data-root=/data; may be given several times
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     worker_option: Vec<String>,
-    /// Seconds in which a worker has to join the hub [default: 600, with --slurm a day]
+    /// Seconds in which a worker has to join [default: 600]
     ///
-    /// Its token is valid for so long
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=i64::from(LauncherReady::MAX_TOKEN_SECONDS)))]
+    /// With --slurm a day. Its token is valid for so long
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=i64::from(LauncherReady::MAX_TOKEN_SECONDS)))]
     join_seconds: Option<u32>,
     /// End when standard input does
     #[arg(long, hide = true)]
@@ -100,13 +107,15 @@ struct EngineFlags {
     /// Run workers on this machine
     #[arg(long)]
     here: bool,
-    /// Run workers on these machines, through ssh without a password
+    /// Run workers on these machines, through ssh
+    ///
+    /// ssh must not ask for a password
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = parse_host)]
     hosts: Vec<String>,
     /// Run each worker in a Slurm job, through sbatch
     #[arg(long)]
     slurm: bool,
-    /// Run workers in the Slurm allocation that this command runs in, through srun
+    /// Run workers in this Slurm allocation, through srun
     #[arg(long)]
     srun: bool,
     /// Run this command for each worker

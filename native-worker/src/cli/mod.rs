@@ -40,6 +40,7 @@ mod settings;
 mod signals;
 mod table;
 mod train;
+mod usage;
 mod weights;
 mod worker;
 mod worker_spec;
@@ -52,7 +53,14 @@ use crate::{Registry, children, native};
 use exit::Failure;
 
 #[derive(Parser)]
-#[command(name = "rollmesh", version, about, long_about = None, propagate_version = true)]
+#[command(
+    name = "rollmesh",
+    version,
+    about = "Collects reinforcement-learning experience on machines and browser tabs",
+    long_about = None,
+    propagate_version = true,
+    after_help = "`rollmesh COMMAND -h` has the usual options, `--help` all. Begin with `demo`."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -60,7 +68,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Watch two workers learn to balance a pole, and join them from a browser tab
+    /// Watch two workers learn, and join them from a browser tab
     Demo(demo::DemoArgs),
     /// Train a policy with local workers; others may join
     Train(Box<train::TrainArgs>),
@@ -101,7 +109,7 @@ enum Command {
     Tokens(control::TokensArgs),
     /// Sample rollouts, and report their throughput and hash
     Sample(Box<sample::SampleArgs>),
-    /// Play episodes with the policy of a checkpoint, and report its returns
+    /// Play episodes with the policy of a checkpoint
     Evaluate(evaluate::EvaluateArgs),
     /// Host, ask and list evaluation workers with names
     #[cfg(unix)]
@@ -110,13 +118,13 @@ enum Command {
     Weights(weights::WeightsArgs),
     /// Inspect, validate and convert logged experience
     Data(data::DataArgs),
-    /// Estimate a policy's value from logged episodes (off-policy evaluation)
+    /// Estimate a policy's value from logged episodes
     Ope(ope::OpeArgs),
     /// List the environments that this program knows
     Envs(envs::EnvsArgs),
     /// List the kinds of policies that this program knows
     Policies(policies::PoliciesArgs),
-    /// Print the JSON Schema of a run's settings, with defaults, ranges and help
+    /// Print the JSON Schema of a run's settings
     Schema,
 }
 
@@ -138,7 +146,11 @@ pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl 
         Err(registry) => native(registry),
     };
     pipe::end_when_closed();
-    let result = match Cli::parse_from(args).command {
+    let cli = match usage::parse(args) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    let result = match cli.command {
         Command::Demo(args) => demo::run(&args, &registry),
         Command::Train(args) => train::run(&args, &registry),
         Command::Hub(args) => hub::run(&args, &registry),

@@ -77,7 +77,11 @@ impl Progress {
             return None;
         }
         self.last_line.set(now);
-        Some(format!("{position}/{} {} {message}", self.total, self.unit))
+        let Self { total, unit, .. } = self;
+        // The amount of some work is unknown.
+        let line =
+            if *total == 0 { format!("{unit} {message}") } else { format!("{position}/{total} {unit} {message}") };
+        Some(line.trim_end().to_owned())
     }
 
     /// Prints a separate line, above the bar.
@@ -110,6 +114,8 @@ mod tests {
         });
         assert_eq!(said.next().as_deref(), Some("40/100 KiB · 5 env steps"));
         assert_eq!(said.collect::<Vec<_>>(), ["80/100 KiB · 10 env steps"]);
+        let later = |total| Progress::on(false, total, "playing", true).plain_line(begun + 2 * LINE_EVERY, 0, "");
+        assert_eq!([later(0), later(9)], [Some("playing".into()), Some("0/9 playing".into())]);
     }
 
     #[test]

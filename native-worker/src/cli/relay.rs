@@ -24,12 +24,9 @@ use crate::{
 };
 
 #[derive(Args)]
-#[command(
-    after_help = "A token of the role relay comes from the environment variable ROLLMESH_TOKEN or from --token-file; `rollmesh tokens \
-                  create --role relay` makes one.\n\n\
+#[command(after_help = "`rollmesh tokens create --role relay` makes a relay's token.\n\n\
                   Examples:\n  rollmesh relay --hub wss://hub.example:7878 --listen 0.0.0.0:7879 --tls-self-signed --token-file relay.token\n  \
-                  rollmesh worker --hub wss://hub.example:7878 --relay wss://relay.example:7879 --relay-fingerprint …"
-)]
+                  rollmesh worker --hub wss://hub.example:7878 --relay wss://relay.example:7879 --relay-fingerprint …")]
 pub(super) struct RelayArgs {
     /// Address of the hub, ws://HOST:PORT or wss://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = is_hub_url)]
@@ -40,9 +37,9 @@ pub(super) struct RelayArgs {
     /// Name in the hub's notices [default: this machine's]
     #[arg(long)]
     name: Option<String>,
-    /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
+    /// File with the token [default: in ROLLMESH_TOKEN]
     ///
-    /// - is the first line of standard input
+    /// Without it the token is that of the environment variable ROLLMESH_TOKEN. - is the first line of standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]

@@ -32,13 +32,15 @@ pub(super) struct RllinkFlags {
     /// are dense, and sends it episodes
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["hub", "processes", "token_file", "device", "data_root"])]
     pub(super) rllink: Option<String>,
-    /// Environment, see `rollmesh envs` [default: CartPole-v1]
+    /// One of `rollmesh envs` [default: CartPole-v1]
     #[arg(long, requires = "rllink")]
     env: Option<String>,
     /// Settings of the worker as TOML or JSON
     #[arg(long, value_name = "FILE", requires = "rllink")]
     config: Option<PathBuf>,
-    /// Any setting of the worker by its path, like num_envs=8; may be given several times
+    /// Any setting of the worker by its path, like num_envs=8
+    ///
+    /// May be given several times
     #[arg(long, value_name = "PATH=VALUE", value_parser = setting, requires = "rllink")]
     set: Vec<(String, Value)>,
     /// Env steps of a message
@@ -48,7 +50,7 @@ pub(super) struct RllinkFlags {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(RunConfig::MAX_FRAGMENT_LENGTH)))]
     env_steps: u32,
     /// Activation of the module's hidden layers, which its tensors do not show
-    #[arg(long, default_value = "tanh", requires = "rllink",
+    #[arg(long, hide_short_help = true, default_value = "tanh", requires = "rllink",
         value_parser = PossibleValuesParser::new(Activation::NAMES))]
     activation: String,
 }

@@ -148,19 +148,19 @@ impl SecurityFlags {
 #[derive(Args, Clone, Debug)]
 pub(super) struct TrustFlags {
     /// Authorities to believe, a PEM file [default: those of the system]
-    #[arg(long, global = true, value_name = "FILE", conflicts_with = "tls_fingerprint")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", conflicts_with = "tls_fingerprint")]
     tls_ca: Option<PathBuf>,
     /// The fingerprint of the hub's certificate, which the hub prints, for any issuer
-    #[arg(long, global = true, value_name = "SHA256")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "SHA256")]
     tls_fingerprint: Option<Fingerprint>,
     /// Show the token to a hub on another machine without encryption
-    #[arg(long, global = true)]
+    #[arg(long, global = true, hide_short_help = true)]
     i_know_this_is_not_encrypted: bool,
     /// Certificate of this peer, a PEM file, for a hub that asks for one (--tls-client-ca)
-    #[arg(long, global = true, value_name = "FILE", requires = "tls_client_key")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", requires = "tls_client_key")]
     tls_client_cert: Option<PathBuf>,
     /// Key of that certificate, a PEM file
-    #[arg(long, global = true, value_name = "FILE", requires = "tls_client_cert")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", requires = "tls_client_cert")]
     tls_client_key: Option<PathBuf>,
 }
 
@@ -170,10 +170,10 @@ pub(super) struct RelayFlags {
     /// Get weights from this relay, and reach the hub through it, ws://HOST:PORT or wss://HOST:PORT
     ///
     /// While it cannot be reached, the hub is used directly
-    #[arg(long, value_name = "URL", value_parser = is_hub_url)]
+    #[arg(long, hide_short_help = true, value_name = "URL", value_parser = is_hub_url)]
     relay: Option<String>,
     /// The fingerprint of the relay's certificate, which the relay prints [default: an authority, as for the hub]
-    #[arg(long, value_name = "SHA256", requires = "relay")]
+    #[arg(long, hide_short_help = true, value_name = "SHA256", requires = "relay")]
     relay_fingerprint: Option<Fingerprint>,
 }
 

@@ -21,12 +21,12 @@ use crate::{NativeWorker as _, kernels::KernelChoice};
 /// The flags that every command with a worker in this process has.
 #[derive(Args, Clone, Debug)]
 pub(super) struct WorkerFlags {
-    /// Settings of the worker as TOML or JSON; flags override them
+    /// Settings as TOML or JSON; flags override them
     ///
     /// By the ending of the file's name. The file may describe a whole run
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Environment, see `rollmesh envs` [default: CartPole-v1]
+    /// One of `rollmesh envs` [default: CartPole-v1]
     #[arg(long)]
     pub(super) env: Option<String>,
     /// Settings of the environment, over the file's
@@ -48,10 +48,10 @@ pub(super) struct WorkerFlags {
     /// NoFilter or MeanStdFilter [default: NoFilter]
     ///
     /// Or ConcurrentMeanStdFilter
-    #[arg(long, value_name = "FILTER", value_parser = by_name::<FilterKind>)]
+    #[arg(long, hide_short_help = true, value_name = "FILTER", value_parser = by_name::<FilterKind>)]
     pub(super) observation_filter: Option<FilterKind>,
     /// Record episodes here, as GIFs and numbers
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, hide_short_help = true, value_name = "DIR")]
     pub(super) monitor_path: Option<String>,
     /// Write the sampled rows here, as RLlib's JSON
     #[arg(long, value_name = "DIR")]

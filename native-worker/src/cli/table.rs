@@ -1,4 +1,9 @@
-//! Tables of text.
+//! Tables and counts as text.
+
+/// Formats a count like `1 line`, `2 lines`.
+pub(super) fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
 
 /// Returns rows as lines of cells that are two spaces apart; the first row has all columns, and `is_right` returns true for
 /// those that are aligned right.

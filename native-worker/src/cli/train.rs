@@ -53,19 +53,26 @@ const NOTIFY_AFTER: Duration = Duration::from_secs(5);
 const RUNS: &str = "runs";
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "Examples:\n  \
+                        rollmesh train --env CartPole-v1 --stop-return 475 --run-dir runs/first\n  \
+                        rollmesh train --resume runs/first\n  \
+                        rollmesh train --config runs/first/config.toml --seed 2\n  \
+                        rollmesh train --env CartPole-v1 --input samples --stop-return 475",
+    after_long_help = "Examples:\n  \
                         rollmesh train --env CartPole-v1 --workers 2 --num-envs-per-worker 8 --stop-return 475\n  \
                         rollmesh train --resume runs/first\n  \
                         rollmesh train --config runs/first/config.toml --policy-config '{\"lr\": 0.0005}' --seed 2\n  \
                         rollmesh train --env CartPole-v1 --input samples --stop-return 475 --run-dir runs/clone\n  \
                         rollmesh train --resume runs/clone --stop-return 490\n  \
                         rollmesh train --env CartPole-v1 --input 'samples/*.json' --algo marwil --max-env-steps 200000\n\n\
-                        With --input this process reads, or --workers N do; every update takes --train-batch-size rows, and\n\
-                        the return is that of the policy's own episodes, played with its most likely actions.")]
+                        With --input this process reads, or --workers N do; every update takes --train-batch-size rows, and \
+                        the return is that of the policy's own episodes, played with its most likely actions."
+)]
 pub(super) struct TrainArgs {
-    /// Resume the run in this directory from its newest checkpoint
+    /// Resume the run in this directory
     ///
-    /// The bits are those of a run that was never interrupted; one that learns from files continues reading where it
+    /// From its newest checkpoint. The bits are those of a run that was never interrupted; one that learns from files continues reading where it
     /// was. Of the run's settings --max-env-steps, --stop-return, --checkpoint-interval, --hung-worker-timeout and the
     /// times of evaluations may be others
     #[arg(long, value_name = "DIR", conflicts_with_all = ["run_dir", "input"])]
@@ -74,25 +81,25 @@ pub(super) struct TrainArgs {
     ///
     /// It has the names and shapes of the run's policies, like the weights.safetensors of another run [default: random
     /// weights]
-    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "resume")]
     init_weights: Option<PathBuf>,
     /// Make new tokens for the resumed run's hub
     ///
     /// Workers and dashboards with the earlier ones are refused
     #[arg(long, hide_short_help = true, requires = "resume")]
     new_tokens: bool,
-    /// Settings of the run as TOML or JSON; flags override them
+    /// Settings as TOML or JSON; flags override them
     ///
     /// A file like the `config.toml` of a run's directory. What it leaves out has its default
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     config: Option<PathBuf>,
-    /// Environment, see `rollmesh envs` [default: CartPole-v1]
+    /// One of `rollmesh envs` [default: CartPole-v1]
     #[arg(long)]
     pub(super) env: Option<String>,
     /// Settings of the environment [default: {}]
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, hide_short_help = true, value_name = "JSON")]
     pub(super) env_config: Option<Config>,
-    /// Learning algorithm [default: ppo, and bc with --input]
+    /// Algorithm [default: ppo, bc with --input]
     #[arg(long, value_parser = algorithms())]
     pub(super) algo: Option<String>,
     /// Local worker processes [default: 2]
@@ -103,16 +110,16 @@ pub(super) struct TrainArgs {
     /// Only wait for workers from elsewhere
     ///
     /// Start no workers and do not sample in this process: wait for workers that connect with the printed command
-    #[arg(long, conflicts_with = "input")]
+    #[arg(long, hide_short_help = true, conflicts_with = "input")]
     remote_only: bool,
-    /// Environments whose home is one worker [default: 8]
+    /// Environments (slots) for each of --workers [default: 8]
     ///
-    /// Their number in all is fixed for the run
-    #[arg(long, value_name = "M")]
+    /// Their number in all is fixed for the run, whatever workers join
+    #[arg(long, hide_short_help = true, value_name = "M")]
     num_envs_per_worker: Option<u32>,
-    /// Environments (slots) of the run, for any workers
+    /// Environments (slots) of the run [default: 8 a worker]
     ///
-    /// [default: --workers, at least 1, times --num-envs-per-worker]
+    /// --workers, at least 1, times --num-envs-per-worker
     #[arg(long, value_name = "N", conflicts_with = "input")]
     num_slots: Option<u32>,
     /// Any setting by its path, see `rollmesh schema`
@@ -137,9 +144,9 @@ pub(super) struct TrainArgs {
     #[arg(long, value_delimiter = ',', value_name = "WIDTHS")]
     pub(super) hidden: Option<Vec<u32>>,
     /// Steps of an environment per update [default: 64]
-    #[arg(long, value_name = "T")]
+    #[arg(long, hide_short_help = true, value_name = "T")]
     rollout_fragment_length: Option<u32>,
-    /// Directory of the run's files [default: a new one in runs/]
+    /// Directory of its files [default: a new one in runs/]
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// Save a checkpoint every N iterations [default: 100]
@@ -155,7 +162,7 @@ pub(super) struct TrainArgs {
     /// Write the sampled rows here, as RLlib's JSON
     ///
     /// With --resume and the same directory every row is there once [default: nowhere]
-    #[arg(long, value_name = "DIR", conflicts_with = "input")]
+    #[arg(long, hide_short_help = true, value_name = "DIR", conflicts_with = "input")]
     output: Option<PathBuf>,
     /// Address of the hub
     ///
@@ -173,7 +180,7 @@ pub(super) struct TrainArgs {
     #[arg(long, hide_short_help = true, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
     /// Serve no dashboard
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     no_dashboard: bool,
     /// Where the learner computes [default: cpu]
     ///
@@ -196,7 +203,7 @@ pub(super) struct TrainArgs {
     /// NoFilter or MeanStdFilter [default: NoFilter]
     ///
     /// MeanStdFilter normalises observations with the mean and standard deviation of all before them
-    #[arg(long, value_name = "FILTER", conflicts_with = "input")]
+    #[arg(long, hide_short_help = true, value_name = "FILTER", conflicts_with = "input")]
     observation_filter: Option<FilterKind>,
     #[command(flatten, next_help_heading = "Logged data and evaluation")]
     pub(super) files: FileFlags,
@@ -419,7 +426,6 @@ fn go_on(args: &TrainArgs, dir: &Path) -> Result<Task, Failure> {
 }
 
 pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
-    let mean = summary.episode_return_mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.2}"));
     let end = match &summary.end {
         RunEnd::Solved => "solved".to_owned(),
         RunEnd::Finished => match stop_return {
@@ -431,7 +437,12 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
         end @ (RunEnd::Failed(_) | RunEnd::Unbalanced(_)) => format!("failed: {}", end.error().unwrap_or_default()),
     };
     println!("{} with {}, seed {}: {end}", summary.env, summary.algo, summary.seed);
-    println!("mean return   {mean} (last 100 episodes)");
+    match summary.episode_return_mean {
+        Some(mean) => println!("mean return   {mean:.2} (last 100 episodes)"),
+        // A run from files samples no episodes.
+        None if summary.evaluation.is_some() => (),
+        None => println!("mean return   - (no episode has ended)"),
+    }
     if let Some(found) = &summary.evaluation {
         println!("evaluation    {}", evaluation::line_of(found));
     }

@@ -36,12 +36,10 @@ use crate::{
 };
 
 #[derive(Args)]
-#[command(
-    after_help = "The token comes from the environment variable ROLLMESH_TOKEN or from --token-file; the hub prints the command.\n\n\
+#[command(after_help = "The hub prints the command with its token.\n\n\
                   Examples:\n  ROLLMESH_TOKEN=… rollmesh worker --hub ws://127.0.0.1:7878\n  \
-                  rollmesh worker --hub wss://hub.example:7878 --token-file worker.token --processes auto\n  \
-                  rollmesh worker --rllink localhost:5556 --env CartPole-v1 --env-steps 4000"
-)]
+                  rollmesh worker --hub wss://hub.example:7878 --processes auto\n  \
+                  rollmesh worker --rllink localhost:5556 --env CartPole-v1 --env-steps 4000")]
 pub(super) struct WorkerArgs {
     /// Address of the hub, ws://HOST:PORT or wss://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = is_hub_url, required_unless_present = "rllink")]
@@ -51,9 +49,9 @@ pub(super) struct WorkerArgs {
     /// Printable ASCII, at most 64 characters
     #[arg(long, default_value = "worker")]
     name: String,
-    /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
+    /// File with the token [default: in ROLLMESH_TOKEN]
     ///
-    /// A token that replaces it there is presented to the hub within seconds. - is the first line of standard input
+    /// Without it the token is that of the environment variable ROLLMESH_TOKEN. A token that replaces it there is presented to the hub within seconds. - is the first line of standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Be this many workers, or with auto one for each CPU
@@ -70,17 +68,17 @@ pub(super) struct WorkerArgs {
     /// Act for the other workers instead of sampling
     ///
     /// Of runs with inference = "server": it computes the outputs of their policies' networks, in large batches
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     serve_inference: bool,
     /// Instantiation of the hot loops
     ///
     /// Has no influence on the rows
-    #[arg(long, default_value_t, value_parser = kernels())]
+    #[arg(long, hide_short_help = true, default_value_t, value_parser = kernels())]
     kernels: KernelChoice,
     /// Directory below which a hub may name outputs
     ///
     /// Outputs of a worker group's workers (output, monitor_path); without it they may write nothing
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, hide_short_help = true, value_name = "DIR")]
     data_root: Option<PathBuf>,
     #[command(flatten)]
     trust: TrustFlags,

@@ -20,7 +20,7 @@ pub enum HubUrlError {
     )]
     Token,
     /// It has another form.
-    #[error("expected ws://HOST:PORT or http://HOST:PORT")]
+    #[error("the address of a hub is ws://HOST:PORT or wss://HOST:PORT, or that of its dashboard")]
     Form,
 }
 

@@ -9,6 +9,7 @@ use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{
         self,
+        error::ProtocolError,
         http::{StatusCode, Uri},
         protocol::WebSocketConfig,
     },
@@ -100,6 +101,9 @@ fn tls_failure(error: &io::Error) -> ConnectError {
         Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
             ConnectError::UnknownIssuer
         }
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "no TLS: the answer is not encrypted; a hub without a certificate is at ws://".to_owned().into()
+        }
         _ => format!("no TLS: {error}").into(),
     }
 }
@@ -113,7 +117,7 @@ struct Address {
 
 /// Parses the address that users write.
 fn parse(hub: &str) -> Result<Address, String> {
-    let expected = || "expected ws://HOST:PORT or wss://HOST:PORT".to_owned();
+    let expected = || "the address of a hub is ws://HOST:PORT or wss://HOST:PORT".to_owned();
     let url = hub.trim_end_matches('/');
     let url = if url.ends_with("/ws") { url.to_owned() } else { format!("{url}/ws") };
     let uri: Uri = url.parse().map_err(|_| expected())?;
@@ -202,6 +206,9 @@ async fn upgrade_encrypted(stream: Box<dyn Io>, hub: &str) -> Result<HubSocket, 
             Err(format!("{reason}: {advice}").into())
         }
         Err(tungstenite::Error::Http(answer)) => Err(format!("it answered {}", answer.status()).into()),
+        Err(tungstenite::Error::Protocol(ProtocolError::HttparseError(_))) if hub.starts_with("ws://") => {
+            Err("it does not answer as a hub does; one with a certificate is at wss://".to_owned().into())
+        }
         Err(error) => Err(error.to_string().into()),
     }
 }

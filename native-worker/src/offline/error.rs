@@ -17,6 +17,9 @@ pub enum OfflineError {
     /// No file matches.
     #[error("there are no files {0}: give a file, a directory, or a pattern that matches some")]
     NoFiles(String),
+    /// A run's directory instead of its rows.
+    #[error("{0} is the directory of a run, not its rows: name the directory that its --output has written")]
+    RunDirectory(PathBuf),
     /// RLlib's `dataset` without its paths.
     #[error(
         "the input 'dataset' is what its settings name: set input_config (--input-config) to {{\"format\": \"json\", \"paths\": …}}, or \

@@ -64,6 +64,10 @@ fn number(text: &[u8]) -> (&[u8], &[u8]) {
 }
 
 pub(super) fn in_directory(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError> {
+    // Its JSON files would be read as damaged samples.
+    if ["config.toml", "metrics.jsonl"].iter().all(|name| path.join(name).is_file()) {
+        return Err(OfflineError::RunDirectory(path.into()));
+    }
     let failed = |source| OfflineError::Read { path: path.into(), source };
     let mut files = Vec::new();
     for entry in path.read_dir().map_err(failed)? {
@@ -101,6 +105,16 @@ mod tests {
         assert_eq!(names(&[format!("{root}/*.json")]), ["a.json", "b.json"]);
         let list = [format!("{root}/notes.txt"), format!("{root}/b*"), root.into()];
         assert_eq!(names(&list), ["notes.txt", "b.json", "a.json", "c.zip"]);
+    }
+
+    #[test]
+    fn directory_of_a_run_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["config.toml", "metrics.jsonl", "policy.json"] {
+            fs::write(folder.path().join(name), "{}").unwrap();
+        }
+        let error = locate(&[folder.path().to_str().unwrap().into()], &DatasetFolders::default()).unwrap_err();
+        assert!(error.to_string().contains("is the directory of a run, not its rows"), "{error}");
     }
 
     #[test]

@@ -175,6 +175,7 @@ impl RunDir {
     /// # Errors
     /// [`RunDirError::Io`] names the path, [`RunDirError::Lock`] says that another process holds it.
     pub(crate) fn check_writable(path: &Path) -> Result<(), RunDirError> {
+        Self::check_free(path)?;
         let is_new = !path.exists();
         fs::create_dir_all(path).map_err(|source| RunDirError::Io { path: path.into(), source })?;
         let locked = lock(path);

@@ -158,7 +158,7 @@ async fn one_worker_drains_and_does_not_come_back() {
     hub.start_run(2).await;
     hub.until_status("both", |status| status["num_workers"] == 2 && count(&status["iteration"]) > 0).await;
     let id = hub.workers().await[0]["worker"].to_string();
-    assert_eq!(hub.succeed(&["drain", "--worker", &id]).await, format!("worker {id}: gone\n"));
+    assert_eq!(hub.succeed(&["drain", "--worker", &id]).await, format!("worker {id}: removed\n"));
     let status = hub.status().await;
     assert_eq!((&status["num_local_workers"], &status["phase"]), (&1.into(), &"running".into()));
     assert_eq!(status["ledger"]["expired"]["left"], 0);

@@ -105,7 +105,7 @@ async fn with_a_token_in_the_address() {
     for hub in [format!("http://127.0.0.1:1/#token={TOKEN}"), format!("ws://127.0.0.1:1/ws?token={TOKEN}")] {
         fails(&["status", "--hub", &hub], Some(TOKEN), 2, "leave the token out of --hub").await;
     }
-    fails(&["status", "--hub", "127.0.0.1:1"], Some(TOKEN), 2, "expected ws://HOST:PORT or http://HOST:PORT").await;
+    fails(&["status", "--hub", "127.0.0.1:1"], Some(TOKEN), 2, "the address of a hub is ws://HOST:PORT").await;
 }
 
 #[tokio::test]

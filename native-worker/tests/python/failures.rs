@@ -52,6 +52,7 @@ fn missing_packages_and_environments_are_named() {
     for (name, texts) in [
         ("gym:NoSuchEnv-v7", ["gym:NoSuchEnv-v7 cannot be made on this machine", "NameNotFound"]),
         ("gym:lab:NoSuchEnv-v7", ["gym:lab:NoSuchEnv-v7 cannot be made on this machine", "NameNotFound"]),
+        ("py:no_such_module:make", ["No module named 'no_such_module'", "name the folder of the module in PYTHONPATH"]),
         ("py:lab:no_such_factory", ["py:lab:no_such_factory cannot be made on this machine", "no_such_factory"]),
         // The module has imported it: what a permission for the module means would depend on its imports.
         ("py:lab:CartPoleEnv", ["py:lab:CartPoleEnv is no factory of lab", "it is defined in gymnasium"]),

@@ -179,7 +179,7 @@ async fn the_command_line_makes_and_revokes_tokens_at_the_hub_and_in_its_file() 
         };
         let (rows, _) = tokens(&hub, &[&["list"], at].concat());
         let row = rows.lines().find(|row| row.starts_with(&id_of(&token).to_string())).unwrap();
-        assert!(row.contains("viewer") && row.contains("runs out in 86"), "{row}");
+        assert!(row.contains("viewer") && row.contains("expires in 24 hours"), "{row}");
         tokens(&hub, &[&["revoke", &id_of(&token).to_string()], at].concat());
         let revoked = Instant::now();
         while holder.receive().await.is_some() {}

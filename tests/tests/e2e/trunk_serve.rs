@@ -1,4 +1,4 @@
-//! `trunk serve`, as the README says, with and without a hub. A step of its own runs this, because trunk builds the page.
+//! `trunk serve`, as docs/how-to/build.md says, with and without a hub. A step of its own runs this, because trunk builds the page.
 
 use std::{
     env,

@@ -136,7 +136,7 @@ fn results_of_calls_are_larger_than_other_messages_and_allocated_as_they_arrive(
     for offset in (0..8 * CHUNK_BYTES).step_by(CHUNK_BYTES as usize) {
         assert_eq!(handle(&mut inbox, &Chunk { stream: 1, total, offset, data: data.clone() }), Ok(None));
         inbox.take_credit_due();
-        let Some(Joining { parts: Parts::Joined(joined), .. }) = &inbox.joining else {
+        let Some(Joining { parts: JoinedParts::Joined(joined), .. }) = &inbox.joining else {
             panic!("a part of it is there")
         };
         assert!(joined.capacity() <= AHEAD_BYTES, "{}", joined.capacity());

@@ -210,7 +210,7 @@ pub enum LogLevel {
 
 /// A policy of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "an object with the settings of a policy")]
 pub struct PolicyConfig {
     /// Registered name of the policy's kind.
     #[doc(alias = "policy_class")]

@@ -18,7 +18,11 @@ use super::{
     presets::{PRESETS, Preset},
     read::ALIASES,
 };
-use crate::{config::Config, policy::ModelConfig, prelude::*};
+use crate::{
+    config::{Config, similar},
+    policy::ModelConfig,
+    prelude::*,
+};
 
 /// Iterates over all settings, in the order of the table.
 pub fn settings() -> impl Iterator<Item = &'static Setting> {
@@ -233,23 +237,12 @@ fn pointer(path: &str) -> String {
 
 fn unknown(path: &str) -> RunConfigError {
     let path: String = path.chars().take(64).collect();
-    let nearest = settings().map(|known| (distance(&path, known.path), known.path)).min();
-    let hint = nearest.filter(|(distance, _)| *distance <= 3);
-    let hint = hint.map_or_else(String::new, |(_, known)| format!("; did you mean {known}?"));
+    let within = format!(".{path}");
+    let in_group = settings().map(|known| known.path).find(|known| known.ends_with(&within));
+    let hint = match in_group.or_else(|| similar(&path, settings().map(|known| known.path))) {
+        Some(known) => format!("; did you mean {known}?"),
+        None if path.contains('.') => String::new(),
+        None => "; those of the algorithm are in policy_config, those of the networks in model_config".into(),
+    };
     RunConfigError::Unknown { path, hint }
-}
-
-/// Returns the edit distance of two names (Levenshtein: "Binary codes capable of correcting deletions, insertions and
-/// reversals", 1966).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = core::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.chars().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }

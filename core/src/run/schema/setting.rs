@@ -126,7 +126,7 @@ impl Kind {
             Self::Null => return None,
             Self::Flag => "true or false".into(),
             Self::Text => "a text".into(),
-            Self::Whole { min: 0, max: u64::MAX } => "a whole number".into(),
+            Self::Whole { min: 0, max: u64::MAX } => "a whole number of at least 0".into(),
             Self::Whole { min, max: u64::MAX } => format!("at least {min}"),
             Self::Whole { min: 0, max } => format!("at most {max}"),
             Self::Whole { min, max } => format!("from {min} to {max}"),

@@ -26,16 +26,20 @@ pub(super) use workers::WorkersArgs;
 /// Which hub, and with which token.
 #[derive(Args)]
 pub(super) struct Target {
-    /// Address of the hub, as it prints it; http://HOST:PORT is the same
+    /// Address of the hub, as it prints it
+    ///
+    /// ws://HOST:PORT or wss://HOST:PORT; http and https are the same
     #[arg(long, global = true, value_name = "URL", default_value = "ws://127.0.0.1:7878")]
     hub: String,
-    /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
+    /// File with the token [default: in ROLLMESH_TOKEN]
+    ///
+    /// Without it the token is that of the environment variable ROLLMESH_TOKEN
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
     trust: TrustFlags,
     /// Time for the hub to answer, and for what is asked to have happened
-    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, global = true, hide_short_help = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 }
 

@@ -125,7 +125,7 @@ impl DrainArgs {
             };
             hub.remove_worker(worker).await?;
             hub.until("the worker's end", |hub| !hub.workers().contains_key(&worker)).await?;
-            println!("worker {worker}: gone");
+            println!("worker {worker}: removed");
             Ok(())
         })
     }

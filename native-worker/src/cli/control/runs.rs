@@ -25,13 +25,17 @@ use crate::{
     after_help = "The hub executes one run at a time; others wait. Exit codes: 0 it begins or waits, 2 the hub refuses \
                         it, 1 no hub. With --wait those of `rollmesh train`, and 3 for a run that was removed, or if \
                         a signal ends the command; the run continues then.\n\n\
-                        Example:\n  ROLLMESH_TOKEN=… rollmesh start --config run.toml --set seed=2 --hub ws://127.0.0.1:7878"
+                        Examples:\n  \
+                        ROLLMESH_TOKEN=… rollmesh start --set env=CartPole-v1 --set seed=2\n  \
+                        ROLLMESH_TOKEN=… rollmesh start --config run.toml --hub ws://127.0.0.1:7878"
 )]
 pub(in crate::cli) struct StartArgs {
-    /// Settings of the run, in a file like that of `rollmesh train --config`
+    /// Settings of the run, a file as for `train --config`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Any setting of the run by its path, as JSON or text; may be given several times
+    /// Any setting of the run by its path
+    ///
+    /// The value is JSON or text; may be given several times
     #[arg(long, value_name = "PATH=VALUE", value_parser = setting)]
     set: Vec<(String, serde_json::Value)>,
     /// Return when the run is over
@@ -49,7 +53,7 @@ pub(in crate::cli) struct StartArgs {
     after_help = "Examples:\n  ROLLMESH_TOKEN=… rollmesh runs --hub ws://127.0.0.1:7878\n  rollmesh runs runs --json"
 )]
 pub(in crate::cli) struct RunsArgs {
-    /// List the run directories in this directory, instead of a hub's runs
+    /// List the runs in this directory instead of a hub's
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Print an array of JSON objects

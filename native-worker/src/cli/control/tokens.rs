@@ -1,6 +1,6 @@
 //! `rollmesh tokens`: manages a hub's tokens, at the hub or in its file.
 
-use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
+use std::{env, fmt::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use rollmesh_core::protocol::{
@@ -13,6 +13,7 @@ use crate::{
     cli::exit::Failure,
     control::{Control, ControlError},
     hub::{Tokens, role_of, seconds_now},
+    net::TOKEN_VARIABLE,
 };
 
 #[derive(Args)]
@@ -34,26 +35,26 @@ pub(in crate::cli) struct TokensArgs {
 
 #[derive(Subcommand)]
 enum TokensAction {
-    /// List all tokens by name; a name gives no access
+    /// List all tokens by id; an id gives no access
     List,
     /// Make a token and print it, once
     Create {
         /// viewer, operator, worker, client, launcher or relay
         #[arg(long, value_parser = role)]
         role: Role,
-        /// When it runs out, for example 90s, 30m, 24h or 7d [default: never]
+        /// When it expires: 90s, 30m, 24h or 7d [default: never]
         #[arg(long, value_name = "TIME", value_parser = seconds)]
         expires: Option<u64>,
     },
-    /// Make a token invalid; connections that were opened with it close within a second
+    /// Revoke a token; its connections close within a second
     Revoke {
-        /// Its name
+        /// Its id, as `tokens list` shows it
         #[arg(value_name = "ID")]
         token: TokenId,
     },
-    /// Make a token of the same role and end, and print it, once; the old one runs out
+    /// Replace a token by one of the same role and end, and print it, once
     Rotate {
-        /// Name of the old one
+        /// Id of the old one
         #[arg(value_name = "ID")]
         token: TokenId,
         /// How long the old one stays valid
@@ -87,6 +88,11 @@ fn seconds(text: &str) -> Result<u64, String> {
 pub(in crate::cli) fn tokens(args: &TokensArgs) -> Result<ExitCode, Failure> {
     match &args.file {
         Some(file) => in_file(Tokens::open(file).map_err(Failure::usage)?, &args.action),
+        None if args.target.token_file.is_none() && env::var_os(TOKEN_VARIABLE).is_none() => {
+            Err(Failure::usage(format!(
+                "{TOKEN_VARIABLE} is not set: an operator's token changes the tokens of a running hub; --file FILE changes a file"
+            )))
+        }
         None => run_command(args.target.operator(), async |hub| at_hub(hub, &args.action).await),
     }
 }
@@ -175,15 +181,27 @@ fn line(id: TokenId, role: &str, expires: u64, connections: Option<u32>) -> Stri
 fn end(expires: u64) -> String {
     let now = seconds_now();
     match expires {
-        0 => "never runs out".into(),
-        _ if expires <= now => "has run out".into(),
-        _ => format!("runs out in {} s", expires - now),
+        0 => "never expires".into(),
+        _ if expires <= now => "has expired".into(),
+        _ => format!("expires in {}", duration(expires - now)),
     }
+}
+
+/// Formats a duration in its largest unit, rounded to the nearest whole number of at least 2.
+fn duration(seconds: u64) -> String {
+    let unit = [("days", 86_400), ("hours", 3_600), ("minutes", 60)].into_iter().find(|(_, unit)| seconds >= 2 * unit);
+    unit.map_or_else(|| format!("{seconds} s"), |(name, unit)| format!("{} {name}", (seconds + unit / 2) / unit))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_in_their_largest_unit() {
+        let cases = [(90, "90 s"), (1_790, "30 minutes"), (86_372, "24 hours"), (604_772, "7 days")];
+        cases.into_iter().for_each(|(seconds, expected)| assert_eq!(duration(seconds), expected));
+    }
 
     #[test]
     fn times_as_people_write_them() {

@@ -14,7 +14,7 @@ use crate::{
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  ROLLMESH_TOKEN=… rollmesh workers --hub ws://127.0.0.1:7878\n  \
-                        ROLLMESH_TOKEN=… rollmesh workers --json | jq '.[] | select(.state == \"hung\")'")]
+                        ROLLMESH_TOKEN=… rollmesh workers --json | jq '.[].state'")]
 pub(in crate::cli) struct WorkersArgs {
     /// Print one JSON array
     #[arg(long)]

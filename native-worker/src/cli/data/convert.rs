@@ -34,19 +34,27 @@ const GATHERED: usize = 4 << 20;
 pub(super) struct ConvertArgs {
     #[command(flatten)]
     input: InputArgs,
-    /// Folder for what is written; it is made if it is not there
+    /// Folder to write to
+    ///
+    /// It is created if it does not exist
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Format to write: json, parquet, or minari for its Parquet layout [default: that of the first file; of D4RL's, parquet]
+    /// Format: json, parquet or minari [default: the first file's]
+    ///
+    /// minari is Minari's Parquet layout. Of D4RL's files the default is parquet
     #[arg(long, value_name = "FORMAT", value_parser = target)]
     to: Option<Target>,
     /// Bytes after which a new file begins
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     max_file_size: u64,
-    /// For minari: environment whose spaces observations and actions are of [default: spaces as the rows show them]
+    /// For minari: environment that has the spaces
+    ///
+    /// Of observations and actions [default: spaces as the rows show them]
     #[arg(long)]
     env: Option<String>,
-    /// For minari: id of the data set [default: the last two folders of --output]
+    /// For minari: id of the data set
+    ///
+    /// [default: the last two folders of --output]
     #[arg(long, value_name = "ID")]
     dataset_id: Option<String>,
 }

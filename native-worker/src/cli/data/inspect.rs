@@ -14,7 +14,10 @@ use super::{
     numbers::{said, short},
 };
 use crate::{
-    cli::{exit::Failure, table::table},
+    cli::{
+        exit::Failure,
+        table::{count, table},
+    },
     offline::logged::Logged,
 };
 
@@ -122,9 +125,4 @@ fn print_policy(policy: &PolicyReport) {
         let bar = "█".repeat((bin.count * BAR).div_ceil(most) as usize);
         println!("{range:>width$}  {bar}{}{}", if bin.count > 0 { " " } else { "" }, bin.count);
     }
-}
-
-/// Formats a count like `1 line`, `2 lines`.
-fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

@@ -87,15 +87,20 @@ pub(super) fn run(args: &DataArgs, registry: &Registry) -> Result<ExitCode, Fail
 /// What to read.
 #[derive(Args, Clone, Debug)]
 struct InputArgs {
-    /// Files, folders, patterns, or data sets by their ids: RLlib's JSON (also zipped), D4RL's HDF5, Minari's, Parquet
+    /// Files, folders, patterns, or ids of data sets
+    ///
+    /// RLlib's JSON (also zipped), D4RL's HDF5, Minari's data sets, Parquet
     #[arg(value_name = "FILE", required = true)]
     inputs: Vec<String>,
-    /// Bytes that reading holds at most [default: 1 GiB for JSON, of which a sixteenth may be one line; else 64 MiB]
-    #[arg(long, value_name = "BYTES")]
+    /// Bytes that reading holds at most
+    ///
+    /// [default: 1 GiB for JSON, of which a sixteenth may be one line; else 64 MiB]
+    #[arg(long, hide_short_help = true, value_name = "BYTES")]
     buffer_size: Option<usize>,
-    /// The most memory that the process takes which reads HDF5 or Parquet, like 8GiB [default: 4GiB, or four times the
-    /// buffer]
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    /// Memory limit of the process that reads HDF5 or Parquet, like 8GiB
+    ///
+    /// [default: 4GiB, or four times the buffer]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = memory)]
     memory_limit: Option<u64>,
     /// Print JSON, and no progress: one object; of `head` one per row
     #[arg(long)]

@@ -29,7 +29,7 @@ use crate::{
 pub(super) struct ValidateArgs {
     #[command(flatten)]
     input: InputArgs,
-    /// Environment whose spaces observations and actions must be of [default: not looked at]
+    /// Environment whose spaces the rows must fit [default: none]
     #[arg(long)]
     env: Option<String>,
     /// Places to name of each problem; all are counted

@@ -18,7 +18,11 @@ use super::{exit::Failure, worker_spec::memory};
 use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::AUTO};
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  rollmesh ope --input samples --policy runs/first\n  \
+#[command(
+    after_help = "The data must have the probability of each action, as action_prob or action_logp; dm alone does not need it.\n\n\
+                  Examples:\n  rollmesh ope --input samples --policy runs/first\n  \
+                  rollmesh ope --input 'samples/*.json' --policy runs/first --estimator is,wis,dr --json",
+    after_long_help = "Examples:\n  rollmesh ope --input samples --policy runs/first\n  \
                         rollmesh ope --input 'samples/*.json' --policy runs/first --estimator is,wis,dr --json\n  \
                         rollmesh ope --input samples --policy runs/first --estimator cwpdis --gamma 1 --confidence 0.9\n  \
                         rollmesh ope --input clicks.parquet --policy runs/ads --estimator is,dr --bandit\n\n\
@@ -28,12 +32,15 @@ use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::AUTO};
                   cwpdis can.\n\n\
                   Intervals are those of which episodes happened to be logged. With --refits those of dm and dr also hold what \
                   the model owes to them; without, that of dm is of first states alone, and far too narrow. None holds what \
-                  a model gets wrong of any episodes.")]
+                  a model gets wrong of any episodes."
+)]
 pub(super) struct OpeArgs {
-    /// Logged episodes: files, folders, patterns, or data sets by their ids, in any format that `rollmesh data` reads
+    /// Logged episodes: files, folders, patterns or ids
+    ///
+    /// In any format that `rollmesh data` reads; ids are those of data sets of Minari and D4RL
     #[arg(long = "input", value_name = "DATA", required = true, num_args = 1..)]
     inputs: Vec<String>,
-    /// The policy in question: a run's directory or a checkpoint's
+    /// The policy in question: a directory of a run or checkpoint
     #[arg(long = "policy", value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
     /// Estimators
@@ -42,36 +49,44 @@ pub(super) struct OpeArgs {
     /// Discount [default: what the policy learned with]
     #[arg(long)]
     gamma: Option<f64>,
-    /// Every row stands for itself, as in a bandit's log, and nothing is discounted
+    /// Take every row as an episode, as in a bandit's log
+    ///
+    /// Nothing is discounted
     #[arg(long)]
     bandit: bool,
-    /// The policy takes any action by chance with this probability; of Discrete action spaces
-    #[arg(long, value_name = "EPSILON", default_value_t = 0.0)]
+    /// Probability with which the policy takes a random action
+    ///
+    /// Of Discrete action spaces
+    #[arg(long, hide_short_help = true, value_name = "EPSILON", default_value_t = 0.0)]
     epsilon_greedy: f64,
-    /// How sure the intervals are
+    /// Confidence level of the intervals
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
-    /// Draws of as many episodes from which intervals are made
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    /// Bootstrap samples of the episodes, from which intervals are made
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     resamples: u32,
-    /// Models that learn again from draws of as many episodes, from which the intervals of dm and dr are made, as many at a time
-    /// as there are processors; each takes as long as the first one. 0, or from 3 to 1,000
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = refits)]
+    /// Models that are fitted to bootstrap samples, for the intervals of dm and dr
+    ///
+    /// As many at a time as there are processors; each takes as long as the first one. 0, or from 3 to 1,000
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 10, value_parser = refits)]
     refits: u32,
-    /// Settings of the model of values, which dm and dr need: n_iters, lr, minibatch_size, polyak_coef, min_loss_threshold,
-    /// clip_grad_norm, fcnet_hiddens
-    #[arg(long, value_name = "JSON", default_value = "{}")]
+    /// Settings of the model of values, which dm and dr need
+    ///
+    /// n_iters, lr, minibatch_size, polyak_coef, min_loss_threshold, clip_grad_norm, fcnet_hiddens
+    #[arg(long, hide_short_help = true, value_name = "JSON", default_value = "{}")]
     q_model_config: Config,
-    /// Seed of the model of values, and of the draws
+    /// Seed of the model of values and of the samples
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Bytes that reading holds at most of files [default: 1 GiB for JSON; else 64 MiB]. In addition, it holds some 40 bytes per
-    /// row, and for dm and dr its observations and action
-    #[arg(long, value_name = "BYTES")]
+    /// Bytes that reading holds at most of files [default: 1 GiB for JSON; else 64 MiB]
+    ///
+    /// In addition, some 40 bytes per row are in memory, and for dm and dr its observations and action
+    #[arg(long, hide_short_help = true, value_name = "BYTES")]
     buffer_size: Option<usize>,
-    /// The most memory that the process takes which reads HDF5 or Parquet, like 8GiB [default: 4GiB, or four times the
-    /// buffer]
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    /// Memory limit of the process that reads HDF5 or Parquet, like 8GiB
+    ///
+    /// [default: 4GiB, or four times the buffer]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = memory)]
     memory_limit: Option<u64>,
     /// Print one JSON object, and no progress
     #[arg(long)]

@@ -47,7 +47,7 @@ use crate::{
     after_help = "Examples (more with --help):\n  \
                         rollmesh sample --num-envs 64 --env-steps 1000000 --seed 1 --json\n  \
                         rollmesh sample --num-workers 2 --env-steps 100000 --output samples\n  \
-                        rollmesh sample --checkpoint runs/first --deterministic --env-steps 25000 --output expert",
+                        rollmesh sample --checkpoint runs/first --deterministic --output expert",
     after_long_help = "Without a file of settings, a single agent's rows are sampled as its environment gives them, and the hash\n\
                         depends on neither fragments nor kernels. With one, or with several agents, a worker samples as the\n\
                         settings say, and the hash is of its whole batches. Ctrl-C ends it early: the summary is of what was\n\
@@ -81,7 +81,7 @@ pub(super) struct SampleArgs {
     ///
     /// It has the names and shapes of the policies' tensors, like the weights.safetensors of a run [default: random
     /// weights]
-    #[arg(long, value_name = "FILE", conflicts_with = "checkpoint")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "checkpoint")]
     init_weights: Option<PathBuf>,
     /// Take the most likely actions instead of drawn ones
     #[arg(long)]
@@ -90,17 +90,17 @@ pub(super) struct SampleArgs {
     #[arg(long, value_delimiter = ',', value_name = "WIDTHS")]
     hidden: Option<Vec<u32>>,
     /// Environments stepped together [default: 64]
-    #[arg(long)]
+    #[arg(long, value_name = "N")]
     num_envs: Option<u32>,
     /// Steps of an environment per fragment [default: 200]
     ///
     /// Has no influence on the rows of a plain rollout
-    #[arg(long, value_name = "T")]
+    #[arg(long, hide_short_help = true, value_name = "T")]
     rollout_fragment_length: Option<u32>,
     /// Env steps in all [default: 1000000]
     ///
     /// For a plain rollout rounded up to the same number for every environment, else to whole samples
-    #[arg(long)]
+    #[arg(long, value_name = "T")]
     env_steps: Option<u64>,
     /// Worker processes; 0 to sample here [default: 0]
     ///
@@ -116,7 +116,7 @@ pub(super) struct SampleArgs {
     /// Only wait for workers from elsewhere
     ///
     /// Start no workers and do not sample in this process: wait for workers that connect with the printed command
-    #[arg(long, conflicts_with = "num_workers")]
+    #[arg(long, hide_short_help = true, conflicts_with = "num_workers")]
     remote_only: bool,
     /// Write the files of a run into this directory
     ///
@@ -141,23 +141,23 @@ pub(super) struct SampleArgs {
     #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = seconds)]
     hung_worker_timeout: Option<f64>,
     /// With workers, serve no dashboard
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     no_dashboard: bool,
-    #[command(flatten)]
-    evaluation: EvaluationFlags,
     /// Do not hash the rows
     ///
     /// Hashing may take longer than sampling
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     no_hash: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "Evaluation")]
+    evaluation: EvaluationFlags,
     #[command(flatten, next_help_heading = "Sampling mode")]
     mode: ModeFlags,
     #[command(flatten, next_help_heading = "Python environments")]
     python: PythonFlags,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Hub")]
     clients: ListenFlags,
 }
 

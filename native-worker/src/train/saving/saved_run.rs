@@ -55,7 +55,7 @@ pub struct SavedRun {
 #[non_exhaustive]
 pub enum ResumeError {
     /// The directory has no run.
-    #[error("{0} holds no run: begin one with --run-dir {0}")]
+    #[error("{0} holds no run: begin one with --run-dir {0}; `rollmesh runs DIR` lists the runs in a directory")]
     NoRun(PathBuf),
     /// The run has no learner.
     #[error("the run in {0} only samples: resume it with `rollmesh sample --resume {0}`")]

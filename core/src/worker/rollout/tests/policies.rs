@@ -25,7 +25,9 @@ fn wrong_calls_are_typed_errors() {
     assert_eq!(both, SetupError::KindOrObject(q.clone()).into());
     let unknown = add(&mut worker, q.clone(), NewPolicy::named("moch")).to_string();
     assert!(
-        unknown.contains("there is no kind of policy 'moch'; known are: a2c, mock, net, pg, ppo, random"),
+        unknown.contains(
+            "there is no kind of policy 'moch'; did you mean mock? known are: a2c, mock, net, pg, ppo, random"
+        ),
         "{unknown}"
     );
     assert!(matches!(worker.remove_policy(&z, None, None), Err(RolloutError::PolicyMap(_))));

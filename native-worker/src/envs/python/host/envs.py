@@ -38,7 +38,9 @@ def factory_of(name, config, lanes):
         config = {"num_envs": lanes, **config} if lanes else config
         return lambda: made(**config), ImportError, here
     except (ImportError, AttributeError) as error:
-        raise Unavailable(f"{name} cannot be made {here}: {described(error)}") from error
+        is_own = isinstance(error, ModuleNotFoundError) and kind == "py" and error.name == module.partition(".")[0]
+        hint = "; name the folder of the module in PYTHONPATH, or install its package" if is_own else ""
+        raise Unavailable(f"{name} cannot be made {here}: {described(error)}{hint}") from error
 
 
 def native_vector(id, config, lanes):

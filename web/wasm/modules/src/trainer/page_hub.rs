@@ -72,7 +72,8 @@ pub fn serve(workers: u32) {
     let schema = tab_schema(&registry).to_string();
     // Runs of another hub of the same page have other numbers, unless that is older than some hours.
     let number = (js_sys::Date::now() / 1_000.0 % 10_000.0) as u32;
-    let mut hub = InlineHub::new(number, workers, schema, registry, Kernels::PORTABLE);
+    let epoch = (js_sys::Date::now() / 1_000.0) as u64 - now().0 / 1_000_000;
+    let mut hub = InlineHub::new(number, workers, schema, registry, Kernels::PORTABLE).with_epoch(epoch);
     let (page, token) = hub.open_port(Role::Operator);
     let shared =
         Rc::new(RefCell::new(PageHub { hub, page, ports: BTreeMap::new(), slices, ticked: now(), is_late: false }));
