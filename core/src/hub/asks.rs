@@ -105,7 +105,8 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
 
     fn answer_ask(&self, from: u32, ask: u64, outcome: AskOutcome, body: Vec<u8>) {
         let Some(peer) = self.peers.get(&from) else { return };
-        if peer.link.queued_bytes() > MAX_ANSWER_BACKLOG_BYTES {
+        let queued = peer.link.queued_bytes();
+        if queued > 0 && queued + body.len() > MAX_ANSWER_BACKLOG_BYTES {
             return peer.link.expel("it takes no answers");
         }
         // The body fits: its cap equals that of a result.

@@ -57,7 +57,7 @@ pub(super) const MAX_DASHBOARD_MESSAGES_PER_S: u32 = 50;
 /// Send buffer of a dashboard's socket in the operating system.
 pub(super) const DASHBOARD_SOCKET_BYTES: usize = 32 << 10;
 /// Memory budget in bytes for messages that come in parts, over all connections, until they have been handled. Further
-/// messages wait before they begin. The result of a call may be larger: then it is the only one.
+/// messages wait before they begin. The result of a call may be larger: it counts as three quarters of the budget.
 pub(super) const MAX_PARTIAL_BYTES: usize = 256 << 20;
 /// An incomplete message is dropped in favour of a waiting one if no part of it has arrived for this long.
 pub(super) const PARTIAL_PATIENCE: Duration = Duration::from_secs(2);

@@ -113,11 +113,12 @@ impl MemoryBudget {
         self.shared.state()
     }
 
-    /// Waits for a reservation of this many bytes, or for the whole budget if that is less. While a caller waits, as many
-    /// overdue messages are dropped as needed. Callers get reservations in the order in which they came, so that a large
-    /// message waits no longer than a small one.
+    /// Waits for a reservation of this many bytes, or for three quarters of the budget if that is less: next to a very large
+    /// message, which may take minutes, there is room for those of usual sizes. While a caller waits, as many overdue messages
+    /// are dropped as needed. Callers get reservations in the order in which they came, so that a large message waits no longer
+    /// than a small one.
     pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
-        let bytes = bytes.min(self.shared.bytes);
+        let bytes = bytes.min(self.shared.bytes / 4 * 3);
         let turn = Turn::new(self);
         loop {
             let freed = self.shared.freed.notified();
@@ -244,8 +245,11 @@ mod tests {
         let (third, ()) = soon(async { tokio::join!(budget.reserve(50), async { drop(second) }) }).await;
         must_wait(&budget, 1).await;
         drop((first, third));
-        // A message larger than the budget waits for all of it.
-        assert_eq!(soon(budget.reserve(usize::MAX)).await.bytes, 100);
+        // A message larger than the budget leaves room for others.
+        let large = soon(budget.reserve(usize::MAX)).await;
+        assert_eq!(large.bytes, 75);
+        must_wait(&budget, usize::MAX).await;
+        soon(budget.reserve(25)).await;
     }
 
     #[tokio::test]
@@ -262,7 +266,7 @@ mod tests {
         soon(later).await;
         // A caller that does not wait any more delays no other.
         let _first = budget.reserve(50).await;
-        must_wait(&budget, 100).await;
+        must_wait(&budget, usize::MAX).await;
         soon(budget.reserve(50)).await;
     }
 
