@@ -13,6 +13,7 @@ use super::{
     frame::{self, Action, Begin, Frame, PIECE_BYTES},
     join,
     links::Links,
+    secure::RankTls,
 };
 
 /// Number of values in a piece of a message.
@@ -50,6 +51,8 @@ pub struct TcpAllReduce {
     max_message: usize,
     links: Arc<Links>,
     threads: Vec<JoinHandle<()>>,
+    /// Ends, after the links, with what they have sent.
+    _tls: Option<RankTls>,
 }
 
 impl TcpAllReduce {
@@ -61,15 +64,18 @@ impl TcpAllReduce {
         let JoinRequest { config, max_message, .. } = request;
         config.check()?;
         let (rank, world_size) = (config.rank, config.world_size);
-        let streams = match world_size {
-            1 => Vec::new(),
-            _ => join::join(request, address::resolve(&config.url)?)?,
-        };
+        let (mut streams, mut tls) = (Vec::new(), None);
+        if world_size > 1 {
+            let address = address::resolve(&config.url)?;
+            tls = RankTls::of(address, &config.token)
+                .map_err(|error| DataParallelError::Lost { rank, reason: format!("it cannot encrypt: {error}") })?;
+            streams = join::join(request, address, tls.clone())?;
+        }
         // Limit for a whole message with the overhead of its pieces, and the beginning of the next one.
         let max_waiting = max_message.saturating_mul(2).saturating_add(1 << 20);
         let lost = |error: std::io::Error| DataParallelError::Lost { rank, reason: error.to_string() };
         let (links, threads) = Links::open(rank, streams, max_waiting).map_err(lost)?;
-        Ok(Self { rank, world_size, calls: 0, max_message: *max_message, links, threads })
+        Ok(Self { rank, world_size, calls: 0, max_message: *max_message, links, threads, _tls: tls })
     }
 
     /// Begins a call: other ranks announce it to rank 0, which checks that it is the same for all. Returns the announcements

@@ -32,16 +32,17 @@ const INTRODUCTION: Duration = Duration::from_secs(5);
 const MAX_VISITORS: usize = 64;
 
 /// Returns the connections to the other ranks: to all, in order, on rank 0, otherwise to rank 0.
-pub(super) fn join(request: &JoinRequest, address: SocketAddr) -> Result<Vec<TcpStream>, DataParallelError> {
+pub(super) fn join(
+    request: &JoinRequest,
+    address: SocketAddr,
+    tls: Option<RankTls>,
+) -> Result<Vec<TcpStream>, DataParallelError> {
     let hello = Hello::of(request);
     let too_long =
         || DataParallelError::Policies { rank: hello.rank, reason: "their ids are too long together".into() };
     let bytes = hello.encode(&request.config.token).ok_or_else(too_long)?;
     let deadline = Instant::now() + Duration::from(request.config.join_timeout);
-    let rank = hello.rank;
-    let tls = RankTls::of(address, &request.config.token)
-        .map_err(|error| DataParallelError::Lost { rank, reason: format!("it cannot encrypt: {error}") })?;
-    match rank {
+    match hello.rank {
         0 => wait_for_all(request, &hello, (address, tls), deadline),
         _ => come_in(request, &bytes, (address, tls), deadline).map(|stream| vec![stream]),
     }

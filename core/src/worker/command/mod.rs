@@ -203,7 +203,7 @@ wire::wire_form! {
         /// Restores the positions of the sampler and the input.
         SetSamplerState(Vec<u8>),
         /// Joins the other ranks, with which it learns from now on. Returns when all have joined, so all ranks must be sent
-        /// this immediately.
+        /// this at the same time.
         #[doc(alias = "setup_torch_data_parallel")]
         SetupDataParallel(DataParallelConfig),
     }
