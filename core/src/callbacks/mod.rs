@@ -123,7 +123,7 @@ pub trait Callbacks: Send {
     }
 
     /// Called after workers were lost and replaced: of a group with their indices; of a run over leases, before its next
-    /// update, with the numbers of the hub's local workers that replace others.
+    /// update, with the numbers of the hub's local workers that have joined in place of others.
     fn on_workers_recreated(&mut self, _worker_indices: &[u32]) -> Result<(), CallbackError> {
         Ok(())
     }

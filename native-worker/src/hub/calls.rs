@@ -126,8 +126,12 @@ impl Actor {
         }
     }
 
-    pub(super) fn notify_joined(&self, peer: u32) {
-        self.hub.peers.get(&peer).into_iter().for_each(|known| self.notify(joined(peer, known)));
+    pub(super) fn notify_joined(&mut self, peer: u32) {
+        let Some(known) = self.hub.peers.get(&peer) else { return };
+        if let (Some(run), Some(child)) = (&mut self.hub.run, known.child) {
+            run.note_joined(child);
+        }
+        self.notify(joined(peer, known));
     }
 }
 

@@ -179,6 +179,11 @@ impl Children {
         staying.map(|(&number, _)| number).collect()
     }
 
+    /// Returns the numbers of those that [stay](Self::staying) and were started on other terms.
+    pub(super) fn on_other_terms(&self, terms: &ChildTerms) -> Vec<u32> {
+        self.staying().into_iter().filter(|number| *self.running[number].terms != *terms).collect()
+    }
+
     /// True if the child is the spare.
     pub(super) fn is_spare(&self, number: u32) -> bool {
         self.spare == Some(number)

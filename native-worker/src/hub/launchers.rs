@@ -20,6 +20,7 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::link::PeerLink;
 use crate::{
+    envs::ENV_MEMORY_VARIABLE,
     launch::{LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher},
     net::LAUNCHER_ABSENCE,
 };
@@ -233,7 +234,8 @@ impl Launcher for Launchers {
             drop(elsewhere);
             return self.here.launch(order);
         }
-        if !order.environs.is_empty() {
+        // The memory of environments is limited by the other machine's own setting.
+        if order.environs.keys().any(|name| name != ENV_MEMORY_VARIABLE) {
             let (what, needs) = ("environment variables of a run", "workers of the hub's own machine");
             return Err(LaunchError::Unsupported { what, needs });
         }

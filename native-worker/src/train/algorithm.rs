@@ -208,7 +208,7 @@ impl Algorithm {
     }
 
     /// Writes a checkpoint into the run's directory, and waits until it is on disk; a run that is over has written its last
-    /// one. [`restore`](Self::restore), `rollmesh train --resume` and `rollmesh evaluate` take the directory.
+    /// one, or, if it ended in the middle of an update, the one before. [`restore`](Self::restore), `rollmesh train --resume` and `rollmesh evaluate` take the directory.
     ///
     /// # Errors
     /// [`AlgorithmError::Checkpoint`], also for a run without a directory, and for one that is over and could not write its

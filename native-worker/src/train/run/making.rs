@@ -1,6 +1,10 @@
 //! Creating a run: new, resumed, rolled back, or for its rows only.
 
-use std::{collections::BTreeMap, fs::File, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    time::Duration,
+};
 
 use rollmesh_core::{
     env::EnvState,
@@ -349,6 +353,7 @@ impl Run {
             evaluated: None,
             watchdog: None,
             recording: None,
+            replacing: BTreeSet::new(),
             recreated: Vec::new(),
             read: ReadMetrics::default(),
             #[cfg(test)]

@@ -8,7 +8,11 @@ mod making;
 mod saving;
 mod undo;
 
-use std::{collections::BTreeMap, io, mem, sync::atomic::Ordering};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io, mem,
+    sync::atomic::Ordering,
+};
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -145,7 +149,9 @@ pub(crate) struct Run {
     watchdog: Option<Watchdog>,
     /// Records the episodes of a run over leases, if it is to.
     recording: Option<Recording>,
-    /// Local workers that have replaced others since the last batch.
+    /// Local workers that were started in place of others and have not joined yet.
+    replacing: BTreeSet<u32>,
+    /// Those that have joined since the last batch.
     recreated: Vec<u32>,
     /// What reading has reported so far.
     read: ReadMetrics,
@@ -225,9 +231,14 @@ impl Run {
         Some(self.consumer.as_ref()?.submit(work, results_before(&self.state), recreated))
     }
 
-    /// Remembers a local worker that has replaced another one, for the callbacks.
-    pub(crate) fn add_recreated(&mut self, worker: u32) {
-        self.recreated.push(worker);
+    /// Records that a local worker is to replace another one.
+    pub(crate) fn await_replacement(&mut self, worker: u32) {
+        self.replacing.insert(worker);
+    }
+
+    /// Records, for the callbacks, that a local worker has joined, if it replaces another one.
+    pub(crate) fn note_joined(&mut self, worker: u32) {
+        self.recreated.extend(self.replacing.take(&worker));
     }
 
     /// Applies the learner's result for the batch.

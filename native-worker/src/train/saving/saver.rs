@@ -106,9 +106,13 @@ impl Saver {
             let _ = jobs.send(last);
         }
         drop(jobs);
-        // A panic there is equivalent to a missing report.
-        let _ = thread.join();
-        std::iter::from_fn(|| reports.try_recv().ok()).collect()
+        let ended = thread.join();
+        let mut all: Vec<SaveReport> = std::iter::from_fn(|| reports.try_recv().ok()).collect();
+        if ended.is_err() {
+            let saved = Err("the thread that saves checkpoints has panicked".into());
+            all.push(SaveReport { iteration: timetable.last.1, saved });
+        }
+        all
     }
 }
 
