@@ -37,7 +37,7 @@ const WORKER: WorkerId = WorkerId(1);
 /// let config = RunConfig::new("CartPole-v1").rollout_fragment_length(32).stop_after(1_000);
 /// let mut run = InlineRun::new(1, config, &Registry::builtin(), Kernels::PORTABLE, Micros(0))?;
 /// while run.work(16, Micros(0))? != InlineWork::Over {}
-/// println!("{} after {} env steps", run.learning.state().weights_hash(), run.learning.state().env_steps());
+/// println!("{} after {} env steps", run.state().weights_hash(), run.state().env_steps());
 /// # Ok::<(), rollmesh_learner::InlineRunError>(())
 /// ```
 pub struct InlineRun {

@@ -48,7 +48,7 @@ impl Uplink {
     /// Records the bytes that are queued once everything was sent that may be sent.
     pub(super) fn observe(&mut self, queued: usize) {
         if let Some((since, before)) = self.waiting {
-            // Credit that came while the worker was busy may have come immediately: the link took no time.
+            // Credit that came while the worker was busy may have come at its beginning: the link took no time.
             let (sent, micros) = (before.saturating_sub(queued), self.now.since(since).since(self.busy).0);
             // A clock of low resolution may stand still between two credits.
             if queued > 0 && (queued == before || micros == 0 && self.busy == Micros(0)) {
@@ -120,7 +120,7 @@ mod tests {
             }
             uplink.is_slow()
         };
-        assert!(!busy(1), "the credit may have come immediately");
+        assert!(!busy(1), "the credit may have come at the beginning");
         assert!(busy(40), "no credit had come before the worker was busy");
     }
 
