@@ -234,7 +234,8 @@ async fn many_idle_workers_and_busy_ones_share_a_hub() {
     while idle.joined.load(Ordering::Relaxed) < many {
         status(&mut operator, |_| true).await;
     }
-    let each = memory(run.pid()).saturating_sub(memory_before) / many as u64;
+    let grown = memory(run.pid()).saturating_sub(memory_before);
+    let each = grown / many as u64;
     // They stay, are told the weights, and answer pings, while iterations go by. Others ask for answers, too.
     let seconds = if is_long() { 30 } else { 16 };
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -265,7 +266,8 @@ async fn many_idle_workers_and_busy_ones_share_a_hub() {
     );
     assert!(after.iteration > before.iteration + 2, "{before:?} {after:?}");
     assert_eq!(idle.left.load(Ordering::Relaxed), 0, "a peer was disconnected");
-    assert!(each < 96 << 10, "{each} bytes");
+    // The run itself may grow by some MiB meanwhile, the more the longer the idle workers take to join.
+    assert!(grown < ((many as u64 * 96) << 10) + (4 << 20), "{each} bytes");
     let open = files(run.pid());
     drop(idle);
     // A checkpoint may be being written.
