@@ -65,7 +65,7 @@ fn words(kind: &Value) -> Option<String> {
         "boolean" => "true or false".into(),
         "string" => "a text".into(),
         "array" => words(&kind["items"]).map_or_else(|| "a list".into(), |each| format!("a list, each {each}")),
-        "integer" => range(kind, true).unwrap_or_else(|| "a whole number".into()),
+        "integer" => range(kind, true).unwrap_or_else(|| "a whole number of at least 0".into()),
         "number" => range(kind, false).unwrap_or_else(|| "a finite number".into()),
         _ if kind["maxProperties"] == 1 => "an object with one setting".into(),
         _ => "an object".into(),
