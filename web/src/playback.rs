@@ -51,12 +51,13 @@ impl Now {
 }
 
 impl Playback {
-    /// Takes the newest clip. It is shown when the one being shown has ended, or immediately if it is of another slot or run, or if
-    /// the one being shown does not play and is at its start.
+    /// Takes the newest clip. It is shown when the one being shown has ended, or immediately if it is of another slot or run or of a
+    /// file, or if the one being shown does not play and is at its start.
     pub(crate) fn offer(&mut self, clip: &Arc<Clip>, is_playing: bool) {
         let key = |clip: &Clip| (clip.report.run, clip.report.slot);
-        let stays =
-            |now: &Now| key(&now.clip) == key(clip) && !now.clip.steps.is_empty() && (is_playing || now.place > 0.0);
+        // Runs have numbers from 1 on: clips of files have none.
+        let continues = |now: &Now| clip.report.run > 0 && key(&now.clip) == key(clip);
+        let stays = |now: &Now| continues(now) && !now.clip.steps.is_empty() && (is_playing || now.place > 0.0);
         match &self.now {
             Some(now) if Arc::ptr_eq(&now.clip, clip) => {}
             Some(now) if stays(now) => self.next = Some(clip.clone()),
@@ -169,6 +170,21 @@ mod tests {
         playback.seek(1);
         playback.offer(&clip(0, 4), false);
         assert_eq!(playback.moment().map(|moment| (moment.clip.steps.len(), moment.step)), Some((3, 1)));
+    }
+
+    #[test]
+    fn clip_of_a_file_is_shown_immediately_while_another_one_plays_or_stands_at_a_later_step() {
+        let of_file = |steps| {
+            let report = clip(0, steps).report.clone();
+            Arc::new(Clip::read(EnvClip { run: 0, ..report }))
+        };
+        let mut playback = Playback::default();
+        for (steps, is_playing) in [(4, true), (3, true), (2, false)] {
+            playback.offer(&of_file(steps), is_playing);
+            let shown = playback.moment().map(|moment| (moment.clip.steps.len(), moment.step));
+            assert_eq!(shown, Some((steps as usize, 0)));
+            playback.seek(1);
+        }
     }
 
     #[test]
