@@ -63,7 +63,7 @@ impl Log {
 pub struct Monitoring {
     hosts: BTreeMap<u32, HostReport>,
     logs: BTreeMap<u32, Log>,
-    /// Number of messages with lines of logs.
+    /// Number of messages with lines of logs, and of the times that logs were forgotten.
     num_messages: u64,
     rates: BTreeMap<u32, VecDeque<f32>>,
 }
@@ -73,18 +73,20 @@ impl Monitoring {
         self.hosts.insert(report.worker, report);
     }
 
-    pub(super) fn add_log(&mut self, log: WorkerLog) {
+    /// Returns the worker whose log made room, if any.
+    pub(super) fn add_log(&mut self, log: WorkerLog) -> Option<u32> {
         self.num_messages += 1;
         let known = self.logs.entry(log.worker).or_default();
         known.latest = self.num_messages;
         known.add(log);
+        if self.logs.len() <= MAX_LOGS {
+            return None;
+        }
         // The log that has had no line for longest makes room; the hub's own stay.
         let of_workers = self.logs.iter().filter(|(id, _)| ![HUB, AUDIT].contains(id));
-        if self.logs.len() > MAX_LOGS
-            && let Some((&oldest, _)) = of_workers.min_by_key(|(_, log)| log.latest)
-        {
-            self.logs.remove(&oldest);
-        }
+        let oldest = *of_workers.min_by_key(|(_, log)| log.latest)?.0;
+        self.logs.remove(&oldest);
+        Some(oldest)
     }
 
     pub(super) fn add_rate(&mut self, worker: u32, steps_per_s: f32) {
@@ -93,6 +95,11 @@ impl Monitoring {
             rates.pop_front();
         }
         rates.push_back(steps_per_s);
+    }
+
+    /// Forgets everything, as after another message about logs.
+    pub(super) fn forget_all(&mut self) {
+        *self = Self { num_messages: self.num_messages + 1, ..Self::default() };
     }
 
     pub(super) fn forget_worker(&mut self, worker: u32) {
@@ -106,7 +113,7 @@ impl Monitoring {
         self.hosts.get(&worker)
     }
 
-    /// Number of messages with lines of logs so far.
+    /// Grows with every message with lines of logs, and when logs are forgotten.
     #[must_use]
     pub fn num_messages(&self) -> u64 {
         self.num_messages
@@ -176,9 +183,10 @@ mod tests {
         let shown = all.log(3).expect("a log");
         assert_eq!(shown.lines().map(|line| &*line.text).collect::<Vec<_>>(), ["a", "!b", "c", "d"]);
         assert_eq!((shown.missed, &*all.last_error(3).expect("a warning").text), (2, "!b"));
-        (0..500).for_each(|number| all.add_log(log(3, 11 + number, &["x"])));
+        (0..500).for_each(|number| _ = all.add_log(log(3, 11 + number, &["x"])));
         assert_eq!(all.log(3).map(|log| log.lines().count()), Some(MAX_LINES));
-        (0..500).for_each(|worker| all.add_log(log(worker, 0, &["x"])));
+        let evicted: Vec<_> = (0..500).filter_map(|worker| all.add_log(log(worker, 0, &["x"]))).collect();
+        assert_eq!(evicted, (1..=500 - MAX_LOGS as u32).collect::<Vec<_>>());
         assert!(all.logs().count() == MAX_LOGS && all.log(HUB).is_some());
         assert_eq!(all.last_error(7), None);
         all.add_log(log(3, 600, &["here"]));

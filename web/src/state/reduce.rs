@@ -15,8 +15,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    Action, ChartView, Clip, ClipSource, Comparison, Connection, Curves, Effect, Event, Fragment, Level, Monitoring,
-    RunKey, RunSchema, Source, State, TabJob, TabRun, TabStatus, Toast, chart_view::CHART,
+    Action, ChartView, Clip, ClipSource, Comparison, Connection, Curves, Effect, Event, Fragment, Level, RunKey,
+    RunSchema, Source, State, TabJob, TabRun, TabStatus, Toast, chart_view::CHART,
 };
 
 /// Toasts on the page at a time; older ones make room.
@@ -104,7 +104,7 @@ fn forget_workers(state: &mut State) {
     state.touched.extend(state.workers.keys());
     state.workers.clear();
     state.places.clear();
-    state.monitoring = Monitoring::default();
+    state.monitoring.forget_all();
     state.ledger = None;
 }
 
@@ -285,6 +285,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             state.places.insert(place.worker, place);
         }
         Message::WorkerGone(gone) => {
+            state.touched.insert(gone.worker);
             state.workers.remove(&gone.worker);
             state.monitoring.forget_worker(gone.worker);
             state.places.remove(&gone.worker);
@@ -295,7 +296,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         }
         Message::WorkerLog(log) => {
             state.touched.insert(log.worker);
-            state.monitoring.add_log(log);
+            state.touched.extend(state.monitoring.add_log(log));
         }
         Message::Evaluation(point) => {
             let point = evaluated(point, &state.curves);

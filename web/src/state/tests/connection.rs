@@ -65,6 +65,44 @@ fn a_lost_hub_leaves_its_numbers_on_the_page_until_it_tells_them_anew() {
 }
 
 #[test]
+fn lines_of_another_hub_take_the_place_of_as_many_of_the_one_before() {
+    let log = |text: &str| {
+        let line = LogLine { text: text.into(), ..LogLine::default() };
+        Event::Received(Message::WorkerLog(WorkerLog { worker: 3, first: 0, lines: vec![line] }))
+    };
+    let mut state = online();
+    let mut seen = vec![state.monitoring.num_messages()];
+    for event in [log("before"), welcome(), log("after")] {
+        reduce(&mut state, event);
+        seen.push(state.monitoring.num_messages());
+    }
+    assert!(seen.is_sorted_by(|before, now| before < now), "the shown lines follow this number: {seen:?}");
+}
+
+#[test]
+fn messages_touch_the_workers_that_they_change() {
+    let mut state = after([Event::Started { token: true }, welcome(), worker(3), worker(5)]);
+    let log = |worker| Message::WorkerLog(WorkerLog { worker, ..WorkerLog::default() });
+    // As many logs as are kept: the next one evicts that of worker 1,000.
+    (1_000..1_256).for_each(|worker| _ = reduce(&mut state, Event::Received(log(worker))));
+    state.take_touched();
+    for (message, touched) in [
+        (Message::WorkerRow(WorkerRow { worker: 7, ..WorkerRow::default() }), &[7][..]),
+        (Message::WorkerLocation(WorkerLocation { worker: 8, ..WorkerLocation::default() }), &[8]),
+        (Message::HostReport(HostReport { worker: 9, ..HostReport::default() }), &[9]),
+        (log(10), &[10, 1_000]),
+        (Message::WorkerGone(WorkerGone { worker: 7 }), &[7]),
+        (Message::LedgerReport(LedgerReport::default()), &[]),
+    ] {
+        let text = format!("{message:?}");
+        reduce(&mut state, Event::Received(message));
+        assert_eq!(Vec::from_iter(state.take_touched()), touched, "{text}");
+    }
+    reduce(&mut state, welcome());
+    assert_eq!(Vec::from_iter(state.take_touched()), [3, 5], "another hub's workers are others");
+}
+
+#[test]
 fn refusals_end_the_tries_except_when_the_hub_is_only_busy() {
     let refused = |code: RefusalCode| {
         Event::Received(Message::Refused(Refused { code: code as u8, reason: "wrong token".into() }))
