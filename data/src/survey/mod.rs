@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use rollmesh_core::{
     batch::{AnyBatch, BatchError, Continuation, OpenEpisodes, SampleBatch},
+    column::Column,
     math::sqrt_f64,
 };
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,14 @@ pub struct PolicyReport {
     pub lengths: Spread,
     /// Histogram of the returns: adjacent bins of equal width.
     pub histogram: Vec<Bin>,
+}
+
+/// Returns a type like `float32 (4)`.
+fn kind_of(column: &Column) -> String {
+    match column.shape().dims() {
+        [] => column.column_type().to_string(),
+        _ => format!("{} {}", column.column_type(), column.shape()),
+    }
 }
 
 /// A column.
@@ -178,10 +187,7 @@ impl Survey {
             policy.rows += rows.len() as u64;
             for (name, column) in rows.iter() {
                 let known = policy.columns.entry(name.to_owned()).or_default();
-                let kind = match column.shape().dims() {
-                    [] => column.column_type().to_string(),
-                    _ => format!("{} {}", column.column_type(), column.shape()),
-                };
+                let kind = kind_of(column);
                 if !known.kinds.contains(&kind) && known.kinds.len() < 8 {
                     known.kinds.push(kind);
                 }

@@ -105,7 +105,8 @@ impl Clip {
     /// Is this the last step of its episode here?
     #[must_use]
     pub fn ends_episode(&self, step: usize) -> bool {
-        matches!((self.steps.get(step), self.steps.get(step + 1)), (Some(now), Some(next)) if now.0 != next.0)
+        let Some((now, later)) = self.steps.get(step..).and_then(<[_]>::split_first) else { return false };
+        !later.is_empty() && later.iter().all(|at| at.0 != now.0)
     }
 }
 
@@ -156,6 +157,9 @@ mod tests {
         assert!(step.value.is_nan() && clip.agents(2).is_empty());
         assert!(clip.ends_episode(0) && !clip.ends_episode(1));
         assert_eq!(clip.observation(0), "");
+        // The steps of a file's episodes may interleave.
+        let clip = Clip::read(EnvClip { steps: steps(&[(0, 0), (1, 0), (0, 1), (1, 1)]), ..EnvClip::default() });
+        assert_eq!([0, 1, 2, 3].map(|step| clip.ends_episode(step)), [false, false, true, false]);
     }
 
     #[test]
