@@ -1,5 +1,6 @@
 // The Web Worker in which the page reads a file of logged experience: it is posted the file and the episode from which it is
-// replayed, and posts what it has found so far, and once the steps to be replayed.
+// replayed, and posts what it has found so far, and once the steps to be replayed. A file that was read before (`again`) is read up
+// to these steps.
 // The module that reads its format is loaded when the file is opened.
 
 /** Bytes between two reports: some milliseconds of work. */
@@ -11,39 +12,37 @@ const PLACES = 5;
 /** How Parquet and HDF5 files begin. */
 const TABLES = ['PAR1', '\x89HDF'];
 
-onmessage = ({ data: { file, episode } }) => {
+onmessage = ({ data }) => {
   // The page hears of errors that are thrown outside of promises.
-  inspect(file, episode).catch((error) => setTimeout(() => { throw error; }));
+  inspect(data).catch((error) => setTimeout(() => { throw error; }));
 };
 
-async function inspect(file, episode) {
-  const start = await slice(file, 0, 4);
+async function inspect(task) {
+  const start = await slice(task.file, 0, 4);
   if (!start) return;
-  await (TABLES.includes(String.fromCharCode(...start)) ? inspectTables : inspectLines)(file, episode);
+  await (TABLES.includes(String.fromCharCode(...start)) ? inspectTables : inspectLines)(task);
 }
 
-async function inspectLines(file, episode) {
+async function inspectLines({ file, episode, again }) {
   const { default: init, DataHandle } = await import('./rollmesh_reader.js');
   await init();
   const data = new DataHandle(PLACES).replaying(episode);
   let read = 0;
-  const post = (error) => postMessage({ read, report: data.report(), clip: data.takeClip(), error });
   do {
     const piece = await slice(file, read, read + SLICE);
     if (!piece) return;
     try {
       data.push(piece);
     } catch (error) {
-      return post(error.message);
+      return fail(error);
     }
     read += piece.length;
     if (read === file.size) data.finish();
     data.inspect();
-    post();
-  } while (read < file.size && !JSON.parse(data.report()).gave_up);
+  } while (!post(data, again, read, file.size) && read < file.size && !JSON.parse(data.report()).gave_up);
 }
 
-async function inspectTables(file, episode) {
+async function inspectTables({ file, episode, again }) {
   const { default: init, TableHandle } = await import('./rollmesh_tables.js');
   await init();
   try {
@@ -51,11 +50,19 @@ async function inspectTables(file, episode) {
     for (let more = true; more;) {
       const until = performance.now() + REPORT_EVERY;
       do more = data.inspect(); while (more && performance.now() < until);
-      postMessage({ read: more ? data.read() : file.size, report: data.report(), clip: data.takeClip() });
+      if (post(data, again, more ? data.read() : file.size, file.size)) return;
     }
   } catch (error) {
     fail(error);
   }
+}
+
+/** Posts what was found. Returns whether that was all that is wanted. */
+function post(data, again, read, size) {
+  const clip = data.takeClip();
+  const isAll = again && clip !== undefined;
+  postMessage({ read: isAll ? size : read, report: again ? undefined : data.report(), clip });
+  return isAll;
 }
 
 /** A part of the file; nothing, and the page hears of it, if it was changed or removed since it was chosen. */

@@ -24,10 +24,11 @@ pub(crate) struct DataFile {
 }
 
 impl DataFile {
-    /// Begins to read, and to look for the steps from an episode on. The store is notified of the progress.
-    pub(crate) fn start(store: Store, file: File, episode: u32) -> Self {
-        let (name, bytes) = (file.name(), file.size() as u64);
-        let opened = OpenedFile { name, bytes, episode, ..OpenedFile::default() };
+    /// Begins to read, and to look for the steps from an episode on. The store is notified of the progress. If it is known what is
+    /// in the file, it is read only up to these steps.
+    pub(crate) fn start(store: Store, file: File, episode: u32, known: Option<Arc<Found>>) -> Self {
+        let (name, bytes, again) = (file.name(), file.size() as u64, known.is_some());
+        let opened = OpenedFile { name, bytes, episode, found: known.unwrap_or_default(), ..OpenedFile::default() };
         // It comes with one message, and belongs to all that follow.
         let clip = Rc::new(OnceCell::new());
         let hear = move |heard: Result<MessageEvent, String>| {
@@ -35,11 +36,14 @@ impl DataFile {
                 read_clip(&event.data()).into_iter().for_each(|found| _ = clip.set(found));
                 read(&event.data(), OpenedFile { clip: clip.get().cloned(), ..opened.clone() })
             });
-            let failed = |reason| OpenedFile { status: FileStatus::Failed(reason), ..opened.clone() };
+            let failed = |reason| {
+                let (found, status) = (Arc::default(), FileStatus::Failed(reason));
+                OpenedFile { found, status, ..opened.clone() }
+            };
             store.dispatch(Event::FileRead(read.unwrap_or_else(failed)));
         };
         let worker = WebWorker::start(SCRIPT, "rollmesh reader", hear);
-        let task = object(&[("file", file.clone().into()), ("episode", episode.into())]);
+        let task = object(&[("file", file.clone().into()), ("episode", episode.into()), ("again", again.into())]);
         worker.iter().for_each(|worker| worker.post(&task));
         Self { file, _worker: worker }
     }
@@ -59,15 +63,18 @@ fn read_clip(data: &JsValue) -> Option<Arc<Clip>> {
 /// Reads what the Web Worker has posted.
 fn read(data: &JsValue, file: OpenedFile) -> Result<OpenedFile, String> {
     let field = |name: &str| Reflect::get(data, &name.into()).unwrap_or(JsValue::UNDEFINED);
+    if let Some(reason) = field("error").as_string() {
+        return Err(reason);
+    }
     let found = match field("report").as_string() {
-        Some(report) => serde_json::from_str(&report).map_err(|error| error.to_string())?,
-        None => Found::default(),
+        Some(report) => Arc::new(serde_json::from_str::<Found>(&report).map_err(|error| error.to_string())?),
+        None => file.found.clone(),
     };
     let read = field("read").as_f64().unwrap_or_default() as u64;
-    let status = match field("error").as_string().or_else(|| found.gave_up.clone()) {
+    let status = match found.gave_up.clone() {
         Some(reason) => FileStatus::Failed(reason),
         None if read == file.bytes => FileStatus::Read,
         None => FileStatus::Reading,
     };
-    Ok(OpenedFile { read, found: Arc::new(found), status, ..file })
+    Ok(OpenedFile { read, found, status, ..file })
 }

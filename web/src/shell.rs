@@ -4,11 +4,13 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
 use leptos::prelude::*;
 use rollmesh_core::{protocol::Token, time::Micros};
+use rollmesh_data::survey::Found;
 use web_sys::{File, FileList, HtmlCanvasElement};
 
 use crate::{
@@ -136,19 +138,22 @@ impl Store {
             if file.name().ends_with(".safetensors") || file.name() == "policy.json" {
                 self.play(|player| player.open(&file));
             } else {
-                self.read_file(file, 0);
+                self.read_file(file, 0, None);
             }
         }
     }
 
-    /// Looks for the steps of the opened file from an episode on, which reads it again.
+    /// Reads the opened file again and keeps its steps from the given episode on.
     pub(crate) fn replay_file(self, episode: u32) {
         let file = self.shell.with_value(|shell| shell.data_file.borrow().as_ref().map(DataFile::file));
-        file.into_iter().for_each(|file| self.read_file(file, episode));
+        let known = self.peek(|state| state.file.as_ref().map(|file| file.found.clone()));
+        if let Some(file) = file {
+            self.read_file(file, episode, known);
+        }
     }
 
-    fn read_file(self, file: File, episode: u32) {
-        self.shell.with_value(|shell| shell.data_file.replace(Some(DataFile::start(self, file, episode))));
+    fn read_file(self, file: File, episode: u32, known: Option<Arc<Found>>) {
+        self.shell.with_value(|shell| shell.data_file.replace(Some(DataFile::start(self, file, episode, known))));
     }
 
     /// Lets the policy of the run in this tab play, as it is now.

@@ -87,9 +87,25 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     page.wait("the first step has its observation", is_step).await;
     let is_reward = async || page.text("live-agents").await.is_some_and(|text| text.ends_with("8"));
     page.wait("the first step has its reward", is_reward).await;
+    // One that stands at a later step makes room for another one, which begins. The form keeps the focus meanwhile.
+    let seek = "const step = document.querySelector(arguments[0]);
+        step.value = 1;
+        step.dispatchEvent(new Event('input', { bubbles: true }))";
+    page.run(seek, vec![json!(selector("live-step"))]).await;
+    replay(&page, 1).await;
+    let is_first =
+        async || page.text("live-caption").await.is_some_and(|text| text.starts_with("episode 1 of the file, step 0"));
+    page.wait("it begins with its first step", is_first).await;
+    let focused = page.run("return document.activeElement.dataset.testid", vec![]).await;
+    assert_eq!((focused.as_str(), &*page.value("data-episode").await), (Some("data-replay"), "1"));
+    let says = async |what: &str| {
+        page.click("data-replay").await;
+        page.wait(what, async || page.text("data-no-episode").await.as_deref() == Some(what)).await;
+    };
     page.fill("data-episode", "3").await;
-    page.click("data-replay").await;
-    page.wait("there is no fourth episode", async || page.attribute("data-no-episode", "hidden").await.is_none()).await;
+    says("The file has no episode 3 of a single agent.").await;
+    page.run("document.querySelector(arguments[0]).value = ''", vec![json!(selector("data-episode"))]).await;
+    says("Enter the number of an episode, 0 for the first one.").await;
     for (name, theme, screen) in [("data-file", "light", DESKTOP), ("data-file-phone", "dark", PHONE)] {
         page.browser.prefer_colours(theme).await;
         page.browser.emulate(screen).await;
@@ -129,5 +145,6 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     }
     page.click("data-close").await;
     page.wait("nothing is open", async || page.text("data-name").await.is_none()).await;
+    page.wait("the slot is watched again", async || page.text("live-source").await.is_none()).await;
     page.assert_quiet_console().await;
 }

@@ -37,10 +37,11 @@ pub enum FileStatus {
     Failed(String),
 }
 
-// Every report is another one.
+// Every report is another one, and the file may be replayed from another episode.
 impl PartialEq for OpenedFile {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.found, &other.found) && self.read == other.read && self.status == other.status
+        let of = |file: &Self| (Arc::as_ptr(&file.found), file.clip.as_ref().map(Arc::as_ptr), file.read, file.episode);
+        of(self) == of(other) && self.status == other.status
     }
 }
 

@@ -69,32 +69,73 @@ fn Replay(
     let store = expect_context::<Store>();
     let Watched(watched) = expect_context::<Watched>();
     let input = NodeRef::<html::Input>::new();
+    let status = Memo::new(move |_| file.with(|file| file.as_ref().map(|file| file.status.clone())));
     let replayed = Memo::new(move |_| file.with(|file| file.as_ref().and_then(OpenedFile::replayed)));
+    // What was asked for last, until it is shown, and why that cannot be.
+    let wanted = RwSignal::new(None::<u32>);
+    let refused = RwSignal::new(None::<String>);
     let replay = move |event: leptos::ev::SubmitEvent| {
         event.prevent_default();
-        let wanted = input.get_untracked().and_then(|input| input.value().parse().ok()).unwrap_or(0);
-        if replayed.get_untracked() != Some(wanted) {
-            store.replay_file(wanted);
-        }
-        watched.set(ClipSource::File);
-        show_card("live");
+        let Some(input) = input.get_untracked().filter(|_| status.get_untracked() == Some(FileStatus::Read)) else {
+            return;
+        };
+        let episode = episode_of(&input.value());
+        refused.set(episode.clone().err());
+        wanted.set(episode.ok());
+        let is_other = |episode: &u32| replayed.get_untracked() != Some(*episode);
+        wanted.get_untracked().filter(is_other).into_iter().for_each(|episode| store.replay_file(episode));
     };
-    let episode = move || file.with(|file| file.as_ref().map_or(0, |file| file.episode));
-    let is_read = move || file.with(|file| file.as_ref().is_some_and(|file| file.status == FileStatus::Read));
-    view! {
-        <Show when=is_read>
+    Effect::new(move |_| {
+        if wanted.get().is_some() && wanted.get() == replayed.get() {
+            wanted.set(None);
+            watched.set(ClipSource::File);
+            show_card("live");
+        }
+    });
+    let problem = move || {
+        let missing = |file: &OpenedFile| format!("The file has no episode {} of a single agent.", file.episode);
+        let is_missing = |file: &&OpenedFile| file.status == FileStatus::Read && file.clip.is_none();
+        refused.get().or_else(|| file.with(|file| file.as_ref().filter(is_missing).map(missing)))
+    };
+    // Another file has another form. While one is read again its form stays, with the focus and what is typed.
+    let shown = Memo::new(move |_| {
+        let can_be_read = |file: &&OpenedFile| !matches!(file.status, FileStatus::Failed(_));
+        file.with(|file| file.as_ref().filter(can_be_read).map(|file| (file.name.clone(), file.bytes)))
+    });
+    Effect::new(move |_| {
+        shown.track();
+        wanted.set(None);
+        refused.set(None);
+    });
+    let form = move |_| {
+        view! {
             <form class="buttons" on:submit=replay>
                 <label class="inline-field">
                     "Episode"
-                    <input node_ref=input type="number" class="short" min="0" value=episode data-testid="data-episode"/>
+                    <input node_ref=input type="number" class="short" min="0" value="0" data-testid="data-episode"/>
                 </label>
-                <button type="submit" class="button" data-testid="data-replay">"Replay"</button>
-                <span class="hint" data-testid="data-no-episode" hidden=move || replayed.get().is_some()>
-                    "The file has no such episode of a single agent."
-                </span>
+                // A disabled button would lose the focus.
+                <button
+                    type="submit"
+                    class="button"
+                    data-testid="data-replay"
+                    aria-disabled=move || (status.get() != Some(FileStatus::Read)).to_string()
+                >
+                    "Replay"
+                </button>
+                <span class="hint" role="status" data-testid="data-no-episode">{problem}</span>
             </form>
-        </Show>
-    }
+        }
+    };
+    view! { <For each=move || shown.get() key=Clone::clone children=form/> }
+}
+
+/// Reads the number of an episode.
+///
+/// # Errors
+/// What to enter.
+fn episode_of(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|_| "Enter the number of an episode, 0 for the first one.".into())
 }
 
 /// The browser's own choice of a file, under a button that looks like others.
@@ -307,5 +348,18 @@ fn size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} bytes"),
         _ => format!("{}B", format::short(bytes as f64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_numbers_are_episodes() {
+        assert_eq!([" 7 ", "0"].map(episode_of), [Ok(7), Ok(0)]);
+        for text in ["", "1e3", "-1", "4294967296"] {
+            assert!(episode_of(text).is_err_and(|error| error.starts_with("Enter")), "{text:?}");
+        }
     }
 }

@@ -35,6 +35,12 @@ pub(crate) fn Live() -> impl IntoView {
         }
         now.or(before)
     });
+    let is_open = store.select(|state| state.file.is_some());
+    Effect::new(move |_| {
+        if !is_open.get() && source.get_untracked() == ClipSource::File {
+            source.set(ClipSource::Slot);
+        }
+    });
     let watch = move |event: leptos::ev::Event| {
         if let Ok(wanted) = event_target_value(&event).parse() {
             store.act(Action::Watch { slot: wanted });
