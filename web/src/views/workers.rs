@@ -12,7 +12,7 @@ use super::{action_button::ActionButton, group_map::GroupMap, invite::Invite, lo
 use crate::{
     format,
     shell::Store,
-    state::{Action, State},
+    state::{Action, Requests, State},
 };
 
 /// A table with a row per worker.
@@ -21,6 +21,9 @@ pub(crate) fn Workers() -> impl IntoView {
     let store = expect_context::<Store>();
     let ids = store.select(|state| state.workers.keys().copied().collect::<Vec<_>>());
     let hint = store.select(State::workers_hint);
+    // Selected once for all rows, since these are computed after every change of the state.
+    let of_tab = store.select(|state| state.tab.workers().map(|(_, status)| status.worker).collect::<Vec<_>>());
+    let asked = store.select(|state| (state.obstacle(&Action::AddWorker), state.requests.clone()));
     view! {
         <section class="card late" aria-labelledby="workers-title">
             <div class="card-head">
@@ -46,7 +49,7 @@ pub(crate) fn Workers() -> impl IntoView {
                         </tr>
                     </thead>
                     <tbody role="rowgroup">
-                        <For each=move || ids.get() key=|id| *id children=move |id| view! { <Row id=id/> }/>
+                        <For each=move || ids.get() key=|id| *id children=move |id| view! { <Row id of_tab asked/> }/>
                     </tbody>
                 </table>
                 <p class="hint" data-testid="workers-hint" hidden=move || hint.with(Option::is_none)>{hint}</p>
@@ -60,13 +63,20 @@ pub(crate) fn Workers() -> impl IntoView {
 }
 
 #[component]
-fn Row(id: u32) -> impl IntoView {
+fn Row(
+    /// The worker's id.
+    id: u32,
+    /// The workers of this tab.
+    of_tab: RwSignal<Vec<u32>>,
+    /// What stands in the way of asking for anything about workers, and what was asked.
+    asked: RwSignal<(Option<&'static str>, Requests)>,
+) -> impl IntoView {
     let store = expect_context::<Store>();
     let text = move |show: fn(&WorkerRow) -> String| {
         store.of_worker(id, move |state| state.workers.get(&id).map(show).unwrap_or_default())
     };
     let kind = text(|row| row.kind.clone());
-    let is_this_tab = store.select(move |state| is_this_tab(state, id));
+    let is_this_tab = move || of_tab.with(|workers| id != 0 && workers.contains(&id));
     let is_local = store.of_worker(id, move |state| state.workers.get(&id).is_some_and(|row| row.local));
     let reason = store.of_worker(id, move |state| state.reason(id));
     let place = move |show: fn(&WorkerLocation) -> String| {
@@ -79,13 +89,21 @@ fn Row(id: u32) -> impl IntoView {
     let has_log = store.of_worker(id, move |state| state.monitoring.log(id).is_some());
     let state = store.of_worker(id, move |state| state.workers.get(&id).map_or(0, |row| row.state));
     let name = move || state_name(state.get());
+    let obstacle = move |action: Action| {
+        Memo::new(move |_| {
+            asked.track();
+            state.track();
+            is_local.track();
+            store.peek(|state| state.obstacle(&action))
+        })
+    };
     view! {
         <tr role="row" data-testid="worker-row" data-worker=id data-kind=kind data-state=name>
             <td role="cell" class="number" data-testid="worker-id">{id}</td>
             <td role="cell"><span class="kind">{kind}</span></td>
             <td role="cell" class="name" title=text(|row| format!("{} on {}", row.name, row.device))>
                 {text(|row| row.name.clone())}
-                {move || is_this_tab.get().then(|| view! { <span class="tag" data-testid="worker-this-tab">"this tab"</span> })}
+                {move || is_this_tab().then(|| view! { <span class="tag" data-testid="worker-this-tab">"this tab"</span> })}
                 <span class="reason" data-testid="worker-build">{build}</span>
             </td>
             <td role="cell" data-testid="worker-host" title=place(|place| place.launcher.clone())>
@@ -127,6 +145,7 @@ fn Row(id: u32) -> impl IntoView {
                         id="restart-worker"
                         class="button small"
                         label=format!("Restart worker {id}")
+                        obstacle=obstacle(Action::RestartWorker { worker: id })
                     >
                         "Restart"
                     </ActionButton>
@@ -136,6 +155,7 @@ fn Row(id: u32) -> impl IntoView {
                     id="remove-worker"
                     class="button small"
                     label=format!("Remove worker {id}")
+                    obstacle=obstacle(Action::RemoveWorker { worker: id })
                 >
                     "Remove"
                 </ActionButton>
@@ -162,10 +182,6 @@ fn sparkline(rates: impl ExactSizeIterator<Item = f32> + Clone) -> String {
         let _ = write!(line, "{pen}{x} {}", y as i32);
     }
     line
-}
-
-fn is_this_tab(state: &State, id: u32) -> bool {
-    id != 0 && state.tab.workers().any(|(_, status)| status.worker == id)
 }
 
 pub(super) fn state_name(state: u8) -> &'static str {
