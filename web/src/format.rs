@@ -14,6 +14,12 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
+/// A number of things: `1 slot`, `2,048 slots`.
+#[must_use]
+pub(crate) fn number_of(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// Three or four significant digits with a unit: `950`, `9,300`, `12.4k`, `1.25M`, `10G`. A dash for what is no number.
 #[must_use]
 pub(crate) fn short(value: f64) -> String {
@@ -70,6 +76,12 @@ mod tests {
     fn counts_are_grouped() {
         let all = [0, 7, 999, 1_000, 24_576, 1_234_567].map(count);
         assert_eq!(all, ["0", "7", "999", "1,000", "24,576", "1,234,567"]);
+    }
+
+    #[test]
+    fn one_thing_is_singular() {
+        let all = [0, 1, 2_048].map(|number| number_of(number, "slot"));
+        assert_eq!(all, ["0 slots", "1 slot", "2,048 slots"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use leptos::prelude::*;
 
 use super::workers::{state_name, state_tone};
 use crate::{
+    format,
     shell::Store,
     state::{HUB, State},
 };
@@ -62,14 +63,14 @@ fn Host(
 ) -> impl IntoView {
     let store = expect_context::<Store>();
     let HostNode { name, launcher, workers } = host;
-    let count = if workers.len() == 1 { "1 worker".into() } else { format!("{} workers", workers.len()) };
+    let count = format::number_of(workers.len() as u64, "worker");
     let by = if launcher.is_empty() { String::new() } else { format!(" by {launcher}") };
     let all = workers.clone();
     let slots =
         store.select(move |state| all.iter().filter_map(|id| state.workers.get(id)).map(|row| row.slots).sum::<u32>());
     view! {
         <li class="group-host" data-testid="group-host">
-            <p class="group-name">{name} " " <span class="detail">{move || format!("{count}{by}, {} slots", slots.get())}</span></p>
+            <p class="group-name">{name} " " <span class="detail">{move || format!("{count}{by}, {}", format::number_of(slots.get().into(), "slot"))}</span></p>
             <ul class="group-workers">{workers.into_iter().map(|id| view! { <Worker id/> }).collect_view()}</ul>
         </li>
     }
@@ -104,7 +105,8 @@ fn mark(state: &State, id: u32) -> Mark {
     let (kind, slots, lag, name) = (&row.kind, row.slots, row.weights_lag, state_name(row.state));
     let last_error = || state.monitoring.last_error(id).map(|line| format!("last error: {}", line.text));
     let trouble = state.reason(id).or_else(last_error).map(|text| format!(". {text}")).unwrap_or_default();
-    let text = format!("worker {id}, {kind}: {name}, {slots} slots, {lag} updates behind{trouble}");
+    let (num_slots, updates) = (format::number_of(slots.into(), "slot"), format::number_of(lag, "update"));
+    let text = format!("worker {id}, {kind}: {name}, {num_slots}, {updates} behind{trouble}");
     Mark { slots, tone: state_tone(row.state), text }
 }
 
