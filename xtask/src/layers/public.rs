@@ -1,5 +1,6 @@
-//! The public functions, fields and constants of the published crates: types of their dependencies are not among them, so that
-//! a newer dependency breaks no user. JSON values are the exception, and candle's types in the learner.
+//! The public functions, fields, variants and constants of the published crates, and what their types are made `From`: types of
+//! dependencies are not among them, so that a newer dependency breaks no user. JSON values are the exception, and candle's types in the
+//! learner.
 
 use std::path::Path;
 
@@ -55,17 +56,38 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
 /// The foreign names in public signatures, each with the place of the signature. What is `pub` is reachable: a lint of the
 /// compiler sees to it.
 fn foreign(text: &str) -> impl Iterator<Item = (usize, &'static str)> {
-    let signatures = text.match_indices("pub ").filter(|(at, _)| text[..*at].trim_end_matches(' ').ends_with('\n'));
-    signatures.flat_map(move |(at, _)| {
+    let items = text.match_indices("pub ").filter(|(at, _)| text[..*at].trim_end_matches(' ').ends_with('\n'));
+    let signatures = items.flat_map(move |(at, _)| {
         let item = &text[at + 4..];
         let is_fn = item.lines().next().is_some_and(|line| line.contains("fn "));
-        let end = if is_fn { item.find(['{', ';']) } else { item.find('\n') };
+        let indent = text[..at].len() - text[..at].trim_end_matches(' ').len();
+        let end = match item {
+            _ if is_fn => item.find(['{', ';']),
+            _ if item.starts_with("enum ") => item.find(&format!("\n{}}}", " ".repeat(indent))),
+            _ => item.find('\n'),
+        };
         // Fields of tuples are private.
         let is_name = ["mod ", "struct ", "use "].iter().any(|item_of| item.starts_with(item_of));
         let signature = if is_name { "" } else { &item[..end.unwrap_or(item.len())] };
-        let words = signature.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-        words.filter_map(|word| FOREIGN.into_iter().find(|name| *name == word)).map(move |name| (at, name))
-    })
+        foreign_in(signature).map(move |name| (at, name))
+    });
+    let conversions = text.match_indices("\nimpl From<").filter_map(|(at, _)| {
+        let (from, to) = text[at + 1..].split_once('{')?.0.split_once(" for ")?;
+        let name = to.split(['<', ' ']).next()?;
+        let is_public = ["enum", "struct"].iter().any(|kind| text.contains(&format!("pub {kind} {name}")));
+        is_public.then(|| foreign_in(from).map(move |name| (at + 1, name)))
+    });
+    signatures.chain(conversions.flatten())
+}
+
+/// The foreign names in a signature. The first word of each line of an enum is the name of a variant or field.
+fn foreign_in(signature: &str) -> impl Iterator<Item = &'static str> {
+    let is_enum = signature.starts_with("enum ");
+    let words = signature.lines().flat_map(move |line| {
+        let words = line.trim_start().split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        words.skip(usize::from(is_enum))
+    });
+    words.filter_map(|word| FOREIGN.into_iter().find(|name| *name == word))
 }
 
 #[cfg(test)]
@@ -78,5 +100,13 @@ mod tests {
                     \x20   pub c: watch::Receiver<u8>,\npub use bytes::Error;\npub fn d(bytes: BytesColumn) {}\n";
         let found: Vec<&str> = foreign(text).map(|(_, name)| name).collect();
         assert_eq!(found, ["Bytes", "watch"]);
+    }
+
+    #[test]
+    fn foreign_types_are_found_in_variants_and_conversions_of_public_types() {
+        let text = "\npub enum E {\n    Bytes(u8),\n    A(#[from] rustls::Error),\n}\nenum F {\n    B(hyper::Error),\n}\n\
+                    impl From<tokio::Error> for E {\n}\nimpl From<glob::Error> for F {\n}\n";
+        let found: Vec<&str> = foreign(text).map(|(_, name)| name).collect();
+        assert_eq!(found, ["rustls", "tokio"]);
     }
 }

@@ -7,7 +7,8 @@ use anyhow::Result;
 
 use super::{Violation, documents, files, read};
 
-/// Words that hide who acts, and words that have a usual one, each with what to write instead.
+/// Words that hide who acts, and words that have a usual one, each with what to write instead. They are beginnings of words, unless
+/// a space follows.
 const WORDS: [(&str, &str); 11] = [
     ("nobody", "the actor"),
     ("somebody", "the actor"),
@@ -58,7 +59,10 @@ fn found(text: &str) -> impl Iterator<Item = (usize, &'static str, &'static str)
     text.lines().zip(1..).flat_map(|(line, number)| {
         let line = line.to_ascii_lowercase();
         let begins = move |word: &str| {
-            line.match_indices(word).any(|(at, _)| !line[..at].ends_with(|before: char| before.is_alphabetic()))
+            line.match_indices(word.trim_end()).any(|(at, found)| {
+                let ends = !line[at + found.len()..].starts_with(|after: char| after.is_alphabetic() || after == '_');
+                !line[..at].ends_with(char::is_alphabetic) && (ends || found == word)
+            })
         };
         WORDS.into_iter().filter(move |(word, _)| begins(word)).map(move |(word, instead)| (number, word, instead))
     })
@@ -70,8 +74,8 @@ mod tests {
 
     #[test]
     fn words_are_found_in_names_and_at_the_start_of_sentences() {
-        let text = "fn familiar_worker_waits() {}\n// Nobody waits.\nfn ends_with_a_liar() {}\n";
+        let text = "fn familiar_worker_waits() {}\n// Nobody waits besides.\nfn ends_with_a_liar() {}\n// beside\n";
         let found: Vec<_> = found(text).map(|(line, word, _)| (line, word)).collect();
-        assert_eq!(found, [(2, "nobody"), (3, "liar")]);
+        assert_eq!(found, [(2, "nobody"), (3, "liar"), (4, "beside ")]);
     }
 }
