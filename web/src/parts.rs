@@ -1,5 +1,5 @@
-//! The parts of the state that the views show. After a change of the state each part is computed, and a signal is set only if
-//! it differs: of all that is on the page, only what shows something else now is woken.
+//! The parts of the state that the views show. After a change of the state each part is computed, and its signal is set only if
+//! it differs: only views whose value changed are updated.
 
 use std::{
     cell::{Cell, RefCell},
