@@ -29,6 +29,10 @@ impl DataFile {
     pub(crate) fn start(store: Store, file: File, episode: u32, known: Option<Arc<Found>>) -> Self {
         let (name, bytes, again) = (file.name(), file.size() as u64, known.is_some());
         let opened = OpenedFile { name, bytes, episode, found: known.unwrap_or_default(), ..OpenedFile::default() };
+        if !again {
+            // The file before is no longer the one that can be replayed.
+            store.dispatch(Event::FileRead(opened.clone()));
+        }
         // It comes with one message, and belongs to all that follow.
         let clip = Rc::new(OnceCell::new());
         let hear = move |heard: Result<MessageEvent, String>| {
