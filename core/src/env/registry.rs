@@ -210,26 +210,27 @@ impl core::fmt::Debug for MultiAgentSpec {
 
 /// An unregistered name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no {kind} '{name}';{hint} known are: {known}")]
+#[error("there is no {kind} '{name}';{} known are: {known}", self.hint())]
 pub struct Unknown {
     /// The kind of thing, for example `environment`.
     pub kind: &'static str,
     /// The name, or its beginning.
     pub name: String,
-    /// The most similar registered name, as a question; or empty.
-    pub hint: String,
-    /// The registered names.
+    /// The registered names, separated by `, `.
     pub known: String,
 }
 
 impl Unknown {
     pub(crate) fn new<'a>(kind: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         let known: Vec<&str> = known.into_iter().collect();
-        let name: String = name.chars().take(64).collect();
-        let hint =
-            similar(&name, known.iter().copied()).map_or_else(String::new, |near| format!(" did you mean {near}?"));
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        Self { kind, name, hint, known }
+        Self { kind, name: name.chars().take(64).collect(), known }
+    }
+
+    /// Returns the most similar registered name, as a question; or nothing.
+    fn hint(&self) -> String {
+        let near = similar(&self.name, self.known.split(", ").filter(|known| *known != "none"));
+        near.map_or_else(String::new, |near| format!(" did you mean {near}?"))
     }
 
     /// Finds what is registered under a name.

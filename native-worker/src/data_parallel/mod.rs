@@ -9,7 +9,7 @@
 //! its connection is closed; rank 0 notifies all others. Any error ends the group.
 //!
 //! A rank that joins authenticates with a token, compared in constant time; before that, only 78 bytes are read of it. As with
-//! the hub, connections are encrypted unless the address is one of the loopback device: [`secure`].
+//! the hub, connections are encrypted unless the address is one of the loopback device (`secure.rs`).
 //!
 //! Not here: what is reduced, which the policies define.
 //!
