@@ -179,9 +179,9 @@ impl Children {
         staying.map(|(&number, _)| number).collect()
     }
 
-    /// Returns the numbers of those that [stay](Self::staying) and were started on other terms.
-    pub(super) fn on_other_terms(&self, terms: &ChildTerms) -> Vec<u32> {
-        self.staying().into_iter().filter(|number| *self.running[number].terms != *terms).collect()
+    /// Returns the numbers of those that [stay](Self::staying) and were started with other environment variables.
+    pub(super) fn with_other_environs(&self, terms: &ChildTerms) -> Vec<u32> {
+        self.staying().into_iter().filter(|number| self.running[number].terms.environs != terms.environs).collect()
     }
 
     /// True if the child is the spare.

@@ -33,12 +33,12 @@ const HOPE: Micros = Micros::from_secs(5);
 const NOTIFY_AFTER: Micros = Micros::from_secs(1);
 
 impl Actor {
-    /// Starts the local workers that a run lacks, in place of those on other terms, too. Failed starts are retried later; if the
-    /// launcher refuses one, none is started.
+    /// Starts the local workers that a run lacks, also in place of those with other environment variables. Failed starts are
+    /// retried later; if the launcher refuses one, none is started.
     pub(super) fn add_children_for(&mut self, terms: &WorkerTerms, wanted: usize) -> Result<Vec<u32>, StartError> {
         let terms = self.terms_of_child(Some(terms));
         let mut started = Vec::new();
-        let earlier = if wanted > 0 { self.children.on_other_terms(&terms) } else { Vec::new() };
+        let earlier = if wanted > 0 { self.children.with_other_environs(&terms) } else { Vec::new() };
         earlier.into_iter().for_each(|child| self.end_child(child, Box::new(|()| {})));
         for _ in self.children.count()..wanted {
             match self.add_one(&terms) {
