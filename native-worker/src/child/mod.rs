@@ -38,7 +38,7 @@ pub(crate) use {
 use std::time::Duration;
 
 /// Time for the processes of environments to exit when they are asked to: one may have pictures to write.
-pub(crate) const ENV_GRACE: Duration = Duration::from_secs(5);
+pub(crate) const ENV_GRACE: Duration = Duration::from_secs(3);
 /// Time for a worker's rollout thread to end: it waits for the processes of its environments.
 pub(crate) const ROLLOUT_GRACE: Duration = ENV_GRACE.saturating_add(STEP);
 /// Time for a worker to exit when it is asked to, before the process that started it kills it.
@@ -47,4 +47,4 @@ pub(crate) const WORKER_GRACE: Duration = ROLLOUT_GRACE.saturating_add(STEP);
 pub(crate) const HUB_GRACE: Duration = WORKER_GRACE.saturating_add(STEP);
 
 /// What each of them takes besides its own children.
-const STEP: Duration = Duration::from_secs(1);
+const STEP: Duration = Duration::from_millis(500);

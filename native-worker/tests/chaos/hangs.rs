@@ -224,12 +224,12 @@ fn start(args: &[&str], aside: &std::path::Path) -> Process {
     })
 }
 
-/// Ends a command at the first signal, within two seconds and a little.
+/// Ends a command at the first signal, at the latest when a worker that hangs has had its time to exit.
 async fn ends_at(process: Process, signal: Signal) -> Finished {
     let began = Instant::now();
     process.signal(signal);
     let end = process.finish_with(3).await;
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     end
 }
 
