@@ -83,7 +83,7 @@ pub(crate) fn policies_of_several_agents_are_evaluated_everywhere() {
 
     let mut run = RunConfig::new("MultiAgentTrafficGrid-v0").seed(3);
     run.evaluation.num_envs = 2;
-    let _named = EvalNames::new(dir.path()).with_hub(at_hub.clone()).create("judge", &run).unwrap();
+    let mut named = EvalNames::new(dir.path()).with_hub(at_hub.clone()).create("judge", &run).unwrap();
     let [thread, process] = both(&run);
     let found = [thread, process, at_hub.find("judge").unwrap()].map(|mut worker| {
         let request = EvaluationRequest { render: true, ..EvaluationRequest::of_episodes(NonZeroU32::MIN, 50) };
@@ -92,6 +92,7 @@ pub(crate) fn policies_of_several_agents_are_evaluated_everywhere() {
     });
     assert!(found[0].env_steps > 0 && found[0].frames.is_some());
     assert!(found[0] == found[1] && found[0] == found[2]);
+    named.shutdown();
     runtime.block_on(hub.shutdown());
 }
 
