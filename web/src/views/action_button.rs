@@ -17,15 +17,12 @@ pub(crate) fn ActionButton(
     /// Name for people who cannot see where it is.
     #[prop(optional, into)]
     label: Option<String>,
-    /// What stands in the way, where that is not to be computed after every change of the state.
-    #[prop(optional, into)]
-    obstacle: Option<Signal<Option<&'static str>>>,
     /// Its text.
     children: Children,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
     let wanted = action.clone();
-    let obstacle = obstacle.unwrap_or_else(|| store.select(move |state| state.obstacle(&wanted)).into());
+    let obstacle = store.select(move |state| state.obstacle(&wanted));
     view! {
         <button
             type="button"

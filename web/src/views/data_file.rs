@@ -69,16 +69,14 @@ fn Replay(
     let store = expect_context::<Store>();
     let Watched(watched) = expect_context::<Watched>();
     let input = NodeRef::<html::Input>::new();
-    let status = Memo::new(move |_| file.with(|file| file.as_ref().map(|file| file.status.clone())));
+    let is_read = move || file.with(|file| file.as_ref().is_some_and(|file| file.status == FileStatus::Read));
     let replayed = Memo::new(move |_| file.with(|file| file.as_ref().and_then(OpenedFile::replayed)));
     // What was asked for last, until it is shown, and why that cannot be.
     let wanted = RwSignal::new(None::<u32>);
     let refused = RwSignal::new(None::<String>);
     let replay = move |event: leptos::ev::SubmitEvent| {
         event.prevent_default();
-        let Some(input) = input.get_untracked().filter(|_| status.get_untracked() == Some(FileStatus::Read)) else {
-            return;
-        };
+        let Some(input) = input.get_untracked().filter(|_| untrack(is_read)) else { return };
         let episode = episode_of(&input.value());
         refused.set(episode.clone().err());
         wanted.set(episode.ok());
@@ -97,18 +95,19 @@ fn Replay(
         let is_missing = |file: &&OpenedFile| file.status == FileStatus::Read && file.clip.is_none();
         refused.get().or_else(|| file.with(|file| file.as_ref().filter(is_missing).map(missing)))
     };
-    // Another file has another form. While one is read again its form stays, with the focus and what is typed.
-    let shown = Memo::new(move |_| {
-        let can_be_read = |file: &&OpenedFile| !matches!(file.status, FileStatus::Failed(_));
-        file.with(|file| file.as_ref().filter(can_be_read).map(|file| (file.name.clone(), file.bytes)))
+    Effect::new(move |before: Option<String>| {
+        let name = file.with(|file| file.as_ref().map(|file| file.name.clone()).unwrap_or_default());
+        if before.is_some_and(|before| before != name) {
+            wanted.set(None);
+            refused.set(None);
+            input.get_untracked().into_iter().for_each(|input| input.set_value("0"));
+        }
+        name
     });
-    Effect::new(move |_| {
-        shown.track();
-        wanted.set(None);
-        refused.set(None);
-    });
-    let form = move |_| {
-        view! {
+    let can_be_read = |file: &OpenedFile| !matches!(file.status, FileStatus::Failed(_));
+    // While the file is read again the form stays, with the focus and what is typed.
+    view! {
+        <Show when=move || file.with(|file| file.as_ref().is_some_and(can_be_read))>
             <form class="buttons" on:submit=replay>
                 <label class="inline-field">
                     "Episode"
@@ -119,15 +118,14 @@ fn Replay(
                     type="submit"
                     class="button"
                     data-testid="data-replay"
-                    aria-disabled=move || (status.get() != Some(FileStatus::Read)).to_string()
+                    aria-disabled=move || (!is_read()).to_string()
                 >
                     "Replay"
                 </button>
                 <span class="hint" role="status" data-testid="data-no-episode">{problem}</span>
             </form>
-        }
-    };
-    view! { <For each=move || shown.get() key=Clone::clone children=form/> }
+        </Show>
+    }
 }
 
 /// Reads the number of an episode.

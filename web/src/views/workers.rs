@@ -12,7 +12,7 @@ use super::{action_button::ActionButton, group_map::GroupMap, invite::Invite, lo
 use crate::{
     format,
     shell::Store,
-    state::{Action, Requests, State},
+    state::{Action, State},
 };
 
 /// A table with a row per worker.
@@ -21,9 +21,8 @@ pub(crate) fn Workers() -> impl IntoView {
     let store = expect_context::<Store>();
     let ids = store.select(|state| state.workers.keys().copied().collect::<Vec<_>>());
     let hint = store.select(State::workers_hint);
-    // Selected once for all rows, since these are computed after every change of the state.
+    // Selected once for all rows, since it is computed after every change of the state.
     let of_tab = store.select(|state| state.tab.workers().map(|(_, status)| status.worker).collect::<Vec<_>>());
-    let asked = store.select(|state| (state.obstacle(&Action::AddWorker), state.requests.clone()));
     view! {
         <section class="card late" aria-labelledby="workers-title">
             <div class="card-head">
@@ -49,7 +48,7 @@ pub(crate) fn Workers() -> impl IntoView {
                         </tr>
                     </thead>
                     <tbody role="rowgroup">
-                        <For each=move || ids.get() key=|id| *id children=move |id| view! { <Row id of_tab asked/> }/>
+                        <For each=move || ids.get() key=|id| *id children=move |id| view! { <Row id of_tab/> }/>
                     </tbody>
                 </table>
                 <p class="hint" data-testid="workers-hint" hidden=move || hint.with(Option::is_none)>{hint}</p>
@@ -68,8 +67,6 @@ fn Row(
     id: u32,
     /// The workers of this tab.
     of_tab: RwSignal<Vec<u32>>,
-    /// What stands in the way of asking for anything about workers, and what was asked.
-    asked: RwSignal<(Option<&'static str>, Requests)>,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
     let text = move |show: fn(&WorkerRow) -> String| {
@@ -89,14 +86,6 @@ fn Row(
     let has_log = store.of_worker(id, move |state| state.monitoring.log(id).is_some());
     let state = store.of_worker(id, move |state| state.workers.get(&id).map_or(0, |row| row.state));
     let name = move || state_name(state.get());
-    let obstacle = move |action: Action| {
-        Memo::new(move |_| {
-            asked.track();
-            state.track();
-            is_local.track();
-            store.peek(|state| state.obstacle(&action))
-        })
-    };
     view! {
         <tr role="row" data-testid="worker-row" data-worker=id data-kind=kind data-state=name>
             <td role="cell" class="number" data-testid="worker-id">{id}</td>
@@ -145,7 +134,6 @@ fn Row(
                         id="restart-worker"
                         class="button small"
                         label=format!("Restart worker {id}")
-                        obstacle=obstacle(Action::RestartWorker { worker: id })
                     >
                         "Restart"
                     </ActionButton>
@@ -155,7 +143,6 @@ fn Row(
                     id="remove-worker"
                     class="button small"
                     label=format!("Remove worker {id}")
-                    obstacle=obstacle(Action::RemoveWorker { worker: id })
                 >
                     "Remove"
                 </ActionButton>
