@@ -49,7 +49,7 @@ fn registry() -> EnvRegistry {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let allowed =
-            "gym:*,gym:lab:*,gym:ale_py:*,pettingzoo:*,pettingzoo:lab:*,pettingzoo:pettingzoo.classic.*:*,py:lab";
+            "gym:*,gym:lab:*,gym:ale_py:*,pettingzoo:*,pettingzoo:lab:*,pettingzoo:pettingzoo.classic.*:*,py:lab,py:no_such_module";
         // The lab is next to this file, so a shell that says where stands in for the interpreter.
         let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-with-lab");
         // MuJoCo logs into the current folder.
