@@ -200,7 +200,7 @@ def chaos() -> None:
 
 
 def fan_out(workers: int, mbit: int, widths: str, degrees: list[int]) -> None:
-    """Prints the time of an iteration with weights for all workers, through trees in which each relay has so many below it (0:
+    """Prints the time of an iteration with weights for all workers, through trees in which each relay has this many below it (0:
     directly), and the time of the weights alone on one link."""
     # Both networks of CartPole: policy and value.
     sizes = [[4, *map(int, widths.split(",")), outputs] for outputs in (2, 1)]

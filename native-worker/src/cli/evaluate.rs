@@ -31,7 +31,7 @@ pub(super) struct EvaluateArgs {
     /// They are others than those of training
     #[arg(long)]
     seed: Option<u64>,
-    /// Give up after so many seconds without progress
+    /// Give up after this many seconds without progress
     #[arg(long, value_name = "S", default_value = "60")]
     timeout: NonZeroU32,
     /// Write the first episode into this GIF

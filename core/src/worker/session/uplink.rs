@@ -143,7 +143,7 @@ mod tests {
             uplink.bytes_per_s
         };
         assert_eq!(speed(true), Some(10_000_000));
-        assert_eq!(speed(false), Some(500_000_000), "it may have come at once");
+        assert_eq!(speed(false), Some(500_000_000), "it may have come at the beginning");
     }
 
     #[test]
