@@ -8,7 +8,7 @@ use rollmesh_core::protocol::{
     },
 };
 
-use super::TestHub;
+use super::{TestHub, small};
 use crate::support::client::{Client, hello};
 
 const READY: LauncherReady = LauncherReady { capacity: 2, token_seconds: 600, running: Vec::new() };
@@ -305,4 +305,12 @@ async fn removed_worker_that_has_not_joined_is_ended_by_its_launcher_alone() {
     launcher.say(&Message::WorkerEnded(ended)).await;
     assert!(order(&mut launcher).await.number > waiting.number);
     hub.hub.shutdown().await;
+}
+
+/// The other machine has a limit of its own.
+#[tokio::test]
+async fn launcher_starts_the_workers_of_a_run_that_limits_the_memory_of_environments() {
+    let (hub, _operator, _token, mut launcher) = ready().await;
+    let _run = hub.train_with(small(1, 2_000), |config| config.rollout.remote_env_memory_mb = 100).await;
+    order(&mut launcher).await;
 }

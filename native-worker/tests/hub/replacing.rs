@@ -21,6 +21,7 @@ use rollmesh_core::{
         Message, Role, Token,
         message::{LeaseRefused, Request, Scale, WorkerRequest},
     },
+    run::RunConfig,
 };
 use tokio::sync::mpsc;
 
@@ -249,6 +250,25 @@ async fn a_replacement_needs_what_its_predecessor_needed() {
     // And so does the worker that replaces the next one.
     next(&mut tokens).await;
     assert_eq!(*stage.specs.lock().unwrap(), [spec(1), spec(2), spec(1), spec(1)]);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn workers_with_other_environment_variables_are_replaced_by_those_of_the_next_run() {
+    let (stage, mut tokens) = Stage::new(u32::MAX, 0);
+    let hub = TestHub::on_stage(stage).await;
+    let first = hub.train(small(1, 2_000)).await;
+    next(&mut tokens).await;
+    hub.hub.stop_run().await;
+    assert_eq!(end(first).await.end, RunEnd::Stopped);
+    // There is one worker already, and one is wanted.
+    let limited = |config: &mut RunConfig| config.rollout.remote_env_memory_mb = 100;
+    let second = hub.train_with(small(1, 2_000), limited).await;
+    next(&mut tokens).await;
+    hub.hub.stop_run().await;
+    assert_eq!(end(second).await.end, RunEnd::Stopped);
+    let _third = hub.train_with(small(1, 2_000), limited).await;
+    assert!(tokens.try_recv().is_err(), "it is kept");
     hub.hub.shutdown().await;
 }
 
