@@ -227,10 +227,19 @@ impl Unknown {
         Self { kind, name: name.chars().take(64).collect(), known }
     }
 
-    /// Returns the most similar registered name, as a question; or nothing.
+    /// Returns the most similar registered name, as a question; or what Gymnasium's environment of this name is
+    /// called here; or nothing.
     fn hint(&self) -> String {
         let near = similar(&self.name, self.known.split(", ").filter(|known| *known != "none"));
-        near.map_or_else(String::new, |near| format!(" did you mean {near}?"))
+        let version = self.name.rsplit_once("-v").map_or("", |(_, version)| version);
+        let is_versioned = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
+        match near {
+            Some(near) => format!(" did you mean {near}?"),
+            None if self.kind == "environment" && is_versioned && !self.name.contains(':') => {
+                format!(" Gymnasium's would be gym:{};", self.name)
+            }
+            None => String::new(),
+        }
     }
 
     /// Finds what is registered under a name.

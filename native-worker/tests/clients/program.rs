@@ -93,7 +93,7 @@ async fn wrong_settings_are_named() {
         ([&listen[..], &external, &["{}"]].concat(), "an external environment has no spaces of its own: set one of"),
         (
             [&listen[..], &external, &[r#"{"spaces_of": "Pong-v9"}"#]].concat(),
-            "spaces_of: there is no environment 'Pong-v9'; known are: Acrobot-v1",
+            "spaces_of: there is no environment 'Pong-v9'; Gymnasium's would be gym:Pong-v9; known are: Acrobot-v1",
         ),
         (
             [&listen[..], &external, &[spaces, "--allow-origin", "game.example"]].concat(),

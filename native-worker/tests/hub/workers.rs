@@ -189,7 +189,7 @@ async fn unable_worker_says_why_stays_and_works_for_the_next_run() {
     hub.notice(" joined: ").await;
     let run = hub.train_with(small(0, 2_000), |config| config.rollout.env = Some("Mine-v0".into())).await;
 
-    let why = "unknown environment: there is no environment 'Mine-v0'; known are: ";
+    let why = "unknown environment: there is no environment 'Mine-v0'; Gymnasium's would be gym:Mine-v0; known are: ";
     let line = process.line("this worker cannot run the hub's run 1").await;
     assert!(line.contains(why), "{line}");
     hub.notice(&format!("worker 1 cannot run this, and gets no lease of it: {why}")).await;

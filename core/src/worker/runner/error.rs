@@ -132,6 +132,7 @@ impl RunnerError {
 
 fn kind_of(error: &EnvError) -> FailureKind {
     match error {
+        EnvError::InLane { source, .. } => kind_of(source),
         // The prefix with which shells report a panic.
         EnvError::Failed(reason) if reason.starts_with("panicked") => FailureKind::Panic,
         EnvError::WrongType { .. }

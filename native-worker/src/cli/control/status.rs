@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Target, run_command, state_name};
 use crate::{
-    cli::exit::Failure,
+    cli::{exit::Failure, table::count},
     control::{Control, ControlError, printable},
     hub::LOCAL_KIND,
 };
@@ -94,7 +94,7 @@ fn table(hub: &Control) -> String {
             ("run", run),
             ("return", format!("{mean}{target} · {} episodes", status.episodes)),
             ("env steps", format!("{steps} of {most} · iteration {} · {:.0} /s", status.iteration, status.steps_per_s)),
-            ("time", format!("{:.1} s · {} slots", status.wall_ms as f64 / 1e3, status.num_slots)),
+            ("time", format!("{:.1} s · {}", status.wall_ms as f64 / 1e3, count(status.num_slots.into(), "slot"))),
         ]);
     }
     let (all, local) = (hub.workers().len(), hub.local_workers().count());
