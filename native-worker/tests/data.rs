@@ -88,6 +88,9 @@ async fn people_see_numbers_whole_and_nothing_that_is_empty() {
     assert!(corrupt.contains("corrupt     1 line, "), "{corrupt}");
     let head = Process::start(["data", "head", &golden("multi_plain.json"), "--rows", "3"]).finish_with(0).await.stdout;
     assert!(head.contains("[-0.589, 1.115") && !head.contains("policy p1"), "{head}");
+    let misspelt = ["data", "head", &golden("single_plain.json"), "--columns", "actoins"];
+    let refused = Process::start(misspelt).finish_with(2).await.stderr;
+    assert!(refused.contains("--columns: there is no 'actoins'; there are: "), "{refused}");
 }
 
 #[tokio::test]
@@ -237,8 +240,14 @@ async fn problems_are_reported_with_their_rows() {
     assert!(place("rows of 'obs' with numbers that are not finite").ends_with("line 3, row 1"), "{found}");
     assert!(place("steps after the end of their episode").ends_with("line 3, row 1"), "{found}");
     assert!(place("columns that change their type or shape").contains("'obs' is"), "{found}");
-    let outside = data(&["validate", &golden("pendulum_random_d4rl.hdf5"), "--env", "CartPole-v1"], 1).await;
-    assert!(keys(&outside["problems"]).contains(&"batches with 'obs' outside of the space"), "{outside}");
+    for (input, env) in [(golden("pendulum_random_d4rl.hdf5"), "CartPole-v1"), (samples, "Acrobot-v1")] {
+        let outside = data(&["validate", &input, "--env", env], 1).await;
+        assert!(keys(&outside["problems"]).contains(&"batches with 'obs' outside of the space"), "{outside}");
+    }
+    let (good, set) = (sampled(&folder, "good", "1").await, folder.path("set/of-acrobot-v0"));
+    let args = ["data", "convert", &good, "--to", "minari", "--env", "Acrobot-v1", "--output", &set];
+    let refused = Process::start(args).finish_with(1).await.stderr;
+    assert!(refused.contains("'obs': its rows are (4), not those of "), "{refused}");
     let nothing = data(&["validate", &golden("mal_blank.json")], 1).await;
     assert_eq!(nothing["problems"]["files without any batch"]["count"], 1);
 }
@@ -255,6 +264,10 @@ async fn good_data_have_no_problems() {
         assert_eq!(fs::read_dir(&both).unwrap().count(), 1);
         assert_eq!(data(&["validate", &both], 0).await["problems"], json!({}), "{format}");
     }
+    // Policies saw numbers as one-hot vectors.
+    let lake = folder.path("lake");
+    Process::start(["sample", "--env", "FrozenLake-v1", "--env-steps", "20", "--output", &lake]).finish_with(0).await;
+    assert_eq!(data(&["validate", &lake, "--env", "FrozenLake-v1"], 0).await["problems"], json!({}));
     // Two agents that take turns, in two runs; the one that acts later is of the policy that comes first.
     let rows = |agent: u32, ts: [u32; 3], ends: bool| {
         json!({

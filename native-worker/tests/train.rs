@@ -337,6 +337,15 @@ async fn a_run_is_repeated_from_its_configuration() {
         first.summary()["weights_hash"],
         "flags override"
     );
+    // A wrong flag is not the file's fault.
+    let config = first.run_dir().join("config.toml").display().to_string();
+    let refused = Process::start(["train", "--config", &config, "--set", "seed=abc"]).finish_with(2).await.stderr;
+    assert!(refused.starts_with("error: seed is \"abc\""), "{refused}");
+    let wrong = first.directory.path().join("wrong.toml");
+    std::fs::write(&wrong, "seed = \"abc\"").unwrap();
+    let refused =
+        Process::start(["train".as_ref(), "--config".as_ref(), wrong.as_os_str()]).finish_with(2).await.stderr;
+    assert!(refused.starts_with(&format!("error: {}: seed is ", wrong.display())), "{refused}");
 }
 
 #[tokio::test]

@@ -49,7 +49,9 @@ pub enum EvalWorkerError {
         place: String,
     },
     /// A worker of this name exists already.
-    #[error("there is an evaluation worker '{0}' already: use EvalWorker::from_name, or shut it down first")]
+    #[error(
+        "there is an evaluation worker '{0}' already: ask it (EvalWorker::from_name, `rollmesh evaluator ask`), or end its process first"
+    )]
     NameTaken(String),
     /// The name is invalid.
     #[error("'{0}' cannot be the name of an evaluation worker: take up to 64 of a-z, A-Z, 0-9, '_', '-' and '.'")]

@@ -437,7 +437,8 @@ mod tests {
         let error = registry.env("Pong").err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), Some("there is no environment 'Pong'; known are: Radio-v0"));
         let error = registry.env("ALE/Pong-v5").err().map(|error| error.to_string());
-        let expected = "there is no environment 'ALE/Pong-v5'; Gymnasium's would be gym:ALE/Pong-v5; known are: Radio-v0";
+        let expected =
+            "there is no environment 'ALE/Pong-v5'; Gymnasium's would be gym:ALE/Pong-v5; known are: Radio-v0";
         assert_eq!(error.as_deref(), Some(expected));
         let error = registry.env("radio-v1").err().map(|error| error.to_string());
         let expected = "there is no environment 'radio-v1'; did you mean Radio-v0? known are: Radio-v0";

@@ -169,6 +169,10 @@ fn nested(
         Space::Tuple(parts) => parts.iter().enumerate().map(|(place, part)| (place.to_string(), part)).collect(),
         _ => {
             let found = column(name, rest)?;
+            if found.shape().elements() != space.shape().elements() {
+                let problem = format!("its rows are {}, not those of {space}", found.shape());
+                return Err(DatasetError::Shape { name: name.to_owned(), problem });
+            }
             let array = arrow::array(&found, None)?;
             // Minari stores all boxes as lists, even single numbers.
             let single = found.shape().dims().is_empty() && !matches!(space, Space::Discrete { .. });

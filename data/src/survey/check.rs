@@ -7,6 +7,7 @@ use rollmesh_core::{
     by_type,
     column::{Column, DType, RowsRef},
     env::EnvSpaces,
+    preprocess::Preprocessor,
     space::Space,
 };
 use serde::{Deserialize, Serialize};
@@ -174,13 +175,17 @@ impl Check {
             }
             last = Some(row);
         }
-        let Some(spaces) = &self.spaces else { return };
-        let space = match name {
-            _ if name == OBS.name() || name == NEW_OBS.name() => &spaces.observation,
-            _ if name == ACTIONS.name() => &spaces.action,
+        let Some(EnvSpaces { observation, action, .. }) = &self.spaces else { return };
+        let outside = match name {
+            _ if name == OBS.name() || name == NEW_OBS.name() => {
+                // Policies may have seen them encoded, such as numbers as one-hot vectors.
+                let encoded = Preprocessor::for_space(observation).map(|encoding| encoding.output_space());
+                first_outside(&[Some(observation), encoded.as_ref().ok()], column)
+            }
+            _ if name == ACTIONS.name() => first_outside(&[Some(action)], column),
             _ => return,
         };
-        match first_outside(space, column) {
+        match outside {
             Ok(None) => {}
             Ok(Some(row)) => problems.add(&format!("batches with '{name}' outside of the space"), || at.row(row)),
             Err(error) => {
@@ -233,8 +238,24 @@ fn is_apart(steps: &Steps, at: &RowsAt<'_>) -> bool {
     steps.has_ids && (steps.has_agents || at.policy.is_none())
 }
 
-fn first_outside(space: &Space, column: &Column) -> Result<Option<usize>, String> {
-    let Some(values) = column.array().ok().filter(|values| values.dtype() != DType::Bool) else { return Ok(None) };
-    let outside = by_type!(RowsRef, values, values => space.first_outside(values));
-    outside.map_err(|error| error.to_string())
+/// Returns the first row that is out of the bounds of the space whose rows the column has, one of these.
+fn first_outside(spaces: &[Option<&Space>], column: &Column) -> Result<Option<usize>, String> {
+    let Ok(values) = column.array() else { return Ok(None) };
+    let width = column.shape().elements();
+    let is_bool = values.dtype() == DType::Bool;
+    let has_rows =
+        |space: &&&Space| space.shape().elements() == width && (is_bool || space.takes_rows_of(values.dtype()));
+    let Some(space) = spaces.iter().flatten().find(has_rows) else {
+        let spaces: Vec<String> = spaces.iter().flatten().map(ToString::to_string).collect();
+        return Err(format!(
+            "they are {} {}, not rows of {}",
+            column.column_type(),
+            column.shape(),
+            spaces.join(" or ")
+        ));
+    };
+    if is_bool {
+        return Ok(None);
+    }
+    by_type!(RowsRef, values, values => space.first_outside(values)).map_err(|error| error.to_string())
 }

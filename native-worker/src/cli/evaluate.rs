@@ -1,6 +1,11 @@
 //! `rollmesh evaluate`: plays episodes with the policy of a checkpoint and reports its returns.
 
-use std::{num::NonZeroU32, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use clap::Args;
 use rollmesh_core::evaluation::{Earlier, EvaluatedEpisode, Evaluation, EvaluationRequest, RewardKey};
@@ -67,7 +72,7 @@ pub(super) struct PlayFlags {
     ///
     /// [default: as many as the episodes may take]
     #[arg(long, hide_short_help = true, value_name = "T")]
-    max_steps: Option<u32>,
+    max_steps: Option<NonZeroU32>,
 }
 
 impl PlayFlags {
@@ -76,7 +81,7 @@ impl PlayFlags {
         EvaluationRequest {
             deterministic: !self.explore,
             reward_key: self.reward_key.clone(),
-            ..EvaluationRequest::of_episodes(self.episodes, self.max_steps.unwrap_or(max_steps))
+            ..EvaluationRequest::of_episodes(self.episodes, self.max_steps.map_or(max_steps, NonZeroU32::get))
         }
     }
 }
@@ -108,7 +113,19 @@ struct EvaluateReport {
     episodes: Vec<EvaluatedEpisode>,
 }
 
+/// Checks where the film is to be, before episodes are played for nothing.
+fn check_film(path: &Path) -> Result<(), Failure> {
+    if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("gif")) {
+        return Err(Failure::usage(format!("--render {}: the name of a film ends in .gif", path.display())));
+    }
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        Some(folder) => Err(Failure::usage(format!("--render {}: there is no {}", path.display(), folder.display()))),
+        None => Ok(()),
+    }
+}
+
 pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    args.render.as_deref().map_or(Ok(()), check_film)?;
     args.python.install(None);
     let checkpoint = PolicyCheckpoint::load(&args.play.checkpoint).map_err(Failure::usage)?;
     checkpoint.notice_of_unused(&args.play.checkpoint).iter().for_each(|notice| eprintln!("{notice}"));

@@ -9,7 +9,7 @@ use super::{
     exit::Failure,
     meter::{Measured, Meter},
     security::SecurityFlags,
-    signals::{Ending, Endings},
+    signals::{Ending, Endings, FINISHING},
     worker_spec::SpecFlags,
 };
 use crate::{
@@ -140,7 +140,12 @@ pub(super) async fn run(
                 match ending {
                     // The summary shows when it is over.
                     Ending::Terminate if !is_sampling => drop(hub.begin_drain().await),
-                    Ending::Terminate | Ending::Interrupt => hub.stop_run().await,
+                    Ending::Terminate => hub.stop_run().await,
+                    Ending::Interrupt => {
+                        // An update may take minutes.
+                        progress.println(FINISHING);
+                        hub.stop_run().await;
+                    }
                 }
             }
         }

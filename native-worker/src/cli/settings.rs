@@ -1,7 +1,7 @@
 //! Settings of a worker: a file, overridden by flags.
 
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
 };
 
@@ -12,8 +12,11 @@ use rollmesh_core::{
     run::{RunConfig, RunConfigError},
     worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, config::LogLevel},
 };
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value};
 
 use super::{choices::kernels, exit::Failure};
 use crate::{NativeWorker as _, kernels::KernelChoice};
@@ -88,7 +91,7 @@ impl WorkerFlags {
     pub(super) fn settings(&self) -> Result<RolloutConfig, Failure> {
         let mut config = match &self.config {
             Some(path) => {
-                let settings: Config = read(path)?;
+                let settings = read(path)?;
                 // The file may describe a whole run, whose worker is used.
                 let config = match RolloutConfig::of_settings(&settings) {
                     Err(RunConfigError::NotOfWorkers(_)) => {
@@ -140,6 +143,18 @@ pub(super) fn setting(text: &str) -> Result<(String, Value), String> {
     Ok((path.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }
 
+/// Converts an error of a file's settings and flags together, which names the file if that is wrong by itself.
+pub(super) fn at_fault<E: fmt::Display>(
+    error: E,
+    file: Option<&Path>,
+    read_alone: impl FnOnce() -> Result<RunConfig, RunConfigError>,
+) -> Failure {
+    match (file, read_alone()) {
+        (Some(path), Err(error)) => Failure::usage(format!("{}: {error}", path.display())),
+        _ => Failure::usage(error),
+    }
+}
+
 /// Returns settings overridden by those of flags that were given.
 pub(super) fn with_given<const N: usize>(settings: Config, flags: [(&str, Option<Value>); N]) -> Config {
     let given = flags.into_iter().filter_map(|(path, value)| Some((path, value?)));
@@ -151,50 +166,95 @@ pub(super) fn with_set(settings: Config, set: &[(String, Value)]) -> Config {
     set.iter().fold(settings, |settings, (path, value)| settings.with_at(path, value.clone()))
 }
 
-/// Replaces NaN and infinite numbers by texts, since they would be read as absent; true if there are any. The validation of
-/// the settings then refuses them by path and range.
-fn name_non_finite(value: &mut toml::Value) -> bool {
-    match value {
-        toml::Value::Float(number) if !number.is_finite() => {
-            *value = toml::Value::String(number.to_string());
-            true
-        }
-        toml::Value::Array(values) => values.iter_mut().fold(false, |any, value| name_non_finite(value) | any),
-        toml::Value::Table(table) => table.iter_mut().fold(false, |any, (_, value)| name_non_finite(value) | any),
-        _ => false,
-    }
-}
-
 /// Reads settings from a file of JSON or TOML.
-pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
+pub(super) fn read(path: &Path) -> Result<Config, Failure> {
+    let failed = |error: &dyn fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("json") => serde_json::from_str(&text).map_err(|error| failed(&error)),
         Some("toml") => {
-            let mut settings: toml::Value =
-                toml::from_str::<toml::Table>(&text).map_err(|error| failed(&error))?.into();
-            match name_non_finite(&mut settings) {
-                true => settings.try_into().map_err(|error| failed(&error)),
-                false => toml::from_str(&text).map_err(|error| failed(&error)),
-            }
+            let TomlValue(settings) = toml::from_str(&text).map_err(|error| failed(&error))?;
+            serde_json::from_value(settings).map_err(|error| failed(&error))
         }
         _ => Err(failed(&"settings are JSON or TOML: the file's name must end in .json or .toml")),
     }
 }
 
+/// A value of a TOML file as JSON. NaN and infinite numbers are texts, since in JSON they would be absent: the validation of
+/// the settings refuses them by path and range.
+struct TomlValue(Value);
+
+impl<'de> Deserialize<'de> for TomlValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TomlVisitor).map(Self)
+    }
+}
+
+struct TomlVisitor;
+
+impl<'de> Visitor<'de> for TomlVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value of TOML")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(if value.is_finite() { value.into() } else { value.to_string().into() })
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(TomlValue(value)) = values.next_element()? {
+            all.push(value);
+        }
+        Ok(all.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut all = Map::new();
+        while let Some((name, TomlValue(value))) = entries.next_entry()? {
+            all.insert(name, value);
+        }
+        Ok(all.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::{config::Config, run::RunConfig};
-
     use super::*;
+
+    #[test]
+    fn largest_seed_is_read_from_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.toml");
+        fs::write(&path, format!("seed = {}\n[policy_config]\nlr = [1, -0.5]\n", u64::MAX)).unwrap();
+        let expected = format!("{{\"policy_config\":{{\"lr\":[1,-0.5]}},\"seed\":{}}}", u64::MAX);
+        assert_eq!(read(&path).unwrap().to_string(), expected);
+    }
 
     #[test]
     fn nan_in_a_file_is_refused_by_path_and_range() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run.toml");
         fs::write(&path, "hung_worker_timeout_s = nan\n[policy_config]\ngrad_clip = nan\n").unwrap();
-        let settings: Config = read(&path).unwrap();
+        let settings = read(&path).unwrap();
         let error = RunConfig::of_settings(&settings).unwrap_err().to_string();
         assert_eq!(error, "hung_worker_timeout_s is \"NaN\"; it must be at least 0");
         let policy: Config = settings.get("policy_config").unwrap().unwrap();

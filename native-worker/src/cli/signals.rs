@@ -43,7 +43,7 @@ impl Interruption {
                 wishes.next().await;
                 flag.store(true, Ordering::Relaxed);
                 act();
-                eprintln!("finishing the work in progress; press Ctrl-C again to exit immediately without saving");
+                eprintln!("{FINISHING}");
                 wishes.next().await;
                 process::exit(130);
             });
@@ -59,6 +59,10 @@ impl Interruption {
         self.0.load(Ordering::Relaxed)
     }
 }
+
+/// What an interrupted program says that saves what it has.
+pub(super) const FINISHING: &str =
+    "finishing the work in progress; press Ctrl-C again to exit immediately without saving";
 
 /// Time for pending work once the program was asked to end; an environment may hang.
 pub(super) const GRACE: Duration = Duration::from_millis(1_500);

@@ -227,11 +227,9 @@ fn algorithms() -> PossibleValuesParser {
 impl TrainArgs {
     /// Returns the configuration of a new run, from the file and these flags.
     fn config(&self) -> Result<RunConfig, Failure> {
-        let file = self.config.as_deref().map(settings::read::<Config>).transpose()?.unwrap_or_default();
-        let config = RunConfig::of_settings(&file.merged(&self.settings()?)).map_err(|error| match &self.config {
-            Some(path) => Failure::usage(format!("{}: {error}", path.display())),
-            None => Failure::usage(error),
-        })?;
+        let file = self.config.as_deref().map(settings::read).transpose()?.unwrap_or_default();
+        let config = RunConfig::of_settings(&file.merged(&self.settings()?))
+            .map_err(|error| settings::at_fault(error, self.config.as_deref(), || RunConfig::of_settings(&file)))?;
         self.with_mode(config)
     }
 

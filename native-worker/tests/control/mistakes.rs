@@ -69,8 +69,17 @@ async fn without_a_proper_token() {
     std::fs::write(&file, "5a5a\n").unwrap();
     fails(&["pause", "--token-file", path], None, 2, "a token has 64 hexadecimal digits").await;
 
+    let nowhere = directory.path().join("nowhere.json");
+    for action in [&["list"][..], &["revoke", "01234567"]] {
+        let args = [&["tokens"], action, &["--file", nowhere.to_str().unwrap()]].concat();
+        fails(&args, None, 2, "there is no ").await;
+    }
+
     let hub = HubProcess::start().await;
     let address = format!("http://{}/", hub.invitation.address);
+    let idle = hub.succeed(&["status", "--json"]).await;
+    let idle = crate::support::json(&idle);
+    assert!(idle["env"].is_null() && idle["algo"].is_null() && idle["episode_return_mean"].is_null(), "{idle}");
     for command in COMMANDS {
         let args = [command, &["--hub", &address]].concat();
         let role = if ["status", "workers"].contains(&command[0]) { "viewer" } else { "operator" };

@@ -180,6 +180,11 @@ async fn the_command_line_makes_and_revokes_tokens_at_the_hub_and_in_its_file() 
         let (rows, _) = tokens(&hub, &[&["list"], at].concat());
         let row = rows.lines().find(|row| row.starts_with(&id_of(&token).to_string())).unwrap();
         assert!(row.contains("viewer") && row.contains("expires in 24 hours"), "{row}");
+        let (listed, _) = tokens(&hub, &[&["list", "--json"], at].concat());
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        let is_it = |row: &&serde_json::Value| row["id"] == id_of(&token).to_string();
+        let row = listed["tokens"].as_array().unwrap().iter().find(is_it).unwrap();
+        assert!(row["role"] == "viewer" && row["expires"].as_u64().is_some(), "{row}");
         tokens(&hub, &[&["revoke", &id_of(&token).to_string()], at].concat());
         let revoked = Instant::now();
         while holder.receive().await.is_some() {}

@@ -41,6 +41,11 @@ async fn run_is_evaluated_alongside_itself_and_its_policy_afterwards() {
     let again = json(&Process::start(evaluate).finish_with(0).await.stdout);
     assert_eq!(again, report);
     assert!(std::fs::read(&gif).unwrap().starts_with(b"GIF89a"));
+    for (film, why) in [("first.png", "the name of a film ends in .gif"), ("nowhere/first.gif", "there is no nowhere")]
+    {
+        let refused = Process::start(["evaluate", "--checkpoint", &checkpoint, "--render", film]).finish_with(2).await;
+        assert!(refused.stderr.contains(why) && refused.stdout.is_empty(), "{}", refused.stderr);
+    }
     // It leaves no trace in the run.
     let watched = Setup::new(1, 12, 2_000).with(&evaluated);
     watched.start().finish_with(0).await;

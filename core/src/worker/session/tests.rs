@@ -439,7 +439,12 @@ fn impossible_leases_are_refused_with_a_reason() {
     assert_eq!(hub.refusal(&after), "run 1 is not the one in progress here");
     hub.send(&Message::RunStart(RunStart { run: RUN, config: RunConfig::new("Pong-v9").to_wire() }));
     let refusal = hub.refusal(&after);
-    assert!(refusal.starts_with("unknown environment: there is no environment 'Pong-v9'; Gymnasium's would be gym:Pong-v9; known are: "), "{refusal}");
+    assert!(
+        refusal.starts_with(
+            "unknown environment: there is no environment 'Pong-v9'; Gymnasium's would be gym:Pong-v9; known are: "
+        ),
+        "{refusal}"
+    );
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::{Target, run_command};
 use crate::{
     cli::{
         exit::Failure,
-        settings::{self, setting, with_set},
+        settings::{self, at_fault, setting, with_set},
         signals,
     },
     control::{Control, ControlError, printable},
@@ -118,14 +118,12 @@ impl RunsArgs {
 
 impl StartArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
-        let file = self.config.as_deref().map(settings::read::<Config>).transpose()?.unwrap_or_default();
-        let settings = with_set(file, &self.set);
-        let text = settings.to_string();
+        let file = self.config.as_deref().map(settings::read).transpose()?.unwrap_or_default();
+        let alone = file.to_string();
+        let text = with_set(file, &self.set).to_string();
         // Reports errors that any hub would report, with the path of the setting.
-        let config = RunConfig::of_wire_settings(&text).map_err(|error| match &self.config {
-            Some(path) => Failure::usage(format!("{}: {error}", path.display())),
-            None => Failure::usage(error),
-        })?;
+        let config = RunConfig::of_wire_settings(&text)
+            .map_err(|error| at_fault(error, self.config.as_deref(), || RunConfig::of_wire_settings(&alone)))?;
         let mut end = End::NotAwaited;
         let code = run_command(self.target.operator(), async |hub| {
             let run = match hub.start_run(text).await {

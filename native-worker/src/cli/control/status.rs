@@ -170,19 +170,21 @@ fn identity(ledger: &Ledger) -> String {
 
 fn object(hub: &Control) -> Value {
     let status = hub.status();
+    // Before the first run there is none of this.
+    let of_run = |value: Value| if status.run == 0 { Value::Null } else { value };
     json!({
         "server": hub.server(),
         "run": status.run,
         "phase": hub.phase().name(),
-        "env": status.env,
-        "algo": status.algo,
+        "env": of_run(json!(status.env)),
+        "algo": of_run(json!(status.algo)),
         "seed": status.seed,
         "num_slots": status.num_slots,
         "iteration": status.iteration,
         "env_steps": status.env_steps,
         "max_env_steps": status.max_env_steps,
         "episodes": status.episodes,
-        "episode_return_mean": number(status.episode_return_mean),
+        "episode_return_mean": of_run(json!(number(status.episode_return_mean))),
         "stop_return": number(status.stop_return),
         "steps_per_s": number(status.steps_per_s),
         "wall_s": status.wall_ms as f64 / 1e3,

@@ -1,12 +1,14 @@
 //! `rollmesh tokens`: manages a hub's tokens, at the hub or in its file.
 
-use std::{env, fmt::Write as _, path::PathBuf, process::ExitCode};
+use std::{env, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use rollmesh_core::protocol::{
     Message, Role, Token, TokenAction, TokenGrant, TokenHash, TokenId,
     message::{ManageTokens, NewToken, TokenRows},
 };
+use serde::Serialize;
+use serde_json::json;
 
 use super::{Target, run_command};
 use crate::{
@@ -36,7 +38,11 @@ pub(in crate::cli) struct TokensArgs {
 #[derive(Subcommand)]
 enum TokensAction {
     /// List all tokens by id; an id gives no access
-    List,
+    List {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Make a token and print it, once
     Create {
         /// viewer, operator, worker, client, launcher or relay
@@ -87,6 +93,10 @@ fn seconds(text: &str) -> Result<u64, String> {
 
 pub(in crate::cli) fn tokens(args: &TokensArgs) -> Result<ExitCode, Failure> {
     match &args.file {
+        // Creating a token creates the file.
+        Some(file) if !file.exists() && !matches!(args.action, TokensAction::Create { .. }) => {
+            Err(Failure::usage(format!("there is no {}", file.display())))
+        }
         Some(file) => in_file(Tokens::open(file).map_err(Failure::usage)?, &args.action),
         None if args.target.token_file.is_none() && env::var_os(TOKEN_VARIABLE).is_none() => {
             Err(Failure::usage(format!(
@@ -99,11 +109,14 @@ pub(in crate::cli) fn tokens(args: &TokensArgs) -> Result<ExitCode, Failure> {
 
 fn in_file(mut tokens: Tokens, action: &TokensAction) -> Result<ExitCode, Failure> {
     let made = match action {
-        TokensAction::List => {
-            let row = |(hash, grant): &(TokenHash, TokenGrant)| {
-                line(hash.id(), grant.role.name(), grant.expires.unwrap_or(0), None)
+        TokensAction::List { json } => {
+            let row = |(hash, grant): &(TokenHash, TokenGrant)| TokenRow {
+                id: hash.id().to_string(),
+                role: grant.role.name(),
+                expires: grant.expires,
+                connections: None,
             };
-            print!("{}", tokens.rows().iter().map(row).collect::<String>());
+            print_rows(&tokens.rows().iter().map(row).collect::<Vec<_>>(), *json);
             return Ok(ExitCode::SUCCESS);
         }
         TokensAction::Create { role, expires } => Some(tokens.create(*role, *expires).map_err(Failure::usage)?),
@@ -122,7 +135,7 @@ fn in_file(mut tokens: Tokens, action: &TokensAction) -> Result<ExitCode, Failur
 async fn at_hub(hub: &mut Control, action: &TokensAction) -> Result<(), ControlError> {
     let of = |action: TokenAction| ManageTokens { action: action.to_wire(), ..ManageTokens::default() };
     let wish = match *action {
-        TokensAction::List => of(TokenAction::List),
+        TokensAction::List { .. } => of(TokenAction::List),
         TokensAction::Create { role, expires } => {
             ManageTokens { role: role.to_wire(), seconds: expires.unwrap_or(0), ..of(TokenAction::Create) }
         }
@@ -135,11 +148,13 @@ async fn at_hub(hub: &mut Control, action: &TokensAction) -> Result<(), ControlE
     match answer {
         Message::TokenRows(TokenRows { ids, roles, expires, connections, .. }) => {
             let rows = ids.into_iter().zip(roles).zip(expires).zip(connections);
-            let row = |(((id, role), expires), connections)| {
-                let role = Role::try_from(role).map_or("unknown", Role::name);
-                line(TokenId(id), role, expires, Some(connections))
+            let row = |(((id, role), expires), connections)| TokenRow {
+                id: TokenId(id).to_string(),
+                role: Role::try_from(role).map_or("unknown", Role::name),
+                expires: Some(expires).filter(|expires| *expires > 0),
+                connections: Some(connections),
             };
-            print!("{}", rows.map(row).collect::<String>());
+            print_rows(&rows.map(row).collect::<Vec<_>>(), matches!(action, TokensAction::List { json: true }));
         }
         Message::NewToken(NewToken { role, expires, token, .. }) => {
             if let Ok(role) = Role::try_from(role) {
@@ -169,13 +184,26 @@ fn show(token: &Token, role: Role, expires: u64) {
     println!("{}", token.to_hex());
 }
 
-fn line(id: TokenId, role: &str, expires: u64, connections: Option<u32>) -> String {
-    let mut line = format!("{id}  {role:<9}  {:<24}", end(expires));
-    if let Some(connections) = connections {
-        let _ = write!(line, "  connections {connections}");
+/// A token of a list.
+#[derive(Serialize)]
+struct TokenRow {
+    id: String,
+    role: &'static str,
+    /// In seconds since 1970; never if absent.
+    expires: Option<u64>,
+    /// Open connections with this token, which a file does not show.
+    connections: Option<u32>,
+}
+
+fn print_rows(rows: &[TokenRow], json: bool) {
+    if json {
+        println!("{}", json!({ "tokens": rows }));
+        return;
     }
-    line.truncate(line.trim_end().len());
-    line + "\n"
+    for TokenRow { id, role, expires, connections } in rows {
+        let connections = connections.map_or_else(String::new, |connections| format!("  connections {connections}"));
+        println!("{}", format!("{id}  {role:<9}  {:<24}{connections}", end(expires.unwrap_or(0))).trim_end());
+    }
 }
 
 fn end(expires: u64) -> String {

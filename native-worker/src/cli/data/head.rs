@@ -1,6 +1,6 @@
 //! `rollmesh data head`.
 
-use std::process::ExitCode;
+use std::{collections::BTreeSet, process::ExitCode};
 
 use clap::Args;
 use rollmesh_core::{
@@ -36,6 +36,7 @@ pub(super) struct HeadArgs {
 pub(super) fn run(args: &HeadArgs) -> Result<ExitCode, Failure> {
     let mut logged = args.input.open()?;
     let mut left = args.rows;
+    let mut there = BTreeSet::new();
     while left > 0
         && let Some(batch) = logged.next_batch().map_err(Failure::other)?
     {
@@ -45,13 +46,20 @@ pub(super) fn run(args: &HeadArgs) -> Result<ExitCode, Failure> {
                 break;
             }
             rows.decompress_if_needed().map_err(Failure::other)?;
+            there.extend(rows.iter().map(|(name, _)| name.to_owned()));
             let policy = multi.then(|| id.to_string());
             let shown =
                 if args.input.json { lines(&rows, args, policy, left)? } else { table(&rows, args, policy, left)? };
             left -= shown.min(left);
         }
     }
-    Ok(ExitCode::SUCCESS)
+    match args.columns.iter().find(|column| !there.is_empty() && !there.contains(*column)) {
+        Some(column) => {
+            let there = there.into_iter().collect::<Vec<_>>().join(", ");
+            Err(Failure::usage(format!("--columns: there is no '{column}'; there are: {there}")))
+        }
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn wanted(args: &HeadArgs, name: &str) -> bool {

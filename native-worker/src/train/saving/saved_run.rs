@@ -262,8 +262,8 @@ pub(in super::super) fn read_config(text: &str) -> Result<RunConfig, String> {
 
 /// True for the directory of a run that an earlier version has sampled: an absent algorithm is the default one.
 fn names_no_algorithm(dir: &Path) -> bool {
-    let settings = fs::read_to_string(dir.join(CONFIG)).ok().and_then(|text| text.parse::<toml::Table>().ok());
-    settings.is_some_and(|settings| !settings.contains_key("algorithm"))
+    let settings = fs::read_to_string(dir.join(CONFIG)).ok().and_then(|text| toml::from_str::<Config>(&text).ok());
+    settings.is_some_and(|settings| settings.names().all(|name| name != "algorithm"))
 }
 
 /// The contents of a run's directory, locked as long as `lock` exists.

@@ -100,7 +100,13 @@ fn failed_commands_are_answered_and_the_session_stays_ready() {
     hub.send(&call(4, &WorkerCommand::Ping));
     let results = results(&hub.work());
     let errors: Vec<CommandError> = results[..3].iter().map(|(_, result)| result.clone().unwrap_err()).collect();
-    assert!(errors[0].message.starts_with("there is no environment 'Pong-v9'; Gymnasium's would be gym:Pong-v9; known are: "), "{}", errors[0]);
+    assert!(
+        errors[0]
+            .message
+            .starts_with("there is no environment 'Pong-v9'; Gymnasium's would be gym:Pong-v9; known are: "),
+        "{}",
+        errors[0]
+    );
     assert!(errors[1..].iter().all(|error| error.kind == CommandErrorKind::Malformed), "{errors:?}");
     assert_eq!(results[3], (4, Ok(WorkerAnswer::Pong)));
     assert!(hub.session.connection().is_ready());
