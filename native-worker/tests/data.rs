@@ -463,7 +463,7 @@ async fn run_from_files_takes_settings_from_file_and_flags() {
     assert_eq!(fs::read(&written).unwrap(), fs::read(Path::new(&again).join("config.toml")).unwrap());
     // The second worker has none of the lines.
     let text = Process::start(by_file.iter().chain(&["--workers", "2"])).finish_with(1).await.stderr;
-    assert!(text.contains("worker 2: the input failed: there is no batch in 1 files for worker 2"), "{text}");
+    assert!(text.contains("worker 2: the input failed: the input (files: 1) has no batch for worker 2"), "{text}");
     let text = Process::start(["train", "--input", &samples, "--algo", "ppo"]).finish_with(2).await.stderr;
     assert!(text.contains("learn from files with --algo bc or marwil"), "{text}");
 }

@@ -432,7 +432,8 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
         },
         RunEnd::Stopped => "stopped".to_owned(),
         RunEnd::Drained => "drained".to_owned(),
-        end @ (RunEnd::Failed(_) | RunEnd::Unbalanced(_)) => format!("failed: {}", end.error().unwrap_or_default()),
+        // The program ends with the reason.
+        RunEnd::Failed(_) | RunEnd::Unbalanced(_) => "failed".to_owned(),
     };
     println!("{} with {}, seed {}: {end}", summary.env, summary.algo, summary.seed);
     match summary.episode_return_mean {

@@ -145,7 +145,7 @@ pub enum OfflineError {
     },
     /// None of the files has a batch for this worker.
     #[error(
-        "there is no batch in {files} files for worker {worker_index}{}: either they are empty, or there are more \
+        "the input (files: {files}) has no batch for worker {worker_index}{}: either it is empty, or there are more \
          workers than lines, so that dataset_shards should be smaller",
         last.as_ref().map_or_else(String::new, |last| format!(" (the last problem was {last})"))
     )]
