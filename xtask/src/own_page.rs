@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     process::{Command, ExitCode},
 };
 
@@ -90,7 +90,7 @@ fn stage(folder: &Path) -> Result<PathBuf> {
         ("Cargo.toml", workspace_manifest(&read(&root().join("Cargo.toml"))?, &from)),
         ("Cargo.lock", read(&root().join("Cargo.lock"))?),
         ("Trunk.toml", read(&root().join("Trunk.toml"))?.split("[watch]").next().unwrap_or_default().to_owned()),
-        ("index.html", page(&read(&root().join("index.html"))?, &from)),
+        ("index.html", page(&read(&root().join("index.html"))?, &relative_root(&stage))),
         ("registry/Cargo.toml", registry_manifest(&name, folder)),
         ("registry/src/lib.rs", registry_source(&name)),
     ];
@@ -125,9 +125,17 @@ fn workspace_manifest(manifest: &str, root: &str) -> String {
     text
 }
 
+/// The page's own crate and files are the repository's, in a folder relative to the page's: trunk takes no full paths.
 fn page(index: &str, root: &str) -> String {
     let staged = index.replace("href=\"web/wasm/", "href=\"wasm/");
     staged.replace("href=\"web/", &format!("href=\"{root}/web/"))
+}
+
+/// The repository's folder as seen from another: up to the first of all folders, and down from there.
+fn relative_root(from: &Path) -> String {
+    let up = from.components().filter(|part| matches!(part, Component::Normal(_))).map(|_| "..");
+    let down = root().to_string_lossy().trim_start_matches('/').to_owned();
+    up.chain([down.as_str()]).collect::<Vec<_>>().join("/")
 }
 
 fn registry_manifest(name: &str, folder: &Path) -> String {
@@ -201,8 +209,11 @@ mod tests {
         for name in ["\"name\":\"rollmesh-example-own-env\"", "\"name\":\"rollmesh_trainer\""] {
             assert!(text.contains(name), "{name} is not in {text}");
         }
-        assert!(
-            fs::read_to_string(stage.join("index.html")).expect("a page").contains("href=\"wasm/modules/Cargo.toml\"")
-        );
+        let page = fs::read_to_string(stage.join("index.html")).expect("a page");
+        let files: Vec<_> = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert!(files.contains(&"wasm/modules/Cargo.toml"), "{files:?}");
+        for file in files {
+            assert!(!file.starts_with('/') && stage.join(file).is_file(), "trunk finds no {file}");
+        }
     }
 }
