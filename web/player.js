@@ -91,9 +91,10 @@ function begin(text, weights) {
 }
 
 function stop() {
-  game?.policy.free();
-  game?.env.free();
+  const { policy, env } = game ?? {};
   game = undefined;
+  policy?.free();
+  env?.free();
 }
 
 function frame() {
@@ -103,9 +104,9 @@ function frame() {
   try {
     step(game);
   } catch (error) {
+    // It is over: another frame would take the place of this message. A module that has trapped frees nothing any more.
+    game = undefined;
     postMessage({ error: error.message });
-    game.obs = game.env.reset()[0];
-    game.memory = {};
   }
 }
 

@@ -7,7 +7,10 @@ use rollmesh_core::{
     hub::{BatchWork, RunEnd, RunLoop, RunLoopConfig, RunLoopError, TrainBatchError, TrainRows},
     ids::{LeaseId, WorkerId},
     kernels::Kernels,
-    protocol::message::{Iteration, NamedMetrics},
+    protocol::{
+        FragmentFailure,
+        message::{Iteration, NamedMetrics},
+    },
     run::RunConfig,
     time::Micros,
     weights::Weights,
@@ -93,9 +96,17 @@ pub enum InlineRunError {
     /// A lease that cannot be run here.
     #[error(transparent)]
     Lease(#[from] RunnerError),
-    /// The user's environment, policy or callbacks failed again and again.
+    /// The workers with which it is to begin.
     #[error("{0}")]
-    Failed(String),
+    Workers(String),
+    /// The user's environment, policy or callbacks failed again and again.
+    #[error("{text}")]
+    Failed {
+        /// What to do about it, after where it happened.
+        text: String,
+        /// The last failure.
+        failure: Box<FragmentFailure>,
+    },
     /// The rows cannot be joined to a train batch.
     #[error(transparent)]
     Batch(#[from] TrainBatchError),
@@ -205,8 +216,9 @@ impl InlineRun {
         let mut advance = self.runner.advance(max_vector_steps);
         while let Advance::Failed { lease, failure, .. } = advance {
             self.learning.state.group.handle_failed(WORKER, lease, failure, now);
-            if let Some(failure) = self.learning.state.fatal_failure() {
-                return Err(InlineRunError::Failed(failure));
+            let state = &self.learning.state;
+            if let (Some(text), Some(fatal)) = (state.fatal_failure(), state.group.fatal_failure()) {
+                return Err(InlineRunError::Failed { text, failure: Box::new(fatal.failure.clone()) });
             }
             // A lease whose last fragment has failed is over for the group, which grants the next one: it ends here, too.
             advance = self.runner.advance(0);

@@ -11,7 +11,8 @@ use std::{
 use leptos::prelude::*;
 use rollmesh_core::{protocol::Token, time::Micros};
 use rollmesh_data::survey::Found;
-use web_sys::{File, FileList, HtmlCanvasElement};
+use wasm_bindgen::JsCast as _;
+use web_sys::{Element, File, FileList, HtmlCanvasElement, HtmlElement};
 
 use crate::{
     data_file::DataFile,
@@ -130,6 +131,13 @@ impl Store {
         token::keep(&token);
         self.shell.with_value(|shell| shell.token.set(Some(token)));
         self.dispatch(Event::TokenFound);
+    }
+
+    /// The person wants the token to be kept no longer.
+    pub(crate) fn forget_token(self) {
+        token::forget();
+        self.shell.with_value(|shell| shell.token.set(None));
+        self.dispatch(Event::TokenForgotten);
     }
 
     /// The person chose or dropped files: those of a policy, which plays, or one to be seen in place of one that is open.
@@ -284,12 +292,25 @@ impl Store {
     }
 }
 
-/// Scrolls to the form of a run, and opens what it is folded in.
+/// Scrolls to the form of a run.
 fn show_form() {
-    let Ok(Some(form)) = document().query_selector(".start-form") else { return };
-    if let Ok(Some(folded)) = form.closest("details") {
+    unfolded(".start-form").iter().for_each(Element::scroll_into_view);
+}
+
+/// Goes to the first field of the form of a run whose text is not allowed.
+pub(crate) fn focus_wrong_field() {
+    if let Some(field) = unfolded(".start-form [aria-invalid]").and_then(|field| field.dyn_into::<HtmlElement>().ok()) {
+        // It fails for no element that is on the page.
+        let _ = field.focus();
+    }
+}
+
+/// The first element of this kind; what it is folded in is opened.
+fn unfolded(selector: &str) -> Option<Element> {
+    let found = document().query_selector(selector).ok()??;
+    if let Ok(Some(folded)) = found.closest("details") {
         // A browser that cannot open it shows it folded.
         let _ = folded.set_attribute("open", "");
     }
-    form.scroll_into_view();
+    Some(found)
 }

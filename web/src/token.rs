@@ -7,6 +7,15 @@ use wasm_bindgen::JsValue;
 const FRAGMENT: &str = "token=";
 const STORAGE_KEY: &str = "rollmesh-token";
 
+/// What a person has pasted.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Pasted {
+    /// A token, or this page's address with one.
+    Token(Token),
+    /// The address of another page, which alone may see the token in it.
+    Address(String),
+}
+
 /// The token from the URL or, after a reload, from the tab's storage.
 pub(crate) fn take() -> Option<Token> {
     take_from_url().or_else(stored)
@@ -32,6 +41,14 @@ pub(crate) fn keep(token: &Token) {
     }
 }
 
+/// Keeps no token any more.
+pub(crate) fn forget() {
+    if let Ok(Some(storage)) = window().session_storage() {
+        // A browser that keeps nothing has nothing to forget.
+        let _ = storage.remove_item(STORAGE_KEY);
+    }
+}
+
 /// The address of this page with a token.
 pub(crate) fn link(token: &Token) -> String {
     let location = window().location();
@@ -40,8 +57,20 @@ pub(crate) fn link(token: &Token) -> String {
     format!("{page}#{FRAGMENT}{}", token.to_hex())
 }
 
-/// Reads what a person may paste: a whole URL, its fragment or the token alone.
-pub(crate) fn parse(text: &str) -> Option<Token> {
+/// Reads what a person may paste on the page of this origin: a whole URL, its fragment or the token alone.
+pub(crate) fn pasted(text: &str, origin: &str) -> Option<Pasted> {
+    let text = text.trim();
+    let token = parse(text)?;
+    let page = text.rsplit_once(FRAGMENT).map_or("", |(page, _)| page).trim_end_matches('#');
+    let of_page: Vec<&str> = page.splitn(4, '/').take(3).collect();
+    if page.is_empty() || of_page.join("/").eq_ignore_ascii_case(origin) {
+        return Some(Pasted::Token(token));
+    }
+    let is_address = ["http://", "https://"].iter().any(|scheme| page.starts_with(scheme));
+    is_address.then(|| Pasted::Address(text.to_owned()))
+}
+
+fn parse(text: &str) -> Option<Token> {
     let text = text.trim();
     let (_, hex) = text.rsplit_once(FRAGMENT).unwrap_or(("", text));
     Token::from_hex(hex).ok()
@@ -65,6 +94,22 @@ mod tests {
         }
         for text in ["", "#token=", "http://127.0.0.1:7425/", &hex[1..]] {
             assert_eq!(parse(text), None);
+        }
+    }
+
+    #[test]
+    fn tokens_of_other_pages_are_theirs_alone() {
+        let (token, hex) = (Token::new([0x5a; 32]), "5a".repeat(32));
+        let read = |page: &str| pasted(&format!(" {page}#token={hex}\n"), "http://127.0.0.1:7425");
+        assert_eq!(pasted(&hex, "http://127.0.0.1:7425"), Some(Pasted::Token(token)));
+        for page in ["", "http://127.0.0.1:7425/", "http://127.0.0.1:7425", "HTTP://127.0.0.1:7425/page/?a=b"] {
+            assert_eq!(read(page), Some(Pasted::Token(token)), "{page}");
+        }
+        for page in ["http://127.0.0.1:7426/", "https://127.0.0.1:7425/", "http://127.0.0.1:7425@hub.example.org/"] {
+            assert_eq!(read(page), Some(Pasted::Address(format!("{page}#token={hex}"))), "{page}");
+        }
+        for page in ["hub.example.org/", "javascript://127.0.0.1:7425/%0aalert()", "file:///page"] {
+            assert_eq!(read(page), None, "{page}");
         }
     }
 }

@@ -4,11 +4,12 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     rc::Rc,
+    time::Duration,
 };
 
 use js_sys::{Array, Reflect, Uint8Array};
-use leptos::prelude::document;
-use rollmesh_core::protocol::{Message, Role, Token};
+use leptos::prelude::{document, set_timeout};
+use rollmesh_core::protocol::{Message, Role, Token, message::Notice};
 use wasm_bindgen::{JsCast as _, JsValue};
 use web_sys::{MessageEvent, Worker};
 
@@ -23,6 +24,9 @@ use crate::{
 
 /// Next to the page; it loads the module that `web/wasm` has.
 const SCRIPT: &str = "./trainer.js";
+
+/// A Web Worker that is not ready by then is replaced, as by the npm package.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running hub. Dropping it ends it, with its run and its workers.
 pub(crate) struct Trainer(WebWorker);
@@ -96,6 +100,8 @@ fn read(store: Store, event: &MessageEvent, workers: &Workers) -> Option<Event> 
         let _ = hub.post_message(&Uint8Array::from(&*hello.encode()));
         // The page may have been opened in the background.
         let _ = hub.post_message(&hidden(document().hidden()));
+    } else if let Some(text) = field("error").as_string() {
+        return Some(Event::Trainer(Message::Notice(Notice { level: 2, text })));
     } else if let Ok(bytes) = field("bytes").dyn_into::<Uint8Array>() {
         if field("plays").is_truthy() {
             store.play(|player| player.take(field("name"), bytes.into()));
@@ -113,12 +119,18 @@ fn read(store: Store, event: &MessageEvent, workers: &Workers) -> Option<Event> 
 /// Starts a Web Worker that works for the hub, and tells that when it has ended.
 fn start_worker(hub: &Worker, number: u32, token: &JsValue, port: &JsValue, workers: &Workers) {
     let task = object(&[("token", token.clone()), ("port", port.clone()), ("name", format!("worker-{number}").into())]);
-    let (hub, transfer) = (hub.clone(), Array::of1(port));
+    let (hub, transfer, is_ready) = (hub.clone(), Array::of1(port), Rc::new(Cell::new(false)));
+    let end = move |reason: &str| {
+        // An object of a number and a text can be posted.
+        let _ = hub.post_message(&object(&[("ended", number.into()), ("reason", reason.into())]));
+    };
+    let (late, started, there) = (end.clone(), is_ready.clone(), workers.clone());
     let hear = move |heard: Result<MessageEvent, String>| {
         let status = heard.as_ref().map_or_else(|_| JsValue::UNDEFINED, MessageEvent::data);
         let field = |name: &str| Reflect::get(&status, &name.into()).ok().and_then(|value| value.as_string());
         let ended = match (field("state").as_deref(), &heard) {
             (Some("ready"), Ok(event)) => {
+                is_ready.set(true);
                 let worker = event.target().and_then(|target| target.dyn_into::<Worker>().ok());
                 worker.into_iter().for_each(|worker| _ = worker.post_message_with_transfer(&task, &transfer));
                 return;
@@ -127,9 +139,14 @@ fn start_worker(hub: &Worker, number: u32, token: &JsValue, port: &JsValue, work
             (_, Err(reason)) => reason.clone(),
             _ => return,
         };
-        // An object of a number and a text can be posted.
-        let _ = hub.post_message(&object(&[("ended", number.into()), ("reason", ended.into())]));
+        end(&ended);
     };
     let worker = WebWorker::start(tab_worker::SCRIPT, "rollmesh worker", hear);
     workers.borrow_mut().extend(worker.map(|worker| (number, worker)));
+    let look = move || {
+        if !started.get() && there.borrow().contains_key(&number) {
+            late(&format!("it is not ready after {} s", START_TIMEOUT.as_secs()));
+        }
+    };
+    set_timeout(look, START_TIMEOUT);
 }

@@ -114,7 +114,7 @@ pub(crate) fn figures(job: &Job) -> Result<()> {
 pub(crate) fn node(job: &Job) -> Result<()> {
     let modules = artifacts::node_modules(job)?;
     let mut node = command("node");
-    let tests = ["rollout_hash", "sampler", "data_file"].map(|name| format!("tests/node/{name}.test.mjs"));
+    let tests = ["rollout_hash", "sampler", "data_file", "player"].map(|name| format!("tests/node/{name}.test.mjs"));
     node.args(["--test", "--test-reporter=tap"]).args(tests);
     job.run_tests(node.env("ROLLMESH_WASM", modules).env("ROLLMESH_BIN", artifacts::binary_path()))?;
     // Leases of every kind: their fragments are in Rust's hands alone.

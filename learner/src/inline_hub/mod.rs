@@ -168,7 +168,7 @@ impl InlineHub {
         let mut run = Training::new(place, config, &self.registry, self.kernels, now)?;
         self.number += 1;
         if self.num_staying() < self.num_workers {
-            self.scale(self.num_workers).map_err(InlineRunError::Failed)?;
+            self.scale(self.num_workers).map_err(InlineRunError::Workers)?;
         }
         run.num_workers = self.num_staying();
         self.hub.run = Some(run);

@@ -14,11 +14,12 @@ async fn a_page_without_a_hub_attaches_when_one_appears() {
     assert_eq!(page.attribute("connection", "data-state").await.as_deref(), Some("none"));
     page.assert_quiet_console().await;
 
-    // What is no token is refused on the spot; a dashboard URL is one, but its hub is not in reach.
+    // What is no token is refused on the spot; the hub's is one, but the hub is not in reach.
     page.fill("token-input", "not a token").await;
     page.click("token-connect").await;
     page.wait_for("token-input", "aria-invalid", "true").await;
-    page.fill("token-input", hub.url()).await;
+    let (_, token) = hub.url().split_once("#token=").expect("the URL has a token");
+    page.fill("token-input", token).await;
     page.click("token-connect").await;
     page.wait_for("banner", "data-kind", "tab").await;
     // Until the hub is there, this tab trains.
@@ -47,6 +48,31 @@ async fn a_page_without_a_hub_attaches_when_one_appears() {
     page.wait_for("connection", "data-state", "online").await;
     page.wait_for_phase("running").await;
     page.wait_for_more("kpi-env-steps", known).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_without_a_hub_is_forgotten_and_the_address_of_another_page_is_gone_to() {
+    let page = Dashboard::start().await;
+    let hub = Program::start("hub", [""; 0]);
+    let front = Front::start("127.0.0.1:1").await;
+    page.go_to(&front.url()).await;
+    page.wait_for("banner", "data-kind", "no-token").await;
+    page.fill("token-input", &"0".repeat(64)).await;
+    page.click("token-connect").await;
+    page.wait_for("banner", "data-kind", "tab").await;
+    page.click("token-forget").await;
+    page.wait_for("banner", "data-kind", "no-token").await;
+    page.reload().await;
+    page.wait_for("banner", "data-kind", "no-token").await;
+
+    page.fill("token-input", hub.url()).await;
+    page.click("token-connect").await;
+    page.wait_for("connection", "data-state", "online").await;
+    let origin = page.run("return location.origin", vec![]).await;
+    assert!(origin.as_str().is_some_and(|origin| hub.url().starts_with(origin)), "{origin}");
+    // The first page has kept nothing of it.
+    page.go_to(&front.url()).await;
+    page.wait_for("banner", "data-kind", "no-token").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

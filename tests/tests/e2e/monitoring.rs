@@ -78,6 +78,11 @@ async fn workers_have_hosts_logs_and_rates_and_a_fragment_is_shown() {
     page.press('?').await;
     page.wait_for("shortcuts", "open", "").await;
     page.click("shortcuts-close").await;
+    page.browser.emulate(PHONE).await;
+    page.click("shortcuts-show").await;
+    let fits = "const sheet = document.querySelector(arguments[0]); return sheet.scrollWidth <= sheet.clientWidth";
+    assert_eq!(page.run(fits, vec![json!(selector("shortcuts"))]).await, true, "the sheet is as wide as the screen");
+    page.click("shortcuts-close").await;
     page.assert_quiet_console().await;
 }
 

@@ -120,6 +120,20 @@ async fn a_link_restores_a_set_up_and_a_stopped_run_has_its_proof_too() {
         page.text("start-error").await.is_some_and(|error| error.contains("num_slots is 0"))
     })
     .await;
+    // All wrong fields are marked, and the first one is gone to, also where it is folded.
+    let enter = "const field = document.querySelector(arguments[0]);
+        field.value = arguments[1];
+        field.dispatchEvent(new Event('input', { bubbles: true }))";
+    let folded = "start-rollout_fragment_length";
+    page.run(enter, vec![json!(selector(folded)), json!("0")]).await;
+    page.wait_for(folded, "aria-invalid", "true").await;
+    page.wait_for("start-num_slots", "aria-invalid", "true").await;
+    let focused = async || page.run("return document.activeElement.dataset.testid", vec![]).await;
+    page.click("start-run").await;
+    assert_eq!(focused().await, "start-num_slots");
+    page.fill("start-num_slots", "4").await;
+    page.click("start-run").await;
+    page.wait("the folded one is gone to", async || focused().await == folded).await;
     page.assert_quiet_console().await;
 }
 
@@ -155,6 +169,30 @@ async fn two_tabs_of_one_origin_train_without_each_other_and_hear_no_frame_of_an
     assert_eq!(page.text("player").await, None);
     assert_eq!(ids().await, workers);
     page.assert_quiet_console().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_web_worker_that_is_never_ready_is_replaced() {
+    let page = Dashboard::start().await;
+    let _front = open(&page, "#env=CartPole-v1&num_slots=4&stop.env_steps=20000").await;
+    page.wait("the form is there", async || page.text("start-form").await.is_some()).await;
+    // The first Web Worker that is to sample is silent, and its minute passes at once.
+    let silent = "const { Worker, setTimeout } = window;
+        let isFirst = true, isNext = false;
+        window.Worker = function (url, options) {
+            if (!isFirst || !String(url).includes('worker.js')) return new Worker(url, options);
+            [isFirst, isNext] = [false, true];
+            return { postMessage() {}, terminate() { window.isTerminated = true; } };
+        };
+        window.setTimeout = (call, ms, ...rest) => {
+            const delay = isNext && ms === 60_000 ? 0 : ms;
+            isNext &&= delay !== 0;
+            return setTimeout(call, delay, ...rest);
+        };";
+    page.run(silent, vec![]).await;
+    page.click("start-run").await;
+    page.wait("it is ended", async || page.run("return window.isTerminated === true", vec![]).await == true).await;
+    page.wait("the run has ended", async || page.text("weights-hash").await.is_some()).await;
 }
 
 /// Posts what the trainer posts, and what the page posts to it, from a frame of another origin; returns when the page's window has

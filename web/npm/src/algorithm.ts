@@ -2,6 +2,7 @@ import { Freeable, Handle, trainer } from "./engine.js";
 import { registerAll } from "./env.js";
 import { RollmeshError } from "./error.js";
 import { Policy } from "./policy.js";
+import { settings } from "./rows.js";
 import type { RolloutConfig } from "./types.js";
 import type { AlgorithmHandle } from "./wasm/rollmesh_trainer.js";
 
@@ -71,23 +72,23 @@ export class Algorithm extends Freeable {
    * @throws {RollmeshError} of kind `config`, which says what to change, or `environment`
    */
   static async create(config: TrainConfig): Promise<Algorithm> {
-    const module = await trainer();
+    const json = settings(config), module = await trainer();
     registerAll(module);
-    return new Algorithm(new module.AlgorithmHandle(JSON.stringify(config)));
+    return new Algorithm(new module.AlgorithmHandle(json));
   }
 
   /**
    * Samples a train batch and learns from it.
    *
-   * @throws {RollmeshError} of kind `sample` or `learner` if the run has failed, which is over then; of kind `busy` while another
-   * call is at it or after the last iteration
+   * @throws {RollmeshError} of kind `environment`, `policy`, `sample` or `learner` if the run has failed, which is over then; of kind
+   * `busy` while another call is at it or after the last iteration
    */
   async train(): Promise<TrainResult> {
     if (this.#isTraining) throw new RollmeshError("busy", "the algorithm is training: await the call of train before the next one");
     this.#isTraining = true;
     try {
       while (!this.isOver) {
-        const point = this.#handle.raw.work(SLICE_MS);
+        const point = this.#handle.work((raw) => raw.work(SLICE_MS));
         if (point !== undefined) return toResult(JSON.parse(point) as Point);
         await pause();
       }

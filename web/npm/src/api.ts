@@ -1,3 +1,4 @@
+/// <reference lib="dom" preserve="true" />
 /// <reference lib="esnext.disposable" preserve="true" />
 export { Algorithm, type TrainConfig, type TrainResult } from "./algorithm.js";
 export { type AnyBatch, MultiAgentBatch, type MultiAgentBatchObject, type Row, SampleBatch, type SampleBatchObject, batchHash } from "./batch.js";

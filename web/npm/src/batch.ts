@@ -1,6 +1,6 @@
 import { Freeable, Handle, engine } from "./engine.js";
 import { RollmeshError } from "./error.js";
-import { dtypeOf } from "./rows.js";
+import { count, dtypeOf, seedOf, text } from "./rows.js";
 import type { ArrayColumn, Column, DType, TypedArrays } from "./types.js";
 import type { BatchHandle } from "./wasm/rollmesh_wasm.js";
 
@@ -106,7 +106,7 @@ export class SampleBatch extends Freeable {
   get(name: string): Column;
   get<D extends DType>(name: string, dtype: D): ArrayColumn<D>;
   get(name: string, dtype?: DType): Column {
-    const column = this.#handle.raw.column(name) as Column | undefined;
+    const column = this.#handle.raw.column(text("name", name)) as Column | undefined;
     if (!column) {
       throw new RollmeshError("batch", `the batch has no column '${name}'; it has ${this.columns.join(", ")}`, { field: name });
     }
@@ -139,18 +139,18 @@ export class SampleBatch extends Freeable {
 
   /** A batch for each episode: by the column `eps_id` if there is one, else by the flags; or by what is named. */
   splitByEpisode(key?: "eps_id" | "dones"): SampleBatch[] {
-    return this.#handle.raw.splitByEpisode(key).map(SampleBatch.wrap);
+    return this.#handle.raw.splitByEpisode(key === undefined ? key : text("key", key)).map(SampleBatch.wrap);
   }
 
   /** Consecutive slices: of `size` steps each, or `numSlices` of them. */
   timeslices(by: { size: number } | { numSlices: number }): SampleBatch[] {
-    const [size, slices] = "size" in by ? [by.size, undefined] : [undefined, by.numSlices];
+    const [size, slices] = "size" in by ? [count("size", by.size), undefined] : [undefined, count("numSlices", by.numSlices)];
     return this.#handle.raw.timeslices(size, slices).map(SampleBatch.wrap);
   }
 
   /** The same rows in an order that follows from the seed. */
   shuffle(seed: number | bigint = 0): SampleBatch {
-    return new SampleBatch(this.#handle.raw.shuffled(BigInt(seed)));
+    return new SampleBatch(this.#handle.raw.shuffled(seedOf(seed)));
   }
 
   /** This batch, as a {@link MultiAgentBatch} of the default policy alone has it. */
@@ -201,7 +201,7 @@ export class MultiAgentBatch extends Freeable {
   /** Batches by policy, from the given number of env steps. */
   static from(policies: Record<string, SampleBatch>, envSteps: number): MultiAgentBatch {
     const shared = Object.values(policies).map(SampleBatch.share);
-    return new MultiAgentBatch(engine().BatchHandle.ofPolicies(Object.keys(policies), shared, envSteps));
+    return new MultiAgentBatch(engine().BatchHandle.ofPolicies(Object.keys(policies), shared, count("envSteps", envSteps)));
   }
 
   /** Joins batches policy by policy, and adds up their env steps. */
@@ -232,13 +232,13 @@ export class MultiAgentBatch extends Freeable {
 
   /** The rows of a policy; `undefined` if there are none. */
   get(policy: string): SampleBatch | undefined {
-    const raw = this.#handle.raw.policy(policy);
+    const raw = this.#handle.raw.policy(text("policy", policy));
     return raw && SampleBatch.wrap(raw);
   }
 
   /** Slices of the given number of env steps each; the last one may be shorter. */
   timeslices(envSteps: number): MultiAgentBatch[] {
-    return this.#handle.raw.timeslices(envSteps, undefined).map(MultiAgentBatch.wrap);
+    return this.#handle.raw.timeslices(count("envSteps", envSteps), undefined).map(MultiAgentBatch.wrap);
   }
 
   /** The rows of the default policy, if there are no others. */

@@ -1,6 +1,7 @@
 import { type AnyBatch, wrapBatch } from "./batch.js";
 import { Freeable, Handle, engine, reader } from "./engine.js";
-import { RollmeshError } from "./error.js";
+import { RollmeshError, told } from "./error.js";
+import { count } from "./rows.js";
 import type { DataHandle } from "./wasm/rollmesh_reader.js";
 
 /** Places that are named of each problem. */
@@ -68,6 +69,7 @@ export class DataFile extends Freeable {
    * may have `longestLine` bytes each (64 MiB by default); longer ones are skipped.
    */
   static async open({ longestLine }: { longestLine?: number } = {}): Promise<DataFile> {
+    if (longestLine !== undefined) count("longestLine", longestLine, 1);
     const { DataHandle } = await reader();
     return new DataFile(new DataHandle(PLACES, longestLine));
   }
@@ -85,10 +87,11 @@ export class DataFile extends Freeable {
   /**
    * Takes the next piece; take its batches before the next one.
    *
-   * @throws {RollmeshError} of kind `data` if the file is of another format, with its name and what to do
+   * @throws {RollmeshError} of kind `data` for what is no bytes, and if the file is of another format, with its name and what to do
    */
   push(piece: Uint8Array): void {
     const { raw } = this.#handle;
+    if (!(piece instanceof Uint8Array)) throw new RollmeshError("data", `a piece of a file is ${told(piece)}; it is a Uint8Array`);
     try {
       raw.push(piece);
     } catch (cause) {

@@ -72,6 +72,8 @@ const notLoaded = () => new RollmeshError("not_loaded", "the wasm module is not 
 /** Something in wasm memory, until it is freed. */
 export class Handle<Raw extends { free(): void }> {
   #raw: Raw | undefined;
+  /** Whether it has called the user's environments, which have not returned. */
+  #isAtWork = false;
   readonly #what: string;
 
   constructor(what: string, raw: Raw) {
@@ -81,12 +83,36 @@ export class Handle<Raw extends { free(): void }> {
 
   get raw(): Raw {
     if (!this.#raw) throw new RollmeshError("freed", `this ${this.#what} was freed`);
+    if (this.#isAtWork) throw this.#busy("an environment cannot use what steps it");
     return this.#raw;
   }
 
+  get isFreed(): boolean {
+    return !this.#raw;
+  }
+
+  /** Calls what may call the user's environments. */
+  work<T>(call: (raw: Raw) => T): T {
+    const { raw } = this;
+    this.#isAtWork = true;
+    try {
+      return call(raw);
+    } finally {
+      this.#isAtWork = false;
+      if (this.isFreed) raw.free();
+    }
+  }
+
+  /** While it is at work that is an error, and the memory is freed afterwards. */
   free(): void {
-    this.#raw?.free();
+    const raw = this.#raw;
     this.#raw = undefined;
+    if (raw && this.#isAtWork) throw this.#busy("it is freed once the call that steps its environments has returned");
+    raw?.free();
+  }
+
+  #busy(what: string): RollmeshError {
+    return new RollmeshError("busy", `this ${this.#what} is at work: ${what}`);
   }
 }
 

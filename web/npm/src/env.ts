@@ -1,6 +1,6 @@
 import { engine } from "./engine.js";
 import { RollmeshError } from "./error.js";
-import { elements } from "./rows.js";
+import { count, elements, json, text } from "./rows.js";
 import { AgentsAdapter, type Draw, SingleAdapter } from "./env_adapter.js";
 import type { Picture, Rows, Space, Spaces } from "./types.js";
 
@@ -94,7 +94,15 @@ export function registerAll(module: EnvModule): void {
   for (const register of registered.values()) register(module);
 }
 
-function register(name: string, register: (module: EnvModule) => void): void {
+type Adapter = SingleAdapter | AgentsAdapter;
+
+function register(name: string, adapt: (context: EnvContext, draw: Draw) => Adapter, { maxEpisodeSteps }: EnvOptions, hasAgents: boolean): void {
+  text("name", name);
+  if (maxEpisodeSteps !== undefined) count("maxEpisodeSteps", maxEpisodeSteps, 1);
+  const register = (module: EnvModule) => {
+    const create = (context: string) => adapt(JSON.parse(context) as EnvContext, module.envRandom);
+    module.registerEnv(name, create, maxEpisodeSteps, hasAgents);
+  };
   register(engine());
   registered.set(name, register);
 }
@@ -108,21 +116,13 @@ function register(name: string, register: (module: EnvModule) => void): void {
  *
  * @throws {RollmeshError} of kind `config` for the name of a built-in environment
  */
-export function registerEnv(name: string, create: (context: EnvContext) => Env, { maxEpisodeSteps }: EnvOptions = {}): void {
-  register(name, (module) => {
-    const adapter = (context: string) => new SingleAdapter(create(JSON.parse(context) as EnvContext), module.envRandom);
-    module.registerEnv(name, adapter, maxEpisodeSteps, false);
-  });
+export function registerEnv(name: string, create: (context: EnvContext) => Env, options: EnvOptions = {}): void {
+  register(name, (context, draw) => new SingleAdapter(create(context), draw), options, false);
 }
 
 /** As {@link registerEnv}, of an environment with several agents, which workers sample. */
-export function registerMultiAgentEnv(
-  name: string, create: (context: EnvContext) => MultiAgentEnv, { maxEpisodeSteps }: EnvOptions = {},
-): void {
-  register(name, (module) => {
-    const adapter = (context: string) => new AgentsAdapter(create(JSON.parse(context) as EnvContext), module.envRandom);
-    module.registerEnv(name, adapter, maxEpisodeSteps, true);
-  });
+export function registerMultiAgentEnv(name: string, create: (context: EnvContext) => MultiAgentEnv, options: EnvOptions = {}): void {
+  register(name, (context, draw) => new AgentsAdapter(create(context), draw), options, true);
 }
 
 /** All environments that are registered, built-in ones and JavaScript's. */
@@ -132,7 +132,7 @@ export function envs(): EnvInfo[] {
 
 /** What an environment is with these settings. */
 export function envInfo(name: string, config: Record<string, unknown> = {}): EnvInfo {
-  const [info] = JSON.parse(engine().describeEnvs(name, JSON.stringify(config))) as EnvInfo[];
+  const [info] = JSON.parse(engine().describeEnvs(text("name", name), json(config))) as EnvInfo[];
   if (!info) throw new RollmeshError("config", `there is no environment '${name}'`);
   return info;
 }

@@ -49,3 +49,10 @@ export class RollmeshError extends Error {
     this.field = field;
   }
 }
+
+/** A value as errors tell it. */
+export function told(value: unknown): string {
+  if (typeof value === "number" || value === undefined || value === null) return String(value);
+  if (typeof value === "string") return `the text '${value.slice(0, 40)}'`;
+  return typeof value === "object" ? value.constructor?.name ?? "an object" : `a ${typeof value}`;
+}

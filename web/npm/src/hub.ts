@@ -2,6 +2,7 @@ import { type Point, type TrainConfig, type TrainResult, toResult } from "./algo
 import { Freeable, Handle, engine } from "./engine.js";
 import { RollmeshError } from "./error.js";
 import { Policy } from "./policy.js";
+import { count, settings } from "./rows.js";
 import { spawn as spawnDefault } from "./spawn.js";
 import type { OperatorHandle } from "./wasm/rollmesh_wasm.js";
 
@@ -65,11 +66,12 @@ interface Posted {
   port?: MessagePort;
   start?: number;
   closed?: number;
-  invited?: number;
+  invited?: number | null;
   run?: number;
   weights_hash?: string;
   name?: string;
   bytes?: Uint8Array;
+  error?: string;
 }
 
 interface Waiting<Value> {
@@ -126,6 +128,7 @@ export class Hub extends Freeable {
    */
   static start(options: HubOptions = {}): Promise<Hub> {
     engine();
+    if (options.workers !== undefined) count("workers", options.workers);
     if (typeof globalThis.Worker === "undefined") {
       throw new RollmeshError("unsupported", "there are no Web Workers here: an Algorithm trains in this thread, and natively `rollmesh hub` is a hub");
     }
@@ -138,7 +141,7 @@ export class Hub extends Freeable {
    * @throws {RollmeshError} of kind `hub`, which says what is wrong with the settings, or that another run is in progress
    */
   async train(config: TrainConfig): Promise<number> {
-    const run = await this.#request("start", JSON.stringify(config));
+    const run = await this.#request("start", settings(config));
     this.#results = [];
     this.#iteration = 0;
     return run;
@@ -209,7 +212,11 @@ export class Hub extends Freeable {
     await this.#request("remove", String(id));
   }
 
-  /** Opens a port for a worker that the hub has not started itself, or for another dashboard. */
+  /**
+   * Opens a port for a worker that the hub has not started itself, or for another dashboard.
+   *
+   * @throws {RollmeshError} of kind `hub` for another role
+   */
   invite(role: "worker" | "viewer" | "operator" = "worker"): Promise<Invitation> {
     if (this.#fault) return Promise.reject(this.#fault);
     this.#thread.postMessage({ invite: role });
@@ -222,7 +229,11 @@ export class Hub extends Freeable {
     return Policy.fromCheckpoint(new TextDecoder().decode(description), weights, id);
   }
 
-  /** A file of the policy as it is now, as `rollmesh train` writes it. */
+  /**
+   * A file of the policy as it is now, as `rollmesh train` writes it.
+   *
+   * @throws {RollmeshError} of kind `hub` before the first run, and for another name
+   */
   file(name: "policy.json" | "weights.safetensors"): Promise<Uint8Array> {
     if (this.#fault) return Promise.reject(this.#fault);
     this.#thread.postMessage({ file: name });
@@ -252,20 +263,19 @@ export class Hub extends Freeable {
     if (typeof data === "string") return this.#fail(data);
     if (data instanceof Uint8Array) {
       const said = this.#operator?.raw.handle(data);
+      this.#send();
       if (said !== undefined) this.#learn(JSON.parse(said) as Said);
-      // It may have said that it ends.
-      if (!this.#fault) this.#send();
       return;
     }
-    const { state, start, closed, invited, run, weights_hash: hash, name, bytes, token, port } = data;
+    const { state, start, closed, invited, run, weights_hash: hash, name, bytes, error, token, port } = data;
     if (state === "ready") {
       const cores = globalThis.navigator?.hardwareConcurrency ?? 1;
       this.#thread.postMessage({ hub: true, workers: this.#options.workers ?? Math.min(cores, 4) });
     } else if (start !== undefined && port) this.#startWorker(start, token, port);
-    else if (invited !== undefined && port) this.#invitations.shift()?.resolve({ port, token });
+    else if (invited !== undefined) settle(this.#invitations.shift(), port && { port, token }, error);
     else if (closed !== undefined) this.#endWorker(closed);
     else if (run !== undefined && hash !== undefined) this.#hash = { run, hash };
-    else if (name !== undefined && bytes) this.#files.get(name)?.shift()?.resolve(bytes);
+    else if (name !== undefined) settle(this.#files.get(name)?.shift(), bytes, error);
     else if (token) {
       this.#operator = new Handle("Hub", new (engine().OperatorHandle)(token));
       this.#send();
@@ -281,21 +291,15 @@ export class Hub extends Freeable {
     if (reply) {
       const waiting = this.#requests.get(reply.request);
       this.#requests.delete(reply.request);
-      if (reply.error) waiting?.reject(new RollmeshError("hub", reply.error));
-      else waiting?.resolve(reply.run);
-    }
-    if (notice) {
-      // The hub answers so when there is no policy to give.
-      if (notice.text.startsWith("the policy cannot be saved")) {
-        for (const files of this.#files.values()) files.shift()?.reject(new RollmeshError("hub", notice.text));
-      }
-      this.#options.onNotice?.(notice.text, notice.level);
+      settle(waiting, reply.error ? undefined : reply.run, reply.error);
     }
     if (status) this.#status = status;
     if (worker) this.#rows.set(worker.id, worker);
     if (gone !== undefined) this.#rows.delete(gone);
     if (end !== undefined) return this.#fail(end);
     for (const wake of this.#changed.splice(0)) wake();
+    // Last, since it may throw.
+    if (notice) this.#options.onNotice?.(notice.text, notice.level);
   }
 
   #startWorker(number: number, token: string, port: MessagePort): void {
@@ -338,4 +342,10 @@ export class Hub extends Freeable {
     for (const wake of this.#changed.splice(0)) wake();
     this.#operator?.free();
   }
+}
+
+/** Answers a call of the page's, with a value or with why there is none. */
+function settle<Value>(waiting: Waiting<Value> | undefined, value: Value | undefined, error = "the hub has not said why"): void {
+  if (value === undefined) waiting?.reject(new RollmeshError("hub", error));
+  else waiting?.resolve(value);
 }

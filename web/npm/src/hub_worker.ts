@@ -1,5 +1,6 @@
 import { Freeable } from "./engine.js";
 import { RollmeshError } from "./error.js";
+import { settings } from "./rows.js";
 import { spawn as spawnDefault } from "./spawn.js";
 import type { RolloutConfig } from "./types.js";
 
@@ -76,16 +77,16 @@ class TabWorker extends Freeable {
     this.#thread.onmessage = ({ data }: MessageEvent<Posted>) => {
       if (data.state === "ready") {
         const hub = port ? { port } : { url: `${url.replace(/\/(ws)?$/, "")}/ws` };
-        const task = run ? { ...hub, token, name, run: JSON.stringify({ preset: "none", ...run }) } : { ...hub, token, name };
+        const task = run ? { ...hub, token, name, run: settings({ preset: "none", ...run } as RolloutConfig) } : { ...hub, token, name };
         this.#thread.postMessage(task, port ? [port] : []);
         return;
       }
       const { env_steps: envSteps, fragments, evaluations, weights_version: weightsVersion, steps_per_s: stepsPerSecond, worker } = data;
       const { state, reason } = data;
-      this.#status = state === "ended" ? { ...this.#status, state, reason }
-        : { state, reason, worker, envSteps, fragments, evaluations, weightsVersion, stepsPerSecond };
-      onStatus?.(this.#status);
       if (state === "ended") this.#over(reason);
+      else this.#status = { state, reason, worker, envSteps, fragments, evaluations, weightsVersion, stepsPerSecond };
+      // Last, since it may throw.
+      onStatus?.(this.#status);
     };
     this.#thread.onerror = ({ message }) => this.#over(`the Web Worker cannot run: ${message}`);
   }

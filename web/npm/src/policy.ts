@@ -1,6 +1,6 @@
 import { Freeable, Handle, engine } from "./engine.js";
 import { RollmeshError } from "./error.js";
-import { numbers, typed } from "./rows.js";
+import { checkSeed, finite, json, numbers, text, typed } from "./rows.js";
 import type { DType, ModelConfig, NumberArray, Rows, Space, Spaces, TypedArrays } from "./types.js";
 import { envInfo } from "./env.js";
 import type { PolicyHandle, WorkerHandle } from "./wasm/rollmesh_wasm.js";
@@ -69,6 +69,7 @@ export class Policy extends Freeable {
    * @throws {RollmeshError} of kind `policy`, which names the tensor that does not fit
    */
   static fromSafetensors(weights: Uint8Array, options: PolicyOptions): Policy {
+    checkSeed(options);
     return describe(weights, options, ["default_policy"], "default_policy");
   }
 
@@ -99,7 +100,7 @@ export class Policy extends Freeable {
   computeActions(observations: Rows, options: ActOptions = {}): Actions {
     const { deterministic = false, state = new Float32Array(), prevAction, prevReward } = options;
     const { observationType, actionType } = this.#spaces;
-    const rows = typed(observationType, observations, "policy", "observations");
+    const rows = finite(typed(observationType, observations, "policy", "observations"), "observations");
     const action = prevAction === undefined ? undefined : typed(actionType, prevAction, "policy", "prevAction");
     const reward = prevReward === undefined ? undefined : typed("float32", prevReward, "policy", "prevReward") as Float32Array;
     const answer = this.#handle.raw.act(rows, !deterministic, state, action, reward) as Omit<Actions, "actions"> & { actions: TypedArrays[DType] };
@@ -116,6 +117,11 @@ export class Policy extends Freeable {
     this.#handle.raw.setWeights(weights);
   }
 
+  /** @internal */
+  get isFreed(): boolean {
+    return this.#handle.isFreed;
+  }
+
   free(): void {
     this.#handle.free();
   }
@@ -124,7 +130,7 @@ export class Policy extends Freeable {
 /** The policies of a worker, by id. */
 export class PolicyMap implements Iterable<[string, Policy]> {
   readonly #worker: Handle<WorkerHandle>;
-  /** Each once, since a policy counts its calls. */
+  /** Each once until it is freed, since a policy counts its calls. */
   readonly #policies = new Map<string, Policy>();
 
   /** @internal */
@@ -149,21 +155,21 @@ export class PolicyMap implements Iterable<[string, Policy]> {
   /** @throws {RollmeshError} of kind `policy` for an unknown id, with those that there are */
   get(id: string): Policy {
     const known = this.#policies.get(id);
-    if (known && this.has(id)) return known;
-    const policy = Policy.wrap(this.#worker.raw.policy(id));
+    if (known && !known.isFreed && this.has(id)) return known;
+    const policy = Policy.wrap(this.#worker.raw.policy(text("id", id)));
     this.#policies.set(id, policy);
     return policy;
   }
 
   /** Adds a policy of a registered kind, with the spaces of the others. */
   add(id: string, kind = "net", config: Record<string, unknown> = {}): Policy {
-    this.#worker.raw.addPolicy(id, kind, JSON.stringify(config));
+    this.#worker.raw.addPolicy(text("id", id), text("kind", kind), json(config));
     return this.get(id);
   }
 
   /** Removes a policy; the last one stays, and is an error. */
   delete(id: string): void {
-    this.#worker.raw.removePolicy(id);
+    this.#worker.raw.removePolicy(text("id", id));
     this.#policies.get(id)?.free();
     this.#policies.delete(id);
   }
@@ -208,7 +214,7 @@ function describe(weights: Uint8Array, options: PolicyOptions, policies: string[
     clip_actions: clipActions, seed, policies, policy,
   };
   const { PolicyHandle } = engine();
-  return Policy.wrap(new PolicyHandle(JSON.stringify(description), weights));
+  return Policy.wrap(new PolicyHandle(json(description), weights));
 }
 
 function spacesOf(env: string, config: Record<string, unknown> = {}): Spaces {

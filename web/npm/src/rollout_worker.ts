@@ -1,6 +1,7 @@
 import { type AnyBatch, wrapBatch } from "./batch.js";
 import { Freeable, Handle, engine } from "./engine.js";
 import { type Policy, PolicyMap } from "./policy.js";
+import { count, settings, text } from "./rows.js";
 import type { Picture, RolloutConfig } from "./types.js";
 import type { WorkerHandle } from "./wasm/rollmesh_wasm.js";
 
@@ -53,7 +54,7 @@ export class RolloutWorker extends Freeable {
   constructor(config: RolloutConfig) {
     super();
     const { WorkerHandle } = engine();
-    this.#handle = new Handle("RolloutWorker", new WorkerHandle(JSON.stringify(config)));
+    this.#handle = new Handle("RolloutWorker", new WorkerHandle(settings(config)));
     this.policies = new PolicyMap(this.#handle);
   }
 
@@ -65,7 +66,7 @@ export class RolloutWorker extends Freeable {
    * next episode of each environment
    */
   sample(): AnyBatch {
-    return wrapBatch(this.#handle.raw.sample());
+    return wrapBatch(this.#handle.work((raw) => raw.sample()));
   }
 
   /**
@@ -73,8 +74,8 @@ export class RolloutWorker extends Freeable {
    * environments at least, also with 0, and looks at the clock before each further one. With `Infinity` it is {@link sample}.
    */
   sampleWithin(milliseconds: number): AnyBatch | undefined {
-    const raw = this.#handle.raw.sampleWithin(milliseconds);
-    return raw && wrapBatch(raw);
+    const batch = this.#handle.work((raw) => raw.sampleWithin(milliseconds));
+    return batch && wrapBatch(batch);
   }
 
   /** Episodes that have ended since the last call, and what went wrong. */
@@ -89,7 +90,7 @@ export class RolloutWorker extends Freeable {
 
   /** The environments. */
   get envs(): WorkerEnv[] {
-    const picture = (index: number) => this.#handle.raw.picture(index) as Picture | undefined;
+    const picture = (index: number) => this.#handle.work((raw) => raw.picture(index)) as Picture | undefined;
     return Array.from({ length: this.#handle.raw.numEnvs }, (_, index) => ({ index, picture: () => picture(index) }));
   }
 
@@ -114,7 +115,7 @@ export class RolloutWorker extends Freeable {
 
   /** A policy as bytes, for {@link importPolicy} of any worker with such spaces: kind, settings, weights and filter. */
   exportPolicy(id = "default_policy"): Uint8Array {
-    return this.#handle.raw.exportPolicy(id);
+    return this.#handle.raw.exportPolicy(text("id", id));
   }
 
   /**
@@ -124,7 +125,7 @@ export class RolloutWorker extends Freeable {
    * @throws {RollmeshError} for damaged bytes, and for a policy that does not fit. Nothing has changed then
    */
   importPolicy(state: Uint8Array, id = "default_policy"): Policy {
-    this.#handle.raw.importPolicy(id, state);
+    this.#handle.raw.importPolicy(text("id", id), state);
     return this.policies.get(id);
   }
 
@@ -135,7 +136,7 @@ export class RolloutWorker extends Freeable {
 
   /** Continues from what {@link save} of a worker with the same settings returned. */
   restore(state: Uint8Array): void {
-    this.#handle.raw.restore(state);
+    this.#handle.work((raw) => raw.restore(state));
   }
 
   free(): void {
@@ -146,7 +147,7 @@ export class RolloutWorker extends Freeable {
 
 /** The hash of a rollout of the given number of env steps: what `rollmesh sample` prints as `rollout_hash` for the same settings. */
 export function rolloutHash(config: RolloutConfig, envSteps: number): string {
-  return engine().rollout_hash(JSON.stringify(config), envSteps);
+  return engine().rollout_hash(settings(config), count("envSteps", envSteps));
 }
 
 /** The hash of a fixed rollout. Machines with the same one make the same bits. */

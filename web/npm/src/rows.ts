@@ -1,4 +1,4 @@
-import { RollmeshError, type ErrorKind } from "./error.js";
+import { RollmeshError, type ErrorKind, told } from "./error.js";
 import type { DType, NumberArray, Rows, Space, TypedArrays } from "./types.js";
 
 /** Numbers in a point of a space of arrays. */
@@ -20,7 +20,7 @@ const CLASSES = {
 /** Rows in the typed array that the wasm module takes for them. */
 export function typed(dtype: DType, rows: Rows, kind: ErrorKind, what: string): TypedArrays[DType] {
   if (rows instanceof CLASSES[dtype]) return rows;
-  const values: ArrayLike<unknown> = typeof rows === "object" ? rows : [rows];
+  const values: ArrayLike<unknown> = typeof rows === "object" && rows !== null && "length" in rows ? rows : [rows];
   const numbers = Array.from(values, (value, at) => {
     const number = typeof value === "boolean" || typeof value === "bigint" ? Number(value) : value;
     if (typeof number === "number" && !(dtype === "int64" && !Number.isInteger(number))) return number;
@@ -28,6 +28,13 @@ export function typed(dtype: DType, rows: Rows, kind: ErrorKind, what: string): 
     throw new RollmeshError(kind, `${what}: element ${at} is ${found}, not a value of ${dtype}`);
   });
   return dtype === "int64" ? BigInt64Array.from(numbers, BigInt) : CLASSES[dtype].from(numbers);
+}
+
+/** The same rows, in which every number is finite. */
+export function finite<Of extends TypedArrays[DType]>(rows: Of, what: string): Of {
+  const at = rows instanceof BigInt64Array ? -1 : rows.findIndex((number) => !Number.isFinite(number));
+  if (at < 0) return rows;
+  throw new RollmeshError("policy", `${what}: element ${at} is ${rows[at]}, not a finite number`);
 }
 
 /** Rows of the wasm module as numbers. */
@@ -40,4 +47,44 @@ export function dtypeOf(array: TypedArrays[DType]): DType {
   const found = (Object.keys(CLASSES) as DType[]).find((dtype) => array instanceof CLASSES[dtype]);
   if (!found) throw new RollmeshError("batch", "a column is a typed array of float32, float64, int32, int64 or uint8, or an object with one");
   return found;
+}
+
+/** A number of things, as the wasm module takes it: a whole number from `least` to `most`, which are 32 bits unless said otherwise. */
+export function count(name: string, value: unknown, least = 0, most = 0xffff_ffff): number {
+  if (Number.isInteger(value) && (value as number) >= least && (value as number) <= most) return value as number;
+  throw new RollmeshError("config", `${name} is ${told(value)}; it is a whole number from ${least} to ${most}`, { field: name });
+}
+
+/** A seed is a whole number below 2^53, if it is given. */
+export function checkSeed({ seed = 0 }: { seed?: number | bigint }): number {
+  return count("seed", seed, 0, Number.MAX_SAFE_INTEGER);
+}
+
+/** The same, or a bigint of 64 bits. */
+export function seedOf(seed: number | bigint): bigint {
+  return typeof seed === "bigint" && BigInt.asUintN(64, seed) === seed ? seed : BigInt(checkSeed({ seed }));
+}
+
+/** A text: the wasm module would read another value as an address. */
+export function text(name: string, value: unknown): string {
+  if (typeof value === "string") return value;
+  throw new RollmeshError("config", `${name} is ${told(value)}; it is a text`, { field: name });
+}
+
+/** The settings of a run or a worker as JSON. */
+export function settings(config: { seed?: number }): string {
+  const settings = json(config);
+  checkSeed(config);
+  return settings;
+}
+
+/** An object of settings as JSON. An infinite number is null there: no bound of a space, and no limit. */
+export function json(config: unknown): string {
+  if (typeof config !== "object" || config === null) {
+    throw new RollmeshError("config", `the settings are ${told(config)}; they are an object`, { field: "config" });
+  }
+  return JSON.stringify(config, (name, value: unknown) => {
+    if (typeof value !== "bigint" && !Number.isNaN(value)) return value;
+    throw new RollmeshError("config", `${name} is ${told(value)}, which settings cannot have`, { field: name });
+  });
 }

@@ -18,8 +18,8 @@ export interface BoxSpace {
   type: "box";
   dtype: DType;
   shape: number[];
-  low: (number | null)[];
-  high: (number | null)[];
+  low?: (number | null)[];
+  high?: (number | null)[];
 }
 
 /** A set of observations or actions, in the form of rollmesh's settings. */
@@ -124,7 +124,7 @@ export interface ModelConfig {
 
 /**
  * Settings of a {@link RolloutWorker}, under RLlib's names. What is left out has its default; a key that is not listed is an
- * error that lists them. Those that need threads, processes or files (`sample_async`, `remote_worker_envs`, `output`, …) are
+ * error, which names the most similar one. Those that need threads, processes or files (`sample_async`, `remote_worker_envs`, `output`, …) are
  * refused by name.
  */
 export interface RolloutConfig {

@@ -1,5 +1,5 @@
 import { Freeable, Handle, engine } from "./engine.js";
-import { elements, numbers, typed } from "./rows.js";
+import { count, elements, json, numbers, seedOf, text, typed } from "./rows.js";
 import type { DType, NumberArray, Picture, Rows, Space, Spaces, TypedArrays } from "./types.js";
 import type { LanesHandle } from "./wasm/rollmesh_wasm.js";
 
@@ -40,7 +40,7 @@ export class VectorEnv extends Freeable {
   constructor(name: string, { numEnvs = 1, seed = 0, config = {} }: VectorEnvOptions = {}) {
     super();
     const { LanesHandle } = engine();
-    this.#handle = new Handle("VectorEnv", new LanesHandle(name, JSON.stringify(config), numEnvs, BigInt(seed)));
+    this.#handle = new Handle("VectorEnv", new LanesHandle(text("name", name), json(config), count("numEnvs", numEnvs), seedOf(seed)));
     this.#spaces = JSON.parse(this.#handle.raw.spaces) as Spaces;
     this.name = name;
     this.numEnvs = numEnvs;
@@ -58,7 +58,7 @@ export class VectorEnv extends Freeable {
 
   /** Begins the next episode of every environment: the first observations, row-major. */
   reset(): NumberArray {
-    return joined(this.#handle.raw.reset() as TypedArrays[DType][]);
+    return joined(this.#handle.work((raw) => raw.reset()) as TypedArrays[DType][]);
   }
 
   /**
@@ -69,7 +69,7 @@ export class VectorEnv extends Freeable {
    */
   step(actions: Rows): Steps {
     const rows = typed(this.#spaces.actionType, actions, "environment", "actions");
-    const { ends, observations, ...rest } = this.#handle.raw.step(rows) as Omit<Steps, "observations" | "finalObservations"> & {
+    const { ends, observations, ...rest } = this.#handle.work((raw) => raw.step(rows)) as Omit<Steps, "observations" | "finalObservations"> & {
       observations: TypedArrays[DType];
       ends: [number, TypedArrays[DType]][];
     };
@@ -80,7 +80,7 @@ export class VectorEnv extends Freeable {
 
   /** The picture of an environment now; `undefined` if it has none. */
   picture(index = 0): Picture | undefined {
-    return this.#handle.raw.picture(index) as Picture | undefined;
+    return this.#handle.work((raw) => raw.picture(index)) as Picture | undefined;
   }
 
   free(): void {

@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { Algorithm, VectorEnv, init, registerEnv } from "rollmesh";
+import { Algorithm, RollmeshError, VectorEnv, init, registerEnv } from "rollmesh";
 
 import { corridor, folder, settingsFile } from "./support.mjs";
 
@@ -94,11 +94,25 @@ test("mistakes say what to change", async () => {
   ]) {
     await assert.rejects(Algorithm.create({ ...config, ...changes }), { name: "RollmeshError", kind: "config", message });
   }
+  await assert.rejects(Algorithm.create(), { kind: "config", field: "config" });
+  await assert.rejects(Algorithm.create({ ...config, seed: -1 }), { kind: "config", field: "seed" });
+});
+
+test("what of an environment's answer ends the run is named", async () => {
+  registerEnv("Broken-v1", () => corridor({ step: () => ({ observation: 0, reward: NaN }) }));
+  const algorithm = await Algorithm.create({ ...config, env: "Broken-v1" });
+  await assert.rejects(algorithm.train(), { kind: "environment", environment: 0, step: 0, field: "reward" });
 });
 
 test("an environment that throws ends the run with what it said", async () => {
   registerEnv("Broken-v0", () => corridor({ step() { throw new Error("the door is shut"); } }));
   const algorithm = await Algorithm.create({ ...config, env: "Broken-v0" });
-  await assert.rejects(async () => { for (;;) await algorithm.train(); }, { name: "RollmeshError", kind: "sample", message: /the door is shut/ });
+  await assert.rejects(async () => { for (;;) await algorithm.train(); }, (error) => {
+    assert.ok(error instanceof RollmeshError, error);
+    assert.deepEqual([error.kind, error.environment, error.episode, error.step], ["environment", 0, 0, 0]);
+    assert.match(error.message, /Broken-v0, slot 0.*the door is shut.*restart_failed_sub_environments/);
+    assert.equal(error.cause?.message, "the door is shut");
+    return true;
+  });
   assert.ok(algorithm.isOver);
 });

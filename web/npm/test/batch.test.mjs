@@ -71,6 +71,20 @@ test("rows of several policies are counted by env step", () => {
   assert.equal(batch().asMultiAgent().single().length, 5);
 });
 
+test("numbers and names that make no sense are named", () => {
+  const rows = batch(), both = MultiAgentBatch.from({ p: rows }, 5), wrong = (field) => ({ kind: "config", field });
+  for (const steps of [-1, 1.5, 2 ** 32 + 3, "2", undefined]) {
+    assert.throws(() => rows.timeslices({ size: steps }), wrong("size"));
+    assert.throws(() => rows.timeslices({ numSlices: steps }), wrong("numSlices"));
+    assert.throws(() => both.timeslices(steps), wrong("envSteps"));
+    assert.throws(() => MultiAgentBatch.from({ p: rows }, steps), wrong("envSteps"));
+  }
+  for (const seed of [-1, 1.5, 2 ** 53, 1n << 64n]) assert.throws(() => rows.shuffle(seed), wrong("seed"));
+  assert.throws(() => rows.splitByEpisode(5), wrong("key"));
+  assert.throws(() => rows.get(5), wrong("name"));
+  assert.throws(() => both.get(5), wrong("policy"));
+});
+
 test("columns that do not fit are named", () => {
   const make = (columns) => () => SampleBatch.from(columns);
   assert.throws(make({ a: Float32Array.of(1), b: Float32Array.of(1, 2) }), { kind: "batch", message: /'b' has 2 rows, the batch has 1/ });

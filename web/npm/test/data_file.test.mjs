@@ -33,4 +33,6 @@ test("another format is named with what to do", async () => {
   const bytes = readFileSync(golden("pendulum_small_contiguous.hdf5"));
   const file = await DataFile.open();
   assert.throws(() => file.push(bytes), { kind: "data", message: /this is an HDF5 file.*rollmesh data convert/ });
+  assert.throws(() => file.push("a text"), { name: "RollmeshError", kind: "data", message: /the text 'a text'; it is a Uint8Array/ });
+  for (const longestLine of [0, -1, NaN]) await assert.rejects(DataFile.open({ longestLine }), { kind: "config", field: "longestLine" });
 });

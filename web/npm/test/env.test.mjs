@@ -125,6 +125,15 @@ test("spaces that are not supported are refused by name", () => {
   assert.throws(make({ observationSpace: { type: "discrete", n: 0 } }), { kind: "environment", message: /space that makes no sense/ });
 });
 
+test("a registration that makes no sense is refused", () => {
+  assert.throws(() => registerEnv(5, () => corridor()), { kind: "config", field: "name", message: /name is 5; it is a text/ });
+  assert.throws(() => envInfo(5), { kind: "config", field: "name" });
+  for (const maxEpisodeSteps of [0, -1, 1.5, NaN, 2 ** 32 + 5]) {
+    assert.throws(() => registerEnv("Odd-v2", () => corridor(), { maxEpisodeSteps }), { kind: "config", field: "maxEpisodeSteps" });
+  }
+  assert.throws(() => envInfo("Odd-v2"), { kind: "config" });
+});
+
 test("built-in names are taken", () => {
   for (const name of ["CartPole-v1", "RockPaperScissors-v0"]) {
     assert.throws(() => registerEnv(name, () => corridor()), { kind: "config", message: new RegExp(`'${name}' is a built-in environment`) });
@@ -150,6 +159,30 @@ test("an environment cannot use the worker that steps it", () => {
   registerEnv("Selfish-v0", () => corridor({ step: () => { sampling?.metrics(); return { observation: 0, reward: 0 }; } }));
   sampling = worker("Selfish-v0");
   assert.throws(() => sampling.sample(), (error) => error.kind === "environment" && error.cause.kind === "busy");
+});
+
+test("an environment cannot free what steps it, which is freed afterwards", () => {
+  let open = 0, used, caught;
+  const step = () => {
+    try {
+      used.free();
+    } catch (error) {
+      caught = error;
+    }
+    return { observation: 0, reward: 0 };
+  };
+  registerEnv("Selfish-v1", () => (open++, corridor({ step, close: () => open-- })));
+  for (const [make, use] of [
+    [() => worker("Selfish-v1", { num_envs: 1, rollout_fragment_length: 1 }), () => used.sample()],
+    [() => new VectorEnv("Selfish-v1"), () => used.step([0])],
+  ]) {
+    caught = undefined;
+    used = make();
+    if (used instanceof VectorEnv) used.reset();
+    assert.ok(use());
+    assert.deepEqual([caught?.name, caught?.kind, open], ["RollmeshError", "busy", 0]);
+    assert.throws(use, { kind: "freed" });
+  }
 });
 
 test("an environment may use another worker, and random numbers stay its own", () => {

@@ -49,6 +49,15 @@ test("a worker posts its task when the Web Worker is ready, and hears how it goe
   assert.ok(thread.isOver && worker.status.state === "ended" && worker.status.envSteps === 640);
 });
 
+test("a callback that throws keeps nothing from being done", async (t) => {
+  globalThis.Worker = Thread;
+  t.after(() => delete globalThis.Worker);
+  const worker = new Worker({ url: "wss://hub.example.org", token, onStatus: () => { throw new Error("mine"); } });
+  assert.throws(() => Thread.last.say({ state: "ended", reason: "the run is over" }), { message: "mine" });
+  assert.equal((await worker.ended).message, "the run is over");
+  assert.ok(Thread.last.isOver);
+});
+
 test("an evaluation worker posts the settings of what it evaluates", async (t) => {
   globalThis.Worker = Thread;
   t.after(() => delete globalThis.Worker);

@@ -36,6 +36,21 @@ test("the inlined build loads by itself", () => {
   assert.equal(printed.trim(), rollmesh.coreFingerprint());
 });
 
+for (const module of ["rollmesh_wasm", "rollmesh_trainer"]) {
+  test(`${module} tells what a panic says`, () => {
+    // The class of errors cannot be replaced while it makes one.
+    const code = `
+      import { readFileSync } from "node:fs";
+      const wasm = await import("${join(home, "dist/wasm", module)}.js");
+      await wasm.default({ module_or_path: readFileSync("${join(home, "dist/wasm", module)}_bg.wasm") });
+      console.error = (text) => console.log(text);
+      wasm.useErrorClass(class { constructor() { wasm.useErrorClass(Error); } });
+      try { wasm.registerEnv("CartPole-v1", () => {}, undefined, false); } catch {}`;
+    const printed = execFileSync(process.execPath, ["--input-type=module", "-e", code], { encoding: "utf8" });
+    assert.match(printed, /panicked at/);
+  });
+}
+
 test("the version is the workspace's", () => {
   const workspace = readFileSync(join(process.env.ROLLMESH_ROOT, "Cargo.toml"), "utf8");
   assert.equal(manifest.version, /\[workspace\.package\]\nversion = "(.*)"/.exec(workspace)[1]);

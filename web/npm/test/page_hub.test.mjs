@@ -60,7 +60,10 @@ test("an impossible request to a hub is an error, and a run pauses, resumes and 
   const hub = await Hub.start({ workers: 1, spawn });
   await assert.rejects(hub.train({ ...config, env: "None-v0" }), { kind: "hub", message: /None-v0/ });
   await assert.rejects(hub.pause(), { kind: "hub", message: /there is no run to pause/ });
-  await assert.rejects(hub.file("policy.json"), { kind: "hub", message: /cannot be saved/ });
+  for (const call of [() => hub.file("policy.json"), () => hub.policy()]) await assert.rejects(call(), { kind: "hub", message: /cannot be saved/ });
+  await assert.rejects(hub.file("notes.txt"), { kind: "hub", message: /notes\.txt.*policy\.json/ });
+  await assert.rejects(hub.invite("guest"), { kind: "hub", message: /guest.*worker/ });
+  await assert.rejects(hub.train(), { kind: "config", field: "config" });
   await hub.train({ ...config, stop: { env_steps: 1e9 } });
   await assert.rejects(hub.train(config), { kind: "hub", message: /a run is in progress/ });
   await hub.pause();

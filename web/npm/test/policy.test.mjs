@@ -82,6 +82,13 @@ test("an unsuitable model, space or observation is named", () => {
   const policy = make({ env: "CartPole-v1" })();
   assert.throws(() => policy.computeActions([1, 2, 3]), { kind: "policy", message: /observations: .*whole rows/ });
   assert.throws(() => policy.computeActions([1, 2, 3, "4"]), { kind: "policy", message: /element 3 is string/ });
+  for (const [at, number] of [[1, NaN], [2, Infinity], [3, 1e300]]) {
+    const rows = new Array(8).fill(0).with(at, number);
+    assert.throws(() => policy.computeActions(rows), { kind: "policy", message: new RegExp(`observations: element ${at} is (NaN|Infinity), not a finite`) });
+  }
+  assert.throws(() => policy.computeActions({}), { kind: "policy", message: /element 0 is object/ });
+  assert.throws(() => policy.computeActions(null), { kind: "policy", message: /element 0 is object/ });
+  assert.throws(make({ env: "CartPole-v1", seed: -1 }), { kind: "config", field: "seed" });
   const cart = policy.observationSpace;
   const spaced = make({ observationSpace: cart, actionSpace: { type: "discrete", n: 2 } })();
   assert.deepEqual(spaced.computeActions(new Float32Array(4), { deterministic: true }), policy.computeActions(new Float32Array(4), { deterministic: true }));

@@ -27,6 +27,21 @@ test("examples compile in strict mode", () => {
   assert.ok(examples.length >= 6);
 });
 
+test("the types are enough for a project without those of browsers", () => {
+  const file = join(here, "plain.ts");
+  writeFileSync(file, `import { type Space, VectorEnv, init } from "rollmesh";
+await init();
+const space: Space = { type: "box", dtype: "float32", shape: [2] };
+console.log(space, new VectorEnv("CartPole-v1").reset());
+`);
+  const tsc = [process.env.ROLLMESH_TSC, "--strict", "--exactOptionalPropertyTypes", "--target", "ES2022", "--module", "NodeNext", "--lib", "ES2022", "--noEmit"];
+  try {
+    execFileSync(process.execPath, [...tsc, file], { encoding: "utf8" });
+  } catch (error) {
+    assert.fail(error.stdout);
+  }
+});
+
 for (const at of examples.keys()) {
   test(`example ${at} runs`, async () => {
     await import(join(folder, `example${at}.js`));

@@ -56,7 +56,13 @@ test("wrong actions are named and move nothing", () => {
 test("an environment that cannot be made says why", () => {
   assert.throws(() => new VectorEnv("Nowhere-v0"), { kind: "config", message: /'Nowhere-v0'/ });
   assert.throws(() => new VectorEnv("RockPaperScissors-v0"), { kind: "config", message: /several agents.*RolloutWorker/ });
-  assert.throws(() => new VectorEnv("CartPole-v1", { numEnvs: 0 }), { kind: "config", message: /numEnvs is 0/ });
+  for (const numEnvs of [0, -1, 1.5, NaN, 2 ** 32 + 2]) {
+    assert.throws(() => new VectorEnv("CartPole-v1", { numEnvs }), { kind: "config", message: new RegExp(`numEnvs is ${numEnvs}`) });
+  }
+  for (const seed of [-1, 1.5, 2 ** 53, -1n, 1n << 64n]) assert.throws(() => new VectorEnv("CartPole-v1", { seed }), { kind: "config", field: "seed" });
+  assert.ok(new VectorEnv("CartPole-v1", { seed: (1n << 64n) - 1n }));
+  assert.throws(() => new VectorEnv(undefined), { kind: "config", field: "name" });
+  assert.throws(() => new VectorEnv("CartPole-v1", { config: null }), { kind: "config", field: "config" });
   assert.throws(() => new VectorEnv("FrozenLake-v1", { config: { slippery: 1 } }), { kind: "environment", message: /slippery/ });
 });
 

@@ -135,6 +135,26 @@ test("mistakes are errors of a kind that say what there is", () => {
   }
 });
 
+test("arguments that are of no use are named, before the wasm module reads them", () => {
+  const worker = new RolloutWorker(config), wrong = (field, message = /./) => ({ name: "RollmeshError", kind: "config", field, message });
+  for (const steps of [2 ** 32, -1, 1.5, NaN, "9", undefined]) assert.throws(() => rolloutHash(config, steps), wrong("envSteps", /from 0 to 4294967295/));
+  for (const settings of [undefined, null, "CartPole-v1"]) assert.throws(() => new RolloutWorker(settings), wrong("config", /an object/));
+  for (const seed of [2 ** 53, -1, 0.5, NaN, 1n]) assert.throws(() => new RolloutWorker({ ...config, seed }), wrong("seed"));
+  assert.throws(() => new RolloutWorker({ ...config, horizon: NaN }), wrong("horizon", /horizon is NaN/));
+  for (const use of [() => worker.policy(3), () => worker.exportPolicy(3), () => worker.importPolicy(worker.exportPolicy(), 3),
+    () => worker.policies.add(3), () => worker.policies.delete(3)]) assert.throws(use, wrong("id", /id is 3; it is a text/));
+  assert.equal(worker.sample().envSteps, 200);
+});
+
+test("a worker's policy that was freed is there again when it is asked for", () => {
+  const worker = new RolloutWorker(config), policy = worker.policy(), { weights } = policy;
+  policy.free();
+  assert.throws(() => policy.weights, { kind: "freed" });
+  assert.deepEqual(worker.policy().weights, weights);
+  assert.deepEqual(worker.weights().default_policy, weights);
+  assert.equal(worker.policy(), worker.policy());
+});
+
 test("a freed object says so when it is used", () => {
   const worker = new RolloutWorker(config), policy = worker.policy(), batch = worker.sample();
   worker.free();

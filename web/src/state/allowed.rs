@@ -2,12 +2,18 @@
 //!
 //! The validator of runs would make the page's module half as large again.
 
+use std::cmp::Reverse;
+
 use serde_json::Value;
 
 use super::form::shown;
 
 /// Maximum number of characters of a value in an error.
 const MAX_SHOWN: usize = 64;
+/// Most words that are all listed in an error, …
+const MAX_CHOICES: usize = 6;
+/// … and how many are if there are more.
+const MAX_SIMILAR: usize = 3;
 
 /// Checks a setting's value.
 ///
@@ -18,8 +24,18 @@ pub(super) fn check(path: &str, kinds: &[Value], value: &Value) -> Result<(), St
         return Ok(());
     }
     let found: String = value.to_string().chars().take(MAX_SHOWN).collect();
-    let allowed: Vec<String> = kinds.iter().filter_map(words).collect();
+    let allowed: Vec<String> = kinds.iter().filter_map(|kind| closest(kind, value).or_else(|| words(kind))).collect();
     Err(format!("{path} is {found}; it must be {}", allowed.join(" or ")))
+}
+
+/// Returns some of many words, those that begin like the value first; `None` for a kind without many words.
+fn closest(kind: &Value, value: &Value) -> Option<String> {
+    let choices = kind["enum"].as_array().filter(|choices| choices.len() > MAX_CHOICES)?;
+    let (value, mut words) = (shown(value), choices.iter().map(shown).collect::<Vec<_>>());
+    let common = |word: &String| word.chars().zip(value.chars()).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
+    words.sort_by_key(|word| Reverse(common(word)));
+    words.truncate(MAX_SIMILAR);
+    Some(format!("{}, … ({} choices)", words.join(" or "), choices.len()))
 }
 
 /// Keywords that a run's schema does not use allow everything: the hub has the last word.
@@ -120,5 +136,12 @@ mod tests {
         assert_eq!(error(whole.clone(), json!(65)), "a is 65; it must be from 1 to 64");
         let list = json!({ "anyOf": [{ "type": "null" }, { "enum": ["auto"] }, { "type": "array", "items": whole }] });
         assert_eq!(error(list, json!([0])), "a is [0]; it must be auto or a list, each from 1 to 64");
+        let games = ["Acrobot", "Breakout", "CartPole", "CliffWalking", "Freeway", "Pendulum", "Pong"];
+        assert_eq!(
+            error(json!({ "enum": games }), json!("penduleum")),
+            "a is \"penduleum\"; it must be Pendulum or Pong or Acrobot, … (7 choices)"
+        );
+        let few = error(json!({ "enum": games[1..] }), json!("x"));
+        assert!(few.ends_with("Pendulum or Pong") && few.contains("CartPole"), "{few}");
     }
 }

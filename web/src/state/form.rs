@@ -215,21 +215,22 @@ impl RunSchema {
     /// The settings of all fields that are not empty.
     ///
     /// # Errors
-    /// A value is not allowed, or they are longer than a hub reads. The hub or the trainer checks what settings mean together.
-    pub fn settings(&self, texts: &Texts) -> Result<Config, String> {
+    /// All values that are not allowed; or they are longer than a hub reads. The hub or the trainer checks what settings mean together.
+    pub fn settings(&self, texts: &Texts) -> Result<Config, Vec<String>> {
         let own = self.of_algorithm(texts);
-        let mut settings = Config::new();
+        let (mut settings, mut errors) = (Config::new(), Vec::new());
         for field in self.fields.iter().chain(&own) {
             if let Some(text) = texts.get(&field.path).map(|text| text.trim()).filter(|text| !text.is_empty()) {
                 let value = field.value(text);
-                allowed::check(&field.path, &field.kinds, &value)?;
+                errors.extend(allowed::check(&field.path, &field.kinds, &value).err());
                 settings = settings.with_at(&field.path, value);
             }
         }
-        match (settings.to_string().len(), RunConfig::MAX_WIRE_BYTES) {
-            (bytes, most) if bytes > most => Err(format!("the settings have {bytes} bytes; at most {most} are read")),
-            _ => Ok(settings),
+        let (bytes, most) = (settings.to_string().len(), RunConfig::MAX_WIRE_BYTES);
+        if bytes > most {
+            errors.push(format!("the settings have {bytes} bytes; at most {most} are read"));
         }
+        if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 }
 
@@ -336,7 +337,7 @@ mod tests {
         texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
     }
 
-    fn settings(typed: &[(&str, &str)]) -> Result<String, String> {
+    fn settings(typed: &[(&str, &str)]) -> Result<String, Vec<String>> {
         schema().settings(&texts(typed)).map(|settings| settings.to_string())
     }
 
@@ -380,7 +381,7 @@ mod tests {
     #[test]
     fn settings_that_no_hub_reads_are_not_sent() {
         let error = settings(&[("policy_mapping_fn", &"x".repeat(RunConfig::MAX_WIRE_BYTES))]).unwrap_err();
-        assert!(error.starts_with("the settings have ") && error.ends_with(" are read"), "{error}");
+        assert!(error[0].starts_with("the settings have ") && error[0].ends_with(" are read"), "{error:?}");
     }
 
     #[test]
@@ -442,9 +443,11 @@ mod tests {
         assert_eq!(changed, ["clip_actions", "seed"], "the others are the defaults");
         assert!(schema.presets().contains(&("Pendulum-v1".into(), "ppo".into())));
         assert!(schema.presets().iter().all(|(env, algorithm)| env != "FrozenLake-v1" && algorithm != "a2c"));
-        let wrong = texts(&[("stop.env_steps", "0")]);
-        let error = schema.settings(&wrong).expect_err("it is out of range");
-        assert_eq!(schema.field_of(&error, &wrong).as_deref(), Some("stop.env_steps"));
+        let wrong =
+            texts(&[("stop.env_steps", "0"), ("seed", "3"), ("num_envs", "many"), ("policy_config.gamma", "2")]);
+        let errors = schema.settings(&wrong).expect_err("they are out of range");
+        let fields: Vec<_> = errors.iter().filter_map(|error| schema.field_of(error, &wrong)).collect();
+        assert_eq!(fields, ["num_envs", "stop.env_steps", "policy_config.gamma"]);
         assert_eq!(schema.field_of("the run has no such thing", &wrong), None);
     }
 

@@ -105,8 +105,10 @@ pub struct State {
     touched: BTreeSet<u32>,
     /// Where workers run, by id.
     pub places: BTreeMap<u32, WorkerLocation>,
-    /// The hub's other peers.
+    /// The hub's other peers, this page among them.
     pub others: OtherPeers,
+    /// The page's own number among the hub's peers.
+    pub peer: u32,
     /// What can be watched.
     pub clips: BTreeMap<ClipSource, Arc<Clip>>,
     /// This tab at work for the hub.
@@ -148,6 +150,8 @@ pub enum Event {
     },
     /// A token was found or entered.
     TokenFound,
+    /// The token is kept no longer.
+    TokenForgotten,
     /// The hub sent a message.
     Received(Message),
     /// The socket is closed or could not be opened.

@@ -21,6 +21,8 @@ use super::{
 
 /// Toasts on the page at a time; older ones make room.
 const MAX_TOASTS: usize = 4;
+/// Consecutive tries to reach a hub that was never there: the browser's console gets a line for each.
+const MAX_TRIES: u32 = 12;
 
 /// Applies an event and returns what the shell must do, in order.
 pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
@@ -30,6 +32,11 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
             connect(state, 0)
         }
         Event::Started { token: false } => start_trainer(state),
+        Event::TokenForgotten => {
+            state.connection = Connection::NoToken;
+            state.is_viewer = false;
+            [Effect::Disconnect].into_iter().chain(start_trainer(state)).collect()
+        }
         Event::Received(message) => receive(state, message),
         Event::Closed { random } => close(state, random),
         Event::Woke | Event::RetryDue => match state.connection {
@@ -54,7 +61,10 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
         // What is late is of a trainer that was ended.
         Event::Trainer(_) | Event::Trained { .. } | Event::TrainerFailed(_) if !state.is_tab() => vec![],
         // It has admitted the page that started it.
-        Event::Trainer(Message::Welcome(_)) => vec![],
+        Event::Trainer(Message::Welcome(welcome)) => {
+            state.peer = welcome.peer;
+            vec![]
+        }
         Event::Trainer(message) => receive(state, message),
         Event::Trained { run, weights_hash } => {
             state.tab_run.weights_hash = Some((run, weights_hash));
@@ -136,6 +146,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
                 state.requests.drain().for_each(drop);
                 state.tab_run = TabRun::default();
             }
+            state.peer = welcome.peer;
             state.connection = Connection::Online { server: welcome.server };
             state.source = Source::Hub;
             // The hub tells everything anew: what was here may be another hub's.
@@ -345,7 +356,10 @@ fn close(state: &mut State, random: u32) -> Vec<Effect> {
     }
     let attempt = state.connection.attempt().saturating_add(1);
     state.connection = Connection::Waiting { attempt };
-    let mut effects = vec![Effect::RetryIn { delay: reconnect_delay(attempt, random) }];
+    let mut effects = vec![];
+    if attempt < MAX_TRIES || state.source == Source::Hub {
+        effects.push(Effect::RetryIn { delay: reconnect_delay(attempt, random) });
+    }
     effects.extend(give_up_requests(state));
     effects.extend(start_trainer(state));
     effects

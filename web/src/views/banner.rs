@@ -7,7 +7,7 @@ use crate::{
     format,
     shell::Store,
     state::{Connection, Source, State},
-    token,
+    token::{self, Pasted},
 };
 
 #[derive(Clone, PartialEq)]
@@ -28,7 +28,7 @@ pub(crate) fn Banner() -> impl IntoView {
             view! {
                 <section class="banner" role="status" data-testid="banner" data-kind=text.kind data-tone=text.tone>
                     <p><strong>{text.title}</strong> " " {text.text.clone()}</p>
-                    {text.asks_for_token().then(|| view! { <TokenForm/> })}
+                    {text.asks_for_token().then(|| view! { <TokenForm has_token=text.kind != "no-token"/> })}
                 </section>
             }
         })
@@ -36,16 +36,24 @@ pub(crate) fn Banner() -> impl IntoView {
 }
 
 #[component]
-fn TokenForm() -> impl IntoView {
+fn TokenForm(
+    /// Is there a token, which does not help?
+    has_token: bool,
+) -> impl IntoView {
     let store = expect_context::<Store>();
     let input = NodeRef::<html::Input>::new();
     let is_bad = RwSignal::new(false);
     let submit = move |event: leptos::ev::SubmitEvent| {
         event.prevent_default();
-        let found = input.get_untracked().and_then(|input| token::parse(&input.value()));
+        let location = window().location();
+        let origin = location.origin().unwrap_or_default();
+        let found = input.get_untracked().and_then(|input| token::pasted(&input.value(), &origin));
         is_bad.set(found.is_none());
-        if let Some(token) = found {
-            store.use_token(token);
+        match found {
+            Some(Pasted::Token(token)) => store.use_token(token),
+            // A browser that refuses says so by itself.
+            Some(Pasted::Address(address)) => _ = location.set_href(&address),
+            None => {}
         }
     };
     view! {
@@ -61,6 +69,9 @@ fn TokenForm() -> impl IntoView {
                 data-testid="token-input"
             />
             <button type="submit" class="button" data-testid="token-connect">"Connect"</button>
+            <button type="button" class="button" data-testid="token-forget" hidden=!has_token on:click=move |_| store.forget_token()>
+                "Forget the token"
+            </button>
             <p class="field-error" role="alert" hidden=move || !is_bad.get()>
                 "This holds no token: the URL ends in #token= and 64 hexadecimal digits."
             </p>
@@ -75,7 +86,7 @@ impl Text {
 
     /// Can a token help?
     fn asks_for_token(&self) -> bool {
-        matches!(self.kind, "refused" | "no-token")
+        matches!(self.kind, "refused" | "no-token" | "tab")
     }
 }
 
@@ -89,8 +100,8 @@ fn text(state: &State) -> Option<Text> {
         Connection::Connecting { attempt } | Connection::Waiting { attempt } => match state.source {
             Source::None => None,
             Source::Tab => ending(state).or_else(|| {
-                let text = "This tab can train without one. When the hub appears, the page turns to it, and a run in \
-                            this tab ends.";
+                let text = "This tab can train without one. The page looks for it a few times, and whenever it is shown \
+                            again. When the hub appears, a run in this tab ends.";
                 Some(Text::new("tab", "info", "No hub is in reach.", text))
             }),
             Source::Hub => {

@@ -110,10 +110,11 @@ fn mark(state: &State, id: u32) -> Mark {
     Mark { slots, tone: state_tone(row.state), text }
 }
 
-/// The hub's other peers, in a sentence: those of equal service and name are counted.
+/// The hub's other peers but this page, in a sentence: those of equal service and name are counted.
 fn others(state: &State) -> String {
     let mut counts: BTreeMap<(&str, &str), u32> = BTreeMap::new();
-    state.others.iter().for_each(|(_, service, name)| *counts.entry((service, name)).or_default() += 1);
+    let others = state.others.iter().filter(|(peer, ..)| *peer != state.peer);
+    others.for_each(|(_, service, name)| *counts.entry((service, name)).or_default() += 1);
     let text = |((service, name), count): (&(&str, &str), &u32)| match count {
         1 => format!("{service} {name}"),
         count => format!("{count} × {service} {name}"),
@@ -168,8 +169,10 @@ mod tests {
         let found = hosts(&state);
         let shown: Vec<_> = found.iter().map(|host| (&*host.name, &*host.workers)).collect();
         assert_eq!(shown, [("a2", &[1, 3][..]), ("a10", &[2]), ("browser tabs", &[4])]);
-        let peers = [(7, "viewer", "dashboard"), (8, "viewer", "dashboard"), (9, "launcher", "slurm")];
-        state.others = OtherPeers::new(peers.into_iter());
+        state.peer = 6;
+        let viewers = [7, 8].map(|peer| (peer, "viewer", "dashboard"));
+        let peers = [(6, "operator", "dashboard"), (9, "launcher", "slurm")].into_iter().chain(viewers);
+        state.others = OtherPeers::new(peers);
         assert_eq!(others(&state), "Also connected: launcher slurm, 2 × viewer dashboard.");
         let mark = mark(&state, 2);
         assert!(mark.slots == 2 && mark.text.ends_with("0 updates behind. paused"), "{}", mark.text);

@@ -87,7 +87,9 @@ fn connection(state: &State) -> (&'static str, &'static str, String) {
         Connection::Connecting { .. } => ("connecting", "connecting", String::new()),
         Connection::Online { server } if state.is_viewer => ("online", "view only", server.clone()),
         Connection::Online { server } => ("online", "connected", server.clone()),
-        Connection::Waiting { .. } => ("waiting", "no hub", "Trying again by itself.".into()),
+        Connection::Waiting { .. } => {
+            ("waiting", "no hub", "Trying again, at the latest when the page is shown again.".into())
+        }
         Connection::Refused { reason } => ("refused", "refused", reason.clone()),
     }
 }

@@ -49,13 +49,15 @@ pub(crate) fn Shortcuts() -> impl IntoView {
             </div>
             <table>
                 <thead>
-                    <tr><th scope="col">"Key"</th><th scope="col">"Where"</th><th scope="col">"What it does"</th></tr>
+                    <tr><th scope="col">"Key"</th><th scope="col">"What it does"</th></tr>
                 </thead>
                 <tbody>
                     {KEYS.map(|(key, place, what)| view! {
                         <tr>
-                            <th scope="row">{key.split(' ').map(|key| view! { <kbd>{key}</kbd> " " }).collect_view()}</th>
-                            <td>{place}</td>
+                            <th scope="row">
+                                {key.split(' ').map(|key| view! { <kbd>{key}</kbd> " " }).collect_view()}
+                                <span class="detail">{place}</span>
+                            </th>
                             <td>{what}</td>
                         </tr>
                     })}

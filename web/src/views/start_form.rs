@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leptos::prelude::*;
 
 use crate::{
-    shell::Store,
+    shell::{Store, focus_wrong_field},
     state::{Action, Field, RunSchema, Texts},
 };
 
@@ -19,7 +19,7 @@ struct Form {
     /// Are only fields shown that were changed?
     only_changed: RwSignal<bool>,
     /// What is wrong with the texts, by the schema or by the hub's reply.
-    error: Memo<Option<String>>,
+    errors: Memo<Vec<String>>,
 }
 
 impl Form {
@@ -71,16 +71,20 @@ fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
     // A refusal is about the texts that were sent.
     let sent = RwSignal::new(Texts::new());
     let refused = move |texts: &Texts| refusal.get().filter(|_| sent.with(|sent| sent == texts));
-    let error = Memo::new(move |_| texts.with(|texts| checked.settings(texts).err().or_else(|| refused(texts))));
+    let wrong = move |texts: &Texts| checked.settings(texts).err().unwrap_or_else(|| Vec::from_iter(refused(texts)));
+    let errors = Memo::new(move |_| texts.with(&wrong));
     let (search, only_changed) = (RwSignal::new(String::new()), RwSignal::new(false));
-    let form = Form { schema: schema.clone(), texts, search, only_changed, error };
+    let form = Form { schema: schema.clone(), texts, search, only_changed, errors };
     let read = schema.clone();
     let submit = move |event: leptos::ev::SubmitEvent| {
         event.prevent_default();
-        // What is wrong is shown already.
-        if let Ok(settings) = texts.with_untracked(|texts| read.settings(texts)) {
-            sent.set(texts.get_untracked());
-            store.act(Action::Start(settings));
+        match texts.with_untracked(|texts| read.settings(texts)) {
+            Ok(settings) => {
+                sent.set(texts.get_untracked());
+                store.act(Action::Start(settings));
+            }
+            // What is wrong is said already.
+            Err(_) => focus_wrong_field(),
         }
     };
     let sections = Memo::new(move |_| texts.with(|texts| schema.sections(texts)));
@@ -98,8 +102,8 @@ fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
                     <Section title fields form=others.clone()/>
                 }).collect_view()}
             </details>
-            <p class="field-error" role="alert" data-testid="start-error" hidden=move || error.with(Option::is_none)>
-                {error}
+            <p class="field-error" role="alert" data-testid="start-error" hidden=move || errors.with(Vec::is_empty)>
+                {move || errors.with(|errors| errors.join("; "))}
             </p>
             <button type="submit" class="button primary" data-testid="start-run">"Start run"</button>
         </form>
@@ -137,7 +141,7 @@ fn Tools(form: Form) -> impl IntoView {
                     type="search"
                     autocomplete="off"
                     data-testid="start-search"
-                    placeholder="name or what it does"
+                    placeholder="name or effect"
                     on:input=move |event| search.set(event_target_value(&event))
                 />
             </label>
@@ -188,12 +192,11 @@ fn SettingField(field: Field, form: Form) -> impl IntoView {
     let value = move || texts.with(|texts| texts.get(&named).cloned().unwrap_or_default());
     let is_wrong = {
         let (form, path) = (form.clone(), path.clone());
-        Memo::new(move |_| {
-            let error = form.error.get()?;
-            Some(form.texts.with(|texts| form.schema.field_of(&error, texts)).as_ref() == Some(&path))
-        })
+        let is_of =
+            move |error: &String| form.texts.with(|texts| form.schema.field_of(error, texts)).as_ref() == Some(&path);
+        Memo::new(move |_| form.errors.with(|errors| errors.iter().any(&is_of)))
     };
-    let is_invalid = move || (is_wrong.get() == Some(true)).then_some("true");
+    let is_invalid = move || is_wrong.get().then_some("true");
     let is_changed = {
         let (form, path) = (form.clone(), path.clone());
         Memo::new(move |_| form.is_changed(&path))

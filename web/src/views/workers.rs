@@ -21,6 +21,10 @@ pub(crate) fn Workers() -> impl IntoView {
     let store = expect_context::<Store>();
     let ids = store.select(|state| state.workers.keys().copied().collect::<Vec<_>>());
     let hint = store.select(State::workers_hint);
+    let empty = store.select(|state| match state.is_tab() {
+        true => "No worker yet: a run in this tab starts its own.",
+        false => "No worker is connected. Add a local one, or join a hub's run with a tab.",
+    });
     // Selected once for all rows, since it is computed after every change of the state.
     let of_tab = store.select(|state| state.tab.workers().map(|(_, status)| status.worker).collect::<Vec<_>>());
     view! {
@@ -52,9 +56,7 @@ pub(crate) fn Workers() -> impl IntoView {
                     </tbody>
                 </table>
                 <p class="hint" data-testid="workers-hint" hidden=move || hint.with(Option::is_none)>{hint}</p>
-                <p class="empty" hidden=move || ids.with(|ids| !ids.is_empty())>
-                    "No worker is connected. Add a local one, or join a hub's run with a tab."
-                </p>
+                <p class="empty" data-testid="workers-empty" hidden=move || ids.with(|ids| !ids.is_empty())>{empty}</p>
             </div>
             <Invite/>
         </section>

@@ -8,6 +8,7 @@ use rollmesh_core::{
     column::ColumnError,
     env::EnvError,
     policy::PolicyError,
+    protocol::{FailureKind, FragmentFailure, printable},
     run::RunConfigError,
     sampler::SampleError,
     weights::WeightsFileError,
@@ -16,6 +17,9 @@ use rollmesh_core::{
 use wasm_bindgen::prelude::*;
 
 use crate::{columns::set, envs};
+
+/// Number of characters by which an exception is known in a longer text.
+const MATCHED_CHARS: usize = 256;
 
 thread_local! {
     /// Makes an error out of a kind, a message and details.
@@ -70,6 +74,28 @@ impl Failure {
     }
 }
 
+impl From<(FragmentFailure, String)> for Failure {
+    /// A failure that has ended a run, with what to tell its user.
+    fn from((failure, message): (FragmentFailure, String)) -> Self {
+        let kind = match failure.kind {
+            FailureKind::Policy => "policy",
+            FailureKind::Callback | FailureKind::Fragment => "sample",
+            _ => "environment",
+        };
+        // The core has made a text of what was thrown, and has clipped it.
+        let begin = |thrown: &str| printable(thrown).chars().take(MATCHED_CHARS).collect::<String>();
+        let thrown = envs::thrown_with(|thrown| failure.message().contains(&begin(thrown)));
+        Self {
+            environment: failure.slot.map(|slot| slot.0),
+            episode: failure.slot.map(|_| failure.episode),
+            step: failure.slot.map(|_| failure.t),
+            field: thrown.as_ref().and_then(|thrown| thrown.field.clone()),
+            cause: thrown.map(|thrown| thrown.cause),
+            ..Self::new(kind, message)
+        }
+    }
+}
+
 impl From<Failure> for JsValue {
     fn from(failure: Failure) -> Self {
         let details = Object::new();
@@ -104,7 +130,10 @@ impl From<EnvError> for Failure {
             EnvError::GivenUp { env, .. } | EnvError::OutOfTurn { env, .. } => (Some(*env), None),
             _ => (None, None),
         };
-        let thrown = envs::thrown_with(&error);
+        let thrown = match &error {
+            EnvError::Failed(message) => envs::thrown_with(|thrown| thrown == message),
+            _ => None,
+        };
         Self {
             environment: environment.map(|index| index as u32),
             field: thrown.as_ref().and_then(|thrown| thrown.field.clone()).or_else(|| field.map(Into::into)),

@@ -52,6 +52,49 @@ fn without_a_hub_this_tab_trains_until_one_appears() {
 }
 
 #[test]
+fn a_hub_that_was_never_there_is_looked_for_a_few_times_and_one_that_was_for_ever() {
+    let closed = |state: &mut State| {
+        let effects = reduce(state, Event::Closed { random: 0 });
+        effects.iter().any(|effect| matches!(effect, Effect::RetryIn { .. }))
+    };
+    let mut state = after([Event::Started { token: true }]);
+    let mut tries = 1;
+    while closed(&mut state) {
+        reduce(&mut state, Event::RetryDue);
+        tries += 1;
+        assert!(tries < 100);
+    }
+    assert_eq!(tries, 12);
+    // The page is shown again, or is given another token.
+    assert_eq!(reduce(&mut state, Event::Woke), [connect(Role::Operator)]);
+    assert!(!closed(&mut state));
+    assert_eq!(reduce(&mut state, Event::TokenFound), [connect(Role::Operator)]);
+    assert!(closed(&mut state));
+    let mut state = online();
+    assert!((0..100).all(|_| closed(&mut state)));
+}
+
+#[test]
+fn a_token_that_is_forgotten_is_not_tried_again() {
+    let mut state = after([Event::Started { token: true }]);
+    assert_eq!(reduce(&mut state, Event::TokenForgotten), [Effect::Disconnect, Effect::StartTrainer]);
+    for event in [Event::RetryDue, Event::Woke, Event::Closed { random: 0 }] {
+        assert_eq!(reduce(&mut state, event), []);
+    }
+    assert_eq!(state.connection, Connection::NoToken);
+    assert_eq!(reduce(&mut state, Event::TokenFound), [connect(Role::Operator)]);
+}
+
+#[test]
+fn the_page_knows_its_number_among_the_peers_of_its_hub() {
+    assert_eq!(online().peer, 9);
+    let mut state = after([Event::Started { token: false }]);
+    let Event::Received(message) = welcome() else { panic!("a message") };
+    reduce(&mut state, trainer(message));
+    assert_eq!((state.peer, state.source), (9, Source::Tab));
+}
+
+#[test]
 fn a_lost_hub_leaves_its_numbers_on_the_page_until_it_tells_them_anew() {
     let mut state = online();
     reduce(&mut state, iteration(1, 1));

@@ -2,4 +2,6 @@
 
 use rollmesh_wasm as _;
 
-fn main() {}
+fn main() {
+    console_error_panic_hook::set_once();
+}

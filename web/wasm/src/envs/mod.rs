@@ -130,10 +130,9 @@ pub(crate) fn registry() -> Registry {
     })
 }
 
-/// What an error is about, if an environment in JavaScript has thrown it.
-pub(crate) fn thrown_with(error: &EnvError) -> Option<Thrown> {
-    let EnvError::Failed(message) = error else { return None };
-    THROWN.with_borrow_mut(|thrown| thrown.take_if(|thrown| thrown.message == *message))
+/// What an environment in JavaScript has thrown last, if that is of this message.
+pub(crate) fn thrown_with(is_message: impl FnOnce(&str) -> bool) -> Option<Thrown> {
+    THROWN.with_borrow_mut(|thrown| thrown.take_if(|thrown| is_message(&thrown.message)))
 }
 
 /// Lets an environment draw: whether it did, or what it has thrown.

@@ -19,7 +19,6 @@ use self::{agent::Agent, page::Task};
 /// Works for a hub, as the page's task says.
 #[wasm_bindgen]
 pub fn work(task: &JsValue) {
-    console_error_panic_hook::set_once();
     match Task::read(task) {
         Ok(task) => Agent::start(&task),
         Err(reason) => page::post_end(&reason),

@@ -72,6 +72,7 @@ fn in_setup(error: InlineRunError) -> Failure {
 
 fn at_work(error: InlineRunError) -> Failure {
     let kind = match error {
+        InlineRunError::Failed { text, failure } => return (*failure, text).into(),
         InlineRunError::Learn(_) => "learner",
         InlineRunError::Batch(_) => "batch",
         _ => "sample",

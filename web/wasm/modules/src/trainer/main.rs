@@ -6,9 +6,9 @@
 //! - `{token}`, with which the page introduces itself as the operator;
 //! - `{start, token, port}`: start a Web Worker that works for the hub, and connect it with this `MessagePort`;
 //! - `{closed}`: end the Web Worker of that number;
-//! - `{invited, token, port}`: a port for a peer of the role that the page has asked for;
+//! - `{invited, token, port}`: a port for a peer of the role that the page has asked for; or `{invited, error}`, why there is none;
 //! - `{run, weights_hash}`: a run has ended that has learned something;
-//! - `{name, bytes, plays}`: a file of the policy, and whether it was asked for to be played.
+//! - `{name, bytes, plays}`: a file of the policy, and whether it was asked for to be played; or `{name, error}`, why there is none.
 //!
 //! The page posts `{ended, reason}` for a Web Worker that has ended, `{invite}` with a role, and `{file, plays}` with a file's name. A text from
 //! the Web Worker is the reason why it has failed.

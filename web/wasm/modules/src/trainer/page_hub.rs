@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::BTreeMap, mem, panic, rc::Rc};
 use js_sys::{Array, Object, Reflect, Uint8Array};
 use rollmesh_core::{
     kernels::Kernels,
-    protocol::{Message, Role, Token, message::Notice},
+    protocol::{Role, Token},
     time::Micros,
 };
 use rollmesh_learner::{HubOutput, InlineHub, PortId};
@@ -128,27 +128,17 @@ impl PageHub {
     }
 
     fn give_file(&mut self, name: &str, plays: bool) {
-        let file = match (self.hub.state(), self.hub.policy_file()) {
-            (Some(run), Some(_)) if name == WEIGHTS_FILE => {
-                run.weights().to_safetensors().map_err(|error| error.to_string())
-            }
-            (_, Some(file)) => serde_json::to_vec_pretty(&file).map_err(|error| error.to_string()),
-            (_, None) => Err("it was lost with the hub of its run".into()),
+        let file = match (name, self.hub.state(), self.hub.policy_file()) {
+            (WEIGHTS_FILE, Some(run), Some(_)) => run.weights().to_safetensors().map_err(|error| error.to_string()),
+            (POLICY_FILE, _, Some(file)) => serde_json::to_vec_pretty(&file).map_err(|error| error.to_string()),
+            (POLICY_FILE | WEIGHTS_FILE, ..) => Err("it was lost with the hub of its run".into()),
+            _ => Err(format!("there is no file '{name}', but {POLICY_FILE} and {WEIGHTS_FILE}")),
         };
-        match file {
-            Ok(bytes) => {
-                let name = if name == WEIGHTS_FILE { WEIGHTS_FILE } else { POLICY_FILE };
-                post_object(&[
-                    ("name", name.into()),
-                    ("bytes", Uint8Array::from(&*bytes).into()),
-                    ("plays", plays.into()),
-                ]);
-            }
-            Err(error) => {
-                let text = format!("the policy cannot be saved: {error}");
-                post(&frame(&Message::Notice(Notice { level: 2, text }).encode()));
-            }
-        }
+        let found = match file {
+            Ok(bytes) => ("bytes", Uint8Array::from(&*bytes).into()),
+            Err(error) => ("error", format!("the policy cannot be saved: {error}").into()),
+        };
+        post_object(&[("name", name.into()), found, ("plays", plays.into())]);
     }
 }
 
@@ -171,7 +161,10 @@ fn handle_page(shared: &Shared, data: &JsValue) {
             "worker" => Role::Worker,
             "viewer" => Role::Viewer,
             "operator" => Role::Operator,
-            _ => return,
+            _ => {
+                let error = format!("there is no role '{role}', but worker, viewer and operator");
+                return post_object(&[("invited", JsValue::NULL), ("error", error.into())]);
+            }
         };
         let (port, token) = this.hub.open_port(role);
         drop(this);
