@@ -78,8 +78,8 @@ pub(super) enum Event {
     Left { peer: u32, departure: Departure },
     /// A local worker's process exited.
     ChildExited { number: u32, end: LaunchedEnd },
-    /// A local worker has been disconnected for some time.
-    ChildSilent { number: u32 },
+    /// A local worker, which was this peer, disconnected some time ago.
+    ChildSilent { number: u32, peer: u32 },
     /// A local worker wrote a line to its standard error.
     ChildSaid { number: u32, line: String },
     /// The hub measured the load of its machine.
@@ -271,7 +271,7 @@ impl Actor {
                 self.hub.handle_left(peer, PeerEnd { reason: &reason, is_fault, denied });
             }
             Event::ChildExited { number, end } => self.handle_child_exit(number, &end),
-            Event::ChildSilent { number } => self.handle_silent_child(number),
+            Event::ChildSilent { number, peer } => self.handle_silent_child(number, peer),
             Event::ChildSaid { number, line } => self.hub.log_child(number, self.children.peer_of(number), &line),
             Event::Measured(report) => self.hub.handle_host_report(0, report),
             Event::FilesRead(finding) => self.handle_finding(finding),
