@@ -17,7 +17,6 @@ use rollmesh_core::{
         message::{EnvClip, HostReport, RunStatus},
     },
     time::Micros,
-    weights::Weights,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -29,8 +28,8 @@ use super::{
     access::TokenFiles,
     admit::random_id,
     audit::Audit,
-    calls::{NotificationSink, WorkerAction},
-    checkpoints::{Asker, Askers, next_save},
+    calls::NotificationSink,
+    checkpoints::{Askers, next_save},
     children::Children,
     departure::Departure,
     in_process::InProcessPeers,
@@ -46,12 +45,10 @@ use super::{
     token_file,
 };
 use crate::{
-    checkpoint::PolicyCheckpoint,
     child::HUB_GRACE,
     launch::{LaunchedEnd, WorkerSpec},
     train::{
-        Consuming, EvaluationMetrics, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError,
-        Summary, SyncError, Update,
+        Consuming, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError, Summary, SyncError, Update,
     },
     worker::WorkerEnd,
 };
@@ -96,32 +93,8 @@ pub(super) enum Event {
     InProcessUnable { child: u32, run: u32, error: String },
     /// The delay is over after which a local worker that ended, or failed to start, is replaced.
     ReplaceChild { number: u32 },
-    /// The program starts a run.
-    Start {
-        parts: Box<RunParts>,
-        /// Each iteration begins only when the program asks for it.
-        stepwise: bool,
-        started: oneshot::Sender<Result<(), StartError>>,
-        done: oneshot::Sender<Summary>,
-    },
-    /// The program asks for the next iteration of a stepwise run.
-    Step { asker: oneshot::Sender<IterationMetrics> },
-    /// The program asks for the policies of the current run.
-    Policy { asker: oneshot::Sender<PolicyCheckpoint> },
-    /// The program asks for the latest evaluation of the current run.
-    Evaluation { asker: oneshot::Sender<EvaluationMetrics> },
-    /// The program sets weights.
-    SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
-    /// The program asks for a checkpoint of the run.
-    Checkpoint { asker: Asker },
-    /// The program asks for the workers' traffic and processes.
-    CountTraffic { reply: oneshot::Sender<Traffic> },
-    /// The program stops the run.
-    StopRun,
-    /// A command of the program to the workers themselves.
-    Workers(WorkerAction),
-    /// The program is about to exit: the hub accepts no more workers and runs, and drains the current run.
-    Drain { drained: oneshot::Sender<()> },
+    /// A request of the program.
+    Ask(Ask),
     /// The program shuts the hub down.
     Shutdown,
     /// The consumer is done with a batch.
@@ -140,9 +113,15 @@ pub(super) enum Event {
     Deadline,
     /// Some time has passed.
     Tick,
-    /// Replaces the run's ledger by this one, to test the balance check.
-    #[cfg(test)]
-    Falsify(rollmesh_core::group::Ledger),
+}
+
+/// A request of the program, which the actor executes after earlier events.
+pub(super) type Ask = Box<dyn FnOnce(&mut Actor) + Send>;
+
+impl Event {
+    pub(super) fn ask(ask: impl FnOnce(&mut Actor) + Send + 'static) -> Self {
+        Self::Ask(Box::new(ask))
+    }
 }
 
 /// The shell of a [`Hub`]: sockets, processes, files and threads.
@@ -281,46 +260,7 @@ impl Actor {
             Event::InProcessEnded { child, end } => self.handle_in_process_end(child, &end),
             Event::InProcessUnable { child, run, error } => self.handle_in_process_unable(child, run, &error),
             Event::ReplaceChild { number } => self.replace_awaited(number),
-            Event::Step { asker } => self.take_turn(asker),
-            Event::Policy { asker } => {
-                if let Some(run) = self.hub.run.as_ref().filter(|_| self.has_stepwise_run()) {
-                    // The caller may no longer wait.
-                    let _ = asker.send(run.policy());
-                }
-            }
-            Event::Evaluation { asker } => {
-                self.report_evaluations();
-                if let Some(evaluated) = self.hub.run.as_ref().and_then(Run::evaluated) {
-                    // The caller may no longer wait.
-                    let _ = asker.send(evaluated.clone());
-                }
-            }
-            Event::Start { parts, stepwise, started, done } => {
-                let result = self.start_run(None, *parts);
-                if result.is_ok() {
-                    self.done = Some(done);
-                    self.hub.course.set_stepwise(stepwise);
-                }
-                // The caller may have dropped the receiver; the run continues.
-                let _ = started.send(result);
-            }
-            Event::Drain { drained } => {
-                self.hub.is_leaving = true;
-                self.give_up_waiting();
-                if self.hub.current().is_some() {
-                    self.drained.push(drained);
-                    self.hub.drain_run();
-                } else {
-                    // The caller may have dropped the receiver.
-                    let _ = drained.send(());
-                }
-            }
-            Event::StopRun => self.hub.stop_run(),
-            Event::Checkpoint { asker } => self.checkpoint_now(asker),
-            Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
-            // The caller may have dropped the receiver.
-            Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
-            Event::Workers(action) => self.handle_worker_action(action),
+            Event::Ask(ask) => ask(self),
             Event::Updated(update) => self.handle_update(update),
             Event::Made(parts) => self.handle_parts(parts.map(|parts| *parts)),
             Event::Saved(report) => self.handle_save(report),
@@ -330,8 +270,6 @@ impl Actor {
             Event::Deadline => self.hub.handle_timeout(),
             Event::Tick => self.tend_all(),
             Event::Shutdown => {}
-            #[cfg(test)]
-            Event::Falsify(ledger) => self.hub.run.iter_mut().for_each(|run| run.false_ledger = Some(ledger)),
         }
     }
 
@@ -353,7 +291,7 @@ impl Actor {
         self.refresh_dashboards();
     }
 
-    fn traffic(&self) -> Traffic {
+    pub(super) fn traffic(&self) -> Traffic {
         let workers = self.hub.peers.values().filter(|peer| peer.role == Role::Worker);
         let received = workers.map(|peer| peer.link.received_bytes()).sum::<u64>();
         Traffic { received_bytes: self.left_bytes + received, worker_pids: self.children.pids() }
