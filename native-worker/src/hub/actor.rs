@@ -1,7 +1,7 @@
 //! The actor: the task that owns all of the hub's state.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     future::pending,
     net::SocketAddr,
     path::PathBuf,
@@ -20,7 +20,7 @@ use rollmesh_core::{
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{interval, sleep_until},
+    time::{interval, sleep_until, timeout},
 };
 
 use super::{
@@ -48,13 +48,19 @@ use crate::{
     child::HUB_GRACE,
     launch::{LaunchedEnd, WorkerSpec},
     train::{
-        Consuming, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError, Summary, SyncError, Update,
+        Consuming, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError, Summary, SyncError,
+        Update,
     },
     worker::WorkerEnd,
 };
 
 /// Minimum interval between two updates to dashboards.
 const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time for a rollback to end when the hub is shut down, so that its run has a summary.
+const ROLLBACK_GRACE: Duration = Duration::from_secs(1);
+/// Maximum number of events that are deferred while a run is rolled back; beyond it the hub accepts none.
+const MAX_DEFERRED: usize = 1024;
 
 /// Events that the actor handles.
 pub(super) enum Event {
@@ -168,6 +174,8 @@ pub(super) struct Actor {
     pub(super) finishing: Option<Finishing>,
     /// The run of an operator whose parts are being made.
     pub(super) starting: Option<Starting>,
+    /// What peers and the program have sent while the run is rolled back: it is for the run that continues.
+    pub(super) deferred: VecDeque<Event>,
     /// Since when no worker has been able to continue the run.
     pub(super) hopeless_since: Option<Micros>,
     /// Since when the run has been waiting for workers, and whether the user was notified.
@@ -193,9 +201,16 @@ impl Actor {
     pub(super) async fn run(mut self, mut events: mpsc::Receiver<Event>) {
         let mut refresh = interval(DASHBOARD_INTERVAL);
         loop {
+            if !self.is_rolling_back()
+                && let Some(event) = self.deferred.pop_front()
+            {
+                self.handle(event);
+                self.settle();
+                continue;
+            }
             let deadline = self.hub.poll_timeout().map(|at| self.epoch + Duration::from(at));
             let event = tokio::select! {
-                event = events.recv() => match event {
+                event = events.recv(), if self.deferred.len() < MAX_DEFERRED => match event {
                     None | Some(Event::Shutdown) => break,
                     Some(event) => event,
                 },
@@ -234,6 +249,9 @@ impl Actor {
     }
 
     fn handle(&mut self, event: Event) {
+        if self.is_rolling_back() && matches!(event, Event::Received { .. } | Event::Ask(_)) {
+            return self.deferred.push_back(event);
+        }
         self.set_time();
         match event {
             Event::Handshake(request) => self.answer(*request),
@@ -313,6 +331,11 @@ impl Actor {
     async fn say_goodbye(mut self, events: &mut mpsc::Receiver<Event>) {
         self.set_time();
         self.hub.record(Record::Stopped);
+        if self.is_rolling_back()
+            && let Ok(parts) = timeout(ROLLBACK_GRACE, next_parts(&mut self.starting)).await
+        {
+            self.handle_parts(parts);
+        }
         self.give_up_waiting();
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
@@ -334,7 +357,7 @@ impl Actor {
                 }
             }
         };
-        let _ = tokio::time::timeout(HUB_GRACE, farewell).await;
+        let _ = timeout(HUB_GRACE, farewell).await;
         while self.finishing.is_some() {
             let fault = next_fault(&mut self.finishing).await;
             self.handle_last_pictures(fault);

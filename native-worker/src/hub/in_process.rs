@@ -48,6 +48,10 @@ impl Actor {
     /// Starts the in-process worker if the run has no other able worker. Once there is another one, lets it finish its lease
     /// and leave, so that its slots move.
     pub(super) fn tend_in_process(&mut self) {
+        if self.is_rolling_back() {
+            // The run that continues needs what the stopped one needed.
+            return;
+        }
         for (child, is_needed) in
             [(IN_PROCESS, self.needs_in_process()), (IN_PROCESS_SERVER, self.hub.needs_own_server())]
         {

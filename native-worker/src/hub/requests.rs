@@ -133,7 +133,7 @@ impl Hub {
         work: Work,
         stepwise: bool,
     ) -> Result<PendingSummary, StartRunError> {
-        let parts = self.maker.clone().make_on_thread(task, work).await.map_err(StartRunError)?;
+        let parts = self.maker.clone().make_on_thread(|| Ok(task), work).await.map_err(StartRunError)?;
         let (done, summary) = oneshot::channel();
         let start = move |actor: &mut Actor, started: oneshot::Sender<_>| {
             let result = actor.start_run(None, parts);

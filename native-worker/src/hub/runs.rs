@@ -103,7 +103,7 @@ impl Actor {
             // A run that the page started has no waiting caller.
             let _ = done.send(summary);
         }
-        if self.hub.current().is_none() {
+        if self.hub.current().is_none() && !self.is_rolling_back() {
             // The callers may have dropped their receivers.
             self.drained.drain(..).for_each(|drained| _ = drained.send(()));
         }
