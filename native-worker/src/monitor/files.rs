@@ -99,13 +99,8 @@ impl Files {
         (stats.frames, stats.cut) = (film.frames(), film.cut());
         if film.frames() > 0 {
             let path = self.film(stats.episode);
-            let unfinished = self.dir.join(self.name(stats.episode) + UNFINISHED);
-            let written = film.encode().map_err(io::Error::other).and_then(|bytes| fs::write(&unfinished, bytes));
-            written.and_then(|()| fs::rename(&unfinished, &path)).map_err(|source| {
-                // An unfinished file must not use up scarce disk space.
-                let _ = fs::remove_file(&unfinished);
-                MonitorError::Io { path, source }
-            })?;
+            let written = film.encode().map_err(io::Error::other).and_then(|bytes| replace(&path, &bytes));
+            written.map_err(failed(&path))?;
             stats.file = Some(self.name(stats.episode));
         }
         let path = self.dir.join(STATS);
