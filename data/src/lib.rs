@@ -41,6 +41,7 @@ mod arrow;
 pub mod d4rl;
 #[cfg(any(feature = "hdf5", feature = "parquet"))]
 pub mod dataset;
+mod files;
 #[cfg(feature = "hdf5")]
 mod hdf5;
 pub mod json;
@@ -56,6 +57,7 @@ mod source;
 pub mod survey;
 mod usual;
 
+pub use files::{FileKind, replace, sync_folder};
 #[cfg(feature = "hdf5")]
 pub use hdf5::Hdf5Error;
 pub use lz4::Lz4Error;

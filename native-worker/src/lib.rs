@@ -35,6 +35,7 @@ mod machine;
 pub mod monitor;
 mod net;
 pub mod offline;
+mod panics;
 pub mod policies;
 mod private_file;
 mod program;

@@ -6,23 +6,11 @@ use std::{
     path::Path,
 };
 
+use rollmesh_data::FileKind;
+
 /// Writes a file that only its owner may read, atomically.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".tmp");
-    // May be left over from an interrupted write, perhaps with other permissions.
-    let _ = fs::remove_file(&unfinished);
-    let mut file = options().write(true).create_new(true).open(&unfinished)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(unfinished, path)?;
-    #[cfg(unix)]
-    {
-        // Flushes the directory, so that the old file does not reappear after a power failure.
-        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-        File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
-    }
-    Ok(())
+    rollmesh_data::replace(path, FileKind::Private, |file| file.write_all(bytes))
 }
 
 /// Waits for the lock of this name, and holds it as long as the returned file exists.
@@ -34,17 +22,13 @@ pub(crate) fn lock(path: &Path) -> io::Result<File> {
 
 /// Opens a file for appending; a new one is readable by its owner only.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
-    options().append(true).create(true).open(path)
-}
-
-fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt as _;
         options.mode(0o600);
     }
-    options
+    options.append(true).create(true).open(path)
 }
 
 /// True if other users may read the file.

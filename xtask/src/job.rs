@@ -1,9 +1,9 @@
 //! A step at work: runs commands with their output in the step's log.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     fs::{self, File, OpenOptions},
-    io::Write,
+    io::{Read as _, Seek as _, SeekFrom, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -16,6 +16,8 @@ use crate::workspace;
 pub(crate) struct Job {
     log: PathBuf,
     note: RefCell<String>,
+    /// Tests that have passed so far.
+    passed: Cell<u64>,
 }
 
 impl Job {
@@ -30,7 +32,7 @@ impl Job {
         let folder = log.parent().unwrap_or_else(|| workspace::root());
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        Ok(Self { log, note: RefCell::default() })
+        Ok(Self { log, note: RefCell::default(), passed: Cell::default() })
     }
 
     /// Says in a few words what came of the step, for the line that reports it.
@@ -55,14 +57,20 @@ impl Job {
         Ok(())
     }
 
-    /// Runs a command that tests, and notes how many tests passed. None at all is a failure.
+    /// Runs a command that tests, and notes how many tests have passed in the step so far. A command that runs none has failed.
     pub(crate) fn run_tests(&self, command: &mut Command) -> Result<()> {
+        let begin = fs::metadata(&self.log)?.len();
         self.run(command)?;
-        let passed = tests_passed(&fs::read_to_string(&self.log)?);
+        let mut log = File::open(&self.log)?;
+        log.seek(SeekFrom::Start(begin))?;
+        let mut written = Vec::new();
+        log.read_to_end(&mut written)?;
+        let passed = tests_passed(&String::from_utf8_lossy(&written));
         if passed == 0 {
             bail!("`{}` ran no test", line_of(command));
         }
-        self.note(format!("{passed} tests"));
+        self.passed.set(self.passed.get() + passed);
+        self.note(format!("{} tests", self.passed.get()));
         Ok(())
     }
 
@@ -109,6 +117,17 @@ mod tests {
         assert_eq!(tests_passed("1..6\n# tests 6\n# pass 6\n# fail 0\n"), 6);
         assert_eq!(tests_passed("Ran 5 tests in 0.669s\n\nOK (skipped=1)\n"), 5);
         assert_eq!(tests_passed("test result: FAILED. 3 passed; 1 failed"), 0);
+    }
+
+    #[test]
+    fn command_without_tests_fails_after_one_with_tests() {
+        let job = Job::new("own-test-of-jobs").unwrap();
+        let prints = |text: &str| job.run_tests(Command::new("echo").arg(text));
+        prints("test result: ok. 3 passed; 0 failed").unwrap();
+        let error = prints("running 0 tests").unwrap_err().to_string();
+        assert_eq!(error, "`echo running 0 tests` ran no test");
+        prints("# pass 2").unwrap();
+        assert_eq!(job.into_note(), "5 tests");
     }
 
     #[test]

@@ -49,7 +49,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = match parse() {
+    let command = match parse(lexopt::Parser::from_env()) {
         Ok(command) => command,
         Err(error) => {
             eprintln!("error: {error}\n\n{HELP}");
@@ -65,8 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse() -> Result<Command, lexopt::Error> {
-    let mut parser = lexopt::Parser::from_env();
+fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
     let command = match parser.next()? {
         None | Some(Short('h') | Long("help")) => return Ok(Command::Help),
         Some(Value(command)) => command.string()?,
@@ -76,23 +75,32 @@ fn parse() -> Result<Command, lexopt::Error> {
         "demo" => Ok(Command::Demo { args: parser.raw_args()?.collect() }),
         "test" => parse_test(&mut parser),
         "page" => parse_page(&mut parser),
-        "dist" => Ok(Command::Dist),
-        "help" => Ok(Command::Help),
+        "dist" => alone(&mut parser, Command::Dist),
+        "help" => alone(&mut parser, Command::Help),
         other => Err(format!("there is no command `{other}`").into()),
     }
 }
 
+/// Returns a command that takes no arguments.
+fn alone(parser: &mut lexopt::Parser, command: Command) -> Result<Command, lexopt::Error> {
+    parser.next()?.map_or(Ok(command), |argument| Err(argument.unexpected()))
+}
+
 fn parse_test(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
-    let (mut long, mut steps) = (false, Vec::new());
+    let (mut long, mut list, mut steps) = (false, false, Vec::new());
     while let Some(arg) = parser.next()? {
         match arg {
             Long("long") => long = true,
-            Long("list") => return Ok(Command::List),
+            Long("list") => list = true,
             Value(step) => steps.push(step.string()?),
             other => return Err(other.unexpected()),
         }
     }
-    Ok(Command::Test { long, steps })
+    match list {
+        false => Ok(Command::Test { long, steps }),
+        true if long || !steps.is_empty() => Err("`--list` names all steps: leave the other arguments out".into()),
+        true => Ok(Command::List),
+    }
 }
 
 fn parse_page(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
@@ -130,4 +138,22 @@ fn run(command: Command) -> Result<ExitCode> {
 
 fn exit_code(success: bool) -> ExitCode {
     if success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_a_command_does_not_take_are_errors() {
+        let parse = |line: &str| parse(lexopt::Parser::from_args(line.split(' '))).is_ok();
+        for good in ["dist", "help", "test --list", "test --long fmt", "page --registry x", "demo --port 1"] {
+            assert!(parse(good), "{good}");
+        }
+        for bad in
+            ["dist x", "dist --list", "help test", "test --list fmt", "test fmt --list", "test --long --list", "page x"]
+        {
+            assert!(!parse(bad), "{bad}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     num::NonZero,
+    path::Path,
     process::{self, Command},
     thread,
 };
@@ -237,14 +238,20 @@ pub(crate) fn e2e(job: &Job) -> Result<()> {
 /// The example of a user's crate, outside the workspace: its page by the documented command, its program, and what they show.
 pub(crate) fn own_crate(job: &Job) -> Result<()> {
     let folder = env::temp_dir().join(format!("rollmesh-own-crate-{}", process::id()));
-    own_page::copy_example(&folder)?;
-    own_page::build(&folder, |trunk| job.run(trunk.arg("--offline")))?;
+    let tested = test_own_crate(job, &folder);
+    let removed = fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()));
+    // If the copy itself failed, there may be nothing to remove.
+    tested.and(removed)
+}
+
+fn test_own_crate(job: &Job, folder: &Path) -> Result<()> {
+    own_page::copy_example(folder)?;
+    own_page::build(folder, |trunk| job.run(trunk.arg("--offline")))?;
     let mut build = cargo();
-    build.args(["build", "--release", "--offline"]).current_dir(&folder);
+    build.args(["build", "--release", "--offline"]).current_dir(folder);
     job.run(build.env("CARGO_TARGET_DIR", target()))?;
     let program = target().join(format!("release/rollmesh-example-own-env{}", env::consts::EXE_SUFFIX));
-    job.run_tests(e2e_tests("own_crate::")?.env("ROLLMESH_OWN_CRATE", &folder).env("ROLLMESH_OWN_PROGRAM", program))?;
-    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
+    job.run_tests(e2e_tests("own_crate::")?.env("ROLLMESH_OWN_CRATE", folder).env("ROLLMESH_OWN_PROGRAM", program))
 }
 
 /// The page of `trunk serve`, which builds it, in headless Chromium.

@@ -84,7 +84,8 @@ impl MinariDataset {
             "hdf5" => Storage::Hdf5(hdf5::Episodes::open(&data, buffer)?),
             #[cfg(feature = "parquet")]
             format @ ("arrow" | "parquet") => {
-                Storage::Tables(tables::Episodes::open(&data, format == "arrow", buffer)?)
+                let total = metadata.get("total_episodes").and_then(Value::as_u64);
+                Storage::Tables(tables::Episodes::open(&data, format == "arrow", total, buffer)?)
             }
             format => {
                 return Err(DatasetError::Unsupported {

@@ -26,8 +26,11 @@ pub(super) struct Episodes {
 }
 
 impl Episodes {
-    pub(super) fn open(data: &Path, is_arrow: bool, buffer: usize) -> Result<Self, DatasetError> {
-        Ok(Self { is_arrow, folders: numbered(data)?, buffer })
+    /// Opens the first `total` episodes, or all of them without a number. Folders beyond it were not finished.
+    pub(super) fn open(data: &Path, is_arrow: bool, total: Option<u64>, buffer: usize) -> Result<Self, DatasetError> {
+        let mut folders = numbered(data)?;
+        folders.truncate(total.and_then(|total| usize::try_from(total).ok()).unwrap_or(usize::MAX));
+        Ok(Self { is_arrow, folders, buffer })
     }
 
     pub(super) fn len(&self) -> usize {

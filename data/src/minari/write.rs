@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use super::super::{
     arrow::{self, corrupt},
     dataset::{DatasetError, append, cast},
+    files::{FileKind, replace},
 };
 
 /// The metadata of a data set.
@@ -37,8 +38,8 @@ pub struct MinariInfo {
 
 /// Writes a data set in Minari's Parquet layout, an episode at a time.
 ///
-/// It writes the metadata, which readers need to find the data set, after each episode, so that written episodes are never
-/// lost.
+/// An episode appears as a whole, and the metadata count it afterwards: whenever the program is killed, the data set consists of
+/// the episodes that were written before. Of an episode that could not be written, no file is left.
 pub struct MinariWriter {
     data: PathBuf,
     info: MinariInfo,
@@ -99,21 +100,48 @@ impl MinariWriter {
         let field = |(name, array): (&&str, &ArrayRef)| Field::new(*name, array.data_type().clone(), true);
         let fields: Vec<Field> = names.iter().zip(&arrays).map(field).collect();
         let schema = Arc::new(Schema::new(fields));
-        let rows = RecordBatch::try_new(schema.clone(), arrays).map_err(corrupt)?;
+        let rows = RecordBatch::try_new(schema, arrays).map_err(corrupt)?;
 
         let folder = self.data.join(self.episodes.to_string());
-        fs::create_dir_all(&folder).map_err(failed(&folder))?;
+        let part = folder.with_added_extension("part");
+        let added = self.write_folder(&part, &rows, steps).and_then(|()| self.add_folder(&part, &folder, steps));
+        added.inspect_err(|_| {
+            // Frees space on a full disk; only the first error is reported.
+            let _ = fs::remove_dir_all(&part);
+        })
+    }
+
+    /// Writes an episode's files into a folder that is not part of the data set yet.
+    fn write_folder(&self, folder: &Path, rows: &RecordBatch, steps: usize) -> Result<(), DatasetError> {
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // Left over from an interrupted write.
+            removed => removed.map_err(failed(folder))?,
+        }
+        fs::create_dir(folder).map_err(failed(folder))?;
         let path = folder.join("part-0.parquet");
         let file = File::create(&path).map_err(failed(&path))?;
         let write = || {
-            let mut writer = ArrowWriter::try_new(file, schema, None)?;
-            writer.write(&rows)?;
+            let mut writer = ArrowWriter::try_new(file.try_clone()?, rows.schema(), None)?;
+            writer.write(rows)?;
             writer.close()
         };
         write().map_err(|error: parquet::errors::ParquetError| failed(&path)(io::Error::other(error)))?;
-        write_json(&folder.join("metadata.json"), &json!({"id": self.episodes, "total_steps": steps}))?;
+        file.sync_all().map_err(failed(&path))?;
+        // Also syncs the folder.
+        write_json(&folder.join("metadata.json"), &json!({"id": self.episodes, "total_steps": steps}))
+    }
+
+    /// Gives an episode's folder its name, and counts it in the metadata.
+    fn add_folder(&mut self, part: &Path, folder: &Path, steps: usize) -> Result<(), DatasetError> {
+        fs::rename(part, folder).map_err(failed(folder))?;
+        let before = (self.episodes, self.steps);
         (self.episodes, self.steps) = (self.episodes + 1, self.steps + steps as u64);
-        self.write_metadata()
+        self.write_metadata().inspect_err(|_| {
+            (self.episodes, self.steps) = before;
+            // Readers do not read it, but it has the name of the next episode.
+            let _ = fs::remove_dir_all(folder);
+        })
     }
 
     fn write_metadata(&self) -> Result<(), DatasetError> {
@@ -142,14 +170,8 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> DatasetError {
 
 /// Replaces the file atomically; on an error, the old one stays.
 fn write_json(path: &Path, value: &Value) -> Result<(), DatasetError> {
-    let part = path.with_extension("json.part");
-    let write = || {
-        let mut file = File::create(&part)?;
-        file.write_all(value.to_string().as_bytes())?;
-        file.sync_data()?;
-        fs::rename(&part, path)
-    };
-    write().map_err(failed(path))
+    let text = value.to_string();
+    replace(path, FileKind::Durable, |file| file.write_all(text.as_bytes())).map_err(failed(path))
 }
 
 fn named<'a>(batch: &'a SampleBatch, name: &str) -> Result<&'a Column, DatasetError> {

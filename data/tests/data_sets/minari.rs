@@ -1,6 +1,6 @@
 //! Minari's data sets.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, fs, sync::Arc};
 
 use rollmesh_core::{
     batch::{AnyBatch, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS},
@@ -121,6 +121,19 @@ fn a_written_data_set_is_read_again() {
     }
     assert!(matches!(writer.write_episode(&SampleBatch::new()), Err(DatasetError::Empty(_))));
     assert!(MinariWriter::create(folder.path(), info).is_err(), "it is there already");
+
+    // The metadata cannot be written: a folder has the name of their temporary file.
+    let data = folder.path().join("data");
+    let names = || fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name()).collect::<BTreeSet<_>>();
+    let before = names();
+    fs::create_dir(data.join("metadata.json.tmp")).unwrap();
+    assert!(writer.write_episode(&episodes[0]).is_err());
+    fs::remove_dir(data.join("metadata.json.tmp")).unwrap();
+    assert_eq!(names(), before, "nothing of the episode is left");
+    // The program was killed before it counted an episode, and in the middle of the next one.
+    fs::create_dir(data.join("2")).unwrap();
+    fs::copy(data.join("1/part-0.parquet"), data.join("2/part-0.parquet")).unwrap();
+    fs::create_dir(data.join("3.part")).unwrap();
 
     let read = all(&mut MinariDataset::open(folder.path(), BUFFER).unwrap().stream()).unwrap();
     assert_eq!(read.len(), 2);

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
@@ -17,6 +16,7 @@ use rollmesh_core::{
     run::{RolloutConfig, RunConfig},
     weights::Weights,
 };
+use rollmesh_data::FileKind;
 
 use super::{CheckpointError, Disk, MANIFEST, Storage as _, newest, read, weights_file};
 use crate::{
@@ -337,21 +337,13 @@ impl PolicyCheckpoint {
 
 /// Replaces a file atomically.
 pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let unfinished = path.with_added_extension("tmp");
-    let write = || {
-        let mut file = File::create(&unfinished)?;
-        file.write_all(contents)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)
-    };
-    write().inspect_err(|_| {
-        // Frees space on a full disk; only the first error is reported.
-        let _ = fs::remove_file(&unfinished);
-    })
+    rollmesh_data::replace(path, FileKind::Durable, |file| file.write_all(contents))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use rollmesh_core::policy::{ModelSpec, Policy as _};
 
     use super::{super::Checkpoints, *};

@@ -93,8 +93,7 @@ impl Storage for Disk {
     }
 
     fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
-        // Other systems cannot open directories and flush names by themselves.
-        if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
+        rollmesh_data::sync_folder(dir)
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {

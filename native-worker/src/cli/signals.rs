@@ -38,14 +38,14 @@ impl Interruption {
         let wait = move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async {
-                let mut wishes = SignalWishes::listen();
+                let mut endings = Endings::listen();
                 let _ = ready.send(());
-                wishes.next().await;
+                endings.first().await;
                 flag.store(true, Ordering::Relaxed);
                 act();
                 eprintln!("{FINISHING}");
-                wishes.next().await;
-                process::exit(130);
+                // The second request ends the process.
+                std::future::pending::<()>().await;
             });
         };
         // Without a thread the sender is dropped, which ends the wait below.

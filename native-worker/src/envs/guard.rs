@@ -17,6 +17,8 @@ use rollmesh_core::{
     space::Space,
 };
 
+use crate::panics::panic_message;
+
 /// Returns a registry with the same environments, whose panics become [`EnvError::Failed`], including panics while they are
 /// made. An environment that has panicked is dropped and created anew for its next reset or restoration: what callbacks or
 /// [`foreach_env`](rollmesh_core::worker::RolloutWorker::foreach_env) have changed in it is lost.
@@ -173,10 +175,9 @@ fn failure(panic: Box<dyn Any + Send>) -> EnvError {
     EnvError::Failed(words(panic.as_ref()))
 }
 
-/// Returns the message of a panic.
+/// Returns what a thread did that panicked, with the message.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("panicked: {}", text.unwrap_or("without a message"))
+    format!("panicked: {}", panic_message(panic))
 }
 
 /// Runs user code of a worker, and converts its panic to a message.

@@ -1,7 +1,7 @@
 //! The actor: the task that owns all of the hub's state.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     future::pending,
     net::SocketAddr,
     path::PathBuf,
@@ -17,11 +17,10 @@ use rollmesh_core::{
         message::{EnvClip, HostReport, RunStatus},
     },
     time::Micros,
-    weights::Weights,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{interval, sleep_until},
+    time::{interval, sleep_until, timeout},
 };
 
 use super::{
@@ -29,8 +28,8 @@ use super::{
     access::TokenFiles,
     admit::random_id,
     audit::Audit,
-    calls::{NotificationSink, WorkerAction},
-    checkpoints::{Asker, Askers, next_save},
+    calls::NotificationSink,
+    checkpoints::{Askers, next_save},
     children::Children,
     departure::Departure,
     in_process::InProcessPeers,
@@ -46,18 +45,22 @@ use super::{
     token_file,
 };
 use crate::{
-    checkpoint::PolicyCheckpoint,
     child::HUB_GRACE,
     launch::{LaunchedEnd, WorkerSpec},
     train::{
-        Consuming, EvaluationMetrics, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError,
-        Summary, SyncError, Update,
+        Consuming, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError, Summary, SyncError,
+        Update,
     },
     worker::WorkerEnd,
 };
 
 /// Minimum interval between two updates to dashboards.
 const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time for a rollback to end when the hub is shut down, so that its run has a summary.
+const ROLLBACK_GRACE: Duration = Duration::from_secs(1);
+/// Maximum number of events that are deferred while a run is rolled back; beyond it the hub accepts none.
+const MAX_DEFERRED: usize = 1024;
 
 /// Events that the actor handles.
 pub(super) enum Event {
@@ -78,8 +81,8 @@ pub(super) enum Event {
     Left { peer: u32, departure: Departure },
     /// A local worker's process exited.
     ChildExited { number: u32, end: LaunchedEnd },
-    /// A local worker has been disconnected for some time.
-    ChildSilent { number: u32 },
+    /// A local worker, which was this peer, disconnected some time ago.
+    ChildSilent { number: u32, peer: u32 },
     /// A local worker wrote a line to its standard error.
     ChildSaid { number: u32, line: String },
     /// The hub measured the load of its machine.
@@ -96,32 +99,8 @@ pub(super) enum Event {
     InProcessUnable { child: u32, run: u32, error: String },
     /// The delay is over after which a local worker that ended, or failed to start, is replaced.
     ReplaceChild { number: u32 },
-    /// The program starts a run.
-    Start {
-        parts: Box<RunParts>,
-        /// Each iteration begins only when the program asks for it.
-        stepwise: bool,
-        started: oneshot::Sender<Result<(), StartError>>,
-        done: oneshot::Sender<Summary>,
-    },
-    /// The program asks for the next iteration of a stepwise run.
-    Step { asker: oneshot::Sender<IterationMetrics> },
-    /// The program asks for the policies of the current run.
-    Policy { asker: oneshot::Sender<PolicyCheckpoint> },
-    /// The program asks for the latest evaluation of the current run.
-    Evaluation { asker: oneshot::Sender<EvaluationMetrics> },
-    /// The program sets weights.
-    SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
-    /// The program asks for a checkpoint of the run.
-    Checkpoint { asker: Asker },
-    /// The program asks for the workers' traffic and processes.
-    CountTraffic { reply: oneshot::Sender<Traffic> },
-    /// The program stops the run.
-    StopRun,
-    /// A command of the program to the workers themselves.
-    Workers(WorkerAction),
-    /// The program is about to exit: the hub accepts no more workers and runs, and drains the current run.
-    Drain { drained: oneshot::Sender<()> },
+    /// A request of the program.
+    Ask(Ask),
     /// The program shuts the hub down.
     Shutdown,
     /// The consumer is done with a batch.
@@ -140,9 +119,15 @@ pub(super) enum Event {
     Deadline,
     /// Some time has passed.
     Tick,
-    /// Replaces the run's ledger by this one, to test the balance check.
-    #[cfg(test)]
-    Falsify(rollmesh_core::group::Ledger),
+}
+
+/// A request of the program, which the actor executes after earlier events.
+pub(super) type Ask = Box<dyn FnOnce(&mut Actor) + Send>;
+
+impl Event {
+    pub(super) fn ask(ask: impl FnOnce(&mut Actor) + Send + 'static) -> Self {
+        Self::Ask(Box::new(ask))
+    }
 }
 
 /// The shell of a [`Hub`]: sockets, processes, files and threads.
@@ -189,6 +174,8 @@ pub(super) struct Actor {
     pub(super) finishing: Option<Finishing>,
     /// The run of an operator whose parts are being made.
     pub(super) starting: Option<Starting>,
+    /// What peers and the program have sent while the run is rolled back: it is for the run that continues.
+    pub(super) deferred: VecDeque<Event>,
     /// Since when no worker has been able to continue the run.
     pub(super) hopeless_since: Option<Micros>,
     /// Since when the run has been waiting for workers, and whether the user was notified.
@@ -214,9 +201,16 @@ impl Actor {
     pub(super) async fn run(mut self, mut events: mpsc::Receiver<Event>) {
         let mut refresh = interval(DASHBOARD_INTERVAL);
         loop {
+            if !self.is_rolling_back()
+                && let Some(event) = self.deferred.pop_front()
+            {
+                self.handle(event);
+                self.settle();
+                continue;
+            }
             let deadline = self.hub.poll_timeout().map(|at| self.epoch + Duration::from(at));
             let event = tokio::select! {
-                event = events.recv() => match event {
+                event = events.recv(), if self.deferred.len() < MAX_DEFERRED => match event {
                     None | Some(Event::Shutdown) => break,
                     Some(event) => event,
                 },
@@ -255,6 +249,9 @@ impl Actor {
     }
 
     fn handle(&mut self, event: Event) {
+        if self.is_rolling_back() && matches!(event, Event::Received { .. } | Event::Ask(_)) {
+            return self.deferred.push_back(event);
+        }
         self.set_time();
         match event {
             Event::Handshake(request) => self.answer(*request),
@@ -271,7 +268,7 @@ impl Actor {
                 self.hub.handle_left(peer, PeerEnd { reason: &reason, is_fault, denied });
             }
             Event::ChildExited { number, end } => self.handle_child_exit(number, &end),
-            Event::ChildSilent { number } => self.handle_silent_child(number),
+            Event::ChildSilent { number, peer } => self.handle_silent_child(number, peer),
             Event::ChildSaid { number, line } => self.hub.log_child(number, self.children.peer_of(number), &line),
             Event::Measured(report) => self.hub.handle_host_report(0, report),
             Event::FilesRead(finding) => self.handle_finding(finding),
@@ -281,46 +278,7 @@ impl Actor {
             Event::InProcessEnded { child, end } => self.handle_in_process_end(child, &end),
             Event::InProcessUnable { child, run, error } => self.handle_in_process_unable(child, run, &error),
             Event::ReplaceChild { number } => self.replace_awaited(number),
-            Event::Step { asker } => self.take_turn(asker),
-            Event::Policy { asker } => {
-                if let Some(run) = self.hub.run.as_ref().filter(|_| self.has_stepwise_run()) {
-                    // The caller may no longer wait.
-                    let _ = asker.send(run.policy());
-                }
-            }
-            Event::Evaluation { asker } => {
-                self.report_evaluations();
-                if let Some(evaluated) = self.hub.run.as_ref().and_then(Run::evaluated) {
-                    // The caller may no longer wait.
-                    let _ = asker.send(evaluated.clone());
-                }
-            }
-            Event::Start { parts, stepwise, started, done } => {
-                let result = self.start_run(None, *parts);
-                if result.is_ok() {
-                    self.done = Some(done);
-                    self.hub.course.set_stepwise(stepwise);
-                }
-                // The caller may have dropped the receiver; the run continues.
-                let _ = started.send(result);
-            }
-            Event::Drain { drained } => {
-                self.hub.is_leaving = true;
-                self.give_up_waiting();
-                if self.hub.current().is_some() {
-                    self.drained.push(drained);
-                    self.hub.drain_run();
-                } else {
-                    // The caller may have dropped the receiver.
-                    let _ = drained.send(());
-                }
-            }
-            Event::StopRun => self.hub.stop_run(),
-            Event::Checkpoint { asker } => self.checkpoint_now(asker),
-            Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
-            // The caller may have dropped the receiver.
-            Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
-            Event::Workers(action) => self.handle_worker_action(action),
+            Event::Ask(ask) => ask(self),
             Event::Updated(update) => self.handle_update(update),
             Event::Made(parts) => self.handle_parts(parts.map(|parts| *parts)),
             Event::Saved(report) => self.handle_save(report),
@@ -330,8 +288,6 @@ impl Actor {
             Event::Deadline => self.hub.handle_timeout(),
             Event::Tick => self.tend_all(),
             Event::Shutdown => {}
-            #[cfg(test)]
-            Event::Falsify(ledger) => self.hub.run.iter_mut().for_each(|run| run.false_ledger = Some(ledger)),
         }
     }
 
@@ -353,7 +309,7 @@ impl Actor {
         self.refresh_dashboards();
     }
 
-    fn traffic(&self) -> Traffic {
+    pub(super) fn traffic(&self) -> Traffic {
         let workers = self.hub.peers.values().filter(|peer| peer.role == Role::Worker);
         let received = workers.map(|peer| peer.link.received_bytes()).sum::<u64>();
         Traffic { received_bytes: self.left_bytes + received, worker_pids: self.children.pids() }
@@ -375,6 +331,11 @@ impl Actor {
     async fn say_goodbye(mut self, events: &mut mpsc::Receiver<Event>) {
         self.set_time();
         self.hub.record(Record::Stopped);
+        if self.is_rolling_back()
+            && let Ok(parts) = timeout(ROLLBACK_GRACE, next_parts(&mut self.starting)).await
+        {
+            self.handle_parts(parts);
+        }
         self.give_up_waiting();
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
@@ -396,7 +357,7 @@ impl Actor {
                 }
             }
         };
-        let _ = tokio::time::timeout(HUB_GRACE, farewell).await;
+        let _ = timeout(HUB_GRACE, farewell).await;
         while self.finishing.is_some() {
             let fault = next_fault(&mut self.finishing).await;
             self.handle_last_pictures(fault);

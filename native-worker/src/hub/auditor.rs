@@ -2,8 +2,8 @@
 
 use rollmesh_core::{group::AuditPolicy, ids::FragmentNo, protocol::Phase};
 
-use super::{actor::Actor, checkpoints::CheckpointNowError};
-use crate::train::{Undone, Work};
+use super::{actor::Actor, checkpoints::CheckpointNowError, queue::StartCause};
+use crate::train::{RunParts, StartError};
 
 /// Which workers a hub does not trust, and how it audits them.
 ///
@@ -31,33 +31,51 @@ pub enum OnDivergence {
     Continue,
 }
 
+/// What a run that is rolled back passes to the one that continues it.
+pub(super) struct StoppedRun {
+    iteration: u64,
+    phase: Phase,
+    /// Env steps that its ledger counts as rejected by audits.
+    rejected: u64,
+}
+
 impl Actor {
-    /// Rolls the run back to before a batch.
+    /// Stops the run, and begins to make the parts of the run that continues from before a batch. The old run's threads and
+    /// files, the lock of its directory, and environments and policies may all take long or hang, so a thread deals with them.
     pub(super) fn roll_back(&mut self, FragmentNo(first): FragmentNo) {
         self.hub.forget_run();
         let Some(mut run) = self.hub.run.take() else { return };
         self.update = None;
         self.next_lease = run.state.group.next_lease_id();
-        let (before, phase, undone) = (run.state.iteration(), run.state.phase(), run.undo(first));
-        drop(run);
-        let restarted = match undone {
-            Ok(Undone { task, iteration, rejected }) => {
-                self.hub.notice(
-                    1,
-                    format!("the run goes back from iteration {before} to {iteration}, before the rows of a quarantined principal"),
-                );
-                // This environment could be made before, so the hub does not wait for long.
-                let parts = self.maker.make(task, Work::Learn);
-                let started = parts.and_then(|parts| self.begin_run(None, parts)).map_err(|error| error.to_string());
+        let rejected = run.state.group.ledger().rejected.audit;
+        let stopped = StoppedRun { iteration: run.state.iteration(), phase: run.state.phase(), rejected };
+        let config = run.config().clone();
+        let task = move || {
+            let task = run.undo(first);
+            drop(run);
+            task
+        };
+        self.make_parts(StartCause::RollBack(stopped), &config, task);
+    }
+
+    /// Begins the run whose parts have been made in place of the stopped one.
+    pub(super) fn continue_rolled_back(&mut self, stopped: &StoppedRun, parts: Result<RunParts, StartError>) {
+        let StoppedRun { iteration: before, phase, rejected } = *stopped;
+        let begun = parts.and_then(|parts| {
+            let iteration = parts.iteration();
+            self.hub.notice(
+                1,
+                format!("the run goes back from iteration {before} to {iteration}, before the rows of a quarantined principal"),
+            );
+            self.begin_run(None, parts)
+        });
+        match begun {
+            Ok(()) => {
                 if let Some(run) = &mut self.hub.run {
                     run.state.group.count_taken_back(rejected);
                 }
-                started
+                self.be_again(phase);
             }
-            Err(error) => Err(error),
-        };
-        match restarted {
-            Ok(()) => self.be_again(phase),
             Err(error) => {
                 self.hub.notice(2, format!("the run could not go back to before these rows, and is over: {error}"));
                 self.run_is_lost();
@@ -87,5 +105,89 @@ impl Actor {
         self.syncing.clear();
         self.refuse_checkpoints(CheckpointNowError::Ended);
         self.refresh_dashboards();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{Arc, Condvar, Mutex},
+        time::Duration,
+    };
+
+    use rollmesh_core::env::{EnvRegistry, EnvSpec};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{
+        Registry,
+        hub::{Hub, HubConfig, PendingSummary, actor::Event},
+        train::{RunConfig, RunEnd, RunRequest},
+    };
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Constructors of environments hang while it is closed.
+    #[derive(Default)]
+    struct Gate {
+        is_closed: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Gate {
+        fn set_closed(&self, is_closed: bool) {
+            *self.is_closed.lock().unwrap() = is_closed;
+            self.changed.notify_all();
+        }
+
+        fn pass(&self) {
+            drop(self.changed.wait_while(self.is_closed.lock().unwrap(), |is_closed| *is_closed).unwrap());
+        }
+    }
+
+    /// Starts a hub with a run that waits for workers, and begins to roll it back while its environment cannot be made.
+    async fn rolling_back(gate: &Arc<Gate>, patience_s: f64) -> (Hub, PendingSummary) {
+        let (cart_pole, passed) = (EnvRegistry::builtin().spec("CartPole-v1").unwrap(), gate.clone());
+        let env = EnvSpec::fallible("Gated-v0", move |contexts, kernels| {
+            passed.pass();
+            cart_pole.make(contexts, kernels)
+        });
+        let hub = Hub::start(HubConfig::local().unwrap(), &Registry::builtin().with_env(env)).await.unwrap();
+        let config = RunConfig::new("Gated-v0").num_workers(0).fcnet_hiddens(&[4]);
+        let config = RunConfig { hung_worker_timeout_s: patience_s, ..config };
+        let run = hub.train(RunRequest { remote_only: true, ..config.into() }).await.unwrap();
+        gate.set_closed(true);
+        hub.events.send(Event::ask(|actor| actor.roll_back(FragmentNo(0)))).await.unwrap();
+        (hub, run)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn run_is_over_when_its_environment_hangs_in_a_rollback() {
+        let gate = Arc::default();
+        let (mut hub, run) = rolling_back(&gate, 0.1).await;
+        assert!(timeout(PATIENCE, run).await.expect("the hub does not hang").is_err());
+        let text = loop {
+            let notice = hub.next_notice().await.unwrap();
+            if notice.level == 2 {
+                break notice.text;
+            }
+        };
+        let reason = "the environment was not made within 0.1 s (hung_worker_timeout_s)";
+        assert_eq!(text, format!("the run could not go back to before these rows, and is over: {reason}"));
+        gate.set_closed(false);
+        let next = hub.train(RunConfig::new("Gated-v0").num_workers(0).fcnet_hiddens(&[4])).await.unwrap();
+        drop(next);
+        hub.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn requests_during_a_rollback_reach_the_run_that_continues() {
+        let gate = Arc::default();
+        let (hub, run) = rolling_back(&gate, 0.0).await;
+        hub.stop_run().await;
+        gate.set_closed(false);
+        let summary = timeout(PATIENCE, run).await.expect("it stops").unwrap();
+        assert_eq!(summary.end, RunEnd::Stopped);
+        hub.shutdown().await;
     }
 }

@@ -1,12 +1,19 @@
 //! Commands of the program itself to workers, outside of a run: who joins and leaves, calls and their results.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, mpsc as std_mpsc},
+    time::Duration,
+};
 
 use rollmesh_core::{
     hub::Peer,
     protocol::{Message, message::CallResult},
 };
-use tokio::sync::mpsc;
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{self, error::TrySendError},
+};
 
 use super::{
     Hub,
@@ -55,70 +62,92 @@ impl Default for Replacement {
 
 pub(super) type Reply<T> = Box<dyn FnOnce(T) + Send>;
 
-/// Commands of the program to workers.
-pub(crate) enum WorkerAction {
-    /// Notify `sink` about all workers, beginning with those that are connected already.
-    Listen { sink: NotificationSink, replacement: Replacement },
-    /// Send a message to a worker.
-    Send { peer: u32, message: Box<Message> },
-    /// Start local processes, all or none, with this launcher or the hub's own; replies with their numbers.
-    Start {
-        number: u32,
-        spec: Box<WorkerSpec>,
-        /// Environment variables in addition to the hub's.
-        environs: BTreeMap<String, String>,
-        launcher: Option<Arc<dyn Launcher>>,
-        reply: Reply<Result<Vec<u32>, LaunchError>>,
-    },
-    /// Say goodbye to a worker and do not replace it.
-    Dismiss { peer: u32 },
-    /// End a local process and do not replace it: after a goodbye if it has joined, else immediately. Replies when it has exited
-    /// and its resources are released.
-    End { child: u32, gone: Reply<()> },
-    /// Kill a local process; it is replaced as if it had ended by itself.
-    Kill { child: u32 },
-    /// Return the process ids of the local workers.
-    Pids(Reply<Vec<u32>>),
+/// A handle for commands of the program to a hub's workers. The hub handles them in order; one that has stopped ignores them.
+#[derive(Clone, Debug)]
+pub(crate) struct Workers {
+    events: mpsc::Sender<Event>,
+    runtime: Handle,
 }
 
-/// A handle for sending commands to a hub's workers.
-#[derive(Clone, Debug)]
-pub(crate) struct Workers(mpsc::Sender<Event>);
-
 impl Hub {
+    /// Returns a handle for threads that do not belong to the hub's runtime, which is the current one.
     pub(crate) fn workers(&self) -> Workers {
-        Workers(self.events.clone())
+        Workers { events: self.events.clone(), runtime: Handle::current() }
     }
 }
 
 impl Workers {
-    pub(crate) async fn send(&self, action: WorkerAction) {
-        // A hub that has stopped ignores commands.
-        let _ = self.0.send(Event::Workers(action)).await;
+    /// Lets the actor execute a command after earlier events. Waits while the hub has many events to handle.
+    fn command(&self, command: impl FnOnce(&mut Actor) + Send + 'static) {
+        if let Err(TrySendError::Full(event)) = self.events.try_send(Event::ask(command)) {
+            // Not a blocking send: the caller may be in a runtime of its own.
+            let (done, is_sent) = std_mpsc::channel();
+            let events = self.events.clone();
+            self.runtime.spawn(async move { _ = done.send(events.send(event).await.is_ok()) });
+            // The runtime ends with the hub.
+            let _ = is_sent.recv();
+        }
+    }
+
+    /// Like [`command`](Self::command), and waits for what it returns; `None` if the hub has stopped.
+    fn ask<T: Send + 'static>(&self, ask: impl FnOnce(&mut Actor) -> T + Send + 'static) -> Option<T> {
+        let (reply, answer) = std_mpsc::channel();
+        self.command(move |actor| _ = reply.send(ask(actor)));
+        answer.recv().ok()
+    }
+
+    /// Notifies `sink` about all workers, beginning with those that are connected already.
+    pub(crate) fn listen(&self, sink: NotificationSink, replacement: Replacement) {
+        self.command(move |actor| {
+            actor.children.replace_as(replacement);
+            actor.hub.workers().for_each(|(peer, known)| sink(joined(peer, known)));
+            actor.listener = Some(sink);
+        });
+    }
+
+    /// Sends a message to a worker.
+    pub(crate) fn send(&self, peer: u32, message: Message) {
+        self.command(move |actor| actor.hub.call(peer, &message));
+    }
+
+    /// Starts local processes, all or none, with this launcher or the hub's own, and with these environment variables in
+    /// addition to the hub's; returns their numbers, `None` if the hub has stopped.
+    pub(crate) fn start(
+        &self,
+        number: u32,
+        spec: WorkerSpec,
+        environs: BTreeMap<String, String>,
+        launcher: Option<Arc<dyn Launcher>>,
+    ) -> Option<Result<Vec<u32>, LaunchError>> {
+        self.ask(move |actor| {
+            let launcher = launcher.unwrap_or_else(|| actor.children.launcher());
+            actor.add_children_on(&Arc::new(ChildTerms { launcher, spec, environs }), number as usize)
+        })
+    }
+
+    /// Says goodbye to a worker and does not replace it.
+    pub(crate) fn dismiss(&self, peer: u32) {
+        self.command(move |actor| actor.hub.dismiss(peer));
+    }
+
+    /// Ends a local process and does not replace it: after a goodbye if it has joined, else immediately. Replies when it has
+    /// exited and its resources are released.
+    pub(crate) fn end(&self, child: u32, gone: impl FnOnce() + Send + 'static) {
+        self.command(move |actor| actor.end_child(child, Box::new(|()| gone())));
+    }
+
+    /// Kills a local process; it is replaced as if it had ended by itself.
+    pub(crate) fn kill(&self, child: u32) {
+        self.command(move |actor| actor.children.kill(child));
+    }
+
+    /// Returns the process ids of the local workers.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.ask(|actor| actor.children.pids()).unwrap_or_default()
     }
 }
 
 impl Actor {
-    pub(super) fn handle_worker_action(&mut self, action: WorkerAction) {
-        match action {
-            WorkerAction::Listen { sink, replacement } => {
-                self.children.replace_as(replacement);
-                self.hub.workers().for_each(|(peer, known)| sink(joined(peer, known)));
-                self.listener = Some(sink);
-            }
-            WorkerAction::Send { peer, message } => self.hub.call(peer, &message),
-            WorkerAction::Start { number, spec, environs, launcher, reply } => {
-                let launcher = launcher.unwrap_or_else(|| self.children.launcher());
-                let terms = ChildTerms { launcher, spec: *spec, environs };
-                reply(self.add_children_on(&Arc::new(terms), number as usize));
-            }
-            WorkerAction::Dismiss { peer } => self.hub.dismiss(peer),
-            WorkerAction::End { child, gone } => self.end_child(child, gone),
-            WorkerAction::Kill { child } => self.children.kill(child),
-            WorkerAction::Pids(reply) => reply(self.children.pids()),
-        }
-    }
-
     /// Notifies the listener, if there is one.
     pub(super) fn notify(&self, notification: WorkerNotification) {
         if let Some(listener) = &self.listener {

@@ -301,6 +301,12 @@ impl Children {
         self.running.get(&number).is_some_and(|child| child.dismissed || more)
     }
 
+    /// True if the child may be ended because it has not connected again since it was this peer. It may have been another one
+    /// meanwhile, whose connection was lost just now.
+    pub(super) fn is_silent_since(&self, number: u32, peer: u32) -> bool {
+        self.may_end(number) && self.peer_of(number) == Some(peer)
+    }
+
     /// Marks the child as dismissed, before it is commanded to exit: if it exits earlier, that is not a failure.
     pub(super) fn do_not_replace(&mut self, number: u32) {
         if let Some(child) = self.running.get_mut(&number) {
@@ -364,13 +370,13 @@ impl Children {
         !self.awaited.is_empty()
     }
 
-    /// Schedules a check whether a disconnected child has reconnected.
-    pub(super) fn ask_for(&self, number: u32, patience: Duration) {
+    /// Schedules a check whether a child has reconnected that was this peer.
+    pub(super) fn ask_for(&self, number: u32, peer: u32, patience: Duration) {
         let events = self.events.clone();
         tokio::spawn(async move {
             sleep(patience).await;
             // The hub may have stopped meanwhile.
-            let _ = events.send(Event::ChildSilent { number }).await;
+            let _ = events.send(Event::ChildSilent { number, peer }).await;
         });
     }
 

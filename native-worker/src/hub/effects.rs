@@ -44,7 +44,7 @@ impl Actor {
             HubEffect::Left { id, peer, reason } => match (peer.role, peer.service) {
                 (Role::Worker, PeerService::Runs) => {
                     // A disconnected spare has exited, reconnects, or hangs.
-                    peer.child.into_iter().for_each(|child| self.look_after(child));
+                    peer.child.into_iter().for_each(|child| self.look_after(child, id));
                     if peer.is_worker() {
                         self.left_bytes += peer.link.received_bytes();
                         self.notify(WorkerNotification::Left { peer: id, reason });

@@ -48,6 +48,10 @@ impl Actor {
     /// Starts the in-process worker if the run has no other able worker. Once there is another one, lets it finish its lease
     /// and leave, so that its slots move.
     pub(super) fn tend_in_process(&mut self) {
+        if self.is_rolling_back() {
+            // The run that continues needs what the stopped one needed.
+            return;
+        }
         for (child, is_needed) in
             [(IN_PROCESS, self.needs_in_process()), (IN_PROCESS_SERVER, self.hub.needs_own_server())]
         {
@@ -87,13 +91,14 @@ impl Actor {
     fn start_in_process(&mut self, child: u32) {
         // A hub does not start without randomness. Should it fail now, the next event retries.
         let Ok(token) = random_token() else { return };
-        let grant = TokenGrant { role: Role::Worker, child: Some(child), expires: None };
-        let token_id = self.hub.tokens.add(&token, grant);
-        let (leave, wish) = watch::channel(false);
         let device = match self.device_in_process(child) {
             Ok(device) => device,
             Err(error) => return self.end_run(cannot_act(&error.to_string())),
         };
+        // From here on the worker starts, so that the token is revoked when it ends.
+        let grant = TokenGrant { role: Role::Worker, child: Some(child), expires: None };
+        let token_id = self.hub.tokens.add(&token, grant);
+        let (leave, wish) = watch::channel(false);
         let (registry, kernels) = (self.maker.registry.clone(), self.maker.kernels);
         let env_memory_mb = self.hub.run.as_ref().map(|run| run.config().rollout.remote_env_memory_mb);
         // Takes long on a device.

@@ -57,7 +57,10 @@ mod tests {
         let config = RunConfig::new("CartPole-v1").num_workers(0).fcnet_hiddens(&[4]);
         let summary = hub.train(RunRequest { remote_only: true, ..config.into() }).await.unwrap();
         let ledger = Ledger { granted: 8, outstanding: 7, ..Ledger::default() };
-        hub.events.send(Event::Falsify(ledger)).await.unwrap();
+        let falsify = move |actor: &mut Actor| {
+            actor.hub.run.iter_mut().for_each(|run| run.false_ledger = Some(ledger));
+        };
+        hub.events.send(Event::ask(falsify)).await.unwrap();
         let end = tokio::time::timeout(Duration::from_secs(60), summary).await.expect("it is found").unwrap().end;
         assert_eq!(end, RunEnd::Unbalanced(UnbalancedLedger(Box::new(ledger))));
         let text = loop {

@@ -191,14 +191,14 @@ impl Actor {
         }
     }
 
-    /// Checks a disconnected local worker after a while: a stopped process would keep its place and never reconnect.
-    pub(super) fn look_after(&self, child: u32) {
+    /// Checks a local worker, which was this peer until it disconnected, after a while: a stopped process would keep its place and never reconnect.
+    pub(super) fn look_after(&self, child: u32, peer: u32) {
         let patience = if self.children.is_elsewhere(child) { SILENCE_ELSEWHERE } else { SILENCE };
-        self.children.ask_for(child, patience);
+        self.children.ask_for(child, peer, patience);
     }
 
-    pub(super) fn handle_silent_child(&mut self, number: u32) {
-        if self.hub.peer_of_child(number).is_none() && self.children.may_end(number) {
+    pub(super) fn handle_silent_child(&mut self, number: u32, peer: u32) {
+        if self.hub.peer_of_child(number).is_none() && self.children.is_silent_since(number, peer) {
             self.hub.notice(
                 1,
                 format!("local worker {number} has lost its connection and does not come back: it is ended"),

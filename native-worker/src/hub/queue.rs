@@ -11,7 +11,7 @@ use rollmesh_core::{
 };
 use tokio::time::timeout;
 
-use super::actor::Actor;
+use super::{actor::Actor, auditor::StoppedRun};
 use crate::train::{Run, RunParts, RunRequest, SavedRun, StartError, Task, Work, new_run_dir};
 
 /// Directory of a run's outputs within that of the run.
@@ -27,12 +27,19 @@ pub(super) struct Starter {
     pub(super) request: u32,
 }
 
+/// Why a run is about to begin.
+pub(super) enum StartCause {
+    /// An operator has started or resumed it.
+    Operator(Starter),
+    /// It has waited under this number.
+    Waited(u32),
+    /// It continues a run from before the rows of a quarantined principal.
+    RollBack(StoppedRun),
+}
+
 /// A run that is about to begin.
 pub(super) struct Starting {
-    /// `None` for a run that has waited.
-    starter: Option<Starter>,
-    /// The number of a run that has waited.
-    waited: Option<u32>,
+    cause: StartCause,
     env: String,
     /// Notices of a saved run.
     notices: Vec<String>,
@@ -55,7 +62,7 @@ impl Actor {
         // Immediately reports errors that can be found without making the environment.
         self.maker.registry.env(config.env()).map_err(|error| error.to_string())?;
         if !self.hub.keeps_queue || self.hub.is_leaving || self.is_free() && self.hub.queue.is_empty() {
-            self.begin_config(Some(starter), None, config)?;
+            self.begin_config(StartCause::Operator(starter), config)?;
             return Ok(None);
         }
         if self.hub.queue.is_full() {
@@ -70,17 +77,12 @@ impl Actor {
     /// Resumes a run from the hub's directory; the reply follows once it has begun.
     pub(super) fn resume_from_page(&mut self, starter: Starter, saved: SavedRun) -> Result<(), String> {
         let notices = saved.notices().to_vec();
-        self.begin(Some(starter), None, Task::Resume(Box::new(saved)))?;
+        self.begin(StartCause::Operator(starter), Task::Resume(Box::new(saved)))?;
         self.starting.iter_mut().for_each(|starting| starting.notices.clone_from(&notices));
         Ok(())
     }
 
-    fn begin_config(
-        &mut self,
-        starter: Option<Starter>,
-        waited: Option<u32>,
-        mut config: RunConfig,
-    ) -> Result<(), String> {
+    fn begin_config(&mut self, cause: StartCause, mut config: RunConfig) -> Result<(), String> {
         let run_dir = self.runs_dir.as_deref().map(|runs| new_run_dir(runs, config.env(), config.rollout.seed));
         if let Some(run_dir) = &run_dir
             && config.refuse_host_settings().is_err()
@@ -90,18 +92,29 @@ impl Actor {
             let root = root.to_str().ok_or("the directory of runs is no UTF-8, so outputs have no place there")?;
             config.rollout.place_outputs(root).map_err(|error| error.to_string())?;
         }
-        self.begin(starter, waited, Task::Begin(Box::new(RunRequest { run_dir, ..config.into() })))
+        self.begin(cause, Task::Begin(Box::new(RunRequest { run_dir, ..config.into() })))
     }
 
     /// Begins to make a run's parts.
-    fn begin(&mut self, starter: Option<Starter>, waited: Option<u32>, task: Task) -> Result<(), String> {
+    fn begin(&mut self, cause: StartCause, task: Task) -> Result<(), String> {
         if self.hub.is_leaving {
             return Err(StartError::HubExited.to_string());
         }
         if !self.is_free() {
             return Err(StartError::Busy.to_string());
         }
-        let config = &task.request().config;
+        let config = task.request().config.clone();
+        self.make_parts(cause, &config, move || Ok(task));
+        Ok(())
+    }
+
+    /// Begins to make the parts of a run with this configuration, on a thread.
+    pub(super) fn make_parts(
+        &mut self,
+        cause: StartCause,
+        config: &RunConfig,
+        task: impl FnOnce() -> Result<Task, StartError> + Send + 'static,
+    ) {
         let (env, patience_s) = (config.env().to_owned(), config.hung_worker_timeout_s);
         let making = self.maker.clone().make_on_thread(task, Work::Learn);
         let parts = async move {
@@ -112,29 +125,28 @@ impl Actor {
             timeout(patience, making).await.unwrap_or(Err(StartError::TooLate(patience_s)))
         };
         let (notices, since, is_notified) = (Vec::new(), self.now(), false);
-        self.starting = Some(Starting { starter, waited, env, notices, since, is_notified, parts: Box::pin(parts) });
-        Ok(())
+        self.starting = Some(Starting { cause, env, notices, since, is_notified, parts: Box::pin(parts) });
     }
 
     /// Begins the run whose parts have been made, and replies to the operator who started it.
     pub(super) fn handle_parts(&mut self, parts: Result<RunParts, StartError>) {
-        let Some(Starting { starter, waited, notices, .. }) = self.starting.take() else { return };
-        if waited.is_some_and(|number| !self.hub.queue.contains(number)) {
-            // An operator has removed it.
-            return;
-        }
-        let begun = parts.and_then(|parts| self.start_run(waited, parts)).map_err(|error| error.to_string());
-        if begun.is_ok() {
-            notices.into_iter().for_each(|notice| self.hub.notice(1, notice));
-        }
-        if let Some(Starter { peer, kind, request }) = starter {
-            let number = self.hub.run.as_ref().map_or(0, |run| run.state.number());
-            self.hub.reply(peer, kind, request, begun.map(|()| number));
-        } else if let Some(number) = waited {
-            match begun {
-                Ok(()) => _ = self.hub.queue.remove(number),
-                Err(error) => self.fail_waiting(number, error),
+        let Some(Starting { cause, notices, .. }) = self.starting.take() else { return };
+        match cause {
+            StartCause::RollBack(stopped) => self.continue_rolled_back(&stopped, parts),
+            StartCause::Operator(Starter { peer, kind, request }) => {
+                let begun = parts.and_then(|parts| self.start_run(None, parts)).map_err(|error| error.to_string());
+                if begun.is_ok() {
+                    notices.into_iter().for_each(|notice| self.hub.notice(1, notice));
+                }
+                let number = self.hub.run.as_ref().map_or(0, |run| run.state.number());
+                self.hub.reply(peer, kind, request, begun.map(|()| number));
             }
+            // An operator has removed it.
+            StartCause::Waited(number) if !self.hub.queue.contains(number) => {}
+            StartCause::Waited(number) => match parts.and_then(|parts| self.start_run(Some(number), parts)) {
+                Ok(()) => _ = self.hub.queue.remove(number),
+                Err(error) => self.fail_waiting(number, error.to_string()),
+            },
         }
     }
 
@@ -161,6 +173,11 @@ impl Actor {
         self.hub.run.as_ref().is_none_or(Run::is_over) && self.finishing.is_none() && self.starting.is_none()
     }
 
+    /// True while a run is stopped and the one that continues it has not begun.
+    pub(super) fn is_rolling_back(&self) -> bool {
+        matches!(&self.starting, Some(Starting { cause: StartCause::RollBack(_), .. }))
+    }
+
     /// Begins the run that has waited longest, if possible, and returns whether it has changed something. A run that cannot
     /// begin does not block the others.
     pub(super) fn begin_next_run(&mut self) -> bool {
@@ -169,7 +186,7 @@ impl Actor {
         }
         // It is listed as waiting, and can be removed, until it begins.
         let Some(WaitingRun { number, config }) = self.hub.queue.first().cloned() else { return false };
-        if let Err(error) = self.begin_config(None, Some(number), config) {
+        if let Err(error) = self.begin_config(StartCause::Waited(number), config) {
             self.fail_waiting(number, error);
         }
         true
@@ -177,9 +194,11 @@ impl Actor {
 
     /// Drops all waiting runs before the hub ends, and reports them.
     pub(super) fn give_up_waiting(&mut self) {
-        if let Some(Starter { peer, kind, request }) = self.starting.take().and_then(|starting| starting.starter) {
-            self.hub.reply(peer, kind, request, Err(StartError::HubExited.to_string()));
+        // The place of a run that has waited is given up below.
+        if !matches!(&self.starting, Some(Starting { cause: StartCause::Waited(_), .. })) {
+            self.handle_parts(Err(StartError::HubExited));
         }
+        self.starting = None;
         let numbers: Vec<String> =
             std::iter::from_fn(|| self.hub.queue.pop()).map(|run| run.number.to_string()).collect();
         if !numbers.is_empty() {

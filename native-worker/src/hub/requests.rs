@@ -6,13 +6,15 @@ use rollmesh_core::{hub::RunLoopError, ids::WeightsVersion, weights::Weights};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    CheckpointNowError, Hub, HubNotice, PendingSummary, Sampling, SavedCheckpoint, SyncError, actor::Event, checkpoints,
+    CheckpointNowError, Hub, HubNotice, PendingSummary, Sampling, SavedCheckpoint, SyncError,
+    actor::{Actor, Event},
+    checkpoints::Asker,
 };
 use crate::{
     checkpoint::PolicyCheckpoint,
     child::HUB_GRACE,
     learner::LearnError,
-    train::{EvaluationMetrics, IterationMetrics, RunRequest, SavedRun, StartError, Taker, Task, Work},
+    train::{EvaluationMetrics, IterationMetrics, Run, RunRequest, SavedRun, StartError, Taker, Task, Work},
 };
 
 impl Hub {
@@ -33,26 +35,42 @@ impl Hub {
         self.start_run(Task::Resume(Box::new(saved)), Work::Learn, false).await
     }
 
-    /// Sends an event that is answered; `None` if the hub has stopped, or has no answer.
-    async fn ask<T>(&self, event: impl FnOnce(oneshot::Sender<T>) -> Event) -> Option<T> {
+    /// Lets the actor execute a request, after earlier events, and waits for its answer; `None` if the hub has stopped, or has
+    /// no answer.
+    async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&mut Actor, oneshot::Sender<T>) + Send + 'static,
+    ) -> Option<T> {
         let (asker, answer) = oneshot::channel();
-        self.events.send(event(asker)).await.ok()?;
+        self.events.send(Event::ask(move |actor| ask(actor, asker))).await.ok()?;
         answer.await.ok()
     }
 
     /// Runs the next iteration of a stepwise run; `None` if the run is over.
     pub(crate) async fn step(&self) -> Option<IterationMetrics> {
-        self.ask(|asker| Event::Step { asker }).await
+        self.ask(Actor::take_turn).await
     }
 
     /// Returns the policies of the current run.
     pub(crate) async fn policy(&self) -> Option<PolicyCheckpoint> {
-        self.ask(|asker| Event::Policy { asker }).await
+        self.ask(|actor, asker| {
+            if let Some(run) = actor.hub.run.as_ref().filter(|_| actor.has_stepwise_run()) {
+                // The caller may no longer wait, here and below.
+                let _ = asker.send(run.policy());
+            }
+        })
+        .await
     }
 
     /// Returns the latest evaluation of the current run.
     pub(crate) async fn evaluation(&self) -> Option<EvaluationMetrics> {
-        self.ask(|asker| Event::Evaluation { asker }).await
+        self.ask(|actor, asker| {
+            actor.report_evaluations();
+            if let Some(evaluated) = actor.hub.run.as_ref().and_then(Run::evaluated) {
+                let _ = asker.send(evaluated.clone());
+            }
+        })
+        .await
     }
 
     /// Saves the run after its latest update in its directory, and waits until the checkpoint is on disk. Periodic
@@ -62,9 +80,8 @@ impl Hub {
     /// [`CheckpointNowError`]. Earlier checkpoints remain.
     #[doc(alias = "save_checkpoint")]
     pub async fn checkpoint(&self) -> Result<SavedCheckpoint, CheckpointNowError> {
-        self.ask(|asker| Event::Checkpoint { asker: checkpoints::Asker::Program(asker) })
-            .await
-            .unwrap_or(Err(CheckpointNowError::NoRun))
+        let saved = self.ask(|actor, asker| actor.checkpoint_now(Asker::Program(asker))).await;
+        saved.unwrap_or(Err(CheckpointNowError::NoRun))
     }
 
     /// Starts a run without a learner and its local workers: it samples with fixed weights and hands over batch by batch.
@@ -100,12 +117,13 @@ impl Hub {
     /// [`SyncError`] when there is no such run, or its policy has other tensors.
     #[doc(alias = "set_weights")]
     pub async fn sync_weights(&self, weights: Weights) -> Result<WeightsVersion, SyncError> {
-        self.ask(|applied| Event::SyncWeights { weights, applied }).await.unwrap_or(Err(SyncError::Ended))
+        let applied = self.ask(move |actor, applied| actor.sync_weights(&weights, applied)).await;
+        applied.unwrap_or(Err(SyncError::Ended))
     }
 
     /// Returns what workers have sent so far, and the process ids of the local ones.
     pub async fn traffic(&self) -> Traffic {
-        self.ask(|reply| Event::CountTraffic { reply }).await.unwrap_or_default()
+        self.ask(|actor, reply| _ = reply.send(actor.traffic())).await.unwrap_or_default()
     }
 
     /// Starts a run; each iteration of a stepwise one begins only when [`step`](Self::step) is called.
@@ -115,9 +133,18 @@ impl Hub {
         work: Work,
         stepwise: bool,
     ) -> Result<PendingSummary, StartRunError> {
-        let parts = Box::new(self.maker.clone().make_on_thread(task, work).await.map_err(StartRunError)?);
+        let parts = self.maker.clone().make_on_thread(|| Ok(task), work).await.map_err(StartRunError)?;
         let (done, summary) = oneshot::channel();
-        let started = self.ask(|started| Event::Start { parts, stepwise, started, done }).await;
+        let start = move |actor: &mut Actor, started: oneshot::Sender<_>| {
+            let result = actor.start_run(None, parts);
+            if result.is_ok() {
+                actor.done = Some(done);
+                actor.hub.course.set_stepwise(stepwise);
+            }
+            // The run continues without the caller.
+            let _ = started.send(result);
+        };
+        let started = self.ask(start).await;
         started.unwrap_or(Err(StartError::HubExited)).map(|()| PendingSummary(summary)).map_err(StartRunError)
     }
 
@@ -132,7 +159,7 @@ impl Hub {
     /// Like [`drain`](Self::drain); the receiver resolves when the run is over.
     pub(crate) async fn begin_drain(&self) -> oneshot::Receiver<()> {
         let (drained, over) = oneshot::channel();
-        let _ = self.events.send(Event::Drain { drained }).await;
+        let _ = self.events.send(Event::ask(|actor| actor.drain(drained))).await;
         over
     }
 
@@ -140,7 +167,7 @@ impl Hub {
     /// which it can be resumed. The summary is delivered as usual.
     pub async fn stop_run(&self) {
         // A hub that has stopped has no run.
-        let _ = self.events.send(Event::StopRun).await;
+        let _ = self.events.send(Event::ask(|actor| actor.hub.stop_run())).await;
     }
 
     /// Says goodbye to all peers, ends the local workers and stops the hub. Returns the notices that have not been read, for

@@ -3,6 +3,7 @@
 use std::future::pending;
 
 use rollmesh_core::hub::Record;
+use tokio::sync::oneshot;
 
 use super::{actor::Actor, checkpoints::CheckpointNowError};
 use crate::train::{LastPictures, Run, RunEnd, RunParts, RunPlace, StartError, Summary};
@@ -102,9 +103,22 @@ impl Actor {
             // A run that the page started has no waiting caller.
             let _ = done.send(summary);
         }
-        if self.hub.current().is_none() {
+        if self.hub.current().is_none() && !self.is_rolling_back() {
             // The callers may have dropped their receivers.
             self.drained.drain(..).for_each(|drained| _ = drained.send(()));
+        }
+    }
+
+    /// Accepts no more workers and runs, and drains the current run before the program exits.
+    pub(super) fn drain(&mut self, drained: oneshot::Sender<()>) {
+        self.hub.is_leaving = true;
+        self.give_up_waiting();
+        if self.hub.current().is_some() {
+            self.drained.push(drained);
+            self.hub.drain_run();
+        } else {
+            // The caller may have dropped the receiver.
+            let _ = drained.send(());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Starting a hub.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
@@ -169,6 +169,7 @@ impl Hub {
             ended: None,
             finishing: None,
             starting: None,
+            deferred: VecDeque::new(),
             hopeless_since: None,
             waiting_since: None,
             listener: None,

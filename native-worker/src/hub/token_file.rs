@@ -25,8 +25,38 @@ pub(crate) fn now() -> u64 {
 pub(crate) struct TokenFile {
     path: PathBuf,
     rows: Vec<(TokenHash, TokenGrant)>,
-    /// Modification time and length of the file that these rows were read from.
-    seen: Option<(SystemTime, u64)>,
+    /// The version of the file that these rows were read from.
+    seen: Option<Stamp>,
+    /// The error of the latest attempt to follow the file, which is reported once.
+    reported: Option<String>,
+}
+
+/// Tells the versions of a file apart, also by its permissions: a file may be refused for these alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    modified: SystemTime,
+    length: u64,
+    /// Mode, and the time of the last change of contents or attributes, in seconds and nanoseconds.
+    #[cfg(unix)]
+    attributes: (u32, i64, i64),
+}
+
+impl Stamp {
+    /// Returns the stamp of the file at this path; `None` if there is none.
+    fn of(path: &Path) -> io::Result<Option<Self>> {
+        let metadata = match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            metadata => metadata?,
+        };
+        #[cfg(unix)]
+        use std::os::unix::fs::MetadataExt as _;
+        Ok(Some(Self {
+            modified: metadata.modified()?,
+            length: metadata.len(),
+            #[cfg(unix)]
+            attributes: (metadata.mode(), metadata.ctime(), metadata.ctime_nsec()),
+        }))
+    }
 }
 
 /// Why tokens cannot be read or written.
@@ -79,16 +109,26 @@ impl TokenFile {
     /// # Errors
     /// [`TokenFileError`].
     pub(crate) fn open(path: &Path) -> Result<Self, TokenFileError> {
-        let mut file = Self { path: path.to_owned(), rows: Vec::new(), seen: None };
-        file.follow()?;
+        let mut file = Self { path: path.to_owned(), rows: Vec::new(), seen: None, reported: None };
+        file.read_if_changed()?;
         Ok(file)
     }
 
-    /// Reads the file again if it has changed; returns whether it has.
+    /// Reads the file again if it has changed; returns whether it has. A file that cannot be read is tried again each time.
     ///
     /// # Errors
-    /// [`TokenFileError`]; the tokens stay as before.
+    /// [`TokenFileError`], once until another error or a success; the tokens stay as before.
     pub(crate) fn follow(&mut self) -> Result<bool, TokenFileError> {
+        let followed = self.read_if_changed();
+        let error = followed.as_ref().err().map(ToString::to_string);
+        if error.is_some() && error == self.reported {
+            return Ok(false);
+        }
+        self.reported = error;
+        followed
+    }
+
+    fn read_if_changed(&mut self) -> Result<bool, TokenFileError> {
         let found = self.find()?;
         if found == self.seen {
             return Ok(false);
@@ -97,13 +137,12 @@ impl TokenFile {
         Ok(true)
     }
 
-    /// Reads the file, which has this modification time and length, or does not exist if `None`.
-    fn read(&mut self, found: Option<(SystemTime, u64)>) -> Result<(), TokenFileError> {
+    /// Reads this version of the file, or a newer one; `None` if it does not exist.
+    fn read(&mut self, found: Option<Stamp>) -> Result<(), TokenFileError> {
         let failed = |error| TokenFileError::Io(self.path.clone(), error);
-        // Recorded even if reading fails, so that the error is reported once.
-        self.seen = found;
         if found.is_none() {
             self.rows.clear();
+            self.seen = None;
             return Ok(());
         }
         if private_file::is_public(&self.path).map_err(failed)? {
@@ -122,17 +161,13 @@ impl TokenFile {
             Ok((hash, TokenGrant { role, child: None, expires: row.expires }))
         };
         self.rows = file.tokens.into_iter().map(row).collect::<Result<_, TokenFileError>>()?;
+        // Only now: a file that was refused is read again, even if nothing but its permissions changes.
+        self.seen = found;
         Ok(())
     }
 
-    /// Returns the file's modification time and length; `None` if it does not exist.
-    fn find(&self) -> Result<Option<(SystemTime, u64)>, TokenFileError> {
-        let failed = |error| TokenFileError::Io(self.path.clone(), error);
-        match fs::metadata(&self.path) {
-            Ok(metadata) => Ok(Some((metadata.modified().map_err(failed)?, metadata.len()))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(error)),
-        }
+    fn find(&self) -> Result<Option<Stamp>, TokenFileError> {
+        Stamp::of(&self.path).map_err(|error| TokenFileError::Io(self.path.clone(), error))
     }
 
     pub(crate) fn rows(&self) -> &[(TokenHash, TokenGrant)] {
@@ -249,6 +284,28 @@ mod tests {
         file.revoke(old).unwrap();
         assert!(matches!(file.revoke(old), Err(TokenFileError::Unknown(id)) if id == old));
         assert_eq!(TokenFile::open(&path).unwrap().rows().len(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn revocation_in_refused_file_holds_once_the_file_is_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.json");
+        let mut file = TokenFile::open(&path).unwrap();
+        file.create(Role::Worker, None).unwrap();
+        fs::write(&path, r#"{"tokens": []}"#).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(file.follow(), Err(TokenFileError::Public(_))));
+        assert!(matches!(file.follow(), Ok(false)), "the same error is reported once");
+        assert_eq!(file.rows().len(), 1);
+
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(file.follow().unwrap() && !file.follow().unwrap());
+        assert!(file.rows().is_empty());
+        // The same error is worth a report after a success.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(file.follow(), Err(TokenFileError::Public(_))));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The learning policies of a run, on a thread of their own, so that an update never blocks a socket.
 
 use std::{
-    any::Any,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::mpsc as std_mpsc,
@@ -12,6 +11,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{LearnError, Learners};
+use crate::panics::panic_message;
 
 /// A handle to the learner's thread. Dropping it ends the thread after its pending jobs.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl<L: Send + 'static> LearnerThread<L> {
             // After an incomplete update the learner must not be used.
             let is_sound = result.is_ok();
             // The receiver may be dropped.
-            let _ = reply.send(result.unwrap_or_else(|panic| Err(LearnError::Panicked(message(&*panic)))));
+            let _ = reply.send(result.unwrap_or_else(|panic| Err(LearnError::Panicked(panic_message(&*panic).into()))));
             is_sound
         };
         // Without a thread the job is dropped here, and its reply channel with it.
@@ -85,11 +85,6 @@ impl LearnerThread {
     pub(crate) fn state(&self) -> oneshot::Receiver<Result<Vec<u8>, LearnError>> {
         self.ask(Learners::state)
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no message").to_owned()
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use std::{
     collections::BTreeSet,
     fs::{self, OpenOptions},
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
 };
 
 use super::{EpisodeStats, MonitorError, film::Film};
-use crate::checkpoint::replace;
+use crate::{checkpoint::replace, lines::LineFile};
 
 const STATS: &str = "stats.jsonl";
 const UNFINISHED: &str = ".tmp";
@@ -99,13 +99,8 @@ impl Files {
         (stats.frames, stats.cut) = (film.frames(), film.cut());
         if film.frames() > 0 {
             let path = self.film(stats.episode);
-            let unfinished = self.dir.join(self.name(stats.episode) + UNFINISHED);
-            let written = film.encode().map_err(io::Error::other).and_then(|bytes| fs::write(&unfinished, bytes));
-            written.and_then(|()| fs::rename(&unfinished, &path)).map_err(|source| {
-                // An unfinished file must not use up scarce disk space.
-                let _ = fs::remove_file(&unfinished);
-                MonitorError::Io { path, source }
-            })?;
+            let written = film.encode().map_err(io::Error::other).and_then(|bytes| replace(&path, &bytes));
+            written.map_err(failed(&path))?;
             stats.file = Some(self.name(stats.episode));
         }
         let path = self.dir.join(STATS);
@@ -123,14 +118,54 @@ impl Files {
     }
 }
 
-/// Appends a line with a single write, so that lines of several workers do not mix.
+/// Appends a line, or leaves the file as it was. Workers that share the file take turns, so that their lines do not mix, and
+/// none cuts off the line of another one.
 fn add_line(path: &Path, stats: &EpisodeStats) -> io::Result<()> {
     let mut line = serde_json::to_vec(stats)?;
     line.push(b'\n');
-    OpenOptions::new().create(true).append(true).open(path)?.write_all(&line)
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    match file.lock() {
+        // Some file systems have no locks.
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+        locked => locked?,
+    }
+    let bytes = file.metadata()?.len();
+    LineFile::new(file, bytes).add(&line)
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> MonitorError {
     let path = path.to_owned();
     move |source| MonitorError::Io { path, source }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::{env, process::Command};
+
+    use super::*;
+
+    /// Set in the process whose files may not grow beyond the shell's limit of one block, 512 bytes or 1 KiB.
+    const DIR: &str = "ROLLMESH_TEST_FULL_DISK";
+    const TEST: &str = "monitor::files::tests::line_that_does_not_fit_on_the_disk_leaves_the_log_whole";
+
+    #[test]
+    fn line_that_does_not_fit_on_the_disk_leaves_the_log_whole() {
+        let stats = |episode| EpisodeStats { episode, ..EpisodeStats::default() };
+        if let Some(dir) = env::var_os(DIR) {
+            let path = Path::new(&dir).join(STATS);
+            assert!((0..1_000).any(|_| add_line(&path, &stats(1)).is_err()), "the disk never gets full");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        // A write beyond the limit writes what fits, as on a full disk; without the trap it would also be a signal.
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "trap '' XFSZ && ulimit -f 1 && exec \"$0\" --exact \"$1\""]);
+        let end = limited.arg(env::current_exe().unwrap()).arg(TEST).env(DIR, dir.path()).output().unwrap();
+        assert!(end.status.success(), "{}", String::from_utf8_lossy(&end.stdout));
+        add_line(&dir.path().join(STATS), &stats(2)).unwrap();
+        let text = fs::read_to_string(dir.path().join(STATS)).unwrap();
+        let episodes: Vec<u64> =
+            text.lines().map(|line| serde_json::from_str::<EpisodeStats>(line).expect(line).episode).collect();
+        assert!(episodes.len() > 2 && episodes.ends_with(&[1, 2]), "{episodes:?}");
+    }
 }

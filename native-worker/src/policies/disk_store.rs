@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read as _},
+    io::{self, Read as _, Write as _},
     path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -11,6 +11,7 @@ use rollmesh_core::{
     hash::bytes_hash,
     policy::{PolicyId, PolicyStore, Stashed, StoreError},
 };
+use rollmesh_data::{FileKind, replace};
 
 /// Maximum size of a file in bytes.
 const MAX_FILE_BYTES: u64 = Stashed::MAX_BYTES as u64;
@@ -99,13 +100,7 @@ impl Drop for DiskStore {
 
 impl PolicyStore for DiskStore {
     fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
-        let path = self.path(id);
-        let unfinished = path.with_extension("tmp");
-        fs::write(&unfinished, &bytes).and_then(|()| fs::rename(&unfinished, &path)).map_err(|error| {
-            // An unfinished file must not use up scarce disk space. If removing it fails too, the next write replaces it.
-            let _ = fs::remove_file(&unfinished);
-            failed(id, error)
-        })
+        replace(&self.path(id), FileKind::Scratch, |file| file.write_all(&bytes)).map_err(|error| failed(id, error))
     }
 
     fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError> {
@@ -258,7 +253,7 @@ mod tests {
         let a = id("a");
         store.put(&a, vec![1]).unwrap();
         // A directory blocks the file's name.
-        fs::create_dir(store.path(&a).with_extension("tmp")).unwrap();
+        fs::create_dir(store.path(&a).with_added_extension("tmp")).unwrap();
         assert!(matches!(store.put(&a, vec![2]), Err(StoreError::Failed { .. })));
         assert_eq!(store.read(&a), Ok(vec![1]));
         assert!(DiskStore::open(store.path(&a)).is_err());

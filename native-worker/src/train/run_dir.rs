@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
+    io::{self, Read as _, Seek as _, SeekFrom},
     path::{Component, Path, PathBuf},
     process,
     time::{SystemTime, UNIX_EPOCH},
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     checkpoint::{PolicyCheckpoint, replace},
-    lines::{Backlog, LineFile, LineNotice},
+    lines::{Backlog, LineFile, LineNotice, parsed},
     offline::json::is_series,
 };
 
@@ -308,8 +308,8 @@ impl RunDir {
     /// Returns the readable lines of `metrics.jsonl`.
     pub(super) fn metrics<T: DeserializeOwned>(&self) -> impl Iterator<Item = T> + use<T> {
         let file = File::open(self.path.join(METRICS)).ok();
-        let lines = file.into_iter().flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
-        lines.filter_map(|line| serde_json::from_str(&line).ok())
+        let lines = file.into_iter().flat_map(|file| parsed(file, |line| serde_json::from_slice(line).ok()));
+        lines.map_while(Result::ok)
     }
 
     /// Returns the lengths of `metrics.jsonl` and of the journal, including queued lines: a run resumed from here lacks

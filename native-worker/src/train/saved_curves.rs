@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufRead as _, BufReader},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -14,6 +14,7 @@ use super::{
     evaluation::{EvaluationLine, EvaluationMetrics},
     saving::read_config,
 };
+use crate::lines::parsed;
 
 /// The curves and settings of a run.
 #[derive(Debug)]
@@ -57,15 +58,15 @@ impl SavedCurves {
     }
 
     fn read_lines(&mut self, file: io::Result<File>) -> io::Result<()> {
-        for line in BufReader::new(file?).lines() {
-            let line = line?;
-            if let Ok(metrics) = serde_json::from_str(&line) {
+        let add = |line: &[u8]| {
+            if let Ok(metrics) = serde_json::from_slice(line) {
                 push_thinned(&mut self.iterations, metrics, RunHistory::MAX_ITERATIONS);
-            } else if let Ok(EvaluationLine { evaluation }) = serde_json::from_str(&line) {
+            } else if let Ok(EvaluationLine { evaluation }) = serde_json::from_slice(line) {
                 push_thinned(&mut self.evaluations, evaluation, RunHistory::MAX_EVALUATIONS);
             }
-        }
-        Ok(())
+            Some(())
+        };
+        parsed(file?, add).collect()
     }
 
     /// Returns them as a hub sends them, under the number 0, which no run of a hub has.
@@ -77,5 +78,19 @@ impl SavedCurves {
             iterations: self.iterations.iter().map(|metrics| metrics.point(0)).collect(),
             evaluations: self.evaluations.iter().map(|metrics| metrics.point(0)).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_that_is_not_utf8_is_skipped_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("config.toml"), "env = \"CartPole-v1\"").unwrap();
+        let line = "{\"evaluation\":{\"iteration\":1,\"env_steps\":8,\"episodes\":1,\"unfinished\":0}}\n";
+        fs::write(dir.path().join("metrics.jsonl"), [line.as_bytes(), b"\xff\n", line.as_bytes()].concat()).unwrap();
+        assert_eq!(SavedCurves::read(dir.path()).unwrap().evaluations.len(), 2);
     }
 }

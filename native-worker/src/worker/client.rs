@@ -306,7 +306,7 @@ async fn carry(
     (mut leave, mut changes): (watch::Receiver<bool>, Option<watch::Receiver<()>>),
 ) -> Option<String> {
     let (mut sink, mut stream) = socket.split();
-    let read = async {
+    let read = async move {
         let mut is_leaving = false;
         let mut heard = tokio::time::Instant::now();
         // What the thread has no room for. Without room nothing more is read, so that the hub replaces weights that it has not
@@ -323,8 +323,16 @@ async fn carry(
                 frame = next_frame(&mut stream, &mut heard), if reads => match frame {
                     Ok(bytes) => waiting.extend(answers.take(bytes).map(Incoming::Frame)),
                     Err(reason) => {
-                        // A goodbye may be among them.
-                        waiting.into_iter().for_each(|incoming| _ = from_hub.try_send(incoming));
+                        // No answer comes any more: a thread that waits for one has to take the frames, with a goodbye perhaps.
+                        drop(answers);
+                        let hand_over = async {
+                            for incoming in waiting {
+                                if from_hub.send(incoming).await.is_err() {
+                                    break;
+                                }
+                            }
+                        };
+                        let _ = timeout(LAST_WORDS, hand_over).await;
                         return Some(reason);
                     }
                 },
@@ -339,6 +347,10 @@ async fn carry(
     let write = async {
         while let Some(bytes) = to_hub.recv().await {
             if let Err(error) = sink.send(Frame::Binary(bytes)).await {
+                // The hub's last frames, a goodbye in particular, may still be on their way. The thread has to get there: it does
+                // not while its own frames find no room.
+                let discard = async { while to_hub.recv().await.is_some() {} };
+                let _ = timeout(LAST_WORDS, discard).await;
                 return Some(format!("the connection broke: {error}"));
             }
         }
@@ -353,13 +365,7 @@ async fn carry(
             None => write.await,
             lost => lost,
         },
-        lost = &mut write => {
-            if lost.is_some() {
-                // The hub's last frames, a goodbye in particular, may still be on their way.
-                let _ = timeout(LAST_WORDS, &mut read).await;
-            }
-            lost
-        }
+        lost = &mut write => lost,
     }
 }
 
@@ -412,9 +418,11 @@ fn exchange(
         session.set_time(clock.epoch.elapsed().into());
         while let Some(frame) = session.poll_frame() {
             if outgoing.blocking_send(Bytes::from_owner(frame)).is_err() {
-                // The connection is lost. Its last frames may contain a goodbye.
-                while let Ok(Incoming::Frame(frame)) = incoming.try_recv() {
-                    session.handle_frame(&frame);
+                // The connection is lost. Its last frames, between other messages, may contain a goodbye.
+                while let Ok(message) = incoming.try_recv() {
+                    if let Incoming::Frame(frame) = message {
+                        session.handle_frame(&frame);
+                    }
                 }
                 return false;
             }
@@ -460,7 +468,7 @@ fn exchange(
 mod tests {
     use rollmesh_core::protocol::{
         Message,
-        message::{Infer, Inferred},
+        message::{Goodbye, Infer, Inferred},
     };
     use tokio::{
         net::{TcpListener, TcpStream},
@@ -508,6 +516,48 @@ mod tests {
         drop(hub);
         assert!(carried.await.unwrap().is_some());
         drop(outgoing);
+    }
+
+    #[tokio::test]
+    async fn frames_without_room_reach_the_thread_after_the_connection_was_lost() {
+        let (mut hub, socket) = connected().await;
+        let (from_hub, mut incoming) = mpsc::channel(1);
+        let (outgoing, to_hub) = mpsc::channel(QUEUED_FRAMES);
+        let (asks, answers) = Asks::new(outgoing.clone());
+        let (_wish, leave) = watch::channel(false);
+        let carried = tokio::spawn(carry(socket, (from_hub, answers), to_hub, (leave, None)));
+        // While the thread waits for an answer, everything is read.
+        let asking = spawn_blocking(move || asks.ask(Infer { rows: 1, ..Infer::default() }));
+        let Some(Ok(Frame::Binary(_))) = hub.next().await else { panic!("no request") };
+        for _ in 0..3 {
+            hub.send(Frame::Binary(Bytes::from_static(b"RM\x01\0\x06\0\0\0"))).await.unwrap();
+        }
+        hub.close(None).await.unwrap();
+        assert!(asking.await.unwrap().is_err(), "the connection is lost");
+        let mut frames = 0;
+        while let Some(Incoming::Frame(_)) = incoming.recv().await {
+            frames += 1;
+        }
+        assert_eq!(frames, 3);
+        assert!(carried.await.unwrap().is_some());
+        drop(outgoing);
+    }
+
+    #[test]
+    fn goodbye_behind_another_message_ends_the_session_whose_connection_is_lost() {
+        let identity = Identity::new(Role::Worker, Token::new([1; 32]), "native", "name", "cpu");
+        let kernels = rollmesh_core::kernels::Kernels::PORTABLE;
+        let mut session = WorkerSession::new(Connection::new(identity), Registry::builtin(), kernels);
+        let (from_hub, mut incoming) = mpsc::channel(QUEUED_FRAMES);
+        let goodbye = Message::Goodbye(Goodbye { reason: "it stops".into() });
+        assert!(from_hub.try_send(Incoming::Wake).is_ok());
+        assert!(from_hub.try_send(Incoming::Frame(goodbye.encode().into())).is_ok());
+        // Nothing is sent any more.
+        let (outgoing, _) = mpsc::channel(1);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let clock = Clock { epoch: Instant::now(), runtime: runtime.handle().clone() };
+        assert!(!exchange(&mut session, &mut incoming, &outgoing, &clock, &mut |_| ()));
+        assert!(session.connection().end().is_some());
     }
 
     #[tokio::test]

@@ -113,6 +113,6 @@ impl WorkerGroup {
     /// Returns the process ids of the local worker processes.
     #[must_use]
     pub fn worker_pids(&self) -> Vec<u32> {
-        self.hub.as_ref().map_or_else(Vec::new, super::HubThread::pids)
+        self.hub.as_ref().map_or_else(Vec::new, |hub| hub.workers.pids())
     }
 }

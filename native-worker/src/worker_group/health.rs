@@ -16,7 +16,6 @@ use super::{
     state::GroupState,
     task::Request,
 };
-use crate::hub::WorkerAction;
 
 /// How failures are handled.
 ///
@@ -251,7 +250,7 @@ impl WorkerGroup {
                 }
                 Link::Seat(seat) => {
                     if let (Some(child), Some(hub)) = (seat.child, &self.hub) {
-                        hub.send(WorkerAction::Kill { child });
+                        hub.workers.kill(child);
                     }
                 }
             }

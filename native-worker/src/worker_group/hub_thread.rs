@@ -1,20 +1,19 @@
 //! The hub that workers of other processes connect to, and its event loop.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
 use rollmesh_core::protocol::Token;
-use tokio::{runtime::Runtime, sync::mpsc::UnboundedSender};
+use tokio::runtime::Runtime;
 
 use super::{GroupError, GroupNotification, builder::Plan};
 use crate::{
     Registry,
     child::HUB_GRACE,
-    hub::{Hub, HubConfig, NotificationSink, Replacement, WorkerAction},
-    launch::{Launcher, WorkerSpec},
+    hub::{Hub, HubConfig, NotificationSink, Replacement, Workers},
+    launch::Launcher,
 };
 
 /// How long to wait for workers to exit.
@@ -23,7 +22,7 @@ const FAREWELL: Duration = HUB_GRACE.saturating_add(Duration::from_secs(2));
 pub(super) struct HubThread {
     runtime: Option<Runtime>,
     hub: Option<Hub>,
-    actions: UnboundedSender<WorkerAction>,
+    pub(super) workers: Workers,
     pub(super) url: String,
     pub(super) token: Token,
     pub(super) fingerprint: Option<String>,
@@ -55,19 +54,11 @@ impl HubThread {
         // The group may have been dropped.
         let group = notifications.clone();
         let sink: NotificationSink = Box::new(move |told| _ = group.send(GroupNotification::Hub(told)));
-        let (actions, mut pending) = tokio::sync::mpsc::unbounded_channel();
         let (spec, registry) = (plan.worker_spec.clone(), registry.clone());
         let started = wait_for(&runtime, async move {
             let mut hub = Hub::start_with(config, &registry, launcher, spec).await?;
             let mut notices = hub.take_notices();
             let workers = hub.workers();
-            workers.send(WorkerAction::Listen { sink, replacement }).await;
-            // Forwards commands in order without blocking the caller.
-            tokio::spawn(async move {
-                while let Some(action) = pending.recv().await {
-                    workers.send(action).await;
-                }
-            });
             tokio::spawn(async move {
                 while let Some(notice) = notices.recv().await {
                     // The group reports joining and leaving workers itself.
@@ -76,31 +67,12 @@ impl HubThread {
                     }
                 }
             });
-            Ok::<_, GroupError>(hub)
+            Ok::<_, GroupError>((hub, workers))
         });
-        let hub = started.unwrap_or(Err(GroupError::HubExited))?;
+        let (hub, workers) = started.unwrap_or(Err(GroupError::HubExited))?;
+        workers.listen(sink, replacement);
         let (url, token, fingerprint) = (hub.worker_url(), hub.worker_token(), hub.fingerprint());
-        Ok(Self { runtime: Some(runtime), hub: Some(hub), actions, url, token, fingerprint })
-    }
-
-    /// Sends a command about a worker; a hub that has stopped ignores it.
-    pub(super) fn send(&self, action: WorkerAction) {
-        let _ = self.actions.send(action);
-    }
-
-    /// Starts local processes; returns their numbers.
-    pub(super) fn start_workers(
-        &self,
-        number: u32,
-        spec: &WorkerSpec,
-        environs: &BTreeMap<String, String>,
-        launcher: Option<Arc<dyn Launcher>>,
-    ) -> Result<Vec<u32>, GroupError> {
-        let (started, answer) = mpsc::channel();
-        let reply = Box::new(move |result| _ = started.send(result));
-        let (spec, environs) = (Box::new(spec.clone()), environs.clone());
-        self.send(WorkerAction::Start { number, spec, environs, launcher, reply });
-        Ok(answer.recv().map_err(|_| GroupError::HubExited)??)
+        Ok(Self { runtime: Some(runtime), hub: Some(hub), workers, url, token, fingerprint })
     }
 
     /// Ends local processes, and waits until they have exited and their resources are released.
@@ -109,7 +81,7 @@ impl HubThread {
         let mut ending = 0;
         for child in children {
             let gone = gone.clone();
-            self.send(WorkerAction::End { child, gone: Box::new(move |()| _ = gone.send(())) });
+            self.workers.end(child, move || _ = gone.send(()));
             ending += 1;
         }
         // If the hub has stopped, so have its workers.
@@ -118,13 +90,6 @@ impl HubThread {
         // Processes that do not exit are killed meanwhile.
         let wait = |_: &u32| is_closed.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok();
         (0..ending).take_while(wait).for_each(drop);
-    }
-
-    /// Returns the process ids of the local processes.
-    pub(super) fn pids(&self) -> Vec<u32> {
-        let (reply, answer) = mpsc::channel();
-        self.send(WorkerAction::Pids(Box::new(move |pids| _ = reply.send(pids))));
-        answer.recv().unwrap_or_default()
     }
 }
 

@@ -19,10 +19,7 @@ use super::{
     task::{Kind, Request, TaskAnswer},
     thread::ThreadLink,
 };
-use crate::{
-    hub::{WorkerAction, WorkerNotification},
-    pulse::Pulse,
-};
+use crate::{hub::WorkerNotification, pulse::Pulse};
 
 /// A remote worker of the group.
 pub(super) struct Member {
@@ -159,7 +156,7 @@ impl WorkerGroup {
             }
             Link::Seat(seat) => match message(call, &request) {
                 Ok(message) => match (seat.peer, &self.hub) {
-                    (Some(peer), Some(hub)) => hub.send(WorkerAction::Send { peer, message: Box::new(message) }),
+                    (Some(peer), Some(hub)) => hub.workers.send(peer, message),
                     _ => seat.waiting.push_back(message),
                 },
                 Err(error) => {
@@ -282,7 +279,7 @@ impl WorkerGroup {
         let Some(id) = seats.next().map(|(&id, _)| id) else {
             // There is no free seat: the peer is dismissed, and may connect again.
             if let Some(hub) = &self.hub {
-                hub.send(WorkerAction::Dismiss { peer });
+                hub.workers.dismiss(peer);
             }
             self.notice(format_args!("a worker came for whom the group has no place: ask for more workers first"));
             return None;
@@ -295,7 +292,7 @@ impl WorkerGroup {
         seat.pulse = Some(pulse);
         if let Some(hub) = &self.hub {
             for message in seat.waiting.drain(..) {
-                hub.send(WorkerAction::Send { peer, message: Box::new(message) });
+                hub.workers.send(peer, message);
             }
         }
         if came_before || was_taken || self.manager.is_healthy(id) == Some(false) {

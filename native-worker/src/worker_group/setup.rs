@@ -17,7 +17,7 @@ use super::{
     state::Synced,
     task::Request,
 };
-use crate::{hub::WorkerAction, launch::LocalLauncher};
+use crate::launch::LocalLauncher;
 
 /// How long workers may take to stop.
 const STOP: Duration = Duration::from_secs(5);
@@ -142,8 +142,9 @@ impl WorkerGroup {
         self.gave_up = None;
         if let (Placement::Processes(launcher), Some(hub)) = (placement, &self.hub) {
             let number = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-            let children =
-                hub.start_workers(number, &self.plan.worker_spec, &self.config.extra_environs, launcher.clone())?;
+            let (spec, environs) = (self.plan.worker_spec.clone(), self.config.extra_environs.clone());
+            let started = hub.workers.start(number, spec, environs, launcher.clone());
+            let children = started.ok_or(GroupError::HubExited)??;
             for (id, child) in ids.iter().zip(children) {
                 if let Some(seat) = self.members.get_mut(id).and_then(Member::seat_mut) {
                     seat.child = Some(child);
@@ -239,7 +240,7 @@ impl WorkerGroup {
             if let (Some(Member { link: Link::Seat(seat), .. }), Some(hub)) = (self.members.remove(id), &self.hub) {
                 match seat {
                     Seat { child: Some(child), .. } => children.push(child),
-                    Seat { peer: Some(peer), .. } => hub.send(WorkerAction::Dismiss { peer }),
+                    Seat { peer: Some(peer), .. } => hub.workers.dismiss(peer),
                     // The seat is empty.
                     Seat { .. } => {}
                 }

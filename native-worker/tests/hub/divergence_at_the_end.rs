@@ -181,8 +181,10 @@ async fn a_hub_that_is_about_to_end_goes_back_first() {
         divergent.client.say(&Message::FragmentUpload(lie)).await;
     };
     tokio::join!(biased; hub.hub.drain(), said);
-    hub.notice("the run goes back").await;
+    let line = hub.notice("the run goes back").await;
     let summary = end(run).await;
-    assert_eq!((summary.end, summary.env_steps, summary.tainted), (RunEnd::Drained, 3 * ROUND, false));
+    assert_eq!((summary.end, summary.tainted), (RunEnd::Drained, false));
+    // If audits lag behind, the newest snapshot from before the divergent rows is an earlier one.
+    assert!(summary.env_steps <= 3 * ROUND && summary.env_steps.is_multiple_of(ROUND), "{line}");
     hub.hub.shutdown().await;
 }

@@ -5,6 +5,7 @@ use std::{
     io::{self, Read as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     thread,
     time::Instant,
 };
@@ -26,7 +27,8 @@ pub(crate) struct Address {
 /// A name that this process holds, until this is dropped or the process ends in any way.
 pub(crate) struct Name {
     pub(crate) file: PathBuf,
-    lock: File,
+    /// `None` once the name was given up: then the file may be that of another process.
+    lock: Mutex<Option<File>>,
 }
 
 impl Name {
@@ -39,7 +41,7 @@ impl Name {
         loop {
             match lock.try_lock() {
                 Ok(()) => {
-                    let name = Self { file: names.dir.join(format!("{name}.json")), lock };
+                    let name = Self { file: names.dir.join(format!("{name}.json")), lock: Mutex::new(Some(lock)) };
                     // The file of a previous holder is stale.
                     let _ = fs::remove_file(&name.file);
                     return Ok(Some(name));
@@ -59,10 +61,13 @@ impl Name {
         private_file::write(&self.file, &serde_json::to_vec(address)?)
     }
 
-    /// Releases the name.
+    /// Releases the name, once.
     pub(crate) fn give_up(&self) {
-        let _ = fs::remove_file(&self.file);
-        let _ = self.lock.unlock();
+        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(lock) = lock {
+            let _ = fs::remove_file(&self.file);
+            let _ = lock.unlock();
+        }
     }
 }
 
@@ -82,4 +87,23 @@ pub(crate) fn read(file: &Path) -> Option<Address> {
     let mut text = String::new();
     file.take(4096).read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_that_was_given_up_leaves_the_file_of_its_next_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = EvalNames::new(dir.path());
+        let first = Name::take(&names, "a").unwrap().expect("it is free");
+        first.give_up();
+        let second = Name::take(&names, "a").unwrap().expect("it is free again");
+        second.write(&Address { port: 1, token: String::new(), pid: 2 }).unwrap();
+        drop(first);
+        assert!(second.file.exists());
+        drop(second);
+        assert_eq!(names.list(), Vec::<String>::new());
+    }
 }

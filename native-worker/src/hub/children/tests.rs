@@ -164,6 +164,20 @@ async fn child_without_a_replacement_is_not_ended() {
 }
 
 #[tokio::test]
+async fn timer_of_an_earlier_disconnect_does_not_end_a_child_that_has_reconnected() {
+    let (events, mut told) = mpsc::channel(1);
+    let mut children = Children::new(Arc::new(Idle), Way::default(), events);
+    let number = start(&mut children);
+    children.is_connected_as(number, 3);
+    children.ask_for(number, 3, Duration::ZERO);
+    let Some(Event::ChildSilent { number: of, peer }) = told.recv().await else { panic!("no timer") };
+    assert!(children.is_silent_since(of, peer));
+    // It was connected again, and is not at the moment.
+    children.is_connected_as(number, 4);
+    assert!(!children.is_silent_since(of, peer) && children.is_silent_since(number, 4));
+}
+
+#[tokio::test]
 async fn log_of_a_child_is_forwarded_line_by_line_within_its_limits() {
     let (events, mut told) = mpsc::channel(200);
     let mut lines = LogLines::new(7, events);

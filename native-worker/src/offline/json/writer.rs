@@ -208,7 +208,7 @@ impl JsonWriter {
     /// # Errors
     /// As [`append`](Self::append). The batches left have not been written.
     pub fn append_all(&mut self, batches: &mut VecDeque<Arc<AnyBatch>>) -> Result<(), OfflineError> {
-        let encoders = self.encoders.take().unwrap_or_else(|| InOrder::new(Unwritten::encode, helpers()));
+        let mut encoders = self.encoders.take().unwrap_or_else(|| InOrder::new(Unwritten::encode, helpers()));
         let mut given = 0;
         loop {
             // One job in progress and one queued per thread.

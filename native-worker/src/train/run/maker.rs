@@ -31,11 +31,24 @@ pub(crate) struct RunParts {
     pub(super) resumed: Option<Resumed>,
 }
 
+impl RunParts {
+    /// Returns the iteration after which the run continues; 0 is its beginning.
+    pub(crate) fn iteration(&self) -> u64 {
+        let saved = self.resumed.as_ref().and_then(|resumed| resumed.saved.as_ref());
+        saved.map_or(0, |saved| saved.policy.iteration)
+    }
+}
+
 impl RunMaker {
-    /// Makes the parts of a run on a thread of its own, which is never joined: a constructor that hangs ends with the process.
-    pub(crate) async fn make_on_thread(self, task: Task, work: Work) -> Result<RunParts, StartError> {
+    /// Makes the parts of a run on a thread of its own, which also finds out what to make and is never joined: a constructor that
+    /// hangs ends with the process.
+    pub(crate) async fn make_on_thread(
+        self,
+        task: impl FnOnce() -> Result<Task, StartError> + Send + 'static,
+        work: Work,
+    ) -> Result<RunParts, StartError> {
         let (done, made) = oneshot::channel();
-        let make = move || drop(done.send(self.make(task, work)));
+        let make = move || drop(done.send(task().and_then(|task| self.make(task, work))));
         thread::Builder::new().name("run-parts".into()).spawn(make)?;
         made.await.unwrap_or(Err(StartError::Panicked))
     }

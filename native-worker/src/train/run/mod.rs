@@ -38,7 +38,7 @@ use super::{
     read_metrics::ReadMetrics,
     recording::{LastPictures, Recording},
     run_dir::RunDirError,
-    saving::{RunFiles, Snapshot},
+    saving::{ResumeError, RunFiles, Snapshot},
 };
 use crate::{
     envs::PythonFingerprintError,
@@ -52,7 +52,6 @@ use crate::{
 
 pub(crate) use maker::{RunMaker, RunParts};
 pub(crate) use making::{Resumed, RunPlace};
-pub(crate) use undo::Undone;
 
 /// A run to start.
 #[derive(Debug)]
@@ -176,6 +175,8 @@ pub(crate) enum StartError {
     Thread(#[from] io::Error),
     #[error(transparent)]
     RunDir(#[from] RunDirError),
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
     #[error("the output cannot be opened: {0}")]
     Output(#[from] OfflineError),
     #[error("monitor_path: {0}")]

@@ -10,24 +10,15 @@ use super::{
         local::LocalWorker,
         output::{OutputPlace, RunOutput},
         recording::Recording,
-        saving::{SavedRun, Snapshot, progress},
+        saving::{ResumeError, SavedRun, Snapshot, progress},
     },
-    Resumed, Run, Task,
+    Resumed, Run, StartError, Task,
 };
 use crate::checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint};
 
 /// Maximum number of snapshots in memory. If none is early enough, a checkpoint in the run's directory is used, or the run
 /// starts again.
 const MAX_SNAPSHOTS: usize = 64;
-
-/// How a run continues from before a divergent fragment.
-pub(crate) struct Undone {
-    pub(crate) task: Task,
-    /// The iteration after which it continues.
-    pub(crate) iteration: u64,
-    /// Env steps that its ledger counts as rejected by audits.
-    pub(crate) rejected: u64,
-}
 
 impl Run {
     /// Keeps a snapshot of the run if untrusted workers are about to commit fragments, together with earlier snapshots from
@@ -91,13 +82,15 @@ impl Run {
         newest.is_none_or(|(_, snapshot)| snapshot.is_complete())
     }
 
-    /// Returns how to continue from before this batch. The run is over by this.
-    pub(crate) fn undo(&mut self, batch: u64) -> Result<Undone, String> {
+    /// Returns how to continue from before this batch. The run is over by this. Waits for its threads.
+    ///
+    /// # Errors
+    /// [`StartError`] names a file that cannot be removed or read.
+    pub(crate) fn undo(&mut self, batch: u64) -> Result<Task, StartError> {
         // Before the run that follows writes to the same directory.
         self.recording.take().into_iter().for_each(Recording::cancel);
         self.snapshots.retain(|iteration, _| *iteration <= batch);
         let saved = self.snapshots.pop_last().and_then(|(_, snapshot)| snapshot.into_saved());
-        let rejected = self.state.group.ledger().rejected.audit;
         let request = self.request.clone();
         // An iteration may be about to be written.
         let output = self.output().map(|output| {
@@ -110,25 +103,23 @@ impl Run {
         }
         let (mut on_disk, mut lock) = (None, None);
         if let Some(dir) = &request.run_dir {
-            remove_newer(&dir.join(CHECKPOINTS_DIR), batch).map_err(|error| error.to_string())?;
-            let found = SavedRun::load(dir).map_err(|error| error.to_string())?;
+            let checkpoints = dir.join(CHECKPOINTS_DIR);
+            remove_newer(&checkpoints, batch).map_err(|source| ResumeError::Io { path: checkpoints, source })?;
+            let found = SavedRun::load(dir)?;
             let in_memory = saved.as_ref().map(|saved| saved.policy.iteration);
             on_disk = found.checkpoint();
             if in_memory.is_none_or(|iteration| iteration < found.iteration()) {
-                let iteration = found.iteration();
                 // The directory does not contain all settings.
-                let on_disk = found.with_request(request).map_err(|error| error.to_string())?;
-                return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration, rejected });
+                return Ok(Task::Resume(Box::new(found.with_request(request)?)));
             }
             (.., lock) = found.into_parts();
         }
-        let (iteration, env_steps) =
-            saved.as_ref().map_or((0, 0), |saved| (saved.policy.iteration, saved.policy.env_steps));
+        let env_steps = saved.as_ref().map_or(0, |saved| saved.policy.env_steps);
         // With a directory they are behind the metrics there.
         let regenerated = if lock.is_some() { 0 } else { self.state.env_steps().saturating_sub(env_steps) };
         let output = saved.as_ref().and_then(|saved| saved.progress.output.clone()).or(output);
         let resumed = Resumed { saved, lock, on_disk, output, regenerated };
-        Ok(Undone { task: Task::RollBack(Box::new(request), Box::new(resumed)), iteration, rejected })
+        Ok(Task::RollBack(Box::new(request), Box::new(resumed)))
     }
 }
 
