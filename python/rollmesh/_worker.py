@@ -45,11 +45,17 @@ def seconds(timeout: float | None) -> float:
 
 
 def within(timeout: float | None, wait: Callable[[float], Any]) -> Any:
-    """Calls a function that waits for some seconds until it has a result, a second at a time: after Ctrl-C it soon ends."""
-    deadline = time.monotonic() + seconds(timeout)
+    """Calls a function that waits for some seconds until it has a result, a second at a time: after Ctrl-C it soon ends.
+
+    The function returns early if it has nothing to wait for.
+    """
+    now = time.monotonic()
+    deadline = now + seconds(timeout)
     while True:
-        left = deadline - time.monotonic()
-        if (found := wait(min(max(left, 0.0), 1.0))) or left <= 1.0:
+        left, begun = deadline - now, now
+        span = min(max(left, 0.0), 1.0)
+        found, now = wait(span), time.monotonic()
+        if found or left <= 1.0 or now - begun < span / 2:
             return found
 
 
