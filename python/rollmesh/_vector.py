@@ -120,6 +120,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         """Ends the environments."""
         self._lanes.close()
 
+    def __del__(self) -> None:
+        """Environments that were not closed end once their step has ended, which is not waited for."""
+
     def render(self) -> tuple[Array, ...] | None:
         """Returns the picture of every environment."""
         if self.render_mode is None:

@@ -1,9 +1,11 @@
 """Environments in Rust under Gymnasium's vector interface."""
 
+import gc
 import multiprocessing
 import os
 import pathlib
 import signal
+import test.support
 import threading
 import time
 import unittest
@@ -184,6 +186,14 @@ class Vectors(unittest.TestCase):
             envs.reset(options={"reset_mask": np.array([True, False])})
         with self.assertRaisesRegex(rollmesh.Error, "NoSuchEnv"):
             rollmesh.make_vec("NoSuchEnv-v0")
+
+    def test_nothing_is_said_of_environments_that_were_not_closed(self):
+        with test.support.catch_unraisable_exception() as said:
+            with self.assertRaises(rollmesh.Error):
+                rollmesh.make_vec("NoSuchEnv-v0")
+            rollmesh.make_vec("CartPole-v1", 2)
+            gc.collect()
+            self.assertIsNone(said.unraisable)
 
 
 if __name__ == "__main__":
