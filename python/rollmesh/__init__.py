@@ -24,6 +24,7 @@ from ._native import (
 if TYPE_CHECKING:
     from ._algorithm import Algorithm, EvalWorker
     from ._batch import MultiAgentBatch, SampleBatch, batch_hash, concat_samples
+    from ._config import RunConfig
     from ._functions import Callbacks
     from ._offline import JsonWriter, ParquetWriter, Reader, estimate
     from ._policy import Policy
@@ -86,11 +87,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'rollmesh' has no attribute '{name}'")
-    return getattr(importlib.import_module(f".{module}", __name__), name)
+# Type checkers know the names from the imports above, and refuse others.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module 'rollmesh' has no attribute '{name}'")
+        return getattr(importlib.import_module(f".{module}", __name__), name)
 
 
 def __dir__() -> list[str]:

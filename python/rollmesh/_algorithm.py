@@ -9,7 +9,7 @@ from typing import Any, Self
 from . import _native, _program, _progress
 from ._functions import without_functions
 from ._policy import Policy, Weights, of_policies, to_policies
-from ._worker import RolloutWorker, settings
+from ._worker import RolloutWorker, settings, within
 
 
 class Algorithm:
@@ -30,25 +30,36 @@ class Algorithm:
     ) -> None:
         _program.prepare(env)
         all_ = without_functions("Algorithm", settings(env, config, more))
-        self._begin(_native.Algorithm(all_, None if run_dir is None else os.fspath(run_dir)))
+        run_dir = None if run_dir is None else os.fspath(run_dir)
+        self._begin(_native.Algorithm(all_, run_dir), run_dir)
 
-    def _begin(self, algorithm: Any) -> None:
-        self._algorithm = algorithm
+    def _begin(self, algorithm: Any, run_dir: str | None) -> None:
+        self._algorithm, self._run_dir = algorithm, run_dir
         self._calls: Counter[str] = Counter()
-        self._last_evaluated: int | None = None
+        # The run reported this evaluation before it was saved.
+        evaluated = algorithm.evaluated()
+        self._last_evaluated: int | None = None if evaluated is None else evaluated["iteration"]
 
     @classmethod
     def from_checkpoint(cls, run_dir: str | os.PathLike[str]) -> Self:
         """Resumes the run in a directory bit-identically."""
         _program.prepare()
         made = cls.__new__(cls)
-        made._begin(_native.Algorithm.restore(os.fspath(run_dir)))
-        # The run reported this evaluation before it was saved.
-        evaluated = made._algorithm.evaluated()
-        made._last_evaluated = None if evaluated is None else evaluated["iteration"]
+        made._begin(_native.Algorithm.restore(os.fspath(run_dir)), os.fspath(run_dir))
         return made
 
-    restore = from_checkpoint
+    def restore(self, run_dir: str | os.PathLike[str]) -> None:
+        """Ends this run, and resumes the one in a directory in its place, bit-identically.
+
+        If that cannot be resumed, this run stays as it is. A run's own directory has what it saved when it ended.
+        """
+        run_dir = os.fspath(run_dir)
+        if self._run_dir is not None and os.path.realpath(self._run_dir) == os.path.realpath(run_dir):
+            # A directory has one run at a time.
+            self.stop()
+        resumed = _native.Algorithm.restore(run_dir)
+        self.stop()
+        self._begin(resumed, run_dir)
 
     def step(self) -> dict[str, Any] | None:
         """Executes one iteration and returns its metrics; None once the run has reached one of its stop conditions.
@@ -148,9 +159,9 @@ class EvalWorker:
         named = None if weights is None else to_policies(weights)
         self._worker.submit(named, max_steps, deterministic, break_when_any_done)
 
-    def poll(self, timeout: float = 0.0) -> dict[str, Any] | None:
-        """Returns the evaluation once it has ended; waits this many seconds for it."""
-        return self._worker.poll(timeout)
+    def poll(self, timeout: float | None = 0.0) -> dict[str, Any] | None:
+        """Returns the evaluation once it has ended; waits this many seconds for it, with None for ever."""
+        return within(timeout, self._worker.poll)
 
     def shutdown(self) -> None:
         self._worker.shutdown()

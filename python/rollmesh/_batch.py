@@ -6,9 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from . import _native
+from . import _json, _native
 
 Array = np.ndarray
+# Columns of booleans, which other libraries have as numbers.
+_FLAGS = ("terminateds", "truncateds")
 _DTYPES = ("float32", "float64", "int32", "int64", "uint8", "bool")
 
 
@@ -37,7 +39,9 @@ def to_column(name: str, values: Any) -> tuple:
         rows = list(values)
         if all(isinstance(row, bytes) for row in rows):
             return "bytes", rows
-        return "json", [json.dumps(row).encode() for row in rows]
+        return "json", [_json.dumps(row, f"{name}[{at}]", allow_nan=True).encode() for at, row in enumerate(rows)]
+    if name in _FLAGS and array.dtype != bool and np.isin(array, (0, 1)).all():
+        array = array.astype(bool)
     if array.dtype.name not in _DTYPES:
         raise TypeError(f"column '{name}' is of {array.dtype}: convert it to one of {', '.join(_DTYPES)}")
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -48,7 +52,8 @@ class SampleBatch(Mapping[str, Array]):
     """The experience of one policy: columns of equally many rows by name, as RLlib's class of this name.
 
     `len` is the number of rows. Arrays are read-only and share the memory of the columns; slices share it, too. Those of
-    a `copy` can be written.
+    a `copy` can be written, and what is written into its slices and episodes reaches the copy; with sequences these have
+    memory of their own.
     """
 
     OBS = "obs"
@@ -73,7 +78,7 @@ class SampleBatch(Mapping[str, Array]):
     SEQ_LENS = "seq_lens"
 
     _batch: _native.Batch
-    # The columns of a copy, which can be written.
+    # The columns of a copy that can be written: all but the compressed ones. The batch has them as they were at first.
     _written: dict[str, Array] | None
 
     def __init__(
@@ -89,17 +94,9 @@ class SampleBatch(Mapping[str, Array]):
         **more: Any,
     ) -> None:
         named = {**(columns or {}), **more}
-        seq_lens = named.pop("seq_lens", seq_lens)
-        self._batch = _native.Batch.of_columns(
-            [(name, to_column(name, values)) for name, values in named.items()],
-            None if seq_lens is None else [int(length) for length in seq_lens],
-            max_seq_len,
-            zero_padded,
-            time_major,
-            is_training,
-            num_grad_updates,
-        )
-        self._written = None
+        seq_lens = named.pop(self.SEQ_LENS, seq_lens)
+        flags = (max_seq_len, zero_padded, time_major, is_training, num_grad_updates)
+        self._batch, self._written = _of_columns(named, seq_lens, flags), None
 
     @classmethod
     def _of(cls, batch: _native.Batch) -> Self:
@@ -108,51 +105,100 @@ class SampleBatch(Mapping[str, Array]):
         return made
 
     @property
-    def _native(self) -> _native.Batch:
+    def _handle(self) -> _native.Batch:
         """The batch with the writes to a copy's arrays."""
-        for name, array in (self._written or {}).items():
-            self._batch = self._batch.with_column(name, to_column(name, array))
+        return self._with_writes(self._written or ())
+
+    def _with_writes(self, names: Iterable[str]) -> _native.Batch:
+        for name in names:
+            if self._written is not None and name in self._written:
+                self._batch = self._batch.with_column(name, to_column(name, self._written[name]))
         return self._batch
+
+    def _like(self, batch: _native.Batch) -> Self:
+        """Returns a batch of other rows, whose arrays can be written if those of this one can."""
+        made = self._of(batch)
+        return made if self._written is None else made.copy()
+
+    def _part(self, batch: _native.Batch, start: int) -> Self:
+        """Returns a part of this batch from row `start` on, whose columns are views."""
+        if self._written is None or batch.seq_lens is not None:
+            return self._like(batch)
+        made = self._of(batch)
+        made._written = {name: array[start : start + len(made)] for name, array in self._written.items()}
+        return made
+
+    def _parts(self, batches: Iterable[_native.Batch]) -> list[Self]:
+        """Returns parts that follow one on the other."""
+        parts, start = [], 0
+        for batch in batches:
+            parts.append(self._part(batch, start))
+            start += len(parts[-1])
+        return parts
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
             if step != 1:
                 raise _native.BatchError(f"slices of batches have step 1, not {step}")
-            return self._of(self._native.index_slice(start, max(start, stop)))
+            source = self._batch if self._batch.seq_lens is None else self._handle
+            return self._part(source.index_slice(start, max(start, stop)), start)
         if self._written is not None and key in self._written:
             return self._written[key]
         if key == self.DONES:
-            return np.asarray(self._native.dones(), dtype=bool)
+            return np.asarray(self._with_writes(_FLAGS).dones(), dtype=bool)
         if key == self.SEQ_LENS and (lengths := self._batch.seq_lens) is not None:
-            return np.asarray(lengths, dtype=np.int32)
+            lengths = np.asarray(lengths, dtype=np.int32)
+            lengths.flags.writeable = False
+            return lengths
         found = self._batch.column(key)
         if found is None:
             raise KeyError(key)
         return view(found)
 
     def __setitem__(self, key: str, values: Any) -> None:
+        if key == self.SEQ_LENS:
+            self._set_lengths(values)
+            return
         self._batch = self._batch.with_column(key, to_column(key, values))
         if self._written is not None:
             self._written[key] = np.array(view(self._batch.column(key)))
 
     def __delitem__(self, key: str) -> None:
-        if key not in self:
+        if key == self.SEQ_LENS and key in self:
+            self._set_lengths(None)
+            return
+        if key not in self._batch.names:
             raise KeyError(key)
         self._batch = self._batch.without_column(key)
         (self._written or {}).pop(key, None)
 
+    def _set_lengths(self, lengths: Sequence[int] | None) -> None:
+        # Without padding the longest sequence has any length.
+        is_padded = lengths is not None and (self.zero_padded or self.time_major)
+        layout = (self.max_seq_len, self.zero_padded, self.time_major) if is_padded else (None, False, False)
+        columns = {name: self[name] for name in self._batch.names}
+        self._batch = _of_columns(columns, lengths, (*layout, self.is_training, self.num_grad_updates))
+
     def __contains__(self, key: object) -> bool:
-        return key in self._batch.names or (key == self.SEQ_LENS and self._batch.seq_lens is not None)
+        names = self._batch.names
+        return (
+            key in names
+            or (key == self.SEQ_LENS and self._batch.seq_lens is not None)
+            or (key == self.DONES and any(flag in names for flag in _FLAGS))
+        )
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._batch.names)
+        """The columns, `seq_lens` of sequences among them; `dones` follow from other columns."""
+        yield from self._batch.names
+        if self._batch.seq_lens is not None:
+            yield self.SEQ_LENS
 
     def __len__(self) -> int:
         return self._batch.agent_steps
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SampleBatch) and self._native == other._native
+        return isinstance(other, SampleBatch) and self._handle == other._handle
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -160,7 +206,7 @@ class SampleBatch(Mapping[str, Array]):
         return repr(self._batch)
 
     def __reduce__(self) -> tuple:
-        return _decode, (self._native.encode(), False)
+        return _decode, (self._handle.encode(), self._written is not None)
 
     @property
     def count(self) -> int:
@@ -200,10 +246,10 @@ class SampleBatch(Mapping[str, Array]):
         self._batch = self._batch.set_training(training)
 
     def is_terminated_or_truncated(self) -> bool:
-        return self._native.is_terminated_or_truncated()
+        return self._with_writes(_FLAGS).is_terminated_or_truncated()
 
     def is_single_trajectory(self) -> bool:
-        return self._native.is_single_trajectory()
+        return self._handle.is_single_trajectory()
 
     def columns(self, keys: Sequence[str]) -> list[Array]:
         """Returns these columns in this order."""
@@ -211,7 +257,7 @@ class SampleBatch(Mapping[str, Array]):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Returns the rows, each as a dictionary; those of sequences are sequences of one step."""
-        columns, lengths = {name: self[name] for name in self}, self._batch.seq_lens
+        columns, lengths = {name: self[name] for name in self._batch.names}, self._batch.seq_lens
         if lengths is None:
             return ({name: column[row] for name, column in columns.items()} for row in range(len(self)))
         if self.time_major:
@@ -226,8 +272,8 @@ class SampleBatch(Mapping[str, Array]):
 
     def copy(self) -> Self:
         """Returns a deep copy, whose arrays can be written."""
-        made = self._of(self._native)
-        made._written = {name: np.array(self[name]) for name in self}
+        made = self._of(self._handle)
+        made._written = {name: np.array(self[name]) for name in self._batch.names}
         return made
 
     def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:
@@ -236,34 +282,40 @@ class SampleBatch(Mapping[str, Array]):
         Slices in brackets have whole sequences only.
         """
         states = None if state_start is None or state_end is None else (state_start, state_end)
-        return self._of(self._native.slice(start, end, states))
+        if start >= 0 and self._batch.seq_lens is None:
+            return self._part(self._batch.slice(start, end, states), start)
+        return self._like(self._handle.slice(start, end, states))
 
     def split_by_episode(self, key: str | None = None) -> list[Self]:
         """Splits the batch where an episode ends: by `eps_id`, `dones` or the flags, whichever it has, or by `key`."""
-        return [self._of(part) for part in self._native.split_by_episode(key)]
+        return self._parts(self._handle.split_by_episode(key))
 
     def timeslices(self, size: int | None = None, num_slices: int | None = None) -> list[Self]:
         """Returns slices of `size` rows, or that many slices."""
-        return [self._of(part) for part in self._native.timeslices(size, num_slices)]
+        return self._parts(self._handle.timeslices(size, num_slices))
 
     def shuffle(self, seed: int | None = None) -> Self:
         """Shuffles the rows, or sequences, in place: by the seed, or at random."""
-        self._batch = self._native.shuffled(_random_seed() if seed is None else seed)
+        self._batch = self._handle.shuffled(_random_seed() if seed is None else seed)
         if self._written is not None:
-            self._written = {name: np.array(view(self._batch.column(name))) for name in self}
+            self._written = {name: np.array(view(self._batch.column(name))) for name in self._batch.names}
         return self
 
     def right_zero_pad(self, max_seq_len: int) -> Self:
         """Returns the batch with all sequences padded to this length."""
-        return self._of(self._native.right_zero_pad(max_seq_len))
+        return self._like(self._handle.right_zero_pad(max_seq_len))
 
     def compress(self, bulk: bool = False, columns: Sequence[str] | None = None) -> Self:
-        """Compresses observations, or these columns, in place."""
-        self._batch = self._native.compress(None if columns is None else list(columns), bulk)
+        """Compresses observations, or these columns, in place; they are read-only until they are decompressed."""
+        self._batch = self._handle.compress(None if columns is None else names_of("columns", columns), bulk)
+        for name in self._batch.compressed:
+            (self._written or {}).pop(name, None)
         return self
 
     def decompress_if_needed(self) -> Self:
-        self._batch = self._native.decompress_if_needed()
+        self._batch = self._handle.decompress_if_needed()
+        if self._written is not None:
+            self._written |= {name: np.array(self[name]) for name in self._batch.names if name not in self._written}
         return self
 
     def as_multi_agent(self) -> "MultiAgentBatch":
@@ -288,9 +340,13 @@ class MultiAgentBatch(Mapping[str, SampleBatch]):
         return cls({id: SampleBatch._of(part) for id, part in batch.policies}, batch.env_steps)
 
     @property
-    def _native(self) -> _native.Batch:
+    def _is_copy(self) -> bool:
+        return any(batch._written is not None for batch in self.values())
+
+    @property
+    def _handle(self) -> _native.Batch:
         """The batch with the writes to the policies' batches."""
-        return _native.Batch.of_policies([(id, batch._native) for id, batch in self.items()], self._env_steps)
+        return _native.Batch.of_policies([(id, batch._handle) for id, batch in self.items()], self._env_steps)
 
     def __getitem__(self, policy: str) -> SampleBatch:
         return self.policy_batches[policy]
@@ -302,15 +358,15 @@ class MultiAgentBatch(Mapping[str, SampleBatch]):
         return self._env_steps
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, MultiAgentBatch) and self._native == other._native
+        return isinstance(other, MultiAgentBatch) and self._handle == other._handle
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return repr(self._native)
+        return repr(self._handle)
 
     def __reduce__(self) -> tuple:
-        return _decode, (self._native.encode(), True)
+        return type(self), (self.policy_batches, self._env_steps)
 
     @property
     def count(self) -> int:
@@ -326,8 +382,9 @@ class MultiAgentBatch(Mapping[str, SampleBatch]):
         return sum(batch.size_bytes() for batch in self.values())
 
     def timeslices(self, k: int) -> list[Self]:
-        """Returns slices of `k` env steps."""
-        return [self._of(part) for part in self._native.timeslices(k, None)]
+        """Returns slices of `k` env steps; those of a copy have memory of their own."""
+        parts = map(self._of, self._handle.timeslices(k, None))
+        return [part.copy() if self._is_copy else part for part in parts]
 
     def copy(self) -> Self:
         """Returns a deep copy, whose arrays can be written."""
@@ -352,8 +409,33 @@ def of_native(batch: _native.Batch) -> SampleBatch | MultiAgentBatch:
     return MultiAgentBatch._of(batch) if batch.is_multi else SampleBatch._of(batch)
 
 
-def _decode(encoded: bytes, is_multi: bool) -> SampleBatch | MultiAgentBatch:
-    return of_native(_native.Batch.decode(encoded, is_multi))
+def to_native(batch: Any) -> _native.Batch:
+    """Returns the extension module's handle of a batch."""
+    if not isinstance(batch, SampleBatch | MultiAgentBatch):
+        raise TypeError(f"a batch is a SampleBatch or a MultiAgentBatch, not {type(batch).__name__}")
+    return batch._handle
+
+
+def names_of(argument: str, names: Iterable[str]) -> list[str]:
+    """Returns names as a list; a text is one name."""
+    names = [names] if isinstance(names, str) else list(names)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{argument} has {name!r}, which is no name")
+    return names
+
+
+def _of_columns(columns: Mapping[str, Any], seq_lens: Iterable[int] | None, flags: tuple) -> _native.Batch:
+    return _native.Batch.of_columns(
+        [(name, to_column(name, values)) for name, values in columns.items()],
+        None if seq_lens is None else [int(length) for length in seq_lens],
+        *flags,
+    )
+
+
+def _decode(encoded: bytes, is_copy: bool) -> SampleBatch:
+    batch = SampleBatch._of(_native.Batch.decode(encoded, False))
+    return batch.copy() if is_copy else batch
 
 
 def _random_seed() -> int:
@@ -362,9 +444,9 @@ def _random_seed() -> int:
 
 def concat_samples(samples: Iterable[SampleBatch | MultiAgentBatch]) -> SampleBatch | MultiAgentBatch:
     """Joins batches, by policy if one of them has several."""
-    return of_native(_native.concat([batch._native for batch in samples]))
+    return of_native(_native.concat([to_native(batch) for batch in samples]))
 
 
 def batch_hash(samples: Iterable[SampleBatch | MultiAgentBatch]) -> str:
     """Returns the hash of batches, one after the other: what `rollmesh sample` prints as `batch_hash` of its samples."""
-    return _native.batch_hash([batch._native for batch in samples])
+    return _native.batch_hash([to_native(batch) for batch in samples])

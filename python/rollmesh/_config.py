@@ -1,9 +1,10 @@
 """The settings of a run as an object."""
 
+import copy
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from . import _native, _program
 from ._functions import without_functions
@@ -24,7 +25,8 @@ class RunConfig(Mapping[str, Any]):
         self, env: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
         _program.prepare(env)
-        self._settings: dict[str, Any] = _native.run_config(without_functions("RunConfig", settings(env, config, more)))
+        given = without_functions("RunConfig", settings(env, config, more))
+        self.__dict__["_settings"] = _native.run_config(given)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -35,7 +37,7 @@ class RunConfig(Mapping[str, Any]):
 
     def updated(self, **changes: Any) -> Self:
         """Returns these settings with others; those of a nested mapping replace it as a whole."""
-        return type(self)(self._settings, **changes)
+        return type(self)(self, **changes)
 
     def build_algo(self, run_dir: str | os.PathLike[str] | None = None) -> "Algorithm":
         """Starts the run."""
@@ -46,22 +48,25 @@ class RunConfig(Mapping[str, Any]):
     build = build_algo
 
     def to_dict(self) -> dict[str, Any]:
-        return dict(self._settings)
+        return copy.deepcopy(self.__dict__["_settings"])
 
     def __getitem__(self, name: str) -> Any:
-        return self._settings[name]
+        return copy.deepcopy(self.__dict__["_settings"][name])
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self.__dict__["_settings"][name]
+            return self[name]
         except KeyError:
             raise AttributeError(f"there is no setting '{name}': rollmesh schema lists them") from None
 
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"a RunConfig cannot be changed: use updated({name}={value!r}), which returns another one")
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._settings)
+        return iter(self.__dict__["_settings"])
 
     def __len__(self) -> int:
-        return len(self._settings)
+        return len(self.__dict__["_settings"])
 
     def __repr__(self) -> str:
-        return f"RunConfig({self._settings!r})"
+        return f"RunConfig({self.to_dict()!r})"

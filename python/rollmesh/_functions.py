@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from . import _native
-from ._batch import Array, SampleBatch, of_native, to_column, view
+from . import _json, _native
+from ._batch import Array, SampleBatch, of_native, to_column, to_native, view
 from ._policy import of_tensors, to_tensors
 
 Agent = int | str
@@ -67,7 +67,7 @@ class Episode:
         """Returns what a hook may have changed."""
         numbers = {name: float(value) for name, value in self.custom_metrics.items()}
         lists = {name: [float(value) for value in values] for name, values in self.hist_data.items()}
-        texts = {name: json.dumps(value) for name, value in self.user_data.items()}
+        texts = {name: _json.dumps(value, f"user_data.{name}", allow_nan=True) for name, value in self.user_data.items()}
         return json.dumps({"custom_metrics": numbers, "hist_data": lists, "user_data": texts}, allow_nan=False)
 
 
@@ -110,16 +110,22 @@ class Callbacks:
         """Called before a policy learns; may return other rows, or change those."""
 
 
+_CALLBACKS = "give a subclass of rollmesh.Callbacks, an object of one, or a function that returns one"
 _HOOKS = [name for name in vars(Callbacks) if name.startswith("on_")]
 
 
 class Hooks:
     """A user's callbacks, as the extension module calls them."""
 
-    def __init__(self, callbacks: Callbacks) -> None:
+    def __init__(self, callbacks: Any) -> None:
+        if not isinstance(callbacks, Callbacks):
+            raise TypeError(f"callbacks are of {type(callbacks).__name__}: {_CALLBACKS}")
+        if unknown := [name for name in dir(callbacks) if name.startswith("on_") and name not in _HOOKS]:
+            raise TypeError(f"there is no hook '{unknown[0]}': there are {', '.join(_HOOKS)}")
         self.callbacks = callbacks
-        own = type(callbacks)
-        self.hooks = {name for name in _HOOKS if getattr(own, name, None) not in (None, getattr(Callbacks, name))}
+        own = {name: getattr(callbacks, name) for name in _HOOKS}
+        usual = (None, *(getattr(Callbacks, name) for name in _HOOKS))
+        self.hooks = {name for name, hook in own.items() if getattr(hook, "__func__", hook) not in usual}
 
     def episode(self, name: str, about: str, worker: str, rows: list, outcomes: str, error: str | None) -> str:
         episode = Episode(json.loads(about), rows, json.loads(outcomes))
@@ -136,7 +142,7 @@ class Hooks:
         argument = {"on_sample_end": "samples", "on_learn_on_batch": "train_batch"}.get(name, "postprocessed_batch")
         rows = of_native(batch)
         changed = getattr(self.callbacks, name)(**{argument: rows}, **given)
-        return (rows if changed is None else changed)._native
+        return to_native(rows if changed is None else changed)
 
 
 class PolicyHost:
@@ -188,7 +194,7 @@ class PolicyHost:
             self.policy.set_weights({self.names[name]: array for name, array in weights.items()})
 
     def postprocess(self, batch: _native.Batch) -> _native.Batch:
-        return self.policy.postprocess_trajectory(of_native(batch))._native
+        return to_native(self.policy.postprocess_trajectory(of_native(batch)))
 
     def learn(self, batch: _native.Batch) -> dict[str, float]:
         learned = self.policy.learn_on_batch(of_native(batch)) or {}
@@ -250,7 +256,9 @@ def named(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, 
     callbacks = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
     for at, given in enumerate(callbacks):
         if not isinstance(given, str):
-            make = given if isinstance(given, type) else lambda own=given: own
+            if not isinstance(given, Callbacks) and not callable(given):
+                raise TypeError(f"callbacks are {given!r}: {_CALLBACKS}")
+            make = (lambda own=given: own) if isinstance(given, Callbacks) else given
             callbacks[at] = register("callbacks", given, lambda make=make: Hooks(make()))
     if callbacks:
         settings["callbacks"] = callbacks

@@ -1,10 +1,11 @@
 """Logged experience: readers and writers of files, and off-policy estimators."""
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self
 
 from . import _native
-from ._batch import MultiAgentBatch, SampleBatch, of_native
+from ._batch import MultiAgentBatch, SampleBatch, names_of, of_native, to_column, to_native
 
 Batch = SampleBatch | MultiAgentBatch
 
@@ -12,9 +13,11 @@ Batch = SampleBatch | MultiAgentBatch
 class Reader:
     """Reads all batches of files, folders, patterns or data sets, in any format that `rollmesh data` reads, once."""
 
-    def __init__(self, inputs: str | Sequence[str], *, buffer_size: int | None = None) -> None:
-        names = [inputs] if isinstance(inputs, str) else list(inputs)
-        self._reader = _native.Reader(names, buffer_size)
+    def __init__(
+        self, inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, buffer_size: int | None = None
+    ) -> None:
+        names = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+        self._reader = _native.Reader([os.fspath(name) for name in names], buffer_size)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -32,15 +35,28 @@ class Reader:
 
 
 class JsonWriter:
-    """Writes batches as RLlib's JSON to files of a directory."""
+    """Writes batches as RLlib's JSON to files of a directory.
 
-    _format = "json"
+    `max_file_size` is in bytes, 64 MiB if it is left out; `compress_columns` are the columns to compress, `obs` and
+    `new_obs` if they are left out.
+    """
 
-    def __init__(self, path: str, **settings: Any) -> None:
-        self._writer = _native.Writer(str(path), {"format": self._format, **settings})
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_file_size: int | None = None,
+        compress_columns: Sequence[str] | None = None,
+    ) -> None:
+        columns = None if compress_columns is None else names_of("compress_columns", compress_columns)
+        self._open(path, format="json", max_file_size=max_file_size, compress_columns=columns)
+
+    def _open(self, path: str | os.PathLike[str], **settings: Any) -> None:
+        given = {name: value for name, value in settings.items() if value is not None}
+        self._writer = _native.Writer(os.fspath(path), given)
 
     def write(self, sample_batch: Batch) -> None:
-        self._writer.write(sample_batch._native)
+        self._writer.write(to_native(sample_batch))
 
     def close(self) -> None:
         """Flushes buffered batches and closes the file."""
@@ -54,9 +70,10 @@ class JsonWriter:
 
 
 class ParquetWriter(JsonWriter):
-    """Writes batches as Parquet to files of a directory."""
+    """Writes batches as Parquet to files of a directory; `max_file_size` is in bytes, 64 MiB if it is left out."""
 
-    _format = "parquet"
+    def __init__(self, path: str | os.PathLike[str], *, max_file_size: int | None = None) -> None:
+        self._open(path, format="parquet", max_file_size=max_file_size)
 
 
 def estimate(
@@ -71,4 +88,8 @@ def estimate(
     The batch has `rewards`, `action_prob`, `new_action_prob` and `eps_id`; for "dm" and "dr" also `v_values`, for "dr" also
     `q_values`. Returns `v_behavior`, `v_target`, their standard deviations, `v_gain` and `v_delta`.
     """
-    return _native.estimate(estimator, batch._native, gamma, split_batch_by_episode)
+    handle = to_native(batch)
+    for name in ("rewards", "action_prob", "new_action_prob", "v_values", "q_values"):
+        if name in handle.names and (column := batch[name]).dtype.kind in "iu":
+            handle = handle.with_column(name, to_column(name, column.astype(float)))
+    return _native.estimate(estimator, handle, gamma, split_batch_by_episode)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -82,11 +82,36 @@ def of_policies(weights: list[tuple[str, list]]) -> dict[str, Weights]:
     return {id: of_tensors(tensors) for id, tensors in weights}
 
 
-def to_policies(weights: Mapping[str, Any]) -> list[tuple[str, list]]:
-    """Returns weights by policy; without policies they are those of the default policy."""
+def to_policies(
+    weights: Mapping[str, Any], own: Callable[[list[str]], list[tuple[str, list]]] | None = None
+) -> list[tuple[str, list]]:
+    """Returns weights by policy; without policies they are those of the default policy.
+
+    `own` returns the policies' own weights; those that do not fit them are refused under PyTorch's names.
+    """
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"weights are a mapping of names to arrays, such as a state_dict, not {type(weights).__name__}")
     if weights and not all(isinstance(value, Mapping) for value in weights.values()):
         weights = {"default_policy": weights}
-    return [(id, to_tensors(tensors)) for id, tensors in weights.items()]
+    given = [(id, to_tensors(tensors)) for id, tensors in weights.items()]
+    if own is not None:
+        wanted = of_policies(own(list(weights)))
+        for id, tensors in given:
+            if id not in wanted:
+                raise _native.PolicyError(f"there is no policy '{id}'")
+            _check(id, of_tensors(tensors), wanted[id])
+    return given
+
+
+def _check(id: str, given: Weights, own: Weights) -> None:
+    for name, array in own.items():
+        if name not in given:
+            raise _native.PolicyError(f"weights '{name}' of policy '{id}' are missing: their shape is {array.shape}")
+        if given[name].shape != array.shape:
+            raise _native.PolicyError(f"weights '{name}' of policy '{id}' are {given[name].shape}, not {array.shape}")
+    if unknown := [name for name in given if name not in own]:
+        names = ", ".join(own) or "none"
+        raise _native.PolicyError(f"policy '{id}' has no weights '{unknown[0]}': its weights are {names}")
 
 
 class Policy:
@@ -104,7 +129,7 @@ class Policy:
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Sets the weights: arrays or PyTorch tensors under the names of `get_weights`."""
-        self._owner.set_weights([(self.id, to_tensors(weights))], None)
+        self._owner.set_weights(to_policies({self.id: weights}, self._owner.weights), None)
 
     def compute_actions(
         self,

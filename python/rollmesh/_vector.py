@@ -1,6 +1,7 @@
 """Environments in Rust as a Gymnasium vector environment."""
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -17,8 +18,10 @@ def space(described: Mapping[str, Any], dtype: str) -> gymnasium.Space:
     kind = described["type"]
     if kind == "box":
         shape = tuple(described["shape"])
+        limits = np.iinfo(dtype) if np.dtype(dtype).kind in "iu" else None
+        ends = (-np.inf, np.inf) if limits is None else (limits.min, limits.max)
         bounds = []
-        for name, unbounded in (("low", -np.inf), ("high", np.inf)):
+        for name, unbounded in zip(("low", "high"), ends):
             values = np.array([unbounded if value is None else value for value in described[name]], dtype=dtype)
             # Where all components have the same bound, it stands there once.
             bounds.append(np.full(shape, values[0]) if values.size == 1 else values.reshape(shape))
@@ -36,8 +39,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     """Environments in Rust, stepped together.
 
     An environment whose episode ends begins the next one in the same step (`AutoresetMode.SAME_STEP`);
-    `infos["final_obs"]` has the last observations of episodes, where `infos["_final_obs"]` is true. Its random numbers are those of a `RolloutWorker` with
-    the same seed.
+    `infos["final_obs"]` has the last observations of episodes, where `infos["_final_obs"]` is true. Its random numbers are those
+    of a `RolloutWorker` with the same seed. It may be used from any thread, and ends with `close`, as do the processes of
+    environments in Python.
     """
 
     def __init__(
@@ -50,7 +54,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         if render_mode not in (None, "rgb_array"):
             raise _native.ConfigError(f"render_mode is '{render_mode}'; it is None or 'rgb_array'")
         _program.prepare(id)
-        self._lanes = _native.Lanes(id, num_envs, dict(env_config or {}))
+        config = dict(env_config or {})
+        if render_mode is not None and id.startswith(("gym:", "py:")):
+            # Environments in Python have to know that pictures are wanted.
+            config.setdefault("render_mode", render_mode)
+        self._lanes = _native.Lanes(id, num_envs, config)
+        self._is_reset = False
         described = self._lanes.spaces()
         self._action_type = described["action_type"]
         self.num_envs, self.render_mode = num_envs, render_mode
@@ -60,24 +69,59 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Begins an episode of every environment. Without a seed the first one is random."""
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Begins an episode of every environment. Without a seed the first one is random.
+
+        Seeds of single environments are numbers below 2**32: environment `i` is then that of number `seed[i]` with seed 0,
+        wherever it stands.
+        """
         if "reset_mask" in (options or {}):
             raise _native.EnvError("options has 'reset_mask', but all environments are reset together: leave it out")
-        if seed is None and self._np_random_seed is None:
+        seeds = None
+        if isinstance(seed, Sequence | np.ndarray):
+            seeds, seed = [operator.index(number) for number in seed], None
+            if wrong := [number for number in seeds if not 0 <= number < 2**32]:
+                raise _native.EnvError(f"seed has {wrong[0]}: seeds of single environments are from 0 to 2**32 - 1")
+        elif seed is None and not self._is_reset:
             seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         if seed is not None:
-            self._np_random_seed = seed
-        return view(self._lanes.reset(seed)), {}
+            seed = operator.index(seed)
+            if not 0 <= seed < 2**64:
+                raise _native.EnvError(f"seed is {seed}: it is from 0 to 2**64 - 1")
+            self._np_random, self._np_random_seed = gymnasium.utils.seeding.np_random(seed)
+        obs = view(self._lanes.reset(seed, seeds))
+        self._is_reset = True
+        return obs, {}
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Takes a step of every environment."""
-        if self._np_random_seed is None:
+        if not self._is_reset:
             raise gymnasium.error.ResetNeeded("call reset before step")
-        *arrays, last = self._lanes.step(to_column("actions", np.asarray(actions, dtype=self._action_type)))
+        *arrays, last = self._lanes.step(to_column("actions", self._as_actions(actions)))
         obs, rewards, terminateds, truncateds = map(view, arrays)
         infos = {} if last is None else {"final_obs": view(last), "_final_obs": terminateds | truncateds}
         return obs, rewards, terminateds, truncateds, infos
+
+    def _as_actions(self, actions: Any) -> Array:
+        """Returns actions in their type, if it has them all."""
+        given = np.asarray(actions)
+        if given.dtype == self._action_type:
+            return given
+        is_whole = given.dtype.kind in "biu" and np.dtype(self._action_type).kind in "biu"
+        if is_whole or np.can_cast(given.dtype, self._action_type, "same_kind"):
+            cast = given.astype(self._action_type)
+            if not is_whole or (cast == given).all():
+                return cast
+        raise _native.EnvError(f"actions of {given.dtype} are none of {self.single_action_space}: convert them to {self._action_type}")
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Ends the environments."""
+        self._lanes.close()
+
+    def __del__(self) -> None:
+        """Environments that were not closed end once their step has ended, which is not waited for."""
 
     def render(self) -> tuple[Array, ...] | None:
         """Returns the picture of every environment."""

@@ -1,11 +1,13 @@
 """Rollout workers and groups of them."""
 
+import math
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Self, overload
 
 from . import _native, _program
-from ._batch import MultiAgentBatch, SampleBatch, of_native
+from ._batch import MultiAgentBatch, SampleBatch, names_of, of_native, to_native
 from ._functions import named
 from ._policy import Policy, Weights, of_policies, to_policies
 
@@ -13,11 +15,48 @@ Batch = SampleBatch | MultiAgentBatch
 
 
 def settings(env: Any, config: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings of a mapping and of keyword arguments, which go first."""
-    if env is not None and not isinstance(env, str):
+    """Returns settings of a mapping and of keyword arguments, which go first. Infinity is no limit."""
+    if isinstance(env, Mapping):
+        if config is not None:
+            raise TypeError("env and config are both mappings of settings: give one")
         config, env = env, None
+    if config is not None and not isinstance(config, Mapping):
+        raise TypeError(f"config is of {type(config).__name__}: it is a mapping of settings")
     merged = {**(config or {}), **more}
-    return merged if env is None else {**merged, "env": env}
+    if env is not None:
+        merged["env"] = env
+    if not isinstance(env := merged.get("env"), str | None):
+        raise TypeError(f"env is {env!r}: it is a name, such as 'CartPole-v1', 'gym:CartPole-v1' or 'py:module:Class'")
+    if isinstance(stop := merged.get("stop"), Mapping):
+        merged["stop"] = _limited(stop)
+    return _limited(merged)
+
+
+def _limited(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings where infinity is what means no limit."""
+    no_limit = {"env_steps": 2**63 - 1}
+    is_infinite = {name: isinstance(value, float) and value == math.inf for name, value in settings.items()}
+    return {name: no_limit.get(name) if is_infinite[name] else value for name, value in settings.items()}
+
+
+def seconds(timeout: float | None) -> float:
+    """Returns a timeout for the extension module: None is none."""
+    return math.inf if timeout is None else timeout
+
+
+def within(timeout: float | None, wait: Callable[[float], Any]) -> Any:
+    """Calls a function that waits for some seconds until it has a result, a second at a time: after Ctrl-C it soon ends.
+
+    The function returns early if it has nothing to wait for.
+    """
+    now = time.monotonic()
+    deadline = now + seconds(timeout)
+    while True:
+        left, begun = deadline - now, now
+        span = min(max(left, 0.0), 1.0)
+        found, now = wait(span), time.monotonic()
+        if found or left <= 1.0 or now - begun < span / 2:
+            return found
 
 
 class RolloutWorker:
@@ -48,7 +87,7 @@ class RolloutWorker:
 
     def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
         """Lets every policy that is trained learn from its rows; returns their metrics by policy."""
-        return self._worker.learn_on_batch(samples._native)
+        return self._worker.learn_on_batch(to_native(samples))
 
     def get_metrics(self) -> dict[str, Any]:
         """Returns the episodes that have ended since the last call, and a summary of them."""
@@ -93,11 +132,11 @@ class RolloutWorker:
 
     def get_weights(self, policies: Iterable[str] | None = None) -> dict[str, Weights]:
         """Returns the weights by policy, under PyTorch's names."""
-        return of_policies(self._worker.weights(None if policies is None else list(policies)))
+        return of_policies(self._worker.weights(None if policies is None else names_of("policies", policies)))
 
     def set_weights(self, weights: Mapping[str, Any], global_vars: Mapping[str, int] | None = None) -> None:
         """Sets the weights by policy, or those of the default policy: of all or of none."""
-        self._worker.set_weights(to_policies(weights), (global_vars or {}).get("timestep"))
+        self._worker.set_weights(to_policies(weights, self._worker.weights), (global_vars or {}).get("timestep"))
 
     def get_state(self) -> bytes:
         """Returns policies, filters, progress, and where each environment is in its life."""
@@ -132,12 +171,13 @@ class WorkerGroup:
     """A local worker and others, commanded together: on threads, in processes, or wherever `rollmesh worker` runs.
 
     `num_workers` counts the workers besides the local one; without any the local one samples. Other settings are those of
-    `RolloutConfig`, and of the group: `sampling_mode` ("synchronous", "asynchronous" with `batch_env_steps`, "deadline"
+    `RolloutConfig`, and of the group, as keyword arguments or in the mapping: `sampling_mode` ("synchronous", "asynchronous" with `batch_env_steps`, "deadline"
     with `deadline_s`; both with `max_staleness`), `restart_failed_env_runners`, `ignore_env_runner_failures`,
     `max_num_env_runner_restarts`, `delay_between_env_runner_restarts_s`, `env_runner_health_probe_timeout_s`,
-    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`.
+    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`. `None` and infinity are no limit.
     """
 
+    _LIMITS = {"max_staleness": 2**64 - 1, "deadline_s": math.inf, "max_num_env_runner_restarts": 2**32 - 1}
     _SETTINGS = (
         "sampling_mode",
         "batch_env_steps",
@@ -158,24 +198,50 @@ class WorkerGroup:
         env: str | Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
         *,
-        num_workers: int = 0,
-        local_worker: bool = True,
-        placement: Literal["threads", "processes", "remote"] = "threads",
+        num_workers: int | None = None,
+        local_worker: bool | None = None,
+        placement: Literal["threads", "processes", "remote"] | None = None,
         **more: Any,
     ) -> None:
         _program.prepare(env)
         all_, functions = named(settings(env, config, more))
+        # An argument goes before the mapping's setting.
+        in_config = all_.pop("num_workers", 0), all_.pop("local_worker", True), all_.pop("placement", "threads")
+        num_workers = in_config[0] if num_workers is None else num_workers
+        self._has_local = in_config[1] if local_worker is None else local_worker
+        placement = placement or in_config[2]
         if functions and placement != "threads":
             names = ", ".join(name.split(":")[1] for _, name, _ in functions)
             raise _native.ConfigError(f"{names} can be called in this process only: set placement to 'threads'")
         own = {name: all_.pop(name) for name in self._SETTINGS if name in all_}
-        self._group = _native.Group(all_, num_workers, local_worker, {**own, "placement": placement}, functions)
+        own |= {name: most for name, most in self._LIMITS.items() if own.get(name, 0) is None}
+        self._group = _native.Group(all_, num_workers, self._has_local, {**own, "placement": placement}, functions)
         self._reproducible = not functions
         self._calls: Counter[str] = Counter()
 
     def sample(self) -> list[Batch]:
         """Returns the next batches, as the mode of sampling has it."""
         return [of_native(batch) for batch in self._group.sample()]
+
+    @overload
+    def synchronous_parallel_sample(
+        self,
+        *,
+        max_agent_steps: int | None = None,
+        max_env_steps: int | None = None,
+        timeout_s: float | None = None,
+        concat: Literal[True] = True,
+    ) -> Batch: ...
+
+    @overload
+    def synchronous_parallel_sample(
+        self,
+        *,
+        max_agent_steps: int | None = None,
+        max_env_steps: int | None = None,
+        timeout_s: float | None = None,
+        concat: Literal[False],
+    ) -> list[Batch]: ...
 
     def synchronous_parallel_sample(
         self,
@@ -184,7 +250,7 @@ class WorkerGroup:
         max_env_steps: int | None = None,
         timeout_s: float | None = None,
         concat: bool = True,
-    ) -> Any:
+    ) -> Batch | list[Batch]:
         """Returns a sample of each healthy worker, joined or as a list: once, or until there are this many steps."""
         batches = self._group.synchronous_parallel_sample(max_agent_steps, max_env_steps, timeout_s)
         if concat:
@@ -198,27 +264,31 @@ class WorkerGroup:
         policies: Iterable[str] | None = None,
         to_worker_indices: Iterable[int] | None = None,
         global_vars: Mapping[str, int] | None = None,
-        timeout_seconds: float = 0.0,
+        timeout_seconds: float | None = 0.0,
     ) -> None:
         """Lets all healthy workers act with these weights, or with those of the local worker.
 
-        With a timeout it waits until they do; in any case every worker has the weights before its next sample.
+        With a timeout it waits until they do, with None for ever; in any case every worker has the weights before its next
+        sample.
         """
-        self._group.sync_weights(
-            None if weights is None else to_policies(weights),
-            None if policies is None else list(policies),
-            None if to_worker_indices is None else list(to_worker_indices),
-            (global_vars or {}).get("timestep"),
-            timeout_seconds,
-        )
+        own = self._group.weights if self._has_local else None
+        given = None if weights is None else to_policies(weights, own)
+        ids = None if policies is None else names_of("policies", policies)
+        if ids is not None and (given is not None or own is not None):
+            known = dict(own(ids) if given is None else given)
+            if unknown := [id for id in ids if id not in known]:
+                raise _native.PolicyError(f"there are no weights of policy '{unknown[0]}'")
+        indices = None if to_worker_indices is None else list(to_worker_indices)
+        timestep = (global_vars or {}).get("timestep")
+        self._group.sync_weights(given, ids, indices, timestep, seconds(timeout_seconds))
 
     def get_weights(self, policies: Iterable[str] | None = None) -> dict[str, Weights]:
         """Returns the local worker's weights by policy, under PyTorch's names."""
-        return of_policies(self._group.weights(None if policies is None else list(policies)))
+        return of_policies(self._group.weights(None if policies is None else names_of("policies", policies)))
 
     def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
         """Lets the local worker's policies learn; `sync_weights` sends the weights to the others."""
-        return self._group.learn_on_batch(samples._native)
+        return self._group.learn_on_batch(to_native(samples))
 
     def get_policy(self, policy_id: str = "default_policy") -> Policy:
         """Returns a policy of the local worker; its `set_weights` sets those of all workers."""
@@ -232,9 +302,9 @@ class WorkerGroup:
         """Probes unhealthy workers, restarts failed ones if that is set, and returns the ids of recovered workers."""
         return self._group.probe_unhealthy_workers()
 
-    def wait_for_workers(self, number: int, timeout_s: float = 60.0) -> bool:
+    def wait_for_workers(self, number: int, timeout_s: float | None = 60.0) -> bool:
         """Waits until this many workers are healthy."""
-        return self._group.wait_for_workers(number, timeout_s)
+        return within(timeout_s, lambda timeout: self._group.wait_for_workers(number, timeout))
 
     def add_workers(self, num_workers: int) -> None:
         self._group.add_workers(num_workers)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv as Base
 
+from . import _native
 from ._vector import VectorEnv
 
 
@@ -13,8 +14,12 @@ class VecEnv(Base):
     """Environments in Rust, stepped together, for the algorithms of Stable-Baselines3."""
 
     def __init__(self, id: str, n_envs: int = 1, env_config: Mapping[str, Any] | None = None, seed: int | None = None):
-        self.envs = VectorEnv(id, n_envs, env_config, "rgb_array")
-        self.render_mode = "rgb_array"
+        try:
+            self.envs = VectorEnv(id, n_envs, env_config, "rgb_array")
+        except _native.Error:
+            # Of Gymnasium's environments some have no pictures.
+            self.envs = VectorEnv(id, n_envs, env_config)
+        self.render_mode = self.envs.render_mode
         super().__init__(n_envs, self.envs.single_observation_space, self.envs.single_action_space)
         self.seed(seed)
 

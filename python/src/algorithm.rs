@@ -1,6 +1,6 @@
 //! Training runs and evaluations on their threads.
 
-use std::{num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{num::NonZeroU32, path::PathBuf};
 
 use pyo3::{prelude::*, types::PyDict};
 use rollmesh::{
@@ -19,7 +19,8 @@ use rollmesh_core::{
 
 use crate::{
     column,
-    failure::{Failure, Kind},
+    failure::Failure,
+    group::seconds,
     owned::Owned,
     policy::{self, Tensors},
 };
@@ -136,8 +137,7 @@ impl Evaluations {
 
     /// Returns the evaluation once it has ended.
     fn poll<'py>(&self, py: Python<'py>, timeout_s: f64) -> PyResult<Bound<'py, PyAny>> {
-        let timeout = Duration::try_from_secs_f64(timeout_s)
-            .map_err(|error| Failure::new(Kind::Config, format!("timeout is {timeout_s}: {error}")))?;
+        let timeout = seconds(timeout_s)?;
         let found: Option<Evaluation> = self.0.call(py, move |worker| worker.poll(timeout))?;
         column::json(py, &found)
     }

@@ -6,7 +6,7 @@ use pyo3::{
 };
 use rollmesh_core::{
     batch::{AnyBatch, BatchError, BatchParts, EpisodeKey, MultiAgentBatch, SampleBatch, SliceBy, codec},
-    column::{ColumnData, ColumnName, Granularity},
+    column::{Column, ColumnData, ColumnName, Granularity},
     hash::BatchHasher,
     ids::{PolicyId, SlotId},
     rng::{Purpose, Streams},
@@ -104,6 +104,13 @@ impl Batch {
     #[getter]
     fn names(&self) -> PyResult<Vec<String>> {
         Ok(self.single()?.iter().map(|(name, _)| name.to_owned()).collect())
+    }
+
+    /// The names of compressed columns.
+    #[getter]
+    fn compressed(&self) -> PyResult<Vec<String>> {
+        let compressed = self.single()?.iter().filter(|(_, column)| matches!(column, Column::Compressed(_)));
+        Ok(compressed.map(|(name, _)| name.to_owned()).collect())
     }
 
     /// A column of that name, if there is one.

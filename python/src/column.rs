@@ -114,7 +114,7 @@ pub(crate) fn json<'py>(py: Python<'py>, value: &impl serde::Serialize) -> PyRes
     py.import("json")?.call_method1("loads", (text,))
 }
 
-/// A dictionary, or another object that `json` writes, as JSON.
+/// Settings as JSON.
 pub(crate) fn to_json(value: &Bound<'_, PyDict>) -> PyResult<String> {
-    value.py().import("json")?.call_method1("dumps", (value,))?.extract()
+    value.py().import("rollmesh._json")?.call_method1("dumps", (value,))?.extract()
 }

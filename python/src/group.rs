@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 use rollmesh::worker_group::{
     Evaluation, FailureSettings, GroupError, ParallelSample, Placement, SyncWeights, WorkerGroup,
 };
@@ -37,12 +37,17 @@ fn read<'py, T: for<'a> FromPyObject<'a, 'py, Error = PyErr>>(
     into: &mut T,
 ) -> PyResult<()> {
     if let Some(value) = settings.get_item(name)? {
-        *into = value.extract()?;
+        let named = |error: PyErr| PyTypeError::new_err(format!("{name}: {}", error.value(settings.py())));
+        *into = value.extract().map_err(named)?;
     }
     Ok(())
 }
 
-fn seconds(value: f64) -> Result<Duration, Failure> {
+/// A time of Python's, where infinity is more than a century.
+pub(crate) fn seconds(value: f64) -> Result<Duration, Failure> {
+    if value == f64::INFINITY {
+        return Ok(Duration::from_secs(u32::MAX.into()));
+    }
     Duration::try_from_secs_f64(value).map_err(|error| Failure::new(Kind::Config, format!("{value} seconds: {error}")))
 }
 

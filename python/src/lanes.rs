@@ -17,12 +17,20 @@ use rollmesh_core::{
 use crate::{
     column,
     failure::{Failure, Kind},
+    owned::Owned,
     policy::spaces_json,
 };
 
-/// Environments side by side. Their random numbers are those of a worker with the same seed and as many environments.
-#[pyclass(unsendable)]
+/// Environments on a thread of their own. Their random numbers are those of a worker with the same seed and as many
+/// environments.
+#[pyclass(frozen)]
 pub(crate) struct Lanes {
+    envs: Owned<Envs>,
+    spaces: EnvSpaces,
+}
+
+/// Environments side by side.
+struct Envs {
     env: Box<dyn AnyVectorEnv>,
     spaces: EnvSpaces,
     /// Steps after which an episode is truncated.
@@ -34,29 +42,84 @@ pub(crate) struct Lanes {
 
 /// Observations to act on, rewards, terminateds, truncateds, and, if an episode has ended, the observations right after the
 /// step.
-type Stepped<'py> =
+struct Stepped {
+    obs: Column,
+    rewards: Vec<f64>,
+    terminateds: Vec<bool>,
+    truncateds: Vec<bool>,
+    last: Option<Column>,
+}
+
+/// [`Stepped`] as columns of Python.
+type PyStepped<'py> =
     (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
 #[pymethods]
 impl Lanes {
     #[new]
-    fn new(name: &str, num_envs: u32, config: &Bound<'_, PyDict>) -> PyResult<Self> {
+    fn new(py: Python<'_>, name: String, num_envs: u32, config: &Bound<'_, PyDict>) -> PyResult<Self> {
         if !(1..=SlotId::MAX_PER_RUN).contains(&num_envs) {
             let why = format!("num_envs is {num_envs}; it is a number from 1 to {}", SlotId::MAX_PER_RUN);
             return Err(Failure::new(Kind::Config, why).into());
         }
         let config: Config = column::to_json(config)?.parse().map_err(Failure::from)?;
+        let envs = Owned::new(py, "VectorEnv", move || Envs::make(&name, num_envs, &config))?;
+        let spaces = envs.call(py, |envs| Ok::<_, Failure>(envs.spaces.clone()))?;
+        Ok(Self { envs, spaces })
+    }
+
+    fn spaces<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        column::json(py, &spaces_json(&self.spaces))
+    }
+
+    /// Begins an episode everywhere: episode 0 with a seed, or with one of each environment, else the next one.
+    fn reset<'py>(&self, py: Python<'py>, seed: Option<u64>, seeds: Option<Vec<u32>>) -> PyResult<Bound<'py, PyAny>> {
+        let obs = self.envs.call(py, move |envs| envs.reset(seed, seeds.as_deref()))?;
+        column::to_python(py, &obs)
+    }
+
+    /// Takes a step everywhere. Where an episode has ended the next one begins in the same step.
+    fn step<'py>(&self, py: Python<'py>, actions: &Bound<'_, PyAny>) -> PyResult<PyStepped<'py>> {
+        let actions = column::of_python(actions)?;
+        let Stepped { obs, rewards, terminateds, truncateds, last } =
+            self.envs.call(py, move |envs| envs.step(&actions))?;
+        let array = |column: Column| column::to_python(py, &column);
+        Ok((
+            array(obs)?,
+            array(ColumnData::scalars(rewards).into())?,
+            array(ColumnData::scalars(terminateds).into())?,
+            array(ColumnData::scalars(truncateds).into())?,
+            last.map(array).transpose()?,
+        ))
+    }
+
+    /// The picture of an environment, if it has one: height, width and RGB bytes.
+    fn render<'py>(&self, py: Python<'py>, lane: usize) -> PyResult<Option<(u32, u32, Bound<'py, PyBytes>)>> {
+        let frame = self.envs.call(py, move |envs| {
+            let mut frame = Frame::new();
+            Ok::<_, Failure>(envs.env.render_at(lane, &mut frame).then_some(frame))
+        })?;
+        Ok(frame.map(|frame| (frame.height(), frame.width(), PyBytes::new(py, frame.rgb()))))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.envs.end(py, |_| Ok::<_, Failure>(())).map(|_| ())
+    }
+}
+
+impl Envs {
+    fn make(name: &str, num_envs: u32, config: &Config) -> Result<Self, Failure> {
         let registry = native(Registry::builtin());
         let spec = match registry.env(name).map_err(|error| Failure::new(Kind::Config, error))? {
             RegisteredEnv::SingleAgent(spec) => spec,
             _ => {
                 let why = format!("'{name}' has several agents; a vector environment has one each, RolloutWorker all");
-                return Err(Failure::new(Kind::Config, why).into());
+                return Err(Failure::new(Kind::Config, why));
             }
         };
         let context = |index| EnvContext::new(WorkerPlace::LOCAL.home(index)).with_config(config.clone());
         let contexts: Vec<EnvContext> = (0..num_envs).map(context).collect();
-        let env = spec.make(&contexts, AUTO).map_err(Failure::from)?;
+        let env = spec.make(&contexts, AUTO)?;
         let moment = |slot| Moment { slot: SlotId(slot), ..Moment::default() };
         Ok(Self {
             spaces: EnvSpaces::of(env.as_ref()),
@@ -68,35 +131,37 @@ impl Lanes {
         })
     }
 
-    fn spaces<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        column::json(py, &spaces_json(&self.spaces))
-    }
-
-    /// Begins an episode everywhere: episode 0 with a seed, else the next one.
-    fn reset<'py>(&mut self, py: Python<'py>, seed: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(seed) = seed {
-            self.reset = Streams::new(seed, Purpose::Reset);
-            self.env_step = Streams::new(seed, Purpose::EnvStep);
-        }
+    /// As [`Lanes::reset`]. The seed of an environment is its slot among those of seed 0.
+    fn reset(&mut self, seed: Option<u64>, seeds: Option<&[u32]>) -> Result<Column, Failure> {
         let lanes = self.moments.len();
+        if let Some(seeds) = seeds.filter(|seeds| seeds.len() != lanes) {
+            let why = format!("seed has {} numbers; give one for each of the {lanes} environments", seeds.len());
+            return Err(Failure::new(Kind::Env, why));
+        }
+        let is_seeded = seed.is_some() || seeds.is_some();
+        if is_seeded {
+            self.reset = Streams::new(seed.unwrap_or(0), Purpose::Reset);
+            self.env_step = Streams::new(seed.unwrap_or(0), Purpose::EnvStep);
+            for (lane, moment) in self.moments.iter_mut().enumerate() {
+                moment.slot = SlotId(seeds.map_or(lane as u32, |seeds| seeds[lane]));
+            }
+        }
         let mut obs = self.observations(lanes)?;
         for lane in 0..lanes {
-            self.moments[lane].episode = if seed.is_some() { 0 } else { self.moments[lane].episode.wrapping_add(1) };
+            self.moments[lane].episode = if is_seeded { 0 } else { self.moments[lane].episode.wrapping_add(1) };
             self.begin(lane, &mut obs)?;
         }
-        column::to_python(py, &obs)
+        Ok(obs)
     }
 
-    /// Takes a step everywhere. Where an episode has ended the next one begins in the same step.
-    fn step<'py>(&mut self, py: Python<'py>, actions: &Bound<'_, PyAny>) -> PyResult<Stepped<'py>> {
-        let (actions, lanes) = (column::of_python(actions)?, self.moments.len());
-        column::check_shape(Kind::Env, "actions", &actions, lanes, &self.spaces.action.shape())?;
+    fn step(&mut self, actions: &Column) -> Result<Stepped, Failure> {
+        let lanes = self.moments.len();
+        column::check_shape(Kind::Env, "actions", actions, lanes, &self.spaces.action.shape())?;
         let mut obs = self.observations(lanes)?;
         let (mut rewards, mut terminateds, mut truncateds) = (vec![0.0; lanes], vec![false; lanes], vec![false; lanes]);
         let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
         let moments = Moments { streams: self.env_step, lanes: &self.moments, mark: None };
-        let rows = obs.array_mut().map_err(Failure::from)?;
-        let stepped = self.env.step(actions.array().map_err(Failure::from)?, moments, rows, out);
+        let stepped = self.env.step(actions.array()?, moments, obs.array_mut()?, out);
         stepped.map_err(|error| self.located(None, error))?;
         // A write to `obs` copies the rows first, since `last` shares them.
         let last = obs.clone();
@@ -111,25 +176,9 @@ impl Lanes {
                 self.begin(lane, &mut obs)?;
             }
         }
-        let array = |column: Column| column::to_python(py, &column);
-        Ok((
-            array(obs)?,
-            array(ColumnData::scalars(rewards).into())?,
-            array(ColumnData::scalars(terminateds).into())?,
-            array(ColumnData::scalars(truncateds).into())?,
-            has_ended.then(|| array(last)).transpose()?,
-        ))
+        Ok(Stepped { obs, rewards, terminateds, truncateds, last: has_ended.then_some(last) })
     }
 
-    /// The picture of an environment, if it has one: height, width and RGB bytes.
-    fn render<'py>(&self, py: Python<'py>, lane: usize) -> Option<(u32, u32, Bound<'py, PyBytes>)> {
-        let mut frame = Frame::new();
-        let drawn = self.env.render_at(lane, &mut frame);
-        drawn.then(|| (frame.height(), frame.width(), PyBytes::new(py, frame.rgb())))
-    }
-}
-
-impl Lanes {
     fn observations(&self, rows: usize) -> Result<Column, Failure> {
         Ok(Column::zeros(self.spaces.observation_type.into(), self.spaces.observation.shape(), rows)?)
     }
@@ -151,9 +200,9 @@ impl Lanes {
             EnvError::InLane { lane, source } => (Some(lane), *source),
             error => (lane, error),
         };
-        match lane.and_then(|lane| self.moments.get(lane)) {
-            Some(Moment { slot, episode, t, .. }) => {
-                Failure::new(Kind::Env, format!("environment {} in step {t} of episode {episode}: {source}", slot.0))
+        match lane.and_then(|lane| Some((lane, self.moments.get(lane)?))) {
+            Some((lane, Moment { episode, t, .. })) => {
+                Failure::new(Kind::Env, format!("environment {lane} in step {t} of episode {episode}: {source}"))
             }
             None => source.into(),
         }

@@ -1,8 +1,8 @@
 //! Objects that live on a thread of their own: Python waits for them without holding the interpreter, and handles Ctrl-C.
 
 use std::{
-    sync::{Mutex, PoisonError, mpsc},
-    thread,
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -14,12 +14,19 @@ use crate::failure::{Failure, Kind};
 const LOOK: Duration = Duration::from_millis(50);
 
 type Job<T> = Box<dyn FnOnce(&mut Option<T>) + Send>;
+type Answers<R> = mpsc::Receiver<Result<R, Failure>>;
 
-/// An object on its thread. The thread ends once this is dropped and its last call has ended.
+/// An object on its thread. The thread ends with the object, or once this is dropped and its last call has ended.
 pub(crate) struct Owned<T> {
-    jobs: Mutex<mpsc::Sender<Job<T>>>,
+    /// `None` once the object has been ended.
+    thread: Mutex<Option<OwnThread<T>>>,
     name: &'static str,
     process: u32,
+}
+
+struct OwnThread<T> {
+    jobs: mpsc::Sender<Job<T>>,
+    handle: JoinHandle<()>,
 }
 
 impl<T: 'static> Owned<T> {
@@ -35,8 +42,9 @@ impl<T: 'static> Owned<T> {
             inbox.into_iter().for_each(|job| job(&mut object));
         };
         let spawned = thread::Builder::new().name(name.into()).spawn(run);
-        spawned.map_err(|error| Failure::new(Kind::Closed, format!("the system gives no thread: {error}")))?;
-        let owned = Self { jobs: Mutex::new(jobs), name, process: std::process::id() };
+        let no_thread = |error| Failure::new(Kind::Closed, format!("the system gives no thread: {error}"));
+        let thread = OwnThread { jobs, handle: spawned.map_err(no_thread)? };
+        let owned = Self { thread: Mutex::new(Some(thread)), name, process: std::process::id() };
         owned.run(py, move |object| {
             *object = Some(make().map_err(Into::into)?);
             Ok(())
@@ -51,17 +59,26 @@ impl<T: 'static> Owned<T> {
         py: Python<'_>,
         f: impl FnOnce(&mut T) -> Result<R, E> + Send + 'static,
     ) -> PyResult<R> {
-        let closed = Failure::new(Kind::Closed, format!("the {} was stopped: make another one", self.name));
+        let closed = self.closed();
         self.run(py, move |object| f(object.as_mut().ok_or(closed)?).map_err(Into::into))
     }
 
-    /// Ends the object with a function that consumes it; nothing if it has ended.
+    /// Ends the object with a function that consumes it, and then its thread with all that belongs to the thread, such as host
+    /// processes. `None` if the object has ended, or was lost to a panic, which an earlier call has reported.
     pub(crate) fn end<R: Send + 'static, E: Into<Failure>>(
         &self,
         py: Python<'_>,
         f: impl FnOnce(T) -> Result<R, E> + Send + 'static,
     ) -> PyResult<Option<R>> {
-        self.run(py, move |object| object.take().map(f).transpose().map_err(Into::into))
+        let Some(OwnThread { jobs, handle }) = self.of_caller()?.take() else { return Ok(None) };
+        let end = move |object: &mut Option<T>| object.take().map(f).transpose().map_err(Into::into);
+        let ended = send(&jobs, end).map_or(Ok(None), |answers| self.wait(py, answers));
+        drop(jobs);
+        if ended.is_ok() {
+            // A panic of the thread has been reported.
+            let _ = py.detach(|| handle.join());
+        }
+        ended
     }
 
     fn run<R: Send + 'static>(
@@ -69,6 +86,15 @@ impl<T: 'static> Owned<T> {
         py: Python<'_>,
         f: impl FnOnce(&mut Option<T>) -> Result<R, Failure> + Send + 'static,
     ) -> PyResult<R> {
+        let answers = {
+            let thread = self.of_caller()?;
+            send(&thread.as_ref().ok_or_else(|| self.closed())?.jobs, f)
+        };
+        self.wait(py, answers.ok_or_else(|| self.panicked())?)
+    }
+
+    /// Returns the thread if the caller may wait for it.
+    fn of_caller(&self) -> Result<MutexGuard<'_, Option<OwnThread<T>>>, Failure> {
         let name = self.name;
         if std::process::id() != self.process {
             let why = format!(
@@ -76,16 +102,21 @@ impl<T: 'static> Owned<T> {
                  processes with the method 'spawn'",
                 self.process
             );
-            return Err(Failure::new(Kind::Closed, why).into());
+            return Err(Failure::new(Kind::Closed, why));
         }
-        let (answer, mut answers) = mpsc::sync_channel(1);
-        let job: Job<T> = Box::new(move |object| {
-            // After Ctrl-C the caller no longer waits.
-            let _ = answer.send(f(object));
-        });
-        let panicked =
-            || Failure::new(Kind::Closed, format!("the {name} panicked: see the standard error for the place"));
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job).map_err(|_| panicked())?;
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.as_ref().is_some_and(|thread| thread.handle.thread().id() == thread::current().id()) {
+            let why = format!(
+                "callbacks cannot call their own {name}, which waits for them: use what they are called with, or call the {name} \
+                 after they have returned"
+            );
+            return Err(Failure::new(Kind::Worker, why));
+        }
+        Ok(thread)
+    }
+
+    /// Waits for an answer, and checks the interpreter's signals in between.
+    fn wait<R: Send>(&self, py: Python<'_>, mut answers: Answers<R>) -> PyResult<R> {
         loop {
             let (waited, found) = py.detach(move || {
                 let found = answers.recv_timeout(LOOK);
@@ -95,8 +126,30 @@ impl<T: 'static> Owned<T> {
             match found {
                 Ok(result) => return result.map_err(PyErr::from),
                 Err(mpsc::RecvTimeoutError::Timeout) => py.check_signals()?,
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(panicked().into()),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(self.panicked().into()),
             }
         }
     }
+
+    fn closed(&self) -> Failure {
+        Failure::new(Kind::Closed, format!("the {} was stopped: make another one", self.name))
+    }
+
+    fn panicked(&self) -> Failure {
+        let why = format!("the {} panicked: see the standard error for the place", self.name);
+        Failure::new(Kind::Closed, why)
+    }
+}
+
+/// Sends a job to a thread; `None` if the thread was lost to a panic.
+fn send<T: 'static, R: Send + 'static>(
+    jobs: &mpsc::Sender<Job<T>>,
+    f: impl FnOnce(&mut Option<T>) -> Result<R, Failure> + Send + 'static,
+) -> Option<Answers<R>> {
+    let (answer, answers) = mpsc::sync_channel(1);
+    let job: Job<T> = Box::new(move |object| {
+        // After Ctrl-C the caller no longer waits.
+        let _ = answer.send(f(object));
+    });
+    jobs.send(job).ok().map(|()| answers)
 }

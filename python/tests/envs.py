@@ -1,8 +1,33 @@
 """Environments for the tests, which their processes find in PYTHONPATH."""
 
+import time
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+
+class Slow(gymnasium.Env):
+    """Every step takes five seconds."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        time.sleep(5)
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+class Empty(Slow):
+    observation_space = spaces.Box(-1, 1, (0,), np.float32)
+
+
+class Endless(Slow):
+    action_space = spaces.Box(0, np.iinfo(np.int64).max, (1,), np.int64)
 
 
 class Screen(gymnasium.Env):
@@ -17,6 +42,16 @@ class Screen(gymnasium.Env):
 
     def step(self, action):
         return np.full((64, 64, 3), 100 + int(action), np.uint8), 0.3, False, False, {}
+
+
+class Picture(Slow):
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        return np.zeros((4, 5, 3), np.uint8)
 
 
 class Fragile(gymnasium.Env):

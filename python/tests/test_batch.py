@@ -1,7 +1,9 @@
 """Batches as mappings of NumPy arrays."""
 
+import copy
 import pickle
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -114,7 +116,66 @@ class Batches(unittest.TestCase):
         np.testing.assert_array_equal(rows["seq_lens"], [2, 3])
         self.assertTrue(padded.zero_padded and padded.max_seq_len == 4)
 
+    def test_what_is_written_into_parts_of_a_copy_reaches_it(self):
+        copied = batch().copy()
+        with mock.patch("rollmesh._batch.to_column", side_effect=AssertionError("slices need no encoding")):
+            parts = [copied[1:3], copied.slice(1, 3)]
+        parts += [copied.timeslices(size=3)[0][1:], copied.split_by_episode()[0][1:]]
+        for value, part in enumerate(parts, 20):
+            part["obs"][0] = value
+            self.assertEqual(copied["obs"][1, 0], value)
+            self.assertEqual(concat_samples([part])["obs"][0, 0], value)
+        self.assertEqual(copied.split_by_episode()[1]["obs"].tolist(), batch()["obs"][3:5].tolist())
+        for other in (copy.deepcopy(copied), pickle.loads(pickle.dumps(copied)), copied.slice(-1, 3)):
+            other["obs"][0] = -7
+            self.assertNotEqual(copied["obs"][0, 0], -7)
+        self.assertFalse(pickle.loads(pickle.dumps(batch()))["obs"].flags.writeable)
+        copied["t"] = copied["agent_index"] = np.arange(6)
+        multi = MultiAgentBatch({"a": copied}, 6)
+        self.assertTrue(pickle.loads(pickle.dumps(multi))["a"]["obs"].flags.writeable)
+        self.assertTrue(multi.timeslices(3)[0]["a"]["obs"].flags.writeable)
+
+    def test_columns_of_a_copy_stay_compressed(self):
+        one = SampleBatch(obs=np.zeros((1_000, 10), np.float32), rewards=np.zeros(1_000)).copy()
+        one["rewards"][0] = 1
+        one.compress(bulk=True)
+        self.assertLess(len(pickle.dumps(one)), 20_000)
+        self.assertFalse(one["obs"].flags.writeable)
+        one.decompress_if_needed()["obs"][3] = 4
+        self.assertEqual((one["rewards"][0], concat_samples([one])["obs"][3, 0]), (1, 4))
+
+    def test_lengths_of_sequences_are_a_column(self):
+        rows = SampleBatch({"obs": np.arange(5.0)}, seq_lens=[2, 3])
+        self.assertEqual(list(rows), ["obs", "seq_lens"])
+        self.assertEqual(SampleBatch(dict(rows)), rows)
+        copied = rows.copy()
+        copied["seq_lens"] = [4, 1]
+        self.assertEqual((copied["seq_lens"].tolist(), rows["seq_lens"].tolist()), ([4, 1], [2, 3]))
+        del copied["seq_lens"]
+        self.assertEqual((list(copied), copied["obs"].tolist()), (["obs"], [0, 1, 2, 3, 4]))
+        with self.assertRaises(KeyError):
+            del copied["seq_lens"]
+
+    def test_flags_may_be_numbers(self):
+        for dtype in (int, np.float32, bool):
+            rows = SampleBatch(terminateds=np.array([0, 0, 1], dtype), truncateds=np.array([0, 1, 0], dtype))
+            self.assertEqual(rows["dones"].tolist(), [False, True, True])
+        self.assertIn("dones", rows)
+        self.assertNotIn("dones", batch())
+        copied = rows.copy()
+        copied["terminateds"][0] = True
+        self.assertEqual(copied["dones"].tolist(), [True, True, True])
+
+    def test_rows_of_json_may_have_numbers_of_numpy(self):
+        one = SampleBatch(infos=[{"n": np.float32(0.5)}, {"n": np.arange(2)}, {"n": np.array([np.inf])}])
+        self.assertEqual(list(one["infos"]), [{"n": 0.5}, {"n": [0, 1]}, {"n": [np.inf]}])
+        with self.assertRaisesRegex(TypeError, r"infos\[1\].n is of object"):
+            SampleBatch(infos=[{}, {"n": object()}])
+
     def test_errors_name_the_column_and_the_fix(self):
+        for wrong in ({"obs": np.zeros(2)}, None):
+            with self.assertRaisesRegex(TypeError, "a batch is a SampleBatch or a MultiAgentBatch, not"):
+                concat_samples([batch(), wrong])
         with self.assertRaisesRegex(rollmesh.BatchError, "b"):
             SampleBatch({"a": [1, 2], "b": [1]})
         with self.assertRaisesRegex(TypeError, "'a' is of float16: convert it"):

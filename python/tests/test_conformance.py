@@ -29,7 +29,7 @@ def value_of(batch: SampleBatch) -> dict:
     def column(array: np.ndarray) -> dict:
         return {"dtype": SHORT[array.dtype.name], "shape": list(array.shape), "data": array.ravel().tolist()}
 
-    value = {"columns": {name: column(batch[name]) for name in batch}}
+    value = {"columns": {name: column(batch[name]) for name in batch if name != "seq_lens"}}
     if "seq_lens" in batch:
         value["seq_lens"] = batch["seq_lens"].tolist()
     for flag in FLAGS[1:]:

@@ -1,5 +1,6 @@
 """Policies, callbacks, mapping and observation functions in Python."""
 
+import functools
 import unittest
 
 import numpy as np
@@ -77,7 +78,7 @@ class Functions(unittest.TestCase):
             np.testing.assert_array_equal(worker.get_weights()["default_policy"]["net.0.weight"], [[24, 24]])
             worker.set_weights({"net.0.weight": np.full((1, 2), 7.0)})
             np.testing.assert_array_equal(worker.get_weights()["default_policy"]["net.0.weight"], [[7, 7]])
-            with self.assertRaisesRegex(rollmesh.Error, "ValueError: weights have or lack other"):
+            with self.assertRaisesRegex(rollmesh.Error, "has no weights 'other': its weights are net.0.weight"):
                 worker.set_weights({"net.0.weight": np.zeros((1, 2)), "other": np.zeros(1)})
 
     def test_agents_act_with_the_policies_of_a_mapping_function(self):
@@ -98,11 +99,34 @@ class Functions(unittest.TestCase):
                 self.assertTrue((rows["rewards"] == 2).all())
 
     def test_callbacks_see_the_steps_and_add_metrics_and_columns(self):
-        for callbacks in (Counts, Counts(), [Counts]):
+        for callbacks in (Counts, Counts(), [Counts], lambda: Counts(), functools.partial(Counts)):
             with RolloutWorker("CartPole-v1", num_envs=2, rollout_fragment_length=100, callbacks=callbacks) as worker:
                 batch = worker.sample()
                 np.testing.assert_array_equal(batch["double"], 2 * batch["rewards"])
                 self.assertGreater(worker.get_metrics()["summary"]["custom_metrics"]["widest"]["max"], 0.2)
+
+    def test_what_is_no_callbacks_is_refused(self):
+        class Misspelt(Callbacks):
+            def on_episode_stop(self, **kwargs):
+                pass
+
+        for callbacks, want in (
+            (object(), "callbacks are <object"),
+            (lambda: 3, "callbacks are of int: give a subclass of rollmesh.Callbacks"),
+            (object, "callbacks are of object"),
+            (Misspelt, "there is no hook 'on_episode_stop': there are on_episode_created"),
+        ):
+            with self.assertRaisesRegex((TypeError, rollmesh.Error), want):
+                RolloutWorker("CartPole-v1", callbacks=callbacks)
+
+    def test_callbacks_that_call_their_own_worker_are_an_error(self):
+        class Recursive(Callbacks):
+            def on_sample_end(self, **kwargs):
+                worker.get_weights()
+
+        with RolloutWorker("CartPole-v1", callbacks=Recursive) as worker:
+            with self.assertRaisesRegex(rollmesh.WorkerError, "callbacks cannot call their own RolloutWorker"):
+                worker.sample()
 
     def test_observations_are_those_of_an_observation_function(self):
         def upside_down(agent_obs, worker, episode):

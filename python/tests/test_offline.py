@@ -18,9 +18,15 @@ class Files(unittest.TestCase):
             batch = worker.sample()
         for writer in (JsonWriter, ParquetWriter):
             with tempfile.TemporaryDirectory() as folder:
-                with writer(folder) as out:
+                with writer(pathlib.Path(folder), max_file_size=1_000) as out:
                     out.write(batch)
-                read = concat_samples(list(Reader(folder)))
+                    out.write(batch[:10])
+                    with self.assertRaisesRegex(TypeError, "not dict"):
+                        out.write(dict(batch))
+                self.assertEqual(len(list(pathlib.Path(folder).iterdir())), 2)
+                with self.assertRaisesRegex(TypeError, "max_size"):
+                    writer(folder, max_size=1_000)
+                read = concat_samples(list(Reader(pathlib.Path(folder))))[:100]
                 self.assertEqual(len(read), len(batch))
                 for name in ("obs", "actions", "rewards"):
                     np.testing.assert_array_equal(read[name], batch[name])
@@ -38,7 +44,9 @@ class Estimators(unittest.TestCase):
             new_action_prob=np.array([1.0, 0.5, 0.25]),
             eps_id=np.array([1, 1, 2]),
         )
+        whole = SampleBatch({**batch, "rewards": np.array([1, 1, 2])})
         found = rollmesh.estimate(batch, "is", gamma=1.0)
+        self.assertEqual(rollmesh.estimate(whole, "is", gamma=1.0), found)
         # Episode 1: 2 * 1 + 2 * 1; episode 2: 0.5 * 2.
         self.assertAlmostEqual(found["v_target"], (4.0 + 1.0) / 2)
         self.assertAlmostEqual(found["v_behavior"], 2.0)

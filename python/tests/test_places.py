@@ -196,7 +196,8 @@ class Environments(unittest.TestCase):
             with RolloutWorker("py:envs:Screen", model_config=model, rollout_fragment_length=3, **settings) as worker:
                 return worker.sample()
 
-        wrapped, plain = rows(), rows(preprocessor_pref="none")
+        # A picture is no game of Atari by itself.
+        wrapped, plain = rows(preprocessor_pref="deepmind"), rows()
         self.assertEqual((wrapped["obs"].shape, wrapped["rewards"][0]), ((3, 10, 10, 2), 1.0))
         self.assertEqual((plain["obs"].shape, plain["rewards"][0]), ((3, 64, 64, 3), np.float32(0.3)))
 

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -57,6 +58,35 @@ class Workers(unittest.TestCase):
             RolloutWorker("CartPole-v1", num_envz=2)
         with self.assertRaisesRegex(rollmesh.ConfigError, "NoSuchEnv"):
             RolloutWorker("NoSuchEnv-v0")
+
+    def test_settings_of_wrong_types_are_named(self):
+        class Env:
+            pass
+
+        for given, want in (
+            ((Env,), "env is <class .*: it is a name, such as .*'py:module:Class'"),
+            ((None, {"env": Env()}), "env is <.*Env object"),
+            ((CONFIG, CONFIG), "env and config are both mappings"),
+            (("CartPole-v1", [1]), "config is of list"),
+            ((None, {**CONFIG, "env_config": {"a": {"b": Env()}}}), "env_config.a.b is of Env"),
+        ):
+            with self.assertRaisesRegex(TypeError, want):
+                RolloutWorker(*given)
+        with self.assertRaisesRegex(ValueError, "env_config.a is nan"):
+            RolloutWorker("CartPole-v1", env_config={"a": np.nan})
+        with self.assertRaisesRegex(TypeError, "samples|a batch is"):
+            with RolloutWorker(CONFIG) as worker:
+                worker.learn_on_batch({"obs": [1]})
+
+    def test_settings_may_be_numbers_of_numpy_paths_and_infinities(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = {"num_envs": np.int64(2), "rollout_fragment_length": np.int32(5), "horizon": float("inf")}
+            model = {"fcnet_hiddens": np.array([4, 4])}
+            with RolloutWorker("CartPole-v1", config, model_config=model, output=pathlib.Path(folder)) as worker:
+                self.assertEqual(len(worker.sample()), 10)
+            self.assertTrue(list(pathlib.Path(folder).iterdir()))
+        stop = rollmesh.RunConfig("CartPole-v1", stop={"env_steps": np.inf, "wall_s": np.inf}).stop
+        self.assertEqual((stop["env_steps"], stop.get("wall_s")), (2**63 - 1, None))
 
     def test_an_environment_of_gymnasium_runs_if_it_is_named_as_an_argument(self):
         with RolloutWorker("gym:CartPole-v1", num_envs=2, rollout_fragment_length=20) as worker:
@@ -157,6 +187,37 @@ class Workers(unittest.TestCase):
                 values(prev_reward_batch=[1.0])
             single = policy.compute_single_action(obs[1], [states[0][1]], prev_reward=1.0)
             self.assertEqual(single[2]["vf_preds"], values(prev_reward_batch=[0.0, 1.0])[1])
+
+    def test_no_observations_have_no_actions(self):
+        discrete, real, memory = {**CONFIG}, {"env": "Pendulum-v1"}, {**CONFIG, "model_config": {"use_lstm": True}}
+        for config in (discrete, real, memory):
+            with RolloutWorker(config) as worker:
+                obs = worker.sample()["obs"]
+                actions, states, extras = worker.get_policy().compute_actions(obs[:0])
+                self.assertEqual((len(actions), states, len(extras["vf_preds"])), (0, [], 0))
+                self.assertEqual(len(worker.get_policy().compute_actions(obs[:2])[0]), 2)
+
+    def test_weights_that_do_not_fit_are_named_as_pytorch_names_them(self):
+        config = {**CONFIG, "model_config": {"fcnet_hiddens": [64, 32]}}
+        with RolloutWorker(config) as worker, WorkerGroup(config) as group:
+            weights = worker.get_weights("default_policy")["default_policy"]
+            shape = weights["policy.2.weight"].shape
+            self.assertEqual(shape, (32, 64))
+            turned = {**weights, "policy.2.weight": weights["policy.2.weight"].T}
+            unknown = {**weights, "policy.9.weight": weights["policy.2.weight"]}
+            for set_weights in (worker.set_weights, worker.get_policy().set_weights, group.sync_weights):
+                with self.assertRaisesRegex(rollmesh.PolicyError, r"'policy.2.weight' .* are \(64, 32\), not \(32, 64\)"):
+                    set_weights(turned)
+                with self.assertRaisesRegex(rollmesh.PolicyError, "has no weights 'policy.6.weight'"):
+                    set_weights(unknown)
+                set_weights(weights)
+            for policies in ("other", ["default_policy", "other"]):
+                for given in (weights, None):
+                    with self.assertRaisesRegex(rollmesh.PolicyError, "no weights of policy 'other'"):
+                        group.sync_weights(given, policies=policies)
+            with self.assertRaisesRegex(rollmesh.PolicyError, "no policy 'other'"):
+                group.sync_weights({"other": weights})
+            group.sync_weights(weights, policies="default_policy", timeout_seconds=None)
 
     def test_observations_of_another_shape_are_refused(self):
         with RolloutWorker(CONFIG) as worker:
@@ -260,6 +321,19 @@ class Ends(unittest.TestCase):
 
 
 class Groups(unittest.TestCase):
+    def test_settings_of_the_group_are_in_the_mapping_or_arguments(self):
+        config = {**CONFIG, "num_workers": 2, "placement": "threads", "local_worker": False}
+        config |= {"max_staleness": None, "max_num_env_runner_restarts": float("inf"), "deadline_s": None}
+        with WorkerGroup(config) as group:
+            self.assertEqual(group.num_healthy_remote_workers(), 2)
+            with self.assertRaisesRegex(rollmesh.GroupError, "local"):
+                group.learn_on_batch(group.synchronous_parallel_sample(timeout_s=None))
+        with WorkerGroup(config, num_workers=1, local_worker=True) as group:
+            self.assertTrue(group.wait_for_workers(1, timeout_s=None))
+            self.assertIn("default_policy", group.get_weights())
+        with self.assertRaisesRegex(TypeError, "max_staleness: 'str' object"):
+            WorkerGroup({**config, "max_staleness": "2"})
+
     def test_threads_and_processes_sample_the_same(self):
         hashes, pids = [], []
         for placement in ("threads", "processes"):
@@ -320,6 +394,24 @@ class Runs(unittest.TestCase):
                 self.assertEqual(plain.stop()["weights_hash"], want)
                 self.assertIsNone(plain.stop())
 
+    def test_a_run_is_restored_in_place(self):
+        with tempfile.TemporaryDirectory() as folder:
+            first, second = (os.path.join(folder, name) for name in ("first", "second"))
+            with Algorithm(self.SETTINGS, run_dir=first) as algorithm:
+                algorithm.step()
+                algorithm.save()
+                want = algorithm.weights_hash
+            with Algorithm({**self.SETTINGS, "seed": 8}, run_dir=second) as algorithm:
+                begun = algorithm.weights_hash
+                with self.assertRaises(rollmesh.AlgorithmError):
+                    algorithm.restore(os.path.join(folder, "none"))
+                self.assertEqual(algorithm.weights_hash, begun)
+                self.assertIsNone(algorithm.restore(pathlib.Path(first)))
+                self.assertEqual(algorithm.weights_hash, want)
+                self.assertEqual(algorithm.step()["iteration"], 2)
+                algorithm.restore(first)
+                self.assertEqual(algorithm.step()["iteration"], 3)
+
     def test_evaluations_alongside_a_run_are_among_the_metrics_of_a_step(self):
         settings = {**self.SETTINGS, "evaluation": {"interval": 2, "episodes": 3}}
         with Algorithm(settings) as algorithm:
@@ -339,6 +431,12 @@ class Runs(unittest.TestCase):
             wanted.step()
             self.assertEqual(built.weights_hash, wanted.weights_hash)
         self.assertEqual(config.updated(seed=8).seed, 8)
+        with self.assertRaisesRegex(AttributeError, r"use updated\(seed=9\)"):
+            config.seed = 9
+        for stop in (config.stop, config["stop"], config.to_dict()["stop"], dict(config)["stop"]):
+            stop["env_steps"] = 1
+        self.assertNotEqual(config.stop["env_steps"], 1)
+        self.assertEqual(pickle.loads(pickle.dumps(config)), config)
         with self.assertRaisesRegex(AttributeError, "there is no setting 'gama'"):
             config.gama
         with self.assertRaisesRegex(rollmesh.ConfigError, "gama"):

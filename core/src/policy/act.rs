@@ -54,6 +54,11 @@ impl PolicyEntry {
     ) -> Result<Acted, PolicyError> {
         let ActRequest { obs, state, mut prev_actions, prev_rewards, explore, t } = asked;
         let (rows, space) = (obs.rows(), &spaces.action);
+        let mut actions = Column::zeros(spaces.action_type.into(), space.shape(), rows).map_err(failed)?;
+        if rows == 0 {
+            // Policies act on at least one row.
+            return Ok(Acted { actions, logp: Vec::new(), vf_preds: Vec::new(), state: Vec::new() });
+        }
         if let Some(actions) = &mut prev_actions {
             by_type!(RowsMut, actions.array_mut().map_err(failed)?, rows => transform.undo_rows(space, rows))?;
         }
@@ -72,7 +77,6 @@ impl PolicyEntry {
         let moment = |row| Moment { slot: SlotId(row), episode: 0, t, agent: 0 };
         let moments: Vec<Moment> = (0..rows as u32).map(moment).collect();
         let (mut logp, mut vf_preds, mut after) = (vec![0.0; rows], vec![0.0; rows], vec![0.0; rows * state_len]);
-        let mut actions = Column::zeros(spaces.action_type.into(), space.shape(), rows).map_err(failed)?;
         let out = ActionOutput::new(actions.array_mut().map_err(failed)?, &mut logp, &mut vf_preds);
         let input = ActionInput { obs: obs.array().map_err(failed)?, moments: &moments, state: &before, explore };
         policy.compute_actions(input, ActionOutput { state: &mut after, ..out })?;

@@ -279,12 +279,12 @@ pub(crate) fn policy_of_a_wrapped_game_is_evaluated_in_the_wrappers() {
     let [samples, run] = ["samples", "run"].map(|name| dir.path().join(name).display().to_string());
     #[rustfmt::skip]
     finished(&program, &[
-        "sample", "--env", "Game-v0", "--env-steps", "16", "--num-envs", "1", "--rollout-fragment-length", "16", "--hidden", "4",
+        "sample", "--env", "ALE/Game-v0", "--env-steps", "16", "--num-envs", "1", "--rollout-fragment-length", "16", "--hidden", "4",
         "--output", &samples, "--json",
     ]);
     #[rustfmt::skip]
     let (learned, words) = finished(&program, &[
-        "train", "--env", "Game-v0", "--input", &samples, "--train-batch-size", "16", "--max-env-steps", "16", "--hidden", "4",
+        "train", "--env", "ALE/Game-v0", "--input", &samples, "--train-batch-size", "16", "--max-env-steps", "16", "--hidden", "4",
         "--evaluation-episodes", "2", "--run-dir", &run, "--json",
     ]);
     assert!(!words.contains("warning"), "{words}");

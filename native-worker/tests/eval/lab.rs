@@ -212,7 +212,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
             let labs: Result<Vec<Lab>, EnvError> = contexts.iter().map(Lab::new).collect();
             Ok(Box::new(Vectorized::new(labs?)))
         }))
-        .with_env(EnvSpec::new("Game-v0", |contexts, _| {
+        .with_env(EnvSpec::new("ALE/Game-v0", |contexts, _| {
             Box::new(Vectorized::new(contexts.iter().map(|_| Game(0)).collect()))
         }))
         .with_multi_agent_env(MultiAgentSpec::new("Stroll-v0", |_| Ok(Box::new(Walk(0)))))

@@ -8,7 +8,7 @@ use rollmesh_core::{
     env::{BaseEnv, EnvActions, EnvUpdates, Reset, RowsRef, SubEnv, multi_agent::Turn},
     episode::{RolloutMetrics, SamplerPerf},
     ids::{AgentId, PolicyId},
-    worker::{PolicyConfig, RolloutConfig, RolloutWorker},
+    worker::{PolicyConfig, RolloutConfig, RolloutWorker, config::PreprocessorPref},
 };
 
 use super::rig::{FULL_WAIT, animals, builder, pair, start};
@@ -49,7 +49,7 @@ pub(crate) fn full_waits_make_the_batches_of_one_process() {
 
 pub(crate) fn games_run_in_their_wrappers() {
     let config = RolloutConfig::new("Screen-v0").num_envs(2).rollout_fragment_length(15).single_policy("random");
-    let [mut here, mut there] = pair(config);
+    let [mut here, mut there] = pair(RolloutConfig { preprocessor_pref: PreprocessorPref::DeepMind, ..config });
     for _ in 0..3 {
         let batch = there.sample().unwrap();
         assert_eq!(batch, here.sample().unwrap());

@@ -154,7 +154,8 @@ export interface RolloutConfig {
   /** False for the most likely actions instead of drawn ones. */
   explore?: boolean;
   observation_fn?: string | null;
-  preprocessor_pref?: "deepmind" | "rllib" | "none";
+  /** `auto` by default: `deepmind` for Atari's games, by their name, else `rllib`. */
+  preprocessor_pref?: "auto" | "deepmind" | "rllib" | "none";
   observation_filter?: string | Record<string, unknown>;
   clip_rewards?: unknown;
   clip_actions?: boolean;

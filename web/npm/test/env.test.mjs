@@ -64,8 +64,8 @@ test("a game with a coloured screen is seen as DeepMind's agents see it", () => 
     const rows = worker("Screen-v0", { model_config: { fcnet_hiddens: [4], dim: 10, framestack: 2 }, ...changes }).sample().single();
     return [rows.get("obs").shape, rows.get("rewards").data[0]];
   };
-  assert.deepEqual(columns({}), [[10, 10, 2], 1]);
-  assert.deepEqual(columns({ preprocessor_pref: "none" })[0], [64, 64, 3]);
+  assert.deepEqual(columns({ preprocessor_pref: "deepmind" }), [[10, 10, 2], 1]);
+  assert.deepEqual(columns({})[0], [64, 64, 3]);
 });
 
 const fields = [

@@ -22,9 +22,9 @@ pub(super) struct Head {
 
 impl Head {
     pub(super) fn for_space(space: &Space) -> Result<Self, PolicyError> {
-        let unsupported = |error: DistributionError| PolicyError::Unsupported {
-            wanted: "actions to choose from".into(),
-            found: error.to_string(),
+        let unsupported = |_: DistributionError| PolicyError::Unsupported {
+            wanted: "actions of a space with a distribution".into(),
+            found: space.to_string(),
         };
         let distribution = ActionDistribution::for_space(space).map_err(unsupported)?;
         Ok(Self { distribution, uniforms: Vec::new(), buffers: DrawBuffers::default() })

@@ -66,9 +66,9 @@ impl ModelSpec {
     /// [`PolicyError::Unsupported`] for spaces that no policy takes and for an action mask that does not fit the actions, or
     /// as [`new`](Self::new).
     pub fn for_spaces(spaces: &EnvSpaces, model: &ModelConfig) -> Result<Self, PolicyError> {
-        let distribution = ActionDistribution::for_space(&spaces.action).map_err(|error| PolicyError::Unsupported {
-            wanted: "actions to choose from".into(),
-            found: error.to_string(),
+        let distribution = ActionDistribution::for_space(&spaces.action).map_err(|_| PolicyError::Unsupported {
+            wanted: "actions of a space with a distribution".into(),
+            found: spaces.action.to_string(),
         })?;
         if model.free_log_std && !matches!(distribution, ActionDistribution::DiagGaussian { .. }) {
             let (wanted, found) = ("actions of real numbers with free_log_std".into(), spaces.action.to_string());

@@ -157,7 +157,7 @@ impl Default for RolloutConfig {
             policy_states_are_swappable: false,
             explore: true,
             observation_fn: None,
-            preprocessor_pref: PreprocessorPref::DeepMind,
+            preprocessor_pref: PreprocessorPref::Auto,
             observation_filter: FilterKind::NoFilter,
             clip_rewards: RewardClipping::Auto,
             clip_actions: false,

@@ -104,14 +104,27 @@ impl From<String> for InputSource {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PreprocessorPref {
+    /// Atari's games, by their name, are handled as with [`DeepMind`](Self::DeepMind), other environments as with
+    /// [`RlLib`](Self::RlLib).
+    #[default]
+    Auto,
     /// Games with coloured screens are wrapped as for DeepMind's agents, and their rewards are clipped to their sign; other
     /// environments are handled as with [`RlLib`](Self::RlLib).
-    #[default]
     DeepMind,
     /// By space: one-hot, flattened, concatenated.
     RlLib,
     /// No preprocessing.
     None,
+}
+
+impl PreprocessorPref {
+    /// Returns whether an environment of this name is wrapped, if it is a game with a coloured screen.
+    #[must_use]
+    pub fn wraps(self, env: &str) -> bool {
+        // Such as gym:ALE/Pong-v5, gym:ale_py:ALE/Pong-v5 and gym:ale_py:PongNoFrameskip-v4.
+        let is_atari = || env.split(':').any(|part| part == "ale_py" || part.starts_with("ALE/"));
+        self == Self::DeepMind || self == Self::Auto && is_atari()
+    }
 }
 
 /// How to compress observations: `false`, `true` or `"bulk"`.

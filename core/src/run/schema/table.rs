@@ -207,7 +207,11 @@ const POLICIES: &[Setting] = &[
 const TRANSFORMS: &[Setting] = &[
     row("observation_filter", &[FILTERS], "How observations are normalised."),
     row("observation_fn", &[Null, Text], "Registered name of the function that observations go through first."),
-    row("preprocessor_pref", &[Choice(&["deepmind", "rllib", "none"])], "How observations are preprocessed."),
+    row(
+        "preprocessor_pref",
+        &[Choice(&["auto", "deepmind", "rllib", "none"])],
+        "How observations are preprocessed. auto: Atari's games as for DeepMind's agents, others by space.",
+    ),
     row(
         "clip_rewards",
         &[Null, Flag, Kind::POSITIVE],

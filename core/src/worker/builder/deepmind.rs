@@ -9,7 +9,7 @@ use crate::{
     },
     prelude::*,
     preprocess::image::Size,
-    run::{PreprocessorPref, RolloutConfig},
+    run::RolloutConfig,
     space::Space,
 };
 
@@ -17,7 +17,7 @@ use crate::{
 const MAX_DIM: u16 = 1_024;
 const MAX_FRAME_STACK: u16 = 64;
 
-/// Returns true for a game that is wrapped: pictures of bytes in three colours, at least 64 x 64, and discrete actions.
+/// Returns true for a game that can be wrapped: pictures of bytes in three colours, at least 64 x 64, and discrete actions.
 pub(super) fn is_game(spaces: &EnvSpaces) -> bool {
     let Space::Box(screen) = &spaces.observation else { return false };
     let large = matches!(screen.shape().dims(), [height, width, 3] if *height >= 64 && *width >= 64);
@@ -46,14 +46,15 @@ pub(super) fn options(model: &Config, env: &str) -> Result<DeepMindOptions, Conf
 }
 
 impl EnvSpec {
-    /// Returns the environment as a worker of this configuration sees it: with [`PreprocessorPref::DeepMind`] a game with a
-    /// coloured screen in DeepMind's wrappers, with `dim` and `framestack` of the model's settings; any other unchanged.
+    /// Returns the environment as a worker of this configuration sees it: a game with a coloured screen that
+    /// [`preprocessor_pref`](RolloutConfig::preprocessor_pref) wraps in DeepMind's wrappers, with `dim` and `framestack` of the
+    /// model's settings; any other unchanged.
     ///
     /// # Errors
     /// As [`make`](Self::make); [`EnvError::Config`] for invalid settings of the wrappers.
     pub fn preprocessed(&self, context: &EnvContext, config: &RolloutConfig) -> Result<Self, EnvError> {
         let spaces = self.spaces_in(context)?;
-        if config.preprocessor_pref != PreprocessorPref::DeepMind || !is_game(&spaces) {
+        if !config.preprocessor_pref.wraps(&self.name) || !is_game(&spaces) {
             return Ok(self.clone());
         }
         let options = options(&config.model_config, &self.name).map_err(EnvError::Config)?;

@@ -9,7 +9,7 @@ use crate::{
     ids::{AgentId, HomeIndex, SlotId},
     kernels::Kernels,
     prelude::*,
-    worker::{RegisteredEnv, Registry, RolloutConfig, SetupError, config::PreprocessorPref},
+    worker::{RegisteredEnv, Registry, RolloutConfig, SetupError},
 };
 
 /// A sub-environment to run in another process of the same program: everything about it that can be serialised. Code is not
@@ -67,7 +67,10 @@ impl RemoteEnvSpec {
             recreated_worker: context.recreated_worker,
             slot: *slot,
             seed,
-            deepmind: (config.preprocessor_pref == PreprocessorPref::DeepMind).then(|| config.model_config.clone()),
+            deepmind: config
+                .preprocessor_pref
+                .wraps(config.env.as_deref().unwrap_or_default())
+                .then(|| config.model_config.clone()),
         }
     }
 

@@ -55,11 +55,9 @@ impl RolloutWorkerBuilder {
         let lanes = self.sampler != SamplerChoice::Episodic && made.needs_episodic.is_none();
         made.envs = self.make(&source, contexts, lanes)?;
         made.source = Some(source);
-        let spaces = made.single_spaces().filter(|_| pref == PreprocessorPref::DeepMind);
+        let is_game = made.single_spaces().is_some_and(|spaces| deepmind::is_game(&spaces));
         let spec = match &made.source {
-            Some(RegisteredEnv::SingleAgent(spec)) if spaces.is_some_and(|spaces| deepmind::is_game(&spaces)) => {
-                spec.clone()
-            }
+            Some(RegisteredEnv::SingleAgent(spec)) if is_game && pref.wraps(&spec.name) => spec.clone(),
             // A `BaseEnv` of the user's wraps its games itself.
             _ => return Ok(made),
         };

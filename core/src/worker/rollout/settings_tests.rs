@@ -51,7 +51,9 @@ fn modes() -> impl Strategy<Value = RolloutConfig> {
         select(&[BatchMode::TruncateEpisodes, BatchMode::CompleteEpisodes][..]),
         select(&[CountStepsBy::EnvSteps, CountStepsBy::AgentSteps][..]),
         select(&[Horizon::Truncated, Horizon::LegacyHard, Horizon::LegacySoft][..]),
-        select(&[PreprocessorPref::DeepMind, PreprocessorPref::RlLib, PreprocessorPref::None][..]),
+        select(
+            &[PreprocessorPref::Auto, PreprocessorPref::DeepMind, PreprocessorPref::RlLib, PreprocessorPref::None][..],
+        ),
         select(&[FilterKind::NoFilter, FilterKind::MeanStdFilter, FilterKind::ConcurrentMeanStdFilter][..]),
         select(&[RewardClipping::Auto, RewardClipping::Sign, RewardClipping::Limit(0.5), RewardClipping::Off][..]),
         select(&[Compression::None, Compression::Rows, Compression::Bulk][..]),

@@ -62,7 +62,11 @@ impl Env for Game {
 }
 
 fn game(screen: [u32; 3]) -> EnvSpec {
-    EnvSpec::new("Game-v0", move |contexts, _| Box::new(Vectorized::new(vec![Game { screen, t: 0 }; contexts.len()])))
+    named("ALE/Game-v0", screen)
+}
+
+fn named(name: &str, screen: [u32; 3]) -> EnvSpec {
+    EnvSpec::new(name, move |contexts, _| Box::new(Vectorized::new(vec![Game { screen, t: 0 }; contexts.len()])))
 }
 
 /// Shape and type of the observations, and the reward.
@@ -99,9 +103,29 @@ fn policy_with_its_environment_alone_acts_like_a_worker() {
 }
 
 #[test]
-fn games_are_wrapped_by_default() {
-    let (shape, dtype, reward) = sampled(PreprocessorPref::DeepMind, AUTO, ATARI, "{}");
+fn games_of_atari_are_wrapped_by_default() {
+    let (shape, dtype, reward) = sampled(PreprocessorPref::Auto, AUTO, ATARI, "{}");
     assert_eq!((shape, dtype, reward), (vec![84, 84, 4], DType::U8, 1.0));
+    let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
+    for (name, is_atari) in [
+        ("gym:ale_py:ALE/Pong-v5", true),
+        ("gym:ALE/Pong-v5", true),
+        ("gym:ale_py:PongNoFrameskip-v4", true),
+        ("gym:CarRacing-v3", false),
+        ("py:my_package:ScreenALE/Env", false),
+        ("Game-v0", false),
+    ] {
+        for (pref, is_wrapped) in [(PreprocessorPref::Auto, is_atari), (PreprocessorPref::DeepMind, true)] {
+            let config = RolloutConfig { preprocessor_pref: pref, ..RolloutConfig::default() };
+            let spaces = named(name, [96, 96, 3]).preprocessed(&context, &config).unwrap().spaces_in(&context).unwrap();
+            let dims = if is_wrapped { [84, 84, 4] } else { [96, 96, 3] };
+            assert_eq!(spaces.observation.shape().dims(), dims, "{name}, {pref:?}");
+        }
+    }
+}
+
+#[test]
+fn games_are_wrapped_as_the_model_says() {
     let small = sampled(PreprocessorPref::DeepMind, AUTO, ATARI, r#"{"dim": 42, "framestack": false}"#);
     assert_eq!(small, (vec![42, 42, 1], DType::U8, 1.0));
     let two = sampled(PreprocessorPref::DeepMind, AUTO, [64, 64, 3], r#"{"dim": 42, "framestack": 2}"#);

@@ -67,6 +67,9 @@ class Box:
 
     @staticmethod
     def form(space):
+        if 0 in space.shape:
+            raise Refused("it has no elements")
+
         def bounds(values):
             exact = 2**53 if space.dtype.kind in "iu" else float("inf")
             values = np.ravel(values)
