@@ -80,7 +80,7 @@ impl Learner {
             let (found, wanted) = (spec.mask_len + spec.obs_len, encoder.len());
             return Err(ModelError::Layout(format!("they take {found} numbers, an observation has {wanted}")).into());
         }
-        let optimizer = Optimizer::new(model.vars(), &algorithm.objective().common())?;
+        let optimizer = Optimizer::new(model.vars(), algorithm.objective().common())?;
         Ok(Self {
             old_policy: OldPolicy::Learner,
             seed,

@@ -21,20 +21,20 @@ pub enum Postprocessing {
 }
 
 impl Postprocessing {
-    /// Advantages as a policy's settings say: `gamma` (0.99 unless set), `lambda` (1), `use_gae` and `use_critic` (true).
+    /// Advantages as a policy's settings say: `gamma`, `lambda`, `use_gae` and `use_critic`, each with a default.
     ///
     /// # Errors
     /// [`ConfigError::BadValue`] for a discount or decay that is not between 0 and 1, and for generalised advantages
     /// without critic.
-    pub fn advantages(config: &Config) -> Result<Self, ConfigError> {
+    pub fn advantages(config: &Config, defaults: AdvantageConfig) -> Result<Self, ConfigError> {
         let bad = |name: &str, reason: String| ConfigError::BadValue { name: name.into(), reason };
         let share = |name: &str, default: f64| match config.get::<f64>(name)?.unwrap_or(default) {
             value if (0.0..=1.0).contains(&value) => Ok(value),
             value => Err(bad(name, format!("{value} is not between 0 and 1"))),
         };
-        let (gamma, lambda) = (share("gamma", 0.99)?, share("lambda", 1.0)?);
-        let use_gae = config.get("use_gae")?.unwrap_or(true);
-        let use_critic = config.get("use_critic")?.unwrap_or(true);
+        let (gamma, lambda) = (share("gamma", defaults.gamma)?, share("lambda", defaults.lambda)?);
+        let use_gae = config.get("use_gae")?.unwrap_or(defaults.use_gae);
+        let use_critic = config.get("use_critic")?.unwrap_or(defaults.use_critic);
         if use_gae && !use_critic {
             return Err(bad("use_critic", "use_gae needs the critic's values; set use_gae to false too".into()));
         }
@@ -54,13 +54,12 @@ mod tests {
     use super::*;
 
     fn read(config: &str) -> Result<Postprocessing, ConfigError> {
-        Postprocessing::advantages(&config.parse().unwrap())
+        Postprocessing::advantages(&config.parse().unwrap(), DEFAULTS)
     }
 
     #[test]
     fn advantages_have_the_settings_of_their_policy() {
-        let default = AdvantageConfig { gamma: 0.99, lambda: 1.0, use_gae: true, use_critic: true };
-        assert_eq!(read("{}"), Ok(Postprocessing::Advantages(default)));
+        assert_eq!(read("{}"), Ok(Postprocessing::Advantages(DEFAULTS)));
         let own = AdvantageConfig { gamma: 0.95, lambda: 0.5, use_gae: false, use_critic: false };
         let config = r#"{"gamma": 0.95, "lambda": 0.5, "use_gae": false, "use_critic": false, "lr": 1}"#;
         assert_eq!(read(config), Ok(Postprocessing::Advantages(own)));
@@ -70,6 +69,8 @@ mod tests {
     fn settings_that_make_no_sense_are_named() {
         let error = |config| read(config).unwrap_err().to_string();
         assert_eq!(error(r#"{"gamma": 1.5}"#), "the setting 'gamma' is wrong: 1.5 is not between 0 and 1");
+    const DEFAULTS: AdvantageConfig = AdvantageConfig { gamma: 0.99, lambda: 1.0, use_gae: true, use_critic: true };
+
         assert!(error(r#"{"lambda": "x"}"#).starts_with("the setting 'lambda' is wrong: invalid type"));
         assert!(
             error(r#"{"use_critic": false}"#).ends_with("use_gae needs the critic's values; set use_gae to false too")

@@ -163,8 +163,8 @@ fn bad_numbers_are_skipped_twice_and_then_an_error() {
 /// A policy may be used after training ended: it starts anew from the last good weights.
 #[test]
 fn weights_that_are_not_finite_leave_the_good_ones() {
-    let config = PolicyGradientConfig { lr: 1e39, ..PolicyGradientConfig::a2c() };
-    let mut policy = policy(config);
+    let common = CommonConfig { lr: 1e39, ..PolicyGradientConfig::a2c().common };
+    let mut policy = policy(PolicyGradientConfig { common, ..PolicyGradientConfig::a2c() });
     let good = policy.weights().clone();
     assert!(matches!(policy.learn_on_batch(&bandit(50, 1)), Err(PolicyError::Diverged(_))));
     assert_eq!(policy.weights(), &good);
@@ -226,6 +226,9 @@ fn a_users_policy_of_the_same_name_stays() {
     policies.register(PolicySpec::new("ppo", |context| {
         Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))
     }));
+        // A worker that only acts makes the same rows.
+        let acting = PolicyRegistry::builtin().spec(name).unwrap().make(&context).unwrap();
+        assert_eq!(acting.postprocessing(), policy.postprocessing(), "{name}");
     register_learning_policies(&mut policies);
     let context = PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE);
     let mut policy = policies.spec("ppo").unwrap().make(&context).unwrap();
