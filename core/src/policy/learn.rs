@@ -49,9 +49,28 @@ pub struct Gradients(pub Weights);
 /// What a policy says of a learning step: named numbers, for example `policy_loss`.
 pub type LearnInfo = BTreeMap<String, f64>;
 
+/// Joins what is said of several learning steps, of one policy or of several: under each name the mean over all of them, but
+/// the sum of `gradient_steps` and `skipped_steps`, and the largest `lag_max`.
+#[must_use]
+pub fn joined_info<'a>(infos: impl IntoIterator<Item = &'a LearnInfo>) -> LearnInfo {
+    let (mut joined, mut count) = (LearnInfo::new(), 0.0);
+    for info in infos {
+        count += 1.0;
+        for (name, value) in info {
+            let so_far: &mut f64 = joined.entry(name.clone()).or_default();
+            *so_far = if name == "lag_max" { so_far.max(*value) } else { *so_far + value };
+        }
+    }
+    let is_mean = |name: &str| !matches!(name, "gradient_steps" | "skipped_steps" | "lag_max");
+    joined.iter_mut().filter(|(name, _)| is_mean(name)).for_each(|(_, sum)| *sum /= count);
+    joined
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DEFAULTS: AdvantageConfig = AdvantageConfig { gamma: 0.99, lambda: 1.0, use_gae: true, use_critic: true };
 
     fn read(config: &str) -> Result<Postprocessing, ConfigError> {
         Postprocessing::advantages(&config.parse().unwrap(), DEFAULTS)
@@ -69,8 +88,6 @@ mod tests {
     fn settings_that_make_no_sense_are_named() {
         let error = |config| read(config).unwrap_err().to_string();
         assert_eq!(error(r#"{"gamma": 1.5}"#), "the setting 'gamma' is wrong: 1.5 is not between 0 and 1");
-    const DEFAULTS: AdvantageConfig = AdvantageConfig { gamma: 0.99, lambda: 1.0, use_gae: true, use_critic: true };
-
         assert!(error(r#"{"lambda": "x"}"#).starts_with("the setting 'lambda' is wrong: invalid type"));
         assert!(
             error(r#"{"use_critic": false}"#).ends_with("use_gae needs the critic's values; set use_gae to false too")

@@ -11,7 +11,7 @@ use crate::{
     ids::{PolicyId, SlotId},
     lists::AtMost,
     math,
-    policy::LearnInfo,
+    policy::{LearnInfo, joined_info},
     prelude::*,
     rng::{Purpose, Streams},
     worker::RolloutError,
@@ -36,7 +36,7 @@ impl Default for SgdOptions {
     }
 }
 
-/// Metrics of every policy's learning: means over all minibatches.
+/// Metrics of every policy's learning, [joined](joined_info) over all minibatches.
 pub type TrainInfo = BTreeMap<PolicyId, LearnInfo>;
 
 impl RolloutWorker {
@@ -94,7 +94,7 @@ impl RolloutWorker {
     ) -> Result<LearnInfo, RolloutError> {
         let streams = Streams::new(self.parts.seed, Purpose::Shuffle);
         let worker = SlotId(self.parts.place.worker_index);
-        let (mut sums, mut batches) = (LearnInfo::new(), 0u32);
+        let mut infos = Vec::new();
         for pass in 0..options.num_sgd_iter.max(1) {
             let mut rows = rows.clone();
             if options.minibatch_size > 0 && rows.seq_lens().is_none() {
@@ -106,15 +106,10 @@ impl RolloutWorker {
             let most = counts.iter().fold(0.0, |most: f64, [count]| most.max(*count));
             // A rank with fewer minibatches takes part without rows.
             for small in pieces.into_iter().chain(core::iter::repeat_with(SampleBatch::new)).take(most as usize) {
-                let info = self.learn_on_batch(&of_policy(id, small))?;
-                for (name, value) in info.into_values().flatten() {
-                    *sums.entry(name).or_default() += value;
-                }
-                batches += 1;
+                infos.extend(self.learn_on_batch(&of_policy(id, small))?.into_values());
             }
         }
-        sums.values_mut().for_each(|sum| *sum /= f64::from(batches.max(1)));
-        Ok(sums)
+        Ok(joined_info(&infos))
     }
 }
 
