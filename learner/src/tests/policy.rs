@@ -1,12 +1,13 @@
 //! Policies that act and learn.
 
 use rollmesh_core::{
-    batch::{ACTIONS, ADVANTAGES, BatchParts, OBS, SampleBatch, state_in},
+    batch::{ACTIONS, ADVANTAGES, BatchParts, MultiAgentBatch, OBS, SampleBatch, state_in},
+    callbacks::{CallbackList, WorkerInfo},
     column::{Column, ColumnData, RowShape},
     config::Config,
     env::{Moment, RowsMut, RowsRef},
     episode::GlobalVars,
-    ids::SlotId,
+    ids::{PolicyId, SlotId},
     kernels::Kernels,
     policy::{
         ActionInput, ActionOutput, Gradients, ModelConfig, NetPolicy, Policy, PolicyContext, PolicyEntry, PolicyError,
@@ -116,6 +117,20 @@ fn policy_acts_with_the_learned_weights() {
     }
 }
 
+/// The rows of the first batch are more than its env steps, as those of several agents are.
+#[test]
+fn clock_of_a_single_policy_follows_env_steps_after_a_batch_with_other_rows() {
+    let common = CommonConfig { anneal_over_env_steps: Some(200), anneal_to: 0.0, ..PpoConfig::default().common };
+    let policies = [(PolicyId::DEFAULT, Box::new(policy(PpoConfig { common, ..PpoConfig::default() })) as _)];
+    let mut learners = Learners::new(policies.into(), None, CallbackList::new(), WorkerInfo::default()).unwrap();
+    for (rows, env_steps, so_far) in [(50, 20, 20.0), (30, 30, 50.0), (50, 50, 100.0)] {
+        let batch = MultiAgentBatch::new([(PolicyId::DEFAULT, bandit(rows, 1))].into(), env_steps);
+        let learned = learners.learn(batch, [(ENV_STEPS.into(), so_far)].into()).unwrap();
+        let remaining = 1.0 - (so_far - env_steps as f64) / 200.0;
+        assert_eq!(learned.infos[&PolicyId::DEFAULT]["cur_lr"], common.lr * remaining);
+    }
+}
+
 #[test]
 fn gradients_of_another_model_are_refused() {
     let mut policy = policy(algorithms()[1].clone());
@@ -211,6 +226,9 @@ fn policies_are_made_by_name() {
     let context = PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE);
     for name in ["pg", "a2c", "ppo"] {
         let mut policy = registered(name, &context).unwrap();
+        // A worker that only acts makes the same rows.
+        let acting = PolicyRegistry::builtin().spec(name).unwrap().make(&context).unwrap();
+        assert_eq!(acting.postprocessing(), policy.postprocessing(), "{name}");
         let before = policy.weights().clone();
         assert!(policy.learn_on_batch(&bandit(50, 1)).is_ok());
         assert_ne!(bits(policy.weights()), bits(&before), "{name}");
@@ -226,9 +244,6 @@ fn a_users_policy_of_the_same_name_stays() {
     policies.register(PolicySpec::new("ppo", |context| {
         Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))
     }));
-        // A worker that only acts makes the same rows.
-        let acting = PolicyRegistry::builtin().spec(name).unwrap().make(&context).unwrap();
-        assert_eq!(acting.postprocessing(), policy.postprocessing(), "{name}");
     register_learning_policies(&mut policies);
     let context = PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE);
     let mut policy = policies.spec("ppo").unwrap().make(&context).unwrap();
