@@ -90,6 +90,7 @@ fn three_bad_steps_in_a_row_are_an_error_with_the_last_good_weights() {
     let error = ppo.update(&bad_batch(64)).unwrap_err();
     let LearnError::Diverged { last_good, .. } = error else { panic!("{error}") };
     assert_eq!(bits(&last_good), bits(&good));
+    assert_eq!(ppo.skipped_in_a_row, 0, "as before the update");
 }
 
 #[test]
