@@ -138,11 +138,10 @@ impl Learners {
     /// [`ENV_STEPS`] among them.
     pub fn learn(&mut self, batch: MultiAgentBatch, results: Results) -> Result<Learned, LearnError> {
         let next = WeightsVersion(self.version().0.saturating_add(1));
-        let rows = batch.agent_steps();
-        if self.single_mut().is_none() || rows != batch.env_steps {
-            // Schedules follow env steps; a policy that is not given them counts its rows instead.
-            let so_far = results.get(ENV_STEPS).copied().unwrap_or(0.0) as u64;
-            let vars = GlobalVars { timestep: so_far.saturating_sub(batch.env_steps as u64), ..GlobalVars::default() };
+        // Schedules follow the run's env steps; a policy by itself counts its rows.
+        if let Some(so_far) = results.get(ENV_STEPS) {
+            let timestep = (*so_far as u64).saturating_sub(batch.env_steps as u64);
+            let vars = GlobalVars { timestep, ..GlobalVars::default() };
             self.policies.values_mut().for_each(|policy| policy.on_global_var_update(&vars));
         }
         let mut infos = BTreeMap::new();

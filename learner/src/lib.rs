@@ -48,8 +48,8 @@ mod tests;
 mod update;
 
 pub use algorithm::{
-    ALGORITHMS, AlgorithmConfig, AlgorithmSpec, ConfigError, MarwilConfig, PolicyGradientConfig, PpoConfig, algorithm,
-    all_settings, run_schema,
+    ALGORITHMS, AlgorithmConfig, AlgorithmSpec, CommonConfig, ConfigError, MarwilConfig, PolicyGradientConfig,
+    PpoConfig, algorithm, all_settings, run_schema,
 };
 pub use device::{DeviceError, DeviceSpec};
 pub use error::LearnError;

@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor, Var, backprop::GradStore};
 
-use super::{algorithm::Common, ops::sum_all};
+use super::{algorithm::CommonConfig, ops::sum_all};
 
 const BETA1: f64 = 0.9;
 const BETA2: f64 = 0.999;
@@ -31,10 +31,10 @@ pub(super) struct OptimizerState {
 }
 
 impl Optimizer {
-    pub(super) fn new(vars: Vec<Var>, config: &Common) -> Result<Self> {
+    pub(super) fn new(vars: Vec<Var>, config: &CommonConfig) -> Result<Self> {
         let flat = concatenated(vars.iter().map(Var::as_tensor))?;
         let moments = [flat.zeros_like()?, flat.zeros_like()?];
-        let Common { lr, adam_epsilon: epsilon, weight_decay, grad_clip, .. } = *config;
+        let CommonConfig { lr, adam_epsilon: epsilon, weight_decay, grad_clip, .. } = *config;
         Ok(Self { vars, flat, moments, steps: 0, lr, epsilon, weight_decay, grad_clip })
     }
 
@@ -144,7 +144,7 @@ mod tests {
     use candle_core::Device;
 
     use super::{
-        super::algorithm::{Objective as _, PolicyGradientConfig, PpoConfig},
+        super::algorithm::{PolicyGradientConfig, PpoConfig},
         *,
     };
 
@@ -166,8 +166,8 @@ mod tests {
     /// With a huge epsilon AdamW's first step is lr * gradient / epsilon, so that the clipped gradient shows.
     fn first_step(grad_clip: Option<f64>) -> (Vec<f32>, Vec<f32>, f64) {
         let (a, b) = (var(&[0.0, 1.0]), var(&[0.0, 1.0]));
-        let config = PpoConfig { lr: 1e6, adam_epsilon: 1e6, grad_clip, ..PpoConfig::default() };
-        let mut optimizer = Optimizer::new(vec![a.clone(), b.clone()], &config.common()).unwrap();
+        let config = CommonConfig { lr: 1e6, adam_epsilon: 1e6, grad_clip, ..PpoConfig::default().common };
+        let mut optimizer = Optimizer::new(vec![a.clone(), b.clone()], &config).unwrap();
         let gradient = optimizer.gradient(&grads(&a, &b)).unwrap();
         let (gradient, norm) = optimizer.clipped(gradient).unwrap().unwrap();
         optimizer.step(&gradient).unwrap();
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_gradient_that_is_not_finite_is_none() {
         let (a, b) = (var(&[0.5, 1.0]), var(&[-0.5, 1.0]));
-        let optimizer = Optimizer::new(vec![a.clone(), b], &PpoConfig::default().common()).unwrap();
+        let optimizer = Optimizer::new(vec![a.clone(), b], &PpoConfig::default().common).unwrap();
         let bad = a.affine(f64::INFINITY, 0.0).unwrap().sum_all().unwrap().backward().unwrap();
         assert!(optimizer.clipped(optimizer.gradient(&bad).unwrap()).unwrap().is_none());
     }
@@ -208,9 +208,9 @@ mod tests {
     /// By hand, in 64-bit floats.
     #[test]
     fn three_steps_by_the_definition() {
-        let config = PolicyGradientConfig { weight_decay: 0.1, lr: 0.01, ..PolicyGradientConfig::pg() };
+        let config = CommonConfig { weight_decay: 0.1, lr: 0.01, ..PolicyGradientConfig::pg().common };
         let a = var(&[0.5, -1.0]);
-        let mut optimizer = Optimizer::new(vec![a.clone()], &config.common()).unwrap();
+        let mut optimizer = Optimizer::new(vec![a.clone()], &config).unwrap();
         let (mut theta, mut m, mut v) = ([0.5, -1.0], [0.0; 2], [0.0f64; 2]);
         for step in 1..=3 {
             let gradient = [0.3 * f64::from(step), -0.7];
@@ -229,16 +229,16 @@ mod tests {
 
     #[test]
     fn a_restored_state_resumes_bit_identically() {
-        let config = PolicyGradientConfig::a2c();
+        let config = PolicyGradientConfig::a2c().common;
         let gradient = |i: f32| Tensor::new(&[0.3 * i, -0.7], &Device::Cpu).unwrap();
         let a = var(&[0.5, -1.0]);
-        let mut optimizer = Optimizer::new(vec![a.clone()], &config.common()).unwrap();
+        let mut optimizer = Optimizer::new(vec![a.clone()], &config).unwrap();
         optimizer.step(&gradient(1.0)).unwrap();
         let (state, theta) = (optimizer.state().unwrap(), values(&a));
         optimizer.step(&gradient(2.0)).unwrap();
 
         let b = var(&theta);
-        let mut other = Optimizer::new(vec![b.clone()], &config.common()).unwrap();
+        let mut other = Optimizer::new(vec![b.clone()], &config).unwrap();
         other.set_state(&state).unwrap();
         other.step(&gradient(2.0)).unwrap();
         assert_eq!(values(&a), values(&b));

@@ -73,7 +73,7 @@ impl LearningPolicy {
         algorithm: AlgorithmConfig,
         device: Device,
     ) -> Result<Self, PolicyError> {
-        let acting = NetPolicy::for_algorithm(context, algorithm.objective().common().use_critic)?;
+        let acting = NetPolicy::for_algorithm(context, algorithm.objective().advantages())?;
         let mut policy = Self::on(device, context.kernels, acting, &context.spaces, algorithm, context.seed)?;
         if context.whole_batches {
             policy.learner = policy.learner.with_old_policy(OldPolicy::Learner);

@@ -1,6 +1,6 @@
 //! What is reported of an update.
 
-use rollmesh_core::policy::LearnInfo;
+use rollmesh_core::policy::{LearnInfo, joined_info};
 use serde::{Deserialize, Serialize};
 
 use super::algorithm::{KL, PARTS};
@@ -67,19 +67,10 @@ impl UpdateStats {
         }
     }
 
-    /// Means of what several policies have said, sums of their steps, and the largest of their lags.
+    /// What several policies have said, [joined](joined_info).
     #[must_use]
     pub fn mean_of<'a>(infos: impl IntoIterator<Item = &'a LearnInfo>) -> Self {
-        let mut sums = LearnInfo::new();
-        let (mut count, mut lag_max) = (0.0, 0.0f64);
-        for info in infos {
-            lag_max = lag_max.max(Self::of_info(info).lag_max);
-            info.iter().for_each(|(name, value)| *sums.entry(name.clone()).or_default() += value);
-            count += 1.0;
-        }
-        let is_count = |name: &str| matches!(name, "gradient_steps" | "skipped_steps");
-        sums.iter_mut().filter(|(name, _)| !is_count(name)).for_each(|(_, value)| *value /= f64::max(count, 1.0));
-        Self { lag_max, ..Self::of_info(&sums) }
+        Self::of_info(&joined_info(infos))
     }
 
     /// Under RLlib's names.

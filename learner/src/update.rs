@@ -80,7 +80,7 @@ impl Learner {
             let (found, wanted) = (spec.mask_len + spec.obs_len, encoder.len());
             return Err(ModelError::Layout(format!("they take {found} numbers, an observation has {wanted}")).into());
         }
-        let optimizer = Optimizer::new(model.vars(), &algorithm.objective().common())?;
+        let optimizer = Optimizer::new(model.vars(), algorithm.objective().common())?;
         Ok(Self {
             old_policy: OldPolicy::Learner,
             seed,
@@ -152,12 +152,13 @@ impl Learner {
     }
 
     fn update_of(&mut self, batch: &SampleBatch, ranks: Ranks<'_>) -> Result<(Weights, UpdateStats), LearnError> {
-        let (moments, clock) = (self.optimizer.moments(), (self.env_steps, self.adaptive));
+        let moments = self.optimizer.moments();
+        let clock = (self.env_steps, self.adaptive, self.skipped_in_a_row);
         let updated = self.try_update(batch, ranks);
         if updated.is_err() {
             // As if nothing had happened, since a rank that loses others may resume from here.
             self.optimizer.set_moments(moments);
-            (self.env_steps, self.adaptive) = clock;
+            (self.env_steps, self.adaptive, self.skipped_in_a_row) = clock;
         }
         updated
     }

@@ -80,6 +80,12 @@ impl SampleBatch {
         self
     }
 
+    /// Returns the name of the first column with a number that is infinite or NaN. Compressed columns are not searched.
+    pub(crate) fn first_not_finite(&self) -> Option<&str> {
+        let is_finite = |column: &Column| column.array().ok().and_then(|values| values.first_not_finite()).is_none();
+        self.iter().find(|(_, column)| !is_finite(column)).map(|(name, _)| name)
+    }
+
     /// Adds a column, or replaces the one of this name. The first column sets the number of rows.
     ///
     /// # Errors

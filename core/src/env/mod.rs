@@ -268,7 +268,7 @@ pub enum EnvError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A reward, or its sum with earlier ones, is infinite or NaN.
+    /// A reward, or its sum with earlier ones, is infinite or NaN as a 32-bit float.
     #[error("environment {env}, agent {agent}: the reward is {reward}")]
     BadReward {
         /// The sub-environment.

@@ -6,6 +6,7 @@ use crate::{
         ACTION_LOGP, Cut, CutReason, EpisodeMetrics, MultiAgentBatch, STATE_IN, SampleBatch, SlotFragment, VF_PREDS,
     },
     column::Column,
+    prelude::*,
     sampler::SlotState,
 };
 
@@ -78,7 +79,29 @@ fn cut_bits(cut: &Cut) -> (u32, CutReason, u32) {
     (cut.end, cut.reason, cut.bootstrap_value.to_bits())
 }
 
-/// Custom metrics may depend on the worker, such as times; the learner does not use them, so they are not compared.
-fn episode_bits(episode: &EpisodeMetrics) -> (u32, u32, u64) {
-    (episode.episode, episode.len, episode.episode_return.to_bits())
+/// Metrics of callbacks may depend on the worker, such as times, and the learner does not use them: they are not compared,
+/// other than the rewards of policies among them.
+fn episode_bits(episode: &EpisodeMetrics) -> (u32, u32, u64, Vec<(&str, u64)>) {
+    let is_own = |(name, _): &(&String, &f64)| name.starts_with(EpisodeMetrics::POLICY_REWARD_MEAN);
+    let rewards = episode.custom_metrics.iter().filter(is_own);
+    let rewards = rewards.map(|(name, reward)| (name.as_str(), reward.to_bits())).collect();
+    (episode.episode, episode.len, episode.episode_return.to_bits(), rewards)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rewards_of_policies_are_compared_and_metrics_of_callbacks_are_not() {
+        let fragment = |reward: Option<f64>, seconds: f64| {
+            let reward = reward.map(|reward| (format!("{}car", EpisodeMetrics::POLICY_REWARD_MEAN), reward));
+            let custom_metrics = reward.into_iter().chain([("seconds".into(), seconds)]).collect_ordered();
+            let episodes = vec![EpisodeMetrics { custom_metrics, ..EpisodeMetrics::default() }];
+            SlotFragment { episodes, ..SlotFragment::default() }
+        };
+        let honest = fragment(Some(1.5), 0.1);
+        assert!(same_bits(&honest, &fragment(Some(1.5), 7.0)));
+        assert!(!same_bits(&honest, &fragment(Some(9.5), 0.1)) && !same_bits(&honest, &fragment(None, 0.1)));
+    }
 }

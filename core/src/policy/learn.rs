@@ -21,20 +21,20 @@ pub enum Postprocessing {
 }
 
 impl Postprocessing {
-    /// Advantages as a policy's settings say: `gamma` (0.99 unless set), `lambda` (1), `use_gae` and `use_critic` (true).
+    /// Advantages as a policy's settings say: `gamma`, `lambda`, `use_gae` and `use_critic`, each with a default.
     ///
     /// # Errors
     /// [`ConfigError::BadValue`] for a discount or decay that is not between 0 and 1, and for generalised advantages
     /// without critic.
-    pub fn advantages(config: &Config) -> Result<Self, ConfigError> {
+    pub fn advantages(config: &Config, defaults: AdvantageConfig) -> Result<Self, ConfigError> {
         let bad = |name: &str, reason: String| ConfigError::BadValue { name: name.into(), reason };
         let share = |name: &str, default: f64| match config.get::<f64>(name)?.unwrap_or(default) {
             value if (0.0..=1.0).contains(&value) => Ok(value),
             value => Err(bad(name, format!("{value} is not between 0 and 1"))),
         };
-        let (gamma, lambda) = (share("gamma", 0.99)?, share("lambda", 1.0)?);
-        let use_gae = config.get("use_gae")?.unwrap_or(true);
-        let use_critic = config.get("use_critic")?.unwrap_or(true);
+        let (gamma, lambda) = (share("gamma", defaults.gamma)?, share("lambda", defaults.lambda)?);
+        let use_gae = config.get("use_gae")?.unwrap_or(defaults.use_gae);
+        let use_critic = config.get("use_critic")?.unwrap_or(defaults.use_critic);
         if use_gae && !use_critic {
             return Err(bad("use_critic", "use_gae needs the critic's values; set use_gae to false too".into()));
         }
@@ -49,18 +49,36 @@ pub struct Gradients(pub Weights);
 /// What a policy says of a learning step: named numbers, for example `policy_loss`.
 pub type LearnInfo = BTreeMap<String, f64>;
 
+/// Joins what is said of several learning steps, of one policy or of several: under each name the mean over all of them, but
+/// the sum of `gradient_steps` and `skipped_steps`, and the largest `lag_max`.
+#[must_use]
+pub fn joined_info<'a>(infos: impl IntoIterator<Item = &'a LearnInfo>) -> LearnInfo {
+    let (mut joined, mut count) = (LearnInfo::new(), 0.0);
+    for info in infos {
+        count += 1.0;
+        for (name, value) in info {
+            let so_far: &mut f64 = joined.entry(name.clone()).or_default();
+            *so_far = if name == "lag_max" { so_far.max(*value) } else { *so_far + value };
+        }
+    }
+    let is_mean = |name: &str| !matches!(name, "gradient_steps" | "skipped_steps" | "lag_max");
+    joined.iter_mut().filter(|(name, _)| is_mean(name)).for_each(|(_, sum)| *sum /= count);
+    joined
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const DEFAULTS: AdvantageConfig = AdvantageConfig { gamma: 0.99, lambda: 1.0, use_gae: true, use_critic: true };
+
     fn read(config: &str) -> Result<Postprocessing, ConfigError> {
-        Postprocessing::advantages(&config.parse().unwrap())
+        Postprocessing::advantages(&config.parse().unwrap(), DEFAULTS)
     }
 
     #[test]
     fn advantages_have_the_settings_of_their_policy() {
-        let default = AdvantageConfig { gamma: 0.99, lambda: 1.0, use_gae: true, use_critic: true };
-        assert_eq!(read("{}"), Ok(Postprocessing::Advantages(default)));
+        assert_eq!(read("{}"), Ok(Postprocessing::Advantages(DEFAULTS)));
         let own = AdvantageConfig { gamma: 0.95, lambda: 0.5, use_gae: false, use_critic: false };
         let config = r#"{"gamma": 0.95, "lambda": 0.5, "use_gae": false, "use_critic": false, "lr": 1}"#;
         assert_eq!(read(config), Ok(Postprocessing::Advantages(own)));

@@ -63,7 +63,7 @@ pub use entry::{PolicyEntry, PolicyMaker, PolicyState};
 pub use init::weights_seed;
 pub use io::{ActionInput, ActionOutput, TakenActions};
 pub use judge::{Judge, JudgeError};
-pub use learn::{Gradients, LearnInfo, Postprocessing};
+pub use learn::{Gradients, LearnInfo, Postprocessing, joined_info};
 pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
 pub(crate) use net::forward_by_kernels;
 pub use net::{

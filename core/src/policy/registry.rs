@@ -6,6 +6,7 @@ use crate::{
     env::{EnvSpaces, Unknown},
     ids::PolicyId,
     kernels::Kernels,
+    postprocess::AdvantageConfig,
     prelude::*,
 };
 
@@ -159,8 +160,20 @@ pub struct PolicyRegistry {
 }
 
 impl PolicyRegistry {
-    /// Algorithms whose policies are networks, and whether they train a critic unless told otherwise.
-    const ALGORITHMS: [(&str, bool); 3] = [("a2c", true), ("pg", false), ("ppo", true)];
+    /// Advantages of `a2c` unless its settings say otherwise, and of `net`.
+    pub const A2C_ADVANTAGES: AdvantageConfig =
+        AdvantageConfig { gamma: 0.99, lambda: 1.0, use_gae: true, use_critic: true };
+    /// Advantages of `pg` unless its settings say otherwise: discounted returns.
+    pub const PG_ADVANTAGES: AdvantageConfig =
+        AdvantageConfig { gamma: 0.99, lambda: 1.0, use_gae: false, use_critic: false };
+    /// Advantages of `ppo` unless its settings say otherwise.
+    pub const PPO_ADVANTAGES: AdvantageConfig =
+        AdvantageConfig { gamma: 0.98, lambda: 0.9, use_gae: true, use_critic: true };
+
+    /// Algorithms whose policies are networks, with the defaults that acting policies and learners share: rows are the same
+    /// whichever process postprocesses them.
+    const ALGORITHMS: [(&str, AdvantageConfig); 3] =
+        [("a2c", Self::A2C_ADVANTAGES), ("pg", Self::PG_ADVANTAGES), ("ppo", Self::PPO_ADVANTAGES)];
 
     /// The policies that come with this crate, which act and do not learn: `net`, a [`NetPolicy`]; `random`, a
     /// [`RandomPolicy`]; and those of the algorithms `a2c`, `pg` and `ppo`, for workers whose weights come from a learner
@@ -169,9 +182,8 @@ impl PolicyRegistry {
     pub fn builtin() -> Self {
         let mut registry = Self::default();
         registry.register(PolicySpec::new("net", |context| Ok(Box::new(NetPolicy::for_context(context)?))));
-        for (name, uses_critic) in Self::ALGORITHMS {
-            let acting =
-                move |context: &PolicyContext| Ok(Box::new(NetPolicy::for_algorithm(context, uses_critic)?) as _);
+        for (name, defaults) in Self::ALGORITHMS {
+            let acting = move |context: &PolicyContext| Ok(Box::new(NetPolicy::for_algorithm(context, defaults)?) as _);
             registry.register(PolicySpec { is_builtin: true, ..PolicySpec::new(name, acting) });
         }
         registry.register(PolicySpec::new("random", |context| {

@@ -1,5 +1,7 @@
 //! Computes advantages and value targets of a batch of one trajectory.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     PostprocessError,
     discount::{discounted_returns, last_r, values_bootstrapped},
@@ -16,7 +18,7 @@ use crate::{
 };
 
 /// Which advantages to compute.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdvantageConfig {
     /// Discount per step.
     pub gamma: f64,

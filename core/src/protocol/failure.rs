@@ -24,6 +24,7 @@ wire_enum! {
         /// User code panicked.
         Panic = 2,
         /// The environment returned something invalid: NaN, an infinite reward, a point outside its space, a wrong length.
+        /// Or the rows hold a number that is not finite, which a policy or a callback has computed.
         Invalid = 3,
         /// The environment refused the state to resume from.
         Restore = 4,

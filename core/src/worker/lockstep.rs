@@ -14,7 +14,7 @@ use crate::{
     prelude::*,
     sampler::{
         Budget, DriveError, Interrupt, LaneStart, ResumePoint, SampleError, SamplerHost, SamplerInput, SamplerOptions,
-        SlotState,
+        SlotState, StateError,
     },
     time::Micros,
     worker::SetupError,
@@ -422,16 +422,21 @@ impl SamplerInput for LockstepSampler {
         if next > u64::MAX / 2 || states.iter().any(|state| state.steps > u64::MAX / 2) {
             return Err(damaged());
         }
+        // Everything is decoded before anything changes: damaged bytes do not cost the fragment in progress.
+        let by_slot: BTreeMap<SlotId, &LaneState> = states.iter().map(|state| (state.slot, state)).collect_ordered();
+        let found = self.lanes.slots().map(|slot| {
+            let found = by_slot.get(&slot).map(|found| Ok((SlotState::decode(&found.state)?, found.seen.clone())));
+            found.transpose().map_err(|_: StateError| damaged())
+        });
+        let found: Vec<Option<(SlotState, Vec<f64>)>> = found.collect::<Result<_, _>>()?;
         if let Some(started) = self.started.filter(|_| self.open.is_some()) {
             self.return_to(started)?;
         }
         let before: Vec<CollectorStart> = self.positions().collect();
         let mut starts = before.clone();
-        let by_slot: BTreeMap<SlotId, &LaneState> = states.iter().map(|state| (state.slot, state)).collect_ordered();
-        for start in &mut starts {
-            if let Some(found) = by_slot.get(&start.lane.slot) {
-                start.lane.state = Some(SlotState::decode(&found.state).map_err(|_| damaged())?);
-                start.seen.clone_from(&found.seen);
+        for (start, found) in starts.iter_mut().zip(found) {
+            if let Some((state, seen)) = found {
+                (start.lane.state, start.seen) = (Some(state), seen);
             }
         }
         if let Err(error) = self.reopen(&starts) {

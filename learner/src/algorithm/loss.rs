@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::Common;
+use super::CommonConfig;
 use crate::{dist::Dist, ops::mean_all, ranks::Normal, rows::Critic};
 
 /// Added to the standard deviation of the advantages.
@@ -24,15 +24,21 @@ pub(crate) const KL: usize = 3;
 pub(super) const CLIPPED: usize = 4;
 
 /// A policy loss with the error of the values, if there is a critic, and the entropy.
-pub(super) fn actor_critic(policy_loss: Tensor, vf_loss: Option<Tensor>, dist: &Dist, common: &Common) -> Result<Loss> {
+pub(super) fn actor_critic(
+    policy_loss: Tensor,
+    vf_loss: Option<Tensor>,
+    dist: &Dist,
+    common: &CommonConfig,
+    entropy_coeff: f64,
+) -> Result<Loss> {
     let none = policy_loss.zeros_like()?.detach();
     let mut total = policy_loss.clone();
     if let Some(vf_loss) = &vf_loss {
         total = (total + vf_loss.affine(common.vf_loss_coeff, 0.0)?)?;
     }
     let entropy = mean_all(&dist.entropy()?)?;
-    if common.entropy_coeff > 0.0 {
-        total = (total - entropy.affine(common.entropy_coeff, 0.0)?)?;
+    if entropy_coeff > 0.0 {
+        total = (total - entropy.affine(entropy_coeff, 0.0)?)?;
     }
     let parts = [policy_loss, vf_loss.unwrap_or_else(|| none.clone()), entropy, none.clone(), none];
     Ok(Loss { total, parts: parts.map(|part| part.detach()) })

@@ -13,12 +13,13 @@
 use candle_core::Tensor;
 use rollmesh_core::{
     config::{Config, ConfigError as SettingsError},
+    postprocess::AdvantageConfig,
     run::schema::{Kind, Setting},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AlgorithmConfig, Common, ConfigError, Epochs, Needs, Objective, Schedule,
+    AlgorithmConfig, CommonConfig, ConfigError, Epochs, Needs, Objective, Schedule,
     loss::{ADVANTAGE_EPSILON, Loss, PARTS, VF_LOSS},
     settings::parsed,
     table::{POSITIVE, row},
@@ -31,10 +32,12 @@ use crate::{
 
 /// Settings of learning from logged actions, under RLlib's names where it has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
 pub struct MarwilConfig {
     /// Discount factor of the returns that tell good actions from bad ones.
     pub gamma: f64,
+    /// What all algorithms have. The value loss is half the mean squared error.
+    #[serde(flatten)]
+    pub common: CommonConfig,
     /// How much better actions count for more: rows weigh exp(beta A / c) for advantages A and the root c of their mean
     /// square. With 0 all weigh the same, which is behaviour cloning, and no value network is trained.
     pub beta: f64,
@@ -44,29 +47,10 @@ pub struct MarwilConfig {
     pub moving_average_sqd_adv_norm_start: f64,
     /// How much of it each step replaces, as a fraction.
     pub moving_average_sqd_adv_norm_update_rate: f64,
-    /// AdamW's learning rate, at the start if it is annealed.
-    pub lr: f64,
-    /// Added to the root of AdamW's second moment.
-    pub adam_epsilon: f64,
-    /// AdamW's decoupled weight decay.
-    pub weight_decay: f64,
     /// Passes over a train batch.
-    #[serde(alias = "num_sgd_iter")]
     pub num_epochs: u32,
     /// Rows per gradient step, at most, as of [`PpoConfig`](super::PpoConfig).
-    #[serde(alias = "sgd_minibatch_size")]
     pub minibatch_size: u32,
-    /// Weight of the value loss, which is half the mean squared error.
-    #[serde(alias = "vf_coeff")]
-    pub vf_loss_coeff: f64,
-    /// Largest global norm of a gradient; longer ones are scaled down. Unlimited if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grad_clip: Option<f64>,
-    /// `lr` falls linearly over this many rows; constant if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub anneal_over_env_steps: Option<u64>,
-    /// What remains of it then, and from then on, as a fraction.
-    pub anneal_to: f64,
 }
 
 impl Default for MarwilConfig {
@@ -82,19 +66,13 @@ impl MarwilConfig {
     pub fn marwil() -> Self {
         Self {
             gamma: 0.99,
+            common: CommonConfig { lr: 1e-3, vf_loss_coeff: 1.0, ..CommonConfig::BASE },
             beta: 1.0,
             bc_logstd_coeff: 0.0,
             moving_average_sqd_adv_norm_start: 100.0,
             moving_average_sqd_adv_norm_update_rate: 1e-8,
-            lr: 1e-3,
-            adam_epsilon: 1e-8,
-            weight_decay: 0.0,
             num_epochs: 1,
             minibatch_size: 128,
-            vf_loss_coeff: 1.0,
-            grad_clip: None,
-            anneal_over_env_steps: None,
-            anneal_to: 0.1,
         }
     }
 
@@ -162,22 +140,13 @@ impl Objective for MarwilConfig {
         SETTINGS
     }
 
-    fn common(&self) -> Common {
-        Common {
-            gamma: self.gamma,
-            // Returns of whole episodes; where one was cut, the value of what follows stands for the rest.
-            lambda: 1.0,
-            use_gae: false,
-            use_critic: self.weighs_rows(),
-            lr: self.lr,
-            adam_epsilon: self.adam_epsilon,
-            weight_decay: self.weight_decay,
-            vf_loss_coeff: self.vf_loss_coeff,
-            entropy_coeff: 0.0,
-            grad_clip: self.grad_clip,
-            anneal_over_env_steps: self.anneal_over_env_steps,
-            anneal_to: self.anneal_to,
-        }
+    fn common(&self) -> &CommonConfig {
+        &self.common
+    }
+
+    /// Returns of whole episodes; where one was cut, the value of what follows stands for the rest.
+    fn advantages(&self) -> AdvantageConfig {
+        AdvantageConfig { gamma: self.gamma, lambda: 1.0, use_gae: false, use_critic: self.weighs_rows() }
     }
 
     fn needs(&self) -> Needs {
@@ -220,7 +189,7 @@ impl Objective for MarwilConfig {
                 (mean_all(&(logp * exp(&scaled.affine(self.beta, 0.0)?)?)?)?.neg()?, square)
             }
         };
-        let total = (&policy_loss + vf_loss.affine(0.5 * self.vf_loss_coeff, 0.0)?)?;
+        let total = (&policy_loss + vf_loss.affine(0.5 * self.common.vf_loss_coeff, 0.0)?)?;
         let entropy = mean_all(&dist.entropy()?)?;
         let parts = [policy_loss, vf_loss, entropy, none.clone(), none].map(|part| part.detach());
         Ok(Loss { total, parts })
@@ -254,7 +223,7 @@ mod tests {
         let rows = Rows { old: None, critic: Some(critic), ..rows() };
         let config = MarwilConfig {
             beta: 2.0,
-            vf_loss_coeff: 0.5,
+            common: CommonConfig { vf_loss_coeff: 0.5, ..CommonConfig::BASE },
             moving_average_sqd_adv_norm_update_rate: 0.25,
             ..MarwilConfig::marwil()
         };

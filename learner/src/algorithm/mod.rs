@@ -1,5 +1,6 @@
 //! The algorithms: one file each with its settings, its loss and its schedule. [`registry`] lists them.
 
+mod common;
 mod loss;
 mod marwil;
 mod policy_gradient;
@@ -10,15 +11,14 @@ mod settings;
 mod table;
 
 use candle_core::{Result, Tensor};
-use rollmesh_core::run::schema::Setting;
+use rollmesh_core::{postprocess::AdvantageConfig, run::schema::Setting};
 use serde::Serialize;
 use serde_json::Value;
 
+pub use common::CommonConfig;
 pub(crate) use loss::{KL, Loss, PARTS};
 pub use marwil::MarwilConfig;
 pub use policy_gradient::PolicyGradientConfig;
-/// The settings that all algorithms share, which are those of the policy gradient.
-pub(crate) use policy_gradient::PolicyGradientConfig as Common;
 pub use ppo::PpoConfig;
 pub use registry::{ALGORITHMS, AlgorithmConfig, AlgorithmSpec, algorithm, all_settings};
 pub use schema::run_schema;
@@ -46,7 +46,10 @@ pub(crate) trait Objective: AsJson {
     }
 
     /// The settings that all algorithms share.
-    fn common(&self) -> Common;
+    fn common(&self) -> &CommonConfig;
+
+    /// The advantages, with a critic if one is trained.
+    fn advantages(&self) -> AdvantageConfig;
 
     /// What it needs of a batch.
     fn needs(&self) -> Needs;
@@ -87,7 +90,7 @@ pub(crate) trait Objective: AsJson {
     /// Checks every setting.
     fn check(&self) -> std::result::Result<(), ConfigError> {
         in_range(&self.json(), table::SHARED.iter().chain(self.own_settings()))?;
-        self.common().check_critic()
+        check_critic(self.advantages())
     }
 }
 
@@ -132,39 +135,24 @@ pub(crate) struct Schedule {
     pub(crate) adaptive: f64,
 }
 
-impl Common {
-    fn check_critic(&self) -> std::result::Result<(), ConfigError> {
-        if self.use_gae && !self.use_critic {
-            let wanted = "false without a critic: set use_critic to true or use_gae to false".into();
-            return Err(ConfigError { name: "use_gae", value: "true".into(), wanted });
-        }
-        Ok(())
+fn check_critic(advantages: AdvantageConfig) -> std::result::Result<(), ConfigError> {
+    if advantages.use_gae && !advantages.use_critic {
+        let wanted = "false without a critic: set use_critic to true or use_gae to false".into();
+        return Err(ConfigError { name: "use_gae", value: "true".into(), wanted });
     }
-
-    /// The fraction of the annealed settings that remains after `env_steps`.
-    pub(crate) fn annealing(&self, env_steps: u64) -> f64 {
-        let Some(horizon) = self.anneal_over_env_steps else { return 1.0 };
-        let progress = (env_steps as f64 / horizon as f64).min(1.0);
-        1.0 - progress * (1.0 - self.anneal_to)
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::policy::PolicyRegistry;
+
     use super::*;
 
     #[test]
-    fn annealing_falls_linearly_and_stays() {
-        let config = PpoConfig { anneal_over_env_steps: Some(1000), anneal_to: 0.5, ..PpoConfig::default() };
-        let constant = PpoConfig { anneal_over_env_steps: None, ..config.clone() }.common();
-        let annealed = config.common();
-        assert_eq!([0, 500, 1000, 2000].map(|steps| annealed.annealing(steps)), [1.0, 0.75, 0.5, 0.5]);
-        assert_eq!(constant.annealing(2000), 1.0);
-    }
-
-    #[test]
     fn gae_needs_a_critic() {
-        let config = PolicyGradientConfig { use_critic: false, ..PolicyGradientConfig::a2c() };
+        let advantages = AdvantageConfig { use_critic: false, ..PolicyRegistry::A2C_ADVANTAGES };
+        let config = PolicyGradientConfig { advantages, ..PolicyGradientConfig::a2c() };
         let wanted = "use_gae is true, but must be false without a critic: set use_critic to true or use_gae to false";
         assert_eq!(AlgorithmConfig::from(config).validate().unwrap_err().to_string(), wanted);
     }

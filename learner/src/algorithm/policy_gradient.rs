@@ -11,11 +11,15 @@
 //! `lr` is annealed.
 
 use candle_core::Tensor;
-use rollmesh_core::config::{Config, ConfigError as SettingsError};
+use rollmesh_core::{
+    config::{Config, ConfigError as SettingsError},
+    policy::PolicyRegistry,
+    postprocess::AdvantageConfig,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AlgorithmConfig, Common, ConfigError, Needs, Objective, Schedule,
+    AlgorithmConfig, CommonConfig, ConfigError, Needs, Objective, Schedule,
     loss::{Loss, actor_critic, squared_error},
     settings::parsed,
 };
@@ -23,34 +27,15 @@ use crate::{dist::Dist, ops::mean_all, rows::Rows};
 
 /// Settings of one step along the policy gradient per batch, under RLlib's names where it has them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PolicyGradientConfig {
-    /// Discount factor.
-    pub gamma: f64,
-    /// The lambda of generalised advantage estimation.
-    pub lambda: f64,
-    /// Generalised advantage estimation, else discounted returns.
-    pub use_gae: bool,
-    /// A value network is trained, and its estimates are subtracted from the returns.
-    pub use_critic: bool,
-    /// AdamW's learning rate, at the start if it is annealed.
-    pub lr: f64,
-    /// Added to the root of AdamW's second moment.
-    pub adam_epsilon: f64,
-    /// AdamW's decoupled weight decay.
-    pub weight_decay: f64,
-    /// Weight of the value loss.
-    pub vf_loss_coeff: f64,
+    /// The advantages that it learns from.
+    #[serde(flatten)]
+    pub advantages: AdvantageConfig,
+    /// What all algorithms have.
+    #[serde(flatten)]
+    pub common: CommonConfig,
     /// Weight of the entropy bonus.
     pub entropy_coeff: f64,
-    /// Largest global norm of a gradient; longer ones are scaled down. Unlimited if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grad_clip: Option<f64>,
-    /// `lr` falls linearly over this many env steps; constant if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub anneal_over_env_steps: Option<u64>,
-    /// What remains of it then, and from then on, as a fraction.
-    pub anneal_to: f64,
 }
 
 impl PolicyGradientConfig {
@@ -58,20 +43,7 @@ impl PolicyGradientConfig {
     /// 1992), with RLlib's settings: discounted returns and no critic.
     #[must_use]
     pub fn pg() -> Self {
-        Self {
-            gamma: 0.99,
-            lambda: 1.0,
-            use_gae: false,
-            use_critic: false,
-            lr: 4e-4,
-            adam_epsilon: 1e-8,
-            weight_decay: 0.0,
-            vf_loss_coeff: 0.5,
-            entropy_coeff: 0.0,
-            grad_clip: None,
-            anneal_over_env_steps: None,
-            anneal_to: 0.1,
-        }
+        Self { advantages: PolicyRegistry::PG_ADVANTAGES, common: CommonConfig::BASE, entropy_coeff: 0.0 }
     }
 
     /// Advantage actor-critic (Mnih et al.: "Asynchronous methods for deep reinforcement learning", 2016), synchronous.
@@ -80,13 +52,9 @@ impl PolicyGradientConfig {
     #[must_use]
     pub fn a2c() -> Self {
         Self {
-            use_gae: true,
-            use_critic: true,
-            lr: 7e-4,
-            adam_epsilon: 1e-5,
+            advantages: PolicyRegistry::A2C_ADVANTAGES,
+            common: CommonConfig { lr: 7e-4, adam_epsilon: 1e-5, grad_clip: Some(0.5), ..CommonConfig::BASE },
             entropy_coeff: 0.01,
-            grad_clip: Some(0.5),
-            ..Self::pg()
         }
     }
 
@@ -125,18 +93,22 @@ impl AlgorithmConfig {
 }
 
 impl Objective for PolicyGradientConfig {
-    fn common(&self) -> Common {
-        *self
+    fn common(&self) -> &CommonConfig {
+        &self.common
+    }
+
+    fn advantages(&self) -> AdvantageConfig {
+        self.advantages
     }
 
     fn needs(&self) -> Needs {
-        Needs { critic: self.use_critic, old: false, logged: false }
+        Needs { critic: self.advantages.use_critic, old: false, logged: false }
     }
 
     fn loss(&self, dist: &Dist, values: &Tensor, rows: &Rows, _now: Schedule) -> candle_core::Result<Loss> {
         let policy_loss = mean_all(&(dist.logp(&rows.actions)? * &rows.advantages)?)?.neg()?;
         let vf_loss = rows.critic.as_ref().map(|critic| mean_all(&squared_error(values, critic)?)).transpose()?;
-        actor_critic(policy_loss, vf_loss, dist, &self.common())
+        actor_critic(policy_loss, vf_loss, dist, &self.common, self.entropy_coeff)
     }
 }
 
@@ -153,7 +125,7 @@ mod tests {
 
     #[test]
     fn all_parts_of_the_policy_gradient_by_hand() {
-        let config = PolicyGradientConfig { vf_loss_coeff: 0.5, entropy_coeff: 0.1, ..PolicyGradientConfig::a2c() };
+        let config = PolicyGradientConfig { entropy_coeff: 0.1, ..PolicyGradientConfig::a2c() };
         let now = Schedule { annealing: 1.0, adaptive: 0.0 };
         let rows = Rows { old: None, ..rows() };
         let loss = config.loss(&dist(&logits()), &column(&[0.5, 3.0]), &rows, now).unwrap();

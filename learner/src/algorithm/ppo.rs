@@ -13,12 +13,14 @@
 use candle_core::Tensor;
 use rollmesh_core::{
     config::{Config, ConfigError as SettingsError},
+    policy::PolicyRegistry,
+    postprocess::AdvantageConfig,
     run::schema::{Kind, Setting},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AlgorithmConfig, Common, ConfigError, Epochs, Needs, Objective, Schedule,
+    AlgorithmConfig, CommonConfig, ConfigError, Epochs, Needs, Objective, Schedule,
     loss::{CLIPPED, KL, Loss, actor_critic, normalised, squared_error},
     settings::parsed,
     table::{POSITIVE, row},
@@ -33,78 +35,54 @@ use crate::{
 /// Settings of proximal policy optimisation (Schulman, Wolski, Dhariwal, Radford, Klimov: "Proximal policy optimization
 /// algorithms", 2017), under RLlib's names where it has them. The defaults are tuned for classic control on 16 slots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
 pub struct PpoConfig {
-    /// Discount factor.
-    pub gamma: f64,
-    /// The lambda of generalised advantage estimation.
-    pub lambda: f64,
-    /// Generalised advantage estimation, else discounted returns.
-    pub use_gae: bool,
-    /// A value network is trained, and its estimates are subtracted from the returns.
-    pub use_critic: bool,
-    /// AdamW's learning rate, at the start if it is annealed.
-    pub lr: f64,
-    /// Added to the root of AdamW's second moment.
-    pub adam_epsilon: f64,
-    /// AdamW's decoupled weight decay.
-    pub weight_decay: f64,
+    /// The advantages that it learns from.
+    #[serde(flatten)]
+    pub advantages: AdvantageConfig,
+    /// What all algorithms have.
+    #[serde(flatten)]
+    pub common: CommonConfig,
     /// Passes over a train batch.
-    #[serde(alias = "num_sgd_iter")]
     pub num_epochs: u32,
     /// Rows per gradient step, at most: a batch is cut into minibatches of equal size, up to one row. Sequences of
     /// recurrent policies stay whole: there minibatches have equally many sequences, up to one.
-    #[serde(alias = "sgd_minibatch_size")]
     pub minibatch_size: u32,
     /// How far the probability ratio may move from 1 with profit, at the start if it is annealed.
     pub clip_param: f64,
     /// How far a value may move from the acting value with profit; unlimited if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vf_clip_range: Option<f64>,
-    /// Weight of the value loss.
-    pub vf_loss_coeff: f64,
     /// Weight of the entropy bonus.
     pub entropy_coeff: f64,
-    /// Largest global norm of a gradient; longer ones are scaled down. Unlimited if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grad_clip: Option<f64>,
     /// No further epoch begins once the mean KL divergence from the acting policy is above 1.5 times this.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_kl: Option<f64>,
     /// Weight of the KL divergence from the acting policy in the loss, at the start.
     pub kl_coeff: f64,
     /// After an update this weight grows by half if the divergence was above twice this, and is halved if it was below
     /// half of this.
     pub kl_target: f64,
-    /// `lr` and `clip_param` fall linearly over this many env steps; constant if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub anneal_over_env_steps: Option<u64>,
-    /// What remains of them then, and from then on, as a fraction.
-    pub anneal_to: f64,
 }
 
 impl Default for PpoConfig {
     fn default() -> Self {
         Self {
-            gamma: 0.98,
-            lambda: 0.9,
-            use_gae: true,
-            use_critic: true,
-            lr: 1.5e-3,
-            adam_epsilon: 1e-5,
-            weight_decay: 0.0,
+            advantages: PolicyRegistry::PPO_ADVANTAGES,
+            common: CommonConfig {
+                lr: 1.5e-3,
+                adam_epsilon: 1e-5,
+                grad_clip: Some(0.5),
+                anneal_over_env_steps: Some(100_000),
+                ..CommonConfig::BASE
+            },
             num_epochs: 8,
             minibatch_size: 128,
             clip_param: 0.2,
             vf_clip_range: None,
-            vf_loss_coeff: 0.5,
             entropy_coeff: 0.0,
-            grad_clip: Some(0.5),
             target_kl: None,
             kl_coeff: 0.0,
             kl_target: 0.01,
-            anneal_over_env_steps: Some(100_000),
-            anneal_to: 0.1,
         }
     }
 }
@@ -160,25 +138,16 @@ impl Objective for PpoConfig {
         SETTINGS
     }
 
-    fn common(&self) -> Common {
-        Common {
-            gamma: self.gamma,
-            lambda: self.lambda,
-            use_gae: self.use_gae,
-            use_critic: self.use_critic,
-            lr: self.lr,
-            adam_epsilon: self.adam_epsilon,
-            weight_decay: self.weight_decay,
-            vf_loss_coeff: self.vf_loss_coeff,
-            entropy_coeff: self.entropy_coeff,
-            grad_clip: self.grad_clip,
-            anneal_over_env_steps: self.anneal_over_env_steps,
-            anneal_to: self.anneal_to,
-        }
+    fn common(&self) -> &CommonConfig {
+        &self.common
+    }
+
+    fn advantages(&self) -> AdvantageConfig {
+        self.advantages
     }
 
     fn needs(&self) -> Needs {
-        Needs { critic: self.use_critic, old: true, logged: false }
+        Needs { critic: self.advantages.use_critic, old: true, logged: false }
     }
 
     fn epochs(&self) -> Option<Epochs> {
@@ -208,7 +177,7 @@ impl Objective for PpoConfig {
         let beyond = ratio.detach().affine(1.0, -1.0)?.abs()?.gt(clip_param)?.to_dtype(ratio.dtype())?;
 
         let vf_loss = rows.critic.as_ref().map(|critic| value_loss(values, critic, self.vf_clip_range)).transpose()?;
-        let mut loss = actor_critic(policy_loss, vf_loss, dist, &self.common())?;
+        let mut loss = actor_critic(policy_loss, vf_loss, dist, &self.common, self.entropy_coeff)?;
         if kl_coeff > 0.0 {
             loss.total = (loss.total + kl.affine(kl_coeff, 0.0)?)?;
         }
@@ -250,21 +219,22 @@ mod tests {
 
     #[test]
     fn the_bad_setting_is_named() {
-        let config = PpoConfig { gamma: 1.5, ..PpoConfig::default() };
+        let advantages = AdvantageConfig { gamma: 1.5, ..PolicyRegistry::PPO_ADVANTAGES };
+        let config = PpoConfig { advantages, ..PpoConfig::default() };
         assert_eq!(config.validate().unwrap_err().to_string(), "gamma is 1.5, but must be from 0 to 1");
-        let config = PpoConfig { lr: f64::NAN, ..PpoConfig::default() };
+        let common = CommonConfig { lr: f64::NAN, ..PpoConfig::default().common };
+        let config = PpoConfig { common, ..PpoConfig::default() };
         assert_eq!(config.validate().unwrap_err().name, "lr");
         let config = PpoConfig { minibatch_size: 0, ..PpoConfig::default() };
         assert_eq!(config.validate().unwrap_err().name, "minibatch_size");
     }
 
     #[test]
-    fn toml_keeps_everything_and_fills_in_defaults() {
-        let config = PpoConfig { grad_clip: Some(0.25), target_kl: None, lr: 3e-4, ..PpoConfig::default() };
+    fn toml_keeps_everything() {
+        let common = CommonConfig { grad_clip: None, lr: 3e-4, ..PpoConfig::default().common };
+        let config = PpoConfig { common, target_kl: Some(0.25), ..PpoConfig::default() };
         let text = toml::to_string(&config).unwrap();
         assert_eq!(toml::from_str::<PpoConfig>(&text).unwrap(), config);
-        assert_eq!(toml::from_str::<PpoConfig>("lr = 3e-4").unwrap().gamma, PpoConfig::default().gamma);
-        assert!(toml::from_str::<PpoConfig>("learning_rate = 3e-4").is_err());
     }
 
     #[test]
@@ -278,7 +248,7 @@ mod tests {
 
     #[test]
     fn all_parts_of_ppo_by_hand() {
-        let config = PpoConfig { vf_loss_coeff: 0.5, entropy_coeff: 0.1, vf_clip_range: None, ..PpoConfig::default() };
+        let config = PpoConfig { entropy_coeff: 0.1, vf_clip_range: None, ..PpoConfig::default() };
         let now = Schedule { annealing: 1.0, adaptive: 0.3 };
         let loss = config.loss(&dist(&logits()), &column(&[0.5, 3.0]), &rows(), now).unwrap();
         let [policy_loss, vf_loss, entropy, kl, clip_fraction] = loss.parts.each_ref().map(scalar);

@@ -6,7 +6,7 @@ use rollmesh_core::{
 };
 
 use super::{
-    Common, ConfigError, MarwilConfig, Needs, Objective, PolicyGradientConfig, PpoConfig,
+    ConfigError, MarwilConfig, Needs, Objective, PolicyGradientConfig, PpoConfig,
     settings::{for_others, with_zeros},
 };
 
@@ -79,10 +79,9 @@ impl AlgorithmConfig {
     /// The advantages that this learns from.
     #[must_use]
     pub fn advantages(&self) -> AdvantageConfig {
-        let Common { gamma, lambda, use_gae, use_critic, .. } = self.objective().common();
+        let advantages = self.objective().advantages();
         // Of logged actions the network in training says the values, not the policy that acted.
-        let use_critic = use_critic && !self.objective().needs().logged;
-        AdvantageConfig { gamma, lambda, use_gae, use_critic }
+        AdvantageConfig { use_critic: advantages.use_critic && !self.objective().needs().logged, ..advantages }
     }
 
     /// Whether it takes rows as they are, without advantages or returns.

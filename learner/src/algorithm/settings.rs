@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     config::{Config, ConfigError},
-    run::schema::shown,
+    run::schema::{Setting, shown},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -55,9 +55,25 @@ pub(super) fn parsed<T: Serialize + DeserializeOwned + Into<AlgorithmConfig> + O
         }
         settings = settings.with(name_here(name), value)?;
     }
+    check_known(&settings, &usual)?;
     let algorithm = settings.parse::<T>()?.into();
     algorithm.validate()?;
     Ok(algorithm)
+}
+
+/// Checks that an algorithm has all these settings.
+fn check_known<T: Serialize + Objective>(settings: &Config, usual: &T) -> Result<(), ConfigError> {
+    let set = Config::of(usual)?;
+    // What is off is not written.
+    let is_known = |row: &&Setting| OPTIONAL.contains(&row.path) || set.names().any(|name| name == row.path);
+    let known: Vec<&str> = SHARED.iter().filter(is_known).chain(usual.own_settings()).map(|row| row.path).collect();
+    match settings.names().find(|name| !known.contains(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let known = known.join("`, `");
+            Err(ConfigError::BadSettings(format!("unknown field `{name}`, expected one of `{known}`")))
+        }
+    }
 }
 
 /// RLlib's older names stand for the newer ones. Two names for one setting would not be noticed after merging.
@@ -79,8 +95,10 @@ impl From<super::ConfigError> for ConfigError {
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::{policy::PolicyRegistry, postprocess::AdvantageConfig};
+
     use super::{
-        super::{PolicyGradientConfig, PpoConfig, all_settings},
+        super::{CommonConfig, PolicyGradientConfig, PpoConfig, all_settings},
         *,
     };
 
@@ -92,14 +110,16 @@ mod tests {
     fn settings_stand_over_the_usual_ones() {
         let own = config(r#"{"lr": 0.01, "grad_clip": null, "model": {"use_lstm": true}, "worker_index": 3}"#);
         let AlgorithmConfig::PolicyGradient(a2c) = AlgorithmConfig::a2c(&own).unwrap() else { panic!() };
-        assert_eq!(a2c, PolicyGradientConfig { lr: 0.01, grad_clip: None, ..PolicyGradientConfig::a2c() });
+        let common = CommonConfig { lr: 0.01, grad_clip: None, ..PolicyGradientConfig::a2c().common };
+        assert_eq!(a2c, PolicyGradientConfig { common, ..PolicyGradientConfig::a2c() });
         assert_eq!(AlgorithmConfig::pg(&Config::new()).unwrap(), PolicyGradientConfig::pg().into());
     }
 
     #[test]
     fn rllibs_older_names_are_known() {
         let own = config(r#"{"num_sgd_iter": 3, "sgd_minibatch_size": 7, "lambda_": 0.5}"#);
-        let want = PpoConfig { num_epochs: 3, minibatch_size: 7, lambda: 0.5, ..PpoConfig::default() };
+        let advantages = AdvantageConfig { lambda: 0.5, ..PolicyRegistry::PPO_ADVANTAGES };
+        let want = PpoConfig { num_epochs: 3, minibatch_size: 7, advantages, ..PpoConfig::default() };
         assert_eq!(AlgorithmConfig::ppo(&own).unwrap(), want.into());
     }
 
@@ -122,6 +142,12 @@ mod tests {
         let error = AlgorithmConfig::pg(&config(r#"{"learning_rate": 1}"#)).unwrap_err().to_string();
         assert!(error.contains("unknown field `learning_rate`, expected one of `gamma`, `lambda`"), "{error}");
         assert!(AlgorithmConfig::pg(&config(r#"{"clip_param": 0.1}"#)).is_err());
+        // MARWIL has its own advantages.
+        let error = AlgorithmConfig::marwil(&config(r#"{"use_gae": true}"#)).unwrap_err().to_string();
+        let known = "`gamma`, `lr`, `adam_epsilon`, `weight_decay`, `num_epochs`, `minibatch_size`, `vf_loss_coeff`, \
+                     `grad_clip`, `anneal_over_env_steps`, `anneal_to`, `beta`, `bc_logstd_coeff`, \
+                     `moving_average_sqd_adv_norm_start`, `moving_average_sqd_adv_norm_update_rate`";
+        assert_eq!(error, format!("the settings are wrong: unknown field `use_gae`, expected one of {known}"));
     }
 
     #[test]

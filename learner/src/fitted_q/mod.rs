@@ -19,7 +19,7 @@ use rollmesh_core::{
 
 use self::scale::Scale;
 use super::{
-    algorithm::{Objective as _, PolicyGradientConfig},
+    algorithm::{CommonConfig, PolicyGradientConfig},
     error::LearnError,
     model::{Network, Variables},
     ops,
@@ -125,14 +125,14 @@ impl FittedQ {
             Ok((network, variables.taken.into_iter().map(|(_, variable)| variable).collect::<Vec<Var>>()))
         };
         let ((q, variables), (target, target_variables)) = (network()?, network()?);
-        let adam = PolicyGradientConfig {
+        let adam = CommonConfig {
             lr: config.lr,
             grad_clip: Some(config.clip_grad_norm),
             adam_epsilon: ADAM_EPSILON,
             weight_decay: 0.0,
-            ..PolicyGradientConfig::pg()
+            ..PolicyGradientConfig::pg().common
         };
-        let optimizer = Optimizer::new(variables.clone(), &adam.common())?;
+        let optimizer = Optimizer::new(variables.clone(), &adam)?;
         let shuffles = Streams::new(seed, Purpose::Shuffle);
         let scale = Scale::none(obs_len);
         Ok(Self {

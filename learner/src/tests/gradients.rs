@@ -63,17 +63,17 @@ fn floats(len: usize) -> Space {
 }
 
 fn a2c() -> PolicyGradientConfig {
-    PolicyGradientConfig { vf_loss_coeff: 0.7, entropy_coeff: 0.3, grad_clip: None, ..PolicyGradientConfig::a2c() }
+    let common = CommonConfig { vf_loss_coeff: 0.7, grad_clip: None, ..PolicyGradientConfig::a2c().common };
+    PolicyGradientConfig { common, entropy_coeff: 0.3, ..PolicyGradientConfig::a2c() }
 }
 
 fn ppo() -> PpoConfig {
     PpoConfig {
-        vf_loss_coeff: 0.7,
+        common: CommonConfig { vf_loss_coeff: 0.7, grad_clip: None, ..PpoConfig::default().common },
         entropy_coeff: 0.3,
         kl_coeff: 0.2,
         // Differences see no corner.
         clip_param: 100.0,
-        grad_clip: None,
         ..PpoConfig::default()
     }
 }

@@ -38,7 +38,8 @@ fn expert(seed: u64) -> SampleBatch {
 
 #[test]
 fn behaviour_is_cloned_from_observations_and_actions_alone() {
-    let mut learner = learner(MarwilConfig { lr: 0.02, minibatch_size: 32, ..MarwilConfig::bc() });
+    let common = CommonConfig { lr: 0.02, ..MarwilConfig::bc().common };
+    let mut learner = learner(MarwilConfig { common, minibatch_size: 32, ..MarwilConfig::bc() });
     let mut last = UpdateStats::default();
     for seed in 0..12 {
         last = learner.update(&expert(seed)).unwrap().1;
@@ -52,7 +53,7 @@ fn rewarded_actions_weigh_more_with_beta() {
     let learned = |beta| {
         let mut learner = learner(MarwilConfig {
             beta,
-            lr: 0.02,
+            common: CommonConfig { lr: 0.02, ..MarwilConfig::marwil().common },
             minibatch_size: 32,
             moving_average_sqd_adv_norm_start: 0.25,
             ..MarwilConfig::marwil()
@@ -110,7 +111,7 @@ fn policies_say_what_they_take() {
     assert!(marwil.data_parallel().is_none(), "ranks would weigh rows differently");
     let own = r#"{"vf_coeff": 0.25, "beta": 0.5}"#.parse().unwrap();
     let AlgorithmConfig::Marwil(config) = AlgorithmConfig::marwil(&own).unwrap() else { panic!() };
-    assert_eq!((config.vf_loss_coeff, config.beta), (0.25, 0.5));
+    assert_eq!((config.common.vf_loss_coeff, config.beta), (0.25, 0.5));
 }
 
 /// What a clone of behaviour in these spaces says of a batch of such rows.

@@ -71,15 +71,18 @@ where
 }
 
 fn pg(lr: f64) -> AlgorithmConfig {
-    PolicyGradientConfig { lr, ..PolicyGradientConfig::pg() }.into()
+    let common = CommonConfig { lr, ..PolicyGradientConfig::pg().common };
+    PolicyGradientConfig { common, ..PolicyGradientConfig::pg() }.into()
 }
 
 fn a2c(lr: f64) -> AlgorithmConfig {
-    PolicyGradientConfig { lr, entropy_coeff: 0.0, ..PolicyGradientConfig::a2c() }.into()
+    let common = CommonConfig { lr, ..PolicyGradientConfig::a2c().common };
+    PolicyGradientConfig { common, entropy_coeff: 0.0, ..PolicyGradientConfig::a2c() }.into()
 }
 
 fn ppo(lr: f64) -> AlgorithmConfig {
-    PpoConfig { lr, minibatch_size: 64, anneal_over_env_steps: None, ..PpoConfig::default() }.into()
+    let common = CommonConfig { lr, anneal_over_env_steps: None, ..PpoConfig::default().common };
+    PpoConfig { common, minibatch_size: 64, ..PpoConfig::default() }.into()
 }
 
 /// Share of right answers in a bandit of two contexts after some updates.

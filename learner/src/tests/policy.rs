@@ -1,12 +1,13 @@
 //! Policies that act and learn.
 
 use rollmesh_core::{
-    batch::{ACTIONS, ADVANTAGES, BatchParts, OBS, SampleBatch, state_in},
+    batch::{ACTIONS, ADVANTAGES, BatchParts, MultiAgentBatch, OBS, SampleBatch, state_in},
+    callbacks::{CallbackList, WorkerInfo},
     column::{Column, ColumnData, RowShape},
     config::Config,
     env::{Moment, RowsMut, RowsRef},
     episode::GlobalVars,
-    ids::SlotId,
+    ids::{PolicyId, SlotId},
     kernels::Kernels,
     policy::{
         ActionInput, ActionOutput, Gradients, ModelConfig, NetPolicy, Policy, PolicyContext, PolicyEntry, PolicyError,
@@ -116,6 +117,20 @@ fn policy_acts_with_the_learned_weights() {
     }
 }
 
+/// The rows of the first batch are more than its env steps, as those of several agents are.
+#[test]
+fn clock_of_a_single_policy_follows_env_steps_after_a_batch_with_other_rows() {
+    let common = CommonConfig { anneal_over_env_steps: Some(200), anneal_to: 0.0, ..PpoConfig::default().common };
+    let policies = [(PolicyId::DEFAULT, Box::new(policy(PpoConfig { common, ..PpoConfig::default() })) as _)];
+    let mut learners = Learners::new(policies.into(), None, CallbackList::new(), WorkerInfo::default()).unwrap();
+    for (rows, env_steps, so_far) in [(50, 20, 20.0), (30, 30, 50.0), (50, 50, 100.0)] {
+        let batch = MultiAgentBatch::new([(PolicyId::DEFAULT, bandit(rows, 1))].into(), env_steps);
+        let learned = learners.learn(batch, [(ENV_STEPS.into(), so_far)].into()).unwrap();
+        let remaining = 1.0 - (so_far - env_steps as f64) / 200.0;
+        assert_eq!(learned.infos[&PolicyId::DEFAULT]["cur_lr"], common.lr * remaining);
+    }
+}
+
 #[test]
 fn gradients_of_another_model_are_refused() {
     let mut policy = policy(algorithms()[1].clone());
@@ -163,8 +178,8 @@ fn bad_numbers_are_skipped_twice_and_then_an_error() {
 /// A policy may be used after training ended: it starts anew from the last good weights.
 #[test]
 fn weights_that_are_not_finite_leave_the_good_ones() {
-    let config = PolicyGradientConfig { lr: 1e39, ..PolicyGradientConfig::a2c() };
-    let mut policy = policy(config);
+    let common = CommonConfig { lr: 1e39, ..PolicyGradientConfig::a2c().common };
+    let mut policy = policy(PolicyGradientConfig { common, ..PolicyGradientConfig::a2c() });
     let good = policy.weights().clone();
     assert!(matches!(policy.learn_on_batch(&bandit(50, 1)), Err(PolicyError::Diverged(_))));
     assert_eq!(policy.weights(), &good);
@@ -211,6 +226,9 @@ fn policies_are_made_by_name() {
     let context = PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE);
     for name in ["pg", "a2c", "ppo"] {
         let mut policy = registered(name, &context).unwrap();
+        // A worker that only acts makes the same rows.
+        let acting = PolicyRegistry::builtin().spec(name).unwrap().make(&context).unwrap();
+        assert_eq!(acting.postprocessing(), policy.postprocessing(), "{name}");
         let before = policy.weights().clone();
         assert!(policy.learn_on_batch(&bandit(50, 1)).is_ok());
         assert_ne!(bits(policy.weights()), bits(&before), "{name}");

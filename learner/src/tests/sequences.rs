@@ -44,7 +44,8 @@ fn padding_is_never_learned_from() {
 #[test]
 fn the_gradient_is_the_mean_over_all_steps() {
     let batch = batch(&Space::Discrete { n: 3 });
-    let config = PolicyGradientConfig { grad_clip: None, ..PolicyGradientConfig::a2c() };
+    let common = CommonConfig { grad_clip: None, ..PolicyGradientConfig::a2c().common };
+    let config = PolicyGradientConfig { common, ..PolicyGradientConfig::a2c() };
     let gradient = |batch: &SampleBatch| {
         let (gradients, _) = learner(config).compute_gradients(batch).unwrap();
         let scale = batch.len() as f32;

@@ -20,8 +20,8 @@ fn bad_batch(rows: usize) -> SampleBatch {
 
 #[test]
 fn a_bandit_is_learned() {
-    let config = PpoConfig { lr: 0.01, anneal_over_env_steps: None, ..PpoConfig::default() };
-    let mut ppo = ppo(config);
+    let common = CommonConfig { lr: 0.01, anneal_over_env_steps: None, ..PpoConfig::default().common };
+    let mut ppo = ppo(PpoConfig { common, ..PpoConfig::default() });
     let mut last = UpdateStats::default();
     for seed in 0..12 {
         last = ppo.update(&bandit(256, seed)).unwrap().1;
@@ -73,8 +73,8 @@ fn the_calling_thread_does_not_matter() {
 
 #[test]
 fn one_bad_batch_is_skipped_and_learning_goes_on() {
-    let config = PpoConfig { num_epochs: 2, anneal_over_env_steps: None, ..PpoConfig::default() };
-    let mut ppo = ppo(config);
+    let common = CommonConfig { anneal_over_env_steps: None, ..PpoConfig::default().common };
+    let mut ppo = ppo(PpoConfig { common, num_epochs: 2, ..PpoConfig::default() });
     let before = bits(ppo.weights());
     let (skipped, stats) = ppo.update(&bad_batch(64)).unwrap();
     assert_eq!((bits(&skipped), stats.skipped_steps, stats.gradient_steps), (before.clone(), 2, 0));
@@ -90,11 +90,13 @@ fn three_bad_steps_in_a_row_are_an_error_with_the_last_good_weights() {
     let error = ppo.update(&bad_batch(64)).unwrap_err();
     let LearnError::Diverged { last_good, .. } = error else { panic!("{error}") };
     assert_eq!(bits(&last_good), bits(&good));
+    assert_eq!(ppo.skipped_in_a_row, 0, "as before the update");
 }
 
 #[test]
 fn weights_that_are_not_finite_are_never_published() {
-    let mut ppo = ppo(PpoConfig { lr: 1e39, num_epochs: 1, ..PpoConfig::default() });
+    let common = CommonConfig { lr: 1e39, ..PpoConfig::default().common };
+    let mut ppo = ppo(PpoConfig { common, num_epochs: 1, ..PpoConfig::default() });
     let error = ppo.update(&bandit(64, 1)).unwrap_err();
     assert!(error.to_string().starts_with("training diverged: a weight is not finite; try"), "{error}");
     assert_eq!(ppo.weights().version().0, 0);
@@ -130,7 +132,8 @@ fn the_gap_to_acting_is_reported() {
 
 #[test]
 fn a_target_kl_ends_the_update_early() {
-    let config = |target_kl| PpoConfig { target_kl, lr: 0.05, num_epochs: 50, ..PpoConfig::default() };
+    let common = CommonConfig { lr: 0.05, ..PpoConfig::default().common };
+    let config = |target_kl| PpoConfig { common, target_kl, num_epochs: 50, ..PpoConfig::default() };
     let steps = |target_kl| ppo(config(target_kl)).update(&bandit(64, 1)).unwrap().1.gradient_steps;
     assert_eq!(steps(None), 50);
     assert!(steps(Some(0.005)) < 25);
@@ -138,8 +141,9 @@ fn a_target_kl_ends_the_update_early() {
 
 #[test]
 fn annealing_follows_the_env_steps() {
-    let config = PpoConfig { lr: 1e-3, anneal_over_env_steps: Some(256), anneal_to: 0.0, ..PpoConfig::default() };
-    let mut ppo = ppo(config);
+    let common = PpoConfig::default().common;
+    let common = CommonConfig { lr: 1e-3, anneal_over_env_steps: Some(256), anneal_to: 0.0, ..common };
+    let mut ppo = ppo(PpoConfig { common, ..PpoConfig::default() });
     let rates: Vec<f64> = (0..3).map(|seed| ppo.update(&bandit(128, seed)).unwrap().1.learning_rate).collect();
     assert_eq!(rates, [1e-3, 5e-4, 0.0]);
 }

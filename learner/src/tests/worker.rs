@@ -182,3 +182,18 @@ fn a_restored_worker_learns_on_with_the_same_bits() {
         assert!(whole.1 == restored.1, "{env} {kind}");
     }
 }
+
+#[test]
+fn passes_over_a_sample_anneal_by_its_env_steps_and_their_steps_are_counted() {
+    let config =
+        r#"{"lr": 0.01, "anneal_over_env_steps": 320, "anneal_to": 0, "num_sgd_iter": 1, "sgd_minibatch_size": 64}"#;
+    let mut worker = worker("CartPole-v1", 4, "ppo", config);
+    let options = SgdOptions { num_sgd_iter: 3, minibatch_size: 16, ..SgdOptions::default() };
+    for rate in [0.01, 0.008, 0.006] {
+        let (infos, env_steps) = worker.sample_and_learn(64, &options).unwrap();
+        let info = &infos[&PolicyId::DEFAULT];
+        assert!((info["cur_lr"] - rate).abs() < 1e-9, "{}, not {rate}", info["cur_lr"]);
+        assert_eq!((env_steps, info["gradient_steps"], info["skipped_steps"]), (64, 12.0, 0.0));
+    }
+    assert_eq!(worker.global_vars().timestep, 192);
+}

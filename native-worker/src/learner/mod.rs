@@ -8,10 +8,10 @@ pub(crate) mod test_support;
 mod thread;
 
 pub use rollmesh_learner::{
-    ALGORITHMS, AlgorithmConfig, AlgorithmSettingsError, AlgorithmSpec, ConfigError, DeviceError, DeviceSpec, Fit,
-    FittedQ, FittedQConfig, LearnError, Learner, LearningPolicy, MarwilConfig, ModelError, OldPolicy, OnnxError,
-    PolicyGradientConfig, PpoConfig, UpdateStats, algorithm, all_settings, forward_on, register_learning_policies,
-    register_learning_policies_on, run_schema, to_onnx,
+    ALGORITHMS, AlgorithmConfig, AlgorithmSettingsError, AlgorithmSpec, CommonConfig, ConfigError, DeviceError,
+    DeviceSpec, Fit, FittedQ, FittedQConfig, LearnError, Learner, LearningPolicy, MarwilConfig, ModelError, OldPolicy,
+    OnnxError, PolicyGradientConfig, PpoConfig, UpdateStats, algorithm, all_settings, forward_on,
+    register_learning_policies, register_learning_policies_on, run_schema, to_onnx,
 };
 pub(crate) use rollmesh_learner::{
     ENV_STEPS, Learned, Learners, LearningStart, LearningStartError, PolicyFile, Results, filter_of, gamma_of,

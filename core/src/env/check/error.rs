@@ -56,7 +56,7 @@ pub enum CheckError {
         /// The observation space.
         space: String,
     },
-    /// A reward is infinite or not a number.
+    /// A reward is infinite or NaN as a 32-bit float.
     #[error("step {step}, lane {lane}: the reward is {reward}")]
     Reward {
         /// The lane.

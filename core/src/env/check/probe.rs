@@ -267,7 +267,7 @@ impl Probe {
     }
 
     fn check_rewards(&self) -> Result<(), CheckError> {
-        match self.rewards.iter().position(|reward| !reward.is_finite()) {
+        match self.rewards.iter().position(|reward| !(*reward as f32).is_finite()) {
             Some(lane) => Err(CheckError::Reward { lane, step: self.step, reward: self.rewards[lane] }),
             None => Ok(()),
         }

@@ -30,14 +30,15 @@ pub use spec::ModelSpec;
 
 use self::{forward::KernelForward, given::GivenActions, head::Head, inputs::Inputs, rows::Net};
 use super::{
-    ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, Postprocessing, PreviousStep, TakenActions,
-    normalizer::Normalizer, weights_seed,
+    ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, PolicyRegistry, Postprocessing, PreviousStep,
+    TakenActions, normalizer::Normalizer, weights_seed,
 };
 use crate::{
     batch::state_in,
     column::{DType, RowShape},
     env::{EnvSpaces, RowsRef},
     kernels::Kernels,
+    postprocess::AdvantageConfig,
     prelude::*,
     space::Space,
     view::{ViewRequirement, ViewRequirements},
@@ -128,40 +129,36 @@ impl NetPolicy {
     /// # Errors
     /// As [`new`](Self::new), [`ModelConfig::of`] and [`Postprocessing::advantages`].
     pub fn for_context(context: &PolicyContext) -> Result<Self, PolicyError> {
-        let PolicyContext { id, spaces, config, seed, models, .. } = context;
-        let model = models.resolved(ModelConfig::of(config)?)?;
-        let weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
-        let policy = Self::in_context(context, &model, weights)?;
-        Ok(policy.with_postprocessing(Postprocessing::advantages(config)?))
+        Self::in_context(context, PolicyRegistry::A2C_ADVANTAGES, false)
     }
 
-    /// The acting part of an algorithm's policy, with the algorithm's settings. Without a critic its values are 0, for
-    /// good: what follows the end of a batch counts for nothing. `uses_critic` is the default of that setting.
+    /// The acting part of an algorithm's policy, with the algorithm's settings, which have these defaults. Without a critic
+    /// its values are 0, for good: what follows the end of a batch counts for nothing.
     ///
     /// # Errors
     /// As [`for_context`](Self::for_context).
-    pub fn for_algorithm(context: &PolicyContext, uses_critic: bool) -> Result<Self, PolicyError> {
-        let PolicyContext { id, spaces, config, seed, models, .. } = context;
-        let model = models.resolved(ModelConfig::of(config)?)?;
-        let mut weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
-        let use_critic = config.get("use_critic")?.unwrap_or(uses_critic);
-        if !use_critic {
-            weights = without_values(&weights)?;
-        }
-        let use_gae = config.get("use_gae")?.unwrap_or(uses_critic);
-        let advantages = config.clone().with("use_critic", use_critic)?.with("use_gae", use_gae)?;
-        let policy = Self::in_context(context, &model, weights)?;
-        Ok(policy.with_postprocessing(Postprocessing::advantages(&advantages)?))
+    pub fn for_algorithm(context: &PolicyContext, defaults: AdvantageConfig) -> Result<Self, PolicyError> {
+        let is_valued = context.config.get("use_critic")?.unwrap_or(defaults.use_critic);
+        Self::in_context(context, defaults, !is_valued)
     }
 
     /// With the networks where the context says.
-    fn in_context(context: &PolicyContext, model: &ModelConfig, weights: Weights) -> Result<Self, PolicyError> {
-        let PolicyContext { spaces, seed, kernels, forward, .. } = context;
-        let mut policy = Self::new(spaces, model, weights, *seed, *kernels)?;
+    fn in_context(
+        context: &PolicyContext,
+        defaults: AdvantageConfig,
+        is_without_values: bool,
+    ) -> Result<Self, PolicyError> {
+        let PolicyContext { id, spaces, config, seed, kernels, forward, models, .. } = context;
+        let model = models.resolved(ModelConfig::of(config)?)?;
+        let mut weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
+        if is_without_values {
+            weights = without_values(&weights)?;
+        }
+        let mut policy = Self::new(spaces, &model, weights, *seed, *kernels)?;
         if let Some(factory) = forward {
             policy.net.forward = factory.make(context, &policy.spec, &policy.weights)?;
         }
-        Ok(policy)
+        Ok(policy.with_postprocessing(Postprocessing::advantages(config, defaults)?))
     }
 
     /// Computes the networks' outputs by `forward` instead of the kernels. It gets the policy's weights before the next rows.

@@ -149,7 +149,10 @@ fn check_rows(
         if batch.is_empty() || !has_the_form(batch, policy) {
             return Err(UploadError::OtherKind);
         }
-        check_finite(batch, slot)?;
+        // Those added by a policy or a callback included.
+        if batch.first_not_finite().is_some() {
+            return Err(UploadError::Value { column: "rows", slot, fault: ValueFault::NotFinite });
+        }
         for key in [TERMINATEDS, TRUNCATEDS] {
             if no_done_at_end && policy.is_exact && batch.get(key)?.contains(&true) {
                 return Err(UploadError::Value { column: key.name(), slot, fault: ValueFault::OutOfRange(1) });
@@ -196,15 +199,6 @@ fn check_column(column: &Column, limit: &ColumnLimit, slot: SlotId) -> Result<()
     let outside = values.values().iter().find(|value| ranges.next().is_some_and(|range| !range.contains(*value)));
     match outside {
         Some(value) => Err(UploadError::Value { column: limit.name, slot, fault: ValueFault::OutOfRange(*value) }),
-        None => Ok(()),
-    }
-}
-
-/// Checks that all numbers of all columns are finite, those added by a policy or a callback included.
-fn check_finite(batch: &SampleBatch, slot: SlotId) -> Result<(), UploadError> {
-    let is_finite = |column: &Column| column.array().ok().and_then(|values| values.first_not_finite()).is_none();
-    match batch.iter().find(|(_, column)| !is_finite(column)) {
-        Some(_) => Err(UploadError::Value { column: "rows", slot, fault: ValueFault::NotFinite }),
         None => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     env::EnvSpaces,
     estimate::{EpisodeLog, Estimator, LegacyStepEstimator, NEW_ACTION_PROB, Q_VALUES, QModel, V_VALUES},
     ids::PolicyId,
-    policy::Judge,
+    policy::{Judge, PolicyRegistry, Postprocessing},
     prelude::*,
     worker::{QModelContext, RolloutError, SetupError, config::InputEvaluation},
 };
@@ -94,9 +94,13 @@ impl RolloutWorker {
         Ok(estimates)
     }
 
-    fn gamma(&self, id: &PolicyId) -> Result<f64, RolloutError> {
+    /// Returns the discount of the policy's advantages; of one without advantages its setting `gamma`.
+    fn gamma(&mut self, id: &PolicyId) -> Result<f64, RolloutError> {
+        if let Postprocessing::Advantages(config) = self.parts.policies.policy_mut(id)?.postprocessing() {
+            return Ok(config.gamma);
+        }
         let config = self.parts.recipes.get(id).map_or_else(Config::new, |recipe| recipe.config().clone());
-        Ok(config.get("gamma").map_err(SetupError::from)?.unwrap_or(0.99))
+        Ok(config.get("gamma").map_err(SetupError::from)?.unwrap_or(PolicyRegistry::A2C_ADVANTAGES.gamma))
     }
 
     fn acting_spaces(&self, id: &PolicyId) -> Result<EnvSpaces, RolloutError> {

@@ -18,6 +18,14 @@ impl RolloutWorker {
     pub fn samples(&mut self) -> Samples<'_> {
         Samples { worker: self }
     }
+
+    /// Drops the batches that wait for a sample or for a reader, and counts their steps.
+    pub(super) fn discard_waiting(&mut self) {
+        let waiting = core::mem::take(&mut self.slice_readers).waiting;
+        for batch in core::mem::take(&mut self.read).into_iter().chain(waiting.into_values()) {
+            self.discard(batch.env_steps(), batch.agent_steps());
+        }
+    }
 }
 
 /// The samples of a worker. Samples for other readers are kept in the worker.
@@ -36,7 +44,7 @@ pub(super) struct SliceReaders {
 }
 
 impl Samples<'_> {
-    /// Most samples kept for other readers; beyond it the oldest ones are dropped.
+    /// Most samples kept for other readers; beyond it the oldest ones are dropped, and counted as discarded.
     pub const MAX_WAITING: usize = 1_024;
 
     /// Returns up to `most` samples, at least one; fewer if `within` has passed on the worker's clock (0: no limit).
@@ -72,8 +80,9 @@ impl Samples<'_> {
             }
             let waiting = &mut self.worker.slice_readers.waiting;
             waiting.insert(number, batch);
-            if waiting.len() > Self::MAX_WAITING {
-                waiting.pop_first();
+            let oldest = if waiting.len() > Self::MAX_WAITING { waiting.pop_first() } else { None };
+            if let Some((_, batch)) = oldest {
+                self.worker.discard(batch.env_steps(), batch.agent_steps());
             }
         }
     }

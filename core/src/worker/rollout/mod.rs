@@ -232,7 +232,7 @@ impl RolloutWorker {
         }
         self.stopped = true;
         self.ranks = None;
-        self.slice_readers = iterate::SliceReaders::default();
+        self.discard_waiting();
         let parts = &mut self.parts.opened;
         let source = match &mut parts.source {
             Source::None => Ok(()),

@@ -8,10 +8,11 @@ use super::RolloutWorker;
 use crate::{
     batch::{AnyBatch, BatchError, SampleBatch, SliceBy},
     column::{Column, ColumnData},
+    episode::GlobalVars,
     ids::{PolicyId, SlotId},
     lists::AtMost,
     math,
-    policy::LearnInfo,
+    policy::{LearnInfo, joined_info},
     prelude::*,
     rng::{Purpose, Streams},
     worker::RolloutError,
@@ -36,12 +37,15 @@ impl Default for SgdOptions {
     }
 }
 
-/// Metrics of every policy's learning: means over all minibatches.
+/// Metrics of every policy's learning, [joined](joined_info) over all minibatches.
 pub type TrainInfo = BTreeMap<PolicyId, LearnInfo>;
 
 impl RolloutWorker {
     /// Samples, and lets every trained policy learn from its rows in minibatches, which are shuffled for every pass. Rows of
     /// a sequence stay together, in their order. Returns the number of env steps, too.
+    ///
+    /// The [global vars](Self::global_vars) advance by the env steps of the sample, of all ranks. Schedules of the policies,
+    /// such as annealed learning rates, follow them: they stand still during the passes.
     ///
     /// With [data parallelism](Self::setup_data_parallel) every rank splits its own sample; the first minibatches of all
     /// ranks make up one step, the second ones the next, and so on; fields are standardised over all samples.
@@ -76,12 +80,16 @@ impl RolloutWorker {
                 standardize(rows, field, &all)?;
             }
         }
+        let env_steps = self.numbers_of_all("env steps", [found as f64])?.iter().map(|[own]| own).sum::<f64>();
         self.learned = self.learned.wrapping_add(1);
+        let before = self.global_vars();
         let mut infos = TrainInfo::new();
         for (place, (id, rows)) in rows.into_iter().enumerate() {
-            let info = self.descend(&id, place as u16, rows, options)?;
+            let info = self.descend(&id, place as u16, rows, options, &before)?;
             infos.insert(id, info);
         }
+        let timestep = before.timestep.saturating_add(env_steps as u64);
+        self.set_global_vars(&GlobalVars { timestep, ..before }, None)?;
         Ok((infos, found))
     }
 
@@ -91,10 +99,11 @@ impl RolloutWorker {
         place: u16,
         rows: SampleBatch,
         options: &SgdOptions,
+        before: &GlobalVars,
     ) -> Result<LearnInfo, RolloutError> {
         let streams = Streams::new(self.parts.seed, Purpose::Shuffle);
         let worker = SlotId(self.parts.place.worker_index);
-        let (mut sums, mut batches) = (LearnInfo::new(), 0u32);
+        let mut infos = Vec::new();
         for pass in 0..options.num_sgd_iter.max(1) {
             let mut rows = rows.clone();
             if options.minibatch_size > 0 && rows.seq_lens().is_none() {
@@ -106,15 +115,12 @@ impl RolloutWorker {
             let most = counts.iter().fold(0.0, |most: f64, [count]| most.max(*count));
             // A rank with fewer minibatches takes part without rows.
             for small in pieces.into_iter().chain(core::iter::repeat_with(SampleBatch::new)).take(most as usize) {
-                let info = self.learn_on_batch(&of_policy(id, small))?;
-                for (name, value) in info.into_values().flatten() {
-                    *sums.entry(name).or_default() += value;
-                }
-                batches += 1;
+                // A policy's clock counts every row that it learns from, however often it is learned from.
+                self.parts.policies.policy_mut(id)?.on_global_var_update(before);
+                infos.extend(self.learn_on_batch(&of_policy(id, small))?.into_values());
             }
         }
-        sums.values_mut().for_each(|sum| *sum /= f64::from(batches.max(1)));
-        Ok(sums)
+        Ok(joined_info(&infos))
     }
 }
 

@@ -243,12 +243,9 @@ impl RolloutWorker {
         }
     }
 
-    /// Drops what was read for a sample in progress.
+    /// Drops what was read for a sample in progress, and samples that no reader has taken.
     pub(super) fn give_up_sample(&mut self) -> Result<(), RolloutError> {
-        for batch in core::mem::take(&mut self.read) {
-            self.discard(batch.env_steps(), batch.agent_steps());
-        }
-        self.slice_readers = super::iterate::SliceReaders::default();
+        self.discard_waiting();
         self.end_sample()
     }
 

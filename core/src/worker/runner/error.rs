@@ -2,8 +2,9 @@
 
 use super::Start;
 use crate::{
+    batch::SlotFragment,
     env::{EnvError, ProcessEnd},
-    ids::{LeaseId, SlotId, WeightsVersion},
+    ids::{LeaseId, PolicyId, SlotId, WeightsVersion},
     policy::PolicyError,
     prelude::*,
     protocol::{FailureKind, FragmentFailure},
@@ -56,6 +57,17 @@ pub enum RunnerError {
     /// Sampling several agents, or user code, failed.
     #[error(transparent)]
     Sample(SampleError),
+    /// The hub would refuse the fragment for a number that is infinite or NaN.
+    #[error(
+        "column '{column}' of policy '{policy}' holds a value that is not finite: the rewards are too large, or the policy \
+         or a callback computed it"
+    )]
+    NotFinite {
+        /// The policy whose rows it is in.
+        policy: PolicyId,
+        /// The column.
+        column: String,
+    },
     /// User code panicked with this message.
     #[error("{0}")]
     Panicked(String),
@@ -118,6 +130,7 @@ impl RunnerError {
         match self {
             Self::State(_) => FailureKind::Restore,
             Self::Env(error) => kind_of(error),
+            Self::NotFinite { .. } => FailureKind::Invalid,
             Self::Panicked(_) => FailureKind::Panic,
             Self::Sample(SampleError::Callback(_) | SampleError::UnknownPolicy { .. }) => FailureKind::Callback,
             Self::Policy(_)
@@ -127,6 +140,21 @@ impl RunnerError {
             }
             _ => FailureKind::Fragment,
         }
+    }
+}
+
+/// Checks the numbers of a fragment as the hub does, which takes an upload with one that is not finite for a forged one.
+pub(super) fn check_finite(fragment: &SlotFragment) -> Result<(), RunnerError> {
+    let found =
+        |policy: &PolicyId, column: &str| RunnerError::NotFinite { policy: policy.clone(), column: column.into() };
+    let mut by_policy = fragment.agents.iter().flat_map(|agents| &agents.policy_batches);
+    if let Some(error) = by_policy.find_map(|(policy, rows)| Some(found(policy, rows.first_not_finite()?))) {
+        return Err(error);
+    }
+    let is_valued = fragment.cuts.iter().all(|cut| cut.bootstrap_value.is_finite());
+    match fragment.rows.first_not_finite().or((!is_valued).then_some("bootstrap_value")) {
+        Some(column) => Err(found(&PolicyId::DEFAULT, column)),
+        None => Ok(()),
     }
 }
 

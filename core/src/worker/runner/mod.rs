@@ -6,7 +6,7 @@ mod opening;
 
 pub use self::error::RunnerError;
 pub use self::lanes::ShowEnv;
-use self::{lanes::LeasedLanes, opening::Opening};
+use self::{error::check_finite, lanes::LeasedLanes, opening::Opening};
 use super::{
     Guard, RolloutWorkerBuilder, SetupError,
     builder::LeaseParts,
@@ -263,7 +263,10 @@ impl SlotRunner {
             (Err(error), _) => Err(error),
             (Ok(()), Some(SlotSet { starts, stage: Stage::Open(lanes) })) => {
                 let parts = &mut self.parts;
-                guarded(self.guard, || lanes.advance(parts, left)).map(|worked| (worked, starts.len()))
+                guarded(self.guard, || lanes.advance(parts, left)).and_then(|worked| {
+                    worked.1.iter().flatten().try_for_each(check_finite)?;
+                    Ok((worked, starts.len()))
+                })
             }
             (Ok(()), _) => return Advance::Working { lease, env_steps },
         };

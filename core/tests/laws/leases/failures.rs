@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     batch::{EPS_ID, SlotFragment, T},
-    env::{Env, EnvError, EnvSpec, EnvState, Rng, RowsMut, RowsRef, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, EnvState, Moment, Rng, RowsMut, RowsRef, Step, Vectorized},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicySpec},
@@ -50,14 +50,17 @@ impl Env for Fragile {
     }
 
     fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        let is_large = (self.slot, self.episode, self.fault) == (2, 2, "large");
         let fault = if (self.slot, self.episode, self.t) == (2, 2, 3) { self.fault } else { "" };
         self.t += 1;
         self.observe(obs);
-        let mut reward = action[0] as f64;
+        let mut reward = if is_large { 3e38 } else { action[0] as f64 };
         match fault {
             "error" => return Err(EnvError::Failed("no fuel".into())),
             "nan" => obs.fill(f32::NAN),
             "infinite" => reward = f64::INFINITY,
+            // Finite, and infinite as a 32-bit float.
+            "double" => reward = 1e39,
             "outside" => obs.fill(2.0),
             _ => {}
         }
@@ -80,18 +83,21 @@ impl Env for Fragile {
     }
 }
 
-/// Acts as told, but not in the third step of the first episode of slot 1.
-struct Moody(Weights);
+/// Acts as told, but not in the third step of the first episode of slot 1: it fails, or its value is this one.
+struct Moody(Weights, Option<f32>);
 
 impl Policy for Moody {
     fn compute_actions(&mut self, input: ActionInput<'_>, mut out: ActionOutput<'_>) -> Result<(), PolicyError> {
-        if input.moments.iter().any(|moment| (moment.slot, moment.episode, moment.t) == (SlotId(1), 0, 2)) {
-            return Err(PolicyError::Failed("no mood".into()));
-        }
+        let is_moody = |moment: &Moment| (moment.slot, moment.episode, moment.t) == (SlotId(1), 0, 2);
         let RowsMut::I64(actions) = &mut out.actions else { panic!("discrete actions") };
         actions.fill(1);
         out.logp.fill(0.0);
         out.vf_preds.fill(0.0);
+        match (input.moments.iter().position(is_moody), self.1) {
+            (Some(_), None) => return Err(PolicyError::Failed("no mood".into())),
+            (Some(row), Some(value)) => out.vf_preds[row] = value,
+            (None, _) => {}
+        }
         Ok(())
     }
 
@@ -111,17 +117,25 @@ impl Policy for Moody {
 }
 
 fn runner(fault: &'static str, policy: Option<&str>) -> SlotRunner {
+    runner_with(fault, policy, "{}")
+}
+
+fn runner_with(fault: &'static str, policy: Option<&str>, settings: &str) -> SlotRunner {
     let env = EnvSpec::new("Fragile-v0", move |contexts, _| {
         let slot = |context: &rollmesh_core::env::EnvContext| context.home.vector_index;
         let envs = contexts.iter().map(|context| Fragile { fault, slot: slot(context), episode: 0, t: 0 });
         Box::new(Vectorized::new(envs.collect()))
     });
-    let moody = PolicySpec::new("moody", |_| Ok(Box::new(Moody(Weights::new(WeightsVersion(0), Vec::new())?))));
-    let registry = Registry::builtin().with_env(env).with_policy(moody);
+    let moody = |name, value| {
+        PolicySpec::new(name, move |_| Ok(Box::new(Moody(Weights::new(WeightsVersion(0), Vec::new())?, value))))
+    };
+    let registry = Registry::builtin().with_env(env);
+    let registry = registry.with_policy(moody("moody", None)).with_policy(moody("lost", Some(f32::NAN)));
     let mut run = RunConfig::new("Fragile-v0").num_workers(1).num_envs(SLOTS).rollout_fragment_length(LENGTH);
     if let Some(policy) = policy {
         run.rollout = run.rollout.single_policy(policy);
     }
+    let run = run.merged(&settings.parse().unwrap()).unwrap();
     SlotRunner::new(&run, RolloutWorkerBuilder::new(registry)).unwrap()
 }
 
@@ -156,6 +170,7 @@ fn failed_fragment_is_located_and_other_slots_have_the_rows_of_a_calm_run() {
         ("error", FailureKind::Env, "the environment failed: no fuel"),
         ("nan", FailureKind::Invalid, "lane 0: the observation of step 2 of the fragment"),
         ("infinite", FailureKind::Invalid, "lane 0: the reward of step 2 of the fragment"),
+        ("double", FailureKind::Invalid, "lane 0: the reward of step 2 of the fragment"),
         ("outside", FailureKind::Invalid, "environment 0, agent 0: the observation [2.0] after step 2"),
     ];
     for (fault, kind, message) in cases {
@@ -174,6 +189,39 @@ fn failed_fragment_is_located_and_other_slots_have_the_rows_of_a_calm_run() {
         // Its worker holds the other states.
         let (third, _) = run(&mut calm, 2, &[]);
         assert_eq!(run(&mut faulty, 2, &[(2, lost.state)]), (third, Vec::new()), "{fault}");
+    }
+}
+
+/// The hub takes an upload with such a number for a forged one, so it is never sent.
+#[test]
+fn numbers_that_are_not_finite_fail_their_fragment_instead_of_the_upload() {
+    const WHOLE: &str = r#"{"batch_mode": "complete_episodes"}"#;
+    let cases = [
+        ("double", None, WHOLE, (2, 1, 3), "environment 0, agent 0: the reward is 1"),
+        // Each reward is finite, and their sum is not.
+        (
+            "large",
+            None,
+            WHOLE,
+            (2, 2, 0),
+            "column 'advantages' of policy 'default_policy' holds a value that is not finite",
+        ),
+        (
+            "",
+            Some("lost"),
+            "{}",
+            (1, 1, 2),
+            "column 'vf_preds' of policy 'default_policy' holds a value that is not finite",
+        ),
+    ];
+    for (fault, policy, settings, (slot, episode, t), message) in cases {
+        let (made, failures) = run(&mut runner_with(fault, policy, settings), 0, &[]);
+        let others: Vec<u32> = (0..SLOTS).filter(|other| *other != slot).collect();
+        assert_eq!(made.iter().map(|fragment| fragment.slot.0).collect::<Vec<_>>(), others, "{message}");
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        let found = (failure.kind, failure.slot, failure.episode, failure.t);
+        assert_eq!(found, (FailureKind::Invalid, Some(SlotId(slot)), episode, t), "{failure}");
+        assert!(failure.message().starts_with(message), "{failure}");
     }
 }
 

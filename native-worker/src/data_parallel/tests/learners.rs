@@ -82,7 +82,8 @@ fn close(found: &LearnInfo, wanted: &LearnInfo) {
 #[test]
 fn sequences_of_all_ranks_are_learned_from_as_those_of_one() {
     let whole = batch(&Space::Discrete { n: 3 });
-    let ppo = PpoConfig { minibatch_size: 3, lr: 1e-3, kl_coeff: 0.2, ..PpoConfig::default() };
+    let common = CommonConfig { lr: 1e-3, ..PpoConfig::default().common };
+    let ppo = PpoConfig { common, minibatch_size: 3, kl_coeff: 0.2, ..PpoConfig::default() };
     for algorithm in [PolicyGradientConfig::pg().into(), PolicyGradientConfig::a2c().into(), AlgorithmConfig::from(ppo)]
     {
         let learner = |algorithm: &AlgorithmConfig| {
@@ -153,7 +154,8 @@ const MAX: u32 = u32::MAX;
 
 #[test]
 fn the_first_rank_says_how_far_the_run_is() {
-    let config = PpoConfig { anneal_over_env_steps: Some(100), anneal_to: 0.0, ..PpoConfig::default() };
+    let common = CommonConfig { anneal_over_env_steps: Some(100), anneal_to: 0.0, ..PpoConfig::default().common };
+    let config = PpoConfig { common, ..PpoConfig::default() };
     let all = each(ranks(2), move |rank, mut group| {
         let mut learner = learner_of(&config.clone().into());
         learner.set_env_steps([0, 77][rank as usize]);

@@ -229,7 +229,7 @@ impl RemoteBaseEnv {
             }
         }
         let is_known = |agent| self.spaces.contains_key(agent);
-        if turn.outcomes().all(|(agent, outcome)| outcome.reward.is_finite() && is_known(agent)) {
+        if turn.outcomes().all(|(agent, outcome)| (outcome.reward as f32).is_finite() && is_known(agent)) {
             Ok(())
         } else {
             Err(nonsense("a reward of an unknown agent, or that is no number"))

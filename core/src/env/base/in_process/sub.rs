@@ -143,7 +143,8 @@ impl Sub {
         let paid = turn.outcomes().map(|(agent, outcome)| (agent, outcome.reward));
         for (agent, reward) in paid.chain(self.debts.rewards()) {
             spaces.learn(agent, made)?.ok_or_else(|| unknown(agent))?;
-            if !reward.is_finite() {
+            // Batches hold rewards as 32-bit floats.
+            if !(reward as f32).is_finite() {
                 return Err(EnvError::BadReward { env, agent: agent.clone(), reward: reward.to_string() });
             }
         }

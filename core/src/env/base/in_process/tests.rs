@@ -304,7 +304,7 @@ fn calls_out_of_order_are_refused() {
 }
 
 /// The error of an environment whose only step returns this.
-fn fault(bring: fn(&mut Turn)) -> String {
+fn fault(bring: impl Fn(&mut Turn) + Copy + Send + Sync + 'static) -> String {
     let mut envs = envs(1, move || {
         move |t, _: &AgentRows, turn: &mut Turn| {
             if t == 0 {
@@ -336,6 +336,12 @@ fn observations_and_rewards_are_checked() {
     assert_eq!(fault(|turn| see(turn, 1, 9.5)), format!("{at} [9.5] is not in {space}"));
     let endless = |turn: &mut Turn| turn.reward(&agent(1), f64::INFINITY);
     assert_eq!(fault(endless), "environment 0, agent 1: the reward is inf");
+    // Batches hold rewards as 32-bit floats, which end at 3.4e38.
+    for parts in [[2e38, 2e38], [1e39, 0.0]] {
+        let large = move |turn: &mut Turn| parts.iter().for_each(|reward| turn.reward(&agent(1), *reward));
+        let error = fault(large);
+        assert!(error.starts_with("environment 0, agent 1: the reward is "), "{error}");
+    }
     assert_eq!(fault(|turn| see(turn, 10, 0.0)), "environment 0 has an agent 10, but no spaces for it");
     assert_eq!(fault(|turn| turn.reward(&agent(11), 0.0)), "environment 0 has an agent 11, but no spaces for it");
 }

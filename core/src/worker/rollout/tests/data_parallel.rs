@@ -134,6 +134,7 @@ fn workers_go_on_from_the_first_one_and_learn_together() {
     let options = SgdOptions { num_sgd_iter: 2, minibatch_size: 4, standardize_fields: vec!["rewards".into()] };
     worker.sample_and_learn(6, &options).unwrap();
     assert_eq!(installed(&mut worker), 105.0 + 2.0 * 12.0);
+    assert_eq!(worker.global_vars().timestep, 12, "the env steps of both");
     assert!(worker.learn_on_batch(&MultiAgentBatch::new([].into(), 0).into()).unwrap().is_empty());
     assert_eq!(worker.data_parallel().map(|ranks| ranks.rank()), Some(1));
     assert_eq!(gave_up.load(Ordering::Relaxed), 0);

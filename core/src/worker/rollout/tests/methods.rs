@@ -5,7 +5,9 @@ use crate::{
     episode::GlobalVars,
     prelude::*,
     time::Micros,
-    worker::{HostFacts, Registry, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder, WorkerPlace},
+    worker::{
+        HostFacts, Registry, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder, Samples, WorkerPlace,
+    },
 };
 
 fn worker() -> RolloutWorker {
@@ -143,6 +145,23 @@ fn readers_share_samples_without_losing_any() {
     let mut worker = counting(100, config).build().unwrap();
     let rest: Vec<i64> = worker.samples().skip(3).step_by(2).take(3).map(|batch| first_t(&batch.unwrap())).collect();
     assert_eq!(rest, [3, 5, 7]);
+}
+
+#[test]
+fn samples_that_no_reader_takes_are_counted_as_discarded() {
+    let config = RolloutConfig::default().rollout_fragment_length(1);
+    let mut worker = counting(100, config).build().unwrap();
+    let most = Samples::MAX_WAITING as u64;
+    // Of two rounds of the readers, one has taken its samples.
+    (0..2).for_each(|_| drop(worker.samples().next_of_slice(most, most - 1).unwrap()));
+    assert_eq!(worker.metrics().discarded_env_steps, most - 2);
+    let state = worker.sampler_state().unwrap();
+    worker.set_sampler_state(&state).unwrap();
+    assert_eq!(worker.metrics().discarded_env_steps, most);
+    worker.samples().next_of_slice(2, 1).unwrap();
+    worker.stop().unwrap();
+    let metrics = worker.metrics();
+    assert_eq!((metrics.discarded_env_steps, metrics.discarded_agent_steps), (1, 1));
 }
 
 #[test]

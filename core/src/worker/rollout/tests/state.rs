@@ -10,6 +10,7 @@ use crate::{
     policy::Policy,
     prelude::*,
     sampler::CountStepsBy,
+    time::Micros,
     worker::{
         NewPolicy, PoliciesToTrain, Registry, RolloutConfig, RolloutError, RolloutWorker, SamplerChoice, SgdOptions,
         WorkerPlace, WorkerStateError,
@@ -169,6 +170,16 @@ fn forged_numbers_of_steps_are_refused() {
     worker.restore_sampler(&last).unwrap();
     let ids = worker.sample().unwrap().single().unwrap().get(EPS_ID).unwrap().to_vec();
     assert_eq!(ids, [i64::from(u32::MAX), i64::from(u32::MAX), i64::from(u32::MAX), i64::from(u32::MAX), 0, 0]);
+}
+
+/// The slot's state is damaged, not the list around it.
+#[test]
+fn damaged_state_of_a_slot_does_not_cost_the_sample_in_progress() {
+    let mut worker = counting(4, config()).build().unwrap();
+    assert_eq!(worker.sample_within(Micros(0)), Ok(None));
+    let damaged = postcard::to_allocvec(&(0u64, vec![(SlotId(0), 0u64, vec![255u8; 3], Vec::<f64>::new())])).unwrap();
+    assert!(worker.restore_sampler(&damaged).is_err());
+    assert_eq!((worker.sample().unwrap().env_steps(), worker.metrics().discarded_env_steps), (6, 0));
 }
 
 /// Rejects every policy but the first one.
