@@ -142,10 +142,6 @@ impl InputReader for ShuffledInput {
         self.input.metrics()
     }
 
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        self.input.sub_environments()
-    }
-
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         self.input.for_each_env(f);
     }

@@ -5,7 +5,7 @@
 //! another thread, on a GPU or across a wire.
 //!
 //! [`Episodic`] supports everything: several agents, whole episodes, user code at every step, views of several steps,
-//! environments that fail or run in other processes. It makes a worker's batches, as its [`SamplerInput`]. Law: both make
+//! environments that fail or run in other processes. It makes a worker's batches, as its [`InputReader`]. Law: both make
 //! identical rows of any environment that both support.
 //!
 //! ```
@@ -57,7 +57,7 @@ pub use drive::{DriveError, drive};
 pub use episodic::{Episodic, SampleProgress};
 pub(crate) use episodic::{agent_env, agent_position};
 pub use error::SampleError;
-pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, ResumePoint, SamplerHost, SamplerInput};
+pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, ResumePoint, SamplerHost};
 pub use interrupt::Interrupt;
 pub use lanes::{LaneStart, Lanes};
 pub use layout::{AgentLayout, FragmentLayout};
