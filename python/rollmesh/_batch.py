@@ -160,7 +160,7 @@ class SampleBatch(Mapping[str, Array]):
         return repr(self._batch)
 
     def __reduce__(self) -> tuple:
-        return _decode, (self._native.encode(), False)
+        return _decode, (self._native.encode(),)
 
     @property
     def count(self) -> int:
@@ -310,7 +310,7 @@ class MultiAgentBatch(Mapping[str, SampleBatch]):
         return repr(self._native)
 
     def __reduce__(self) -> tuple:
-        return _decode, (self._native.encode(), True)
+        return _decode, (self._native.encode(),)
 
     @property
     def count(self) -> int:
@@ -352,8 +352,8 @@ def of_native(batch: _native.Batch) -> SampleBatch | MultiAgentBatch:
     return MultiAgentBatch._of(batch) if batch.is_multi else SampleBatch._of(batch)
 
 
-def _decode(encoded: bytes, is_multi: bool) -> SampleBatch | MultiAgentBatch:
-    return of_native(_native.Batch.decode(encoded, is_multi))
+def _decode(encoded: bytes) -> SampleBatch | MultiAgentBatch:
+    return of_native(_native.Batch.decode(encoded))
 
 
 def _random_seed() -> int:

@@ -1,10 +1,8 @@
 //! Interfaces of inputs and outputs.
 
-use serde::{Deserialize, Serialize};
-
 use super::{Budget, Interrupt, Position, SampleError, episodic::Output};
 use crate::{
-    batch::{AnyBatch, codec},
+    batch::AnyBatch,
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
     config::Config,
     encoding,
@@ -138,14 +136,6 @@ pub struct ResumePoint {
     pub(crate) outputs: VecDeque<Output>,
 }
 
-/// A ready output as bytes.
-#[derive(Serialize, Deserialize)]
-enum OutputBytes {
-    Metrics(Box<RolloutMetrics>),
-    Single(usize, Vec<u8>),
-    Multi(usize, Vec<u8>),
-}
-
 impl ResumePoint {
     /// Returns the state with the outputs that are ready, for [`InputReader::set_position`].
     #[must_use]
@@ -153,13 +143,7 @@ impl ResumePoint {
         if self.outputs.is_empty() {
             return self.state.clone();
         }
-        let bytes = |output: &Output| match output {
-            Output::Metrics(metrics) => OutputBytes::Metrics(metrics.clone()),
-            Output::Batch(env, AnyBatch::Single(batch)) => OutputBytes::Single(*env, codec::encode(batch)),
-            Output::Batch(env, AnyBatch::Multi(batch)) => OutputBytes::Multi(*env, codec::encode_multi_agent(batch)),
-        };
-        let outputs: Vec<OutputBytes> = self.outputs.iter().map(bytes).collect();
-        encoding::encode_after(self.state.clone(), &outputs)
+        encoding::encode_after(self.state.clone(), &self.outputs)
     }
 
     /// Reads the outputs that follow a state of `num_envs` environments; `None` for invalid bytes.
@@ -167,18 +151,9 @@ impl ResumePoint {
         if bytes.is_empty() {
             return Some(VecDeque::new());
         }
-        let outputs: Vec<OutputBytes> = encoding::decode(bytes)?;
-        let of_env = |env: usize| Some(env).filter(|env| *env < num_envs);
-        let read = |output| {
-            Some(match output {
-                OutputBytes::Metrics(metrics) => Output::Metrics(metrics),
-                OutputBytes::Single(env, batch) => Output::Batch(of_env(env)?, codec::decode(&batch).ok()?.into()),
-                OutputBytes::Multi(env, batch) => {
-                    Output::Batch(of_env(env)?, codec::decode_multi_agent(&batch).ok()?.into())
-                }
-            })
-        };
-        outputs.into_iter().map(read).collect()
+        let outputs: VecDeque<Output> = encoding::decode(bytes)?;
+        let fits = |output: &Output| !matches!(output, Output::Batch(env, _) if *env >= num_envs);
+        outputs.iter().all(fits).then_some(outputs)
     }
 
     /// Returns the env steps and the agent steps of the batches that are ready.

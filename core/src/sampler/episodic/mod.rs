@@ -9,6 +9,8 @@ mod perf;
 mod tests;
 mod trajectory;
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use self::lane::state::{agent_env, agent_position};
 use self::{
     inference::PolicyInference,
@@ -108,7 +110,7 @@ pub struct Episodic {
 }
 
 /// An output, in order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Output {
     Metrics(Box<RolloutMetrics>),
     /// A batch, with the index of its environment.
