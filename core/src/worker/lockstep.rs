@@ -13,8 +13,8 @@ use crate::{
     postprocess::{Finisher, PostprocessError},
     prelude::*,
     sampler::{
-        Budget, DriveError, InputReader, Interrupt, LaneStart, Position, ResumePoint, SampleError, SamplerHost,
-        SamplerOptions, SlotState,
+        Budget, InputReader, Interrupt, LaneStart, Position, ResumePoint, SampleError, SamplerHost, SamplerOptions,
+        SlotState,
     },
     time::Micros,
     worker::SetupError,
@@ -160,7 +160,7 @@ impl LockstepSampler {
                     break fragments;
                 }
                 Ok(_) => {}
-                Err(error) => return Err(self.lose(failed(error))),
+                Err(error) => return Err(self.lose(error)),
             }
         };
         let took = (open.took + clock().since(begun)).0 as f64 / 1_000.0;
@@ -315,15 +315,6 @@ impl LockstepSampler {
             perf,
             ..RolloutMetrics::default()
         }));
-    }
-}
-
-fn failed(error: DriveError) -> SampleError {
-    match error {
-        DriveError::Env(error) => error.into(),
-        DriveError::Policy(source) => SampleError::Policy { id: PolicyId::DEFAULT, source },
-        DriveError::Preprocess(source) => SampleError::Preprocess { agent: AgentId::SINGLE, source },
-        DriveError::Filter(error) => error.into(),
     }
 }
 
