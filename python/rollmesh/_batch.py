@@ -434,7 +434,7 @@ def _of_columns(columns: Mapping[str, Any], seq_lens: Iterable[int] | None, flag
 
 
 def _decode(encoded: bytes, is_copy: bool) -> SampleBatch:
-    batch = SampleBatch._of(_native.Batch.decode(encoded, False))
+    batch = SampleBatch._of(_native.Batch.decode(encoded))
     return batch.copy() if is_copy else batch
 
 

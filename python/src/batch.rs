@@ -225,19 +225,12 @@ impl Batch {
 
     /// The core's form as bytes.
     fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let bytes = match &self.batch {
-            AnyBatch::Single(batch) => codec::encode(batch),
-            AnyBatch::Multi(batch) => codec::encode_multi_agent(batch),
-        };
-        PyBytes::new(py, &bytes)
+        PyBytes::new(py, &codec::encode_any(&self.batch))
     }
 
     #[staticmethod]
-    fn decode(bytes: &[u8], is_multi: bool) -> PyResult<Self> {
-        if is_multi {
-            return Ok(codec::decode_multi_agent(bytes).map_err(Failure::from)?.into());
-        }
-        Ok(codec::decode(bytes).map_err(Failure::from)?.into())
+    fn decode(bytes: &[u8]) -> PyResult<Self> {
+        Ok(codec::decode_any(bytes).map_err(Failure::from)?.into())
     }
 
     fn __eq__(&self, other: &Self) -> bool {

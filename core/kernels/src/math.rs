@@ -190,16 +190,6 @@ pub fn normal_density(x: f32) -> f32 {
     AT_0 * exp(-0.5 * x * x)
 }
 
-/// Inverse of the hyperbolic tangent, within 1e-6 relative; infinite at ±1, NaN beyond.
-#[inline(always)]
-#[must_use]
-pub fn atanh(x: f32) -> f32 {
-    let y = x.abs();
-    // 1 - y is exact above a half, and below nothing cancels.
-    let half = 0.5 * log1p(2.0 * y / (1.0 - y));
-    if x < 0.0 { -half } else { half }
-}
-
 /// Natural logarithm, within 1 unit of the last place; -infinity at 0, NaN below.
 ///
 /// Splits off the exponent and uses the polynomial of fdlibm's `log` (Sun, 1993).
@@ -375,8 +365,6 @@ mod tests {
             let wide = f64::from(x);
             let (got, want) = (log1p(x), libm::log1p(wide));
             assert!(if x >= -1.0 { near(got, want) } else { got.is_nan() }, "log1p({x}) = {got}, {want}");
-            let (got, want) = (atanh(x), libm::atanh(wide));
-            assert!(if x.abs() <= 1.0 { near(got, want) } else { got.is_nan() }, "atanh({x}) = {got}, {want}");
             // Below 2^-126 the results are no normal numbers.
             let (got, want) = (sigmoid(x), 1.0 / (1.0 + libm::exp(-wide)));
             assert!(

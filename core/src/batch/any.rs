@@ -1,6 +1,8 @@
 //! A batch of one or of several policies.
 
-use super::{BatchError, MultiAgentBatch, SampleBatch};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use super::{BatchError, MultiAgentBatch, SampleBatch, codec};
 use crate::prelude::*;
 
 /// What a worker samples: a batch of the default policy alone, or of several.
@@ -99,6 +101,19 @@ impl From<SampleBatch> for AnyBatch {
 impl From<MultiAgentBatch> for AnyBatch {
     fn from(batch: MultiAgentBatch) -> Self {
         Self::Multi(batch)
+    }
+}
+
+/// The bytes of [`codec::encode_any`].
+impl Serialize for AnyBatch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&codec::encode_any(self))
+    }
+}
+
+impl<'de> Deserialize<'de> for AnyBatch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        codec::decode_any(<&[u8]>::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 

@@ -58,9 +58,9 @@ impl Distribution for Bernoulli {
         inputs.iter().zip(action).enumerate().map(logp).sum()
     }
 
-    fn entropy_of_row(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
+    fn entropy_of_row(&self, inputs: &[f32]) -> f32 {
         let entropy = |logit: &f32| 0.0 - mean(*logit, |sign| log_probability(sign * logit));
-        Ok(inputs.iter().map(entropy).sum())
+        inputs.iter().map(entropy).sum()
     }
 
     fn kl_of_row(&self, inputs: &[f32], other: &[f32]) -> f32 {

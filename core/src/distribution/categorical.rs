@@ -50,8 +50,8 @@ impl Distribution for Categorical {
         action.iter().map(|value| Logits::new(inputs).logp(0, *value)).sum()
     }
 
-    fn entropy_of_row(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
-        Ok(Logits::new(inputs).entropy())
+    fn entropy_of_row(&self, inputs: &[f32]) -> f32 {
+        Logits::new(inputs).entropy()
     }
 
     fn kl_of_row(&self, inputs: &[f32], other: &[f32]) -> f32 {
@@ -146,8 +146,8 @@ impl Distribution for MultiCategorical {
         self.parts(inputs).zip(values).enumerate().map(|(i, (logits, value))| logits.logp(i, value)).sum()
     }
 
-    fn entropy_of_row(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
-        Ok(self.parts(inputs).map(|logits| logits.entropy()).sum())
+    fn entropy_of_row(&self, inputs: &[f32]) -> f32 {
+        self.parts(inputs).map(|logits| logits.entropy()).sum()
     }
 
     fn kl_of_row(&self, inputs: &[f32], other: &[f32]) -> f32 {

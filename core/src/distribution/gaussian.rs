@@ -52,9 +52,9 @@ impl Distribution for DiagGaussian {
         Ok(Normal::all(inputs).zip(action).map(|(normal, x)| normal.logp(*x)).sum())
     }
 
-    fn entropy_of_row(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
+    fn entropy_of_row(&self, inputs: &[f32]) -> f32 {
         let half = 0.5 + HALF_LOG_TAU;
-        Ok(Normal::all(inputs).map(|normal| normal.log_std + half).sum())
+        Normal::all(inputs).map(|normal| normal.log_std + half).sum()
     }
 
     fn kl_of_row(&self, inputs: &[f32], other: &[f32]) -> f32 {
@@ -63,23 +63,23 @@ impl Distribution for DiagGaussian {
 }
 
 /// log(2 pi) / 2.
-pub(super) const HALF_LOG_TAU: f32 = 0.918_938_5;
+const HALF_LOG_TAU: f32 = 0.918_938_5;
 
 /// One component.
-pub(super) struct Normal {
-    pub(super) mean: f32,
-    pub(super) log_std: f32,
+struct Normal {
+    mean: f32,
+    log_std: f32,
 }
 
 impl Normal {
     /// Iterates over the components of a row of inputs.
-    pub(super) fn all(inputs: &[f32]) -> impl Iterator<Item = Self> + '_ {
+    fn all(inputs: &[f32]) -> impl Iterator<Item = Self> + '_ {
         let (means, log_stds) = inputs.split_at(inputs.len() / 2);
         means.iter().zip(log_stds).map(|(mean, log_std)| Self { mean: *mean, log_std: *log_std })
     }
 
     /// Draws a value with random numbers, or returns the mean without.
-    pub(super) fn draw(&self, rng: Option<&mut Rng>) -> f32 {
+    fn draw(&self, rng: Option<&mut Rng>) -> f32 {
         rng.map_or(self.mean, |rng| self.mean + math::exp(self.log_std) * rng.normal() as f32)
     }
 
@@ -89,12 +89,12 @@ impl Normal {
         if distance == 0.0 { 0.0 } else { distance * math::exp(-self.log_std) }
     }
 
-    pub(super) fn logp(&self, x: f32) -> f32 {
+    fn logp(&self, x: f32) -> f32 {
         let z = self.deviations(x);
         -0.5 * (z * z) - self.log_std - HALF_LOG_TAU
     }
 
-    pub(super) fn kl(&self, other: &Self) -> f32 {
+    fn kl(&self, other: &Self) -> f32 {
         // (s^2 + z^2 - 1) / 2 - log s, where s is the ratio of the deviations.
         let log_ratio = f64::from(self.log_std) - f64::from(other.log_std);
         let z = f64::from(other.deviations(self.mean));

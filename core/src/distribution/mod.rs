@@ -28,13 +28,11 @@ mod bernoulli;
 mod by_space;
 mod categorical;
 mod gaussian;
-mod squashed;
 
 pub use bernoulli::Bernoulli;
 pub use by_space::ActionDistribution;
 pub use categorical::{Categorical, MultiCategorical};
 pub use gaussian::DiagGaussian;
-pub use squashed::SquashedGaussian;
 
 use crate::{column::Element, math, prelude::*, rng::Rng};
 
@@ -45,16 +43,6 @@ pub enum DistributionError {
     /// The distribution would have no actions or too many.
     #[error("a distribution needs at least one component with at least one value, and fewer than 2^24 in all")]
     BadSize,
-    /// The bounds of a component leave no values.
-    #[error("component {component}: {low} and {high} must be finite, and the first below the second")]
-    BadBounds {
-        /// The component.
-        component: usize,
-        /// Its lower bound.
-        low: f32,
-        /// Its upper bound.
-        high: f32,
-    },
     /// The number of parameters is wrong.
     #[error("the distribution takes {wanted} inputs, not {found}")]
     WrongInputs {
@@ -83,9 +71,6 @@ pub enum DistributionError {
         /// How many values it can have, from 0.
         values: u32,
     },
-    /// There is no closed formula for the result.
-    #[error("{0} has no closed form: average -logp over samples instead")]
-    NoClosedForm(&'static str),
     /// The space has no distribution.
     #[error("there is no distribution of actions for {0}")]
     Unsupported(String),
@@ -128,8 +113,7 @@ pub trait Distribution {
     fn logp_of_row(&self, inputs: &[f32], action: &[Self::Action]) -> Result<f32, DistributionError>;
 
     /// Does the work of [`entropy`](Self::entropy), once all lengths fit.
-    #[allow(clippy::missing_errors_doc)]
-    fn entropy_of_row(&self, inputs: &[f32]) -> Result<f32, DistributionError>;
+    fn entropy_of_row(&self, inputs: &[f32]) -> f32;
 
     /// Does the work of [`kl`](Self::kl), once all lengths fit.
     fn kl_of_row(&self, inputs: &[f32], other: &[f32]) -> f32;
@@ -172,12 +156,10 @@ pub trait Distribution {
     }
 
     /// Returns the entropy in nats.
-    ///
-    /// # Errors
-    /// Also [`DistributionError::NoClosedForm`].
+    #[allow(clippy::missing_errors_doc)]
     fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
         check_inputs(self.input_len(), inputs)?;
-        self.entropy_of_row(inputs)
+        Ok(self.entropy_of_row(inputs))
     }
 
     /// Returns the Kullback-Leibler divergence in nats of the distribution with the `other` inputs from this one: the mean

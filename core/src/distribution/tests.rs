@@ -41,9 +41,6 @@ fn values_are_those_of_the_definitions() {
     close(gaussian.logp(&p, &[0.9, 1.5]).unwrap(), -3.426_013_729_1);
     close(gaussian.entropy(&p).unwrap(), 3.037_877_066_4);
     close(gaussian.kl(&p, &q).unwrap(), 0.929_895_960_5);
-    let squashed = SquashedGaussian::new(&[-2.0, 0.0], &[1.0, 5.0]).unwrap();
-    close(squashed.logp(&p, &[0.25, 1.0]).unwrap(), -2.741_814_521_9);
-    close(squashed.kl(&p, &q).unwrap(), 0.929_895_960_5);
     let (p, q) = ([0.4, -2.0, 3.0], [0.0, -1.0, 2.5]);
     let bernoulli = Bernoulli::new(3).unwrap();
     close(bernoulli.logp(&p, &[1, 0, 0]).unwrap(), -3.688_530_615_0);
@@ -115,7 +112,6 @@ fn draws_follow_their_probabilities() {
 fn gaussian_draws_follow_their_density() {
     let (n, inputs) = (20_000, [1.5, -2.0, -0.7, 0.4]);
     let gaussian = DiagGaussian::new(2).unwrap();
-    let squashed = SquashedGaussian::new(&[-1.0, 3.0], &[1.0, 4.0]).unwrap();
     let (mut sums, mut squares, mut logps) = ([0.0; 2], [0.0; 2], 0.0);
     for row in 0..n {
         let mut action = [0.0; 2];
@@ -124,15 +120,6 @@ fn gaussian_draws_follow_their_density() {
             let x = f64::from(x) - f64::from(inputs[i]);
             sums[i] += x;
             squares[i] += x * x;
-        }
-        // The squashed distribution draws the same numbers, and computes their density.
-        let mut pressed = [0.0; 2];
-        let logp = squashed.sample(&inputs, &mut rng(row), &mut pressed).unwrap();
-        close(pressed[0], libm::tanh(f64::from(action[0])));
-        close(pressed[1], 3.5 + 0.5 * libm::tanh(f64::from(action[1])));
-        if action.iter().all(|x| x.abs() < 3.0) {
-            let again = squashed.logp(&inputs, &pressed).unwrap();
-            assert!((logp - again).abs() < 2e-3, "{logp} {again}");
         }
     }
     for i in 0..2 {
@@ -158,28 +145,7 @@ fn densities_integrate_to_one() {
     for (mean, log_std) in [(0.0, 0.0), (1.3, -0.8), (-0.6, 0.4)] {
         let gaussian = DiagGaussian::new(1).unwrap();
         assert!((integral(&gaussian, &[mean, log_std], -15.0, 15.0) - 1.0).abs() < 1e-4);
-        let squashed = SquashedGaussian::new(&[-2.0], &[1.0]).unwrap();
-        let whole = integral(&squashed, &[mean, log_std], -2.0, 1.0);
-        assert!((whole - 1.0).abs() < 2e-3, "{mean} {log_std}: {whole}");
     }
-}
-
-#[test]
-fn squashed_draws_stay_inside_and_keep_their_density() {
-    let squashed = SquashedGaussian::new(&[-0.1], &[0.3]).unwrap();
-    for (mean, inside) in [(0.0, true), (50.0, false), (-50.0, false), (1e30, false)] {
-        let mut action = [0.0];
-        let logp = squashed.sample(&[mean, -20.0], &mut rng(0), &mut action).unwrap();
-        assert!((-0.1..=0.3).contains(&action[0]));
-        assert_eq!(action[0] > -0.1 && action[0] < 0.3, inside);
-        assert!(logp.is_finite(), "{mean}: {logp}");
-        assert!(squashed.logp(&[mean.clamp(-9.0, 9.0), 0.0], &action).unwrap().is_finite());
-    }
-    let error = squashed.entropy(&[0.0, 0.0]).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the entropy of a squashed Gaussian has no closed form: average -logp over samples instead"
-    );
 }
 
 #[test]
@@ -210,8 +176,6 @@ fn the_middle_is_the_most_probable() {
     let mut action = [0.0; 2];
     DiagGaussian::new(2).unwrap().deterministic(&[0.5, -3.0, 0.0, 1.0], &mut action).unwrap();
     assert_eq!(action, [0.5, -3.0]);
-    SquashedGaussian::new(&[0.0; 2], &[4.0; 2]).unwrap().deterministic(&[0.0, 99.0, 0.0, 0.0], &mut action).unwrap();
-    assert_eq!(action, [2.0, 4.0]);
     let mut action = [9; 3];
     Bernoulli::new(3).unwrap().deterministic(&[0.1, 0.0, -0.1], &mut action).unwrap();
     assert_eq!(action, [1, 0, 0]);
@@ -224,9 +188,6 @@ fn sizes_must_fit() {
     }
     assert!(MultiCategorical::new([]).is_err() && MultiCategorical::new([2, 0]).is_err());
     assert!(MultiCategorical::new([u32::MAX; 3]).is_err());
-    let error = SquashedGaussian::new(&[0.0, 1.0], &[1.0, 1.0]).unwrap_err();
-    assert_eq!(error.to_string(), "component 1: 1 and 1 must be finite, and the first below the second");
-    assert!(SquashedGaussian::new(&[f32::NAN], &[1.0]).is_err() && SquashedGaussian::new(&[0.0], &[]).is_err());
     let distribution = Categorical::new(3).unwrap();
     let error = distribution.logp(&[0.0; 3], &[3]).unwrap_err();
     assert_eq!(error.to_string(), "component 0: 3 is not one of 3 values");
@@ -279,8 +240,6 @@ fn spaces_choose_their_distribution() {
     let wide = Space::uniform(DType::I64, RowShape::SCALAR, 0.0, 1e12);
     assert_eq!(ActionDistribution::for_space(&wide), Err(DistributionError::BadSize));
     assert!(ActionDistribution::for_space(&Space::Discrete { n: 0 }).is_err());
-    assert!(SquashedGaussian::for_space(&Space::vector(&[0.0], &[1.0])).is_ok());
-    assert!(SquashedGaussian::for_space(&open).is_err());
 }
 
 #[test]
@@ -335,7 +294,6 @@ proptest! {
         check_laws(&MultiCategorical::new([2, 1, 3]).unwrap(), &p, &q);
         check_laws(&Bernoulli::new(6).unwrap(), &p, &q);
         check_laws(&DiagGaussian::new(3).unwrap(), &p, &q);
-        check_laws(&SquashedGaussian::new(&[-1.0, 0.0, 2.0], &[1.0, 9.0, 2.5]).unwrap(), &p, &q);
     }
 
     #[test]
@@ -362,11 +320,10 @@ proptest! {
         multi.deterministic(&p, &mut actions).unwrap();
         multi.logp(&p, &actions).unwrap();
         multi.kl(&p, &P).unwrap();
-        let squashed = SquashedGaussian::new(&[-1.0; 2], &[1.0; 2]).unwrap();
         let mut actions = [0.0; 2];
-        squashed.sample(&p, &mut rng(0), &mut actions).unwrap();
-        squashed.logp(&p, &actions).unwrap();
-        prop_assert!(actions.iter().all(|x| x.is_nan() || x.abs() <= 1.0));
+        let gaussian = DiagGaussian::new(2).unwrap();
+        gaussian.sample(&p, &mut rng(0), &mut actions).unwrap();
+        gaussian.logp(&p, &actions).unwrap();
         Bernoulli::new(4).unwrap().entropy(&p).unwrap();
     }
 }
@@ -402,18 +359,4 @@ fn a_mean_is_possible_however_small_the_deviation() {
     let inputs = [0.5, -120.0];
     assert_eq!(normal.deterministic(&inputs, &mut [0.0]).unwrap(), 120.0 - 0.918_938_5);
     assert_eq!(normal.kl(&inputs, &inputs), Ok(0.0));
-}
-
-#[test]
-fn bounds_may_be_as_near_and_as_far_as_floats_can() {
-    let mut action = [0.0];
-    let near = SquashedGaussian::new(&[0.0], &[f32::from_bits(1)]).unwrap();
-    assert!(near.deterministic(&[0.0, 0.0], &mut action).unwrap().is_finite());
-    let far = SquashedGaussian::new(&[f32::MIN], &[f32::MAX]).unwrap();
-    for (mean, wanted) in [(0.0, 0.0), (50.0, f32::MAX), (-50.0, f32::MIN)] {
-        let logp = far.deterministic(&[mean, 0.0], &mut action).unwrap();
-        assert!(logp.is_finite() && action == [wanted], "{logp} {action:?}");
-        assert!(far.logp(&[mean, 0.0], &action).unwrap().is_finite());
-    }
-    assert!(SquashedGaussian::new(&[0.0], &[f32::INFINITY]).is_err());
 }

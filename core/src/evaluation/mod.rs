@@ -72,7 +72,7 @@ use crate::{
     ids::{PolicyId, SlotId, WeightsVersion},
     policy::{Policy, PolicyError, PolicyMap},
     prelude::*,
-    sampler::{Episodic, SampleError, SampleProgress, SamplerHost, SamplerInput as _, SamplerOptions, set_weights},
+    sampler::{Episodic, InputReader as _, SampleError, SampleProgress, SamplerHost, SamplerOptions, set_weights},
     time::Micros,
     weights::Weights,
 };

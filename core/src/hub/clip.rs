@@ -65,7 +65,7 @@ impl ClipJob {
             None => codec::encode(&of_steps(&self.fragment.rows, steps)),
         };
         if batch.len() <= EnvClip::MAX_BATCH_BYTES {
-            (clip.batch, clip.by_policy) = (batch, self.fragment.agents.is_some());
+            clip.batch = batch;
         }
         Ok(clip)
     }

@@ -146,7 +146,6 @@ impl RecentFragments {
             worker,
             weights_version: fragment.weights_version.0,
             rows: fragment.agents.as_ref().map_or_else(|| fragment.rows.len(), |agents| agents.len()) as u32,
-            by_policy: fragment.agents.is_some(),
             batch: batch(fragment).ok_or("the fragment is too large to be shown")?,
             ..FragmentReport::default()
         };

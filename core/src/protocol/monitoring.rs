@@ -147,9 +147,8 @@ pub struct EnvClip {
     /// The pictures, a [`Film`](crate::env::render::Film).
     #[serde(with = "crate::lists::bytes")]
     pub film: Vec<u8>,
-    /// Whether the rows are by policy, each with episode and `t`; otherwise there is a row for each step.
-    pub by_policy: bool,
-    /// Actions, rewards, log-probabilities and values, encoded like the rows of a [`FragmentReport`]; empty if unknown.
+    /// Actions, rewards, log-probabilities and values, encoded like the rows of a [`FragmentReport`]; empty if unknown. Rows
+    /// by policy have episode and `t`; otherwise there is a row for each step.
     #[serde(with = "crate::lists::bytes")]
     pub batch: Vec<u8>,
     /// Why there are no pictures; otherwise empty.
@@ -200,10 +199,7 @@ pub struct FragmentReport {
     pub weights_version: u64,
     /// Number of its rows; `batch` may have fewer.
     pub rows: u32,
-    /// Whether the rows are by policy.
-    pub by_policy: bool,
-    /// The rows, as [`codec::encode`](crate::batch::codec::encode) writes them, or
-    /// [`encode_multi_agent`](crate::batch::codec::encode_multi_agent) if they are by policy.
+    /// The rows, as [`codec::encode_any`](crate::batch::codec::encode_any) writes them: by policy if there are several.
     #[serde(with = "crate::lists::bytes")]
     pub batch: Vec<u8>,
     /// End of each cut within the rows; none if the rows are by policy.

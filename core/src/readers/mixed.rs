@@ -117,10 +117,6 @@ impl InputReader for MixedInput {
         self.sources.iter_mut().flat_map(|(_, source)| source.metrics()).collect()
     }
 
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        self.sources.iter_mut().flat_map(|(_, source)| source.sub_environments()).collect()
-    }
-
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         self.sources.iter_mut().for_each(|(_, source)| source.for_each_env(f));
     }

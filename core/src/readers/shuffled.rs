@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Choice, Draws};
 use crate::{
-    batch::{AnyBatch, codec},
+    batch::AnyBatch,
     env::SubEnv,
     episode::{Losses, RolloutMetrics},
     prelude::*,
@@ -30,32 +30,8 @@ pub struct ShuffledInput {
 #[derive(Serialize, Deserialize)]
 struct ShuffledPosition {
     drawn: u64,
-    waiting: Vec<WaitingBatch>,
+    waiting: Vec<AnyBatch>,
     input: Position,
-}
-
-/// A waiting batch, encoded.
-#[derive(Serialize, Deserialize)]
-enum WaitingBatch {
-    Single(Vec<u8>),
-    Multi(Vec<u8>),
-}
-
-impl WaitingBatch {
-    fn of(batch: &AnyBatch) -> Self {
-        match batch {
-            AnyBatch::Single(batch) => Self::Single(codec::encode(batch)),
-            AnyBatch::Multi(batch) => Self::Multi(codec::encode_multi_agent(batch)),
-        }
-    }
-
-    fn batch(&self) -> Result<AnyBatch, SampleError> {
-        let damaged = |error: codec::CodecError| SampleError::Input(format!("a batch that waits: {error}"));
-        match self {
-            Self::Single(bytes) => codec::decode(bytes).map(AnyBatch::Single).map_err(damaged),
-            Self::Multi(bytes) => codec::decode_multi_agent(bytes).map(AnyBatch::Multi).map_err(damaged),
-        }
-    }
 }
 
 impl ShuffledInput {
@@ -142,17 +118,13 @@ impl InputReader for ShuffledInput {
         self.input.metrics()
     }
 
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        self.input.sub_environments()
-    }
-
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         self.input.for_each_env(f);
     }
 
     fn position(&self) -> Option<Position> {
-        let waiting = self.waiting.iter().map(WaitingBatch::of).collect();
-        Some(Position::new(&ShuffledPosition { drawn: self.draws.drawn(), waiting, input: self.input.position()? }))
+        let (drawn, input) = (self.draws.drawn(), self.input.position()?);
+        Some(Position::new(&ShuffledPosition { drawn, waiting: self.waiting.clone(), input }))
     }
 
     fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
@@ -160,8 +132,8 @@ impl InputReader for ShuffledInput {
         if waiting.len() > self.size {
             return Err(SampleError::Input(format!("{} batches wait, for which there is no room", waiting.len())));
         }
-        self.waiting = waiting.iter().map(WaitingBatch::batch).collect::<Result<_, _>>()?;
-        self.held = self.waiting.iter().map(AnyBatch::size_bytes).sum();
+        self.held = waiting.iter().map(AnyBatch::size_bytes).sum();
+        self.waiting = waiting;
         self.draws.go_on(drawn);
         self.input.set_position(&input)
     }

@@ -1,10 +1,8 @@
 //! Interfaces of inputs and outputs.
 
-use serde::{Deserialize, Serialize};
-
 use super::{Budget, Interrupt, Position, SampleError, episodic::Output};
 use crate::{
-    batch::{AnyBatch, codec},
+    batch::AnyBatch,
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
     config::Config,
     encoding,
@@ -47,12 +45,15 @@ impl SamplerHost<'_> {
 }
 
 /// Returns batches one after the other: from environments, files, or any other source.
+#[doc(alias = "SamplerInput")]
 pub trait InputReader: Send {
-    /// Returns the next batch. In `truncate_episodes` mode a sampler returns the fragment of one environment, in
-    /// `complete_episodes` mode one episode.
+    /// Returns the next batch, joined with those that callbacks or environments have added. In `truncate_episodes` mode a
+    /// sampler returns the fragment of one environment, or of all of them in lockstep, in `complete_episodes` mode one
+    /// episode.
     ///
     /// # Errors
-    /// [`SampleError`].
+    /// [`SampleError`]; what is in progress is then lost, what is finished is not.
+    #[doc(alias = "get_data")]
     fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError>;
 
     /// Returns the next batch if it is available within a budget, else `None`; the next call continues, also a call of
@@ -69,7 +70,7 @@ pub trait InputReader: Send {
         if budget.allows_round(host.clock) { self.next(host).map(Some) } else { Ok(None) }
     }
 
-    /// Returns the metrics of episodes that have ended since the last call.
+    /// Returns the metrics of episodes that have ended since the last call, up to the latest batch.
     #[doc(alias = "get_metrics")]
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
         Vec::new()
@@ -80,31 +81,41 @@ pub trait InputReader: Send {
         Losses::default()
     }
 
-    /// Returns the environments that are stepped for it, in this process.
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        Vec::new()
-    }
+    /// Calls `f` with each of the environments that are stepped for it in this process.
+    fn for_each_env(&mut self, _f: &mut dyn FnMut(SubEnv<'_>)) {}
 
-    /// Calls `f` with each of those, also if they are lanes of one environment and cannot be lent at the same time.
-    fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
-        self.sub_environments().into_iter().for_each(f);
-    }
-
-    /// Returns its position between two batches; `None` for one that can only restart.
+    /// Returns its position between two batches; `None` for one that can only restart. The default implementation encodes
+    /// the [resume point](Self::resume_point).
     fn position(&self) -> Option<Position> {
-        None
+        let point = self.resume_point().encode();
+        (!point.is_empty()).then(|| Position::from_bytes(point))
     }
 
-    /// Continues at the [position](Self::position) of a reader of the same data, with the same settings, so that the same
-    /// batches follow. After an error the position is undefined.
+    /// Continues at the [position](Self::position) of a reader of the same data, or of a sampler of the same environments,
+    /// with the same settings, so that the same batches follow; slots that a sampler does not have are ignored.
     ///
     /// # Errors
-    /// [`SampleError::Input`] if it can only restart, for a position of something else, and if the data has changed.
+    /// [`SampleError::Input`] if it can only restart, for a position of something else, and if the data has changed: then
+    /// the position is undefined. A sampler returns [`SampleError::Env`] and is unchanged.
     fn set_position(&mut self, _position: &Position) -> Result<(), SampleError> {
         Err(SampleError::Input("it can only be read from its beginning".into()))
     }
 
-    /// Releases its resources. A second call does nothing.
+    /// Returns the point between two batches to which a sampler can [return](Self::resume), also one whose open episodes
+    /// cannot be continued.
+    fn resume_point(&self) -> ResumePoint {
+        ResumePoint::default()
+    }
+
+    /// Returns to a [point](Self::resume_point) of the same sampler. Batches that were ready there are ready again.
+    ///
+    /// # Errors
+    /// As [`set_position`](Self::set_position).
+    fn resume(&mut self, point: &ResumePoint) -> Result<(), SampleError> {
+        self.set_position(&Position::from_bytes(point.encode()))
+    }
+
+    /// Releases its resources, and stops environments. A second call does nothing.
     ///
     /// # Errors
     /// [`SampleError`].
@@ -116,7 +127,7 @@ pub trait InputReader: Send {
 /// A point between two batches of a sampler, to which it can return.
 #[derive(Clone, Debug, Default)]
 pub struct ResumePoint {
-    /// The sampler's [state](SamplerInput::state).
+    /// States of the slots. Empty for a sampler that cannot return.
     pub state: Vec<u8>,
     /// Number of open episodes that the state does not continue: after a return their slots begin the next ones. If it is 0,
     /// the same batches follow; `None` for a sampler that cannot return.
@@ -125,28 +136,14 @@ pub struct ResumePoint {
     pub(crate) outputs: VecDeque<Output>,
 }
 
-/// A ready output as bytes.
-#[derive(Serialize, Deserialize)]
-enum OutputBytes {
-    Metrics(Box<RolloutMetrics>),
-    Single(usize, Vec<u8>),
-    Multi(usize, Vec<u8>),
-}
-
 impl ResumePoint {
-    /// Returns the state with the outputs that are ready, for [`SamplerInput::set_state`].
+    /// Returns the state with the outputs that are ready, for [`InputReader::set_position`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         if self.outputs.is_empty() {
             return self.state.clone();
         }
-        let bytes = |output: &Output| match output {
-            Output::Metrics(metrics) => OutputBytes::Metrics(metrics.clone()),
-            Output::Batch(env, AnyBatch::Single(batch)) => OutputBytes::Single(*env, codec::encode(batch)),
-            Output::Batch(env, AnyBatch::Multi(batch)) => OutputBytes::Multi(*env, codec::encode_multi_agent(batch)),
-        };
-        let outputs: Vec<OutputBytes> = self.outputs.iter().map(bytes).collect();
-        encoding::encode_after(self.state.clone(), &outputs)
+        encoding::encode_after(self.state.clone(), &self.outputs)
     }
 
     /// Reads the outputs that follow a state of `num_envs` environments; `None` for invalid bytes.
@@ -154,18 +151,9 @@ impl ResumePoint {
         if bytes.is_empty() {
             return Some(VecDeque::new());
         }
-        let outputs: Vec<OutputBytes> = encoding::decode(bytes)?;
-        let of_env = |env: usize| Some(env).filter(|env| *env < num_envs);
-        let read = |output| {
-            Some(match output {
-                OutputBytes::Metrics(metrics) => Output::Metrics(metrics),
-                OutputBytes::Single(env, batch) => Output::Batch(of_env(env)?, codec::decode(&batch).ok()?.into()),
-                OutputBytes::Multi(env, batch) => {
-                    Output::Batch(of_env(env)?, codec::decode_multi_agent(&batch).ok()?.into())
-                }
-            })
-        };
-        outputs.into_iter().map(read).collect()
+        let outputs: VecDeque<Output> = encoding::decode(bytes)?;
+        let fits = |output: &Output| !matches!(output, Output::Batch(env, _) if *env >= num_envs);
+        outputs.iter().all(fits).then_some(outputs)
     }
 
     /// Returns the env steps and the agent steps of the batches that are ready.
@@ -176,140 +164,6 @@ impl ResumePoint {
             Output::Metrics(_) => (env_steps, agent_steps),
         })
     }
-}
-
-/// An [`InputReader`] that steps environments.
-pub trait SamplerInput: Send {
-    /// Returns the next batch, see [`InputReader::next`].
-    ///
-    /// # Errors
-    /// [`SampleError`]; what is in progress is then lost, what is finished is not.
-    #[doc(alias = "get_data")]
-    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError>;
-
-    /// Returns the next batch if it is available within a budget, see [`InputReader::next_within`]. Whatever the budgets,
-    /// the batches are those of [`data`](Self::data).
-    ///
-    /// # Errors
-    /// As [`data`](Self::data).
-    fn data_within(
-        &mut self,
-        host: &mut SamplerHost<'_>,
-        budget: &mut Budget,
-    ) -> Result<Option<AnyBatch>, SampleError> {
-        if budget.allows_round(host.clock) { self.data(host).map(Some) } else { Ok(None) }
-    }
-
-    /// Returns the batches that callbacks or environments have added since the last call.
-    #[doc(alias = "get_extra_batches")]
-    fn extra_batches(&mut self) -> Vec<AnyBatch> {
-        Vec::new()
-    }
-
-    /// Returns the metrics of episodes that have ended since the last call, up to the latest batch.
-    #[doc(alias = "get_metrics")]
-    fn metrics(&mut self) -> Vec<RolloutMetrics>;
-
-    /// Returns the losses since the last call.
-    fn losses(&mut self) -> Losses {
-        Losses::default()
-    }
-
-    /// Returns the environments, if they are in this process.
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>>;
-
-    /// Calls `f` with each of those, also if they are lanes of one environment and cannot be lent at the same time.
-    fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
-        self.sub_environments().into_iter().for_each(f);
-    }
-
-    /// Returns the state of its slots, and the batches that are ready, as opaque bytes. Empty if only new episodes can begin.
-    fn state(&self) -> Vec<u8> {
-        Vec::new()
-    }
-
-    /// Returns its [`state`](Self::state) with all that [`resume`](Self::resume) needs to return the same next batches again.
-    fn resume_point(&self) -> ResumePoint {
-        ResumePoint { state: self.state(), ..ResumePoint::default() }
-    }
-
-    /// Returns to a [point](Self::resume_point) of the same sampler. Batches that were ready there are ready again.
-    ///
-    /// # Errors
-    /// As [`set_state`](Self::set_state).
-    fn resume(&mut self, point: &ResumePoint) -> Result<(), SampleError> {
-        self.set_state(&point.state)
-    }
-
-    /// Restores a [`state`](Self::state), as far as the slots are the same; other slots are ignored.
-    ///
-    /// # Errors
-    /// [`SampleError::Env`] for invalid bytes, or a state of another environment. Nothing has changed then.
-    fn set_state(&mut self, _state: &[u8]) -> Result<(), SampleError> {
-        Ok(())
-    }
-
-    /// Stops the environments. A second call does nothing.
-    ///
-    /// # Errors
-    /// [`SampleError::Env`].
-    fn stop(&mut self) -> Result<(), SampleError>;
-}
-
-impl<S: SamplerInput + ?Sized> InputReader for Box<S> {
-    fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        let data = self.data(host)?;
-        with_extra(data, self.extra_batches())
-    }
-
-    fn next_within(
-        &mut self,
-        host: &mut SamplerHost<'_>,
-        budget: &mut Budget,
-    ) -> Result<Option<AnyBatch>, SampleError> {
-        let Some(data) = self.data_within(host, budget)? else { return Ok(None) };
-        with_extra(data, self.extra_batches()).map(Some)
-    }
-
-    fn metrics(&mut self) -> Vec<RolloutMetrics> {
-        SamplerInput::metrics(&mut **self)
-    }
-
-    fn losses(&mut self) -> Losses {
-        SamplerInput::losses(&mut **self)
-    }
-
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        SamplerInput::sub_environments(&mut **self)
-    }
-
-    fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
-        SamplerInput::for_each_env(&mut **self, f);
-    }
-
-    /// The sampler's [state](SamplerInput::state): open episodes continue if that includes them.
-    fn position(&self) -> Option<Position> {
-        let state = self.state();
-        (!state.is_empty()).then(|| Position::new(&state))
-    }
-
-    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
-        self.set_state(&position.read::<Vec<u8>>()?)
-    }
-
-    fn stop(&mut self) -> Result<(), SampleError> {
-        SamplerInput::stop(&mut **self)
-    }
-}
-
-/// Joins a batch with additional ones.
-fn with_extra(data: AnyBatch, extra: Vec<AnyBatch>) -> Result<AnyBatch, SampleError> {
-    if extra.is_empty() {
-        return Ok(data);
-    }
-    let mut batches = vec![data];
-    batches.extend(extra);
-    Ok(AnyBatch::concat(&batches)?)
 }
 
 /// Stores the batches that a worker has sampled.
@@ -360,13 +214,13 @@ pub struct IoContext {
     pub action_spaces: BTreeMap<PolicyId, Space>,
     /// The shard to read and the number of shards; `None` for a local worker alongside others, which reads nothing.
     pub shard: Option<(u32, u32)>,
-    sampler: Option<Box<dyn SamplerInput>>,
+    sampler: Option<Box<dyn InputReader>>,
 }
 
 impl IoContext {
     /// Creates a context with the worker's own sampler, if it has environments.
     #[must_use]
-    pub fn new(worker: WorkerInfo, config: Config, sampler: Option<Box<dyn SamplerInput>>) -> Self {
+    pub fn new(worker: WorkerInfo, config: Config, sampler: Option<Box<dyn InputReader>>) -> Self {
         Self {
             log_dir: None,
             config,
@@ -382,7 +236,7 @@ impl IoContext {
     }
 
     /// Takes the worker's own sampler, if it has environments; `None` the second time.
-    pub fn default_sampler_input(&mut self) -> Option<Box<dyn SamplerInput>> {
+    pub fn default_sampler_input(&mut self) -> Option<Box<dyn InputReader>> {
         self.sampler.take()
     }
 }

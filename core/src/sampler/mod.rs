@@ -5,7 +5,7 @@
 //! another thread, on a GPU or across a wire.
 //!
 //! [`Episodic`] supports everything: several agents, whole episodes, user code at every step, views of several steps,
-//! environments that fail or run in other processes. It makes a worker's batches, as its [`SamplerInput`]. Law: both make
+//! environments that fail or run in other processes. It makes a worker's batches, as its [`InputReader`]. Law: both make
 //! identical rows of any environment that both support.
 //!
 //! ```
@@ -53,11 +53,11 @@ mod wants;
 mod weights;
 
 pub use budget::Budget;
-pub use drive::{DriveError, drive};
+pub use drive::drive;
 pub use episodic::{Episodic, SampleProgress};
 pub(crate) use episodic::{agent_env, agent_position};
 pub use error::SampleError;
-pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, ResumePoint, SamplerHost, SamplerInput};
+pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, ResumePoint, SamplerHost};
 pub use interrupt::Interrupt;
 pub use lanes::{LaneStart, Lanes};
 pub use layout::{AgentLayout, FragmentLayout};
@@ -67,7 +67,7 @@ pub use options::{RecordColumns, SamplerOptions};
 pub use position::Position;
 pub use state::{SlotState, StateError};
 pub use wants::RecurrentShape;
-pub(crate) use weights::set_weights;
+pub(crate) use weights::{replace_weights, set_weights};
 
 use core::ops::Range;
 
@@ -137,8 +137,8 @@ pub trait Collector: Send {
     /// Computes the policy's view of the latest observations.
     ///
     /// # Errors
-    /// [`DriveError`]. The fragment is then lost, as after an error of [`step_env`](Self::step_env).
-    fn observe(&mut self, entry: &mut PolicyEntry) -> Result<(), DriveError>;
+    /// [`SampleError`]. The fragment is then lost, as after an error of [`step_env`](Self::step_env).
+    fn observe(&mut self, entry: &mut PolicyEntry) -> Result<(), SampleError>;
 
     /// Returns the current observations, and the buffers for their actions.
     fn action_request(&mut self) -> (ActionInput<'_>, ActionOutput<'_>);

@@ -45,13 +45,12 @@ impl AgentCollector {
         }
         let parts = BatchParts { columns, seq_lens: sequences, is_training: true, ..BatchParts::default() };
         let batch = SampleBatch::from_parts(parts)?;
-        let next = self.build_for_inference();
         self.forget_steps();
-        Ok(FragmentViews { batch, repeated, next })
+        Ok(FragmentViews { batch, repeated })
     }
 
     /// Builds the policy's views before it acts, as a batch of one row: the same rows that training will have for the next
-    /// step. Views of `unroll_id`, which is not known yet, are omitted. Values of the step itself, such as its action, are
+    /// step. After the last step of a fragment they are the policy's input for a bootstrap value. Views of `unroll_id`, which is not known yet, are omitted. Values of the step itself, such as its action, are
     /// zero.
     ///
     /// # Errors

@@ -66,9 +66,6 @@ pub struct FragmentViews {
     pub batch: SampleBatch,
     /// Views with fewer rows than there are steps, by name.
     pub repeated: Vec<(ColumnName, Column)>,
-    /// The result of [`AgentCollector::build_for_inference`] after the fragment's last step: the policy's input for a
-    /// bootstrap value, complete even where `batch` alone does not hold all of it. It is the error if the policy cannot act.
-    pub next: Result<SampleBatch, ViewError>,
 }
 
 impl FragmentViews {
@@ -155,7 +152,7 @@ pub enum ViewError {
     /// A view reaches back to a step that is in no column of the batch.
     #[error(
         "view '{view}' needs '{data_col}' of {before} steps before the one asked for, which the batch does not hold; \
-         use the `next` that build_for_training gives, or add a view of those steps"
+         call build_for_inference of the collector, or add a view of those steps"
     )]
     NotInBatch {
         /// The view.

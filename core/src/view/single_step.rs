@@ -29,7 +29,8 @@ pub enum StepIndex {
 /// At a step of the batch, it consists of the batch's own views. The state of a recurrent policy within a sequence, and all
 /// values after the last step, are assembled from any columns of the batch that show the required steps: data columns and
 /// all their views, including those that are not used for computing actions. Values of the step itself are zero. If the
-/// batch lacks a required step, that is an error; [`FragmentViews::next`](super::FragmentViews::next) is always complete.
+/// batch lacks a required step, that is an error; the collector's
+/// [`build_for_inference`](super::AgentCollector::build_for_inference) is always complete.
 ///
 /// # Errors
 /// [`ViewError::NoSuchStep`]; [`ViewError::NotInBatch`]; [`ViewError::Batch`] if a view or its data is missing or the

@@ -78,9 +78,9 @@ fn shifted(column: &str, shift: &str) -> ViewRequirement {
     ViewRequirement::shifted(column, shift.parse().unwrap())
 }
 
-/// Splits a trajectory of observations 10, 11, … into fragments of these lengths, and returns the last one's views and the
-/// policy's input at its end.
-fn last_fragment(views: &ViewRequirements, fragments: &[usize]) -> (FragmentViews, SampleBatch) {
+/// Splits a trajectory of observations 10, 11, … into fragments of these lengths, and returns the last one and the policy's
+/// input at its end, which is the same before and after the fragment is built.
+fn last_fragment(views: &ViewRequirements, fragments: &[usize]) -> (SampleBatch, SampleBatch) {
     let mut agent = AgentCollector::new(views.clone());
     agent.add_init_obs(START, &[("obs", ViewRow::from(&10.0f32))]).unwrap();
     let mut step = 0i64;
@@ -94,7 +94,9 @@ fn last_fragment(views: &ViewRequirements, fragments: &[usize]) -> (FragmentView
                 .unwrap();
         }
         let live = agent.build_for_inference().unwrap();
-        last = Some((agent.build_for_training(0).unwrap(), live));
+        let fragment = agent.build_for_training(0).unwrap().batch;
+        assert_eq!(agent.build_for_inference().unwrap(), live);
+        last = Some((fragment, live));
     }
     last.unwrap()
 }
@@ -109,19 +111,17 @@ fn shifts_are_met_by_whatever_shows_the_step_or_refused() {
             ("ctx".to_string(), shifted("obs", shift)),
         ]);
         let (fragment, live) = last_fragment(&views, &[steps]);
-        let after = single_step_input(&fragment.batch, &views, StepIndex::Last).unwrap();
+        let after = single_step_input(&fragment, &views, StepIndex::Last).unwrap();
         assert_eq!(after.get(CONTEXT).unwrap(), live.get(CONTEXT).unwrap(), "{shift} after {steps}");
-        assert_eq!(fragment.next.unwrap(), live);
     }
     for (shift, steps) in not_held {
         let views = ViewRequirements::from([
             ("new_obs".to_string(), shifted("obs", "1").only_for_training()),
             ("ctx".to_string(), shifted("obs", shift)),
         ]);
-        let (fragment, live) = last_fragment(&views, &[steps]);
-        let error = single_step_input(&fragment.batch, &views, StepIndex::Last).unwrap_err();
+        let (fragment, _) = last_fragment(&views, &[steps]);
+        let error = single_step_input(&fragment, &views, StepIndex::Last).unwrap_err();
         assert!(matches!(error, ViewError::NotInBatch { .. }), "{error}");
-        assert_eq!(fragment.next.unwrap(), live);
     }
 }
 
@@ -134,23 +134,21 @@ fn steps_of_earlier_fragments() {
     ]);
     let (fragment, live) = last_fragment(&views, &[4, 2]);
     assert_eq!(live.get(ColumnKey::<i64>::new("before")).unwrap(), [4]);
-    let error = single_step_input(&fragment.batch, &views, StepIndex::Last).unwrap_err();
+    let error = single_step_input(&fragment, &views, StepIndex::Last).unwrap_err();
     let expected = ViewError::NotInBatch { view: "before".into(), data_col: "actions".into(), before: 3 };
     assert_eq!(error, expected);
-    assert_eq!(fragment.next.unwrap(), live);
 }
 
 #[test]
-fn agent_that_cannot_act_has_no_next_input() {
+fn agent_that_cannot_act_is_recorded() {
     let views = ViewRequirements::from([("new_obs".to_string(), ViewRequirement::default())]);
     let mut agent = AgentCollector::new(views);
-    assert_eq!(agent.build_for_training(0).unwrap().next, Err(ViewError::NoInitialObs));
+    assert_eq!(agent.build_for_training(0).unwrap().batch.len(), 0);
     agent.add_init_obs(START, &[("obs", ViewRow::from(&0.0f32))]).unwrap();
     agent.add_action_reward_next_obs(&[("new_obs", ViewRow::from(&1.0f32))]).unwrap();
-    let fragment = agent.build_for_training(0).unwrap();
+    assert_eq!(agent.build_for_inference(), Err(ViewError::Future { view: "new_obs".into(), offset: 1 }));
     // The name alone identifies the column.
-    assert_eq!(fragment.batch.get(NEW_OBS).unwrap(), [1.0]);
-    assert_eq!(fragment.next, Err(ViewError::Future { view: "new_obs".into(), offset: 1 }));
+    assert_eq!(agent.build_for_training(0).unwrap().batch.get(NEW_OBS).unwrap(), [1.0]);
 }
 
 /// Five steps in sequences of two; the state after step `i` is `10 (i + 1)`, the initial one 100.
@@ -222,7 +220,7 @@ proptest! {
         ]);
         let (fragment, live) = last_fragment(&views, &fragments);
         // Windows that end at the step itself are always in the batch.
-        let input = single_step_input(&fragment.batch, &views, StepIndex::Last);
+        let input = single_step_input(&fragment, &views, StepIndex::Last);
         prop_assert_eq!(input.as_ref(), Ok(&live));
         views.insert("ctx".into(), list("obs", obs.into_iter().collect()));
         views.insert("before".into(), list("actions", actions.into_iter().collect()));
@@ -231,10 +229,9 @@ proptest! {
             views.insert("actions".into(), ViewRequirement::default().only_for_training());
         }
         let (fragment, live) = last_fragment(&views, &fragments);
-        match single_step_input(&fragment.batch, &views, StepIndex::Last) {
+        match single_step_input(&fragment, &views, StepIndex::Last) {
             Ok(input) => prop_assert_eq!(&input, &live),
             Err(error) => prop_assert!(matches!(error, ViewError::NotInBatch { .. }), "{error}"),
         }
-        prop_assert_eq!(fragment.next, Ok(live));
     }
 }

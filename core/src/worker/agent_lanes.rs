@@ -9,7 +9,7 @@ use crate::{
     ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
     run::RunConfig,
-    sampler::{Episodic, SampleError, SamplerInput as _, SamplerOptions, SlotState},
+    sampler::{Episodic, InputReader as _, SampleError, SamplerOptions, SlotState},
 };
 
 /// Open slots sampled by [`Episodic`] in lockstep: an env step of one is an env step of all. Slots that may get out of step
@@ -100,7 +100,7 @@ impl AgentLanes {
     pub(super) fn show(&mut self, host: &mut LeaseHost, show: &mut ShowEnv<'_>) -> Result<(), SampleError> {
         host.info.worker_index = self.home;
         self.sampler.begin_episodes(&mut host.lend())?;
-        let position = self.sampler.position(0).unwrap_or_default();
+        let position = self.sampler.lane_position(0).unwrap_or_default();
         show(position, &mut |frame| self.sampler.try_render(0, frame));
         Ok(())
     }
@@ -167,6 +167,6 @@ impl AgentLanes {
 
     /// Returns the episode and the step of a slot that failed.
     pub(super) fn failed_at(&self, lane: usize) -> (u32, u32) {
-        self.sampler.position(lane).unwrap_or_default()
+        self.sampler.lane_position(lane).unwrap_or_default()
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     ids::SlotId,
     policy::PolicyEntry,
     prelude::*,
-    sampler::{Collector, DriveError, LaneStart, Lockstep, Need, SamplerOptions, drive},
+    sampler::{Collector, LaneStart, Lockstep, Need, SampleError, SamplerOptions, drive},
 };
 
 /// Open lanes, one per slot.
@@ -33,7 +33,7 @@ impl LaneSet {
         &mut self,
         entry: &mut PolicyEntry,
         max_steps: u32,
-    ) -> Result<(u32, Option<Vec<SlotFragment>>), DriveError> {
+    ) -> Result<(u32, Option<Vec<SlotFragment>>), SampleError> {
         let steps = drive(self.collector.as_mut(), self.env.as_mut(), entry, max_steps)?;
         let is_ready = self.collector.need() == Need::Nothing;
         let fragments = is_ready.then(|| self.collector.take(self.env.as_ref())).transpose()?;

@@ -1,4 +1,4 @@
-//! The fast sampler for single agents, as a [`SamplerInput`].
+//! The fast sampler for single agents, as an [`InputReader`].
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::{
     postprocess::{Finisher, PostprocessError},
     prelude::*,
     sampler::{
-        Budget, DriveError, Interrupt, LaneStart, ResumePoint, SampleError, SamplerHost, SamplerInput, SamplerOptions,
+        Budget, InputReader, Interrupt, LaneStart, Position, ResumePoint, SampleError, SamplerHost, SamplerOptions,
         SlotState, StateError,
     },
     time::Micros,
@@ -160,7 +160,7 @@ impl LockstepSampler {
                     break fragments;
                 }
                 Ok(_) => {}
-                Err(error) => return Err(self.lose(failed(error))),
+                Err(error) => return Err(self.lose(error)),
             }
         };
         let took = (open.took + clock().since(begun)).0 as f64 / 1_000.0;
@@ -318,15 +318,6 @@ impl LockstepSampler {
     }
 }
 
-fn failed(error: DriveError) -> SampleError {
-    match error {
-        DriveError::Env(error) => error.into(),
-        DriveError::Policy(source) => SampleError::Policy { id: PolicyId::DEFAULT, source },
-        DriveError::Preprocess(source) => SampleError::Preprocess { agent: AgentId::SINGLE, source },
-        DriveError::Filter(error) => error.into(),
-    }
-}
-
 fn missing(error: PolicyMapError) -> SampleError {
     match error {
         PolicyMapError::Unknown(unknown) => SampleError::UnknownPolicy {
@@ -347,12 +338,12 @@ struct LaneState {
     seen: Vec<f64>,
 }
 
-impl SamplerInput for LockstepSampler {
-    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        self.data_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_update)
+impl InputReader for LockstepSampler {
+    fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        self.next_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_update)
     }
 
-    fn data_within(
+    fn next_within(
         &mut self,
         host: &mut SamplerHost<'_>,
         budget: &mut Budget,
@@ -382,21 +373,13 @@ impl SamplerInput for LockstepSampler {
         core::mem::take(&mut self.episodes)
     }
 
-    /// Returns the first lane: all lanes are one environment. See [`for_each_env`](Self::for_each_env).
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        if self.stopped {
-            return Vec::new();
-        }
-        vec![SubEnv::Lane { env: self.lanes.env.as_mut(), lane: 0 }]
-    }
-
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         let lanes = if self.stopped { 0 } else { self.lanes.len() };
         (0..lanes).for_each(|lane| f(SubEnv::Lane { env: self.lanes.env.as_mut(), lane }));
     }
 
     /// Returns the state at the beginning of the fragment in progress.
-    fn state(&self) -> Vec<u8> {
+    fn resume_point(&self) -> ResumePoint {
         let state = |CollectorStart { lane: LaneStart { slot, state }, seen, steps }| {
             Some(LaneState { slot, steps, state: state?.encode(), seen })
         };
@@ -404,19 +387,14 @@ impl SamplerInput for LockstepSampler {
             Some(_) => (self.next.0 - 1, self.starts.iter().cloned().filter_map(state).collect()),
             None => (self.next.0, self.positions().filter_map(state).collect()),
         };
-        encoding::encode(&(next, states))
-    }
-
-    fn resume_point(&self) -> ResumePoint {
+        let state = encoding::encode(&(next, states));
         let lost = if self.can_continue() { 0 } else { self.open_episodes() };
-        ResumePoint { state: self.state(), lost_episodes: Some(lost), ..ResumePoint::default() }
+        ResumePoint { state, lost_episodes: Some(lost), ..ResumePoint::default() }
     }
 
-    fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
+    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
+        let state = position.as_bytes();
         let damaged = || SampleError::Env(EnvError::BadSnapshot(state.len()));
-        if state.is_empty() {
-            return Ok(());
-        }
         let (next, states): (u64, Vec<LaneState>) = encoding::decode(state).ok_or_else(damaged)?;
         // Larger numbers are implausible, and later additions could overflow.
         if next > u64::MAX / 2 || states.iter().any(|state| state.steps > u64::MAX / 2) {

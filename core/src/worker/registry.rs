@@ -181,9 +181,9 @@ impl Registry {
     /// `sampler`, a worker's own environments; and the output `noop`.
     #[must_use]
     pub fn builtin() -> Self {
-        let sampler = |context: &mut IoContext| match context.default_sampler_input() {
-            Some(sampler) => Ok(Box::new(sampler) as Box<dyn InputReader>),
-            None => Err(SampleError::Input("the worker has no environments to sample from: name one as `env`".into())),
+        let sampler = |context: &mut IoContext| {
+            let missing = "the worker has no environments to sample from: name one as `env`";
+            context.default_sampler_input().ok_or_else(|| SampleError::Input(missing.into()))
         };
         Self { envs: EnvRegistry::builtin(), policies: PolicyRegistry::builtin(), ..Self::empty() }
             .with_policy_mapping_fn(Self::DEFAULT_MAPPING, |_, _, _, _| PolicyId::DEFAULT)

@@ -10,7 +10,7 @@ use rollmesh_core::{
     episode::{Episode, OtherAgent, RolloutMetrics},
     ids::{PolicyId, WeightsVersion},
     policy::{ActionInput, ActionOutput, LearnInfo, ModelDescription, Policy, PolicyError, PolicySpec, Postprocessing},
-    sampler::{InputReader, OutputWriter, SampleError, SamplerHost, SamplerInput},
+    sampler::{InputReader, OutputWriter, SampleError, SamplerHost},
     view::{ViewRequirement, ViewRequirements},
     weights::{Tensor, Weights},
     worker::Registry,
@@ -135,7 +135,7 @@ thread_local! {
 }
 
 /// Adds to the sampler's rows the number of env steps that were written before.
-struct AfterWriter(Box<dyn SamplerInput>);
+struct AfterWriter(Box<dyn InputReader>);
 
 impl InputReader for AfterWriter {
     fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {

@@ -21,11 +21,7 @@ use super::{
 /// Returns the batch of these rows, which all have the same batch number.
 pub(super) fn batch(rows: &RecordBatch) -> Result<AnyBatch, DatasetError> {
     if let Some(bytes) = text_or_bytes(rows, ENCODED, 0)? {
-        return if info(rows, 0)?.get("multi_agent") == Some(&Value::Bool(true)) {
-            codec::decode_multi_agent(bytes).map(AnyBatch::Multi).map_err(arrow::corrupt)
-        } else {
-            codec::decode(bytes).map(AnyBatch::Single).map_err(arrow::corrupt)
-        };
+        return codec::decode_any(bytes).map_err(arrow::corrupt);
     }
     let Some(owners) = rows.column_by_name(POLICY) else {
         return piece_batch(rows, &info(rows, 0)?, None).map(AnyBatch::Single);

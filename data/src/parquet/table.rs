@@ -10,7 +10,7 @@ use rollmesh_core::{
     column::Column,
     ids::PolicyId,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{
     super::{arrow, dataset::DatasetError},
@@ -42,8 +42,8 @@ pub(super) fn table(
                 let policies: StringArray = if encoded { StringArray::new_null(rows) } else { policies.collect() };
                 Arc::new(policies)
             }
-            INFO => Arc::new(infos(batch, &pieces, &lens, encoded)),
-            _ if encoded => Arc::new(BinaryArray::from_vec(vec![&encode(batch)])),
+            INFO if !encoded => Arc::new(infos(batch, &pieces, &lens)),
+            ENCODED if encoded => Arc::new(BinaryArray::from_vec(vec![&codec::encode_any(batch)])),
             _ => new_null_array(field.data_type(), rows),
         });
     }
@@ -69,23 +69,12 @@ pub(super) fn table(
     RecordBatch::try_new(schema.clone(), arrays).map_err(arrow::corrupt)
 }
 
-/// Encodes a batch that does not fit into a table.
-fn encode(batch: &AnyBatch) -> Vec<u8> {
-    match batch {
-        AnyBatch::Single(batch) => codec::encode(batch),
-        AnyBatch::Multi(batch) => codec::encode_multi_agent(batch),
-    }
-}
-
 /// Returns the properties outside the table, in the first row of each piece.
-fn infos(batch: &AnyBatch, pieces: &[(Option<&PolicyId>, &SampleBatch)], lens: &[usize], encoded: bool) -> StringArray {
+fn infos(batch: &AnyBatch, pieces: &[(Option<&PolicyId>, &SampleBatch)], lens: &[usize]) -> StringArray {
     let multi = match batch {
         AnyBatch::Single(_) => None,
         AnyBatch::Multi(batch) => Some(batch.env_steps),
     };
-    if encoded {
-        return StringArray::from(vec![Some(json!({"multi_agent": multi.is_some()}).to_string())]);
-    }
     let mut rows = Vec::with_capacity(lens.iter().sum());
     for ((_, batch), len) in pieces.iter().zip(lens) {
         let info = info(batch, multi);

@@ -245,10 +245,6 @@ impl<R: InputReader> InputReader for PreparedInput<R> {
         self.input.losses()
     }
 
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        self.input.sub_environments()
-    }
-
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         self.input.for_each_env(f);
     }

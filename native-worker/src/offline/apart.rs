@@ -54,19 +54,15 @@ enum ReplyKind {
     Started = 0,
     /// The data set is open. No content.
     Opened = 1,
-    /// A [`SampleBatch`](rollmesh_core::batch::SampleBatch), as [`codec::encode`] writes it.
-    Single = 2,
-    /// A [`MultiAgentBatch`](rollmesh_core::batch::MultiAgentBatch), as [`codec::encode_multi_agent`] writes it.
-    Multi = 3,
+    /// A batch, as [`codec::encode_any`] writes it.
+    Batch = 2,
     /// There are no more batches: an [`Ending`] as JSON.
-    Ending = 4,
+    Ending = 3,
 }
 
 impl ReplyKind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Started, Self::Opened, Self::Single, Self::Multi, Self::Ending]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        [Self::Started, Self::Opened, Self::Batch, Self::Ending].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -190,14 +186,11 @@ impl BatchStream for ReaderProcess {
         if self.running.is_none() && self.ending.is_none() {
             self.start(STARTS_WITHIN)?;
         }
-        let kind = self.receive()?;
+        if self.receive()?.is_none() {
+            return Ok(None);
+        }
         let content = self.running.as_ref().map_or(&[][..], |running| &running.content);
-        let batch = match kind {
-            None => return Ok(None),
-            Some(ReplyKind::Multi) => codec::decode_multi_agent(content).map(AnyBatch::Multi),
-            Some(_) => codec::decode(content).map(AnyBatch::Single),
-        };
-        batch.map(Some).map_err(|error| self.fail(&error.to_string()))
+        codec::decode_any(content).map(Some).map_err(|error| self.fail(&error.to_string()))
     }
 
     fn rewind(&mut self) -> Result<(), DatasetError> {
@@ -224,8 +217,7 @@ pub(crate) fn serve() -> io::Result<()> {
     say(&mut said, ReplyKind::Opened, &[])?;
     loop {
         match stream.next_batch() {
-            Ok(Some(AnyBatch::Single(batch))) => say(&mut said, ReplyKind::Single, &codec::encode(&batch))?,
-            Ok(Some(AnyBatch::Multi(batch))) => say(&mut said, ReplyKind::Multi, &codec::encode_multi_agent(&batch))?,
+            Ok(Some(batch)) => say(&mut said, ReplyKind::Batch, &codec::encode_any(&batch))?,
             Ok(None) => return end(&mut said, None, stream.left_out()),
             Err(error) => return end(&mut said, Some(error.of(&path)), stream.left_out()),
         }

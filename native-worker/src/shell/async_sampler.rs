@@ -15,7 +15,7 @@ use rollmesh_core::{
     callbacks::CallbackList,
     env::SubEnv,
     episode::{Losses, RolloutMetrics},
-    sampler::{Budget, Interrupt, ResumePoint, SampleError, SamplerHost, SamplerInput},
+    sampler::{Budget, InputReader, Interrupt, Position, ResumePoint, SampleError, SamplerHost},
     worker::{AsyncSampling, MovedSampler},
 };
 
@@ -28,9 +28,9 @@ use crate::envs::words;
 
 /// Runs any sampler on a thread of its own, ahead of the consumer of its batches.
 ///
-/// The thread starts with the first call of [`data`](SamplerInput::data). It puts batches into a queue of
-/// [`QUEUE`](Self::QUEUE) and blocks while that is full: nothing is dropped, and as long as nothing is changed, batches,
-/// episodes and extra batches are bit-identical to those of the sampler without a thread.
+/// The thread starts with the first call of [`next`](InputReader::next). It puts batches into a queue of
+/// [`QUEUE`](Self::QUEUE) and blocks while that is full: nothing is dropped, and as long as nothing is changed, batches
+/// and episodes are bit-identical to those of the sampler without a thread.
 ///
 /// **Changes.** The thread has its own copies of the policies. Every call sends it what has changed in the worker: weights,
 /// extra states (including what policies derived from global variables, if they keep it there), filters, added and removed
@@ -47,15 +47,15 @@ use crate::envs::words;
 /// **Errors** are queued like batches. After one the thread waits for the next call, so that a fault is reported once. A
 /// panic ends the thread: all further calls return [`SampleError::Died`] with its message.
 ///
-/// **Environments.** Accessing them, or setting the sampler's state, calls the sampler back to the worker's thread, which
+/// **Environments.** Accessing them, or setting the sampler's position, calls the sampler back to the worker's thread, which
 /// waits for the fragment in progress. Changes to them take effect with the first batch that was not sampled yet.
 ///
-/// **State** is the state after the latest batch that was returned, so a worker restored from it continues with the next
+/// **Position** is the position after the latest batch that was returned, so a worker restored from it continues with the next
 /// batch, however far ahead the thread has been.
 ///
 /// **Stopping** interrupts the fragment before its next environment step, does not wait for space in the queue, and joins
 /// the thread. So it waits for the step, reset or hook in progress, and for ever for one that never returns, as does a call
-/// of [`data`](SamplerInput::data). What was sampled ahead is lost.
+/// of [`next`](InputReader::next). What was sampled ahead is lost.
 pub struct AsyncSampler {
     place: SamplerPlace,
     interrupt: Arc<Interrupt>,
@@ -66,7 +66,6 @@ pub struct AsyncSampler {
     taken: u64,
     /// True if the latest item was an error.
     failed: bool,
-    extra_batches: Vec<AnyBatch>,
     metrics: Vec<RolloutMetrics>,
     losses: Losses,
     /// Where the sampler was after the latest item that was taken.
@@ -107,7 +106,6 @@ impl AsyncSampler {
             waiting: VecDeque::new(),
             taken: 0,
             failed: false,
-            extra_batches: Vec::new(),
             metrics: Vec::new(),
             losses: Losses::default(),
         };
@@ -210,7 +208,7 @@ impl AsyncSampler {
     /// Moves the sampler to another place, and drops what it has made ahead.
     fn restart(
         &mut self,
-        move_to: impl FnOnce(&mut dyn SamplerInput) -> Result<(), SampleError>,
+        move_to: impl FnOnce(&mut dyn InputReader) -> Result<(), SampleError>,
     ) -> Result<(), SampleError> {
         let Some(engine) = self.call_back() else {
             return Err(match &self.place {
@@ -222,7 +220,6 @@ impl AsyncSampler {
         engine.ahead.clear();
         let lost_now = engine.sampling.sampler.losses();
         self.point = engine.sampling.sampler.resume_point();
-        self.extra_batches.clear();
         for item in self.waiting.drain(..) {
             self.losses.add(item.losses);
             match item.batch {
@@ -239,14 +236,14 @@ impl AsyncSampler {
     }
 }
 
-impl SamplerInput for AsyncSampler {
-    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+impl InputReader for AsyncSampler {
+    fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
         // It waits until there is a batch, or the thread has ended.
-        self.data_within(host, &mut Budget::endless())?.ok_or(SampleError::Stopped)
+        self.next_within(host, &mut Budget::endless())?.ok_or(SampleError::Stopped)
     }
 
     /// Waits for the thread until the budget is used up, and at least until the thread has begun a round.
-    fn data_within(
+    fn next_within(
         &mut self,
         host: &mut SamplerHost<'_>,
         budget: &mut Budget,
@@ -264,16 +261,11 @@ impl SamplerInput for AsyncSampler {
         let Some(item) = self.next_item(within)? else { return Ok(None) };
         self.taken += 1;
         self.failed = item.batch.is_err();
-        self.extra_batches.extend(item.extra_batches);
         self.metrics.extend(item.metrics);
         self.losses.add(item.losses);
         self.point = item.point;
         self.known.absorb(host, &item.seen, item.change)?;
         item.batch.map(Some)
-    }
-
-    fn extra_batches(&mut self) -> Vec<AnyBatch> {
-        core::mem::take(&mut self.extra_batches)
     }
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
@@ -285,18 +277,10 @@ impl SamplerInput for AsyncSampler {
         core::mem::replace(&mut self.losses, Losses { quarantined, ..Losses::default() })
     }
 
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        self.call_back().map_or_else(Vec::new, |engine| engine.sampling.sampler.sub_environments())
-    }
-
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         if let Some(engine) = self.call_back() {
             engine.sampling.sampler.for_each_env(f);
         }
-    }
-
-    fn state(&self) -> Vec<u8> {
-        self.point.encode()
     }
 
     fn resume_point(&self) -> ResumePoint {
@@ -307,8 +291,8 @@ impl SamplerInput for AsyncSampler {
         self.restart(|sampler| sampler.resume(point))
     }
 
-    fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
-        if state.is_empty() { Ok(()) } else { self.restart(|sampler| sampler.set_state(state)) }
+    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
+        self.restart(|sampler| sampler.set_position(position))
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {

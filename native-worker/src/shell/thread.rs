@@ -32,7 +32,6 @@ pub(super) enum Command {
 /// The result of one call of the sampler.
 pub(super) struct Item {
     pub(super) batch: Result<AnyBatch, SampleError>,
-    pub(super) extra_batches: Vec<AnyBatch>,
     pub(super) metrics: Vec<RolloutMetrics>,
     pub(super) losses: Losses,
     /// What filters have seen meanwhile, in their buffers.
@@ -112,22 +111,20 @@ impl Engine {
             self.ahead.push_back((self.made, seen.clone()));
         }
         let sampler = self.sampling.sampler.as_mut();
-        let (mut extra_batches, metrics) = (sampler.extra_batches(), sampler.metrics());
-        let (mut losses, point) = (sampler.losses(), sampler.resume_point());
+        let (metrics, mut losses, point) = (sampler.metrics(), sampler.losses(), sampler.resume_point());
         if self.sampling.discard_batches {
-            extra_batches.clear();
             batch = batch.map(|batch| {
                 losses.blackholed_env_steps += batch.env_steps() as u64;
                 losses.blackholed_agent_steps += batch.agent_steps() as u64;
                 SampleBatch::new().into()
             });
         }
-        Item { batch, extra_batches, metrics, losses, seen, change: self.change, point }
+        Item { batch, metrics, losses, seen, change: self.change, point }
     }
 
     fn sample(&mut self, interrupt: &Interrupt) -> Result<AnyBatch, SampleError> {
         let sampling = &mut self.sampling;
-        sampling.sampler.data(&mut SamplerHost {
+        sampling.sampler.next(&mut SamplerHost {
             worker: &sampling.worker,
             policies: &mut sampling.policies,
             mapping: &sampling.mapping,

@@ -44,6 +44,8 @@ pub struct Clip {
     pub report: EnvClip,
     /// Episode and `t` of each step.
     pub steps: Vec<(u32, u32)>,
+    /// Whether the rows are by policy, each with episode and `t`; otherwise there is a row for each step.
+    by_policy: bool,
     policies: Vec<PolicyColumns>,
 }
 
@@ -75,8 +77,8 @@ impl Clip {
     /// Reads a clip; rows that cannot be decoded are left out.
     #[must_use]
     pub fn read(report: EnvClip) -> Self {
-        let policies = policies_of(&report.batch, report.by_policy).unwrap_or_default();
-        Self { steps: report.steps().collect(), policies, report }
+        let (by_policy, policies) = policies_of(&report.batch).unwrap_or_default();
+        Self { steps: report.steps().collect(), by_policy, policies, report }
     }
 
     /// What the agents did in a step.
@@ -84,7 +86,7 @@ impl Clip {
     pub fn agents(&self, step: usize) -> Vec<AgentStep> {
         let Some(&at) = self.steps.get(step) else { return vec![] };
         let rows = |policy: &PolicyColumns| -> Vec<usize> {
-            if !self.report.by_policy {
+            if !self.by_policy {
                 return vec![step];
             }
             let (Some(episodes), Some(steps)) = (policy.column("eps_id"), policy.column("t")) else { return vec![] };
@@ -173,7 +175,7 @@ mod tests {
             .and_then(|rows| rows.with(REWARDS, ColumnData::scalars(vec![1.0_f32, 2.0, 3.0])));
         let rows = [(PolicyId::new("prey"), rows.expect("four columns"))].into();
         let batch = codec::encode_multi_agent(&MultiAgentBatch::new(rows, 2));
-        let report = EnvClip { steps: steps(&[(5, 0), (6, 0)]), batch, by_policy: true, ..EnvClip::default() };
+        let report = EnvClip { steps: steps(&[(5, 0), (6, 0)]), batch, ..EnvClip::default() };
         let clip = Clip::read(report);
         let agents: Vec<_> = clip.agents(0).into_iter().map(|step| (step.agent, step.reward)).collect();
         assert_eq!(agents, [("prey 0".to_owned(), 1.0), ("prey 1".to_owned(), 2.0)]);

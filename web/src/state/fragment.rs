@@ -63,8 +63,9 @@ impl Fragment {
     /// The rows cannot be decoded; the text says why.
     pub fn read(report: FragmentReport) -> Result<Self, String> {
         let mut columns = Vec::new();
-        for policy in policies_of(&report.batch, report.by_policy)? {
-            let prefix = if report.by_policy { format!("{}/", policy.id) } else { String::new() };
+        let (by_policy, policies) = policies_of(&report.batch)?;
+        for policy in policies {
+            let prefix = if by_policy { format!("{}/", policy.id) } else { String::new() };
             let named = |column: FragmentColumn| FragmentColumn { name: format!("{prefix}{}", column.name), ..column };
             columns.extend(policy.columns.into_iter().map(named));
         }
@@ -103,18 +104,15 @@ impl PolicyColumns {
     }
 }
 
-/// Decodes rows, by policy or of one.
-pub(super) fn policies_of(bytes: &[u8], by_policy: bool) -> Result<Vec<PolicyColumns>, String> {
-    let failed = |error: codec::CodecError| error.to_string();
-    let batch = match by_policy {
-        true => AnyBatch::Multi(codec::decode_multi_agent(bytes).map_err(failed)?),
-        false => AnyBatch::Single(codec::decode(bytes).map_err(failed)?),
-    };
+/// Decodes rows, and returns whether they are by policy.
+pub(super) fn policies_of(bytes: &[u8]) -> Result<(bool, Vec<PolicyColumns>), String> {
+    let batch = codec::decode_any(bytes).map_err(|error| error.to_string())?;
     let columns = |(id, mut rows): (PolicyId, SampleBatch)| {
         rows.decompress_if_needed().map_err(|error| error.to_string())?;
         Ok(PolicyColumns { id: id.to_string(), columns: columns_of(&rows), rows: rows.len() })
     };
-    batch.as_multi_agent().policy_batches.into_iter().map(columns).collect()
+    let policies = batch.as_multi_agent().policy_batches.into_iter().map(columns).collect::<Result<_, String>>()?;
+    Ok((matches!(batch, AnyBatch::Multi(_)), policies))
 }
 
 impl FragmentColumn {

@@ -20,7 +20,7 @@ use crate::{
         wants::{COLUMNS, Wants},
     },
     space::PointError,
-    view::{AgentCollector, CollectorState, FragmentViews, TrajectoryStart, ViewError, ViewRow},
+    view::{AgentCollector, CollectorState, TrajectoryStart, ViewError, ViewRow},
 };
 
 /// An action, and the policy's other outputs with it.
@@ -344,8 +344,7 @@ impl Agent {
 
     /// Returns the rows since the last call as the policy requires them, in the usual order of columns.
     pub(super) fn build(&mut self, unroll_id: i64) -> Result<SampleBatch, SampleError> {
-        let FragmentViews { batch, .. } = self.collector.build_for_training(unroll_id)?;
-        let mut parts = batch.into_parts();
+        let mut parts = self.collector.build_for_training(unroll_id)?.batch.into_parts();
         let rank = |name: &str| COLUMNS.iter().position(|column| *column == name).unwrap_or(COLUMNS.len());
         parts.columns.sort_by_key(|(name, _)| rank(name.as_str()));
         if self.record.infos {

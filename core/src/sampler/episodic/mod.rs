@@ -9,13 +9,15 @@ mod perf;
 mod tests;
 mod trajectory;
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use self::lane::state::{agent_env, agent_position};
 use self::{
     inference::PolicyInference,
     lane::{EpisodeLane, Round},
     perf::{PhaseStopwatch, lap},
 };
-use super::{Budget, ResumePoint, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState};
+use super::{Budget, InputReader, Position, ResumePoint, SampleError, SamplerHost, SamplerOptions, SlotState};
 use crate::{
     batch::AnyBatch,
     column::RowBuffer,
@@ -48,7 +50,7 @@ use crate::{
 /// After an error the episodes in progress are lost, while finished ones and queued batches are kept; the next step resets
 /// the environments and continues. A [quarantined](BaseEnv::quarantine) environment is skipped until it is restarted; its
 /// finished pieces are kept until then. Every env step is in a batch, [held](Self::held_env_steps), or counted among the
-/// [losses](SamplerInput::losses).
+/// [losses](InputReader::losses).
 ///
 /// ```
 /// use rollmesh_core::{
@@ -56,7 +58,7 @@ use crate::{
 ///     env::{EnvContext, EnvMaker, EnvRegistry, EnvStart, InProcess},
 ///     ids::{HomeIndex, PolicyId, SlotId},
 ///     policy::{PolicyMap, RandomPolicy},
-///     sampler::{Episodic, SamplerOptions, SamplerHost, SamplerInput as _},
+///     sampler::{Episodic, InputReader as _, SamplerOptions, SamplerHost},
 ///     time::Micros,
 /// };
 ///
@@ -70,7 +72,7 @@ use crate::{
 /// let mut sampler = Episodic::new(options, Box::new(envs))?;
 /// let mut policies = PolicyMap::single(Box::new(RandomPolicy::new(3, 7)));
 /// let mapping: PolicyMappingFn = std::sync::Arc::new(|_agent, _episode, _worker, _rng| PolicyId::DEFAULT);
-/// let batch = sampler.data(&mut SamplerHost {
+/// let batch = sampler.next(&mut SamplerHost {
 ///     worker: &WorkerInfo::default(),
 ///     policies: &mut policies,
 ///     mapping: &mapping,
@@ -108,7 +110,7 @@ pub struct Episodic {
 }
 
 /// An output, in order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Output {
     Metrics(Box<RolloutMetrics>),
     /// A batch, with the index of its environment.
@@ -177,7 +179,7 @@ impl Episodic {
             lose_updates(&mut self.lanes, &self.updates, &mut self.losses, |_| true);
             self.lanes.iter_mut().for_each(|lane| lane.abandon(&mut self.losses));
         }
-        let place = |env: usize| Some((self.lanes.get(env)?.next().0, self.position(env)?));
+        let place = |env: usize| Some((self.lanes.get(env)?.next().0, self.lane_position(env)?));
         progress.map_err(|error| error.located(self.lanes.len(), place))
     }
 
@@ -190,6 +192,13 @@ impl Episodic {
             Output::Metrics(_) => 0,
         });
         ready.chain(self.lanes.iter().map(EpisodeLane::held_env_steps)).sum()
+    }
+
+    /// Returns the batches that callbacks or environments have added since the last call, or since the last
+    /// [`next`](InputReader::next), which joins them with its batch.
+    #[doc(alias = "get_extra_batches")]
+    pub fn extra_batches(&mut self) -> Vec<AnyBatch> {
+        core::mem::take(&mut self.extra_batches)
     }
 
     /// Returns the next batch that is ready, if there is one.
@@ -237,7 +246,7 @@ impl Episodic {
     }
 
     /// Returns the number of an environment's episode, and its env steps; after an error those of the lost episode.
-    pub(crate) fn position(&self, env: usize) -> Option<(u32, u32)> {
+    pub(crate) fn lane_position(&self, env: usize) -> Option<(u32, u32)> {
         self.lanes.get(env).map(EpisodeLane::position)
     }
 
@@ -417,14 +426,14 @@ impl Episodic {
     }
 }
 
-impl SamplerInput for Episodic {
-    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        self.data_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_update)
+impl InputReader for Episodic {
+    fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        self.next_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_update)
     }
 
     /// A round in which no environment was ready ends the call, whatever is left of the budget, since its caller may have to
     /// do something first.
-    fn data_within(
+    fn next_within(
         &mut self,
         host: &mut SamplerHost<'_>,
         budget: &mut Budget,
@@ -434,7 +443,11 @@ impl SamplerInput for Episodic {
                 return Err(SampleError::Stopped);
             }
             if let Some(batch) = self.take() {
-                return Ok(Some(batch));
+                if self.extra_batches.is_empty() {
+                    return Ok(Some(batch));
+                }
+                let extra_batches = self.extra_batches();
+                return Ok(Some(AnyBatch::concat([&batch].into_iter().chain(&extra_batches))?));
             }
             host.check_interrupt()?;
             if !budget.allows_round(host.clock) {
@@ -444,10 +457,6 @@ impl SamplerInput for Episodic {
                 return Ok(None);
             }
         }
-    }
-
-    fn extra_batches(&mut self) -> Vec<AnyBatch> {
-        core::mem::take(&mut self.extra_batches)
     }
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
@@ -463,10 +472,6 @@ impl SamplerInput for Episodic {
         Losses { quarantined, env_steps: losses.env_steps + self.env.forgotten_steps(), ..losses }
     }
 
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        self.env.sub_environments()
-    }
-
     /// Environments that cannot be reached individually are passed together.
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         if !self.stopped {
@@ -476,10 +481,6 @@ impl SamplerInput for Episodic {
 
     /// For each slot the number of its next episode, its steps, and the open episode if that can be restored: between two
     /// fragments, in an environment with a snapshot or recorded actions.
-    fn state(&self) -> Vec<u8> {
-        self.resume_point().encode()
-    }
-
     fn resume_point(&self) -> ResumePoint {
         let saved: Vec<SavedLane> = self.lanes.iter().map(|lane| self.saved(lane)).collect();
         let lost = self.lanes.iter().zip(&saved).filter(|(lane, (.., state))| lane.has_episode() && state.is_none());
@@ -491,17 +492,15 @@ impl SamplerInput for Episodic {
     }
 
     fn resume(&mut self, point: &ResumePoint) -> Result<(), SampleError> {
-        self.set_state(&point.state)?;
+        self.set_position(&Position::from_bytes(point.state.clone()))?;
         self.outputs.clone_from(&point.outputs);
         Ok(())
     }
 
     /// Quarantined environments are retried.
-    fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
+    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
+        let state = position.as_bytes();
         let damaged = || SampleError::Env(EnvError::BadSnapshot(state.len()));
-        if state.is_empty() {
-            return Ok(());
-        }
         let (next, outputs): (Vec<SavedLane>, &[u8]) = postcard::take_from_bytes(state).map_err(|_| damaged())?;
         let outputs = ResumePoint::read_outputs(outputs, self.lanes.len()).ok_or_else(damaged)?;
         // Larger numbers are implausible, and later additions could overflow.

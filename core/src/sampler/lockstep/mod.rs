@@ -12,7 +12,7 @@ use self::{
     seen::Seen,
 };
 use super::{
-    Collector, DriveError, Horizon, LaneStart, Lanes, Need, RewardClipping, SamplerOptions, SlotState, ValueRequest,
+    Collector, Horizon, LaneStart, Lanes, Need, RewardClipping, SampleError, SamplerOptions, SlotState, ValueRequest,
     rows::first_outside, wants::Wants,
 };
 use crate::{
@@ -311,7 +311,7 @@ impl<O: Element> Collector for Lockstep<O> {
         self.memory.prepare(policy);
     }
 
-    fn observe(&mut self, entry: &mut PolicyEntry) -> Result<(), DriveError> {
+    fn observe(&mut self, entry: &mut PolicyEntry) -> Result<(), SampleError> {
         if let Some(seen) = &mut self.seen {
             let width = self.arena.shapes.obs.elements();
             let row = self.lanes.len() * width;

@@ -4,10 +4,11 @@ use crate::{
     column::{Element, RowBuffer},
     env::{EnvError, RowsMut, RowsRef},
     filter::{Filter, FilterError, FilterFloat},
+    ids::AgentId,
     policy::PolicyEntry,
     prelude::*,
     preprocess::Preprocessor,
-    sampler::DriveError,
+    sampler::SampleError,
 };
 
 /// The environments' rows of a fragment, time-major, and the last ones of the episodes that ended in the latest step.
@@ -70,7 +71,7 @@ impl Seen {
         obs: &mut [O],
         finals: &mut [O],
         ended: impl Iterator<Item = usize>,
-    ) -> Result<(), DriveError> {
+    ) -> Result<(), SampleError> {
         let row = self.lanes * self.width;
         let (preprocessor, width) = (entry.preprocessor.as_ref(), (obs.len() / self.lanes.max(1)).max(1));
         written(preprocessor, self.rows.part(steps * row..(steps + 1) * row), obs)?;
@@ -120,11 +121,16 @@ impl Seen {
     }
 }
 
-fn written<O: Element>(preprocessor: Option<&Preprocessor>, from: RowsRef<'_>, to: &mut [O]) -> Result<(), DriveError> {
+fn written<O: Element>(
+    preprocessor: Option<&Preprocessor>,
+    from: RowsRef<'_>,
+    to: &mut [O],
+) -> Result<(), SampleError> {
     match (preprocessor, O::rows(from)) {
         (None, Some(from)) if from.len() == to.len() => to.copy_from_slice(from),
         (Some(preprocessor), _) if let RowsMut::F32(to) = O::erase_rows_mut(to) => {
-            preprocessor.transform_rows(from, to)?
+            let failed = |source| SampleError::Preprocess { agent: AgentId::SINGLE, source };
+            preprocessor.transform_rows(from, to).map_err(failed)?
         }
         _ => {
             let (wanted, found) = (O::DTYPE.name(), from.dtype().name());

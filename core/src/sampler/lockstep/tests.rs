@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU32;
 
-use super::{Collector as _, DriveError, LaneStart, Lockstep, SamplerOptions, SlotFragment, SlotState};
+use super::{Collector as _, LaneStart, Lockstep, SampleError, SamplerOptions, SlotFragment, SlotState};
 use crate::{
     env::{AnyVectorEnv, Env, EnvContext, EnvError, EnvRegistry, EnvState, Rng, Step, Vectorized},
     hash::RolloutHasher,
@@ -82,7 +82,7 @@ fn random() -> PolicyEntry {
 }
 
 /// Two fragments of 4 steps of three lanes, of which the second one has a fault.
-fn sample(fault: Fault, at: u32) -> Result<(), DriveError> {
+fn sample(fault: Fault, at: u32) -> Result<(), SampleError> {
     let fault = |lane: u32| if lane == 1 { fault } else { Fault::None };
     let mut env = Vectorized::new((0..3).map(|lane| Faulty { fault: fault(lane), at, steps: 0 }).collect());
     let env: &mut dyn AnyVectorEnv = &mut env;
@@ -100,7 +100,7 @@ fn sample(fault: Fault, at: u32) -> Result<(), DriveError> {
 
 #[test]
 fn value_that_is_not_finite_is_named_with_lane_and_step() {
-    let not_finite = |what, step| Err(DriveError::Env(EnvError::NotFinite { what, lane: 1, step }));
+    let not_finite = |what, step| Err(SampleError::Env(EnvError::NotFinite { what, lane: 1, step }));
     assert_eq!(sample(Fault::Reward(f64::NAN), 3), not_finite("reward", 3));
     assert_eq!(sample(Fault::Reward(f64::NEG_INFINITY), 5), not_finite("reward", 1));
     // Beyond the range of the column.
@@ -118,7 +118,7 @@ fn value_that_is_not_finite_is_named_with_lane_and_step() {
 #[test]
 fn rows_that_an_environment_does_not_write_are_found_in_debug_builds() {
     let not_written = EnvError::NotWritten { array: "obs", lane: 1 };
-    assert_eq!(sample(Fault::Unwritten, 6), Err(DriveError::Env(not_written)));
+    assert_eq!(sample(Fault::Unwritten, 6), Err(SampleError::Env(not_written)));
 }
 
 #[test]

@@ -5,17 +5,17 @@ use crate::{
     callbacks::WorkerInfo,
     ids::PolicyId,
     prelude::*,
-    sampler::{IoContext, NoopOutput, OutputWriter, SamplerInput},
+    sampler::{InputReader, IoContext, NoopOutput, OutputWriter},
     worker::{SetupError, config::InputEvaluation, rollout::Source},
 };
 
 /// A worker's input and output.
 pub(in crate::worker) struct Opened {
-    pub(in crate::worker) source: Source,
+    pub(in crate::worker) source: Option<Source>,
     /// Whether batches come from an input instead of the worker's own environments.
     pub(in crate::worker) offline: bool,
     /// A sampler alongside an input, for metrics only.
-    pub(in crate::worker) simulation: Option<Box<dyn SamplerInput>>,
+    pub(in crate::worker) simulation: Option<Box<dyn InputReader>>,
     pub(in crate::worker) output: Box<dyn OutputWriter>,
 }
 
@@ -23,24 +23,24 @@ impl RolloutWorkerBuilder {
     /// Opens input and output around the worker's own sampler.
     pub(super) fn open(
         &mut self,
-        own: Source,
+        own: Option<Source>,
         info: &WorkerInfo,
         recipes: &BTreeMap<PolicyId, Recipe>,
     ) -> Result<Opened, SetupError> {
         let offline = self.input.is_some() || !self.config.input.is_sampler();
         let (own, simulation) = match own {
-            Source::Reader(sampler) if self.simulates() => (Source::None, Some(sampler)),
+            Some(Source::Reader(sampler)) if self.simulates() => (None, Some(sampler)),
             own => (own, None),
         };
         let mut context = IoContext::new(info.clone(), self.config.io_config.clone(), None);
         let source = if offline {
-            context = IoContext::new(info.clone(), self.config.io_config.clone(), own.into_sampler());
+            context = IoContext::new(info.clone(), self.config.io_config.clone(), own.map(Source::into_reader));
             self.prepare(&mut context, recipes);
             let reader = match self.input.take() {
                 Some(open) => open(&mut context)?,
                 None => self.registry.open_input(&self.config.input, &mut context)?,
             };
-            Source::Input(reader)
+            Some(Source::Reader(reader))
         } else {
             self.prepare(&mut context, recipes);
             own

@@ -53,7 +53,7 @@ impl RolloutWorkerBuilder {
         let limit = made.source.as_ref().and_then(RegisteredEnv::max_episode_steps);
         let mut source = self.make_sampler(made, limit, single_agent, &mut policies)?;
         if let Some(setting) = self.wants_a_thread()
-            && let Some(sampler) = core::mem::replace(&mut source, Source::None).into_sampler()
+            && let Some(sampler) = source.take().map(Source::into_reader)
         {
             let moved = self.on_a_thread(
                 setting,
@@ -68,7 +68,7 @@ impl RolloutWorkerBuilder {
                     discard_batches: self.simulates(),
                 },
             )?;
-            (source, callbacks) = (Source::Reader(moved.sampler), moved.callbacks);
+            (source, callbacks) = (Some(Source::Reader(moved.sampler)), moved.callbacks);
         }
         let opened = self.open(source, &info, &recipes)?;
         let length = self.fragment_length();

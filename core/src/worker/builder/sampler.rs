@@ -148,7 +148,7 @@ impl RolloutWorkerBuilder {
         limit: Option<u32>,
         single_agent: bool,
         policies: &mut PolicyMap,
-    ) -> Result<Source, SetupError> {
+    ) -> Result<Option<Source>, SetupError> {
         // An environment of the user's own shape may have more lanes than requested.
         let lanes = match &made.envs {
             Envs::Base(env) => u32::try_from(env.num_envs()).unwrap_or(u32::MAX).min(WorkerPlace::MAX_ENVS),
@@ -160,14 +160,14 @@ impl RolloutWorkerBuilder {
         let options = SamplerOptions { single_agent, slots, mark, ..self.sampler_options(limit, made.clip_rewards) };
         let length = options.fragment_length;
         Ok(match made.envs {
-            Envs::None => Source::None,
+            Envs::None => None,
             Envs::Lanes(env) => {
                 let sampler = LockstepSampler::new(env, options, policies.get_mut(&PolicyId::DEFAULT)?);
                 let sampler = sampler.map_err(|source| SetupError::Env { env: 0, source })?;
                 sampler.check_size(length)?;
-                Source::Lockstep(Box::new(sampler))
+                Some(Source::Lockstep(Box::new(sampler)))
             }
-            Envs::Base(env) => Source::Reader(Box::new(Episodic::new(options, env)?)),
+            Envs::Base(env) => Some(Source::Reader(Box::new(Episodic::new(options, env)?))),
         })
     }
 }

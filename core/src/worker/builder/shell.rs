@@ -5,7 +5,7 @@ use crate::{
     env::BaseEnv,
     policy::{AllReduce, PolicyMap},
     prelude::*,
-    sampler::{SampleError, SamplerInput},
+    sampler::{InputReader, SampleError},
     time::Micros,
     worker::{Clock, DataParallelError, JoinRequest, RemoteEnvSpec, RolloutConfig},
 };
@@ -32,7 +32,7 @@ pub struct MovedEnvs {
 /// A sampler to run on a thread of its own, with all that it is [lent](crate::sampler::SamplerHost) there.
 pub struct AsyncSampling {
     /// The sampler.
-    pub sampler: Box<dyn SamplerInput>,
+    pub sampler: Box<dyn InputReader>,
     /// Copies of the worker's policies: separate objects with the same state, for this thread alone.
     pub policies: PolicyMap,
     /// The worker's callbacks.
@@ -45,7 +45,7 @@ pub struct AsyncSampling {
     pub observation_fn: Option<ObservationFn>,
     /// The worker's clock.
     pub clock: Clock,
-    /// Whether only metrics are kept: [`data`](SamplerInput::data) then returns no rows.
+    /// Whether only metrics are kept: [`next`](InputReader::next) then returns no rows.
     #[doc(alias = "blackhole_outputs")]
     pub discard_batches: bool,
 }
@@ -53,7 +53,7 @@ pub struct AsyncSampling {
 /// The sampler that a shell returns for [`AsyncSampling`].
 pub struct MovedSampler {
     /// Returns what the thread has sampled.
-    pub sampler: Box<dyn SamplerInput>,
+    pub sampler: Box<dyn InputReader>,
     /// The callbacks, for the hooks that the worker calls.
     pub callbacks: CallbackList,
 }

@@ -1,10 +1,9 @@
 //! Functions called with every sub-environment.
 
-use super::{RolloutWorker, Source};
+use super::RolloutWorker;
 use crate::{
     env::{EnvContext, SubEnv},
     prelude::*,
-    sampler::InputReader as _,
 };
 
 impl RolloutWorker {
@@ -16,12 +15,8 @@ impl RolloutWorker {
     /// A change takes effect with the environment's next step.
     pub fn foreach_env<R>(&mut self, mut f: impl FnMut(SubEnv<'_>) -> R) -> Vec<R> {
         let mut answers = Vec::new();
-        let mut ask = |env: SubEnv<'_>| answers.push(f(env));
-        match &mut self.parts.opened.source {
-            Source::None => {}
-            Source::Lockstep(sampler) => sampler.for_each_env(&mut ask),
-            Source::Reader(sampler) => crate::sampler::SamplerInput::for_each_env(sampler.as_mut(), &mut ask),
-            Source::Input(reader) => reader.for_each_env(&mut ask),
+        if let Some(source) = &mut self.parts.opened.source {
+            source.reader_mut().for_each_env(&mut |env| answers.push(f(env)));
         }
         answers
     }

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{RolloutWorker, Source};
 use crate::{
-    episode::{EpisodeSummary, Losses, Quarantined, RolloutMetrics},
+    episode::{EpisodeSummary, Quarantined, RolloutMetrics},
     estimate::Sample,
     ids::PolicyId,
     lists::AtMost,
     prelude::*,
-    sampler::{BatchMode, SamplerInput as _},
+    sampler::BatchMode,
     worker::config::InputEvaluation,
 };
 
@@ -144,12 +144,8 @@ impl RolloutWorker {
     /// Collects the sampler's metrics, and drops the oldest ones if they were not read for too long.
     pub(super) fn collect_metrics(&mut self) {
         let opened = &mut self.parts.opened;
-        let (mut episodes, mut losses) = match &mut opened.source {
-            Source::None => (Vec::new(), Losses::default()),
-            Source::Lockstep(sampler) => (sampler.metrics(), sampler.losses()),
-            Source::Reader(sampler) => (sampler.metrics(), sampler.losses()),
-            Source::Input(reader) => (reader.metrics(), reader.losses()),
-        };
+        let source = opened.source.as_mut().map(Source::reader_mut);
+        let (mut episodes, mut losses) = source.map(|reader| (reader.metrics(), reader.losses())).unwrap_or_default();
         if let Some(simulation) = &mut opened.simulation {
             episodes.extend(simulation.metrics());
             losses.add(simulation.losses());

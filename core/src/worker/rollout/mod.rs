@@ -51,25 +51,37 @@ use crate::{
     kernels::Kernels,
     policy::PolicyMap,
     prelude::*,
-    sampler::{InputReader, SamplerHost, SamplerInput},
+    sampler::{InputReader, SamplerHost},
     worker::{SetupError, config::InputEvaluation},
 };
 
 /// The source of batches.
 pub(in crate::worker) enum Source {
-    None,
+    /// All environments in lockstep.
     Lockstep(Box<LockstepSampler>),
-    Reader(Box<dyn SamplerInput>),
-    Input(Box<dyn InputReader>),
+    /// Another sampler, or an input.
+    Reader(Box<dyn InputReader>),
 }
 
 impl Source {
-    /// Returns the sampler, if it is one.
-    pub(in crate::worker) fn into_sampler(self) -> Option<Box<dyn SamplerInput>> {
+    fn reader(&self) -> &dyn InputReader {
         match self {
-            Self::Lockstep(sampler) => Some(sampler),
-            Self::Reader(sampler) => Some(sampler),
-            Self::None | Self::Input(_) => None,
+            Self::Lockstep(sampler) => &**sampler,
+            Self::Reader(reader) => &**reader,
+        }
+    }
+
+    fn reader_mut(&mut self) -> &mut dyn InputReader {
+        match self {
+            Self::Lockstep(sampler) => &mut **sampler,
+            Self::Reader(reader) => &mut **reader,
+        }
+    }
+
+    pub(in crate::worker) fn into_reader(self) -> Box<dyn InputReader> {
+        match self {
+            Self::Lockstep(sampler) => sampler,
+            Self::Reader(reader) => reader,
         }
     }
 }
@@ -234,12 +246,7 @@ impl RolloutWorker {
         self.ranks = None;
         self.discard_waiting();
         let parts = &mut self.parts.opened;
-        let source = match &mut parts.source {
-            Source::None => Ok(()),
-            Source::Lockstep(sampler) => sampler.stop(),
-            Source::Reader(sampler) => sampler.stop(),
-            Source::Input(reader) => reader.stop(),
-        };
+        let source = parts.source.as_mut().map_or(Ok(()), |source| source.reader_mut().stop());
         let simulation = parts.simulation.as_mut().map_or(Ok(()), |sampler| sampler.stop());
         let output = parts.output.close();
         Ok(source.and(simulation).and(output)?)
@@ -260,7 +267,7 @@ impl RolloutWorker {
             "it was stopped"
         } else if self.parts.policies.is_empty() {
             "it has no policies"
-        } else if matches!(self.parts.opened.source, Source::None) && self.parts.opened.simulation.is_none() {
+        } else if self.parts.opened.source.is_none() && self.parts.opened.simulation.is_none() {
             "it has neither environments nor input"
         } else {
             return Ok(());

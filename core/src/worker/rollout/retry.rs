@@ -161,12 +161,12 @@ impl RolloutWorker {
 
     fn sample_start(&mut self) -> Result<RetryStart, RolloutError> {
         let sampler = match &mut self.parts.opened.source {
-            Source::Lockstep(sampler) => SamplerStart::Lockstep(sampler.savepoint()),
-            Source::Reader(sampler) if !self.parts.opened.offline => match sampler.resume_point() {
+            Some(Source::Lockstep(sampler)) => SamplerStart::Lockstep(sampler.savepoint()),
+            Some(Source::Reader(sampler)) if !self.parts.opened.offline => match sampler.resume_point() {
                 point if point.lost_episodes.is_some() => SamplerStart::Reader(point),
                 _ => SamplerStart::Unknown,
             },
-            Source::Reader(_) | Source::None | Source::Input(_) => SamplerStart::Unknown,
+            _ => SamplerStart::Unknown,
         };
         let can_return = !matches!(sampler, SamplerStart::Unknown);
         let has_filter = self.parts.config.observation_filter != FilterKind::NoFilter;
@@ -186,11 +186,11 @@ impl RolloutWorker {
         let ended = self.metrics.episodes.len().saturating_sub(*episodes) as u64;
         self.metrics.episodes.truncate(*episodes);
         let returned = match (sampler, &mut self.parts.opened.source) {
-            (SamplerStart::Lockstep(Some(fragment)), Source::Lockstep(sampler)) => {
+            (SamplerStart::Lockstep(Some(fragment)), Some(Source::Lockstep(sampler))) => {
                 sampler.return_to(*fragment).map_err(SampleError::from)?.then_some(0)
             }
-            (SamplerStart::Lockstep(None), Source::Lockstep(sampler)) => Some(ended + sampler.abandon()),
-            (SamplerStart::Reader(point), Source::Reader(sampler)) => {
+            (SamplerStart::Lockstep(None), Some(Source::Lockstep(sampler))) => Some(ended + sampler.abandon()),
+            (SamplerStart::Reader(point), Some(Source::Reader(sampler))) => {
                 sampler.resume(point)?;
                 point.lost_episodes
             }

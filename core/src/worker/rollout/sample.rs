@@ -8,7 +8,7 @@ use crate::{
     ids::PolicyId,
     prelude::*,
     run::{RunConfig, RunConfigError},
-    sampler::{BatchMode, Budget, InputReader as _, SampleError, SamplerInput as _},
+    sampler::{BatchMode, Budget, SampleError},
     time::Micros,
     worker::{RolloutError, SetupError, config::Compression},
 };
@@ -140,7 +140,9 @@ impl RolloutWorker {
             let max = RunConfig::MAX_FRAGMENT_LENGTH;
             return Err(SetupError::from(RunConfigError::range("steps", steps, format!("from 1 to {max}"))).into());
         }
-        let Source::Lockstep(sampler) = &mut self.parts.opened.source else { return Err(RolloutError::NoFragments) };
+        let Some(Source::Lockstep(sampler)) = &mut self.parts.opened.source else {
+            return Err(RolloutError::NoFragments);
+        };
         sampler.check_size(steps)?;
         if let Some(begun) = sampler.open_steps().filter(|begun| *begun != steps) {
             return Err(RolloutError::HasBegun { begun, wanted: steps });
@@ -148,7 +150,7 @@ impl RolloutWorker {
         let exchanged = self.exchange_weights();
         let (opened, mut host) = self.parts.lend();
         let fragments = match &mut opened.source {
-            Source::Lockstep(sampler) if exchanged.is_ok() => {
+            Some(Source::Lockstep(sampler)) if exchanged.is_ok() => {
                 sampler.fragments(steps, &mut host, &mut Budget::endless())
             }
             _ => Ok(None),
@@ -167,7 +169,7 @@ impl RolloutWorker {
     /// Returns whether all environments are in lockstep, which is fastest.
     #[must_use]
     pub fn is_lockstep(&self) -> bool {
-        matches!(self.parts.opened.source, Source::Lockstep(_))
+        matches!(self.parts.opened.source, Some(Source::Lockstep(_)))
     }
 
     /// Reads until there are enough steps, and joins the batches.
@@ -208,13 +210,8 @@ impl RolloutWorker {
 
     fn next_batch(&mut self, budget: &mut Budget) -> Result<Option<AnyBatch>, RolloutError> {
         let (opened, mut host) = self.parts.lend();
-        Ok(match &mut opened.source {
-            Source::None => return Err(RolloutError::NoInput),
-            // The sampler returns all of it in one piece, so there is nothing to join.
-            Source::Lockstep(sampler) => sampler.data_within(&mut host, budget)?,
-            Source::Reader(sampler) => sampler.next_within(&mut host, budget)?,
-            Source::Input(reader) => reader.next_within(&mut host, budget)?,
-        })
+        let source = opened.source.as_mut().ok_or(RolloutError::NoInput)?;
+        Ok(source.reader_mut().next_within(&mut host, budget)?)
     }
 
     /// Runs the sampler alongside an input once per sample and discards its batches. Returns false if that did not fit into
@@ -223,7 +220,7 @@ impl RolloutWorker {
         let making = self.making.get_or_insert_default();
         let (opened, mut host) = self.parts.lend();
         if let (Some(simulation), false) = (&mut opened.simulation, making.simulated) {
-            making.simulated = simulation.data_within(&mut host, budget)?.is_some();
+            making.simulated = simulation.next_within(&mut host, budget)?.is_some();
             return Ok(making.simulated);
         }
         Ok(true)

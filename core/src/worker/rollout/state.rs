@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{PoliciesToTrain, RolloutWorker, Source, policies::put_state};
+use super::{PoliciesToTrain, RolloutWorker, policies::put_state};
 use crate::{
     callbacks::Callbacks as _,
     encoding,
@@ -11,7 +11,7 @@ use crate::{
     ids::PolicyId,
     policy::{PolicyEntry, PolicyState, Stash as _, StashError},
     prelude::*,
-    sampler::{Position, SamplerInput as _},
+    sampler::Position,
     worker::RolloutError,
 };
 
@@ -57,14 +57,7 @@ struct State {
     seq_no: Option<u64>,
     /// Number of calls that learned so far.
     learned: u32,
-    sampler: Vec<u8>,
-}
-
-/// The serialised fields of [`RolloutWorker::sampler_state`].
-#[derive(Serialize, Deserialize)]
-struct RowsState {
-    sampler: Vec<u8>,
-    position: Option<Vec<u8>>,
+    sampler: Option<Position>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -117,7 +110,7 @@ impl RolloutWorker {
             updates: vars.num_grad_updates_per_policy,
             seq_no: self.weights_seq_no,
             learned: self.learned,
-            sampler: self.sampler_bytes(),
+            sampler: self.sampler_position(),
         };
         Ok(seal([MAGIC, &[FORMAT_VERSION][..]].concat(), &state))
     }
@@ -154,7 +147,7 @@ impl RolloutWorker {
             made.push((saved.id.clone(), entry, recipe, own));
         }
         let mut before = Vec::new();
-        let put = self.put_states(&known, &mut before).and_then(|()| self.restore_sampler(&state.sampler));
+        let put = self.put_states(&known, &mut before).and_then(|()| self.restore_sampler(state.sampler.as_ref()));
         if let Err(error) = put {
             let mut undone = Vec::new();
             self.put_states(&before, &mut undone)?;
@@ -186,10 +179,9 @@ impl RolloutWorker {
     /// [progress](Self::sample_within).
     #[must_use]
     pub fn input_position(&self) -> Option<Position> {
-        match &self.parts.opened.source {
-            Source::Input(reader) if self.read.is_empty() && self.making.is_none() => reader.position(),
-            _ => None,
-        }
+        let opened = &self.parts.opened;
+        let source = opened.source.as_ref().filter(|_| opened.offline);
+        source.filter(|_| self.read.is_empty() && self.making.is_none())?.reader().position()
     }
 
     /// Sets the input to the [position](Self::input_position) of a worker with the same input and settings. A sample in
@@ -201,21 +193,19 @@ impl RolloutWorker {
     pub fn set_input_position(&mut self, position: &Position) -> Result<(), RolloutError> {
         self.check_running()?;
         self.give_up_sample()?;
-        match &mut self.parts.opened.source {
-            Source::Input(reader) => Ok(reader.set_position(position)?),
-            _ => Err(RolloutError::NoInput),
-        }
+        let opened = &mut self.parts.opened;
+        let source = opened.source.as_mut().filter(|_| opened.offline).ok_or(RolloutError::NoInput)?;
+        Ok(source.reader_mut().set_position(position)?)
     }
 
-    /// Returns the positions of the worker's sampler and input, in bytes, without its policies: with them, the worker
-    /// samples or reads the same next rows again. A sample in [progress](Self::sample_within) is not included.
+    /// Returns the position of the worker's sampler or input, in bytes, without its policies: with it, the worker samples
+    /// or reads the same next rows again. A sample in [progress](Self::sample_within) is not included.
     ///
     /// # Errors
     /// [`RolloutError::Stopped`].
     pub fn sampler_state(&self) -> Result<Vec<u8>, RolloutError> {
         self.check_running()?;
-        let position = self.input_position().map(|position| position.as_bytes().to_vec());
-        Ok(encoding::encode(&RowsState { sampler: self.sampler_bytes(), position }))
+        Ok(encoding::encode(&self.sampler_position().or_else(|| self.input_position())))
     }
 
     /// Resumes sampling and reading at a [state](Self::sampler_state) of a worker with the same settings. A sample in
@@ -226,21 +216,21 @@ impl RolloutWorker {
     /// [`RolloutError::Sample`] for a state of other settings.
     pub fn set_sampler_state(&mut self, state: &[u8]) -> Result<(), RolloutError> {
         self.check_running()?;
-        let state: RowsState = encoding::decode(state).ok_or(WorkerStateError::NotAState)?;
-        self.restore_sampler(&state.sampler)?;
-        match (state.position, &self.parts.opened.source) {
-            (Some(position), _) => self.set_input_position(&Position::from_bytes(position)),
-            (None, Source::Input(_)) => Err(WorkerStateError::NoPosition.into()),
-            (None, _) => self.give_up_sample(),
+        let position: Option<Position> = encoding::decode(state).ok_or(WorkerStateError::NotAState)?;
+        match position {
+            Some(position) if self.parts.opened.offline => self.set_input_position(&position),
+            None if self.parts.opened.offline => Err(WorkerStateError::NoPosition.into()),
+            position => {
+                self.restore_sampler(position.as_ref())?;
+                self.give_up_sample()
+            }
         }
     }
 
-    fn sampler_bytes(&self) -> Vec<u8> {
-        match &self.parts.opened.source {
-            Source::Lockstep(sampler) => sampler.state(),
-            Source::Reader(sampler) => sampler.state(),
-            Source::None | Source::Input(_) => Vec::new(),
-        }
+    /// Returns the position of the worker's own sampler.
+    fn sampler_position(&self) -> Option<Position> {
+        let opened = &self.parts.opened;
+        opened.source.as_ref().filter(|_| !opened.offline)?.reader().position()
     }
 
     /// Drops what was read for a sample in progress, and samples that no reader has taken.
@@ -265,11 +255,11 @@ impl RolloutWorker {
         Ok(())
     }
 
-    pub(super) fn restore_sampler(&mut self, state: &[u8]) -> Result<(), RolloutError> {
-        match &mut self.parts.opened.source {
-            Source::Lockstep(sampler) => sampler.set_state(state)?,
-            Source::Reader(sampler) => sampler.set_state(state)?,
-            Source::None | Source::Input(_) => {}
+    /// Moves the worker's own sampler to a position, if there is one.
+    pub(super) fn restore_sampler(&mut self, position: Option<&Position>) -> Result<(), RolloutError> {
+        let opened = &mut self.parts.opened;
+        if let (Some(source), Some(position), false) = (&mut opened.source, position, opened.offline) {
+            source.reader_mut().set_position(position)?;
         }
         Ok(())
     }

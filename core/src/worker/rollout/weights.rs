@@ -6,6 +6,7 @@ use crate::{
     ids::PolicyId,
     policy::{PolicyEntry, PolicyMapError, UnknownPolicy},
     prelude::*,
+    sampler::replace_weights,
     weights::Weights,
     worker::RolloutError,
 };
@@ -59,24 +60,9 @@ impl RolloutWorker {
         if let Some(unknown) = weights.keys().find(|id| !policies.contains(id)) {
             return Err(PolicyMapError::from(UnknownPolicy::among(unknown, policies.ids())).into());
         }
-        let mut before: Vec<(&PolicyId, Weights)> = Vec::with_capacity(weights.len());
-        for (id, new) in weights {
-            let installed = match policies.policy_mut(id) {
-                Ok(policy) => {
-                    let old = policy.weights().clone();
-                    policy.set_weights(new).map(|()| before.push((id, old))).map_err(RolloutError::of_policy(id))
-                }
-                Err(error) => Err(error.into()),
-            };
-            if let Err(error) = installed {
-                for (id, old) in before {
-                    // These were the policy's own weights before.
-                    policies.policy_mut(id)?.set_weights(&old).map_err(RolloutError::of_policy(id))?;
-                }
-                return Err(error);
-            }
-        }
-        self.keep_acting(before.into_iter().map(|(id, old)| (id.clone(), old)));
+        let weights = weights.iter().map(|(id, weights)| (id.clone(), weights.clone()));
+        let before = replace_weights(policies, weights, |id, error| RolloutError::of_policy(id)(error))?;
+        self.keep_acting(before);
         Ok(())
     }
 

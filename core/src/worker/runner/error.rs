@@ -8,7 +8,7 @@ use crate::{
     policy::PolicyError,
     prelude::*,
     protocol::{FailureKind, FragmentFailure},
-    sampler::{DriveError, SampleError, StateError},
+    sampler::{SampleError, StateError},
     weights::WeightsError,
     worker::command::PanicWords,
 };
@@ -76,17 +76,6 @@ pub enum RunnerError {
     Failed(Box<FragmentFailure>),
 }
 
-impl From<DriveError> for RunnerError {
-    fn from(error: DriveError) -> Self {
-        match error {
-            DriveError::Env(error) => Self::Env(error),
-            DriveError::Policy(error) => Self::Policy(error),
-            DriveError::Preprocess(error) => Self::Policy(PolicyError::Failed(error.to_string())),
-            DriveError::Filter(error) => Self::Policy(error.into()),
-        }
-    }
-}
-
 impl From<SampleError> for RunnerError {
     /// The runner determines which environment failed itself.
     fn from(error: SampleError) -> Self {
@@ -135,9 +124,13 @@ impl RunnerError {
             Self::Sample(SampleError::Callback(_) | SampleError::UnknownPolicy { .. }) => FailureKind::Callback,
             Self::Policy(_)
             | Self::Weights(_)
-            | Self::Sample(SampleError::Policy { .. } | SampleError::PolicyMap(_) | SampleError::Weights(_)) => {
-                FailureKind::Policy
-            }
+            | Self::Sample(
+                SampleError::Policy { .. }
+                | SampleError::PolicyMap(_)
+                | SampleError::Weights(_)
+                | SampleError::Preprocess { .. }
+                | SampleError::Filter(_),
+            ) => FailureKind::Policy,
             _ => FailureKind::Fragment,
         }
     }

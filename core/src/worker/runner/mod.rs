@@ -176,7 +176,7 @@ impl SlotRunner {
     ///
     /// # Errors
     /// [`RunnerError::Busy`] while a lease is in progress, since a fragment is made with one version;
-    /// [`RunnerError::Policy`] if they do not fit.
+    /// [`RunnerError::Sample`] if they do not fit.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), RunnerError> {
         self.check_idle()?;
         let policies = &mut self.parts.host.policies;

@@ -17,7 +17,7 @@ use rollmesh_core::{
     ids::{AgentId, PolicyId, SlotId, WeightsVersion, eps_id},
     policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicyMap},
     sampler::{
-        BatchMode, Episodic, Interrupt, SampleError, SampleProgress, SamplerHost, SamplerInput as _, SamplerOptions,
+        BatchMode, Episodic, InputReader as _, Interrupt, SampleError, SampleProgress, SamplerHost, SamplerOptions,
     },
     space::Space,
     time::Micros,
@@ -319,7 +319,7 @@ fn poll_without_updates_returns_when_interrupted() {
     let mut bench = Bench::new(&env, BatchMode::TruncateEpisodes);
     assert_eq!(bench.step(), Ok(SampleProgress::Idle));
     bench.interrupt.set(true);
-    assert_eq!(bench.with(|sampler, host| sampler.data(host)), Err(SampleError::Stopped));
+    assert_eq!(bench.with(|sampler, host| sampler.next(host)), Err(SampleError::Stopped));
     // Nothing is lost by that.
     bench.interrupt.set(false);
     env.with(|episodes| {
@@ -327,7 +327,7 @@ fn poll_without_updates_returns_when_interrupted() {
         (0..4).try_for_each(|t| episodes.log_actions(1, &row(t), &row(5)))
     })
     .unwrap();
-    let batch = bench.with(|sampler, host| sampler.data(host)).unwrap();
+    let batch = bench.with(|sampler, host| sampler.next(host)).unwrap();
     assert_eq!(rows(&batch).iter().map(|row| (row.obs, row.action)).collect::<Vec<_>>(), [(0, 5), (1, 5), (2, 5)]);
 }
 
@@ -356,6 +356,6 @@ fn drivers_hear_when_the_sampler_has_to_begin_anew() {
         (0..4).try_for_each(|t| episodes.log_actions(3, &row(t), &row(5)))
     })
     .unwrap();
-    let batch = bench.with(|sampler, host| sampler.data(host)).unwrap();
+    let batch = bench.with(|sampler, host| sampler.next(host)).unwrap();
     assert_eq!(rows(&batch).iter().map(|row| (row.t, row.obs)).collect::<Vec<_>>(), [(0, 0), (1, 1), (2, 2)]);
 }

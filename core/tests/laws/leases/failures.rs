@@ -238,7 +238,8 @@ fn refused_state_and_failed_policy_are_reported_for_what_they_are() {
 
     let (made, failures) = run(&mut runner("", Some("moody")), 0, &[]);
     assert_eq!(made.iter().map(|fragment| fragment.slot.0).collect::<Vec<_>>(), [0, 2, 3]);
-    let failed = FragmentFailure::new(FailureKind::Policy, Some(SlotId(1)), (0, 2), "the policy failed: no mood");
+    let message = "policy 'default_policy': the policy failed: no mood";
+    let failed = FragmentFailure::new(FailureKind::Policy, Some(SlotId(1)), (0, 2), message);
     assert_eq!(failures, [failed]);
 }
 

@@ -13,12 +13,11 @@ use std::sync::{
 use rollmesh_core::{
     batch::AnyBatch,
     callbacks::{CallbackList, Callbacks, PolicyMappingFn, WorkerInfo},
-    env::SubEnv,
     episode::RolloutMetrics,
     filter::FilterKind,
     ids::{AgentId, PolicyId},
     policy::{PolicyMap, PolicySpec, RandomPolicy},
-    sampler::{Budget, SampleError, SamplerHost, SamplerInput},
+    sampler::{Budget, InputReader, SampleError, SamplerHost},
     time::Micros,
     worker::{
         AsyncSampling, NewPolicy, PolicyConfig, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder,
@@ -54,14 +53,14 @@ fn on_a_thread(config: RolloutConfig) -> RolloutConfig {
 
 /// A test bench: a sampler on a thread, and the worker's parts.
 struct Bench {
-    sampler: Box<dyn SamplerInput>,
+    sampler: Box<dyn InputReader>,
     policies: PolicyMap,
     mapping: PolicyMappingFn,
     callbacks: CallbackList,
 }
 
 impl Bench {
-    fn new(sampler: impl SamplerInput + 'static) -> Self {
+    fn new(sampler: impl InputReader + 'static) -> Self {
         let mapping: PolicyMappingFn = Arc::new(|_, _, _, _| PolicyId::DEFAULT);
         let sampling = AsyncSampling {
             sampler: Box::new(sampler),
@@ -78,15 +77,15 @@ impl Bench {
     }
 
     fn data(&mut self) -> Result<AnyBatch, SampleError> {
-        self.with(|sampler, host| sampler.data(host))
+        self.with(|sampler, host| sampler.next(host))
     }
 
     /// With a clock that stands still.
     fn data_within(&mut self, span: Micros) -> Result<Option<AnyBatch>, SampleError> {
-        self.with(|sampler, host| sampler.data_within(host, &mut Budget::until(span)))
+        self.with(|sampler, host| sampler.next_within(host, &mut Budget::until(span)))
     }
 
-    fn with<R>(&mut self, f: impl FnOnce(&mut dyn SamplerInput, &mut SamplerHost<'_>) -> R) -> R {
+    fn with<R>(&mut self, f: impl FnOnce(&mut dyn InputReader, &mut SamplerHost<'_>) -> R) -> R {
         f(
             self.sampler.as_mut(),
             &mut SamplerHost {

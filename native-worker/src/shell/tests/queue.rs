@@ -6,6 +6,7 @@ use rollmesh_core::{
     batch::{REWARDS, SampleBatch},
     column::ColumnData,
     episode::{Losses, Quarantined},
+    sampler::{Position, ResumePoint},
 };
 
 use super::*;
@@ -22,16 +23,12 @@ fn numbers() -> (Numbers, Receiver<u32>, Receiver<()>) {
     (Numbers { next: 0, begun, stopped }, notes, stops)
 }
 
-impl SamplerInput for Numbers {
-    fn data(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+impl InputReader for Numbers {
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
         let number = self.next;
         self.next += 1;
         let _ = self.begun.send(number);
         Ok(SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![number as f32]))?.into())
-    }
-
-    fn extra_batches(&mut self) -> Vec<AnyBatch> {
-        vec![SampleBatch::new().into(); self.next as usize % 3]
     }
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
@@ -42,17 +39,14 @@ impl SamplerInput for Numbers {
         losses(self.next)
     }
 
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        Vec::new()
+    fn resume_point(&self) -> ResumePoint {
+        let mut point = ResumePoint::default();
+        point.state = at(self.next).as_bytes().to_vec();
+        point
     }
 
-    fn state(&self) -> Vec<u8> {
-        self.next.to_le_bytes().to_vec()
-    }
-
-    fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
-        let bytes = state.try_into().map_err(|_| SampleError::Input("not a number".into()))?;
-        self.next = u32::from_le_bytes(bytes);
+    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
+        self.next = position.read()?;
         Ok(())
     }
 
@@ -60,6 +54,10 @@ impl SamplerInput for Numbers {
         let _ = self.stopped.send(());
         Ok(())
     }
+}
+
+fn at(next: u32) -> Position {
+    Position::new(&next)
 }
 
 fn losses(next: u32) -> Losses {
@@ -81,7 +79,6 @@ fn nothing_is_dropped_and_nothing_is_sampled_too_far_ahead() {
     for wanted in 0..50 {
         assert_eq!(number(bench.data()), wanted as f32);
         assert_eq!(bench.sampler.metrics().iter().map(|episode| episode.length).collect::<Vec<_>>(), [wanted + 1]);
-        assert_eq!(bench.sampler.extra_batches().len(), (wanted as usize + 1) % 3);
         // Steps are reported once, and a quarantine as long as it lasts.
         let Losses { quarantined, .. } = losses(wanted + 1);
         assert_eq!(bench.sampler.losses(), losses(wanted + 1));
@@ -104,7 +101,7 @@ fn stopping_does_not_wait_for_room_and_twice_is_harmless() {
     // The sampler was stopped once, and the thread has ended: nothing more is begun.
     assert_eq!((stops.try_iter().count(), begun.try_recv().is_err()), (1, true));
     assert_eq!(bench.data(), Err(SampleError::Stopped));
-    assert_eq!(bench.sampler.set_state(&[0; 4]), Err(SampleError::Stopped));
+    assert_eq!(bench.sampler.set_position(&at(0)), Err(SampleError::Stopped));
     drop(bench);
     assert!(stops.recv().is_err() && begun.recv().is_err());
 }
@@ -127,8 +124,8 @@ struct Endless {
     steps: Sender<()>,
 }
 
-impl SamplerInput for Endless {
-    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+impl InputReader for Endless {
+    fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
         if !core::mem::replace(&mut self.begun, true) {
             return Ok(SampleBatch::new().into());
         }
@@ -136,18 +133,6 @@ impl SamplerInput for Endless {
             host.check_interrupt()?;
             let _ = self.steps.send(());
         }
-    }
-
-    fn metrics(&mut self) -> Vec<RolloutMetrics> {
-        Vec::new()
-    }
-
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        Vec::new()
-    }
-
-    fn stop(&mut self) -> Result<(), SampleError> {
-        Ok(())
     }
 }
 
@@ -189,8 +174,8 @@ struct Gated {
     gate: Receiver<()>,
 }
 
-impl SamplerInput for Gated {
-    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+impl InputReader for Gated {
+    fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
         if !core::mem::replace(&mut self.begun, true) {
             return Ok(SampleBatch::new().into());
         }
@@ -200,18 +185,6 @@ impl SamplerInput for Gated {
             // A gate that is already open does not block.
             let _ = self.gate.recv();
         }
-    }
-
-    fn metrics(&mut self) -> Vec<RolloutMetrics> {
-        Vec::new()
-    }
-
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        Vec::new()
-    }
-
-    fn stop(&mut self) -> Result<(), SampleError> {
-        Ok(())
     }
 }
 
@@ -233,20 +206,20 @@ fn wait_for_an_endless_round_ends_at_its_timeout() {
 fn the_state_is_that_of_the_batch_before() {
     let (sampler, begun, _) = numbers();
     let mut bench = Bench::new(sampler);
-    assert_eq!(bench.sampler.state(), 0_u32.to_le_bytes());
+    assert_eq!(bench.sampler.position(), Some(at(0)));
     for _ in 0..3 {
         bench.data().unwrap();
     }
     while begun.recv().unwrap() < 7 {}
-    let state = bench.sampler.state();
-    assert_eq!(state, 3_u32.to_le_bytes());
+    assert_eq!(bench.sampler.position(), Some(at(3)));
     for wanted in [3.0, 4.0] {
         assert_eq!(number(bench.data()), wanted);
     }
-    assert_eq!(bench.sampler.set_state(&[1]), Err(SampleError::Input("not a number".into())));
+    let wrong = bench.sampler.set_position(&Position::from_bytes(vec![0x80]));
+    assert!(matches!(wrong, Err(SampleError::Input(_))), "{wrong:?}");
     assert_eq!(number(bench.data()), 5.0);
     bench.sampler.losses();
-    bench.sampler.set_state(&state).unwrap();
+    bench.sampler.set_position(&at(3)).unwrap();
     // What had been sampled ahead is among the losses, but for batches without steps.
     let lost = bench.sampler.losses();
     assert!(lost.agent_steps > 1 && lost.quarantined == losses(3).quarantined, "{lost:?}");
@@ -254,7 +227,7 @@ fn the_state_is_that_of_the_batch_before() {
         assert_eq!(number(bench.data()), wanted);
     }
     // Accessing the environments loses nothing.
-    assert!(bench.sampler.sub_environments().is_empty());
+    bench.sampler.for_each_env(&mut |_| panic!("there are none"));
     for wanted in 11..30 {
         assert_eq!(number(bench.data()), wanted as f32);
     }

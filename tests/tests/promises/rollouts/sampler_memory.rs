@@ -12,7 +12,7 @@ use rollmesh_core::{
     policy::{ModelConfig, ModelSpec, NetPolicy, Policy, PolicyEntry, PolicyMap, RandomPolicy},
     preprocess::Preprocessor,
     sampler::{
-        Collector as _, Episodic, Horizon, LaneStart, Lockstep, RewardClipping, SamplerHost, SamplerInput as _,
+        Collector as _, Episodic, Horizon, InputReader as _, LaneStart, Lockstep, RewardClipping, SamplerHost,
         SamplerOptions, drive,
     },
     time::Micros,
@@ -45,7 +45,7 @@ fn steps_within_an_episode_allocate_nothing() {
         interrupt: None,
     };
     for _ in 0..4 {
-        sampler.data(&mut host).expect("a batch");
+        sampler.next(&mut host).expect("a batch");
     }
     let memory = allocation_counter::measure(|| {
         for _ in 0..255 {

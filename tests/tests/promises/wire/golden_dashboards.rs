@@ -164,12 +164,11 @@ fn hosts_logs_and_fragments() {
         worker: 4,
         weights_version: 5,
         rows: 6,
-        by_policy: true,
         batch: vec![7],
         cut_ends: vec![8],
         cut_reasons: vec![1],
     };
-    let golden = "524d01006b000000 01 02 03 ac02 04 05 06 01 01 07 01 08 01 01";
+    let golden = "524d01006b000000 01 02 03 ac02 04 05 06 01 07 01 08 01 01";
     assert_bytes(&Message::FragmentReport(fragment), golden);
 }
 
@@ -226,11 +225,10 @@ fn results_of_an_evaluation() {
         height: 200,
         stride: 1,
         film: vec![9, 8],
-        by_policy: true,
         batch: vec![7],
         reason: "no".into(),
     };
-    let body = "01 ac02 02 08 0300000004000000 ac02 c801 01 02 0908 01 01 07 02 6e6f";
+    let body = "01 ac02 02 08 0300000004000000 ac02 c801 01 02 0908 01 07 02 6e6f";
     let messages = [Message::EvaluationClip, Message::BestEvaluationClip, Message::SlotClip];
     for (message, kind) in messages.into_iter().zip(["5a", "5b", "6c"]) {
         assert_bytes(&message(clip.clone()), &format!("524d0100{kind}000000 {body}"));

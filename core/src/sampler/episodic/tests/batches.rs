@@ -165,7 +165,7 @@ fn time_is_reported_by_phase() {
             clock: &clock,
             interrupt: None,
         };
-        sampler.data(&mut host).unwrap();
+        sampler.next(&mut host).unwrap();
     });
     let perf = sampler.metrics()[0].perf;
     assert_eq!(perf.iterations, 5);
@@ -232,7 +232,7 @@ fn slots_that_a_state_does_not_name_are_left_alone() {
         assert_eq!(bench.single(&mut two).get(EPS_ID).unwrap(), [env << 32; 3]);
     }
     let next: Vec<SavedLane> = vec![(SlotId(0), 9, 50, None)];
-    two.set_state(&postcard::to_allocvec(&next).unwrap()).unwrap();
+    two.set_position(&Position::new(&next)).unwrap();
     let (mut begun, mut gone_on) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let batch = bench.single(&mut two);
@@ -245,9 +245,9 @@ fn slots_that_a_state_does_not_name_are_left_alone() {
 #[test]
 fn the_last_numbers_that_a_state_can_have_do_no_harm() {
     let (mut bench, mut sampler) = (Bench::new(Player::new()), sampler(options(1, 3), scripted(1, counter(2))));
-    let state = |steps| postcard::to_allocvec(&vec![(SlotId(0), u32::MAX, steps, None::<Vec<u8>>)]).unwrap();
-    assert!(sampler.set_state(&state(u64::MAX)).is_err());
-    sampler.set_state(&state(u64::MAX / 2)).unwrap();
+    let state = |steps: u64| Position::new(&vec![(SlotId(0), u32::MAX, steps, None::<Vec<u8>>)]);
+    assert!(sampler.set_position(&state(u64::MAX)).is_err());
+    sampler.set_position(&state(u64::MAX / 2)).unwrap();
     let batch = bench.single(&mut sampler);
     assert_eq!(batch.get(EPS_ID).unwrap(), [i64::from(u32::MAX), i64::from(u32::MAX), 0]);
 }

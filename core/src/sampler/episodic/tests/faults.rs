@@ -198,7 +198,7 @@ fn the_others_go_on_without_one_that_is_given_up_and_a_state_brings_it_back() {
     let mut bench = Bench::new(Player::new());
     let mut sampler = sampler(options(3, 8), one_of(3, 1, &broken));
     let ids = |batch: &SampleBatch| batch.get(EPS_ID).unwrap().iter().map(|id| id >> 32).collect::<BTreeSet<_>>();
-    let before = sampler.state();
+    let before = sampler.position().unwrap();
     for wanted in [0, 2, 0, 2, 0, 2] {
         let batch = bench.single(&mut sampler);
         assert_eq!((batch.len(), ids(&batch)), (8, [wanted].into()));
@@ -212,7 +212,7 @@ fn the_others_go_on_without_one_that_is_given_up_and_a_state_brings_it_back() {
     let losses = Losses { env_steps: 5, agent_steps: 5, quarantined: quarantined.clone(), ..Losses::default() };
     assert_eq!((sampler.losses(), sampler.losses()), (losses, Losses { quarantined, ..Losses::default() }));
     broken.store(false, Relaxed);
-    sampler.set_state(&before).unwrap();
+    sampler.set_position(&before).unwrap();
     let mut seen = BTreeSet::new();
     for _ in 0..3 {
         seen.append(&mut ids(&bench.single(&mut sampler)));
@@ -329,10 +329,10 @@ proptest! {
         bench.callbacks.push(Box::new(Shaky(0, shaky, calm.clone())));
         let options = if whole { complete(num_envs) } else { options(num_envs, 5) };
         let mut sampler = sampler(options, envs.with_restarts(restart));
-        let (state, mut delivered, mut failures) = (sampler.state(), 0, 0);
+        let (state, mut delivered, mut failures) = (sampler.position().unwrap(), 0, 0);
         for (index, count) in rounds.iter().enumerate() {
             if index > 0 {
-                sampler.set_state(&state).unwrap();
+                sampler.set_position(&state).unwrap();
             }
             for _ in 0..*count {
                 failures += u32::from(bench.with(|host| sampler.step(host)).is_err());

@@ -134,13 +134,15 @@ fn extra_batches_are_handed_over_once() {
     let mut bench = Bench::new(Player::new());
     bench.callbacks.push(Box::new(Dreamer));
     let mut sampler = sampler(options(1, 4), scripted(1, counter(2)));
-    bench.single(&mut sampler);
+    while sampler.held_env_steps() < 4 {
+        bench.with(|host| sampler.step(host)).unwrap();
+    }
     assert_eq!(sampler.extra_batches().len(), 2);
     assert!(sampler.extra_batches().is_empty());
     bench.single(&mut sampler);
-    let mut reader: Box<dyn SamplerInput> = Box::new(sampler);
-    let joined = bench.with(|host| crate::sampler::InputReader::next(&mut reader, host)).unwrap();
-    assert_eq!(joined.env_steps(), 4 + 4);
+    // With the two episodes that have ended.
+    assert_eq!(bench.data(&mut sampler).unwrap().env_steps(), 4 + 2);
+    assert!(sampler.extra_batches().is_empty());
 }
 
 /// A league: replaces the policy when an episode ends, while other episodes are in progress.

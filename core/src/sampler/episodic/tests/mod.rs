@@ -251,7 +251,7 @@ impl Bench {
     }
 
     fn data(&mut self, sampler: &mut Episodic) -> Result<AnyBatch, SampleError> {
-        self.with(|host| sampler.data(host))
+        self.with(|host| sampler.next(host))
     }
 
     /// Returns the next batch of the default policy.

@@ -4,14 +4,14 @@ use crate::{
     batch::{AnyBatch, REWARDS, SampleBatch},
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     column::ColumnData,
-    env::{EnvError, EnvMaker, EnvStart, InProcess, SubEnv},
+    env::{EnvError, EnvMaker, EnvStart, InProcess},
     episode::RolloutMetrics,
     filter::FilterKind,
     ids::{PolicyId, SlotId},
     kernels::Kernels,
     policy::RandomPolicy,
     prelude::*,
-    sampler::{InputReader, Interrupt, SampleError, SamplerHost, SamplerInput},
+    sampler::{InputReader, Interrupt, SampleError, SamplerHost},
     worker::{
         AsyncSampling, MovedEnvs, MovedSampler, NewPolicy, Registry, RemoteEnvSpec, RemoteEnvs, RolloutConfig,
         RolloutWorker, RolloutWorkerBuilder, Shell, config::InputEvaluation,
@@ -142,7 +142,7 @@ fn simulation_counts_episodes_alongside_an_input() {
 }
 
 /// Interrupts the sampler on request.
-struct Interrupts(Option<Box<dyn SamplerInput>>, Arc<Interrupt>);
+struct Interrupts(Option<Box<dyn InputReader>>, Arc<Interrupt>);
 
 impl Shell for Interrupts {
     fn sample_async(&mut self, sampling: AsyncSampling) -> Result<Option<MovedSampler>, SampleError> {
@@ -151,25 +151,17 @@ impl Shell for Interrupts {
     }
 }
 
-impl SamplerInput for Interrupts {
-    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+impl InputReader for Interrupts {
+    fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
         let SamplerHost { worker, policies, mapping, observation_fn, callbacks, clock, .. } = host;
         let (observation_fn, clock, interrupt) = (*observation_fn, *clock, Some(&*self.1));
         let callbacks = &mut **callbacks;
         let mut host = SamplerHost { worker, policies, mapping, observation_fn, callbacks, clock, interrupt };
-        self.0.as_mut().map_or(Err(SampleError::Stopped), |sampler| sampler.data(&mut host))
+        self.0.as_mut().map_or(Err(SampleError::Stopped), |sampler| sampler.next(&mut host))
     }
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
         self.0.as_mut().map_or_else(Vec::new, |sampler| sampler.metrics())
-    }
-
-    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        Vec::new()
-    }
-
-    fn stop(&mut self) -> Result<(), SampleError> {
-        Ok(())
     }
 }
 

@@ -158,16 +158,8 @@ forms! {
         let bytes = state.encode().map_err(|why| CommandError::malformed("a policy's state", why))?;
         Bytes(bytes.into())
     }, |form, _| Self::decode(&form.0).map_err(|why| CommandError::malformed("a policy's state", why))?;
-    AnyBatch as BatchForm<'a>: |batch| match batch {
-        Self::Single(batch) => BatchForm::Single(Bytes(codec::encode(batch).into())),
-        Self::Multi(batch) => BatchForm::Multi(Bytes(codec::encode_multi_agent(batch).into())),
-    }, |form, _| {
-        let batch = match form {
-            BatchForm::Single(bytes) => codec::decode(&bytes.0).map(Self::Single),
-            BatchForm::Multi(bytes) => codec::decode_multi_agent(&bytes.0).map(Self::Multi),
-        };
-        batch.map_err(|why| CommandError::malformed("a batch", why))?
-    };
+    AnyBatch as Bytes<'a>: |batch| Bytes(codec::encode_any(batch).into()),
+        |form, _| codec::decode_any(&form.0).map_err(|why| CommandError::malformed("a batch", why))?;
     Weights as WeightsUpdate: |weights| {
         convert::readable_weights_update(0, weights).map_err(|why| CommandError::malformed("weights", why))?
     }, |form, _| convert::weights(&form).map_err(|why| CommandError::malformed("weights", why))?;
@@ -202,13 +194,6 @@ forms! {
     WorkerMetrics as Cow<'a, WorkerMetrics>:
         |metrics| metrics::within_limits(metrics), |form, _| metrics::checked(form.into_owned())?;
     EvalOutcome as OutcomeForm<'a>: |outcome| write_outcome(outcome), |form, _| read_outcome(form)?;
-}
-
-/// A batch in its usual encoding.
-#[derive(Serialize, Deserialize)]
-pub(in crate::worker::command) enum BatchForm<'a> {
-    Single(#[serde(borrow)] Bytes<'a>),
-    Multi(#[serde(borrow)] Bytes<'a>),
 }
 
 /// Decodes JSON values and counts their bytes against the limit.

@@ -322,7 +322,7 @@ fn an_input_may_hand_out_the_workers_own_sampler() {
             assert_eq!((context.shard, context.worker.worker_index), (Some((0, 1)), 0));
             let sampler = context.default_sampler_input().ok_or_else(|| SampleError::Input("no sampler".into()))?;
             assert!(context.default_sampler_input().is_none());
-            Ok(Box::new(sampler))
+            Ok(sampler)
         })
         .build()
         .unwrap();

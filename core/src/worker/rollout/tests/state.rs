@@ -9,7 +9,7 @@ use crate::{
     ids::{PolicyId, SlotId},
     policy::Policy,
     prelude::*,
-    sampler::CountStepsBy,
+    sampler::{CountStepsBy, Position},
     time::Micros,
     worker::{
         NewPolicy, PoliciesToTrain, Registry, RolloutConfig, RolloutError, RolloutWorker, SamplerChoice, SgdOptions,
@@ -157,17 +157,15 @@ fn forged_numbers_of_steps_are_refused() {
     let mut worker = counting(4, config()).build().unwrap();
     let state = crate::sampler::SlotState { episode: u32::MAX, ..Default::default() }.encode();
     for (next, steps) in [(u64::MAX, 0), (0, u64::MAX)] {
-        let forged =
-            postcard::to_allocvec(&(next, vec![(SlotId(0), steps, state.clone(), Vec::<f64>::new())])).unwrap();
-        assert!(worker.restore_sampler(&forged).is_err(), "{next} {steps}");
+        let forged = Position::new(&(next, vec![(SlotId(0), steps, state.clone(), Vec::<f64>::new())]));
+        assert!(worker.restore_sampler(Some(&forged)).is_err(), "{next} {steps}");
         assert_eq!(worker.sample().unwrap().env_steps(), 6);
     }
     // The largest episode number is valid.
-    let last = |seen: Vec<f64>| postcard::to_allocvec(&(0u64, vec![(SlotId(0), 0u64, state.clone(), seen)])).unwrap();
+    let last = |seen: Vec<f64>| Position::new(&(0u64, vec![(SlotId(0), 0u64, state.clone(), seen)]));
     // Statistics of a filter do not fit without one.
-    assert!(worker.restore_sampler(&last(vec![0.5])).is_err());
-    let last = last(vec![]);
-    worker.restore_sampler(&last).unwrap();
+    assert!(worker.restore_sampler(Some(&last(vec![0.5]))).is_err());
+    worker.restore_sampler(Some(&last(vec![]))).unwrap();
     let ids = worker.sample().unwrap().single().unwrap().get(EPS_ID).unwrap().to_vec();
     assert_eq!(ids, [i64::from(u32::MAX), i64::from(u32::MAX), i64::from(u32::MAX), i64::from(u32::MAX), 0, 0]);
 }
