@@ -37,11 +37,12 @@ pub(crate) fn check(job: &Job) -> Result<()> {
         apply.args(["apply", "-C1"]).arg(patch).current_dir(&copy).env("GIT_CEILING_DIRECTORIES", target());
         job.run(&mut apply)?;
     }
-    // As the tests compile them, so that nothing is compiled again with other features.
+    // Cargo takes the crates of the copy for those of the repository: in the same folder they would replace them.
+    let compiled = target().join("xtask/additions-target");
     let browsers = BROWSER_CRATES.map(|name| ["--package", name]);
     for options in [&["--lib", "--bins", "--test", "promises"][..], browsers.as_flattened()] {
         let mut check = cargo();
-        check.args(["check", "--locked"]).args(options).current_dir(&copy).env("CARGO_TARGET_DIR", target());
+        check.args(["check", "--locked"]).args(options).current_dir(&copy).env("CARGO_TARGET_DIR", &compiled);
         job.run(&mut check)?;
     }
     job.note(format!("{} additions", patches.len()));

@@ -4,7 +4,6 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use rollmesh_core::{
-    config::Config,
     protocol::{Phase, message::RunRow},
     run::RunConfig,
 };

@@ -175,8 +175,8 @@ fn forged_numbers_of_steps_are_refused() {
 fn damaged_state_of_a_slot_does_not_cost_the_sample_in_progress() {
     let mut worker = counting(4, config()).build().unwrap();
     assert_eq!(worker.sample_within(Micros(0)), Ok(None));
-    let damaged = postcard::to_allocvec(&(0u64, vec![(SlotId(0), 0u64, vec![255u8; 3], Vec::<f64>::new())])).unwrap();
-    assert!(worker.restore_sampler(&damaged).is_err());
+    let damaged = Position::new(&(0u64, vec![(SlotId(0), 0u64, vec![255u8; 3], Vec::<f64>::new())]));
+    assert!(worker.restore_sampler(Some(&damaged)).is_err());
     assert_eq!((worker.sample().unwrap().env_steps(), worker.metrics().discarded_env_steps), (6, 0));
 }
 
