@@ -11,10 +11,18 @@ use super::{
 #[tokio::test(flavor = "multi_thread")]
 async fn program_of_a_users_crate_has_page_form_picture_and_curve_of_its_environment() {
     let page = Dashboard::start().await;
-    let run = ["train", "--env", "Corridor-v0", "--workers", "1", "--seed", "1", "--max-env-steps", "10000000000"];
-    let program = Program::start_own(run);
+    let program = Program::start_own(["hub"]);
     page.go_to(program.url()).await;
     page.wait_for("connection", "data-state", "online").await;
+
+    page.wait("the form offers it", async || {
+        page.text("start-env").await.is_some_and(|envs| envs.contains("Corridor-v0"))
+    })
+    .await;
+    page.choose("start-env", "Corridor-v0").await;
+    page.fill("start-num_workers", "1").await;
+    page.fill("start-stop.env_steps", "10000000000").await;
+    page.click("start-run").await;
     page.wait_for_phase("running").await;
     page.wait("the curve grows", async || page.points("return").await > 3).await;
 
@@ -24,12 +32,6 @@ async fn program_of_a_users_crate_has_page_form_picture_and_curve_of_its_environ
     let canvas = json!(selector("live-canvas"));
     let is_drawn = async || page.run(colours, vec![canvas.clone()]).await.as_u64() > Some(2);
     page.wait("its `render` draws walker and goal", is_drawn).await;
-
-    let form = async || {
-        page.run("return document.querySelector(arguments[0]).innerHTML", vec![json!(selector("start-form"))]).await
-    };
-    page.wait("the form offers it", async || form().await.as_str().is_some_and(|form| form.contains("Corridor-v0")))
-        .await;
 
     // The page's Web Workers know it as well.
     page.click("join").await;
