@@ -21,7 +21,7 @@ pub enum FileKind {
 /// name. After an error there is no temporary file, and the file is the old one or complete.
 ///
 /// # Errors
-/// Those of `write` and of the operating system, also if another process is replacing the file.
+/// Those of `write` and of the operating system. The caller must exclude other writers of the file.
 pub fn replace(path: &Path, kind: FileKind, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let unfinished = path.with_added_extension("tmp");
     // May be left over from an interrupted write, perhaps with other permissions.

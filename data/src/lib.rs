@@ -57,6 +57,7 @@ mod source;
 pub mod survey;
 mod usual;
 
+#[doc(hidden)]
 pub use files::{FileKind, replace, sync_folder};
 #[cfg(feature = "hdf5")]
 pub use hdf5::Hdf5Error;

@@ -90,7 +90,7 @@ async fn people_see_numbers_whole_and_nothing_that_is_empty() {
     assert!(head.contains("[-0.589, 1.115") && !head.contains("policy p1"), "{head}");
     let misspelt = ["data", "head", &golden("single_plain.json"), "--columns", "actoins"];
     let refused = Process::start(misspelt).finish_with(2).await.stderr;
-    assert!(refused.contains("--columns: there is no 'actoins'; there are: "), "{refused}");
+    assert!(refused.contains("--columns: the rows have no 'actoins'; they have: "), "{refused}");
 }
 
 #[tokio::test]

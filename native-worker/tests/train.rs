@@ -342,6 +342,10 @@ async fn a_run_is_repeated_from_its_configuration() {
     let refused = Process::start(["train", "--config", &config, "--set", "seed=abc"]).finish_with(2).await.stderr;
     assert!(refused.starts_with("error: seed is \"abc\""), "{refused}");
     let wrong = first.directory.path().join("wrong.toml");
+    std::fs::write(&wrong, "num_envs = 2").unwrap();
+    let without_env = ["train", "--config", wrong.to_str().unwrap(), "--env", "CartPole-v1", "--set", "seed=abc"];
+    let refused = Process::start(without_env).finish_with(2).await.stderr;
+    assert!(refused.starts_with("error: seed is \"abc\""), "{refused}");
     std::fs::write(&wrong, "seed = \"abc\"").unwrap();
     let refused =
         Process::start(["train".as_ref(), "--config".as_ref(), wrong.as_os_str()]).finish_with(2).await.stderr;

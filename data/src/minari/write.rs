@@ -139,6 +139,8 @@ impl MinariWriter {
         (self.episodes, self.steps) = (self.episodes + 1, self.steps + steps as u64);
         self.write_metadata().inspect_err(|_| {
             (self.episodes, self.steps) = before;
+            // The one with the episode may have its name already.
+            let _ = self.write_metadata();
             // Readers do not read it, but it has the name of the next episode.
             let _ = fs::remove_dir_all(folder);
         })

@@ -143,14 +143,16 @@ pub(super) fn setting(text: &str) -> Result<(String, Value), String> {
     Ok((path.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }
 
-/// Converts an error of a file's settings and flags together, which names the file if that is wrong by itself.
-pub(super) fn at_fault<E: fmt::Display>(
-    error: E,
+/// Converts an error of a file's settings and flags together, which names the file if that has it by itself.
+pub(super) fn at_fault(
+    error: &RunConfigError,
     file: Option<&Path>,
     read_alone: impl FnOnce() -> Result<RunConfig, RunConfigError>,
 ) -> Failure {
-    match (file, read_alone()) {
-        (Some(path), Err(error)) => Failure::usage(format!("{}: {error}", path.display())),
+    match file {
+        Some(path) if read_alone().is_err_and(|alone| alone == *error) => {
+            Failure::usage(format!("{}: {error}", path.display()))
+        }
         _ => Failure::usage(error),
     }
 }

@@ -229,7 +229,7 @@ impl TrainArgs {
     fn config(&self) -> Result<RunConfig, Failure> {
         let file = self.config.as_deref().map(settings::read).transpose()?.unwrap_or_default();
         let config = RunConfig::of_settings(&file.merged(&self.settings()?))
-            .map_err(|error| settings::at_fault(error, self.config.as_deref(), || RunConfig::of_settings(&file)))?;
+            .map_err(|error| settings::at_fault(&error, self.config.as_deref(), || RunConfig::of_settings(&file)))?;
         self.with_mode(config)
     }
 

@@ -175,7 +175,7 @@ fn failure(panic: Box<dyn Any + Send>) -> EnvError {
     EnvError::Failed(words(panic.as_ref()))
 }
 
-/// Returns what a thread did that panicked, with the message.
+/// Returns `panicked: ` and the message of the panic.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     format!("panicked: {}", panic_message(panic))
 }

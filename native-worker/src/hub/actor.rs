@@ -13,7 +13,7 @@ use rollmesh_core::{
     hub::{ClipJob, CloseReason, Hub, PeerConnection as _, PeerEnd, Record},
     ids::{LeaseId, WeightsVersion},
     protocol::{
-        Role, Token,
+        Message, Role, Token,
         message::{EnvClip, HostReport, RunStatus},
     },
     time::Micros,
@@ -59,7 +59,8 @@ const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time for a rollback to end when the hub is shut down, so that its run has a summary.
 const ROLLBACK_GRACE: Duration = Duration::from_secs(1);
-/// Maximum number of events that are deferred while a run is rolled back; beyond it the hub accepts none.
+/// Maximum number of events that are deferred while a run is rolled back; beyond it the hub disconnects peers that send
+/// more, which reconnect.
 const MAX_DEFERRED: usize = 1024;
 
 /// Events that the actor handles.
@@ -174,7 +175,7 @@ pub(super) struct Actor {
     pub(super) finishing: Option<Finishing>,
     /// The run of an operator whose parts are being made.
     pub(super) starting: Option<Starting>,
-    /// What peers and the program have sent while the run is rolled back: it is for the run that continues.
+    /// Messages of peers and requests of the program that arrived while the run is rolled back, for the run that continues.
     pub(super) deferred: VecDeque<Event>,
     /// Since when no worker has been able to continue the run.
     pub(super) hopeless_since: Option<Micros>,
@@ -210,7 +211,7 @@ impl Actor {
             }
             let deadline = self.hub.poll_timeout().map(|at| self.epoch + Duration::from(at));
             let event = tokio::select! {
-                event = events.recv(), if self.deferred.len() < MAX_DEFERRED => match event {
+                event = events.recv() => match event {
                     None | Some(Event::Shutdown) => break,
                     Some(event) => event,
                 },
@@ -249,8 +250,8 @@ impl Actor {
     }
 
     fn handle(&mut self, event: Event) {
-        if self.is_rolling_back() && matches!(event, Event::Received { .. } | Event::Ask(_)) {
-            return self.deferred.push_back(event);
+        if self.is_rolling_back() && is_for_run(&event, &self.deferred) {
+            return self.defer(event);
         }
         self.set_time();
         match event {
@@ -288,6 +289,16 @@ impl Actor {
             Event::Deadline => self.hub.handle_timeout(),
             Event::Tick => self.tend_all(),
             Event::Shutdown => {}
+        }
+    }
+
+    /// Keeps an event for the run that continues. The program's own requests always have room.
+    fn defer(&mut self, event: Event) {
+        match event {
+            Event::Received { peer, .. } if self.deferred.len() >= MAX_DEFERRED => {
+                self.hub.peers.get(&peer).into_iter().for_each(|peer| peer.link.hang_up());
+            }
+            event => self.deferred.push_back(event),
         }
     }
 
@@ -345,6 +356,11 @@ impl Actor {
             peer.link.close(CloseReason::Away, "the hub is shutting down");
         }
         self.settle();
+        for event in std::mem::take(&mut self.deferred) {
+            if let Event::Left { peer, .. } = event {
+                self.hub.peers.remove(&peer);
+            }
+        }
         // Waits until all peers have disconnected and all children have exited; children that do not exit are killed when
         // the channel closes.
         let farewell = async {
@@ -366,6 +382,19 @@ impl Actor {
     }
 }
 
+/// True for an event that waits while a run is rolled back, since it may concern the run that continues: a message, a request,
+/// and the departure of a peer whose messages wait.
+fn is_for_run(event: &Event, deferred: &VecDeque<Event>) -> bool {
+    let is_of = |left: u32| move |event: &Event| matches!(event, Event::Received { peer, .. } if *peer == left);
+    match event {
+        // Of no importance to runs, and every worker repeats it.
+        Event::Received { received, .. } => !matches!(**received, Received::Message(Message::HostReport(_))),
+        Event::Ask(_) => true,
+        Event::Left { peer, .. } => deferred.iter().any(is_of(*peer)),
+        _ => false,
+    }
+}
+
 /// Returns a random number that no earlier process is likely to have had.
 pub(super) fn life() -> u32 {
     let [a, b, c, d, ..] = random_id();
@@ -383,5 +412,26 @@ async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline.into()).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::protocol::message::Goodbye;
+
+    use super::*;
+
+    #[test]
+    fn peers_messages_and_their_departure_keep_their_order_in_a_rollback() {
+        let received =
+            |peer, message| Event::Received { peer, received: Box::new(Received::Message(message)), budget: None };
+        let left = |peer| Event::Left { peer, departure: Departure::wished("done") };
+        let mut deferred = VecDeque::new();
+        assert!(!is_for_run(&left(1), &deferred));
+        assert!(!is_for_run(&received(1, Message::HostReport(HostReport::default())), &deferred));
+        let goodbye = received(1, Message::Goodbye(Goodbye { reason: String::new() }));
+        assert!(is_for_run(&goodbye, &deferred) && is_for_run(&Event::ask(|_| ()), &deferred));
+        deferred.push_back(goodbye);
+        assert!(is_for_run(&left(1), &deferred) && !is_for_run(&left(2), &deferred));
     }
 }

@@ -60,7 +60,7 @@ impl Default for Replacement {
     }
 }
 
-pub(super) type Reply<T> = Box<dyn FnOnce(T) + Send>;
+pub(super) type Reply = Box<dyn FnOnce() + Send>;
 
 /// A handle for commands of the program to a hub's workers. The hub handles them in order; one that has stopped ignores them.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl Workers {
     /// Ends a local process and does not replace it: after a goodbye if it has joined, else immediately. Replies when it has
     /// exited and its resources are released.
     pub(crate) fn end(&self, child: u32, gone: impl FnOnce() + Send + 'static) {
-        self.command(move |actor| actor.end_child(child, Box::new(|()| gone())));
+        self.command(move |actor| actor.end_child(child, Box::new(gone)));
     }
 
     /// Kills a local process; it is replaced as if it had ended by itself.

@@ -117,7 +117,7 @@ struct Running {
     /// Dropped when it connects, which lifts its deadline.
     starting: Option<oneshot::Sender<()>>,
     /// Callers waiting for its exit.
-    when_gone: Vec<Reply<()>>,
+    when_gone: Vec<Reply>,
 }
 
 /// A child that has exited.
@@ -391,10 +391,10 @@ impl Children {
     }
 
     /// Replies when the child has exited and its resources are released.
-    pub(super) fn notify_when_exited(&mut self, number: u32, reply: Reply<()>) {
+    pub(super) fn notify_when_exited(&mut self, number: u32, reply: Reply) {
         match self.running.get_mut(&number) {
             Some(child) => child.when_gone.push(reply),
-            None => reply(()),
+            None => reply(),
         }
     }
 
@@ -404,7 +404,7 @@ impl Children {
         let Running {
             terms, token, peer, began, is_useful, crashed_at_work, dismissed, is_restarted, when_gone, ..
         } = child;
-        when_gone.into_iter().for_each(|reply| reply(()));
+        when_gone.into_iter().for_each(|reply| reply());
         if dismissed || self.spare.take_if(|spare| *spare == number).is_some() {
             return Some(Exit { token, terms, ended: Ended::AsWished });
         }

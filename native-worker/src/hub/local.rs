@@ -39,7 +39,7 @@ impl Actor {
         let terms = self.terms_of_child(Some(terms));
         let mut started = Vec::new();
         let earlier = if wanted > 0 { self.children.with_other_environs(&terms) } else { Vec::new() };
-        earlier.into_iter().for_each(|child| self.end_child(child, Box::new(|()| {})));
+        earlier.into_iter().for_each(|child| self.end_child(child, Box::new(|| {})));
         for _ in self.children.count()..wanted {
             match self.add_one(&terms) {
                 Ok(child) => started.push(child),
@@ -87,7 +87,7 @@ impl Actor {
     }
 
     /// Ends a local worker that is no longer needed, whether it is running, connected or about to be replaced.
-    pub(super) fn end_child(&mut self, child: u32, gone: Reply<()>) {
+    pub(super) fn end_child(&mut self, child: u32, gone: Reply) {
         // If it has ended already, its replacement may be scheduled.
         self.children.begin_replacement(child);
         self.children.do_not_replace(child);
@@ -172,7 +172,7 @@ impl Actor {
     /// Ends the spare local worker.
     pub(super) fn end_spare(&mut self) {
         if let Some(spare) = self.children.release_spare() {
-            self.end_child(spare, Box::new(|()| {}));
+            self.end_child(spare, Box::new(|| {}));
         }
     }
 
@@ -191,7 +191,7 @@ impl Actor {
         }
     }
 
-    /// Checks a local worker, which was this peer until it disconnected, after a while: a stopped process would keep its place and never reconnect.
+    /// Schedules the end of a local worker that was this peer and does not reconnect: a stopped process would keep its place.
     pub(super) fn look_after(&self, child: u32, peer: u32) {
         let patience = if self.children.is_elsewhere(child) { SILENCE_ELSEWHERE } else { SILENCE };
         self.children.ask_for(child, peer, patience);

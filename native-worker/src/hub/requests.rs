@@ -173,9 +173,13 @@ impl Hub {
     /// Says goodbye to all peers, ends the local workers and stops the hub. Returns the notices that have not been read, for
     /// example about runs that will not begin.
     pub async fn shutdown(mut self) -> Vec<HubNotice> {
-        let _ = self.events.send(Event::Shutdown).await;
+        let (events, actor) = (&self.events, &mut self.actor);
+        let end = async {
+            let _ = events.send(Event::Shutdown).await;
+            let _ = actor.await;
+        };
         // The actor ends its children first; children that hang are killed when it is dropped.
-        let _ = tokio::time::timeout(HUB_GRACE + Duration::from_secs(1), &mut self.actor).await;
+        let _ = tokio::time::timeout(HUB_GRACE + Duration::from_secs(1), end).await;
         std::iter::from_fn(|| self.take_notice()).collect()
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct TokenFile {
     reported: Option<String>,
 }
 
-/// Tells the versions of a file apart, also by its permissions: a file may be refused for these alone.
+/// Distinguishes versions of a file, also by its permissions: a file may be refused for these alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     modified: SystemTime,

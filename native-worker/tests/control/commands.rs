@@ -50,15 +50,15 @@ async fn the_status_has_this_shape() {
         "server": concat!("rollmesh ", env!("CARGO_PKG_VERSION")),
         "run": 0,
         "phase": "idle",
-        "env": "",
-        "algo": "",
+        "env": null,
+        "algo": null,
         "seed": 0,
         "num_slots": 0,
         "iteration": 0,
         "env_steps": 0,
         "max_env_steps": 0,
         "episodes": 0,
-        "episode_return_mean": 0.0,
+        "episode_return_mean": null,
         "stop_return": 0.0,
         "steps_per_s": 0.0,
         "wall_s": 0.0,
@@ -81,6 +81,8 @@ async fn the_status_has_this_shape() {
     let running = hub.until_status("an episode", |status| status["episodes"] != 0).await;
     let mut expected = shape(&idle);
     expected["stop_return"] = "null".into();
+    (expected["env"], expected["algo"]) = ("text".into(), "text".into());
+    expected["episode_return_mean"] = "float".into();
     // The workers by machine.
     expected["hosts"] = shape(&running["hosts"]);
     assert_eq!(shape(&running), expected);

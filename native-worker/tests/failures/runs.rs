@@ -232,7 +232,7 @@ pub(crate) async fn failures_of_other_user_code_end_run() {
         (vec!["--env", "FaultyPair-v0"], "episode 0, step 4: environment 0, agent 0: the observation", "invalid"),
         (vec!["--set", "remote_worker_envs=true"], "its process has ended with exit code 5", "error"),
         // Where the state of an episode is read: of lanes in lockstep, and of slots one by one.
-        (vec!["--set", "seed=1"], "panicked: no memory", "error"),
+        (vec!["--set", "seed=1"], "panicked: no memory", "panic"),
         (vec!["--set", "count_steps_by=agent_steps"], "panicked: no memory", "panic"),
     ];
     for (args, message, name) in cases {

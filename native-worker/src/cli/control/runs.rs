@@ -122,7 +122,7 @@ impl StartArgs {
         let text = with_set(file, &self.set).to_string();
         // Reports errors that any hub would report, with the path of the setting.
         let config = RunConfig::of_wire_settings(&text)
-            .map_err(|error| at_fault(error, self.config.as_deref(), || RunConfig::of_wire_settings(&alone)))?;
+            .map_err(|error| at_fault(&error, self.config.as_deref(), || RunConfig::of_wire_settings(&alone)))?;
         let mut end = End::NotAwaited;
         let code = run_command(self.target.operator(), async |hub| {
             let run = match hub.start_run(text).await {

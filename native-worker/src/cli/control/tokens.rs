@@ -189,7 +189,7 @@ fn show(token: &Token, role: Role, expires: u64) {
 struct TokenRow {
     id: String,
     role: &'static str,
-    /// In seconds since 1970; never if absent.
+    /// In seconds since 1970; `null` if the token does not expire.
     expires: Option<u64>,
     /// Open connections with this token, which a file does not show.
     connections: Option<u32>,

@@ -41,12 +41,13 @@ pub(super) fn run(args: &HeadArgs) -> Result<ExitCode, Failure> {
         && let Some(batch) = logged.next_batch().map_err(Failure::other)?
     {
         let multi = batch.single().is_err();
-        for (id, mut rows) in batch.as_multi_agent().policy_batches {
+        let batches = batch.as_multi_agent().policy_batches;
+        there.extend(batches.values().flat_map(|rows| rows.iter().map(|(name, _)| name.to_owned())));
+        for (id, mut rows) in batches {
             if left == 0 {
                 break;
             }
             rows.decompress_if_needed().map_err(Failure::other)?;
-            there.extend(rows.iter().map(|(name, _)| name.to_owned()));
             let policy = multi.then(|| id.to_string());
             let shown =
                 if args.input.json { lines(&rows, args, policy, left)? } else { table(&rows, args, policy, left)? };
@@ -56,7 +57,7 @@ pub(super) fn run(args: &HeadArgs) -> Result<ExitCode, Failure> {
     match args.columns.iter().find(|column| !there.is_empty() && !there.contains(*column)) {
         Some(column) => {
             let there = there.into_iter().collect::<Vec<_>>().join(", ");
-            Err(Failure::usage(format!("--columns: there is no '{column}'; there are: {there}")))
+            Err(Failure::usage(format!("--columns: the rows have no '{column}'; they have: {there}")))
         }
         None => Ok(ExitCode::SUCCESS),
     }
