@@ -19,7 +19,7 @@ pub struct WorkerMetrics {
     /// Finished episodes.
     #[serde(with = "AtMost::<{ 2 * WorkerMetrics::MOST }>")]
     pub episodes: Vec<RolloutMetrics>,
-    /// Env steps that were taken and are in no sample, see [`Losses`]; includes samples that callbacks or an output
+    /// Env steps that were taken and are in no sample, see [`Losses`](crate::episode::Losses); includes samples that callbacks or an output
     /// rejected.
     pub discarded_env_steps: u64,
     /// Agents' rows in those env steps.

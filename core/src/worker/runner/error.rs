@@ -145,7 +145,7 @@ pub(super) fn check_finite(fragment: &SlotFragment) -> Result<(), RunnerError> {
         return Err(error);
     }
     let is_valued = fragment.cuts.iter().all(|cut| cut.bootstrap_value.is_finite());
-    match fragment.rows.first_not_finite().or((!is_valued).then_some("bootstrap_value")) {
+    match fragment.rows.first_not_finite().or_else(|| (!is_valued).then_some("bootstrap_value")) {
         Some(column) => Err(found(&PolicyId::DEFAULT, column)),
         None => Ok(()),
     }
