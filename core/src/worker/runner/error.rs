@@ -172,7 +172,6 @@ pub(super) fn check_finite(fragment: &SlotFragment) -> Result<(), RunnerError> {
         return error.map_or(Ok(()), Err);
     }
     let (rows, cuts) = (&fragment.rows, &fragment.cuts);
-    let in_rows = || rows.first_not_finite();
     let in_values = || {
         let cut = cuts.iter().find(|cut| !cut.bootstrap_value.is_finite())?;
         Some(("bootstrap_value", (cut.end as usize).saturating_sub(1)))
@@ -182,7 +181,7 @@ pub(super) fn check_finite(fragment: &SlotFragment) -> Result<(), RunnerError> {
         // The policy has computed it in the last step.
         (!is_finite).then(|| ("state_out", rows.len().saturating_sub(1)))
     };
-    match in_rows().or_else(in_values).or_else(in_state) {
+    match rows.first_not_finite().or_else(in_values).or_else(in_state) {
         Some((column, row)) => Err(found(&PolicyId::DEFAULT, column, Some(position_in_fragment(fragment, row)))),
         None => Ok(()),
     }
