@@ -67,13 +67,13 @@ impl UpdateStats {
         }
     }
 
-    /// What several policies have said, [joined](joined_info).
+    /// Returns the statistics of the [joined](joined_info) metrics of several policies.
     #[must_use]
     pub fn mean_of<'a>(infos: impl IntoIterator<Item = &'a LearnInfo>) -> Self {
         Self::of_info(&joined_info(infos))
     }
 
-    /// Under RLlib's names.
+    /// Returns the statistics under RLlib's names.
     #[must_use]
     pub fn learn_info(&self) -> LearnInfo {
         let numbers = [

@@ -1,6 +1,11 @@
 //! A batch of one or of several policies.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use core::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error, SeqAccess, Visitor},
+};
 
 use super::{BatchError, MultiAgentBatch, SampleBatch, codec};
 use crate::prelude::*;
@@ -113,14 +118,38 @@ impl Serialize for AnyBatch {
 
 impl<'de> Deserialize<'de> for AnyBatch {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        codec::decode_any(<&[u8]>::deserialize(deserializer)?).map_err(D::Error::custom)
+        deserializer.deserialize_bytes(AnyBatchVisitor)
+    }
+}
+
+/// Reads the bytes from formats that lend them, that copy them, and that write them as lists of numbers.
+struct AnyBatchVisitor;
+
+impl<'de> Visitor<'de> for AnyBatchVisitor {
+    type Value = AnyBatch;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the bytes of a batch")
+    }
+
+    // Also for `visit_borrowed_bytes` and `visit_byte_buf`, whose defaults call it.
+    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<AnyBatch, E> {
+        codec::decode_any(bytes).map_err(E::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut numbers: A) -> Result<AnyBatch, A::Error> {
+        let mut bytes = Vec::new();
+        while let Some(byte) = numbers.next_element::<u8>()? {
+            bytes.push(byte);
+        }
+        self.visit_bytes(&bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{super::test_support::*, *};
-    use crate::ids::PolicyId;
+    use crate::{encoding, ids::PolicyId};
 
     #[test]
     fn mixtures_are_joined_by_policy() {
@@ -134,5 +163,20 @@ mod tests {
         assert_eq!(joined.policy_batch(&PolicyId::new("q")), Some(&rows(&[0, 1])));
         assert_eq!(AnyBatch::concat(&parts[..1]), Ok(rows(&[0, 1]).into()));
         assert_eq!(AnyBatch::concat([]), Ok(SampleBatch::new().into()));
+    }
+
+    #[test]
+    fn batches_of_either_kind_survive_binary_formats_and_json() {
+        let single = AnyBatch::from(rows(&[0, 1]));
+        let multi = MultiAgentBatch::new([(PolicyId::new("q"), rows(&[0, 1]))].into_iter().collect(), 2);
+        for batch in [single, multi.into()] {
+            assert_eq!(encoding::decode::<AnyBatch>(&encoding::encode(&batch)), Some(batch.clone()));
+            let text = serde_json::to_string(&batch).unwrap();
+            assert_eq!(serde_json::from_str::<AnyBatch>(&text).unwrap(), batch);
+            let value = serde_json::to_value(&batch).unwrap();
+            assert_eq!(serde_json::from_value::<AnyBatch>(value).unwrap(), batch);
+        }
+        assert!(serde_json::from_str::<AnyBatch>("[1, 2]").is_err());
+        assert!(serde_json::from_str::<AnyBatch>("[256]").is_err());
     }
 }

@@ -80,10 +80,16 @@ impl SampleBatch {
         self
     }
 
-    /// Returns the name of the first column with a number that is infinite or NaN. Compressed columns are not searched.
-    pub(crate) fn first_not_finite(&self) -> Option<&str> {
-        let is_finite = |column: &Column| column.array().ok().and_then(|values| values.first_not_finite()).is_none();
-        self.iter().find(|(_, column)| !is_finite(column)).map(|(name, _)| name)
+    /// Returns the name of the first column with a number that is infinite or NaN, and its first row with one: for a
+    /// recurrent state the first row of its sequence. Compressed columns are not searched.
+    pub(crate) fn first_not_finite(&self) -> Option<(&str, usize)> {
+        self.iter().find_map(|(name, column)| {
+            let element = column.array().ok()?.first_not_finite()?;
+            let row = element / column.shape().elements().max(1);
+            let lens = self.seq_lens().filter(|_| self.layout(name) == Layout::Sequence);
+            let first_row = |lens: &[i32]| lens.iter().take(row).map(|len| len.unsigned_abs() as usize).sum::<usize>();
+            Some((name, lens.map_or(row, first_row)))
+        })
     }
 
     /// Adds a column, or replaces the one of this name. The first column sets the number of rows.

@@ -185,6 +185,14 @@ mod tests {
     use super::{super::test_support::*, *};
 
     #[test]
+    fn state_that_is_not_finite_is_at_first_row_of_its_sequence() {
+        let mut batch = sequences(&[2, 1]);
+        assert_eq!(batch.first_not_finite(), None);
+        batch.insert("state_in_0", crate::column::ColumnData::scalars(vec![1.0_f32, f32::NAN])).unwrap();
+        assert_eq!(batch.first_not_finite(), Some(("state_in_0", 2)));
+    }
+
+    #[test]
     fn sequences_are_padded_and_states_are_not() {
         let batch = sequences(&[2, 3, 1]).right_zero_pad(4).unwrap();
         assert_eq!(a(&batch), [1, 2, 0, 0, 3, 2, 3, 0, 4, 0, 0, 0]);

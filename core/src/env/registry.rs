@@ -227,8 +227,7 @@ impl Unknown {
         Self { kind, name: name.chars().take(64).collect(), known }
     }
 
-    /// Returns the most similar registered name, as a question; or what Gymnasium's environment of this name is
-    /// called here; or nothing.
+    /// Returns the most similar registered name, as a question, or the `gym:` name, or an empty string.
     fn hint(&self) -> String {
         let near = similar(&self.name, self.known.split(", ").filter(|known| *known != "none"));
         let version = self.name.rsplit_once("-v").map_or("", |(_, version)| version);

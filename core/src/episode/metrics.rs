@@ -43,6 +43,8 @@ pub struct RolloutMetrics {
 
 impl RolloutMetrics {
     /// Returns the metrics as a run over slots keeps them; an episode's id is [`Slot`](crate::ids::SlotId) << 32 | number.
+    /// The rewards of policies come first, and callbacks' metrics fill up to the limit, so that the rewards, which audits
+    /// compare, do not depend on what callbacks record. A callback's metric with the name of a policy's reward is omitted.
     #[must_use]
     pub fn of_slot(&self) -> EpisodeMetrics {
         let mut rewards: BTreeMap<&PolicyId, (f64, f64)> = BTreeMap::new();
@@ -51,13 +53,18 @@ impl RolloutMetrics {
             (*sum, *agents) = (*sum + reward, *agents + 1.0);
         }
         let name = |policy: &PolicyId| format!("{}{policy}", EpisodeMetrics::POLICY_REWARD_MEAN);
-        let mut metrics = EpisodeMetrics::that_travel(&self.custom_metrics);
-        metrics.extend(rewards.into_iter().map(|(policy, (sum, agents))| (name(policy), sum / agents)));
+        let rewards: BTreeMap<String, f64> =
+            rewards.into_iter().map(|(policy, (sum, agents))| (name(policy), sum / agents)).collect_ordered();
+        let mut metrics = EpisodeMetrics::that_travel(&rewards);
+        let room = EpisodeMetrics::MAX_CUSTOM_METRICS.saturating_sub(metrics.len());
+        let mut recorded = self.custom_metrics.clone();
+        recorded.retain(|name, _| !name.starts_with(EpisodeMetrics::POLICY_REWARD_MEAN));
+        metrics.extend(EpisodeMetrics::that_travel(&recorded).into_iter().take(room));
         EpisodeMetrics {
             episode: self.episode_id as u32,
             len: self.length,
             episode_return: self.episode_return,
-            custom_metrics: EpisodeMetrics::that_travel(&metrics),
+            custom_metrics: metrics,
         }
     }
 }
@@ -104,5 +111,23 @@ mod byte_strings {
     ) -> Result<BTreeMap<String, Vec<T>>, D::Error> {
         let lists = BTreeMap::<String, &[u8]>::deserialize(deserializer)?;
         Ok(lists.into_iter().map(|(name, bytes)| (name, T::read_le(bytes))).collect_ordered())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rewards_of_policies_take_precedence_over_metrics_of_callbacks() {
+        let of_policy = |policy: &str| format!("{}{policy}", EpisodeMetrics::POLICY_REWARD_MEAN);
+        let mut custom_metrics: BTreeMap<String, f64> = (0..70).map(|i| (format!("m{i:02}"), f64::from(i))).collect();
+        custom_metrics.extend([(of_policy("car"), 9.0), (of_policy("absent"), 9.0)]);
+        let reward = |agent: &str, reward| (AgentId::name(agent), PolicyId::new("car"), reward);
+        let agent_rewards = vec![reward("a", 1.0), reward("b", 2.0)];
+        let metrics = RolloutMetrics { custom_metrics, agent_rewards, ..RolloutMetrics::default() };
+        let kept = metrics.of_slot().custom_metrics;
+        assert_eq!((kept.len(), kept.get(&of_policy("car"))), (EpisodeMetrics::MAX_CUSTOM_METRICS, Some(&1.5)));
+        assert!(kept.contains_key("m62") && !kept.contains_key("m63") && !kept.contains_key(&of_policy("absent")));
     }
 }

@@ -46,11 +46,11 @@ impl Postprocessing {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradients(pub Weights);
 
-/// What a policy says of a learning step: named numbers, for example `policy_loss`.
+/// Metrics of a learning step: named numbers, for example `policy_loss`.
 pub type LearnInfo = BTreeMap<String, f64>;
 
-/// Joins what is said of several learning steps, of one policy or of several: under each name the mean over all of them, but
-/// the sum of `gradient_steps` and `skipped_steps`, and the largest `lag_max`.
+/// Joins the metrics of several learning steps, of one policy or of several: each metric is the mean over all of them, except
+/// `gradient_steps` and `skipped_steps`, which are sums, and `lag_max`, which is the largest.
 #[must_use]
 pub fn joined_info<'a>(infos: impl IntoIterator<Item = &'a LearnInfo>) -> LearnInfo {
     let (mut joined, mut count) = (LearnInfo::new(), 0.0);

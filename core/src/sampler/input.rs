@@ -96,7 +96,8 @@ pub trait InputReader: Send {
     ///
     /// # Errors
     /// [`SampleError::Input`] if it can only restart, for a position of something else, and if the data has changed: then
-    /// the position is undefined. A sampler returns [`SampleError::Env`] and is unchanged.
+    /// the position is undefined. A sampler returns [`SampleError::Env`]; it is then unchanged, except that a sample in
+    /// progress is lost unless the bytes are damaged.
     fn set_position(&mut self, _position: &Position) -> Result<(), SampleError> {
         Err(SampleError::Input("it can only be read from its beginning".into()))
     }

@@ -82,6 +82,14 @@ impl SlotState {
         Some(start..start.checked_add(usize::try_from(len).ok()?).filter(|end| *end <= bytes.len())?)
     }
 
+    /// Returns whether the recurrent states in an encoded state are finite, without a copy of the environment's snapshot.
+    /// Also true for a state without any, and for invalid bytes, which do not decode either.
+    pub(crate) fn has_finite_recurrent(bytes: &[u8]) -> bool {
+        let Some((&Self::WITH_MEMORY, body)) = bytes.split_first() else { return true };
+        let state = decode::<(u32, u32, f64, &[u8], Vec<f32>)>(body);
+        state.is_none_or(|(.., recurrent)| recurrent.iter().all(|value| value.is_finite()))
+    }
+
     fn read(version: u8, body: &[u8]) -> Option<Self> {
         let (episode, t, episode_return, env, recurrent) = match version {
             Self::WITH_MEMORY => decode::<(u32, u32, f64, Vec<u8>, Vec<f32>)>(body)?,
@@ -125,6 +133,8 @@ mod tests {
         let bytes = state.encode();
         assert_eq!(bytes, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9, 2, 0, 0, 0, 0x3F, 0, 0, 0, 0xC0]);
         assert_eq!(SlotState::decode(&bytes), Ok(state));
+        assert!(SlotState::has_finite_recurrent(&bytes) && SlotState::has_finite_recurrent(&with(vec![]).encode()));
+        assert!(!SlotState::has_finite_recurrent(&with(vec![0.5, f32::INFINITY]).encode()));
         let without = [&[2], &with(vec![]).encode()[1..], &[0]].concat();
         let unread = [&[1], &bytes[1..]].concat();
         let large = with(vec![0.0; SlotState::MAX_RECURRENT + 1]).encode();

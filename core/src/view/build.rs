@@ -50,8 +50,8 @@ impl AgentCollector {
     }
 
     /// Builds the policy's views before it acts, as a batch of one row: the same rows that training will have for the next
-    /// step. After the last step of a fragment they are the policy's input for a bootstrap value. Views of `unroll_id`, which is not known yet, are omitted. Values of the step itself, such as its action, are
-    /// zero.
+    /// step. After the last step of a fragment they are the policy's input for a bootstrap value. Views of `unroll_id`,
+    /// which is not known yet, are omitted. Values of the step itself, such as its action, are zero.
     ///
     /// # Errors
     /// [`ViewError::NoInitialObs`]; [`ViewError::Future`] if a view extends beyond the next step;

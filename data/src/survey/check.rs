@@ -95,6 +95,42 @@ impl fmt::Display for RowsAt<'_> {
     }
 }
 
+/// The spaces of an environment, and those that policies' observations of it may have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowSpaces {
+    /// The environment's own spaces.
+    pub env: EnvSpaces,
+    /// The spaces of observations: the environment's own first.
+    observations: Vec<Space>,
+}
+
+impl RowSpaces {
+    /// Returns an environment's spaces, and the space of its observations as [`Preprocessor`] encodes them for policies, such
+    /// as numbers as one-hot vectors.
+    #[must_use]
+    pub fn new(env: EnvSpaces) -> Self {
+        let own = env.observation.clone();
+        let encoded = Preprocessor::for_space(&own).ok().map(|encoding| encoding.output_space());
+        let spaces = Self { env, observations: vec![own] };
+        encoded.into_iter().fold(spaces, Self::with_observation)
+    }
+
+    /// Adds another space of observations, such as that of a game in DeepMind's wrappers.
+    #[must_use]
+    pub fn with_observation(mut self, space: Space) -> Self {
+        if !self.observations.contains(&space) {
+            self.observations.push(space);
+        }
+        self
+    }
+
+    /// Returns the first space whose rows a column of observations has, by their type and their number of elements.
+    #[must_use]
+    pub fn observation_of(&self, column: &Column) -> Option<&Space> {
+        space_of(&self.observations, column)
+    }
+}
+
 /// Finds missing columns, columns whose type changes, numbers that are not finite, steps out of order or after the end of
 /// their episode, and observations and actions outside their spaces, batch by batch.
 ///
@@ -114,7 +150,7 @@ impl fmt::Display for RowsAt<'_> {
 /// ```
 #[derive(Debug)]
 pub struct Check {
-    spaces: Option<EnvSpaces>,
+    spaces: Option<RowSpaces>,
     /// Type and shape of columns, by policy and name.
     kinds: BTreeMap<(Option<String>, String), String>,
     order: Order,
@@ -123,7 +159,7 @@ pub struct Check {
 impl Check {
     /// Creates a check without state. Checks spaces if they are given.
     #[must_use]
-    pub fn new(spaces: Option<EnvSpaces>) -> Self {
+    pub fn new(spaces: Option<RowSpaces>) -> Self {
         Self { spaces, kinds: BTreeMap::new(), order: Order::default() }
     }
 
@@ -175,14 +211,10 @@ impl Check {
             }
             last = Some(row);
         }
-        let Some(EnvSpaces { observation, action, .. }) = &self.spaces else { return };
+        let Some(spaces) = &self.spaces else { return };
         let outside = match name {
-            _ if name == OBS.name() || name == NEW_OBS.name() => {
-                // Policies may have seen them encoded, such as numbers as one-hot vectors.
-                let encoded = Preprocessor::for_space(observation).map(|encoding| encoding.output_space());
-                first_outside(&[Some(observation), encoded.as_ref().ok()], column)
-            }
-            _ if name == ACTIONS.name() => first_outside(&[Some(action)], column),
+            _ if name == OBS.name() || name == NEW_OBS.name() => first_outside(&spaces.observations, column),
+            _ if name == ACTIONS.name() => first_outside(std::slice::from_ref(&spaces.env.action), column),
             _ => return,
         };
         match outside {
@@ -238,15 +270,19 @@ fn is_apart(steps: &Steps, at: &RowsAt<'_>) -> bool {
     steps.has_ids && (steps.has_agents || at.policy.is_none())
 }
 
-/// Returns the first row that is out of the bounds of the space whose rows the column has, one of these.
-fn first_outside(spaces: &[Option<&Space>], column: &Column) -> Result<Option<usize>, String> {
-    let Ok(values) = column.array() else { return Ok(None) };
+/// Returns the first of these spaces whose rows the column has.
+fn space_of<'a>(spaces: &'a [Space], column: &Column) -> Option<&'a Space> {
+    let dtype = column.array().ok()?.dtype();
     let width = column.shape().elements();
-    let is_bool = values.dtype() == DType::Bool;
-    let has_rows =
-        |space: &&&Space| space.shape().elements() == width && (is_bool || space.takes_rows_of(values.dtype()));
-    let Some(space) = spaces.iter().flatten().find(has_rows) else {
-        let spaces: Vec<String> = spaces.iter().flatten().map(ToString::to_string).collect();
+    let takes = |space: &Space| dtype == DType::Bool || space.takes_rows_of(dtype);
+    spaces.iter().find(|space| space.shape().elements() == width && takes(space))
+}
+
+/// Returns the first row that is out of the bounds of the space whose rows the column has, one of these.
+fn first_outside(spaces: &[Space], column: &Column) -> Result<Option<usize>, String> {
+    let Ok(values) = column.array() else { return Ok(None) };
+    let Some(space) = space_of(spaces, column) else {
+        let spaces: Vec<String> = spaces.iter().map(ToString::to_string).collect();
         return Err(format!(
             "they are {} {}, not rows of {}",
             column.column_type(),
@@ -254,7 +290,7 @@ fn first_outside(spaces: &[Option<&Space>], column: &Column) -> Result<Option<us
             spaces.join(" or ")
         ));
     };
-    if is_bool {
+    if values.dtype() == DType::Bool {
         return Ok(None);
     }
     by_type!(RowsRef, values, values => space.first_outside(values)).map_err(|error| error.to_string())

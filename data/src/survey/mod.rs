@@ -24,7 +24,7 @@ use self::histogram::Histogram;
 #[cfg(any(feature = "hdf5", feature = "parquet"))]
 pub use self::tables::TableInspection;
 pub use self::{
-    check::{At, Check, NO_BATCHES, Problem, Problems},
+    check::{At, Check, NO_BATCHES, Problem, Problems, RowSpaces},
     histogram::Bin,
     inspection::{Found, Inspection, OtherFormat},
     steps::{Spread, Steps},

@@ -3,8 +3,10 @@
 use proptest::prelude::*;
 use rollmesh_core::{
     batch::{EPS_ID, MultiAgentBatch, NEW_OBS, OBS, REWARDS, T, TERMINATEDS},
-    column::ColumnData,
+    column::{ColumnData, DType, RowShape},
+    env::EnvSpaces,
     ids::PolicyId,
+    space::{BoxSpace, Space},
 };
 
 use super::*;
@@ -82,6 +84,30 @@ fn places_say_what_there_is_to_say() {
     check.batch(&both(&first), at, &mut problems);
     let missing = &problems.found()["batches without column 'obs'"];
     assert_eq!((missing.count, &*missing.places), (1, &["a.json, line 7, policy p".to_owned()][..]));
+}
+
+#[test]
+fn rows_may_have_the_space_of_the_environment_or_of_its_wrappers() {
+    let picture = |dims: &[u32]| {
+        let space = BoxSpace::uniform(DType::U8, RowShape::new(dims).unwrap(), 0.0, 9.0);
+        Space::Box(space.unwrap())
+    };
+    let game = EnvSpaces::with_usual_types(picture(&[210, 160, 3]), Space::Discrete { n: 4 });
+    let spaces = RowSpaces::new(game).with_observation(picture(&[84, 84, 4]));
+    let look = |dims: &[u32], pixel: u8| {
+        let shape = RowShape::new(dims).unwrap();
+        let obs = ColumnData::new(vec![pixel; 2 * shape.elements()], shape).unwrap();
+        let mut problems = Problems::new(1);
+        let mut rows = steps(1, 0, 2, true);
+        rows.insert(OBS.name(), obs.clone()).unwrap();
+        rows.insert(NEW_OBS.name(), obs).unwrap();
+        Check::new(Some(spaces.clone())).batch(&rows.into(), At::default(), &mut problems);
+        problems.found().get("batches with 'obs' outside of the space").map(|problem| problem.places[0].clone())
+    };
+    assert_eq!((look(&[210, 160, 3], 7), look(&[84, 84, 4], 7)), (None, None));
+    assert_eq!(look(&[84, 84, 4], 10).as_deref(), Some("row 0"));
+    let other = look(&[84, 84, 1], 7).unwrap();
+    assert!(other.contains("not rows of Box") && other.contains("(84, 84, 4)"), "{other}");
 }
 
 #[test]

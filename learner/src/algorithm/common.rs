@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What every algorithm has: its steps, and how they are annealed. Part of the algorithms' settings, among which its fields
-/// stand as if they were their own.
+/// Settings of every algorithm: its gradient steps, and how they are annealed. Serialised flat among the algorithm's own.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommonConfig {
     /// AdamW's learning rate, at the start if it is annealed.
@@ -20,12 +19,12 @@ pub struct CommonConfig {
     /// `lr`, and PPO's `clip_param`, fall linearly over this many env steps, or rows of logged experience; constant if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anneal_over_env_steps: Option<u64>,
-    /// What remains of them then, and from then on, as a fraction.
+    /// The fraction of `lr` and `clip_param` at the end of annealing and after it.
     pub anneal_to: f64,
 }
 
 impl CommonConfig {
-    /// What the algorithms start from, with RLlib's settings of the policy gradient.
+    /// The defaults that the algorithms override: RLlib's settings of the policy gradient.
     pub(super) const BASE: Self = Self {
         lr: 4e-4,
         adam_epsilon: 1e-8,
@@ -36,7 +35,7 @@ impl CommonConfig {
         anneal_to: 0.1,
     };
 
-    /// The fraction of the annealed settings that remains after `env_steps`.
+    /// Returns the fraction of the annealed settings after `env_steps`.
     pub(crate) fn annealing(&self, env_steps: u64) -> f64 {
         let Some(horizon) = self.anneal_over_env_steps else { return 1.0 };
         let progress = (env_steps as f64 / horizon as f64).min(1.0);

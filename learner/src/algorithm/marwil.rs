@@ -31,11 +31,13 @@ use crate::{
 };
 
 /// Settings of learning from logged actions, under RLlib's names where it has them.
+///
+/// Deserialises complete settings and ignores unknown names; use [`AlgorithmConfig::marwil`] or [`AlgorithmConfig::bc`] to read settings of users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MarwilConfig {
     /// Discount factor of the returns that tell good actions from bad ones.
     pub gamma: f64,
-    /// What all algorithms have. The value loss is half the mean squared error.
+    /// Settings that all algorithms share. The value loss is half the mean squared error.
     #[serde(flatten)]
     pub common: CommonConfig,
     /// How much better actions count for more: rows weigh exp(beta A / c) for advantages A and the root c of their mean

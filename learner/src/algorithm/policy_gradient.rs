@@ -26,12 +26,14 @@ use super::{
 use crate::{dist::Dist, ops::mean_all, rows::Rows};
 
 /// Settings of one step along the policy gradient per batch, under RLlib's names where it has them.
+///
+/// Deserialises complete settings and ignores unknown names; use [`AlgorithmConfig::pg`] or [`AlgorithmConfig::a2c`] to read settings of users.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyGradientConfig {
     /// The advantages that it learns from.
     #[serde(flatten)]
     pub advantages: AdvantageConfig,
-    /// What all algorithms have.
+    /// Settings that all algorithms share.
     #[serde(flatten)]
     pub common: CommonConfig,
     /// Weight of the entropy bonus.

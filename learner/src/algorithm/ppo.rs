@@ -34,12 +34,14 @@ use crate::{
 
 /// Settings of proximal policy optimisation (Schulman, Wolski, Dhariwal, Radford, Klimov: "Proximal policy optimization
 /// algorithms", 2017), under RLlib's names where it has them. The defaults are tuned for classic control on 16 slots.
+///
+/// Deserialises complete settings and ignores unknown names; use [`AlgorithmConfig::ppo`] to read settings of users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PpoConfig {
     /// The advantages that it learns from.
     #[serde(flatten)]
     pub advantages: AdvantageConfig,
-    /// What all algorithms have.
+    /// Settings that all algorithms share.
     #[serde(flatten)]
     pub common: CommonConfig,
     /// Passes over a train batch.

@@ -218,6 +218,8 @@ fn failure_of(error: &RolloutError, mark: &StepMark) -> Option<FragmentFailure> 
         RolloutError::Sample(SampleError::Env(
             EnvError::AllGivenUp { .. } | EnvError::GivenUp { .. } | EnvError::Stopped,
         )) => None,
+        // A retry gets the same observation, and neither the environment nor the policy has failed.
+        RolloutError::Sample(SampleError::Preprocess { .. } | SampleError::Filter(_)) => None,
         RolloutError::Sample(error) => {
             let source = RunnerError::from(error.clone());
             let (kind, message) = (source.failure_kind(), source.to_string());
@@ -238,4 +240,23 @@ fn failure_of(error: &RolloutError, mark: &StepMark) -> Option<FragmentFailure> 
 fn failure_at(kind: FailureKind, mark: &StepMark, message: &str) -> FragmentFailure {
     let position = mark.position();
     FragmentFailure::new(kind, position.map(|(slot, _)| slot), position.unwrap_or_default().1, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{callbacks::CallbackError, filter::FilterError, ids::AgentId, preprocess::PreprocessError};
+
+    #[test]
+    fn observations_that_cannot_be_encoded_are_not_retried_and_fail_the_fragment_of_a_lease() {
+        let source = PreprocessError::BadObs { space: "Discrete(2)".into(), found: "3".into() };
+        let preprocess = SampleError::Preprocess { agent: AgentId::SINGLE, source };
+        for error in [preprocess, SampleError::Filter(FilterError::BadClip("-1".into()))] {
+            assert_eq!(RunnerError::from(error.clone()).failure_kind(), FailureKind::Policy);
+            assert_eq!(failure_of(&RolloutError::Sample(error), &StepMark::default()), None);
+        }
+        let callback = SampleError::Callback(CallbackError::new("on_episode_step", "no mood"));
+        let failure = failure_of(&RolloutError::Sample(callback), &StepMark::default());
+        assert_eq!(failure.map(|failure| failure.kind), Some(FailureKind::Callback));
+    }
 }

@@ -44,7 +44,7 @@ pub enum WorkerStateError {
 }
 
 const MAGIC: &[u8] = b"RMWS";
-const FORMAT_VERSION: u8 = 1;
+const FORMAT_VERSION: u8 = 2;
 
 /// The serialised fields.
 #[derive(Serialize, Deserialize)]

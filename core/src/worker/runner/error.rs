@@ -2,13 +2,13 @@
 
 use super::Start;
 use crate::{
-    batch::SlotFragment,
+    batch::{CutReason, EPS_ID, SampleBatch, SlotFragment, T},
     env::{EnvError, ProcessEnd},
     ids::{LeaseId, PolicyId, SlotId, WeightsVersion},
     policy::PolicyError,
     prelude::*,
     protocol::{FailureKind, FragmentFailure},
-    sampler::{SampleError, StateError},
+    sampler::{SampleError, SlotState, StateError},
     weights::WeightsError,
     worker::command::PanicWords,
 };
@@ -65,8 +65,14 @@ pub enum RunnerError {
     NotFinite {
         /// The policy whose rows it is in.
         policy: PolicyId,
-        /// The column.
+        /// The column; `bootstrap_value` for the value after a piece of an episode, `state_out` for the recurrent states
+        /// after the fragment.
         column: String,
+        /// The slot.
+        slot: SlotId,
+        /// Number of the row's episode and its step, counted from 0; `None` for rows that a policy or a callback has left
+        /// without.
+        at: Option<(u32, u32)>,
     },
     /// User code panicked with this message.
     #[error("{0}")]
@@ -98,9 +104,22 @@ impl RunnerError {
         matches!(self, Self::Env(EnvError::NotReplayed { .. }))
     }
 
+    /// Returns the slot, and the episode and step in it, that the error itself names.
+    fn place(&self) -> Option<(SlotId, (u32, u32))> {
+        match self {
+            Self::NotFinite { slot, at, .. } => Some((*slot, (*at)?)),
+            _ => None,
+        }
+    }
+
+    /// Returns the episode and step that the error itself names.
+    pub(super) fn position(&self) -> Option<(u32, u32)> {
+        self.place().map(|(_, position)| position)
+    }
+
     /// Returns the error of slots that were stepped together as a failure; `place` returns the episode and step of a lane.
     pub(super) fn of_slots(self, starts: &[Start], place: impl Fn(usize) -> Option<(u32, u32)>) -> FragmentFailure {
-        let kind = self.failure_kind();
+        let (kind, named) = (self.failure_kind(), self.place());
         let (lane, error) = match self {
             Self::Env(error) => {
                 let (lane, error) = error.split_lane();
@@ -108,7 +127,7 @@ impl RunnerError {
             }
             error => (None, error.to_string()),
         };
-        let known = lane.and_then(|lane| Some((starts.get(lane)?.0, place(lane)?)));
+        let known = named.or_else(|| lane.and_then(|lane| Some((starts.get(lane)?.0, place(lane)?))));
         let place = known
             .map_or_else(String::new, |(slot, (episode, t))| format!("slot {slot}, episode {episode}, step {t}: "));
         FragmentFailure::new(kind, None, (0, 0), &format!("{place}{error}, but none of them alone"))
@@ -138,17 +157,51 @@ impl RunnerError {
 
 /// Checks the numbers of a fragment as the hub does, which takes an upload with one that is not finite for a forged one.
 pub(super) fn check_finite(fragment: &SlotFragment) -> Result<(), RunnerError> {
-    let found =
-        |policy: &PolicyId, column: &str| RunnerError::NotFinite { policy: policy.clone(), column: column.into() };
-    let mut by_policy = fragment.agents.iter().flat_map(|agents| &agents.policy_batches);
-    if let Some(error) = by_policy.find_map(|(policy, rows)| Some(found(policy, rows.first_not_finite()?))) {
-        return Err(error);
+    let found = |policy: &PolicyId, column: &str, at| RunnerError::NotFinite {
+        policy: policy.clone(),
+        column: column.into(),
+        slot: fragment.slot,
+        at,
+    };
+    if let Some(agents) = &fragment.agents {
+        let mut by_policy = agents.policy_batches.iter();
+        let error = by_policy.find_map(|(policy, rows)| {
+            let (column, row) = rows.first_not_finite()?;
+            Some(found(policy, column, position_of(rows, row)))
+        });
+        return error.map_or(Ok(()), Err);
     }
-    let is_valued = fragment.cuts.iter().all(|cut| cut.bootstrap_value.is_finite());
-    match fragment.rows.first_not_finite().or_else(|| (!is_valued).then_some("bootstrap_value")) {
-        Some(column) => Err(found(&PolicyId::DEFAULT, column)),
+    let (rows, cuts) = (&fragment.rows, &fragment.cuts);
+    let in_values = || {
+        let cut = cuts.iter().find(|cut| !cut.bootstrap_value.is_finite())?;
+        Some(("bootstrap_value", (cut.end as usize).saturating_sub(1)))
+    };
+    let in_state = || {
+        let is_finite = SlotState::has_finite_recurrent(&fragment.state);
+        // The policy has computed it in the last step.
+        (!is_finite).then(|| ("state_out", rows.len().saturating_sub(1)))
+    };
+    match rows.first_not_finite().or_else(in_values).or_else(in_state) {
+        Some((column, row)) => Err(found(&PolicyId::DEFAULT, column, Some(position_in_fragment(fragment, row)))),
         None => Ok(()),
     }
+}
+
+/// Returns the number of the episode and the step of a row that has them in its columns.
+fn position_of(rows: &SampleBatch, row: usize) -> Option<(u32, u32)> {
+    let (episodes, steps) = (rows.get(EPS_ID).ok()?, rows.get(T).ok()?);
+    // An id is the slot << 32 | the number.
+    Some((*episodes.get(row)? as u32, u32::try_from(*steps.get(row)?).ok()?))
+}
+
+/// Returns the number of the episode and the step of a row, from the fragment's first position and its cuts.
+fn position_in_fragment(fragment: &SlotFragment, row: usize) -> (u32, u32) {
+    let is_end = |end: usize, reason: CutReason| reason != CutReason::FragmentEnd && end <= row;
+    let ends = fragment.cuts.iter().filter(|cut| is_end(cut.end as usize, cut.reason));
+    let (ended, last) = ends.fold((0_u32, None), |(ended, _), cut| (ended + 1, Some(cut.end)));
+    let row = row as u32;
+    let t = last.map_or(fragment.first_t.saturating_add(row), |end| row - end);
+    (fragment.first_episode.wrapping_add(ended), t)
 }
 
 fn kind_of(error: &EnvError) -> FailureKind {

@@ -325,7 +325,7 @@ impl SlotRunner {
             return Advance::Working { lease, env_steps };
         }
         let (kind, at) = match (&stage, state) {
-            (Stage::Open(lanes), _) => (error.failure_kind(), lanes.failed_at(0)),
+            (Stage::Open(lanes), _) => (error.failure_kind(), error.position().unwrap_or_else(|| lanes.failed_at(0))),
             (_, Some(state)) => {
                 let kind = Some(error.failure_kind()).filter(|kind| *kind != FailureKind::Env);
                 (kind.unwrap_or(FailureKind::Restore), position_in(state, *slot).unwrap_or_default())

@@ -116,6 +116,46 @@ impl Policy for Moody {
     }
 }
 
+/// Acts as told. Its values of the observations after pieces of episodes are these, and its memory, if it has one,
+/// overflows in the last step of the first fragment of slot 1.
+struct Overflowing {
+    weights: Weights,
+    value: f32,
+    state_lens: &'static [usize],
+}
+
+impl Policy for Overflowing {
+    fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        let RowsMut::I64(actions) = out.actions else { panic!("discrete actions") };
+        actions.fill(1);
+        out.logp.fill(0.0);
+        out.vf_preds.fill(0.0);
+        for (state, moment) in out.state.iter_mut().zip(input.moments) {
+            let is_last = (moment.slot, moment.episode, moment.t) == (SlotId(1), 1, 1);
+            *state = if is_last { f32::INFINITY } else { 1.0 };
+        }
+        Ok(())
+    }
+
+    fn compute_values(&mut self, _: RowsRef<'_>, _: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+        values.fill(self.value);
+        Ok(())
+    }
+
+    fn state_lens(&self) -> &[usize] {
+        self.state_lens
+    }
+
+    fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        self.weights = weights.clone();
+        Ok(())
+    }
+}
+
 fn runner(fault: &'static str, policy: Option<&str>) -> SlotRunner {
     runner_with(fault, policy, "{}")
 }
@@ -129,8 +169,16 @@ fn runner_with(fault: &'static str, policy: Option<&str>, settings: &str) -> Slo
     let moody = |name, value| {
         PolicySpec::new(name, move |_| Ok(Box::new(Moody(Weights::new(WeightsVersion(0), Vec::new())?, value))))
     };
+    let overflowing = |name, value, state_lens: &'static [usize]| {
+        PolicySpec::new(name, move |_| {
+            let weights = Weights::new(WeightsVersion(0), Vec::new())?;
+            Ok(Box::new(Overflowing { weights, value, state_lens }))
+        })
+    };
     let registry = Registry::builtin().with_env(env);
     let registry = registry.with_policy(moody("moody", None)).with_policy(moody("lost", Some(f32::NAN)));
+    let registry = registry.with_policy(overflowing("valueless", f32::NAN, &[]));
+    let registry = registry.with_policy(overflowing("forgetful", 0.0, &[1]));
     let mut run = RunConfig::new("Fragile-v0").num_workers(1).num_envs(SLOTS).rollout_fragment_length(LENGTH);
     if let Some(policy) = policy {
         run.rollout = run.rollout.single_policy(policy);
@@ -203,14 +251,14 @@ fn numbers_that_are_not_finite_fail_their_fragment_instead_of_the_upload() {
             "large",
             None,
             WHOLE,
-            (2, 2, 0),
+            (2, 1, 0),
             "column 'advantages' of policy 'default_policy' holds a value that is not finite",
         ),
         (
             "",
             Some("lost"),
             "{}",
-            (1, 1, 2),
+            (1, 0, 2),
             "column 'vf_preds' of policy 'default_policy' holds a value that is not finite",
         ),
     ];
@@ -222,6 +270,23 @@ fn numbers_that_are_not_finite_fail_their_fragment_instead_of_the_upload() {
         let found = (failure.kind, failure.slot, failure.episode, failure.t);
         assert_eq!(found, (FailureKind::Invalid, Some(SlotId(slot)), episode, t), "{failure}");
         assert!(failure.message().starts_with(message), "{failure}");
+    }
+}
+
+/// The values after a fragment and the memory that it leaves are in no row, and the hub refuses them as well.
+#[test]
+fn values_and_memory_after_fragment_that_are_not_finite_are_located_at_its_last_step() {
+    for (policy, slots, column) in
+        [("valueless", &[0, 1, 2, 3][..], "bootstrap_value"), ("forgetful", &[1][..], "state_out")]
+    {
+        let (made, failures) = run(&mut runner("", Some(policy)), 0, &[]);
+        let others: Vec<u32> = (0..SLOTS).filter(|slot| !slots.contains(slot)).collect();
+        assert_eq!(made.iter().map(|fragment| fragment.slot.0).collect::<Vec<_>>(), others, "{policy}");
+        let places: Vec<_> = failures.iter().map(|found| (found.kind, found.slot, found.episode, found.t)).collect();
+        let expected: Vec<_> = slots.iter().map(|slot| (FailureKind::Invalid, Some(SlotId(*slot)), 1, 1)).collect();
+        assert_eq!(places, expected, "{failures:?}");
+        let message = format!("column '{column}' of policy 'default_policy' holds a value that is not finite");
+        assert!(failures.iter().all(|failure| failure.message().starts_with(&message)), "{failures:?}");
     }
 }
 

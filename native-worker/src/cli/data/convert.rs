@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum as _};
 use rollmesh_core::{
-    batch::{AnyBatch, Continuation, OpenEpisodes, SampleBatch},
+    batch::{AnyBatch, Continuation, OBS, OpenEpisodes, SampleBatch},
     space::Space,
 };
 use rollmesh_data::{dataset::BatchStream as _, minari::MinariInfo, survey::Steps, with_usual_types};
@@ -12,6 +12,7 @@ use serde_json::{Map, json};
 
 use super::{
     InputArgs, Reading,
+    env_spaces::row_spaces,
     losses::{self, Losses},
     renumber::Numbers,
     sink::{self, Sink, Target, single},
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     Registry,
-    cli::{exit::Failure, python::allow, signals::Interruption},
+    cli::{exit::Failure, signals::Interruption},
     offline::{
         inputs::Format,
         logged::{Logged, LoggedPlace},
@@ -272,12 +273,30 @@ fn report_losses(losses: &Losses) {
     losses.iter().for_each(|what| eprintln!("lost: {what}"));
 }
 
+/// Returns the spaces of an environment: of observations the one that the first rows have, for which they are read once more,
+/// or the environment's own if they have none of them.
+fn env_spaces(logged: &mut Logged, env: &str, registry: &Registry) -> Result<(Space, Space), Failure> {
+    let spaces = row_spaces(env, registry)?;
+    let mut observation = spaces.env.observation.clone();
+    while let Some(batch) = logged.next_batch().map_err(Failure::other)? {
+        let mut rows = single(&batch)?.clone();
+        if rows.is_empty() {
+            continue;
+        }
+        rows.decompress_if_needed().map_err(Failure::other)?;
+        if let Some(space) = rows.column(OBS.name()).and_then(|column| spaces.observation_of(column)) {
+            observation = space.clone();
+        }
+        break;
+    }
+    logged.rewind().map_err(Failure::other)?;
+    Ok((observation, spaces.env.action))
+}
+
 /// Returns the spaces of an environment, or those that the rows show, which are read once more for that.
 fn spaces(logged: &mut Logged, args: &ConvertArgs, registry: &Registry) -> Result<(Space, Space), Failure> {
     if let Some(env) = &args.env {
-        allow(env);
-        let spaces = registry.envs.spec(env).map_err(Failure::usage)?.spaces().map_err(Failure::usage)?;
-        return Ok((spaces.observation, spaces.action));
+        return env_spaces(logged, env, registry);
     }
     let mut seen = SeenSpaces::default();
     while let Some(batch) = logged.next_batch().map_err(Failure::other)? {

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "offline-parquet")]
 mod convert;
+mod env_spaces;
 mod head;
 mod inspect;
 #[cfg(feature = "offline-parquet")]

@@ -12,17 +12,14 @@ use rollmesh_data::{
 };
 use serde_json::json;
 
-use super::InputArgs;
-use crate::{
-    Registry,
-    cli::{exit::Failure, python::allow},
-};
+use super::{InputArgs, env_spaces::row_spaces};
+use crate::{Registry, cli::exit::Failure};
 
 #[derive(Args)]
 #[command(
     after_help = "Looks for corrupt lines, missing columns, columns that change their type, numbers that are not finite, steps\n\
                         that continue after their episode has ended or are not in order, and, with --env, observations and\n\
-                        actions outside the environment's spaces. Rows are counted from 0, lines from 1.\n\n\
+                        actions outside the spaces of the environment and of its policies. Rows are counted from 0, lines from 1.\n\n\
                         Examples:\n  rollmesh data validate samples\n  \
                         rollmesh data validate samples --env CartPole-v1 --json"
 )]
@@ -38,11 +35,7 @@ pub(super) struct ValidateArgs {
 }
 
 pub(super) fn run(args: &ValidateArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    args.env.iter().for_each(|env| allow(env));
-    let spaces = match &args.env {
-        Some(env) => Some(registry.envs.spec(env).map_err(Failure::usage)?.spaces().map_err(Failure::usage)?),
-        None => None,
-    };
+    let spaces = args.env.as_ref().map(|env| row_spaces(env, registry)).transpose()?;
     let problems = Arc::new(Mutex::new(Problems::new(args.max_places)));
     let found = || problems.lock().unwrap_or_else(PoisonError::into_inner);
     let hear = problems.clone();
