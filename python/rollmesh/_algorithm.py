@@ -51,15 +51,18 @@ class Algorithm:
     def restore(self, run_dir: str | os.PathLike[str]) -> None:
         """Ends this run, and resumes the one in a directory in its place, bit-identically.
 
-        If that cannot be resumed, this run stays as it is. A run's own directory has what it saved when it ended.
+        If another directory's run cannot be resumed, this run stays as it is; with its own directory this run has ended by
+        then. A run's own directory has what it saved when it ended.
         """
         run_dir = os.fspath(run_dir)
         if self._run_dir is not None and os.path.realpath(self._run_dir) == os.path.realpath(run_dir):
             # A directory has one run at a time.
             self.stop()
         resumed = _native.Algorithm.restore(run_dir)
-        self.stop()
-        self._begin(resumed, run_dir)
+        try:
+            self.stop()
+        finally:
+            self._begin(resumed, run_dir)
 
     def step(self) -> dict[str, Any] | None:
         """Executes one iteration and returns its metrics; None once the run has reached one of its stop conditions.

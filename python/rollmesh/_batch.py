@@ -145,7 +145,7 @@ class SampleBatch(Mapping[str, Array]):
             return self._part(source.index_slice(start, max(start, stop)), start)
         if self._written is not None and key in self._written:
             return self._written[key]
-        if key == self.DONES:
+        if key == self.DONES and key in self:
             return np.asarray(self._with_writes(_FLAGS).dones(), dtype=bool)
         if key == self.SEQ_LENS and (lengths := self._batch.seq_lens) is not None:
             lengths = np.asarray(lengths, dtype=np.int32)
@@ -185,7 +185,7 @@ class SampleBatch(Mapping[str, Array]):
         return (
             key in names
             or (key == self.SEQ_LENS and self._batch.seq_lens is not None)
-            or (key == self.DONES and any(flag in names for flag in _FLAGS))
+            or (key == self.DONES and self.TERMINATEDS in names)
         )
 
     def __iter__(self) -> Iterator[str]:

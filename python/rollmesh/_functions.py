@@ -181,7 +181,7 @@ class PolicyHost:
 
     def tensors(self) -> list:
         own = self._method("get_weights", dict)()
-        tensors = to_tensors(own)
+        tensors, _ = to_tensors(own)
         # Layers are counted without gaps, and named otherwise when they come back.
         self.names = dict(zip(of_tensors(tensors), own, strict=True))
         return tensors

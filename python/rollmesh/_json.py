@@ -18,10 +18,19 @@ def dumps(value: Any, name: str = "", allow_nan: bool = False) -> str:
         return json.dumps(_plain(value, name, allow_nan))
 
 
+def _key(key: Any) -> str:
+    """Returns a key as the text that `json` writes."""
+    return json.dumps(key) if key is None or isinstance(key, bool) else str(key)
+
+
 def _plain(value: Any, name: str, allow_nan: bool) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner, f"{name}.{key}".lstrip("."), allow_nan) for key, inner in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+        named = ((_key(key), inner) for key, inner in value.items())
+        return {key: _plain(inner, f"{name}.{key}".lstrip("."), allow_nan) for key, inner in named}
+    if isinstance(value, set | frozenset):
+        # The order of a set depends on the hashes of its values, which differ between processes.
+        value = sorted(value, key=repr)
+    if isinstance(value, list | tuple):
         return [_plain(inner, f"{name}[{at}]", allow_nan) for at, inner in enumerate(value)]
     if hasattr(value, "tolist"):
         return _plain(value.tolist(), name, allow_nan)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from . import _native
 from ._batch import Array, to_column, view
 
 Weights = dict[str, Array]
+# Names, shapes and values in the extension module's layout.
+Tensors = list[tuple[str, list[int], bytes]]
 
 _LAYER = re.compile(r"(.+)\.(\d+)\.(weight|bias)$")
 _MEMORY = {f"{kind}.{part}": f"{kind}.{part}_l0" for kind in ("lstm", "gru") for part in ("weight_ih", "weight_hh")}
@@ -20,7 +22,7 @@ _TO_TORCH = {2: (1, 0), 4: (3, 2, 0, 1)}
 _OF_TORCH = {2: (1, 0), 4: (2, 3, 1, 0)}
 
 
-def of_tensors(tensors: list[tuple[str, list[int], bytes]]) -> Weights:
+def of_tensors(tensors: Tensors) -> Weights:
     """Returns a policy's tensors as a PyTorch module has them.
 
     Layer `i` of a network is number `2 i` of a `torch.nn.Sequential` with activations between, weights are
@@ -32,37 +34,49 @@ def of_tensors(tensors: list[tuple[str, list[int], bytes]]) -> Weights:
     for name, shape, values in tensors:
         array = np.frombuffer(values, dtype="<f4").reshape(shape)
         array = np.array(array.transpose(_TO_TORCH.get(array.ndim, tuple(range(array.ndim)))), order="C")
-        if match := _LAYER.match(name):
-            network, layer, part = match.groups()
-            weights[f"{network}.{2 * int(layer)}.{part}"] = array
-        elif name == "lstm.bias":
+        if name == "lstm.bias":
             weights["lstm.bias_ih_l0"], weights["lstm.bias_hh_l0"] = array, np.zeros_like(array)
         else:
-            weights[_MEMORY.get(name, name)] = array
+            weights[_torch_name(name)] = array
     return weights
 
 
-def to_tensors(weights: Mapping[str, Any]) -> list[tuple[str, list[int], bytes]]:
-    """Returns arrays or PyTorch tensors, a `state_dict` for example, as a policy's tensors.
+def _torch_name(name: str) -> str:
+    """Returns PyTorch's name of a tensor."""
+    if match := _LAYER.match(name):
+        network, layer, part = match.groups()
+        return f"{network}.{2 * int(layer)}.{part}"
+    return _MEMORY.get(name, name)
+
+
+def _layers(names: Iterable[str]) -> dict[str, set[int]]:
+    """Returns the numbers of the layers of every network."""
+    numbers: dict[str, set[int]] = {}
+    for network, layer, _ in (match.groups() for match in map(_LAYER.match, names) if match):
+        numbers.setdefault(network, set()).add(int(layer))
+    return numbers
+
+
+def to_tensors(weights: Mapping[str, Any]) -> tuple[Tensors, dict[str, str]]:
+    """Returns arrays or PyTorch tensors, a `state_dict` for example, as a policy's tensors, and the given names by theirs.
 
     The layers of a network count in the order of their numbers, with gaps for activations.
     """
     arrays = {name: _array(name, value) for name, value in weights.items()}
-    numbers: dict[str, list[int]] = {}
-    for network, layer, _ in (match.groups() for match in map(_LAYER.match, arrays) if match):
-        numbers.setdefault(network, []).append(int(layer))
-    ranks = {network: {n: rank for rank, n in enumerate(sorted(set(all_)))} for network, all_ in numbers.items()}
+    ranks = {network: {n: rank for rank, n in enumerate(sorted(all_))} for network, all_ in _layers(arrays).items()}
     names = {theirs: ours for ours, theirs in _MEMORY.items()}
     if "lstm.bias_hh_l0" in arrays and "lstm.bias_ih_l0" in arrays:
         arrays["lstm.bias"] = arrays.pop("lstm.bias_ih_l0") + arrays.pop("lstm.bias_hh_l0")
-    tensors = []
-    for name, array in arrays.items():
-        if match := _LAYER.match(name):
+    tensors, given_names = [], {}
+    for given, array in arrays.items():
+        name = names.get(given, given)
+        if match := _LAYER.match(given):
             network, layer, part = match.groups()
             name = f"{network}.{ranks[network][int(layer)]}.{part}"
         array = array.transpose(_OF_TORCH.get(array.ndim, tuple(range(array.ndim))))
-        tensors.append((names.get(name, name), list(array.shape), array.tobytes()))
-    return tensors
+        tensors.append((name, list(array.shape), array.tobytes()))
+        given_names[name] = given
+    return tensors, given_names
 
 
 def _array(name: str, value: Any) -> Array:
@@ -87,31 +101,50 @@ def to_policies(
 ) -> list[tuple[str, list]]:
     """Returns weights by policy; without policies they are those of the default policy.
 
-    `own` returns the policies' own weights; those that do not fit them are refused under PyTorch's names.
+    `own` returns the policies' own weights; those that do not fit them are refused under the names that they were given.
     """
-    if not isinstance(weights, Mapping):
-        raise TypeError(f"weights are a mapping of names to arrays, such as a state_dict, not {type(weights).__name__}")
+    _check_mapping(weights)
     if weights and not all(isinstance(value, Mapping) for value in weights.values()):
         weights = {"default_policy": weights}
     given = [(id, to_tensors(tensors)) for id, tensors in weights.items()]
     if own is not None:
         wanted = of_policies(own(list(weights)))
-        for id, tensors in given:
+        for id, (tensors, given_names) in given:
             if id not in wanted:
                 raise _native.PolicyError(f"there is no policy '{id}'")
-            _check(id, of_tensors(tensors), wanted[id])
-    return given
+            _check(id, of_tensors(tensors), given_names, wanted[id])
+    return [(id, tensors) for id, (tensors, _) in given]
 
 
-def _check(id: str, given: Weights, own: Weights) -> None:
+def _check_mapping(weights: Any) -> None:
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"weights are a mapping of names to arrays, such as a state_dict, not {type(weights).__name__}")
+
+
+def _check(id: str, weights: Weights, given_names: Mapping[str, str], own: Weights) -> None:
+    """Refuses weights that do not fit a policy's own.
+
+    In a network with as many layers as the policy's, the layers are compared by their order, else by the given numbers: these
+    say which layer is missing or unknown.
+    """
+    shown = {_torch_name(name): given for name, given in given_names.items()}
+    found, wanted = _layers(weights), _layers(own)
+    unlike = {network for network, layers in found.items() if len(layers) != len(wanted.get(network, ()))}
+
+    def compared(name: str) -> str:
+        match = _LAYER.match(name)
+        return shown[name] if match and match[1] in unlike else name
+
+    given = {compared(name): (shown.get(name, name), array.shape) for name, array in weights.items()}
+    if unknown := [name for name in given if name not in own]:
+        names = ", ".join(own) or "none"
+        raise _native.PolicyError(f"policy '{id}' has no weights '{given[unknown[0]][0]}': its weights are {names}")
     for name, array in own.items():
         if name not in given:
             raise _native.PolicyError(f"weights '{name}' of policy '{id}' are missing: their shape is {array.shape}")
-        if given[name].shape != array.shape:
-            raise _native.PolicyError(f"weights '{name}' of policy '{id}' are {given[name].shape}, not {array.shape}")
-    if unknown := [name for name in given if name not in own]:
-        names = ", ".join(own) or "none"
-        raise _native.PolicyError(f"policy '{id}' has no weights '{unknown[0]}': its weights are {names}")
+        as_given, shape = given[name]
+        if shape != array.shape:
+            raise _native.PolicyError(f"weights '{as_given}' of policy '{id}' are {shape}, not {array.shape}")
 
 
 class Policy:
@@ -129,6 +162,7 @@ class Policy:
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Sets the weights: arrays or PyTorch tensors under the names of `get_weights`."""
+        _check_mapping(weights)
         self._owner.set_weights(to_policies({self.id: weights}, self._owner.weights), None)
 
     def compute_actions(

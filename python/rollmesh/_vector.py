@@ -105,7 +105,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return obs, rewards, terminateds, truncateds, infos
 
     def _as_actions(self, actions: Any) -> Array:
-        """Returns actions in their type, if it has them all."""
+        """Returns actions in the type of the action space: integers without a change, numbers as the nearest floats."""
         given = np.asarray(actions)
         if given.dtype == self._action_type:
             return given

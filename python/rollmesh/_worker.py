@@ -174,10 +174,16 @@ class WorkerGroup:
     `RolloutConfig`, and of the group, as keyword arguments or in the mapping: `sampling_mode` ("synchronous", "asynchronous" with `batch_env_steps`, "deadline"
     with `deadline_s`; both with `max_staleness`), `restart_failed_env_runners`, `ignore_env_runner_failures`,
     `max_num_env_runner_restarts`, `delay_between_env_runner_restarts_s`, `env_runner_health_probe_timeout_s`,
-    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`. `None` and infinity are no limit.
+    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`. `None` and infinity are no limit; the delay is a finite number.
     """
 
-    _LIMITS = {"max_staleness": 2**64 - 1, "deadline_s": math.inf, "max_num_env_runner_restarts": 2**32 - 1}
+    _LIMITS = {
+        "max_staleness": 2**64 - 1,
+        "deadline_s": math.inf,
+        "max_num_env_runner_restarts": 2**32 - 1,
+        "env_runner_health_probe_timeout_s": math.inf,
+        "env_runner_restore_timeout_s": math.inf,
+    }
     _SETTINGS = (
         "sampling_mode",
         "batch_env_steps",

@@ -43,7 +43,7 @@ fn read<'py, T: for<'a> FromPyObject<'a, 'py, Error = PyErr>>(
     Ok(())
 }
 
-/// A time of Python's, where infinity is more than a century.
+/// Converts seconds of Python; infinity becomes the longest timeout, 136 years.
 pub(crate) fn seconds(value: f64) -> Result<Duration, Failure> {
     if value == f64::INFINITY {
         return Ok(Duration::from_secs(u32::MAX.into()));

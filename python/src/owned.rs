@@ -64,21 +64,28 @@ impl<T: 'static> Owned<T> {
     }
 
     /// Ends the object with a function that consumes it, and then its thread with all that belongs to the thread, such as host
-    /// processes. `None` if the object has ended, or was lost to a panic, which an earlier call has reported.
+    /// processes. `None` if the object has ended, or was lost to a panic, which an earlier call has reported. After Ctrl-C the
+    /// function continues on its thread, and the next `end` waits for it and for the thread.
     pub(crate) fn end<R: Send + 'static, E: Into<Failure>>(
         &self,
         py: Python<'_>,
         f: impl FnOnce(T) -> Result<R, E> + Send + 'static,
     ) -> PyResult<Option<R>> {
         let Some(OwnThread { jobs, handle }) = self.of_caller()?.take() else { return Ok(None) };
-        let end = move |object: &mut Option<T>| object.take().map(f).transpose().map_err(Into::into);
-        let ended = send(&jobs, end).map_or(Ok(None), |answers| self.wait(py, answers));
+        // The function's own error is an answer; an error of the wait means that there is none.
+        let end =
+            move |object: &mut Option<T>| Ok(object.take().map(|object| f(object).map_err(Into::<Failure>::into)));
+        let answer = match send(&jobs, end).map_or(Ok(None), |answers| self.wait(py, answers)) {
+            Err(interrupt) if !handle.is_finished() => {
+                *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(OwnThread { jobs, handle });
+                return Err(interrupt);
+            }
+            answer => answer,
+        };
         drop(jobs);
-        if ended.is_ok() {
-            // A panic of the thread has been reported.
-            let _ = py.detach(|| handle.join());
-        }
-        ended
+        // A panic of the thread has been reported.
+        let _ = py.detach(|| handle.join());
+        answer?.transpose().map_err(PyErr::from)
     }
 
     fn run<R: Send + 'static>(

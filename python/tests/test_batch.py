@@ -162,6 +162,11 @@ class Batches(unittest.TestCase):
             self.assertEqual(rows["dones"].tolist(), [False, True, True])
         self.assertIn("dones", rows)
         self.assertNotIn("dones", batch())
+        truncated = SampleBatch(truncateds=[0, 1])
+        self.assertNotIn("dones", truncated)
+        self.assertIsNone(truncated.get("dones"))
+        with self.assertRaisesRegex(KeyError, "dones"):
+            truncated["dones"]
         copied = rows.copy()
         copied["terminateds"][0] = True
         self.assertEqual(copied["dones"].tolist(), [True, True, True])
@@ -169,6 +174,8 @@ class Batches(unittest.TestCase):
     def test_rows_of_json_may_have_numbers_of_numpy(self):
         one = SampleBatch(infos=[{"n": np.float32(0.5)}, {"n": np.arange(2)}, {"n": np.array([np.inf])}])
         self.assertEqual(list(one["infos"]), [{"n": 0.5}, {"n": [0, 1]}, {"n": [np.inf]}])
+        one = SampleBatch(infos=[{"n": {"c", "a", "b"}, None: frozenset({2, 1}), True: 3, np.int64(4): 5}])
+        self.assertEqual(list(one["infos"]), [{"n": ["a", "b", "c"], "null": [1, 2], "true": 3, "4": 5}])
         with self.assertRaisesRegex(TypeError, r"infos\[1\].n is of object"):
             SampleBatch(infos=[{}, {"n": object()}])
 

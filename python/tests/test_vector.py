@@ -1,5 +1,6 @@
 """Environments in Rust under Gymnasium's vector interface."""
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -17,8 +18,13 @@ import rollmesh
 
 
 def children() -> set[str]:
-    """The processes that this one has started."""
-    return {pid for task in pathlib.Path("/proc/self/task").iterdir() for pid in task.joinpath("children").read_text().split()}
+    """Returns the processes that this one has started."""
+    pids = set()
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        # A thread may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            pids |= set(task.joinpath("children").read_text().split())
+    return pids
 
 
 def step_in_fork(envs: gymnasium.vector.VectorEnv, answers) -> None:
@@ -101,7 +107,12 @@ class Vectors(unittest.TestCase):
         self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
         envs, others = rollmesh.make_vec("py:envs:Slow", 1), []
         envs.reset(seed=0)
-        thread = threading.Thread(target=lambda: others.append(time.monotonic()))
+
+        def other() -> None:
+            time.sleep(0.2)
+            others.append(time.monotonic())
+
+        thread = threading.Thread(target=other)
         begun = time.monotonic()
         with self.assertRaises(KeyboardInterrupt):
             signal.setitimer(signal.ITIMER_REAL, 0.5)
@@ -111,6 +122,22 @@ class Vectors(unittest.TestCase):
         # Other threads run meanwhile.
         thread.join()
         self.assertLess(others[0] - begun, 0.5)
+
+    def test_an_interrupted_close_is_completed_by_the_next_one(self):
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+        others = children()
+        envs = rollmesh.make_vec("py:envs:Slow", 1)
+        envs.reset(seed=0)
+        # The step continues after the interrupt, and the end waits for it.
+        for call in (lambda: envs.step([0]), envs.close):
+            with self.assertRaises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.3)
+                call()
+        self.assertEqual(len(children() - others), 1)
+        envs.close()
+        self.assertEqual(children() - others, set())
 
     def test_a_fork_leaves_the_parents_environments_alone(self):
         envs = rollmesh.make_vec("py:envs:Fragile", 2)
@@ -153,7 +180,7 @@ class Vectors(unittest.TestCase):
             with self.assertRaisesRegex(rollmesh.EnvError, want):
                 envs.reset(seed=seed)
 
-    def test_actions_are_never_rounded(self):
+    def test_actions_become_equal_integers_or_the_nearest_floats(self):
         envs = rollmesh.make_vec("CartPole-v1", 2)
         envs.reset(seed=0)
         for actions in (np.array([0, 1], np.int32), np.array([True, False]), [0, 1]):

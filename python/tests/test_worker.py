@@ -197,7 +197,11 @@ class Workers(unittest.TestCase):
                 self.assertEqual((len(actions), states, len(extras["vf_preds"])), (0, [], 0))
                 self.assertEqual(len(worker.get_policy().compute_actions(obs[:2])[0]), 2)
 
-    def test_weights_that_do_not_fit_are_named_as_pytorch_names_them(self):
+    def test_weights_that_do_not_fit_are_named_as_they_were_given(self):
+        def renumbered(name: str) -> str:
+            network, layer, part = name.split(".")
+            return f"{network}.{int(layer) // 2}.{part}"
+
         config = {**CONFIG, "model_config": {"fcnet_hiddens": [64, 32]}}
         with RolloutWorker(config) as worker, WorkerGroup(config) as group:
             weights = worker.get_weights("default_policy")["default_policy"]
@@ -205,11 +209,19 @@ class Workers(unittest.TestCase):
             self.assertEqual(shape, (32, 64))
             turned = {**weights, "policy.2.weight": weights["policy.2.weight"].T}
             unknown = {**weights, "policy.9.weight": weights["policy.2.weight"]}
+            headless = {name: array for name, array in weights.items() if not name.startswith("policy.0.")}
             for set_weights in (worker.set_weights, worker.get_policy().set_weights, group.sync_weights):
                 with self.assertRaisesRegex(rollmesh.PolicyError, r"'policy.2.weight' .* are \(64, 32\), not \(32, 64\)"):
                     set_weights(turned)
-                with self.assertRaisesRegex(rollmesh.PolicyError, "has no weights 'policy.6.weight'"):
+                with self.assertRaisesRegex(rollmesh.PolicyError, "has no weights 'policy.9.weight'"):
                     set_weights(unknown)
+                with self.assertRaisesRegex(rollmesh.PolicyError, r"'policy\.0\.(weight|bias)' .* are missing"):
+                    set_weights(headless)
+                with self.assertRaisesRegex(rollmesh.PolicyError, r"'policy.1.weight' .* are \(64, 32\), not \(32, 64\)"):
+                    set_weights({renumbered(name): array for name, array in turned.items()})
+                with self.assertRaisesRegex(TypeError, "weights are a mapping of names to arrays.*, not list"):
+                    set_weights(list(weights.values()))
+                set_weights({renumbered(name): array for name, array in weights.items()})
                 set_weights(weights)
             for policies in ("other", ["default_policy", "other"]):
                 for given in (weights, None):
@@ -324,6 +336,7 @@ class Groups(unittest.TestCase):
     def test_settings_of_the_group_are_in_the_mapping_or_arguments(self):
         config = {**CONFIG, "num_workers": 2, "placement": "threads", "local_worker": False}
         config |= {"max_staleness": None, "max_num_env_runner_restarts": float("inf"), "deadline_s": None}
+        config |= {"env_runner_health_probe_timeout_s": None, "env_runner_restore_timeout_s": float("inf")}
         with WorkerGroup(config) as group:
             self.assertEqual(group.num_healthy_remote_workers(), 2)
             with self.assertRaisesRegex(rollmesh.GroupError, "local"):
@@ -333,6 +346,8 @@ class Groups(unittest.TestCase):
             self.assertIn("default_policy", group.get_weights())
         with self.assertRaisesRegex(TypeError, "max_staleness: 'str' object"):
             WorkerGroup({**config, "max_staleness": "2"})
+        with self.assertRaisesRegex(TypeError, "delay_between_env_runner_restarts_s: "):
+            WorkerGroup({**config, "delay_between_env_runner_restarts_s": None})
 
     def test_threads_and_processes_sample_the_same(self):
         hashes, pids = [], []

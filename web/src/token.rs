@@ -7,7 +7,7 @@ use wasm_bindgen::JsValue;
 const FRAGMENT: &str = "token=";
 const STORAGE_KEY: &str = "rollmesh-token";
 
-/// What a person has pasted.
+/// Text pasted by the user.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Pasted {
     /// A token, or this page's address with one.
@@ -41,7 +41,7 @@ pub(crate) fn keep(token: &Token) {
     }
 }
 
-/// Keeps no token any more.
+/// Removes the token from the tab's storage.
 pub(crate) fn forget() {
     if let Ok(Some(storage)) = window().session_storage() {
         // A browser that keeps nothing has nothing to forget.

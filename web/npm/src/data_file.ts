@@ -1,6 +1,6 @@
 import { type AnyBatch, wrapBatch } from "./batch.js";
 import { Freeable, Handle, engine, reader } from "./engine.js";
-import { RollmeshError, told } from "./error.js";
+import { RollmeshError, shown } from "./error.js";
 import { count } from "./rows.js";
 import type { DataHandle } from "./wasm/rollmesh_reader.js";
 
@@ -91,7 +91,7 @@ export class DataFile extends Freeable {
    */
   push(piece: Uint8Array): void {
     const { raw } = this.#handle;
-    if (!(piece instanceof Uint8Array)) throw new RollmeshError("data", `a piece of a file is ${told(piece)}; it is a Uint8Array`);
+    if (!(piece instanceof Uint8Array)) throw new RollmeshError("data", `a piece of a file is ${shown(piece)}; it is a Uint8Array`);
     try {
       raw.push(piece);
     } catch (cause) {

@@ -1,4 +1,4 @@
-import { RollmeshError, told } from "./error.js";
+import { RollmeshError, shown } from "./error.js";
 import { elements } from "./rows.js";
 import type { Env, EnvAction, MultiAgentEnv, Random } from "./env.js";
 import type { Picture, Space } from "./types.js";
@@ -115,7 +115,7 @@ export class AgentsAdapter {
   #answer(method: string, answer: { [key: string]: unknown }): Float64Array {
     const part = (key: string): Record<string, unknown> => {
       const given = answer[key] ?? {};
-      if (typeof given !== "object") throw fault(key, `${method}: ${key} is ${told(given)}, not an object by agent`);
+      if (typeof given !== "object") throw fault(key, `${method}: ${key} is ${shown(given)}, not an object by agent`);
       for (const name of Object.keys(given)) {
         const known = name === "__all__" || this.#agents.some((agent) => agent.name === name);
         if (!known) throw fault(key, `${method}: ${key} has '${name}', which is not among agents`);
@@ -148,29 +148,29 @@ function calling<T>(method: string, call: () => T): T {
   try {
     return call();
   } catch (cause) {
-    throw fault(undefined, `${method} threw ${cause instanceof Error ? `${cause.name}: ${cause.message}` : told(cause)}`, cause);
+    throw fault(undefined, `${method} threw ${cause instanceof Error ? `${cause.name}: ${cause.message}` : shown(cause)}`, cause);
   }
 }
 
 function object<T extends object>(answer: T, method: string): T & { [key: string]: unknown } {
-  if (typeof answer !== "object" || answer === null) throw fault(undefined, `${method} returned ${told(answer)}, not an object`);
+  if (typeof answer !== "object" || answer === null) throw fault(undefined, `${method} returned ${shown(answer)}, not an object`);
   if (answer instanceof Promise) throw fault(undefined, `${method} returned a Promise: environments answer synchronously`);
   return answer as T & { [key: string]: unknown };
 }
 
 function flag(value: unknown, field: string, agent?: string): number {
   if (value === undefined || typeof value === "boolean") return value ? 1 : 0;
-  throw fault(field, `${field}${agent === undefined ? "" : ` of agent '${agent}'`} is ${told(value)}, not true or false`);
+  throw fault(field, `${field}${agent === undefined ? "" : ` of agent '${agent}'`} is ${shown(value)}, not true or false`);
 }
 
 function finite(value: unknown, field: string, agent?: string): number {
   if (typeof value === "number" && Number.isFinite(value)) return value;
-  throw fault(field, `the ${field}${agent === undefined ? "" : ` of agent '${agent}'`} is ${told(value)}, not a finite number`);
+  throw fault(field, `the ${field}${agent === undefined ? "" : ` of agent '${agent}'`} is ${shown(value)}, not a finite number`);
 }
 
 function checkedSpace(space: Space | undefined, field: "observationSpace" | "actionSpace", agent?: string): Space {
   const whose = agent === undefined ? field : `${field} of agent '${agent}'`;
-  if (typeof space !== "object" || space === null) throw fault(field, `${whose} is ${told(space)}, not a space`);
+  if (typeof space !== "object" || space === null) throw fault(field, `${whose} is ${shown(space)}, not a space`);
   if (!["box", "discrete", "multi_discrete", "multi_binary"].includes(space.type)) {
     throw fault(field, `${whose} is of type '${space.type}'; environments in JavaScript have box, discrete, multi_discrete and multi_binary spaces`);
   }
@@ -185,7 +185,7 @@ function checkedSpace(space: Space | undefined, field: "observationSpace" | "act
 function writeRow(out: Float64Array, row: unknown, space: Space, what: string, field: string): void {
   const values = typeof row === "number" || typeof row === "boolean" ? [row] : row;
   if (typeof values !== "object" || values === null || typeof (values as ArrayLike<unknown>).length !== "number") {
-    throw fault(field, `${what} that is ${told(row)}, not a number or an array of numbers`);
+    throw fault(field, `${what} that is ${shown(row)}, not a number or an array of numbers`);
   }
   const list = values as ArrayLike<unknown>;
   if (list.length !== out.length) {
@@ -194,7 +194,7 @@ function writeRow(out: Float64Array, row: unknown, space: Space, what: string, f
   for (let at = 0; at < out.length; at++) {
     const value = list[at];
     const number = typeof value === "boolean" || typeof value === "bigint" ? Number(value) : value;
-    if (typeof number !== "number") throw fault(field, `${what} whose element ${at} is ${told(value)}, not a number`);
+    if (typeof number !== "number") throw fault(field, `${what} whose element ${at} is ${shown(value)}, not a number`);
     if (!Number.isFinite(number)) throw fault(field, `${what} whose element ${at} is ${number}`);
     const limit = choices(space, at);
     if (limit !== undefined && !(Number.isInteger(number) && number >= 0 && number < limit)) {

@@ -50,8 +50,8 @@ export class RollmeshError extends Error {
   }
 }
 
-/** A value as errors tell it. */
-export function told(value: unknown): string {
+/** Formats a value for an error. */
+export function shown(value: unknown): string {
   if (typeof value === "number" || value === undefined || value === null) return String(value);
   if (typeof value === "string") return `the text '${value.slice(0, 40)}'`;
   return typeof value === "object" ? value.constructor?.name ?? "an object" : `a ${typeof value}`;

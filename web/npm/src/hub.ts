@@ -2,7 +2,7 @@ import { type Point, type TrainConfig, type TrainResult, toResult } from "./algo
 import { Freeable, Handle, engine } from "./engine.js";
 import { RollmeshError } from "./error.js";
 import { Policy } from "./policy.js";
-import { count, settings } from "./rows.js";
+import { count, settings, text } from "./rows.js";
 import { spawn as spawnDefault } from "./spawn.js";
 import type { OperatorHandle } from "./wasm/rollmesh_wasm.js";
 
@@ -215,11 +215,12 @@ export class Hub extends Freeable {
   /**
    * Opens a port for a worker that the hub has not started itself, or for another dashboard.
    *
-   * @throws {RollmeshError} of kind `hub` for another role
+   * @throws {RollmeshError} of kind `hub` for another role, of kind `config` for a role that is not a text
    */
-  invite(role: "worker" | "viewer" | "operator" = "worker"): Promise<Invitation> {
-    if (this.#fault) return Promise.reject(this.#fault);
-    this.#thread.postMessage({ invite: role });
+  async invite(role: "worker" | "viewer" | "operator" = "worker"): Promise<Invitation> {
+    if (this.#fault) throw this.#fault;
+    // The hub ignores a message without a text, and its answers settle calls in their order.
+    this.#thread.postMessage({ invite: text("role", role) });
     return new Promise((resolve, reject) => this.#invitations.push({ resolve, reject }));
   }
 
@@ -232,11 +233,11 @@ export class Hub extends Freeable {
   /**
    * A file of the policy as it is now, as `rollmesh train` writes it.
    *
-   * @throws {RollmeshError} of kind `hub` before the first run, and for another name
+   * @throws {RollmeshError} of kind `hub` before the first run, and for another name, of kind `config` for a name that is not a text
    */
-  file(name: "policy.json" | "weights.safetensors"): Promise<Uint8Array> {
-    if (this.#fault) return Promise.reject(this.#fault);
-    this.#thread.postMessage({ file: name });
+  async file(name: "policy.json" | "weights.safetensors"): Promise<Uint8Array> {
+    if (this.#fault) throw this.#fault;
+    this.#thread.postMessage({ file: text("name", name) });
     return new Promise((resolve, reject) => {
       this.#files.set(name, [...(this.#files.get(name) ?? []), { resolve, reject }]);
     });
@@ -344,7 +345,7 @@ export class Hub extends Freeable {
   }
 }
 
-/** Answers a call of the page's, with a value or with why there is none. */
+/** Resolves a pending call with a value, or rejects it with the hub's error. */
 function settle<Value>(waiting: Waiting<Value> | undefined, value: Value | undefined, error = "the hub has not said why"): void {
   if (value === undefined) waiting?.reject(new RollmeshError("hub", error));
   else waiting?.resolve(value);

@@ -72,12 +72,13 @@ class TabWorker extends Freeable {
     if (!/^[0-9a-f]{64}$/i.test(token)) throw new RollmeshError("config", "a token has 64 hexadecimal digits", { field: "token" });
     if (!url && !port) throw new RollmeshError("config", "a worker needs the hub's url, or the port of a hub in this page", { field: "url" });
     if (typeof globalThis.Worker === "undefined") throw new RollmeshError("unsupported", "there are no Web Workers here: natively `rollmesh worker` does this work");
+    const hub = port ? { port } : { url: `${url.replace(/\/(ws)?$/, "")}/ws` };
+    // Before the Web Worker is started: an error in its message handler would reach no caller.
+    const task = run ? { ...hub, token, name, run: settings({ preset: "none", ...run } as RolloutConfig) } : { ...hub, token, name };
     this.ended = new Promise((resolve) => (this.#end = resolve));
     this.#thread = spawn();
     this.#thread.onmessage = ({ data }: MessageEvent<Posted>) => {
       if (data.state === "ready") {
-        const hub = port ? { port } : { url: `${url.replace(/\/(ws)?$/, "")}/ws` };
-        const task = run ? { ...hub, token, name, run: settings({ preset: "none", ...run } as RolloutConfig) } : { ...hub, token, name };
         this.#thread.postMessage(task, port ? [port] : []);
         return;
       }

@@ -1,4 +1,4 @@
-import { RollmeshError, type ErrorKind, told } from "./error.js";
+import { RollmeshError, type ErrorKind, shown } from "./error.js";
 import type { DType, NumberArray, Rows, Space, TypedArrays } from "./types.js";
 
 /** Numbers in a point of a space of arrays. */
@@ -49,10 +49,10 @@ export function dtypeOf(array: TypedArrays[DType]): DType {
   return found;
 }
 
-/** A number of things, as the wasm module takes it: a whole number from `least` to `most`, which are 32 bits unless said otherwise. */
+/** Checks a count: a whole number from `least` to `most`, by default of 32 bits. */
 export function count(name: string, value: unknown, least = 0, most = 0xffff_ffff): number {
   if (Number.isInteger(value) && (value as number) >= least && (value as number) <= most) return value as number;
-  throw new RollmeshError("config", `${name} is ${told(value)}; it is a whole number from ${least} to ${most}`, { field: name });
+  throw new RollmeshError("config", `${name} is ${shown(value)}; it is a whole number from ${least} to ${most}`, { field: name });
 }
 
 /** A seed is a whole number below 2^53, if it is given. */
@@ -68,7 +68,7 @@ export function seedOf(seed: number | bigint): bigint {
 /** A text: the wasm module would read another value as an address. */
 export function text(name: string, value: unknown): string {
   if (typeof value === "string") return value;
-  throw new RollmeshError("config", `${name} is ${told(value)}; it is a text`, { field: name });
+  throw new RollmeshError("config", `${name} is ${shown(value)}; it is a text`, { field: name });
 }
 
 /** The settings of a run or a worker as JSON. */
@@ -81,10 +81,10 @@ export function settings(config: { seed?: number }): string {
 /** An object of settings as JSON. An infinite number is null there: no bound of a space, and no limit. */
 export function json(config: unknown): string {
   if (typeof config !== "object" || config === null) {
-    throw new RollmeshError("config", `the settings are ${told(config)}; they are an object`, { field: "config" });
+    throw new RollmeshError("config", `the settings are ${shown(config)}; they are an object`, { field: "config" });
   }
   return JSON.stringify(config, (name, value: unknown) => {
     if (typeof value !== "bigint" && !Number.isNaN(value)) return value;
-    throw new RollmeshError("config", `${name} is ${told(value)}, which settings cannot have`, { field: name });
+    throw new RollmeshError("config", `${name} is ${shown(value)}, which settings cannot have`, { field: name });
   });
 }

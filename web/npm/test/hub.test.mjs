@@ -75,6 +75,15 @@ test("an evaluation worker posts the settings of what it evaluates", async (t) =
   assert.match((await worker.ended).message, /freed/);
 });
 
+test("an evaluation worker with settings that are wrong is an error before a Web Worker is started", (t) => {
+  globalThis.Worker = Thread;
+  t.after(() => delete globalThis.Worker);
+  const options = { url: "wss://hub.example.org", token, name: "judge", run: { env: "CartPole-v1", seed: -1 } };
+  let spawned = 0;
+  assert.throws(() => new EvalWorker({ ...options, spawn: () => (spawned++, new Thread("")) }), { kind: "config", field: "seed" });
+  assert.equal(spawned, 0);
+});
+
 const needs = { timeout: 30_000, skip: !globalThis.WebSocket && "this Node has no WebSocket" };
 
 test("episodes from JavaScript end in the batches of the program", needs, async (t) => {

@@ -63,6 +63,15 @@ test("an impossible request to a hub is an error, and a run pauses, resumes and 
   for (const call of [() => hub.file("policy.json"), () => hub.policy()]) await assert.rejects(call(), { kind: "hub", message: /cannot be saved/ });
   await assert.rejects(hub.file("notes.txt"), { kind: "hub", message: /notes\.txt.*policy\.json/ });
   await assert.rejects(hub.invite("guest"), { kind: "hub", message: /guest.*worker/ });
+  // Calls that the hub never sees are no answers to later ones.
+  for (const wrong of [3, null, ["worker"]]) {
+    await assert.rejects(hub.invite(wrong), { kind: "config", field: "role" });
+    await assert.rejects(hub.file(wrong), { kind: "config", field: "name" });
+  }
+  const [invited, missing] = await Promise.allSettled([hub.invite("viewer"), hub.invite("guest")]);
+  assert.match(invited.value.token, /^[0-9a-f]{64}$/);
+  assert.match(missing.reason.message, /guest/);
+  invited.value.port.close();
   await assert.rejects(hub.train(), { kind: "config", field: "config" });
   await hub.train({ ...config, stop: { env_steps: 1e9 } });
   await assert.rejects(hub.train(config), { kind: "hub", message: /a run is in progress/ });

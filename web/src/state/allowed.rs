@@ -10,9 +10,9 @@ use super::form::shown;
 
 /// Maximum number of characters of a value in an error.
 const MAX_SHOWN: usize = 64;
-/// Most words that are all listed in an error, …
+/// Maximum number of choices that an error lists in full.
 const MAX_CHOICES: usize = 6;
-/// … and how many are if there are more.
+/// Number of choices that an error lists otherwise.
 const MAX_SIMILAR: usize = 3;
 
 /// Checks a setting's value.

@@ -35,6 +35,11 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
         Event::TokenForgotten => {
             state.connection = Connection::NoToken;
             state.is_viewer = false;
+            // Without a token the page trains, also after a hub that refused the token.
+            if state.source == Source::Hub {
+                forget_hub(state);
+                state.source = Source::None;
+            }
             [Effect::Disconnect].into_iter().chain(start_trainer(state)).collect()
         }
         Event::Received(message) => receive(state, message),
@@ -109,6 +114,22 @@ fn start_trainer(state: &mut State) -> Vec<Effect> {
     vec![Effect::StartTrainer]
 }
 
+/// Removes what a hub, or the trainer of this tab, has sent about itself, its runs and its workers.
+fn forget_hub(state: &mut State) {
+    state.schema = None;
+    state.run = None;
+    state.runs = RunList::default();
+    state.saved = None;
+    state.fragment = None;
+    state.curves.clear();
+    state.comparison.forget_all();
+    forget_workers(state);
+    state.others = OtherPeers::default();
+    state.clips.clear();
+    state.evaluations.clear();
+    state.invitation = None;
+}
+
 /// Forgets what is about workers that have ended with their hub, or are another hub's.
 fn forget_workers(state: &mut State) {
     state.touched.extend(state.workers.keys());
@@ -149,19 +170,8 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.peer = welcome.peer;
             state.connection = Connection::Online { server: welcome.server };
             state.source = Source::Hub;
-            // The hub tells everything anew: what was here may be another hub's.
-            state.schema = None;
-            state.run = None;
-            state.runs = RunList::default();
-            state.saved = None;
-            state.fragment = None;
-            state.curves.clear();
-            state.comparison.forget_all();
-            forget_workers(state);
-            state.others = OtherPeers::default();
-            state.clips.clear();
-            state.evaluations.clear();
-            state.invitation = None;
+            // The hub sends its whole state, and the page's may be another hub's.
+            forget_hub(state);
             effects.into_iter().chain(revoke_unused(state)).collect()
         }
         Message::Refused(Refused { code, .. }) if code == RefusalCode::Busy.to_wire() => vec![],

@@ -37,7 +37,7 @@ pub(crate) fn Banner() -> impl IntoView {
 
 #[component]
 fn TokenForm(
-    /// Is there a token, which does not help?
+    /// Whether the page has a token, which the user may want to remove.
     has_token: bool,
 ) -> impl IntoView {
     let store = expect_context::<Store>();

@@ -18,7 +18,7 @@ use wasm_bindgen::prelude::*;
 
 use crate::{columns::set, envs};
 
-/// Number of characters by which an exception is known in a longer text.
+/// Number of leading characters of an exception that are searched for in a failure's text.
 const MATCHED_CHARS: usize = 256;
 
 thread_local! {

@@ -86,6 +86,25 @@ fn a_token_that_is_forgotten_is_not_tried_again() {
 }
 
 #[test]
+fn forgotten_token_of_a_hub_that_refuses_it_starts_the_trainer() {
+    let refused = || {
+        let code = RefusalCode::Token.to_wire();
+        Event::Received(Message::Refused(Refused { code, reason: "wrong token".into() }))
+    };
+    let mut state = online();
+    for event in [worker(3), iteration(1, 1), Event::Closed { random: 0 }, Event::RetryDue, refused(), refused()] {
+        reduce(&mut state, event);
+    }
+    assert!(matches!(state.connection, Connection::Refused { .. }), "{:?}", state.connection);
+    assert_eq!((state.source, state.curves.points().len()), (Source::Hub, 1));
+    assert_eq!(reduce(&mut state, Event::TokenForgotten), [Effect::Disconnect, Effect::StartTrainer]);
+    assert_eq!((state.source, &state.connection), (Source::Tab, &Connection::NoToken));
+    assert_eq!((&state.run, state.curves.points().len(), state.workers.len()), (&None, 0, 0));
+    reduce(&mut state, trainer(schema()));
+    assert!(state.schema.is_some());
+}
+
+#[test]
 fn the_page_knows_its_number_among_the_peers_of_its_hub() {
     assert_eq!(online().peer, 9);
     let mut state = after([Event::Started { token: false }]);

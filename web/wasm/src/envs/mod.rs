@@ -130,7 +130,7 @@ pub(crate) fn registry() -> Registry {
     })
 }
 
-/// What an environment in JavaScript has thrown last, if that is of this message.
+/// Takes the last exception of a JavaScript environment if its message matches.
 pub(crate) fn thrown_with(is_message: impl FnOnce(&str) -> bool) -> Option<Thrown> {
     THROWN.with_borrow_mut(|thrown| thrown.take_if(|thrown| is_message(&thrown.message)))
 }
