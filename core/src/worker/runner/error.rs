@@ -200,7 +200,7 @@ fn position_in_fragment(fragment: &SlotFragment, row: usize) -> (u32, u32) {
     let ends = fragment.cuts.iter().filter(|cut| is_end(cut.end as usize, cut.reason));
     let (ended, last) = ends.fold((0_u32, None), |(ended, _), cut| (ended + 1, Some(cut.end)));
     let row = row as u32;
-    let t = last.map_or(fragment.first_t.saturating_add(row), |end| row - end);
+    let t = last.map_or_else(|| fragment.first_t.saturating_add(row), |end| row - end);
     (fragment.first_episode.wrapping_add(ended), t)
 }
 
