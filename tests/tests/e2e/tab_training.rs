@@ -184,6 +184,8 @@ async fn a_web_worker_that_is_never_ready_is_replaced() {
             [isFirst, isNext] = [false, true];
             return { postMessage() {}, terminate() { window.isTerminated = true; } };
         };
+        // The page asks of which class its Web Workers are.
+        window.Worker.prototype = Worker.prototype;
         window.setTimeout = (call, ms, ...rest) => {
             const delay = isNext && ms === 60_000 ? 0 : ms;
             isNext &&= delay !== 0;
