@@ -3,7 +3,7 @@
 use std::{
     sync::{Mutex, MutexGuard, PoisonError, mpsc},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use pyo3::prelude::*;
@@ -12,6 +12,10 @@ use crate::failure::{Failure, Kind};
 
 /// Time between two checks of the interpreter's signals.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Time for which a thread looks for the next job, and a caller for its answer, before it sleeps: to be woken takes longer than
+/// a step of thousands of small environments.
+const SPIN: Duration = Duration::from_micros(100);
 
 type Job<T> = Box<dyn FnOnce(&mut Option<T>) + Send>;
 type Answers<R> = mpsc::Receiver<Result<R, Failure>>;
@@ -39,7 +43,9 @@ impl<T: 'static> Owned<T> {
         let (jobs, inbox) = mpsc::channel::<Job<T>>();
         let run = move || {
             let mut object = None;
-            inbox.into_iter().for_each(|job| job(&mut object));
+            while let Some(job) = soon(&inbox).or_else(|| inbox.recv().ok()) {
+                job(&mut object);
+            }
         };
         let spawned = thread::Builder::new().name(name.into()).spawn(run);
         let no_thread = |error| Failure::new(Kind::Closed, format!("the system gives no thread: {error}"));
@@ -126,7 +132,7 @@ impl<T: 'static> Owned<T> {
     fn wait<R: Send>(&self, py: Python<'_>, mut answers: Answers<R>) -> PyResult<R> {
         loop {
             let (waited, found) = py.detach(move || {
-                let found = answers.recv_timeout(LOOK);
+                let found = soon(&answers).map_or_else(|| answers.recv_timeout(LOOK), Ok);
                 (answers, found)
             });
             answers = waited;
@@ -145,6 +151,18 @@ impl<T: 'static> Owned<T> {
     fn panicked(&self) -> Failure {
         let why = format!("the {} panicked: see the standard error for the place", self.name);
         Failure::new(Kind::Closed, why)
+    }
+}
+
+/// Returns what arrives within [`SPIN`].
+fn soon<T>(channel: &mpsc::Receiver<T>) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        match channel.try_recv() {
+            Ok(found) => return Some(found),
+            Err(mpsc::TryRecvError::Empty) if begun.elapsed() < SPIN => thread::yield_now(),
+            Err(_) => return None,
+        }
     }
 }
 
