@@ -2,8 +2,6 @@
 //!
 //! The validator of runs would make the page's module half as large again.
 
-use std::cmp::Reverse;
-
 use serde_json::Value;
 
 use super::form::shown;
@@ -28,12 +26,14 @@ pub(super) fn check(path: &str, kinds: &[Value], value: &Value) -> Result<(), St
     Err(format!("{path} is {found}; it must be {}", allowed.join(" or ")))
 }
 
-/// Returns some of many words, those that begin like the value first; `None` for a kind without many words.
+/// Returns some of many words, those with the value's first letter first; `None` for a kind without many words.
 fn closest(kind: &Value, value: &Value) -> Option<String> {
     let choices = kind["enum"].as_array().filter(|choices| choices.len() > MAX_CHOICES)?;
-    let (value, mut words) = (shown(value), choices.iter().map(shown).collect::<Vec<_>>());
-    let common = |word: &String| word.chars().zip(value.chars()).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
-    words.sort_by_key(|word| Reverse(common(word)));
+    let initial = |text: &str| text.chars().next().map(|letter| letter.to_ascii_lowercase());
+    let wanted = initial(&shown(value));
+    let (mut words, others): (Vec<String>, Vec<String>) =
+        choices.iter().map(shown).partition(|word| initial(word) == wanted);
+    words.extend(others);
     words.truncate(MAX_SIMILAR);
     Some(format!("{}, … ({} choices)", words.join(" or "), choices.len()))
 }
