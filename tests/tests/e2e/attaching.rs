@@ -14,7 +14,7 @@ async fn a_page_without_a_hub_attaches_when_one_appears() {
     assert_eq!(page.attribute("connection", "data-state").await.as_deref(), Some("none"));
     page.assert_quiet_console().await;
 
-    // What is no token is refused on the spot; the hub's is one, but the hub is not in reach.
+    // An invalid token is refused immediately; the hub's token is valid, but the hub cannot be reached.
     page.fill("token-input", "not a token").await;
     page.click("token-connect").await;
     page.wait_for("token-input", "aria-invalid", "true").await;

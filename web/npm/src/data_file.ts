@@ -87,7 +87,7 @@ export class DataFile extends Freeable {
   /**
    * Takes the next piece; take its batches before the next one.
    *
-   * @throws {RollmeshError} of kind `data` for what is no bytes, and if the file is of another format, with its name and what to do
+   * @throws {RollmeshError} of kind `data` if the piece is not a `Uint8Array`, or the file is of another format, with its name and what to do
    */
   push(piece: Uint8Array): void {
     const { raw } = this.#handle;
