@@ -20,7 +20,7 @@ const MIN_BYTES: usize = 1 << 10;
 pub(super) struct CompressedFiles(Mutex<BTreeMap<Hash128, Bytes>>);
 
 impl CompressedFiles {
-    /// Returns the file with that hash compressed; `None` if its size makes that pointless. The first call for a file takes about 20 ms per
+    /// Returns the file with that hash compressed; `None` if its size makes that pointless. The first call for a file takes about 60 ms per
     /// megabyte.
     pub(super) fn gzip(&self, hash: Hash128, file: &[u8]) -> Option<Bytes> {
         if !(MIN_BYTES..=MAX_BYTES).contains(&file.len()) {
@@ -30,7 +30,8 @@ impl CompressedFiles {
             return Some(known.clone());
         }
         // Without the lock: another request for the same file compresses it as well, to the same bytes.
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        // As small as it gets, because this is done once for all clients.
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         encoder.write_all(file).ok()?;
         let packed = Bytes::from(encoder.finish().ok()?);
         let mut files = self.files();
