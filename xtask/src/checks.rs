@@ -61,7 +61,8 @@ pub(crate) fn docs(job: &Job) -> Result<()> {
     )
 }
 
-/// The crates for browsers, with their tests.
+/// The crates for browsers, with their tests. The learner and all formats of data are compiled with them: nothing in these needs threads,
+/// sockets, or the C compiler that Zstandard's library would.
 pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
     let packages = BROWSER_CRATES.map(|name| ["--package", name]);
     let packages = packages.as_flattened().iter().chain(&[
@@ -79,11 +80,6 @@ pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
     job.run(cargo().args(["clippy", "--locked"]).args(packages).args(["--", "--deny", "warnings"]))
 }
 
-/// The data formats for a browser, which needs a C compiler of its own for Zstandard.
-pub(crate) fn data_wasm(job: &Job) -> Result<()> {
-    job.run(toolchain::cargo_for(WASM)?.args(["check", "--locked", "--target", WASM]).args(DATA_WITHOUT_C))
-}
-
 /// What needs no C compiler of the system that it is for, by the standard libraries that rustup brings.
 pub(crate) fn other_systems(job: &Job) -> Result<()> {
     for target in ["x86_64-pc-windows-msvc", "aarch64-apple-darwin"] {
@@ -99,8 +95,3 @@ pub(crate) fn other_systems(job: &Job) -> Result<()> {
 
 /// The data formats but for Zstandard, whose library is written in C.
 const DATA_WITHOUT_C: [&str; 5] = ["--package", "rollmesh-data", "--no-default-features", "--features", "hdf5,parquet"];
-
-/// The learner for a browser: nothing in it needs threads, sockets or files.
-pub(crate) fn learner_wasm(job: &Job) -> Result<()> {
-    job.run(toolchain::cargo_for(WASM)?.args(["check", "--locked", "--package", "rollmesh-learner", "--target", WASM]))
-}
