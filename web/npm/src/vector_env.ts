@@ -89,9 +89,10 @@ export class VectorEnv extends Freeable {
 }
 
 function joined(rows: TypedArrays[DType][]): NumberArray {
-  const parts = rows.map(numbers), [first] = parts;
-  const width = first?.length ?? 0;
-  const all = new (first?.constructor as new (length: number) => NumberArray)(width * parts.length);
-  parts.forEach((row, at) => all.set(row, at * width));
+  // There is at least one environment.
+  const parts = rows.map(numbers), first = parts[0] as NumberArray;
+  const Numbers = first.constructor as new (length: number) => NumberArray;
+  const all = new Numbers(first.length * parts.length);
+  parts.forEach((row, at) => all.set(row, at * first.length));
   return all;
 }

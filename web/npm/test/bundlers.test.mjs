@@ -66,7 +66,7 @@ test("webpack", async () => {
   const path = join(project, "webpack");
   const stats = await new Promise((resolve, reject) => webpack({
     context: source, entry: "./main.js", mode: "production", target: ["web", "es2022"],
-    experiments: { outputModule: true }, output: { path, filename: "main.mjs", module: true, publicPath: "", clean: true },
+    experiments: { outputModule: true }, output: { path, filename: "main.mjs", module: true, publicPath: "auto", clean: true },
   }, (error, stats) => (error ? reject(error) : resolve(stats))));
   assert.ok(!stats.hasErrors(), stats.toString());
   check(path, () => "main.mjs");
