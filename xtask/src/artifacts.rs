@@ -66,7 +66,7 @@ pub(crate) fn dist(job: &Job) -> Result<()> {
     let mut files: Vec<PathBuf> =
         PUBLISHED.iter().map(|name| target().join(format!("package/{name}-{VERSION}.crate"))).collect();
     files.push(wheel(job)?);
-    files.push(npm_package(job)?.join(format!("rollmesh-{VERSION}.tgz")));
+    files.push(npm_stage().join(format!("rollmesh-{VERSION}.tgz")));
     files.push(dist_path().join(binary_name()));
     for file in files {
         let name = file.file_name().context("a file has a name")?;
@@ -129,11 +129,21 @@ pub(crate) fn node_modules(job: &Job) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The npm package, packed. Returns the folder in which it is, with what its tests need.
-pub(crate) fn npm_package(job: &Job) -> Result<PathBuf> {
+/// The folder in which the npm package is built and packed.
+fn npm_stage() -> PathBuf {
+    target().join("xtask/npm")
+}
+
+/// The files of the npm package.
+pub(crate) fn npm_files() -> PathBuf {
+    npm_stage().join("package")
+}
+
+/// The npm package, packed, in [`npm_stage`].
+pub(crate) fn npm_package(job: &Job) -> Result<()> {
     let modules = ["rollmesh_wasm", "rollmesh_reader", "rollmesh_trainer"];
     wasm_modules(job, &modules)?;
-    let stage = target().join("xtask/npm");
+    let stage = npm_stage();
     // Modules that were removed from the sources would be packed, too.
     let _ = fs::remove_dir_all(stage.join("src"));
     let folder = stage.join("src/wasm");
@@ -147,14 +157,12 @@ pub(crate) fn npm_package(job: &Job) -> Result<PathBuf> {
     job.run(install.args(["install", "--no-audit", "--no-fund", "--prefer-offline"]).current_dir(&stage))
         .context("the package's tools could not be installed; this needs the npm registry")?;
     job.run(command("node").arg("web/npm/build.mjs").arg(&stage))?;
-    job.run(command("npm").args(["pack", "./package", "--silent"]).current_dir(&stage))?;
-    Ok(stage)
+    job.run(command("npm").args(["pack", "./package", "--silent"]).current_dir(&stage))
 }
 
 /// An empty project in which nothing but the packed package and these packages of the registry are installed.
 pub(crate) fn npm_project(job: &Job, name: &str, others: &[&str]) -> Result<PathBuf> {
-    let stage = npm_package(job)?;
-    let project = stage.join(name);
+    let project = npm_stage().join(name);
     let written = || format!("cannot write {}", project.display());
     // Tests that were removed from the sources would run, too.
     let _ = fs::remove_dir_all(&project);

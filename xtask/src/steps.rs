@@ -32,7 +32,7 @@ const fn early(step: Step) -> Step {
 
 pub(crate) const STEPS: &[Step] = &[
     step("fmt", "formatting", &[], checks::fmt),
-    step("layers", "architecture: who may use whom, what core may not use, links", &[], checks::layers),
+    step("layers", "architecture: who may use whom, what core may not use, links, controls", &[], checks::layers),
     step("fetch", "crates into cargo's cache", &[], artifacts::fetch),
     step("licences", "licences and sources of all crates", &["fetch"], licences::check),
     step("bare-target", "the compiler's target without operating system", &[], |job| toolchain::ensure(job, BARE)),
@@ -53,7 +53,13 @@ pub(crate) const STEPS: &[Step] = &[
     early(step("wasm-bindgen", "wasm-bindgen (some minutes the first time)", &[], tools::wasm_bindgen)),
     step("node", "wasm in Node against the binary", &["binary", "wasm-target", "wasm-bindgen"], suites::node),
     step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
-    step("npm", "the npm package in Node", &["binary", "wasm-target", "wasm-bindgen", "wasm-opt"], suites::npm),
+    step(
+        "npm-package",
+        "the npm package, packed",
+        &["wasm-target", "wasm-bindgen", "wasm-opt"],
+        artifacts::npm_package,
+    ),
+    step("npm", "the npm package in Node", &["binary", "npm-package"], suites::npm),
     step("python", "Python", &[], tools::python),
     step("clients", "clients in Rust, Python and Node against the program", &["fetch", "python"], |job| {
         suites::tests(job, "--test languages clients::")
@@ -68,7 +74,8 @@ pub(crate) const STEPS: &[Step] = &[
     step("chromium", "Chromium and its driver", &[], chromium::ensure),
     step("wasm-chromium", "wasm in Chromium", &["wasm-target", "wasm-bindgen", "chromium"], suites::chromium),
     step("axe", "axe-core", &[], tools::axe),
-    step("e2e", "the page end to end in Chromium", &["binary", "page", "chromium", "axe"], suites::e2e),
+    step("e2e", "the page end to end in Chromium", &["binary", "npm-package", "page", "chromium", "axe"], suites::e2e),
+    long(step("load", "the page under an hour's updates of 200 workers", &["page", "chromium"], suites::load)),
     long(step(
         "trunk-serve",
         "the page of `trunk serve` in Chromium",
@@ -81,12 +88,7 @@ pub(crate) const STEPS: &[Step] = &[
         &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk", "chromium", "axe"],
         suites::own_crate,
     )),
-    long(step(
-        "npm-long",
-        "the npm package through bundlers, and its memory",
-        &["wasm-target", "wasm-bindgen", "wasm-opt"],
-        suites::npm_long,
-    )),
+    long(step("npm-long", "the npm package through bundlers, and its memory", &["npm-package"], suites::npm_long)),
     long(step("onnx", "policies in ONNX Runtime", &["fetch", "python"], |job| {
         suites::with_packages(job, "onnx", &["onnxruntime"])
     })),
@@ -162,7 +164,7 @@ pub(crate) const STEPS: &[Step] = &[
     long(step(
         "dist",
         "everything that is given away: binary, page, crates, wheel, npm package",
-        &["program", "maturin"],
+        &["program", "maturin", "npm-package"],
         artifacts::dist,
     )),
 ];

@@ -232,7 +232,12 @@ pub(crate) fn chromium(job: &Job) -> Result<()> {
 
 /// The binary and its page in headless Chromium.
 pub(crate) fn e2e(job: &Job) -> Result<()> {
-    job.run_tests(&mut e2e_tests("--skip trunk_serve:: --skip own_crate::")?)
+    job.run_tests(e2e_tests("--skip trunk_serve:: --skip own_crate::")?.env("ROLLMESH_NPM", artifacts::npm_files()))
+}
+
+/// The page with as many updates as a large hub sends in an hour. It measures frames and wants the machine for itself.
+pub(crate) fn load(job: &Job) -> Result<()> {
+    job.run_tests(e2e_tests("load:: --nocapture")?.env("ROLLMESH_LONG", "1"))
 }
 
 /// The example of a user's crate, outside the workspace: its page by the documented command, its program, and what they show.

@@ -241,6 +241,7 @@ async fn a_viewer_sees_everything_and_changes_nothing() {
     assert!(disabled.as_array().expect("a list").iter().all(|button| *button == json!([true, true])), "{disabled}");
     assert_eq!(page.run("return document.querySelector('[data-testid=token-input]')", vec![]).await, Value::Null);
     page.browser.screenshot("viewer", DESKTOP).await;
+    page.assert_accessible("a viewer's page").await;
     // It stays a viewer's after a reload.
     page.reload().await;
     page.wait_for("banner", "data-kind", "viewer").await;

@@ -46,11 +46,6 @@ impl Browser {
         Self { client, _driver: driver, profile, _turn: turn }
     }
 
-    /// The directory of its profile, which all its processes name.
-    pub(crate) fn profile(&self) -> &Path {
-        self.profile.path()
-    }
-
     /// What the console has shown since the last call, errors and warnings only.
     pub(crate) async fn complaints(&self) -> Vec<String> {
         let log = self.vendor("se/log", json!({ "type": "browser" })).await;
@@ -103,8 +98,41 @@ impl Browser {
         self.devtools("Network.emulateNetworkConditions", conditions).await;
     }
 
-    async fn devtools(&self, command: &str, params: Value) {
-        self.vendor("goog/cdp/execute", json!({ "cmd": command, "params": params })).await;
+    /// Touches the page with fingers at these places, moves each to its next place in ten steps, and lifts them.
+    pub(crate) async fn touch(&self, fingers: &[[(f64, f64); 2]]) {
+        const STEPS: u32 = 10;
+        let dispatch = async |kind: &str, part: Option<f64>| {
+            let point = |(id, [from, to]): (usize, &[(f64, f64); 2]), part: f64| {
+                let at = |from: f64, to: f64| from + (to - from) * part;
+                json!({ "id": id, "x": at(from.0, to.0), "y": at(from.1, to.1) })
+            };
+            let points: Vec<Value> = part
+                .map(|part| fingers.iter().enumerate().map(|finger| point(finger, part)).collect())
+                .unwrap_or_default();
+            self.devtools("Input.dispatchTouchEvent", json!({ "type": kind, "touchPoints": points })).await;
+        };
+        dispatch("touchStart", Some(0.0)).await;
+        for step in 1..=STEPS {
+            dispatch("touchMove", Some(f64::from(step) / f64::from(STEPS))).await;
+        }
+        dispatch("touchEnd", None).await;
+    }
+
+    /// The bytes of a file that the browser has saved; `None` while it has not.
+    pub(crate) fn saved(&self, name: &str) -> Option<Vec<u8>> {
+        // Until it is complete, it has another name.
+        fs::read(downloads(self.profile.path()).join(name)).ok()
+    }
+
+    /// Bytes of the page's JavaScript heap after a collection of garbage.
+    pub(crate) async fn script_heap(&self) -> u64 {
+        self.devtools("HeapProfiler.collectGarbage", json!({})).await;
+        let usage = self.devtools("Runtime.getHeapUsage", json!({})).await;
+        usage["usedSize"].as_f64().expect("bytes") as u64
+    }
+
+    async fn devtools(&self, command: &str, params: Value) -> Value {
+        self.vendor("goog/cdp/execute", json!({ "cmd": command, "params": params })).await
     }
 
     async fn vendor(&self, path: &'static str, body: Value) -> Value {
@@ -130,12 +158,21 @@ fn capabilities(profile: &Path) -> Map<String, Value> {
     }
     let capabilities = json!({
         "browserName": "chrome",
-        "goog:chromeOptions": { "binary": chromium(), "args": args },
+        "goog:chromeOptions": {
+            "binary": chromium(),
+            "args": args,
+            "prefs": { "download.default_directory": downloads(profile), "download.prompt_for_download": false },
+        },
         "goog:loggingPrefs": { "browser": "ALL" },
         "timeouts": { "script": DEADLINE.as_millis() as u64 },
     });
     let Value::Object(capabilities) = capabilities else { unreachable!("it is written as an object") };
     capabilities
+}
+
+/// Where the browser saves files.
+fn downloads(profile: &Path) -> PathBuf {
+    profile.join("downloads")
 }
 
 /// Root has no sandbox: Chromium refuses to start with one.

@@ -4,6 +4,7 @@ use fantoccini::{
     Locator,
     actions::{InputSource as _, MOUSE_BUTTON_LEFT, MouseActions, PointerAction},
 };
+use serde_json::json;
 
 use super::{
     browser::{DESKTOP, PHONE},
@@ -30,7 +31,10 @@ async fn charts_are_zoomed_and_runs_are_compared() {
     page.wait_for("connection", "data-state", "online").await;
     page.wait("the runs are compared again", async || has_median(&page).await).await;
     assert_eq!(page.attribute("chart-whole", "disabled").await, None, "a part is shown");
-    assert_eq!(page.value("chart-x").await, "iteration");
+    assert_eq!((page.value("chart-x").await, page.value("chart-smoothing").await), ("iteration".into(), "15".into()));
+    let checked = "return [...arguments].map(one => document.querySelector(one).checked)";
+    let boxes = ["chart-log-x", "chart-log-y"].map(|id| json!(selector(id))).to_vec();
+    assert_eq!(page.run(checked, boxes).await, json!([false, true]));
 
     page.browser.prefer_colours("dark").await;
     page.click("more-curves").await;
@@ -39,6 +43,7 @@ async fn charts_are_zoomed_and_runs_are_compared() {
     let width = "return document.documentElement.scrollWidth <= window.innerWidth";
     assert_eq!(page.run(width, vec![]).await, true, "nothing is wider than a phone");
     page.browser.screenshot("charts-phone", PHONE).await;
+    pan_and_pinch(&page).await;
     page.browser.emulate(DESKTOP).await;
 
     let canvas = page.browser.client.find(Locator::Css(&canvas())).await.expect("the chart is there");
@@ -46,6 +51,58 @@ async fn charts_are_zoomed_and_runs_are_compared() {
     page.wait_for("chart-whole", "disabled", "").await;
     drag(&page).await;
     page.assert_quiet_console().await;
+}
+
+/// A finger moves the shown part, two fingers zoom, and so do keys.
+async fn pan_and_pinch(page: &Dashboard) {
+    let canvas = page.browser.client.find(Locator::Css(&canvas())).await.expect("the chart is there");
+    // Fingers at these fractions of the chart's width move to those.
+    let touch = async |fingers: &[(f64, f64)]| {
+        let place = "const canvas = document.querySelector(arguments[0]);
+            canvas.scrollIntoView({ block: 'center', behavior: 'instant' });
+            const { x, y, width, height } = canvas.getBoundingClientRect();
+            return [x, y + height / 2, width]";
+        let place = page.run(place, vec![json!(self::canvas())]).await;
+        let [x, y, width] = [0, 1, 2].map(|index| place[index].as_f64().expect("pixels"));
+        let at = |part: f64| (x + width * part, y);
+        let fingers: Vec<_> = fingers.iter().map(|(from, to)| [at(*from), at(*to)]).collect();
+        page.browser.touch(&fingers).await;
+    };
+    let moved_from = async |before: (f64, f64)| {
+        page.wait("another part is shown", async || window(page).await != before).await;
+        window(page).await
+    };
+    let width = |(low, high): (f64, f64)| high - low;
+
+    let first = window(page).await;
+    touch(&[(0.6, 0.3)]).await;
+    let second = moved_from(first).await;
+    assert!(second.0 > first.0 && is_near(width(second), width(first)), "{first:?}, then {second:?}");
+    touch(&[(0.45, 0.3), (0.55, 0.7)]).await;
+    let third = moved_from(second).await;
+    assert!(width(third) < 0.8 * width(second), "{second:?}, then {third:?}");
+    for (arrow, is_right) in [("\u{e012}", false), ("\u{e014}", true)] {
+        let before = window(page).await;
+        canvas.send_keys(&format!("\u{e008}{arrow}")).await.expect("it takes keys");
+        let after = moved_from(before).await;
+        assert!((after.0 > before.0) == is_right && is_near(width(after), width(before)), "{before:?}, then {after:?}");
+    }
+}
+
+/// The shown range of x, from the page's address.
+async fn window(page: &Dashboard) -> (f64, f64) {
+    let hash = hash(page).await;
+    let window = hash.split("chart.window=").nth(1).and_then(|rest| rest.split('&').next());
+    let (low, high) = window.and_then(|window| window.split_once("..")).unwrap_or_else(|| panic!("{hash}"));
+    (low.parse().expect("a number"), high.parse().expect("a number"))
+}
+
+fn is_near(found: f64, wanted: f64) -> bool {
+    (found - wanted).abs() < 1e-3 * wanted.abs()
+}
+
+async fn hash(page: &Dashboard) -> String {
+    page.run("return location.hash", vec![]).await.as_str().unwrap_or_default().to_owned()
 }
 
 /// A mouse zooms into the part that it drags over, and a double click shows everything.
@@ -81,6 +138,7 @@ async fn compare(page: &Dashboard) {
     page.wait("run 1 is a line", async || page.text("legend-run 1").await.is_some()).await;
     page.click("compare-2").await;
     page.wait("seeds are grouped", async || has_median(page).await).await;
+    page.assert_accessible("compared runs").await;
     let settings = page.text("comparison").await.unwrap_or_default();
     assert!(settings.contains("num_envs") && settings.contains("seed"), "{settings}");
     assert!(!settings.contains("num_workers"), "equal settings are left out: {settings}");
@@ -94,16 +152,32 @@ async fn has_median(page: &Dashboard) -> bool {
 async fn zoom(page: &Dashboard) {
     let canvas = page.browser.client.find(Locator::Css(&canvas())).await.expect("the chart is there");
     page.choose("chart-x", "iteration").await;
+    let address_has = async |text: &str| {
+        page.wait(&format!("the address has {text}"), async || hash(page).await.contains(text)).await;
+    };
+    for (id, log) in [("chart-log-y", "y"), ("chart-log-x", "xy"), ("chart-log-x", "y")] {
+        page.click(id).await;
+        address_has(&format!("chart.log={log}")).await;
+    }
+    let smoothing = page.browser.client.find(Locator::Css(&selector("chart-smoothing"))).await.expect("it is there");
+    smoothing.send_keys("\u{e014}\u{e014}\u{e014}").await.expect("it takes keys");
+    address_has("chart.smoothing=15").await;
     assert_eq!(page.attribute("chart-whole", "disabled").await.as_deref(), Some(""), "everything is shown");
     canvas.send_keys("++").await.expect("it takes keys");
     let is_enabled = async || page.attribute("chart-whole", "disabled").await.is_none();
     page.wait("a part is shown", is_enabled).await;
-    let hash = async || page.run("return location.hash", vec![]).await.as_str().unwrap_or_default().to_owned();
-    page.wait("the address has it", async || hash().await.contains("chart.window=")).await;
-    let hash = hash().await;
+    address_has("chart.window=").await;
+    let hash = hash(page).await;
     assert!(hash.contains("chart.x=iteration") && hash.contains("chart.runs=1%2C2"), "{hash}");
     page.click("chart-return-png").await;
+    let png = page.saved("chart-return.png").await;
+    assert!(png.starts_with(b"\x89PNG\r\n") && png.len() > 1_000, "{} bytes", png.len());
     page.click("chart-csv").await;
+    let csv = String::from_utf8(page.saved("curves.csv").await).expect("UTF-8");
+    assert!(csv.starts_with("run,kind,iteration,env_steps,wall_s,episode_return_mean,"), "{csv}");
+    for run in ["3", "1", "2"] {
+        assert!(csv.contains(&format!("\n{run},training,1,")), "run {run} is in {csv}");
+    }
 }
 
 fn canvas() -> String {

@@ -1,6 +1,6 @@
 //! The page as a person uses it: looks for things by their `data-testid`, waits, clicks, types.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use fantoccini::{
     Locator,
@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     DEADLINE, LOOK_AGAIN,
     browser::{Browser, DESKTOP},
+    built,
 };
 
 /// The dashboard in a browser.
@@ -193,6 +194,28 @@ impl Dashboard {
         let row = own().await.expect("it was there");
         assert_eq!(row.kind, "browser");
         row.id
+    }
+
+    /// Waits for a file that the browser saves, and returns its bytes.
+    pub(crate) async fn saved(&self, name: &str) -> Vec<u8> {
+        self.wait(&format!("{name} is saved"), async || self.browser.saved(name).is_some()).await;
+        self.browser.saved(name).expect("it was there")
+    }
+
+    /// axe-core must find nothing in the page as it is now, in either theme; the light one is left.
+    pub(crate) async fn assert_accessible(&self, what: &str) {
+        let axe = fs::read_to_string(built("ROLLMESH_AXE")).expect("the script of axe-core");
+        self.run(&format!("{axe}; return true"), vec![]).await;
+        let ask = "const done = arguments[0];
+            axe.run(document, { resultTypes: ['violations'] }).then(
+                found => done(found.violations.map(v => `${v.id}: ${v.help}: ${v.nodes.map(n => n.html).join(' ')}`)),
+                error => done([String(error)]),
+            )";
+        for theme in ["dark", "light"] {
+            self.browser.prefer_colours(theme).await;
+            let found = self.browser.client.execute_async(ask, vec![]).await.expect("axe answers");
+            assert_eq!(found, Value::Array(vec![]), "{what}, {theme}");
+        }
     }
 
     /// The console must have nothing to complain about.

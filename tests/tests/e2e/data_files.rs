@@ -114,6 +114,7 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
         page.browser.screenshot(name, screen).await;
     }
     page.browser.emulate(DESKTOP).await;
+    page.assert_accessible("an open file with a replay").await;
 
     // Chosen: tables, which other modules read.
     for (path, steps) in [

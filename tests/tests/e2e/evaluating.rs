@@ -127,6 +127,7 @@ async fn a_tab_evaluates_under_a_name_with_the_same_bits() {
     page.wait("it is told", async || page.text("toast").await.is_some_and(|text| text.contains("'judge' is taken")))
         .await;
     wait_for_state(&page, "not a worker").await;
+    page.assert_accessible("the form of an evaluation worker").await;
     assert_eq!(
         (page.value("evaluate-name").await.as_str(), page.value("evaluate-seed").await.as_str()),
         ("judge", "7")

@@ -1,6 +1,7 @@
 //! The evaluations of a run, as its dashboard shows them.
 
 use fantoccini::Locator;
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::{
@@ -42,6 +43,8 @@ async fn evaluation_of_a_run_is_shown_on_every_page() {
     page.click("stop-confirm").await;
     page.wait_for_phase("stopped").await;
     watch(&page, "Latest evaluation").await;
+    let [slow, fast] = [two_steps_ms(&page, "2/s").await, two_steps_ms(&page, "100/s").await];
+    assert!(slow > 900.0 && fast < slow / 2.0, "two steps at 2 and at 100 a second take {slow} ms and {fast} ms");
     page.choose("live-source", "Slot").await;
     page.wait("the slot's last steps are played", async || caption(&page).await.contains("slot 0")).await;
 }
@@ -54,6 +57,20 @@ async fn points(page: &Dashboard) -> u64 {
 
 async fn caption(page: &Dashboard) -> String {
     page.text("live-caption").await.unwrap_or_default()
+}
+
+/// Chooses a pace; returns the milliseconds from one change of the shown step to the second one after it.
+async fn two_steps_ms(page: &Dashboard, pace: &str) -> f64 {
+    page.choose("live-pace", pace).await;
+    let measure = "const [canvas, done] = arguments, changes = [];
+        const observer = new MutationObserver(() => {
+            if (changes.push(performance.now()) < 3) return;
+            observer.disconnect();
+            done(changes[2] - changes[0]);
+        });
+        observer.observe(document.querySelector(canvas), { attributeFilter: ['data-row'] });";
+    let measured = page.browser.client.execute_async(measure, vec![json!(selector("live-canvas"))]).await;
+    measured.expect("the steps change").as_f64().expect("milliseconds")
 }
 
 /// Switches to an evaluation, which is played.

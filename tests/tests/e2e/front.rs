@@ -114,10 +114,14 @@ async fn send_file(mut stream: TcpStream, shared: &Shared, file: &str) -> io::Re
         Some("svg") => "image/svg+xml",
         _ => "application/octet-stream",
     };
-    // Next to the page is a policy that was trained.
-    let tab_page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tab");
-    let folder = if file.starts_with("policy/") { &tab_page } else { &shared.page };
-    let (status, body) = match fs::read(folder.join(file)).await {
+    // Next to the page is the example of a page with a trained policy, and in that, as its README says, the npm package.
+    let example = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let path = match (file.strip_prefix("tab/rollmesh/"), file.starts_with("tab/")) {
+        (Some(of_package), _) => built("ROLLMESH_NPM").join(of_package),
+        (None, true) => example().join(file),
+        (None, false) => shared.page.join(file),
+    };
+    let (status, body) = match fs::read(path).await {
         Ok(body) => ("200 OK", body),
         Err(_) => ("404 Not Found", Vec::new()),
     };

@@ -1,12 +1,9 @@
 //! Hosts, logs, rates of workers and fragments on the page, and the page for people with disabilities.
 
-use std::fs;
-
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     browser::{DESKTOP, PHONE},
-    built,
     dashboard::{Dashboard, selector},
     program::Program,
 };
@@ -73,10 +70,14 @@ async fn workers_have_hosts_logs_and_rates_and_a_fragment_is_shown() {
     assert!(token.starts_with("ROLLMESH_TOKEN=") && address.starts_with("ws://127.0.0.1:"), "{command}");
     page.choose("log-of", "the audit").await;
     page.wait("the audit log is shown", async || has("log-lines", "token_made").await).await;
+    page.assert_accessible("the audit log and an invitation").await;
+    invite(&page, "invite-operator", false).await;
+    invite(&page, "invite-viewer", true).await;
 
     page.browser.client.execute("document.activeElement.blur()", vec![]).await.expect("it loses the focus");
     page.press('?').await;
     page.wait_for("shortcuts", "open", "").await;
+    page.assert_accessible("the keys of the page").await;
     page.click("shortcuts-close").await;
     page.browser.emulate(PHONE).await;
     page.click("shortcuts-show").await;
@@ -92,7 +93,7 @@ async fn every_view_can_be_used_by_people_with_disabilities() {
     let hub = Program::start("hub", [""; 0]);
     page.go_to(hub.url()).await;
     page.wait_for("connection", "data-state", "online").await;
-    assert_accessible(&page, "a hub without a run").await;
+    page.assert_accessible("a hub without a run").await;
     start(&page).await;
     for folded in ["more-curves", "saved-runs", "start-another"] {
         page.click(folded).await;
@@ -101,29 +102,40 @@ async fn every_view_can_be_used_by_people_with_disabilities() {
     page.click("fragment-show").await;
     page.wait("a fragment is shown", async || page.text("fragment-what").await.is_some()).await;
     page.click("stop").await;
-    for theme in ["light", "dark"] {
-        page.browser.prefer_colours(theme).await;
-        for (screen, size) in [("desktop", DESKTOP), ("phone", PHONE)] {
-            page.browser.emulate(size).await;
-            assert_accessible(&page, &format!("{theme} on a {screen}")).await;
-            let width = "return document.documentElement.scrollWidth <= window.innerWidth";
-            assert_eq!(page.run(width, vec![]).await, true, "nothing is wider than a {screen}");
+    for (screen, size) in [("desktop", DESKTOP), ("phone", PHONE)] {
+        page.browser.emulate(size).await;
+        page.assert_accessible(&format!("all views on a {screen}")).await;
+        let width = "return document.documentElement.scrollWidth <= window.innerWidth";
+        assert_eq!(page.run(width, vec![]).await, true, "nothing is wider than a {screen}");
+        for theme in ["light", "dark"] {
+            page.browser.prefer_colours(theme).await;
             page.browser.screenshot(&format!("views-{theme}-{screen}"), size).await;
         }
     }
 }
 
-/// Asks axe-core, in the page.
-async fn assert_accessible(page: &Dashboard, what: &str) {
-    let axe = fs::read_to_string(built("ROLLMESH_AXE")).expect("the script of axe-core");
-    page.run(&format!("{axe}; return true"), vec![]).await;
-    let ask = "const done = arguments[0];
-        axe.run(document, { resultTypes: ['violations'] }).then(
-            found => done(found.violations.map(v => `${v.id}: ${v.help}: ${v.nodes.map(n => n.html).join(' ')}`)),
-            error => done([String(error)]),
-        )";
-    let found = page.browser.client.execute_async(ask, vec![]).await.expect("axe answers");
-    assert_eq!(found, Value::Array(vec![]), "{what}");
+/// Makes a link for another browser, and opens it: a viewer's page says so and cannot stop the run, an operator's can.
+async fn invite(page: &Dashboard, button: &str, is_viewer: bool) {
+    let before = page.value("invitation").await;
+    page.click(button).await;
+    page.wait("there is another invitation", async || page.value("invitation").await != before).await;
+    let link = page.value("invitation").await;
+    let client = &page.browser.client;
+    let tab = client.window().await.expect("the tab has a handle");
+    let other = client.new_window(true).await.expect("another tab").handle;
+    client.switch_to_window(other).await.expect("the other one is there");
+    page.go_to(&link).await;
+    page.wait_for("connection", "data-state", "online").await;
+    page.wait_for_phase("running").await;
+    if is_viewer {
+        page.wait_for("banner", "data-kind", "viewer").await;
+        page.wait_for("stop", "disabled", "").await;
+    } else {
+        assert_eq!(page.attribute("banner", "data-kind").await, None);
+        page.wait("it can stop the run", async || page.attribute("stop", "disabled").await.is_none()).await;
+    }
+    client.close_window().await.expect("it closes");
+    client.switch_to_window(tab).await.expect("the first one is still there");
 }
 
 fn legend() -> String {

@@ -31,12 +31,16 @@ async fn settings_are_found_and_saved_runs_cloned_resumed_and_deleted() {
     page.wait("the form has the run's settings", async || page.value("start-seed").await == "7").await;
     assert_eq!(page.value("start-stop.env_steps").await, "1000000000");
     page.browser.screenshot("form", DESKTOP).await;
+    page.click("start-reset").await;
+    page.wait("the form is as at first", async || page.value("start-seed").await.is_empty()).await;
 
     page.click("saved-runs").await;
     let state =
         async || page.run(&format!("return document.querySelector(\"{SAVED}\")?.textContent ?? ''"), vec![]).await;
     let says = async |what: &str| state().await.as_str().is_some_and(|text| text.contains(what));
     page.wait("the run is listed", async || says("stopped").await).await;
+    page.click("saved-clone").await;
+    page.wait("the form has its settings", async || page.value("start-seed").await == "7").await;
     // Its curves next to those of the hub's run.
     page.run(COMPARE, vec![]).await;
     let legend = async || {
@@ -80,6 +84,15 @@ async fn find_settings(page: &Dashboard) {
     page.wait("nothing is wrong", async || page.text("start-error").await.is_none_or(|error| error.is_empty())).await;
     page.fill("start-search", " ").await;
     page.wait("all are there again", async || is_shown("start-seed").await).await;
+    // A preset replaces everything but the seed.
+    page.fill("start-seed", "5").await;
+    page.fill("start-num_envs", "3").await;
+    page.choose("start-preset", "Pendulum-v1 with ppo").await;
+    page.wait("its environment is chosen", async || page.value("start-env").await == "Pendulum-v1").await;
+    assert_eq!((page.value("start-seed").await.as_str(), page.value("start-num_envs").await.as_str()), ("5", ""));
+    page.click("start-reset").await;
+    page.wait("everything is reset", async || page.value("start-seed").await.is_empty()).await;
+    assert_eq!(page.value("start-env").await, "", "the default");
 }
 
 async fn start(page: &Dashboard) {

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use fantoccini::key::Key;
+use fantoccini::{Locator, key::Key};
 use serde_json::json;
 
 use super::{
@@ -38,7 +38,7 @@ fn policy(name: &str) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_plays_from_a_folder_until_a_person_takes_over_with_the_keyboard() {
     let page = Dashboard::start().await;
-    let _front = open(&page, "#policy=policy").await;
+    let _front = open(&page, "#policy=tab/policy").await;
     wait_said(&page, "CartPole-v1: the policy plays episode 1").await;
     page.wait("its picture is there", async || page.attribute("player-canvas", "hidden").await.is_none()).await;
     page.browser.screenshot("tab-playing", DESKTOP).await;
@@ -53,6 +53,48 @@ async fn a_policy_plays_from_a_folder_until_a_person_takes_over_with_the_keyboar
     wait_said(&page, "the policy plays episode").await;
     page.click("player-close").await;
     page.wait("it is gone", async || page.text("player-said").await.is_none()).await;
+    page.assert_quiet_console().await;
+}
+
+/// The example's own page, with the npm package.
+#[tokio::test(flavor = "multi_thread")]
+async fn page_of_example_draws_its_environment_and_a_curve_that_grows() {
+    let page = Dashboard::start().await;
+    let front = Front::start("127.0.0.1:1").await;
+    page.browser.client.goto(&format!("{}tab/index.html", front.url())).await.expect("the page loads");
+    // `N episodes, mean return M`.
+    let mean_return = async || {
+        let text = page.run("return document.getElementById('status').textContent", vec![]).await;
+        text.as_str()?.split_once(" episodes, mean return ")?.1.parse::<f64>().ok()
+    };
+    let choose = async |id: &str, label: &str| {
+        let select = page.browser.client.find(Locator::Id(id)).await.expect("the choice is there");
+        select.select_by_label(label).await.expect("it can be chosen");
+    };
+    // The number of columns of a canvas that have something in them.
+    let inked = async |id: &str| {
+        // Of a copy: Chromium warns about canvases that are drawn to and read often.
+        let script = "const { width, height } = document.getElementById(arguments[0]);
+            const copy = new OffscreenCanvas(width, height).getContext('2d', { willReadFrequently: true });
+            copy.drawImage(document.getElementById(arguments[0]), 0, 0);
+            const { data } = copy.getImageData(0, 0, width, height);
+            const columns = new Set();
+            for (let at = 3; at < data.length; at += 4) if (data[at] > 0) columns.add((at >> 2) % width);
+            return columns.size";
+        page.run(script, vec![json!(id)]).await.as_u64().expect("a number")
+    };
+    choose("speed", "10").await;
+    page.wait("the trained policy's first episodes are long", async || {
+        mean_return().await.is_some_and(|mean| mean > 300.0)
+    })
+    .await;
+    // Ten seconds are left until the curve is as wide as its canvas.
+    let before = inked("curve").await;
+    assert!(inked("picture").await > 100, "the environment is drawn");
+    page.wait("the curve grows", async || inked("curve").await > before).await;
+    choose("speed", "100").await;
+    choose("policy", "untrained").await;
+    page.wait("untrained it plays shorter ones", async || mean_return().await.is_some_and(|mean| mean < 300.0)).await;
     page.assert_quiet_console().await;
 }
 

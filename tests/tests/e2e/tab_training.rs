@@ -1,6 +1,6 @@
 //! A page without a hub, which trains in its own tab.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     browser::{DESKTOP, PHONE},
@@ -23,6 +23,7 @@ async fn a_page_without_a_hub_solves_cart_pole_and_shows_the_hash_that_the_progr
     page.wait_for("banner", "data-kind", "no-token").await;
     page.fill("start-seed", "1").await;
     page.browser.screenshot("tab-start", DESKTOP).await;
+    page.assert_accessible("the form of a page without a hub").await;
     page.click("start-run").await;
 
     page.wait_for_phase("running").await;
@@ -49,16 +50,28 @@ async fn a_page_without_a_hub_solves_cart_pole_and_shows_the_hash_that_the_progr
     page.browser.screenshot("tab-solved-phone", PHONE).await;
     page.browser.prefer_colours("dark").await;
     page.browser.screenshot("tab-solved-dark", DESKTOP).await;
-    assert_eq!(page.attribute("save-weights", "disabled").await, None);
+    save(&page).await;
     page.click("play-policy").await;
     page.wait("it plays", async || {
         page.text("player-said").await.is_some_and(|said| said.contains("CartPole-v1: the policy plays"))
     })
     .await;
+    page.assert_accessible("weights of a run in a tab, and a policy that plays").await;
     page.assert_quiet_console().await;
 
     let (hash, command) = (page.text("weights-hash").await, page.text("proof").await.expect("a command"));
     assert_eq!(hash, Some(weights_hash_of(&command)), "{command}");
+}
+
+/// Saves both files of the policy.
+async fn save(page: &Dashboard) {
+    page.click("save-weights").await;
+    let weights = page.saved("weights.safetensors").await;
+    // It begins with the length of its JSON.
+    assert!(weights.len() > 1_000 && weights[8] == b'{', "{} bytes", weights.len());
+    page.click("save-policy").await;
+    let policy: Value = serde_json::from_slice(&page.saved("policy.json").await).expect("JSON");
+    assert_eq!(policy["run"]["env"], "CartPole-v1", "{policy}");
 }
 
 async fn pause_and_resume(page: &Dashboard) {

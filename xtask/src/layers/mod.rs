@@ -1,5 +1,5 @@
 //! The architecture as a check: who may use whom, what core may not use, that documents lead somewhere, names, dependencies in
-//! the public API, and words that hide who acts.
+//! the public API, controls of the page without a test, and words that hide who acts.
 //!
 //! Reads text, not types, so it takes milliseconds; what it cannot see, the compiler or a test does.
 
@@ -12,6 +12,7 @@ mod names;
 mod native;
 mod public;
 mod source;
+mod test_ids;
 mod words;
 
 use std::{
@@ -49,6 +50,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Violation>> {
     violations.extend(features::check(root)?);
     violations.extend(names::check(root)?);
     violations.extend(public::check(root)?);
+    violations.extend(test_ids::check(root)?);
     violations.extend(words::check(root)?);
     Ok(violations)
 }

@@ -1,0 +1,81 @@
+//! The page's controls: each that has a name for tests is used in a test of the page in a browser.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{Violation, files, read, source::line_at};
+
+const PAGE: &str = "web/src";
+const TESTS: &str = "tests/tests/e2e";
+
+/// Elements that take clicks or text: those of HTML, and the page's own with their name in `id`.
+const CONTROLS: [(&str, &str); 6] = [
+    ("<button", "data-testid=\""),
+    ("<input", "data-testid=\""),
+    ("<select", "data-testid=\""),
+    ("<ActionButton", "id=\""),
+    ("<AskFirst", "id=\""),
+    ("<Toggle", "id=\""),
+];
+
+pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
+    let mut tests = String::new();
+    for file in files(root, Path::new(TESTS), "rs")? {
+        tests += &read(root, &file)?;
+    }
+    let mut violations = Vec::new();
+    for file in files(root, Path::new(PAGE), "rs")? {
+        let view = read(root, &file)?;
+        let unused = controls(&view).filter(|(_, id)| !is_used(id, &tests));
+        violations.extend(unused.map(|(offset, id)| Violation {
+            file: file.clone(),
+            line: line_at(&view, offset),
+            what: format!("no test in {TESTS} uses the control `{id}`"),
+        }));
+    }
+    Ok(violations)
+}
+
+/// The controls of a view, each with its offset and its name. Names that are made at run time are left out.
+fn controls(view: &str) -> impl Iterator<Item = (usize, &str)> {
+    CONTROLS.into_iter().flat_map(move |(element, name)| {
+        view.match_indices(element).filter_map(move |(offset, _)| {
+            let rest = &view[offset + element.len()..];
+            let is_other_element = !rest.starts_with(char::is_whitespace);
+            // To the next element, which may have the next name.
+            let end = rest.find('<').unwrap_or(rest.len());
+            let (_, id) = rest[..end].split_once(name).filter(|_| !is_other_element)?;
+            Some((offset, id.split('"').next()?))
+        })
+    })
+}
+
+/// Whether tests have the name as a string of Rust, of JavaScript, or in a selector.
+fn is_used(id: &str, tests: &str) -> bool {
+    [format!("\"{id}\""), format!("'{id}'"), format!("={id}]")].iter().any(|use_of| tests.contains(use_of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controls_with_a_literal_name_are_found() {
+        let view = r#"<button
+            type="button"
+            data-testid="save"
+            on:click=save
+        >"Save"</button>
+        <input data-testid=id/>
+        <p data-testid="note"></p>
+        <ActionButton action=Action::Stop id="stop">"Stop"</ActionButton>"#;
+        assert_eq!(controls(view).map(|(_, id)| id).collect::<Vec<_>>(), ["save", "stop"]);
+    }
+
+    #[test]
+    fn control_is_used_where_its_whole_name_is() {
+        let tests = r#"page.click("stop-cancel"); "['pause', 'resume']"; "[data-testid=join] button""#;
+        assert_eq!(["stop", "pause", "join", "stop-cancel"].map(|id| is_used(id, tests)), [false, true, true, true]);
+    }
+}
