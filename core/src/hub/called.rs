@@ -10,9 +10,9 @@ use crate::{
     },
 };
 
-/// A worker that the program calls.
+/// A worker that the program calls, and how fast it makes env steps.
 #[derive(Debug)]
-pub(super) struct CalledWorker {
+pub(super) struct ProgramWorker {
     row: WorkerRow,
     rate: RateMeter,
 }
@@ -32,9 +32,9 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
             let known = before.remove(&row.worker);
             let (made, mut rate) = known.map_or((0, RateMeter::new(now)), |known| (known.row.env_steps, known.rate));
             rate.add(row.env_steps.saturating_sub(made), now);
-            self.dashboards.called.insert(row.worker, CalledWorker { row, rate });
+            self.dashboards.called.insert(row.worker, ProgramWorker { row, rate });
         }
-        for worker in before.into_values().filter(CalledWorker::has_no_peer).map(|called| called.row.worker) {
+        for worker in before.into_values().filter(ProgramWorker::has_no_peer).map(|called| called.row.worker) {
             self.dashboards.forget_peer(worker);
             self.broadcast(&Message::WorkerGone(WorkerGone { worker }));
         }
@@ -48,7 +48,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
 
     /// Adds what the program says of its workers to the rows of peers.
     pub(super) fn with_called(&self, mut rows: Vec<WorkerRow>) -> Vec<WorkerRow> {
-        let rate = |called: &CalledWorker| called.rate.per_second(self.now) as f32;
+        let rate = |called: &ProgramWorker| called.rate.per_second(self.now) as f32;
         for row in &mut rows {
             if let Some(called) = self.dashboards.called.get(&row.worker) {
                 let WorkerRow { state, reason, env_steps, .. } = called.row.clone();
@@ -61,7 +61,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     }
 }
 
-impl CalledWorker {
+impl ProgramWorker {
     fn has_no_peer(&self) -> bool {
         !self.row.kind.is_empty()
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Curve, Hub, HubRun, Peer, PeerConnection, RecentFragments,
-    called::CalledWorker,
+    called::ProgramWorker,
     limits::{MAX_BACKLOG_BYTES, STATE_BACKLOG_BYTES},
 };
 use crate::{
@@ -53,7 +53,7 @@ pub struct Dashboards {
     pub(super) clip_begun: Micros,
     pub(super) fragments: RecentFragments,
     /// The workers that the program calls itself, by number.
-    pub(super) called: BTreeMap<u32, CalledWorker>,
+    pub(super) called: BTreeMap<u32, ProgramWorker>,
 }
 
 impl Default for Dashboards {

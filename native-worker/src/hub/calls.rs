@@ -194,8 +194,12 @@ impl Actor {
         let has_number = "the program decides how many workers its group has: it adds and removes them";
         let has_no_runs = "this hub belongs to a program's worker group and executes no runs: `rollmesh hub` does";
         match message {
-            Message::AddWorker(Request { request }) | Message::Scale(Scale { request, .. }) => Some((*request, has_number)),
-            Message::RemoveWorker(WorkerRequest { request, worker }) if !is_remote(*worker) => Some((*request, has_number)),
+            Message::AddWorker(Request { request }) | Message::Scale(Scale { request, .. }) => {
+                Some((*request, has_number))
+            }
+            Message::RemoveWorker(WorkerRequest { request, worker }) if !is_remote(*worker) => {
+                Some((*request, has_number))
+            }
             Message::StartRun(start) => Some((start.request, has_no_runs)),
             Message::ResumeRun(resume) => Some((resume.request, has_no_runs)),
             _ => None,

@@ -3,7 +3,7 @@
 use rollmesh_core::protocol::{Kind, Role, allow};
 use serde_json::{Value, json};
 
-use super::{HubProcess, count, total};
+use super::{HubProcess, count, json as parse, total};
 use crate::support::{
     Process, keys,
     process::{Signal, children_of, has_ended},
@@ -179,7 +179,7 @@ async fn a_drained_run_has_lost_nothing() {
     };
     let (end, said) = tokio::join!(hub.command(&start), drain);
     assert!(said.starts_with("run 1: drained after "), "{said}");
-    assert_eq!((end.status.code(), &json(&end.stdout)["state"]), (Some(0), &"drained".into()), "{}", end.stderr);
+    assert_eq!((end.status.code(), &parse(&end.stdout)["state"]), (Some(0), &"drained".into()), "{}", end.stderr);
     let status = hub.status().await;
     let ledger = &status["ledger"];
     assert_eq!((&ledger["outstanding"], &ledger["expired"]["revoked"]), (&0.into(), &0.into()), "{ledger}");

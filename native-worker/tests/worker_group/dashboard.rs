@@ -73,7 +73,8 @@ pub(crate) fn operators_of_a_group_restart_its_processes_and_leave_the_rest_to_t
     runtime.block_on(hub.until("a worker", is_there)).unwrap();
     let worker = of_kind(&hub, "native").unwrap().worker;
     runtime.block_on(async {
-        for refused in [hub.scale(2).await, hub.remove_worker(worker).await, hub.start_run("{}".into()).await.map(drop)] {
+        for refused in [hub.scale(2).await, hub.remove_worker(worker).await, hub.start_run("{}".into()).await.map(drop)]
+        {
             let Err(ControlError::Declined(reason)) = refused else { panic!("{refused:?}") };
             assert!(reason.contains("program"), "{reason}");
         }

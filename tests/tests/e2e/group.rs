@@ -125,7 +125,8 @@ async fn a_group_has_a_dashboard_with_its_workers() {
     assert_eq!(page.text("worker-reason").await.as_deref(), Some("worker 1 of the group: no call is under way"));
     assert_eq!(page.attribute("phase", "data-phase").await.as_deref(), Some("idle"));
     page.click("remove-worker").await;
-    let is_told = async || page.text("toast").await.is_some_and(|text| text.contains("the program decides how many workers"));
+    let is_told =
+        async || page.text("toast").await.is_some_and(|text| text.contains("the program decides how many workers"));
     page.wait("the program removes workers", is_told).await;
     assert_eq!(page.workers().await.len(), 2);
     spawn_blocking(move || drop(group)).await.expect("it stops");
