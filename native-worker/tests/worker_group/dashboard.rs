@@ -58,7 +58,8 @@ pub(crate) fn dashboards_show_the_workers_of_a_group_with_their_calls() {
     };
     let work = |hub: &Control| works(hub, process, 1) && works(hub, thread, 2);
     runtime.block_on(hub.until("two calls", work)).unwrap();
-    drop(gate);
+    // Both calls end with their connections.
+    [gate.accept().unwrap(), gate.accept().unwrap()].into_iter().for_each(drop);
     group.fetch_ready_async_reqs(&Fetch { timeout: USUAL_PATIENCE, ..Fetch::default() }).unwrap();
     runtime.block_on(hub.until("two idle workers", are_idle)).unwrap();
     runtime.block_on(hub.leave());
