@@ -174,7 +174,8 @@ class WorkerGroup:
     `RolloutConfig`, and of the group, as keyword arguments or in the mapping: `sampling_mode` ("synchronous", "asynchronous" with `batch_env_steps`, "deadline"
     with `deadline_s`; both with `max_staleness`), `restart_failed_env_runners`, `ignore_env_runner_failures`,
     `max_num_env_runner_restarts`, `delay_between_env_runner_restarts_s`, `env_runner_health_probe_timeout_s`,
-    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`, `dashboard` (true serves one at `dashboard_url`). `None` and infinity are no limit; the delay is a finite number.
+    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`, `dashboard` (true serves one at `dashboard_url`).
+    `None` and infinity are no limit; the delay is a finite number.
     """
 
     _LIMITS = {
