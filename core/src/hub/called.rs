@@ -30,7 +30,8 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         let (now, mut before) = (self.now, core::mem::take(&mut self.dashboards.called));
         for row in rows {
             let known = before.remove(&row.worker);
-            let (made, mut rate) = known.map_or((0, RateMeter::new(now)), |known| (known.row.env_steps, known.rate));
+            let (made, mut rate) =
+                known.map_or_else(|| (0, RateMeter::new(now)), |known| (known.row.env_steps, known.rate));
             rate.add(row.env_steps.saturating_sub(made), now);
             self.dashboards.called.insert(row.worker, ProgramWorker { row, rate });
         }

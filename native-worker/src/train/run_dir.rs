@@ -328,7 +328,8 @@ impl RunDir {
     /// Writes the run's results; each file appears atomically, and one that cannot be written does not prevent the others.
     pub(crate) fn write_end(&self, policy: &PolicyCheckpoint, summary: &impl Serialize) -> io::Result<()> {
         let policy = policy.save(&self.path).map_err(io::Error::other);
-        policy.and(write_summary(&self.path, summary))
+        let summary = write_summary(&self.path, summary);
+        policy.and(summary)
     }
 }
 
