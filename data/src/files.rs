@@ -11,7 +11,7 @@ use std::{
 pub enum FileKind {
     /// The user's default permissions. The file is on the disk when it is written: it survives a power failure.
     Durable,
-    /// The same, for the user only.
+    /// The same, for one user only: the owner of the file that it replaces, else the one who writes it.
     Private,
     /// The user's default permissions. The file belongs to a running program, so writing does not wait for the disk.
     Scratch,
@@ -34,6 +34,10 @@ pub fn replace(path: &Path, kind: FileKind, write: impl FnOnce(&mut File) -> io:
     }
     let mut file = options.write(true).create_new(true).open(&unfinished)?;
     let finish = || {
+        #[cfg(unix)]
+        if kind == FileKind::Private {
+            keep_owner(path, &file)?;
+        }
         write(&mut file)?;
         if kind == FileKind::Scratch {
             return fs::rename(&unfinished, path);
@@ -46,6 +50,20 @@ pub fn replace(path: &Path, kind: FileKind, write: impl FnOnce(&mut File) -> io:
         // Frees space on a full disk; only the first error is reported.
         let _ = fs::remove_file(&unfinished);
     })
+}
+
+/// Gives a new file the owner and the group of the one that it replaces: root may replace a file that a service has to read.
+#[cfg(unix)]
+fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, fchown};
+    let owner = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        old => old.map(|old| (old.uid(), old.gid()))?,
+    };
+    let ours = new.metadata().map(|new| (new.uid(), new.gid()))?;
+    let changed = if owner == ours { Ok(()) } else { fchown(new, Some(owner.0), Some(owner.1)) };
+    // A group that its owner may not give has no permissions either.
+    if owner.0 == ours.0 { Ok(()) } else { changed }
 }
 
 /// Syncs the names in a folder, so that new and renamed files survive a power failure. Other systems than Unix cannot do that.
@@ -93,5 +111,23 @@ mod tests {
         fs::write(path.with_added_extension("tmp"), "").unwrap();
         replace(&path, FileKind::Private, |file| file.write_all(b"secret")).unwrap();
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    /// Only root can replace a file of another user: other users check that their own one stays theirs.
+    #[cfg(unix)]
+    #[test]
+    fn replaced_private_file_keeps_its_owner() {
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens");
+        replace(&path, FileKind::Private, |file| file.write_all(b"old")).unwrap();
+        if fs::metadata(&path).unwrap().uid() == 0 {
+            chown(&path, Some(65_534), Some(65_534)).unwrap();
+        }
+        let owner = || fs::metadata(&path).map(|file| (file.uid(), file.gid())).unwrap();
+        let before = owner();
+        replace(&path, FileKind::Private, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(owner(), before);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

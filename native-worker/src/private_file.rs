@@ -13,6 +13,20 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     rollmesh_data::replace(path, FileKind::Private, |file| file.write_all(bytes))
 }
 
+/// Gives a file of root the owner of its folder, such as the user of a service that has to read it, as far as that is allowed.
+pub(crate) fn leave_to_folder(path: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        use std::os::unix::fs::{MetadataExt as _, chown};
+        let folder = fs::metadata(folder)?;
+        if fs::metadata(path)?.uid() == 0 && folder.uid() != 0 {
+            // In a user namespace, the owner of the folder may be unknown.
+            let _ = chown(path, Some(folder.uid()), Some(folder.gid()));
+        }
+    }
+    Ok(())
+}
+
 /// Waits for the lock of this name, and holds it as long as the returned file exists.
 pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let file = append(path)?;

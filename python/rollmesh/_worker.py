@@ -174,7 +174,8 @@ class WorkerGroup:
     `RolloutConfig`, and of the group, as keyword arguments or in the mapping: `sampling_mode` ("synchronous", "asynchronous" with `batch_env_steps`, "deadline"
     with `deadline_s`; both with `max_staleness`), `restart_failed_env_runners`, `ignore_env_runner_failures`,
     `max_num_env_runner_restarts`, `delay_between_env_runner_restarts_s`, `env_runner_health_probe_timeout_s`,
-    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`. `None` and infinity are no limit; the delay is a finite number.
+    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`, `dashboard` (true serves one at `dashboard_url`).
+    `None` and infinity are no limit; the delay is a finite number.
     """
 
     _LIMITS = {
@@ -197,6 +198,7 @@ class WorkerGroup:
         "env_runner_restore_timeout_s",
         "in_evaluation",
         "listen",
+        "dashboard",
     )
 
     def __init__(
@@ -335,6 +337,11 @@ class WorkerGroup:
     def worker_address(self) -> tuple[str, str] | None:
         """Address and token for `rollmesh worker --hub`."""
         return self._group.worker_address()
+
+    @property
+    def dashboard_url(self) -> str | None:
+        """The URL of the group's dashboard with an operator's token, a secret; `None` without `dashboard=True`."""
+        return self._group.dashboard_url()
 
     def notices(self) -> list[str]:
         """Returns notices of failures and restarts since the last call."""

@@ -126,6 +126,9 @@ impl Group {
             let refused = |error| Failure::new(Kind::Config, format!("listen is '{text}', not ADDRESS:PORT: {error}"));
             builder = builder.listen(text.parse().map_err(refused)?);
         }
+        let mut dashboard = false;
+        read(settings, "dashboard", &mut dashboard)?;
+        builder = builder.dashboard(dashboard);
         Ok(Self(Owned::new(py, "WorkerGroup", move || builder.build())?))
     }
 
@@ -243,6 +246,11 @@ impl Group {
         self.0.call(py, |group| {
             Ok::<_, GroupError>(group.worker_url().zip(group.worker_token().map(|token| token.to_hex())))
         })
+    }
+
+    /// The URL of the dashboard with an operator's token, if there is one.
+    fn dashboard_url(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.0.call(py, |group| Ok::<_, GroupError>(group.dashboard_url()))
     }
 
     fn next_notice(&self, py: Python<'_>) -> PyResult<Option<String>> {

@@ -370,6 +370,16 @@ class Groups(unittest.TestCase):
             self.assertTrue((batch["actions"] == 1).all())
             self.assertGreater(group.get_metrics()["episodes_this_iter"], 0)
 
+    def test_dashboards_show_a_group(self):
+        with WorkerGroup(CONFIG, num_workers=1, dashboard=True) as group:
+            url, token = group.dashboard_url.split("/#token=")
+            command = [_program.find(), "workers", "--hub", url, "--json"]
+            shown = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "ROLLMESH_TOKEN": token})
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            self.assertEqual([row["kind"] for row in json.loads(shown.stdout)], ["thread"])
+        with WorkerGroup(CONFIG) as group:
+            self.assertIsNone(group.dashboard_url)
+
     def test_local_worker_learns(self):
         config = {**CONFIG, "policies": {"default_policy": {"policy": "ppo"}}}
         with WorkerGroup(config, num_workers=1) as group:

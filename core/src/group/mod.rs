@@ -93,6 +93,7 @@ pub use output::{ExpiryCause, FragmentOutcome, GroupCommand, GroupEvent, Quarant
 pub use replay::{AuditPolicy, AuditTask, BadShare, FailedAudit, Principal, Verdict};
 pub use state::{GroupState, RestoreError};
 pub use status::{IdleReason, TooFewSlots, WorkerStatus};
+pub(crate) use worker::RateMeter;
 pub use worker::WorkerProfile;
 
 use self::{

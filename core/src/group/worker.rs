@@ -200,7 +200,7 @@ fn per_second(env_steps: u64, took: Micros) -> u64 {
 
 /// Counts env steps in the last five seconds, in constant space.
 #[derive(Debug)]
-struct RateMeter {
+pub(crate) struct RateMeter {
     since: Micros,
     /// Seconds on the caller's clock of the newest bucket.
     newest: u64,
@@ -212,11 +212,11 @@ impl RateMeter {
     const SECONDS: u64 = 5;
     const SECOND: u64 = 1_000_000;
 
-    fn new(now: Micros) -> Self {
+    pub(crate) fn new(now: Micros) -> Self {
         Self { since: now, newest: now.0 / Self::SECOND, buckets: [0; Self::SECONDS as usize] }
     }
 
-    fn add(&mut self, env_steps: u64, now: Micros) {
+    pub(crate) fn add(&mut self, env_steps: u64, now: Micros) {
         let second = now.0 / Self::SECOND;
         for passed in (self.newest + 1..=second).take(Self::SECONDS as usize) {
             // Only the remainder matters: after five seconds every bucket has been emptied.
@@ -226,7 +226,7 @@ impl RateMeter {
         self.buckets[(self.newest % Self::SECONDS) as usize] += env_steps;
     }
 
-    fn per_second(&self, now: Micros) -> f64 {
+    pub(crate) fn per_second(&self, now: Micros) -> f64 {
         let second = now.0 / Self::SECOND;
         let oldest = (second + 1).saturating_sub(Self::SECONDS);
         let counted: u64 = (oldest..=self.newest).map(|s| self.buckets[(s % Self::SECONDS) as usize]).sum();

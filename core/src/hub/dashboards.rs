@@ -2,6 +2,7 @@
 
 use super::{
     Curve, Hub, HubRun, Peer, PeerConnection, RecentFragments,
+    called::ProgramWorker,
     limits::{MAX_BACKLOG_BYTES, STATE_BACKLOG_BYTES},
 };
 use crate::{
@@ -51,6 +52,8 @@ pub struct Dashboards {
     /// When the latest ones were begun.
     pub(super) clip_begun: Micros,
     pub(super) fragments: RecentFragments,
+    /// The workers that the program calls itself, by number.
+    pub(super) called: BTreeMap<u32, ProgramWorker>,
 }
 
 impl Default for Dashboards {
@@ -67,6 +70,7 @@ impl Default for Dashboards {
             clip_due: Some(Micros(0)),
             clip_begun: Micros(0),
             fragments: RecentFragments::default(),
+            called: BTreeMap::new(),
         }
     }
 }
@@ -103,8 +107,8 @@ impl StateKey {
 impl Dashboards {
     /// Forgets the curves of an earlier run.
     pub fn begin_run(&mut self) {
-        let Self { states, unsent, .. } = core::mem::take(self);
-        *self = Self { states, unsent, ..Self::default() };
+        let Self { states, unsent, called, .. } = core::mem::take(self);
+        *self = Self { states, unsent, called, ..Self::default() };
     }
 
     /// Adds an iteration to the curves.
@@ -363,7 +367,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
                 reason,
             }
         };
-        self.workers().map(row).collect()
+        self.with_called(self.workers().map(row).collect())
     }
 }
 

@@ -49,6 +49,7 @@
 
 mod admission;
 mod asks;
+mod called;
 mod clip;
 mod course;
 mod curve;

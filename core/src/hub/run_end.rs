@@ -48,7 +48,8 @@ impl RunEnd {
         match self {
             Self::Solved => Phase::Solved,
             Self::Finished => Phase::Finished,
-            Self::Stopped | Self::Drained => Phase::Stopped,
+            Self::Stopped => Phase::Stopped,
+            Self::Drained => Phase::Drained,
             Self::Failed(_) | Self::Unbalanced(_) => Phase::Failed,
         }
     }

@@ -21,6 +21,8 @@ wire_enum! {
         Failed = 6,
         /// No more leases are granted; it ends once the live ones have ended.
         Draining = 7,
+        /// It was drained: its leases ended first, and all their rows are part of it.
+        Drained = 8,
     }
 }
 
@@ -43,6 +45,7 @@ impl Phase {
             Self::Stopped => "stopped",
             Self::Failed => "failed",
             Self::Draining => "draining",
+            Self::Drained => "drained",
         }
     }
 }

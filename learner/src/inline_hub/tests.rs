@@ -245,7 +245,7 @@ fn operator_adds_workers_pauses_resumes_drains_and_stops() {
     page.work_until(|page| page.hub.state().map(|run| run.env_steps()) > steps);
     assert_eq!(page.ask(&Message::Drain(request(6))), "");
     let hash = page.finish();
-    assert_eq!((page.phase(), page.trained.last()), (Phase::Stopped, Some(&(1, hash))));
+    assert_eq!((page.phase(), page.trained.last()), (Phase::Drained, Some(&(1, hash))));
     // A start that is refused leaves the policy of the last run.
     assert!(page.start(r#"{"env": "CartPole-v1", "policy_config": {"lr": -1}}"#).contains("lr"));
     assert!(page.hub.policy_file().is_some());

@@ -41,6 +41,6 @@ fn drained_run_ends_whether_it_was_paused_or_not() {
         }
         run.state_mut().drain();
         let ended = (0..10_000).any(|_| run.work(5, Micros(0)).expect("work") == InlineWork::Over);
-        assert!(ended && run.state().phase() == Phase::Stopped, "{pause} {:?}", run.state().phase());
+        assert!(ended && run.state().phase() == Phase::Drained, "{pause} {:?}", run.state().phase());
     }
 }

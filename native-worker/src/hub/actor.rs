@@ -28,7 +28,7 @@ use super::{
     access::TokenFiles,
     admit::random_id,
     audit::Audit,
-    calls::NotificationSink,
+    calls::{CalledWorkers, NotificationSink},
     checkpoints::{Askers, next_save},
     children::Children,
     departure::Departure,
@@ -183,6 +183,8 @@ pub(super) struct Actor {
     pub(super) waiting_since: Option<(Micros, bool)>,
     /// Receives worker notifications besides the run.
     pub(super) listener: Option<NotificationSink>,
+    /// What the listener says of its workers.
+    pub(super) called: CalledWorkers,
     pub(super) status: watch::Sender<RunStatus>,
     pub(super) notices: mpsc::Sender<HubNotice>,
     pub(super) audit: Audit,
@@ -336,6 +338,7 @@ impl Actor {
     /// Sends the program and dashboards what has changed.
     pub(super) fn refresh_dashboards(&mut self) {
         self.publish_status();
+        self.show_called();
         self.hub.refresh_dashboards();
     }
 

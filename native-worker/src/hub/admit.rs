@@ -42,6 +42,8 @@ impl Actor {
             }
             let launcher = self.launchers.name(token).unwrap_or_default();
             let is_spare = child.is_some_and(|child| self.children.is_spare(child));
+            // A new dashboard is sent a snapshot.
+            self.show_called();
             let peer = self.hub.admit(accepted, Arrival { from, link, session, launcher, is_spare });
             child.into_iter().for_each(|child| self.children.is_connected_as(child, peer));
             Admission { peer, role }

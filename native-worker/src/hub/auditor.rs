@@ -1,9 +1,15 @@
 //! Which workers a hub audits, and the consequences of a failed audit.
 
-use rollmesh_core::{group::AuditPolicy, ids::FragmentNo, protocol::Phase};
+use std::path::PathBuf;
+
+use rollmesh_core::{
+    group::AuditPolicy,
+    ids::FragmentNo,
+    protocol::{Phase, message::RunRow},
+};
 
 use super::{actor::Actor, checkpoints::CheckpointNowError, queue::StartCause};
-use crate::train::{RunParts, StartError};
+use crate::train::{RunEnd, RunParts, StartError, Summary, write_summary};
 
 /// Which workers a hub does not trust, and how it audits them.
 ///
@@ -37,6 +43,8 @@ pub(super) struct StoppedRun {
     phase: Phase,
     /// Env steps that its ledger counts as rejected by audits.
     rejected: u64,
+    /// What remains of it if it cannot continue: its row in lists, its summary, and its directory.
+    remains: Box<(RunRow, Summary, Option<PathBuf>)>,
 }
 
 impl Actor {
@@ -47,8 +55,13 @@ impl Actor {
         let Some(mut run) = self.hub.run.take() else { return };
         self.update = None;
         self.next_lease = run.state.group.next_lease_id();
-        let rejected = run.state.group.ledger().rejected.audit;
-        let stopped = StoppedRun { iteration: run.state.iteration(), phase: run.state.phase(), rejected };
+        let (now, rejected) = (self.now(), run.state.group.ledger().rejected.audit);
+        if run.state.iteration() > first {
+            run.state.taint();
+        }
+        let summary = run.summary(RunEnd::Stopped, now);
+        let remains = Box::new((run.state.final_row(now), summary, run.request.run_dir.clone()));
+        let stopped = StoppedRun { iteration: run.state.iteration(), phase: run.state.phase(), rejected, remains };
         let config = run.config().clone();
         let task = move || {
             let task = run.undo(first);
@@ -59,8 +72,8 @@ impl Actor {
     }
 
     /// Begins the run whose parts have been made in place of the stopped one.
-    pub(super) fn continue_rolled_back(&mut self, stopped: &StoppedRun, parts: Result<RunParts, StartError>) {
-        let StoppedRun { iteration: before, phase, rejected } = *stopped;
+    pub(super) fn continue_rolled_back(&mut self, stopped: StoppedRun, parts: Result<RunParts, StartError>) {
+        let StoppedRun { iteration: before, phase, rejected, remains } = stopped;
         let begun = parts.and_then(|parts| {
             let iteration = parts.iteration();
             self.hub.notice(
@@ -77,8 +90,9 @@ impl Actor {
                 self.be_again(phase);
             }
             Err(error) => {
-                self.hub.notice(2, format!("the run could not go back to before these rows, and is over: {error}"));
-                self.run_is_lost();
+                let error = format!("the run could not go back to before these rows, and is over: {error}");
+                self.hub.notice(2, error.clone());
+                self.end_lost_run(*remains, error);
             }
         }
     }
@@ -96,9 +110,16 @@ impl Actor {
         self.save_if_due();
     }
 
-    /// Cleans up after a run that was lost during a rollback and therefore has no summary.
-    fn run_is_lost(&mut self) {
-        self.done = None;
+    /// Ends a run that was lost during a rollback. A thread may still hold its directory's lock.
+    fn end_lost_run(&mut self, (row, summary, dir): (RunRow, Summary, Option<PathBuf>), error: String) {
+        let end = RunEnd::Failed(error.clone());
+        let row = RunRow { phase: end.phase().to_wire(), error: error.clone(), ..row };
+        let summary = Summary { error: Some(error), end, ..summary };
+        if let Some(Err(error)) = dir.map(|dir| write_summary(&dir, &summary)) {
+            self.hub.notice(2, error.to_string());
+        }
+        self.hub.queue.add_past(row, None);
+        self.ended = Some(summary);
         // Commands for the lost run must not apply to the next one.
         self.hub.course.reset();
         self.turn = None;
@@ -111,6 +132,8 @@ impl Actor {
 #[cfg(test)]
 mod tests {
     use std::{
+        fs,
+        path::Path,
         sync::{Arc, Condvar, Mutex},
         time::Duration,
     };
@@ -122,7 +145,7 @@ mod tests {
     use crate::{
         Registry,
         hub::{Hub, HubConfig, PendingSummary, actor::Event},
-        train::{RunConfig, RunEnd, RunRequest},
+        train::{RunConfig, RunRequest},
     };
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -146,7 +169,7 @@ mod tests {
     }
 
     /// Starts a hub with a run that waits for workers, and begins to roll it back while its environment cannot be made.
-    async fn rolling_back(gate: &Arc<Gate>, patience_s: f64) -> (Hub, PendingSummary) {
+    async fn rolling_back(gate: &Arc<Gate>, patience_s: f64, run_dir: Option<&Path>) -> (Hub, PendingSummary) {
         let (cart_pole, passed) = (EnvRegistry::builtin().spec("CartPole-v1").unwrap(), gate.clone());
         let env = EnvSpec::fallible("Gated-v0", move |contexts, kernels| {
             passed.pass();
@@ -155,7 +178,8 @@ mod tests {
         let hub = Hub::start(HubConfig::local().unwrap(), &Registry::builtin().with_env(env)).await.unwrap();
         let config = RunConfig::new("Gated-v0").num_workers(0).fcnet_hiddens(&[4]);
         let config = RunConfig { hung_worker_timeout_s: patience_s, ..config };
-        let run = hub.train(RunRequest { remote_only: true, ..config.into() }).await.unwrap();
+        let run_dir = run_dir.map(Path::to_owned);
+        let run = hub.train(RunRequest { remote_only: true, run_dir, ..config.into() }).await.unwrap();
         gate.set_closed(true);
         hub.events.send(Event::ask(|actor| actor.roll_back(FragmentNo(0)))).await.unwrap();
         (hub, run)
@@ -163,9 +187,9 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn run_is_over_when_its_environment_hangs_in_a_rollback() {
-        let gate = Arc::default();
-        let (mut hub, run) = rolling_back(&gate, 0.1).await;
-        assert!(timeout(PATIENCE, run).await.expect("the hub does not hang").is_err());
+        let (gate, dir) = (Arc::default(), tempfile::tempdir().unwrap());
+        let (mut hub, run) = rolling_back(&gate, 0.1, Some(dir.path())).await;
+        let summary = timeout(PATIENCE, run).await.expect("the hub does not hang").unwrap();
         let text = loop {
             let notice = hub.next_notice().await.unwrap();
             if notice.level == 2 {
@@ -174,6 +198,10 @@ mod tests {
         };
         let reason = "the environment was not made within 0.1 s (hung_worker_timeout_s)";
         assert_eq!(text, format!("the run could not go back to before these rows, and is over: {reason}"));
+        assert_eq!((&summary.end, summary.tainted), (&RunEnd::Failed(text.clone()), false));
+        let written: serde_json::Value =
+            serde_json::from_slice(&fs::read(dir.path().join("summary.json")).unwrap()).unwrap();
+        assert_eq!((&written["end"], &written["error"]), (&"failed".into(), &text.into()));
         gate.set_closed(false);
         let next = hub.train(RunConfig::new("Gated-v0").num_workers(0).fcnet_hiddens(&[4])).await.unwrap();
         drop(next);
@@ -183,7 +211,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn requests_during_a_rollback_reach_the_run_that_continues() {
         let gate = Arc::default();
-        let (hub, run) = rolling_back(&gate, 0.0).await;
+        let (hub, run) = rolling_back(&gate, 0.0, None).await;
         hub.stop_run().await;
         gate.set_closed(false);
         let summary = timeout(PATIENCE, run).await.expect("it stops").unwrap();

@@ -2,13 +2,16 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, mpsc as std_mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc as std_mpsc},
     time::Duration,
 };
 
 use rollmesh_core::{
     hub::Peer,
-    protocol::{Message, message::CallResult},
+    protocol::{
+        Message,
+        message::{CallResult, Request, Scale, WorkerRequest, WorkerRow},
+    },
 };
 use tokio::{
     runtime::Handle,
@@ -60,6 +63,25 @@ impl Default for Replacement {
     }
 }
 
+/// What a program says of the workers that it calls, for dashboards.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CalledWorkers(Arc<Mutex<Called>>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Called {
+    /// See [`show_called`](rollmesh_core::hub::Hub::show_called).
+    pub(crate) rows: Vec<WorkerRow>,
+    /// Notices that dashboards have not been shown.
+    pub(crate) notices: Vec<String>,
+}
+
+impl CalledWorkers {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Called> {
+        // No code panics while holding the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 pub(super) type Reply = Box<dyn FnOnce() + Send>;
 
 /// A handle for commands of the program to a hub's workers. The hub handles them in order; one that has stopped ignores them.
@@ -96,13 +118,19 @@ impl Workers {
         answer.recv().ok()
     }
 
-    /// Notifies `sink` about all workers, beginning with those that are connected already.
-    pub(crate) fn listen(&self, sink: NotificationSink, replacement: Replacement) {
+    /// Notifies `sink` about all workers, beginning with those that are connected already. Dashboards are shown `called`.
+    pub(crate) fn listen(&self, sink: NotificationSink, replacement: Replacement, called: CalledWorkers) {
         self.command(move |actor| {
+            actor.called = called;
             actor.children.replace_as(replacement);
             actor.hub.workers().for_each(|(peer, known)| sink(joined(peer, known)));
             actor.listener = Some(sink);
         });
+    }
+
+    /// Returns a number for a worker without a connection; `None` if the hub has stopped.
+    pub(crate) fn number_without_peer(&self) -> Option<u32> {
+        self.ask(|actor| actor.hub.number_without_peer())
     }
 
     /// Sends a message to a worker.
@@ -148,6 +176,36 @@ impl Workers {
 }
 
 impl Actor {
+    /// Shows dashboards what the program says of its workers.
+    pub(super) fn show_called(&mut self) {
+        let (rows, notices) = {
+            let mut called = self.called.lock();
+            (called.rows.clone(), std::mem::take(&mut called.notices))
+        };
+        self.hub.show_called(rows);
+        notices.iter().for_each(|notice| self.hub.show_notice(notice));
+    }
+
+    /// Returns why an operator's command is refused that the program decides about, which listens to workers, and the
+    /// command's number.
+    pub(super) fn refusal_of_listener(&self, message: &Message) -> Option<(u32, &'static str)> {
+        self.listener.as_ref()?;
+        let is_remote = |worker| self.hub.peers.get(&worker).is_some_and(|peer| peer.child.is_none());
+        let has_number = "the program decides how many workers its group has: it adds and removes them";
+        let has_no_runs = "this hub belongs to a program's worker group and executes no runs: `rollmesh hub` does";
+        match message {
+            Message::AddWorker(Request { request }) | Message::Scale(Scale { request, .. }) => {
+                Some((*request, has_number))
+            }
+            Message::RemoveWorker(WorkerRequest { request, worker }) if !is_remote(*worker) => {
+                Some((*request, has_number))
+            }
+            Message::StartRun(start) => Some((start.request, has_no_runs)),
+            Message::ResumeRun(resume) => Some((resume.request, has_no_runs)),
+            _ => None,
+        }
+    }
+
     /// Notifies the listener, if there is one.
     pub(super) fn notify(&self, notification: WorkerNotification) {
         if let Some(listener) = &self.listener {

@@ -15,6 +15,9 @@ impl Actor {
     pub(super) fn handle_received(&mut self, peer: u32, received: Received) {
         match received {
             Received::Message(message) => {
+                if let Some((request, reason)) = self.refusal_of_listener(&message) {
+                    return self.hub.reply(peer, message.kind(), request, Err(reason.into()));
+                }
                 let is_renewal = matches!(message, Message::Renew(_));
                 if is_renewal {
                     self.follow_tokens();

@@ -132,7 +132,7 @@ impl Actor {
     pub(super) fn handle_parts(&mut self, parts: Result<RunParts, StartError>) {
         let Some(Starting { cause, notices, .. }) = self.starting.take() else { return };
         match cause {
-            StartCause::RollBack(stopped) => self.continue_rolled_back(&stopped, parts),
+            StartCause::RollBack(stopped) => self.continue_rolled_back(stopped, parts),
             StartCause::Operator(Starter { peer, kind, request }) => {
                 let begun = parts.and_then(|parts| self.start_run(None, parts)).map_err(|error| error.to_string());
                 if begun.is_ok() {

@@ -66,6 +66,7 @@ impl Actor {
         let now = self.now();
         let unaudited = self.hub.num_unaudited();
         let Some(run) = self.hub.run.as_mut().filter(|run| !run.is_over()) else { return };
+        let unevaluated = run.without_evaluation();
         let (summary, faults) = run.end(self.hub.course.end(end), unaudited, now);
         let pictures = run.finish_recording();
         self.next_lease = run.state.group.next_lease_id();
@@ -77,6 +78,7 @@ impl Actor {
         self.syncing.clear();
         self.hub.announce_end();
         self.end_spare();
+        unevaluated.into_iter().for_each(|text| self.hub.notice(1, text));
         faults.into_iter().for_each(|fault| self.hub.notice(2, fault));
         self.refuse_checkpoints(CheckpointNowError::Ended);
         self.hub.add_past_run();

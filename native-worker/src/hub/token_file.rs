@@ -233,7 +233,10 @@ impl TokenFile {
         }
         let mut lock = self.path.as_os_str().to_owned();
         lock.push(".lock");
-        let _held = private_file::lock(Path::new(&lock)).map_err(failed)?;
+        let lock = Path::new(&lock);
+        let _held = private_file::lock(lock).map_err(failed)?;
+        // Root may create tokens for a hub that runs as another user, and that writes both files, too.
+        private_file::leave_to_folder(lock).map_err(failed)?;
         self.read(self.find()?)?;
         let mut rows = self.rows.clone();
         let changed = change(&mut rows, now())?;
@@ -252,6 +255,7 @@ impl TokenFile {
         let file = File { tokens: rows.iter().map(row).collect() };
         let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
         private_file::write(&self.path, &text).map_err(failed)?;
+        private_file::leave_to_folder(&self.path).map_err(failed)?;
         self.seen = self.find()?;
         Ok(())
     }
@@ -284,6 +288,23 @@ mod tests {
         file.revoke(old).unwrap();
         assert!(matches!(file.revoke(old), Err(TokenFileError::Unknown(id)) if id == old));
         assert_eq!(TokenFile::open(&path).unwrap().rows().len(), 1);
+    }
+
+    /// Only root can create files for another user: other users check that theirs stay theirs.
+    #[cfg(unix)]
+    #[test]
+    fn files_of_root_belong_to_the_owner_of_their_folder() {
+        use std::os::unix::fs::{MetadataExt as _, chown};
+        let directory = tempfile::tempdir().unwrap();
+        let user = match fs::metadata(directory.path()).unwrap().uid() {
+            0 => 65_534,
+            user => user,
+        };
+        chown(directory.path(), Some(user), None).unwrap();
+        let path = directory.path().join("tokens.json");
+        TokenFile::open(&path).unwrap().create(Role::Worker, None).unwrap();
+        let owners = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().metadata().unwrap().uid());
+        assert_eq!(owners.collect::<Vec<_>>(), [user; 2], "the tokens and their lock");
     }
 
     #[cfg(unix)]

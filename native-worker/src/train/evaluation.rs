@@ -106,6 +106,8 @@ pub(super) struct RunEvaluation {
     draws: bool,
     /// True if the latest evaluation exceeded its timeout.
     hangs: bool,
+    /// Number of evaluations that have begun.
+    begun: u64,
 }
 
 impl RunEvaluation {
@@ -120,8 +122,8 @@ impl RunEvaluation {
         run.host.evaluator_is_nice = true;
         run.evaluation.num_envs = run.evaluation.num_envs.min(episodes.get());
         let (worker, current, waiting, drawing) = (None, None, None, None);
-        let (is_watched, draws, hangs) = (false, true, false);
-        Some(Self { run, request, worker, current, waiting, drawing, gifs, is_watched, draws, hangs })
+        let (is_watched, draws, hangs, begun) = (false, true, false, 0);
+        Some(Self { run, request, worker, current, waiting, drawing, gifs, is_watched, draws, hangs, begun })
     }
 
     /// Notes whether a dashboard is to be shown pictures of the evaluations that begin from now on.
@@ -137,6 +139,11 @@ impl RunEvaluation {
     /// True if the latest evaluation exceeded its timeout.
     pub(super) fn hangs(&self) -> bool {
         self.hangs
+    }
+
+    /// Returns the number of evaluations that have begun.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun
     }
 
     /// True if no evaluation is in progress or queued.
@@ -211,6 +218,7 @@ impl RunEvaluation {
             Some(worker) => worker,
             None => self.worker.insert(EvalWorker::with_pictures(program, &self.run, pictures)?),
         };
+        self.begun += u64::from(failed.is_none());
         let has_pictures = self.draws && failed.is_none() && (self.gifs.is_some() || self.is_watched);
         let request = EvaluationRequest { render: has_pictures, ..self.request.clone() };
         let ticket = worker.submit_request(Some(&candidate.weights), request, Earlier::Keep)?;

@@ -34,7 +34,7 @@ pub use rollmesh_core::{
     run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig, StopConfig},
 };
 pub(crate) use run::{Run, RunMaker, RunParts, RunPlace, StartError, Taker, Task, Work, WorkerTerms};
-pub(crate) use run_dir::{RunDir, new_run_dir};
+pub(crate) use run_dir::{RunDir, new_run_dir, write_summary};
 pub(crate) use saved_curves::SavedCurves;
 pub use saving::{Difference, Differences, ResumeError, SavedRun};
 pub(crate) use saving::{SaveReport, delete_run, set_weights};

@@ -127,6 +127,13 @@ fn read_output(dir: &Path) -> io::Result<Option<OutputFiles>> {
     }
 }
 
+/// Writes a run's summary into its directory.
+pub(crate) fn write_summary(dir: &Path, summary: &impl Serialize) -> io::Result<()> {
+    let path = dir.join("summary.json");
+    let written = serde_json::to_vec_pretty(summary).map_err(io::Error::from).and_then(|text| replace(&path, &text));
+    written.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+}
+
 /// Why a run's files cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunDirError {
@@ -321,10 +328,7 @@ impl RunDir {
     /// Writes the run's results; each file appears atomically, and one that cannot be written does not prevent the others.
     pub(crate) fn write_end(&self, policy: &PolicyCheckpoint, summary: &impl Serialize) -> io::Result<()> {
         let policy = policy.save(&self.path).map_err(io::Error::other);
-        let path = self.path.join("summary.json");
-        let summary = serde_json::to_vec_pretty(summary).map_err(io::Error::from);
-        let failed = |error| io::Error::other(format!("{}: {error}", path.display()));
-        let summary = summary.and_then(|summary| replace(&path, &summary)).map_err(failed);
+        let summary = write_summary(&self.path, summary);
         policy.and(summary)
     }
 }

@@ -75,6 +75,7 @@ pub(super) struct Plan {
     pub(super) program: PathBuf,
     pub(super) listen: SocketAddr,
     pub(super) page: Option<PathBuf>,
+    pub(super) dashboard: bool,
     pub(super) security: SecurityConfig,
     pub(super) failures: FailureSettings,
     pub(super) start_timeout: Duration,
@@ -115,6 +116,7 @@ impl WorkerGroupBuilder {
                 program: PathBuf::new(),
                 listen: (Ipv4Addr::LOCALHOST, 0).into(),
                 page: None,
+                dashboard: false,
                 security: SecurityConfig::default(),
                 failures: FailureSettings::default(),
                 start_timeout: Duration::from_secs(60),
@@ -285,6 +287,14 @@ impl WorkerGroupBuilder {
     /// expects `{url, token, name}`, where the URL is the [group's](WorkerGroup::worker_url) with `/ws`.
     pub fn page(mut self, directory: impl Into<PathBuf>) -> Self {
         self.plan.page = Some(directory.into());
+        self
+    }
+
+    /// Sets whether the group serves a dashboard, at [`WorkerGroup::dashboard_url`]; false by default. It shows the remote workers
+    /// with their calls under way, health, env steps and logs, and restarts processes; the number of workers, and everything
+    /// else, is the program's. Its page is the usual one, or that in the directory of [`page`](Self::page).
+    pub fn dashboard(mut self, dashboard: bool) -> Self {
+        self.plan.dashboard = dashboard;
         self
     }
 

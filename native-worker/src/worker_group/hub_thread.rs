@@ -12,7 +12,7 @@ use super::{GroupError, GroupNotification, builder::Plan};
 use crate::{
     Registry,
     child::HUB_GRACE,
-    hub::{Hub, HubConfig, NotificationSink, Replacement, Workers},
+    hub::{CalledWorkers, Hub, HubConfig, NotificationSink, Replacement, Workers},
     launch::Launcher,
 };
 
@@ -26,10 +26,12 @@ pub(super) struct HubThread {
     pub(super) url: String,
     pub(super) token: Token,
     pub(super) fingerprint: Option<String>,
+    /// The URL of the dashboard with an operator's token, and what the dashboard is shown, if there is one.
+    pub(super) dashboard: Option<(String, CalledWorkers)>,
 }
 
 impl HubThread {
-    /// Starts a hub without a dashboard, whose workers belong to the group.
+    /// Starts a hub whose workers belong to the group.
     pub(super) fn start(
         plan: &Plan,
         launcher: Arc<dyn Launcher>,
@@ -41,6 +43,7 @@ impl HubThread {
         let runtime = runtime.map_err(GroupError::Thread)?;
         let config = HubConfig {
             listen: plan.listen,
+            dashboard: plan.dashboard,
             assets: plan.page.clone(),
             worker_program: plan.program.clone(),
             security: plan.security.clone(),
@@ -70,9 +73,11 @@ impl HubThread {
             Ok::<_, GroupError>((hub, workers))
         });
         let (hub, workers) = started.unwrap_or(Err(GroupError::HubExited))?;
-        workers.listen(sink, replacement);
+        let called = CalledWorkers::default();
+        workers.listen(sink, replacement, called.clone());
+        let dashboard = plan.dashboard.then(|| (hub.dashboard_url(), called));
         let (url, token, fingerprint) = (hub.worker_url(), hub.worker_token(), hub.fingerprint());
-        Ok(Self { runtime: Some(runtime), hub: Some(hub), workers, url, token, fingerprint })
+        Ok(Self { runtime: Some(runtime), hub: Some(hub), workers, url, token, fingerprint, dashboard })
     }
 
     /// Ends local processes, and waits until they have exited and their resources are released.

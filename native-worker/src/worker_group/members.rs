@@ -33,6 +33,10 @@ pub(super) struct Member {
     pub(super) is_stuck: bool,
     /// How often it was restarted.
     pub(super) restarts: u32,
+    /// Env steps of its samples, for dashboards.
+    pub(super) env_steps: u64,
+    /// Its number on dashboards while it has no connection.
+    pub(super) number: u32,
     /// Version of the weights that it uses after all calls sent so far; the initial version before any sync.
     pub(super) weights: WeightsVersion,
 }
@@ -75,9 +79,18 @@ impl fmt::Debug for Member {
 }
 
 impl Member {
-    pub(super) fn new(place: WorkerPlace, link: Link) -> Self {
-        let (is_set_up, has_worked, is_stuck) = (false, false, false);
-        Self { place, link, is_set_up, has_worked, is_stuck, restarts: 0, weights: WeightsVersion::default() }
+    pub(super) fn new(place: WorkerPlace, link: Link, number: u32) -> Self {
+        Self {
+            place,
+            link,
+            is_set_up: false,
+            has_worked: false,
+            is_stuck: false,
+            restarts: 0,
+            env_steps: 0,
+            number,
+            weights: WeightsVersion::default(),
+        }
     }
 
     pub(super) fn is_in_process(&self) -> bool {
@@ -141,8 +154,10 @@ impl WorkerGroup {
             {
                 member.is_stuck = true;
             }
+            self.show_notice(&event);
             self.notice(event);
         }
+        self.show();
     }
 
     fn carry(&mut self, command: CallCommand<Request>) {
@@ -221,12 +236,14 @@ impl WorkerGroup {
                     |member| matches!(member.link, Link::Thread { generation: current, .. } if current == generation),
                 );
                 if is_current {
+                    self.count_env_steps(worker, &result);
                     self.manager.handle_result(worker, call, result, now);
                 }
             }
             GroupNotification::Hub(WorkerNotification::Result { peer, result }) => {
                 if let Some(worker) = self.sitting(peer) {
                     let answer = WorkerAnswer::read(&result).map(TaskAnswer::Answer);
+                    self.count_env_steps(worker, &answer);
                     self.manager.handle_result(worker, CallId(result.call), answer, now);
                 }
             }

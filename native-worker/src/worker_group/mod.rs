@@ -51,6 +51,7 @@ mod ask;
 mod asynchronous;
 mod builder;
 mod counts;
+mod dashboard;
 mod envs;
 mod error;
 mod foreach;

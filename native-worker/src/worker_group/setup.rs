@@ -30,6 +30,9 @@ impl WorkerGroup {
     #[doc(alias = "_setup")]
     pub fn setup(&mut self) -> Result<(), GroupError> {
         self.is_stopped = false;
+        if self.plan.dashboard {
+            self.start_hub()?;
+        }
         let number = self.plan.num_workers;
         let wants_local = self.plan.local_worker || number == 0;
         // Without environments the local worker may need the spaces from the remote workers.
@@ -122,7 +125,9 @@ impl WorkerGroup {
             };
             let place =
                 WorkerPlace { in_evaluation: self.plan.in_evaluation, ..WorkerPlace::remote(next, num_workers) };
-            self.members.insert(id, Member::new(place, link));
+            let number = self.hub.as_ref().filter(|hub| hub.dashboard.is_some());
+            let number = number.and_then(|hub| hub.workers.number_without_peer()).unwrap_or(0);
+            self.members.insert(id, Member::new(place, link, number));
         }
         Ok(ids)
     }
@@ -249,6 +254,7 @@ impl WorkerGroup {
             self.samples.forget(*id);
             self.filtering.remove(id);
         }
+        self.show();
         if let Some(hub) = &self.hub {
             hub.end_workers(children);
         }

@@ -3,7 +3,7 @@
 use rollmesh_core::protocol::{Kind, Role, allow};
 use serde_json::{Value, json};
 
-use super::{HubProcess, count, total};
+use super::{HubProcess, count, json as parse, total};
 use crate::support::{
     Process, keys,
     process::{Signal, children_of, has_ended},
@@ -171,10 +171,15 @@ async fn one_worker_drains_and_does_not_come_back() {
 #[tokio::test]
 async fn a_drained_run_has_lost_nothing() {
     let hub = HubProcess::start().await;
-    hub.start_run(2).await;
-    hub.until_status("an iteration", |status| count(&status["iteration"]) > 0).await;
-    let said = hub.succeed(&["drain"]).await;
-    assert!(said.starts_with("run 1: stopped after "), "{said}");
+    let endless = format!("stop.env_steps={}", u64::MAX);
+    let start = ["start", "--wait", "--json", "--set", "num_workers=2", "--set", "num_envs=4", "--set", &endless];
+    let drain = async {
+        hub.until_status("an iteration", |status| count(&status["iteration"]) > 0).await;
+        hub.succeed(&["drain"]).await
+    };
+    let (end, said) = tokio::join!(hub.command(&start), drain);
+    assert!(said.starts_with("run 1: drained after "), "{said}");
+    assert_eq!((end.status.code(), &parse(&end.stdout)["state"]), (Some(0), &"drained".into()), "{}", end.stderr);
     let status = hub.status().await;
     let ledger = &status["ledger"];
     assert_eq!((&ledger["outstanding"], &ledger["expired"]["revoked"]), (&0.into(), &0.into()), "{ledger}");

@@ -83,12 +83,19 @@ pub(crate) fn no_evaluation_that_goes_wrong_stops_a_run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let hub = |name| runtime.block_on(Hub::start(config(&program(dir.path(), name)), &Registry::builtin())).unwrap();
-    let hangs = hub("hangs");
+    let mut hangs = hub("hangs");
     let mut crashes = hub("crashes");
     runtime.block_on(async {
         let disturbed = hangs.train(run(1, 1_000)).await.unwrap().await.unwrap();
         let plain = hangs.train(run(0, 1_000)).await.unwrap().await.unwrap();
         assert_eq!((&disturbed.end, disturbed.weights_hash), (&RunEnd::Finished, plain.weights_hash));
+        let told = loop {
+            let notice = hangs.next_notice().await.unwrap();
+            if notice.text.contains("evaluation") {
+                break notice.text;
+            }
+        };
+        assert!(told.starts_with("no evaluation had finished when the run ended, 1 had begun: "), "{told}");
 
         let summary = crashes.train(run(1, u64::MAX)).await.unwrap();
         let told = loop {

@@ -188,15 +188,22 @@ async fn finished_sampling_resumes_with_more_env_steps() {
 
 #[tokio::test]
 async fn changes_of_resumed_sampling_are_kept() {
-    let sampling = Sampling::new(GAME);
-    sampling.start("run", "0", 100).finish_with(0).await;
-    let dir = sampling.path("run", "").display().to_string();
-    let flags = ["--no-dashboard", "--hung-worker-timeout", "7", "--checkpoint-interval", "9"];
-    let end = Process::start(["sample", "--resume", &dir].iter().chain(&flags)).finish_with(0).await;
-    let after = "resuming after iteration 3, 144 env steps";
-    assert!(end.stderr.contains(after), "all rows of the last iteration were taken: {}", end.stderr);
-    let config = sampling.text("run", "config.toml");
-    assert!(config.contains("hung_worker_timeout_s = 7.0") && config.contains("checkpoint_interval = 9"), "{config}");
+    for (flags, after) in [
+        // All rows of the last iteration were taken.
+        (GAME, "resuming after iteration 3, 144 env steps"),
+        // Only the first ones.
+        (CART_POLE, "resuming after iteration 1, 64 env steps"),
+    ] {
+        let sampling = Sampling::new(flags);
+        sampling.start("run", "0", 100).finish_with(0).await;
+        let dir = sampling.path("run", "").display().to_string();
+        let flags = ["--no-dashboard", "--hung-worker-timeout", "7", "--checkpoint-interval", "9"];
+        let end = Process::start(["sample", "--resume", &dir].iter().chain(&flags)).finish_with(0).await;
+        assert!(end.stderr.contains(after), "{}", end.stderr);
+        let config = sampling.text("run", "config.toml");
+        let is_kept = config.contains("hung_worker_timeout_s = 7.0") && config.contains("checkpoint_interval = 9");
+        assert!(is_kept, "{config}");
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod calls;
+mod dashboard;
 mod failures;
 mod group;
 mod restore;
@@ -41,6 +42,9 @@ pub(crate) fn tests() -> Vec<Trial> {
             environments_and_policies_are_asked_everywhere,
             closures_stay_in_this_process,
             answers_wait_until_they_are_fetched;
+        dashboard:
+            dashboards_show_the_workers_of_a_group_with_their_calls,
+            operators_of_a_group_restart_its_processes_and_leave_the_rest_to_the_program;
         failures:
             an_error_inside_a_call_leaves_the_worker_healthy,
             group_continues_with_its_healthy_workers,

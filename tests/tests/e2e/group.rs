@@ -1,4 +1,4 @@
-//! A tab as the worker of a group in a program.
+//! A group in a program: a tab as its worker, and its dashboard.
 
 use std::{net::TcpListener, time::Duration};
 
@@ -14,7 +14,7 @@ use rollmesh_core::{
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
-use super::{DEADLINE, behind::samples_go_on, browser::Browser, built, proxy::Proxy};
+use super::{DEADLINE, behind::samples_go_on, browser::Browser, built, dashboard::Dashboard, proxy::Proxy};
 
 /// Lets a Web Worker of the page join.
 const JOIN: &str = "const [url, token, done] = arguments;
@@ -106,4 +106,28 @@ async fn a_tab_behind_a_network_that_fails_samples_the_same() {
     proxy.lead_to(listen);
     join_from(&browser, &behind, &format!("http://{listen}")).await;
     spawn_blocking(move || samples_go_on(behind, calm, &proxy)).await.expect("samples");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_has_a_dashboard_with_its_workers() {
+    let page = Dashboard::start().await;
+    let build = || builder(Placement::Threads).num_workers(2).dashboard(true).build().expect("a group");
+    let group = spawn_blocking(build).await.expect("it does not panic");
+    page.go_to(&group.dashboard_url().expect("a dashboard")).await;
+    page.wait_for("connection", "data-state", "online").await;
+    let (group, batches) = with(group, samples).await;
+    let steps: usize = batches.iter().map(AnyBatch::env_steps).sum();
+    page.wait("the samples are counted", async || {
+        let rows = page.workers_of_kind("thread").await;
+        rows.len() == 2 && rows.iter().all(|row| row.env_steps == steps as u64 / 2)
+    })
+    .await;
+    assert_eq!(page.text("worker-reason").await.as_deref(), Some("worker 1 of the group: no call is under way"));
+    assert_eq!(page.attribute("phase", "data-phase").await.as_deref(), Some("idle"));
+    page.click("remove-worker").await;
+    let is_told =
+        async || page.text("toast").await.is_some_and(|text| text.contains("the program decides how many workers"));
+    page.wait("the program removes workers", is_told).await;
+    assert_eq!(page.workers().await.len(), 2);
+    spawn_blocking(move || drop(group)).await.expect("it stops");
 }

@@ -57,7 +57,7 @@ async fn start_endless_run(page: &Dashboard, seed: &str) {
 async fn drain(page: &Dashboard) {
     page.click("stop").await;
     page.click("drain").await;
-    page.wait_for_phase("stopped").await;
+    page.wait_for_phase("drained").await;
     assert_eq!(page.number("ledger-outstanding").await, 0);
     assert_eq!(page.number("kpi-env-steps").await, page.number("ledger-committed").await, "all of it was learned from");
 }

@@ -144,6 +144,6 @@ fn ending(state: &State) -> Option<Text> {
             let text = "No more leases are granted; the run ends when those that are out have.";
             Text::new("draining", "warning", "Draining.", text)
         }
-        Phase::Idle | Phase::Running | Phase::Paused | Phase::Stopped => return None,
+        Phase::Idle | Phase::Running | Phase::Paused | Phase::Stopped | Phase::Drained => return None,
     })
 }

@@ -72,7 +72,7 @@ fn run_name(state: &State) -> String {
 
 fn tone(phase: Phase) -> &'static str {
     match phase {
-        Phase::Idle | Phase::Finished | Phase::Stopped => "quiet",
+        Phase::Idle | Phase::Finished | Phase::Stopped | Phase::Drained => "quiet",
         Phase::Running => "info",
         Phase::Paused | Phase::Draining => "warning",
         Phase::Solved => "good",

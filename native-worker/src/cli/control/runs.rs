@@ -155,7 +155,7 @@ impl StartArgs {
         let has_goal = config.stop.episode_return_mean.is_some();
         match (&*line.state, line.error) {
             ("failed", error) => Err(Failure::other(error.unwrap_or_default())),
-            ("solved", _) => Ok(ExitCode::SUCCESS),
+            ("solved" | "drained", _) => Ok(ExitCode::SUCCESS),
             ("finished", _) if !has_goal => Ok(ExitCode::SUCCESS),
             _ => Ok(ExitCode::from(3)),
         }

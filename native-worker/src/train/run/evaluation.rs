@@ -41,6 +41,14 @@ impl Run {
             && evaluation.is_some_and(|evaluation| !evaluation.hangs() || self.state.is_used_up(now))
     }
 
+    /// Returns a notice for the end of a run that is to be evaluated and has no result.
+    pub(crate) fn without_evaluation(&self) -> Option<String> {
+        let begun = self.evaluation.as_ref().filter(|_| self.evaluated.is_none())?.begun();
+        Some(format!(
+            "no evaluation had finished when the run ended, {begun} had begun: `rollmesh evaluate` evaluates its policy"
+        ))
+    }
+
     /// Returns the latest result.
     pub(crate) fn evaluated(&self) -> Option<&EvaluationMetrics> {
         self.evaluated.as_ref()

@@ -258,6 +258,13 @@ impl Run {
     pub(crate) fn handle_taken(&mut self, is_cut: bool, now: Micros) -> IterationMetrics {
         self.is_last_batch_cut = is_cut;
         self.state.handle_taken(now);
+        let left = self.config().stop.env_steps.saturating_sub(self.state.env_steps());
+        if (1..self.state.batch_env_steps()).contains(&left)
+            && let Some(files) = &mut self.files
+        {
+            // Only the first rows of the next batch are taken: the run can be resumed from before it.
+            files.saver.hurry();
+        }
         IterationMetrics::new(&self.state, UpdateStats::default(), now)
     }
 
@@ -307,9 +314,32 @@ impl Run {
             evaluation.end();
         }
         self.state.end(&end, now);
+        let mut summary = Summary {
+            unaudited,
+            failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
+            unsaved: ended.as_ref().and_then(|ended| ended.unsaved.clone()),
+            lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
+            ..self.summary(end, now)
+        };
+        if let Some(Err(error)) = ended.map(|ended| ended.write(&self.policy(), self.state.group.ledger(), &summary)) {
+            let error = format!("the run's last files could not be written: {error}");
+            // An earlier error is the reason; otherwise a run without its result files has failed.
+            match summary.end.error() {
+                Some(_) => faults.push(error),
+                None => {
+                    self.state.fail(error.clone());
+                    summary.end = RunEnd::Failed(error);
+                }
+            }
+        }
+        (summary, faults)
+    }
+
+    /// Returns the results so far of a run that ends so.
+    pub(crate) fn summary(&self, end: RunEnd, now: Micros) -> Summary {
         let state = &self.state;
         let causes = state.not_reproducible();
-        let mut summary = Summary {
+        Summary {
             env: state.config().env().into(),
             algo: state.algo().into(),
             seed: state.config().rollout.seed,
@@ -325,29 +355,17 @@ impl Run {
             reproducible: causes.is_empty(),
             not_reproducible: causes,
             tainted: state.is_tainted(),
-            unaudited,
-            failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
-            unsaved: ended.as_ref().and_then(|ended| ended.unsaved.clone()),
-            lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
+            unaudited: 0,
+            failed_checkpoints: 0,
+            unsaved: None,
+            lost_lines: 0,
             moved_slots: state.group.moved_slots(),
             abandoned_episodes: state.group.ledger().abandoned_episodes,
             inferred_rows: state.inferred_rows(),
             failures: Failures::of(&state.group),
             error: end.error(),
             end,
-        };
-        if let Some(Err(error)) = ended.map(|ended| ended.write(&self.policy(), self.state.group.ledger(), &summary)) {
-            let error = format!("the run's last files could not be written: {error}");
-            // An earlier error is the reason; otherwise a run without its result files has failed.
-            match summary.end.error() {
-                Some(_) => faults.push(error),
-                None => {
-                    self.state.fail(error.clone());
-                    summary.end = RunEnd::Failed(error);
-                }
-            }
         }
-        (summary, faults)
     }
 }
 
