@@ -290,10 +290,11 @@ macro_rules! tile {
             output: &mut [f32],
             stride: usize,
         ) {
-            $(let $x = input.row($row, weights.len());)*
+            let len = weights.len();
+            $(let $x = input.row($row, len);)*
             $(let mut $sum = *bias;)*
-            for (i, weights) in weights.iter().enumerate() {
-                let Some(weights) = weights.as_ref()[lane..].first_chunk::<LANES>() else { continue };
+            for i in 0..len {
+                let Some(weights) = weights[i].as_ref()[lane..].first_chunk::<LANES>() else { continue };
                 $(add_product(&mut $sum, $x[i], weights);)*
             }
             $(output[$row * stride..][..LANES].copy_from_slice(&$sum);)*
