@@ -159,7 +159,12 @@ pub(crate) const STEPS: &[Step] = &[
         suites::long(job, "--release --package rollmesh --test program -- learning:: --nocapture")?;
         suites::long(job, "--release --package rollmesh-example-worker-group --test program")
     }),
-    minutes("figures", "speeds that are promised, on an idle machine", suites::figures),
+    long(step(
+        "figures",
+        "speeds that are promised, on an idle machine",
+        &["fetch", "binary", "wasm-target", "wasm-bindgen"],
+        suites::figures,
+    )),
     long(step("program", "the binary with the page inside, in target/dist", &["page"], artifacts::program)),
     long(step(
         "dist",

@@ -108,16 +108,22 @@ fn same_bits(job: &Job, options: &str, change: fn(&mut Command)) -> Result<()> {
 /// Benchmarks that fail where something takes longer than is promised. They want the machine for themselves.
 pub(crate) fn figures(job: &Job) -> Result<()> {
     // Of all default members, so that nothing is compiled again with other features.
-    job.run(cargo().args(["bench", "--locked", "--bench", "parquet", "--bench", "evaluation"]))
+    job.run(cargo().args(["bench", "--locked", "--bench", "parquet", "--bench", "evaluation"]))?;
+    job.run(node_with_modules(job)?.arg("tests/node/speed.mjs"))
+}
+
+/// Node, told where the wasm modules and the binary are.
+fn node_with_modules(job: &Job) -> Result<Command> {
+    let modules = artifacts::node_modules(job)?;
+    let mut node = command("node");
+    node.env("ROLLMESH_WASM", modules).env("ROLLMESH_BIN", artifacts::binary_path());
+    Ok(node)
 }
 
 /// The wasm module in Node against the binary.
 pub(crate) fn node(job: &Job) -> Result<()> {
-    let modules = artifacts::node_modules(job)?;
-    let mut node = command("node");
     let tests = ["rollout_hash", "sampler", "data_file", "player"].map(|name| format!("tests/node/{name}.test.mjs"));
-    node.args(["--test", "--test-reporter=tap"]).args(tests);
-    job.run_tests(node.env("ROLLMESH_WASM", modules).env("ROLLMESH_BIN", artifacts::binary_path()))?;
+    job.run_tests(node_with_modules(job)?.args(["--test", "--test-reporter=tap"]).args(tests))?;
     // Leases of every kind: their fragments are in Rust's hands alone.
     job.run_tests(wasm_tests()?.args(["--test", "same_bits"]))
 }

@@ -1,9 +1,10 @@
 //! The hot loops, as generic functions without intrinsics, and the table through which they are called.
 //!
 //! Every function here is `#[inline(always)]`, sums in one fixed order and uses no fused multiply-add, so an
-//! instantiation for any vector width gives the same bits. [`Kernels::PORTABLE`] is for the target's baseline; with the feature
-//! `std` the module `wide` has tables for wider vectors. This is a crate of its own so that it can be optimised where nothing
-//! else is, in debug builds and in small modules for the browser.
+//! instantiation for any vector width gives the same bits. (In wasm, which has one instantiation, two are functions of their
+//! own.) [`Kernels::PORTABLE`] is for the target's baseline; with the feature `std` the module `wide` has tables for wider
+//! vectors. This is a crate of its own so that it can be optimised where nothing else is, in debug builds and in small modules
+//! for the browser.
 //!
 //! ```
 //! use rollmesh_kernels::{CartPoleState, Kernels};

@@ -161,7 +161,9 @@ impl Dense {
     /// A single row through the layer, to as many numbers as [`stride`] tells.
     ///
     /// Places are told by indices: iterators over pieces divide by their lengths, which takes longer than a small layer.
-    #[inline(always)]
+    /// A function of its own in wasm, as [`tiles`] is.
+    #[cfg_attr(target_arch = "wasm32", inline(never))]
+    #[cfg_attr(not(target_arch = "wasm32"), inline(always))]
     pub(super) fn forward_row(&self, row: &impl Row, output: &mut [f32]) {
         let (panels, in_panels) = self.in_panels();
         let (bias, _) = self.bias.as_chunks::<PANEL>();
@@ -253,7 +255,10 @@ impl Row for Few<'_> {
 const FEW: usize = 4;
 
 /// One panel of outputs, or part of it, over rows that are a multiple of [`FEW`].
-#[inline(always)]
+///
+/// A function of its own in wasm: V8 unrolls a loop more often the deeper it is nested, and then the sums do not fit in registers.
+#[cfg_attr(target_arch = "wasm32", inline(never))]
+#[cfg_attr(not(target_arch = "wasm32"), inline(always))]
 fn tiles<const ROWS: usize, const LANES: usize>(
     weights: &[impl AsRef<[f32]>],
     lane: usize,
@@ -290,10 +295,12 @@ macro_rules! tile {
             output: &mut [f32],
             stride: usize,
         ) {
-            $(let $x = input.row($row, weights.len());)*
+            // Indices below one length: a bounds check within the loop keeps V8 from holding the sums in registers.
+            let len = weights.len();
+            $(let $x = input.row($row, len);)*
             $(let mut $sum = *bias;)*
-            for (i, weights) in weights.iter().enumerate() {
-                let Some(weights) = weights.as_ref()[lane..].first_chunk::<LANES>() else { continue };
+            for i in 0..len {
+                let Some(weights) = weights[i].as_ref()[lane..].first_chunk::<LANES>() else { continue };
                 $(add_product(&mut $sum, $x[i], weights);)*
             }
             $(output[$row * stride..][..LANES].copy_from_slice(&$sum);)*
