@@ -3,12 +3,13 @@
 //! [`SECTIONS`] has one row per setting. [`RunConfig::check`] takes ranges and words from it, and [`json_schema`] builds the
 //! schema for pages and editors; defaults come from [`RunConfig::default`].
 
+mod fault;
 mod setting;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub use setting::{Kind, Setting, shown};
+pub use setting::{Field, Kind, Setting, shown};
 pub use table::{SECTIONS, Section};
 
 use serde_json::{Map, Value, json};
@@ -155,7 +156,18 @@ impl Defaults {
 
 /// Checks names and values.
 pub(super) fn check(settings: &Config) -> Result<(), RunConfigError> {
-    check_within("", &settings.parse().map_err(|error| RunConfigError::malformed("settings", error))?)
+    let settings: Value = settings.parse().map_err(|error| RunConfigError::malformed("settings", error))?;
+    check_within("", "", &settings)?;
+    // Settings of policies contain those of their networks, too.
+    let of_policies = settings.get("policies").and_then(Value::as_object).into_iter().flatten();
+    let of_policies = of_policies.map(|(id, policy)| (format!("policies.{id}.config"), policy.get("config")));
+    let of_all = ("policy_config".to_owned(), settings.get("policy_config"));
+    for (path, config) in of_policies.chain([of_all]) {
+        if let Some(model) = config.and_then(|config| config.get("model")) {
+            check_group("model_config", &format!("{path}.model"), model)?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a run over leases does not change fixed settings.
@@ -168,20 +180,23 @@ pub(super) fn check_fixed(settings: &Config) -> Result<(), RunConfigError> {
     }
 }
 
-fn check_within(group: &str, settings: &Map<String, Value>) -> Result<(), RunConfigError> {
-    for (name, value) in settings {
-        let path = if group.is_empty() { name.clone() } else { format!("{group}.{name}") };
-        let Some(setting) = self::settings().find(|setting| setting.path == path) else {
+/// Checks the value of a group of the table, or an object with the same settings at another path.
+fn check_group(group: &str, path: &str, value: &Value) -> Result<(), RunConfigError> {
+    let setting = settings().find(|setting| setting.path == group);
+    setting.map_or(Ok(()), |setting| setting.check(path, value))?;
+    check_within(group, path, value)
+}
+
+fn check_within(group: &str, path: &str, settings: &Value) -> Result<(), RunConfigError> {
+    let within = |outer: &str, name: &str| if outer.is_empty() { name.to_owned() } else { format!("{outer}.{name}") };
+    for (name, value) in settings.as_object().into_iter().flatten() {
+        let (known, path) = (within(group, name), within(path, name));
+        let Some(setting) = self::settings().find(|setting| setting.path == known) else {
             return Err(unknown(&path));
         };
-        if !setting.allows(value) {
-            return Err(RunConfigError::range(setting.path, shown(value), setting.allowed()));
-        }
-        let is_group = setting.kinds.iter().any(|kind| matches!(kind, Kind::Group | Kind::Variant));
-        if let Value::Object(within) = value
-            && is_group
-        {
-            check_within(&path, within)?;
+        setting.check(&path, value)?;
+        if setting.kinds.iter().any(|kind| matches!(kind, Kind::Group | Kind::Variant)) {
+            check_within(&known, &path, value)?;
         }
     }
     Ok(())
