@@ -157,14 +157,16 @@ impl Defaults {
 /// Checks names and values.
 pub(super) fn check(settings: &Config) -> Result<(), RunConfigError> {
     let settings: Value = settings.parse().map_err(|error| RunConfigError::malformed("settings", error))?;
-    check_within("", "", &settings)?;
-    // Settings of policies contain those of their networks, too.
+    check_within("", &settings)?;
+    // Settings of policies contain those of their networks, too; a policy of the user's may have others.
     let of_policies = settings.get("policies").and_then(Value::as_object).into_iter().flatten();
-    let of_policies = of_policies.map(|(id, policy)| (format!("policies.{id}.config"), policy.get("config")));
-    let of_all = ("policy_config".to_owned(), settings.get("policy_config"));
+    let of_policies = of_policies.map(|(id, policy)| (format!("policies.{id}.config.model"), policy.get("config")));
+    let of_all = ("policy_config.model".to_owned(), settings.get("policy_config"));
     for (path, config) in of_policies.chain([of_all]) {
-        if let Some(model) = config.and_then(|config| config.get("model")) {
-            check_group("model_config", &format!("{path}.model"), model)?;
+        let model = config.and_then(|config| config.get("model")).and_then(Value::as_object);
+        for (name, value) in model.into_iter().flatten() {
+            let known = self::settings().find(|known| known.path.strip_prefix("model_config.") == Some(name));
+            known.map_or(Ok(()), |setting| setting.check(&format!("{path}.{name}"), value))?;
         }
     }
     Ok(())
@@ -180,23 +182,15 @@ pub(super) fn check_fixed(settings: &Config) -> Result<(), RunConfigError> {
     }
 }
 
-/// Checks the value of a group of the table, or an object with the same settings at another path.
-fn check_group(group: &str, path: &str, value: &Value) -> Result<(), RunConfigError> {
-    let setting = settings().find(|setting| setting.path == group);
-    setting.map_or(Ok(()), |setting| setting.check(path, value))?;
-    check_within(group, path, value)
-}
-
-fn check_within(group: &str, path: &str, settings: &Value) -> Result<(), RunConfigError> {
-    let within = |outer: &str, name: &str| if outer.is_empty() { name.to_owned() } else { format!("{outer}.{name}") };
+fn check_within(group: &str, settings: &Value) -> Result<(), RunConfigError> {
     for (name, value) in settings.as_object().into_iter().flatten() {
-        let (known, path) = (within(group, name), within(path, name));
-        let Some(setting) = self::settings().find(|setting| setting.path == known) else {
+        let path = if group.is_empty() { name.clone() } else { format!("{group}.{name}") };
+        let Some(setting) = self::settings().find(|setting| setting.path == path) else {
             return Err(unknown(&path));
         };
         setting.check(&path, value)?;
         if setting.kinds.iter().any(|kind| matches!(kind, Kind::Group | Kind::Variant)) {
-            check_within(&known, &path, value)?;
+            check_within(&path, value)?;
         }
     }
     Ok(())
