@@ -189,10 +189,11 @@ mod tests {
         let list = json!({ "anyOf": [{ "type": "null" }, { "enum": ["auto"] }, { "type": "array", "items": whole }] });
         assert_eq!(error(list, json!([0])), "a is [0]; it must be auto or a list, each from 1 to 64");
         let filters = settings().find(|setting| setting.path == "model_config.conv_filters").expect("a setting");
-        assert_eq!(
-            error(filters.schema(Value::Null), json!([[16, 3, 1], [16, 3]])),
-            "a[1] is [16,3]; it must be [filters, kernel, stride], such as [16, 3, 1]"
-        );
+        let kinds = filters.schema(Value::Null)["anyOf"].as_array().cloned().expect("a list");
+        let error_of = |value: Value| check("a", &kinds, &value).expect_err("it is not allowed");
+        let form = "[filters, kernel, stride], such as [16, 3, 1]";
+        assert_eq!(error_of(json!([[16, 3, 1], [16, 3]])), format!("a[1] is [16,3]; it must be {form}"));
+        assert_eq!(error_of(json!([[16, [3, 0], 1]])), "a[0][1][1] is 0; it must be from 1 to 1024");
         let games = ["Acrobot", "Breakout", "CartPole", "CliffWalking", "Freeway", "Pendulum", "Pong"];
         assert_eq!(
             error(json!({ "enum": games }), json!("penduleum")),
