@@ -17,6 +17,7 @@ use super::{Cli, exit::Failure};
 
 /// Returns the parsed arguments, or the exit code after help or an error was printed.
 pub(super) fn parse(mut args: Vec<OsString>) -> Result<Cli, ExitCode> {
+    // `rollmesh help COMMAND` prints the short help, too.
     if args.get(1).is_some_and(|word| word == "help") {
         args.remove(1);
         args.push("--help".into());
