@@ -46,7 +46,7 @@ fn with_help(command: Command) -> Command {
 /// Ends the short help of a command and its subcommands with a line that names the long one.
 fn with_hint(command: Command) -> Command {
     let short = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
-    let long = command.get_after_long_help().or(command.get_after_help()).cloned().unwrap_or_default();
+    let long = command.get_after_long_help().or_else(|| command.get_after_help()).cloned().unwrap_or_default();
     let command = command.after_help(format!("{short}`--help-all` explains all options.")).after_long_help(long);
     command.mut_subcommands(with_hint)
 }
