@@ -145,7 +145,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError::BadValue`] if it has another form.
     pub fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ConfigError> {
-        let bad = |error: serde_json::Error| ConfigError::BadValue { name: name.into(), reason: error.to_string() };
+        let bad = |error: serde_json::Error| ConfigError::BadValue { name: name.into(), reason: plain(&error) };
         self.0.get(name).map(|value| serde_json::from_value(value.clone()).map_err(bad)).transpose()
     }
 
@@ -155,7 +155,7 @@ impl Config {
     /// [`ConfigError::BadSettings`], which names the missing or wrong setting.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
         serde_json::from_value(Value::Object((*self.0).clone()))
-            .map_err(|error| ConfigError::BadSettings(error.to_string()))
+            .map_err(|error| ConfigError::BadSettings(plain(&error)))
     }
 
     /// Checks that there are no settings other than these.
@@ -200,6 +200,24 @@ impl Config {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// Returns the text of an error without the names of Rust's types.
+pub(crate) fn plain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let Some((found, expected)) = text.rsplit_once(", expected ") else { return text };
+    let expected = match expected {
+        "f32" | "f64" => "a number",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of at least 0",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        _ if expected.starts_with("a nonzero ") => "a whole number other than 0",
+        _ if expected.starts_with("struct ") => "an object",
+        _ if expected.starts_with("enum ") => "one of its names",
+        _ => return text,
+    };
+    format!("{found}, expected {expected}")
 }
 
 fn merge(into: &mut Map<String, Value>, over: &Map<String, Value>) {
@@ -272,6 +290,9 @@ mod tests {
         let config: Config = r#"{"num_cars": "many"}"#.parse().unwrap();
         let error = config.get::<u32>("num_cars").unwrap_err().to_string();
         assert!(error.starts_with("the setting 'num_cars' is wrong: invalid type"), "{error}");
+        assert!(error.ends_with("expected a whole number of at least 0"), "{error}");
+        let error = config.get::<BTreeMap<String, f64>>("num_cars").unwrap_err().to_string();
+        assert!(error.ends_with("expected an object"), "{error}");
         assert_eq!(config.get::<u32>("lights"), Ok(None));
         assert!("[1]".parse::<Config>().is_err() && "{".parse::<Config>().is_err());
         assert!(Config::of(&3).is_err());

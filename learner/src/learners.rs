@@ -29,14 +29,14 @@ pub struct Learners {
     worker: WorkerInfo,
 }
 
-/// What has come of an update.
+/// The result of an update.
 #[derive(Debug)]
 pub struct Learned {
-    /// Of all policies, one version after those before.
+    /// New weights of all policies; their version is one more than before the update.
     pub weights: Weights,
-    /// What each policy that learned says of it.
+    /// The metrics of each policy that learned.
     pub infos: BTreeMap<PolicyId, LearnInfo>,
-    /// What callbacks have added to the results.
+    /// The results that callbacks added or changed.
     pub added: Results,
 }
 
@@ -89,14 +89,20 @@ impl Learners {
         self.policies.keys().cloned().collect()
     }
 
-    /// Weights of all policies.
+    /// Returns the weights of all policies.
+    ///
+    /// # Errors
+    /// [`LearnError::Policy`] if the names of tensors of two policies collide.
     pub fn weights(&self) -> Result<Weights, LearnError> {
         let version = self.version();
         let weights = self.policies.iter().map(|(id, policy)| (id, policy.weights()));
         Weights::of_run(version, weights).map_err(|error| PolicyError::from(error).into())
     }
 
-    /// Resumes from a checkpoint: weights of all policies, and what [`state`](Self::state) gave, if there is any.
+    /// Resumes from a checkpoint: weights of all policies, and the bytes of [`state`](Self::state), or none.
+    ///
+    /// # Errors
+    /// [`LearnError::Policy`] for weights or a state of other policies, or damaged ones; [`LearnError::Callback`].
     pub fn restore(&mut self, weights: &Weights, state: &[u8]) -> Result<(), LearnError> {
         for (id, weights) in weights.of_policies(&self.ids()).map_err(PolicyError::from)? {
             self.policy_mut(&id)?.set_weights(&weights)?;
@@ -116,14 +122,15 @@ impl Learners {
         Ok(self.callbacks.on_checkpoint_loaded(&self.worker)?)
     }
 
-    /// What the policies have besides weights. That of the default policy alone is its own.
-    pub fn state(&mut self) -> Result<Vec<u8>, LearnError> {
+    /// Returns the policies' state apart from their weights, such as that of optimisers. A default policy alone has no wrapper
+    /// around its state.
+    pub fn state(&mut self) -> Vec<u8> {
         if let Some(policy) = self.single_mut() {
-            return Ok(policy.extra_state());
+            return policy.extra_state();
         }
         let states: BTreeMap<&PolicyId, Vec<u8>> =
             self.policies.iter().map(|(id, policy)| (id, policy.extra_state())).collect();
-        Ok(encoding::encode(&states))
+        encoding::encode(&states)
     }
 
     /// Calls the callbacks' `on_workers_recreated` with the numbers of these local workers, if there are any.
@@ -134,8 +141,12 @@ impl Learners {
         if workers.is_empty() { Ok(()) } else { Ok(self.callbacks.on_workers_recreated(workers)?) }
     }
 
-    /// Lets every policy that is trained learn from its rows. `results` are what is known of the iteration before,
-    /// [`ENV_STEPS`] among them.
+    /// Lets every policy that is trained learn from its rows. `results` are the metrics that the iteration has before the
+    /// update, [`ENV_STEPS`] among them.
+    ///
+    /// # Errors
+    /// [`LearnError::Policy`] if a policy cannot learn from its rows, or has rows and is not one of the run;
+    /// [`LearnError::Callback`].
     pub fn learn(&mut self, batch: MultiAgentBatch, results: Results) -> Result<Learned, LearnError> {
         let next = WeightsVersion(self.version().0.saturating_add(1));
         // Schedules follow the run's env steps; a policy by itself counts its rows.

@@ -15,7 +15,7 @@
 //!
 //! Not here: advantages, which [`rollmesh_core`] computes when it joins fragments to a train batch, acting, and whatever
 //! needs threads, sockets or files: this crate compiles to wasm.
-#![warn(missing_docs)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod algorithm;
 mod columns;

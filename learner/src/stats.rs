@@ -45,7 +45,7 @@ pub struct UpdateStats {
 }
 
 impl UpdateStats {
-    /// What a policy has said under RLlib's names; 0 of what it has not.
+    /// Reads the statistics from a policy's metrics under RLlib's names; 0 for missing ones.
     #[must_use]
     pub fn of_info(info: &LearnInfo) -> Self {
         let number = |name: &str| info.get(name).copied().unwrap_or(0.0);

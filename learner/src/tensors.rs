@@ -22,7 +22,7 @@ use rollmesh_core::{
 #[derive(Clone, Debug)]
 pub struct TensorBatch {
     columns: Vec<(ColumnName, Tensor)>,
-    /// Steps of each sequence, `[sequences]`, i32; none without sequences.
+    /// Steps of each sequence, `[sequences]`, i32; `None` for a batch that is not divided into sequences.
     pub seq_lens: Option<Tensor>,
     /// The longest that a sequence may be.
     pub max_seq_len: Option<usize>,

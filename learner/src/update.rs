@@ -28,10 +28,10 @@ const MAX_SKIPPED_IN_A_ROW: u32 = 3;
 
 /// A model, its optimiser and the settings.
 ///
-/// The model follows from the names of the weights: two perceptrons, or an LSTM. A train batch has the columns `obs`,
-/// `actions` and `advantages`; with a critic also `value_targets` and `vf_preds`; for PPO also `action_logp`; for an LSTM
-/// also `state_in_0`, `state_in_1` and `seq_lens`. Of logged actions MARWIL needs `advantages` alone, which are returns, and
-/// behaviour cloning nothing besides. Where a batch has `weights_version`, rows of older weights than the learner's are corrected
+/// A [`ModelSpec`](rollmesh_core::policy::ModelSpec) decides the model. A train batch has the columns `obs`, `actions` and
+/// `advantages`; with a critic also `value_targets` and `vf_preds`; for PPO also `action_logp`; for a recurrent model also
+/// `seq_lens` and a `state_in_*` for each of its states. From logged rows MARWIL needs `obs`, `actions` and `advantages`, which
+/// are returns, and behaviour cloning `obs` and `actions`. Where a batch has `weights_version`, rows of older weights than the learner's are corrected
 /// by V-trace, for which it also needs `rewards`, `terminateds`, `action_logp` and what else says where its pieces end
 /// ([`piece_ends`](rollmesh_core::postprocess::piece_ends)).
 pub struct Learner {

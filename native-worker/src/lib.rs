@@ -11,7 +11,7 @@
 //!
 //! That program is the feature `cli`. A library that samples in its own process, in threads or in [child
 //! processes](child_process) for environments, compiles without it: `default-features = false`.
-#![warn(missing_docs)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 #![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports, reason = "the command line alone calls some parts"))]
 
 pub mod checkpoint;

@@ -387,7 +387,7 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (&["--device", "abacus"], "'abacus' is no device; use cpu, cuda:N or metal"),
         (&["--listen", "0.0.0.0:0"], "listen on 127.0.0.1 and use an SSH tunnel"),
         (&["--listen", "192.0.2.1:80"], "listen on 127.0.0.1 and use an SSH tunnel"),
-        (&["--hidden", "0"], "model_config.fcnet_hiddens is [0]; it must be a list, each from 1 to 16384"),
+        (&["--hidden", "0"], "model_config.fcnet_hiddens[0] is 0; it must be from 1 to 16384"),
         (
             &["--hidden", "4096,4097"],
             "model_config.fcnet_hiddens is of 16781312 weights; it must be of at most 16777216, since more do not fit into a message to workers",

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ._offline import JsonWriter, ParquetWriter, Reader, estimate
     from ._policy import Policy
     from ._program import allow_python
-    from ._vector import VectorEnv, make_vec
+    from ._vector import VectorEnv as VectorEnv
+    from ._vector import make_vec as make_vec
     from ._worker import RolloutWorker, WorkerGroup
 
 # Loaded when they are first used: the command line and worker processes need neither NumPy nor Gymnasium.
@@ -48,11 +49,11 @@ _MODULES = {
     "estimate": "_offline",
     "Policy": "_policy",
     "allow_python": "_program",
-    "VectorEnv": "_vector",
-    "make_vec": "_vector",
     "RolloutWorker": "_worker",
     "WorkerGroup": "_worker",
 }
+# These need Gymnasium, so `from rollmesh import *` does not load them.
+_GYMNASIUM_MODULES = {"VectorEnv": "_vector", "make_vec": "_vector"}
 
 __all__ = [
     "Algorithm",
@@ -75,7 +76,6 @@ __all__ = [
     "RolloutWorker",
     "RunConfig",
     "SampleBatch",
-    "VectorEnv",
     "WorkerError",
     "WorkerGroup",
     "__version__",
@@ -83,7 +83,6 @@ __all__ = [
     "batch_hash",
     "concat_samples",
     "estimate",
-    "make_vec",
 ]
 
 
@@ -91,11 +90,16 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        module = _MODULES.get(name)
+        module = {**_MODULES, **_GYMNASIUM_MODULES}.get(name)
         if module is None:
             raise AttributeError(f"module 'rollmesh' has no attribute '{name}'")
-        return getattr(importlib.import_module(f".{module}", __name__), name)
+        try:
+            return getattr(importlib.import_module(f".{module}", __name__), name)
+        except ModuleNotFoundError as error:
+            if error.name != "gymnasium":
+                raise
+            raise ImportError(f"rollmesh.{name} needs Gymnasium: pip install gymnasium") from error
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*__all__, *_GYMNASIUM_MODULES])

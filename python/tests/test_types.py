@@ -2,6 +2,8 @@
 
 import ast
 import pathlib
+import subprocess
+import sys
 import unittest
 
 import rollmesh
@@ -18,6 +20,25 @@ class Types(unittest.TestCase):
         functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
         self.assertNotIn("__getattr__", functions)
         self.assertEqual({name for name in rollmesh.__all__ if not hasattr(rollmesh, name)}, set())
+        self.assertEqual(set(dir(rollmesh)) - known, set())
+
+    def test_all_names_but_those_that_need_gymnasium_load_without_it(self):
+        program = (
+            "import sys\n"
+            "class Hidden:\n"
+            "    def find_spec(self, name, path=None, target=None):\n"
+            "        if name.partition('.')[0] == 'gymnasium':\n"
+            "            raise ModuleNotFoundError(name, name=name)\n"
+            "sys.meta_path.insert(0, Hidden())\n"
+            "from rollmesh import *\n"
+            "RolloutWorker, SampleBatch\n"
+            "try:\n"
+            "    from rollmesh import make_vec\n"
+            "except ImportError as error:\n"
+            "    print(error)\n"
+        )
+        end = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        self.assertEqual((end.stdout, end.stderr), ("rollmesh.make_vec needs Gymnasium: pip install gymnasium\n", ""))
 
 
 if __name__ == "__main__":

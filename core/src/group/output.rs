@@ -62,6 +62,7 @@ pub enum ExpiryCause {
 
 /// Why a fragment was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum RejectReason {
     /// Its lease has ended, or never belonged to this worker.
     Late,

@@ -34,6 +34,7 @@ pub struct WorkerStatus<'a> {
 
 /// Why a worker makes no rows. `Display` describes it without the worker's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum IdleReason<'a> {
     /// It has not answered yet whether it can run this.
     Unanswered,

@@ -55,6 +55,7 @@ pub(super) const BROWSER: &str = "browser";
 
 /// Why a hub closes a connection, as WebSocket status codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
     /// The connection's purpose is fulfilled.
     Done = 1000,

@@ -5,7 +5,7 @@ use crate::{
     config::ConfigError,
     filter::FilterKind,
     ids::SlotId,
-    policy::{CustomModel, LayerDescription, ModelConfig},
+    policy::{CustomModel, ModelConfig},
     prelude::*,
 };
 
@@ -122,9 +122,6 @@ impl RunConfig {
             if widths.len() > Self::MAX_LAYERS {
                 return Err(RunConfigError::range(path, widths.len(), format!("at most {} layers", Self::MAX_LAYERS)));
             }
-            if let Some(width) = widths.iter().find(|width| !(1..=Self::MAX_HIDDEN).contains(*width)) {
-                return Err(RunConfigError::range(path, width, format!("from 1 to {}", Self::MAX_HIDDEN)));
-            }
             let weights: u64 = widths.windows(2).map(|pair| u64::from(pair[0]) * u64::from(pair[1])).sum();
             if weights > Self::MAX_HIDDEN_WEIGHTS {
                 let (found, most) = (format!("of {weights} weights"), Self::MAX_HIDDEN_WEIGHTS);
@@ -139,9 +136,6 @@ impl RunConfig {
             let (path, layers) = ("model_config.custom_model", [custom.trunk, custom.policy, custom.value].concat());
             if layers.len() > Self::MAX_LAYERS {
                 return Err(RunConfigError::range(path, layers.len(), format!("at most {} layers", Self::MAX_LAYERS)));
-            }
-            if let Some(size) = layers.iter().map(LayerDescription::size).find(|size| *size > Self::MAX_HIDDEN) {
-                return Err(RunConfigError::range(path, size, format!("layers of at most {}", Self::MAX_HIDDEN)));
             }
         }
         Ok(())

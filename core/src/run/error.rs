@@ -25,11 +25,11 @@ pub enum RunConfigError {
         /// The cause.
         reason: String,
     },
-    /// A number is out of its range.
+    /// A value is not allowed.
     #[error("{path} is {found}; it must be {allowed}")]
     Range {
-        /// The setting's path.
-        path: &'static str,
+        /// The path of the setting, or of the part of its value that is not allowed.
+        path: String,
         /// The value found.
         found: String,
         /// The allowed values.
@@ -56,7 +56,7 @@ impl RunConfigError {
         Self::Malformed { path: path.into(), reason: reason.to_string() }
     }
 
-    pub(crate) fn range(path: &'static str, found: impl core::fmt::Display, allowed: impl Into<String>) -> Self {
-        Self::Range { path, found: found.to_string(), allowed: allowed.into() }
+    pub(crate) fn range(path: impl Into<String>, found: impl core::fmt::Display, allowed: impl Into<String>) -> Self {
+        Self::Range { path: path.into(), found: found.to_string(), allowed: allowed.into() }
     }
 }

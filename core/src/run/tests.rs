@@ -52,7 +52,7 @@ fn errors_name_path_and_value() {
     assert_eq!(fault(r#"{"stop": {"wall_s": 0}}"#), "stop.wall_s is 0; it must be above 0 and at most 3200000000");
     assert_eq!(
         fault(r#"{"model_config": {"fcnet_hiddens": [8, 20000]}}"#),
-        "model_config.fcnet_hiddens is [8,20000]; it must be a list, each from 1 to 16384"
+        "model_config.fcnet_hiddens[1] is 20000; it must be from 1 to 16384"
     );
     assert!(fault(r#"{"sample_async": true}"#).starts_with("sample_async: workers with leases sample ahead"));
     let long = Config::new().with("desc", "F".repeat(RunConfig::MAX_ENV_CONFIG_BYTES)).unwrap();

@@ -109,7 +109,7 @@ impl Serialize for RewardClipping {
 impl<'de> Deserialize<'de> for RewardClipping {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged)]
+        #[serde(untagged, expecting = "rewards are clipped by null, true, false or a number above 0")]
         enum Form {
             Sign(bool),
             Limit(f64),

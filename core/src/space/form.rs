@@ -40,7 +40,7 @@ enum Form {
 
 /// A bound as settings write it; infinite ones of TOML arrive as texts.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a bound is a number, \"inf\", \"-inf\" or null")]
 enum Bound {
     Number(f64),
     Text(Infinity),
@@ -56,7 +56,7 @@ enum Infinity {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a bound is a number, \"inf\", \"-inf\" or null; bounds are one or a list of them")]
 enum Bounds {
     Each(Vec<Bound>),
     One(Bound),
@@ -67,9 +67,7 @@ fn unbounded() -> Vec<Option<f64>> {
 }
 
 fn bounds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<f64>>, D::Error> {
-    let wrong =
-        |_| D::Error::custom("a bound is a number, \"inf\", \"-inf\" or null; bounds are one or a list of them");
-    let bounds = match Bounds::deserialize(deserializer).map_err(wrong)? {
+    let bounds = match Bounds::deserialize(deserializer)? {
         Bounds::Each(bounds) => bounds,
         Bounds::One(bound) => vec![bound],
     };

@@ -184,7 +184,7 @@ impl fmt::Display for Shift {
 
 /// The form in JSON.
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a shift is a whole number, a list of them, or a range such as -3:0")]
 enum Form {
     Single(i32),
     List(Vec<i32>),

@@ -48,7 +48,7 @@ pub(super) fn parsed<T: Serialize + DeserializeOwned + Into<AlgorithmConfig> + O
         let value = value.filter(|_| !is_off);
         let row = SHARED.iter().chain(usual.own_settings()).find(|row| row.path == name_here(name));
         if let (Some(row), Some(value)) = (row, &value)
-            && !value.is_null()
+            && !(value.is_null() && OPTIONAL.contains(&name))
             && !row.allows(value)
         {
             return Err(error(row, shown(value)).into());
@@ -154,6 +154,8 @@ mod tests {
     fn values_out_of_range_are_named() {
         let error = AlgorithmConfig::ppo(&config(r#"{"gamma": 1.5}"#)).unwrap_err();
         assert_eq!(error.to_string(), "the setting 'gamma' is wrong: 1.5 must be from 0 to 1");
+        let error = AlgorithmConfig::ppo(&config(r#"{"clip_param": null}"#)).unwrap_err().to_string();
+        assert_eq!(error, "the setting 'clip_param' is wrong: null must be above 0");
         // A file's NaN arrives as text, since JSON has no such number.
         for (name, value) in [("grad_clip", "nan"), ("grad_clip", "inf"), ("lr", "nan"), ("lr", "fast")] {
             let error = AlgorithmConfig::ppo(&config(&format!(r#"{{"{name}": "{value}"}}"#))).unwrap_err().to_string();

@@ -39,6 +39,7 @@ const SETTINGS: &[Setting] = &[
     Setting::new("clip_grad_norm", &[Kind::POSITIVE], "Largest global norm of a gradient."),
     Setting::new("minibatch_size", &[Kind::Null, Kind::AT_LEAST_1], "Steps per gradient, at most."),
     Setting::new("polyak_coef", &[Kind::FRACTION], "Fraction of the target network that each pass replaces."),
+    Setting::new("fcnet_hiddens", &[Kind::List(&Kind::AT_LEAST_1)], "Widths of the hidden layers."),
 ];
 
 impl Default for FittedQConfig {
@@ -82,9 +83,8 @@ impl FittedQConfig {
             };
             settings = settings.with(here, config.get::<serde_json::Value>(name)?)?;
         }
-        let settings: Self = settings.parse()?;
-        settings.check()?;
-        Ok(settings)
+        in_range(&settings, SETTINGS)?;
+        settings.parse()
     }
 
     pub(super) fn check(&self) -> Result<(), super::super::ConfigError> {

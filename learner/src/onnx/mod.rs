@@ -28,7 +28,7 @@ pub enum OnnxError {
     /// The weights are those of another model.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// What is called a filter among the weights is none.
+    /// The weights have damaged statistics of an observation filter.
     #[error(transparent)]
     Filter(#[from] FilterTensorError),
 }

@@ -5,9 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{CommandFactory as _, Parser as _};
-
-use super::Cli;
+use super::usage;
 
 /// Returns a command line's words, without variables before it and a pipe or `&` behind it; values that a hub prints are
 /// replaced. `cargo run -- …` runs a program with the same command line.
@@ -27,7 +25,7 @@ fn command(line: &str) -> Option<Vec<String>> {
 
 fn check(place: &str, line: &str) -> usize {
     let Some(command) = command(line) else { return 0 };
-    match Cli::try_parse_from(command) {
+    match usage::command().try_get_matches_from(command) {
         Err(error) if error.use_stderr() => panic!("{place}: {line}\n{error}"),
         _ => 1,
     }
@@ -63,24 +61,42 @@ fn every_command_in_the_documents_is_one() {
 }
 
 #[test]
-fn short_help_of_every_command_fits_a_screen() {
-    let mut all = Cli::command().term_width(80);
-    all.build();
-    let mut todo = vec![all];
-    while let Some(mut command) = todo.pop() {
-        let help = command.render_help().to_string();
-        let lines = help.lines().count();
-        let widest = help.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-        let name = command.get_bin_name().unwrap_or_default();
-        assert!(lines <= 40 && widest <= 80, "`{name} -h` has {lines} lines of {widest} columns:\n{help}");
-        todo.extend(command.get_subcommands().map(|command| command.clone().term_width(80)));
+fn help_of_every_command_fits_a_screen_and_names_the_help_with_all_options() {
+    let help = |words: &[String], columns: usize, flag: &str| {
+        let command = usage::command().term_width(columns);
+        let words = words.iter().map(String::as_str).chain([flag]);
+        command.try_get_matches_from(words).expect_err("help ends the command").to_string()
+    };
+    let mut todo = vec![(vec!["rollmesh".to_owned()], usage::command())];
+    while let Some((words, command)) = todo.pop() {
+        let name = words.join(" ");
+        for columns in [80, 100] {
+            let short = help(&words, columns, "--help");
+            assert_eq!(short, help(&words, columns, "-h"), "{name}");
+            let lines = short.lines().count();
+            let widest = short.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(
+                lines <= 40 && widest <= columns,
+                "`{name} --help` has {lines} lines of {widest} columns:\n{short}"
+            );
+            assert!(short.trim_end().lines().last().unwrap().contains("--help-all"), "{short}");
+        }
+        let long = help(&words, 100, "--help-all");
+        for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let flag = arg.get_long().map_or_else(String::new, |flag| format!("--{flag}"));
+            assert!(long.contains(&flag), "`{name} --help-all` does not name {flag}");
+        }
+        let within = command
+            .get_subcommands()
+            .map(|command| ([&words[..], &[command.get_name().to_owned()]].concat(), command.clone()));
+        todo.extend(within);
     }
 }
 
 #[test]
 fn every_example_of_the_help_is_one() {
     let mut found = 0;
-    let mut todo = vec![Cli::command()];
+    let mut todo = vec![usage::command()];
     while let Some(command) = todo.pop() {
         let helps = [command.get_after_help(), command.get_after_long_help()];
         let helps: Vec<String> = helps.into_iter().flatten().map(ToString::to_string).collect();

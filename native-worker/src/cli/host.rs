@@ -39,7 +39,7 @@ pub(super) async fn start(config: HubConfig, workers: &SpecFlags, registry: &Reg
 pub(super) fn print_invitations(hub: &Hub, security: &SecurityFlags) {
     eprintln!("dashboard  {}", dashboard(hub, security));
     if security.hides_tokens() {
-        eprintln!("           tokens are those of --tokens, since others would be kept in the log that this may be");
+        eprintln!("           no tokens are printed, since this output may be kept in a log: use those of --tokens");
     } else {
         let (token, way) = (hub.operator_token().to_hex(), way(hub));
         eprintln!("control    {TOKEN_VARIABLE}={token} rollmesh status {way}");

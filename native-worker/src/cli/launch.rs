@@ -36,7 +36,7 @@ const JOIN_SECONDS: u32 = 10 * 60;
                   rollmesh launch --hub wss://hub.example:7878 --hosts desk,lab\n  \
                   rollmesh launch --hub wss://hub.example:7878 --slurm --option=--partition=cpu\n  \
                   rollmesh launch --hub wss://hub.example:7878 -- ./start-one",
-    after_long_help = "`rollmesh tokens create --role launcher` makes a launcher's token.\n\
+    after_long_help = "`rollmesh tokens create --role launcher` makes a launcher's token. \
                   While it is connected, the hub starts all its local workers through it: `rollmesh scale`, the dashboard's \
                   plus and minus, and the num_workers of runs. When it ends, its workers do.\n\n\
                   A command of your own after -- is started for each worker and lives as long as it. It reads the worker's \

@@ -59,7 +59,7 @@ use exit::Failure;
     about = "Collects reinforcement-learning experience on machines and browser tabs",
     long_about = None,
     propagate_version = true,
-    after_help = "`rollmesh COMMAND -h` has the usual options, `--help` all. Begin with `demo`."
+    after_help = "Begin with `rollmesh demo`.\n`rollmesh COMMAND --help` has the usual options, `--help-all` all."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -72,7 +72,7 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Train a policy with local workers; others may join
     Train(Box<train::TrainArgs>),
-    /// Wait for runs that are started from the dashboard
+    /// Wait for runs, started by `rollmesh start` or on the dashboard
     Hub(hub::HubArgs),
     /// Work for a hub
     Worker(worker::WorkerArgs),
@@ -114,7 +114,7 @@ enum Command {
     /// Host, ask and list evaluation workers with names
     #[cfg(unix)]
     Evaluator(evaluator::EvaluatorArgs),
-    /// Set the weights of a run from a file
+    /// Set a run's weights from a file, or export them
     Weights(weights::WeightsArgs),
     /// Inspect, validate and convert logged experience
     Data(data::DataArgs),

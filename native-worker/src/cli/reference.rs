@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, env, fs, path::Path};
 
-use serde_json::Value;
+use rollmesh_core::run::{RolloutConfig, RunConfig};
+use serde_json::{Value, json};
 
 use super::envs;
 use crate::{
@@ -26,6 +27,7 @@ fn tables_of_the_documents_are_those_of_the_program() {
     let schema = run_schema(&registry);
     let tables = [
         ("docs/settings.md", "settings", settings(&schema)),
+        ("docs/settings.md", "worker defaults", worker_defaults()),
         ("docs/settings.md", "algorithms", algorithms(&schema)),
         ("docs/settings.md", "presets", presets(&schema)),
         ("docs/environments.md", "environments", environments(&registry)),
@@ -54,6 +56,15 @@ fn settings(schema: &Value) -> String {
     tables(sections)
 }
 
+/// Returns a table of the settings whose defaults differ between a run and a worker alone.
+fn worker_defaults() -> String {
+    let (run, worker) = (json!(RunConfig::default()), json!(RolloutConfig::default()));
+    let worker = worker.as_object().expect("settings by name").iter();
+    let rows = worker.filter(|(name, value)| run[&**name] != **value);
+    let head = "| setting | a run's default | a worker's |\n|---|---|---|\n".to_owned();
+    rows.fold(head, |table, (name, value)| table + &format!("| `{name}` | `{}` | `{value}` |\n", run[&**name]))
+}
+
 /// Returns a table of settings for each algorithm.
 fn algorithms(schema: &Value) -> String {
     let algorithms = schema["$defs"].as_object().expect("algorithms by name");
@@ -71,16 +82,22 @@ fn rows(path: &str, schema: &Value) -> Vec<(String, String)> {
     if schema.get("$ref").is_some() {
         return Vec::new(); // another name of a setting
     }
-    if let Some(group) = schema.get("properties") {
+    if is_group(schema) {
+        let group = &schema["properties"];
         let name = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
         let settings = group.as_object().expect("settings by name").iter();
         return settings.flat_map(|(key, setting)| rows(&name(key), setting)).collect();
     }
     let mut found = vec![(text(schema, "x-section").to_owned(), row(path, schema))];
     let alternatives = schema.get("anyOf").and_then(Value::as_array).into_iter().flatten();
-    let groups = alternatives.filter(|alternative| alternative.get("properties").is_some());
+    let groups = alternatives.filter(|alternative| is_group(alternative));
     found.extend(groups.flat_map(|group| rows(path, group)));
     found
+}
+
+/// Returns whether values of this schema are objects of settings.
+fn is_group(schema: &Value) -> bool {
+    schema.get("properties").is_some() && schema.get("required").is_none()
 }
 
 fn row(path: &str, setting: &Value) -> String {
@@ -111,7 +128,7 @@ fn values(schema: &Value) -> String {
         ("boolean", _) => "`true`, `false`".into(),
         ("string", _) => "text".into(),
         ("array", Some(items)) => format!("list of {}", values(items)),
-        ("array", None) => "list".into(),
+        ("array", None) => text(schema, "description").to_owned(),
         (number, _) => {
             let bounds = [("exclusiveMinimum", "above"), ("minimum", "from"), ("maximum", "to")];
             let bounds = bounds.iter().filter_map(|(key, word)| Some(format!(" {word} {}", schema.get(key)?)));

@@ -147,7 +147,7 @@ impl SecurityFlags {
 /// The flags of every command that connects to a hub.
 #[derive(Args, Clone, Debug)]
 pub(super) struct TrustFlags {
-    /// Authorities to believe, a PEM file [default: those of the system]
+    /// Certificate authorities to trust, a PEM file [default: those of the system]
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", conflicts_with = "tls_fingerprint")]
     tls_ca: Option<PathBuf>,
     /// The fingerprint of the hub's certificate, which the hub prints, for any issuer

@@ -8,23 +8,51 @@ use std::{
 };
 
 use clap::{
-    Command, CommandFactory as _, FromArgMatches as _,
+    Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _,
+    builder::Resettable,
     error::{ContextKind, Error},
 };
 
 use super::{Cli, exit::Failure};
 
 /// Returns the parsed arguments, or the exit code after help or an error was printed.
-pub(super) fn parse(args: Vec<OsString>) -> Result<Cli, ExitCode> {
-    let matches = with_negative_numbers(Cli::command()).try_get_matches_from(args);
+pub(super) fn parse(mut args: Vec<OsString>) -> Result<Cli, ExitCode> {
+    // `rollmesh help COMMAND` prints the short help, too.
+    if args.get(1).is_some_and(|word| word == "help") {
+        args.remove(1);
+        args.push("--help".into());
+    }
+    let matches = command().try_get_matches_from(args);
     matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| match number_error(&error) {
         Some(reason) => Failure::usage(format!("{reason}\n\nFor more information, try '--help'.")).report(),
         None => error.exit(),
     })
 }
 
+/// Returns the program's command line.
+pub(super) fn command() -> Command {
+    with_help(with_negative_numbers(Cli::command())).mut_subcommands(with_hint)
+}
+
+/// Lets `-h` and `--help` print the frequent options, and `--help-all` all of them with their explanations.
+fn with_help(command: Command) -> Command {
+    let help = |name, action| Arg::new(name).long(name).action(action).help_heading(Resettable::Reset);
+    let command = command.disable_help_flag(true).disable_help_subcommand(true).mut_subcommands(with_help);
+    command
+        .arg(help("help", ArgAction::HelpShort).short('h').help("Print the usual options"))
+        .arg(help("help-all", ArgAction::HelpLong).hide_short_help(true).help("Print all options, explained"))
+}
+
+/// Ends the short help of a command and its subcommands with a line that names the long one.
+fn with_hint(command: Command) -> Command {
+    let short = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
+    let long = command.get_after_long_help().or_else(|| command.get_after_help()).cloned().unwrap_or_default();
+    let command = command.after_help(format!("{short}`--help-all` explains all options.")).after_long_help(long);
+    command.mut_subcommands(with_hint)
+}
+
 /// Lets every flag take a negative number, so that its own check reports it by the flag's name.
-pub(super) fn with_negative_numbers(command: Command) -> Command {
+fn with_negative_numbers(command: Command) -> Command {
     let command = command.mut_args(|arg| {
         let is_strict = arg.get_action().takes_values() && !arg.is_trailing_var_arg_set() && !arg.is_last_set();
         if is_strict { arg.allow_negative_numbers(true) } else { arg }
@@ -57,7 +85,7 @@ mod tests {
     fn wrong_numbers_are_reported_by_flag_and_range() {
         let error = |args: &[&str]| {
             let args = ["rollmesh", "sample"].iter().chain(args);
-            let error = with_negative_numbers(Cli::command()).try_get_matches_from(args).unwrap_err();
+            let error = command().try_get_matches_from(args).unwrap_err();
             number_error(&error).unwrap_or_else(|| error.to_string())
         };
         for (args, expected) in [

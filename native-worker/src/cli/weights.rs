@@ -16,7 +16,7 @@ use crate::{
 
 #[derive(Args)]
 #[command(
-    after_help = "The file is a safetensors file with all tensors of the run's policies, by the names and shapes of the\n\
+    after_help = "The file is a safetensors file with all tensors of the run's policies, by the names and shapes of the \
                         run's own weights.safetensors; layers are [inputs, outputs]. The run's directory must be free: stop the run first.\n\n\
                         Examples:\n  \
                         rollmesh weights set runs/first edited.safetensors\n  \

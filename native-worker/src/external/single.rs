@@ -46,6 +46,9 @@ impl ExternalEnv {
     }
 
     /// See [`ExternalMultiAgentEnv::creator`].
+    ///
+    /// # Errors
+    /// The returned function fails with [`EnvError::Failed`] if the environment has a sampler already.
     pub fn creator(
         &self,
     ) -> impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + use<> {

@@ -83,7 +83,7 @@ impl<L: Send + 'static> LearnerThread<L> {
 impl LearnerThread {
     /// Returns the learner's state besides its weights, after all submitted updates. No answer if the thread has ended.
     pub(crate) fn state(&self) -> oneshot::Receiver<Result<Vec<u8>, LearnError>> {
-        self.ask(Learners::state)
+        self.ask(|learners| Ok(learners.state()))
     }
 }
 

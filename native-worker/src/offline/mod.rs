@@ -112,7 +112,7 @@ pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn I
 
 /// One path, or several.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "paths are a text or a list of texts")]
 enum Paths {
     One(String),
     Several(Vec<String>),

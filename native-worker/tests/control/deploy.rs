@@ -80,7 +80,8 @@ fn flags(text: &str) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn arguments_in_manifests_and_units_are_those_of_the_program() {
-    let help = |command: &'static str| async move { Process::start([command, "--help"]).finish_with(0).await.stdout };
+    let help =
+        |command: &'static str| async move { Process::start([command, "--help-all"]).finish_with(0).await.stdout };
     let (hub, worker) = (flags(&help("hub").await), flags(&help("worker").await));
     let known: BTreeSet<String> = hub.union(&worker).cloned().collect();
     let args = |manifest: String| manifest.lines().filter(|line| line.trim().starts_with("- --")).collect::<String>();

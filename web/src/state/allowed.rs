@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::form::shown;
+use super::form::{is_group, shown};
 
 /// Maximum number of characters of a value in an error.
 const MAX_SHOWN: usize = 64;
@@ -20,6 +20,17 @@ const MAX_SIMILAR: usize = 3;
 pub(super) fn check(path: &str, kinds: &[Value], value: &Value) -> Result<(), String> {
     if kinds.iter().any(|kind| allows(kind, value)) {
         return Ok(());
+    }
+    if matches!(kinds, [Value::Bool(false)]) {
+        return Err(format!("{path}: there is no such setting"));
+    }
+    // Other kinds than the only one with the value's form do not explain what is wrong in it.
+    let mut within = kinds.iter().filter_map(|kind| parts(kind, value));
+    if let (Some(parts), None) = (within.next(), within.next()) {
+        for (name, kind, part) in parts {
+            let one = std::slice::from_ref(kind);
+            check(&format!("{path}{name}"), kind["anyOf"].as_array().map_or(one, Vec::as_slice), part)?;
+        }
     }
     let found: String = value.to_string().chars().take(MAX_SHOWN).collect();
     let allowed: Vec<String> = kinds.iter().filter_map(|kind| closest(kind, value).or_else(|| words(kind))).collect();
@@ -38,6 +49,35 @@ fn closest(kind: &Value, value: &Value) -> Option<String> {
     Some(format!("{}, … ({} choices)", words.join(" or "), choices.len()))
 }
 
+/// Returns the items or fields of a value with their names and schemas; `None` if the value is not of the kind's form. The
+/// only word of a field tells forms of objects apart.
+fn parts<'a>(kind: &'a Value, value: &'a Value) -> Option<Vec<(String, &'a Value, &'a Value)>> {
+    match (kind["type"].as_str()?, value) {
+        ("array", Value::Array(list)) => {
+            let kind_at = |index: usize| kind["prefixItems"].get(index).unwrap_or(&kind["items"]);
+            Some(list.iter().enumerate().map(|(at, item)| (format!("[{at}]"), kind_at(at), item)).collect())
+        }
+        ("object", Value::Object(object)) if !is_group(kind) => {
+            let mut fields = kind["properties"].as_object().into_iter().flatten();
+            let is_of_form = fields.all(|(name, kind)| match kind["enum"].as_array().map(Vec::as_slice) {
+                Some([word]) => value[name] == *word,
+                _ => true,
+            });
+            let kind_of = |name: &String| kind["properties"].get(name).unwrap_or(&kind["additionalProperties"]);
+            let parts = object.iter().map(|(name, value)| (format!(".{name}"), kind_of(name), value));
+            is_of_form.then(|| parts.collect())
+        }
+        _ => None,
+    }
+}
+
+/// Returns whether a value of the kind's form has as many items or all the fields that it must have.
+fn is_complete(kind: &Value, value: &Value) -> bool {
+    let has = |name: &Value| name.as_str().is_some_and(|name| value.get(name).is_some());
+    kind["required"].as_array().is_none_or(|names| names.iter().all(has))
+        && kind["prefixItems"].as_array().map(Vec::len).is_none_or(|len| value.as_array().map(Vec::len) == Some(len))
+}
+
 /// Keywords that a run's schema does not use allow everything: the hub has the last word.
 fn allows(kind: &Value, value: &Value) -> bool {
     if let Some(kinds) = kind["anyOf"].as_array() {
@@ -46,12 +86,16 @@ fn allows(kind: &Value, value: &Value) -> bool {
     if let Some(words) = kind["enum"].as_array() {
         return words.contains(value);
     }
+    if *kind == Value::Bool(false) {
+        return false;
+    }
     match kind["type"].as_str() {
         Some("null") => value.is_null(),
         Some("boolean") => value.is_boolean(),
         Some("string") => value.is_string(),
-        Some("object") => value.is_object(),
-        Some("array") => value.as_array().is_some_and(|list| list.iter().all(|item| allows(&kind["items"], item))),
+        Some("object") if is_group(kind) => value.is_object(),
+        Some("object" | "array") => parts(kind, value)
+            .is_some_and(|parts| is_complete(kind, value) && parts.iter().all(|(_, kind, part)| allows(kind, part))),
         Some("integer") => (value.is_u64() || value.is_i64()) && is_within(kind, value),
         Some("number") => is_within(kind, value),
         _ => true,
@@ -80,9 +124,14 @@ fn words(kind: &Value) -> Option<String> {
         "null" => return None,
         "boolean" => "true or false".into(),
         "string" => "a text".into(),
+        "array" if kind["prefixItems"].is_array() => shown(&kind["description"]),
         "array" => words(&kind["items"]).map_or_else(|| "a list".into(), |each| format!("a list, each {each}")),
         "integer" => range(kind, true).unwrap_or_else(|| "a whole number of at least 0".into()),
         "number" => range(kind, false).unwrap_or_else(|| "a finite number".into()),
+        _ if kind["required"].get(0).is_some() => {
+            let names: Vec<String> = kind["required"].as_array().into_iter().flatten().map(shown).collect();
+            format!("an object with {}", names.join(", "))
+        }
         _ if kind["maxProperties"] == 1 => "an object with one setting".into(),
         _ => "an object".into(),
     })
@@ -115,14 +164,17 @@ mod tests {
     fn values_are_allowed_as_the_validator_of_runs_allows_them() {
         let values = json!([
             null, true, -1, 0, 1, 7, 64, 65, 65_537, 0.0, 0.5, 1.0, 1e300, "", "auto", "synchronous", "many", [], [8],
-            [8, 2_000], ["a"], {}, { "deadline": {} }
+            [8, 2_000], ["a"], {}, { "deadline": {} }, [[16, 3]], [[16, 3, 1]], [[16, [3, 0], 1]], { "a": { "policy": 3 } },
+            { "a": { "policy": "net" } }, { "trunk": [{ "layer": "gru", "cells": 8 }] }, { "trunk": [{ "layer": "gru" }] },
+            { "trunk": [{ "cells": 8 }] }, { "trunk": [{ "layer": "dense", "outputs": 8, "width": 3 }] }, { "a": -1 }
         ]);
         for setting in settings() {
             let schema = setting.schema(Value::Null);
             let allowed = setting.allowed();
             for value in values.as_array().expect("a list") {
-                // How many names an object has, only the validator checks.
-                let is_allowed = setting.allows(value) || value.is_object() && allowed.contains("an object");
+                // Which settings a group has, only the validator checks.
+                let is_allowed =
+                    setting.allows(value) || value.is_object() && schema.to_string().contains("\"properties\":{}");
                 assert_eq!(allows(&schema, value), is_allowed, "{} {value}", setting.path);
             }
             assert_eq!(words(&schema).unwrap_or_default(), allowed, "{}", setting.path);
@@ -136,6 +188,12 @@ mod tests {
         assert_eq!(error(whole.clone(), json!(65)), "a is 65; it must be from 1 to 64");
         let list = json!({ "anyOf": [{ "type": "null" }, { "enum": ["auto"] }, { "type": "array", "items": whole }] });
         assert_eq!(error(list, json!([0])), "a is [0]; it must be auto or a list, each from 1 to 64");
+        let filters = settings().find(|setting| setting.path == "model_config.conv_filters").expect("a setting");
+        let kinds = filters.schema(Value::Null)["anyOf"].as_array().cloned().expect("a list");
+        let error_of = |value: Value| check("a", &kinds, &value).expect_err("it is not allowed");
+        let form = "[filters, kernel, stride], such as [16, 3, 1]";
+        assert_eq!(error_of(json!([[16, 3, 1], [16, 3]])), format!("a[1] is [16,3]; it must be {form}"));
+        assert_eq!(error_of(json!([[16, [3, 0], 1]])), "a[0][1][1] is 0; it must be from 1 to 1024");
         let games = ["Acrobot", "Breakout", "CartPole", "CliffWalking", "Freeway", "Pendulum", "Pong"];
         assert_eq!(
             error(json!({ "enum": games }), json!("penduleum")),

@@ -264,11 +264,16 @@ fn collect(group: &str, section: &str, schema: &Value, fields: &mut Vec<Field>) 
         let section = schema["x-section"].as_str().unwrap_or(section);
         let one = std::slice::from_ref(schema);
         let kinds = schema["anyOf"].as_array().map_or(one, Vec::as_slice);
-        if schema.get("properties").is_none() {
+        if !is_group(schema) {
             fields.push(field(&path, section, schema, kinds));
         }
-        kinds.iter().for_each(|kind| collect(&path, section, kind, fields));
+        kinds.iter().filter(|kind| is_group(kind)).for_each(|kind| collect(&path, section, kind, fields));
     }
+}
+
+/// Returns whether values of this schema are objects of settings, each with a field of its own.
+pub(super) fn is_group(schema: &Value) -> bool {
+    schema.get("properties").is_some() && schema.get("required").is_none()
 }
 
 fn field(path: &str, section: &str, schema: &Value, kinds: &[Value]) -> Field {
@@ -278,12 +283,12 @@ fn field(path: &str, section: &str, schema: &Value, kinds: &[Value]) -> Field {
         let words = kind["enum"].as_array().into_iter().flatten();
         choices.extend(words.map(|word| (shown(word), word.clone())));
         // One of several objects goes by its name.
-        let variants = kind["properties"].as_object().into_iter().flatten();
+        let variants = kind["properties"].as_object().filter(|_| is_group(kind)).into_iter().flatten();
         choices.extend(variants.map(|(name, _)| (name.clone(), json!({ name: {} }))));
         match kind["type"].as_str() {
             Some("boolean") => choices.extend([true, false].map(|flag| (flag.to_string(), flag.into()))),
             Some("null") | None => {}
-            Some("object") if kind.get("properties").is_some() => {}
+            Some("object") if is_group(kind) => {}
             Some(free) => {
                 is_choice = false;
                 takes_text |= free == "string";

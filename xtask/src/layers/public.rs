@@ -1,6 +1,6 @@
 //! The public functions, fields, variants and constants of the published crates, and what their types are made `From`: types of
 //! dependencies are not among them, so that a newer dependency breaks no user. JSON values are the exception, and candle's types in the
-//! learner.
+//! learner. Errors, their kinds and reasons are non-exhaustive, so that a new one breaks no user.
 
 use std::path::Path;
 
@@ -36,6 +36,12 @@ const FOREIGN: [&str; 19] = [
     "watch",
 ];
 
+/// Endings of the names of enums that grow.
+const GROWING: [&str; 3] = ["Error", "ErrorKind", "Reason"];
+
+/// Reasons that do not grow, so that other crates match all of them.
+const CLOSED: [&str; 1] = ["CutReason"];
+
 pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     let mut violations = Vec::new();
     for source in SOURCES {
@@ -48,9 +54,25 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
                     "`{name}` of a dependency is in a public signature: wrap it, or make the item pub(crate)"
                 ),
             }));
+            violations.extend(exhaustive(&text).map(|(offset, name)| Violation {
+                file: file.clone(),
+                line: line_at(&text, offset),
+                what: format!("`{name}` grows: make it #[non_exhaustive]"),
+            }));
         }
     }
     Ok(violations)
+}
+
+/// The public enums that grow without being non-exhaustive, each with its place.
+fn exhaustive(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.match_indices("\npub enum ").filter_map(|(at, keyword)| {
+        let rest = &text[at + keyword.len()..];
+        let name = &rest[..rest.find(|next: char| !next.is_alphanumeric())?];
+        let grows = GROWING.iter().any(|ending| name.ends_with(ending)) && !CLOSED.contains(&name);
+        let attributes = text[..=at].rsplit("\n\n").next().unwrap_or_default();
+        (grows && !attributes.contains("#[non_exhaustive]")).then_some((at + 1, name))
+    })
 }
 
 /// The foreign names in public signatures, each with the place of the signature. What is `pub` is reachable: a lint of the
@@ -100,6 +122,14 @@ mod tests {
                     \x20   pub c: watch::Receiver<u8>,\npub use bytes::Error;\npub fn d(bytes: BytesColumn) {}\n";
         let found: Vec<&str> = foreign(text).map(|(_, name)| name).collect();
         assert_eq!(found, ["Bytes", "watch"]);
+    }
+
+    #[test]
+    fn enums_that_grow_are_found_unless_they_are_non_exhaustive() {
+        let text = "#[non_exhaustive]\n\npub enum AError {\n}\n\n#[derive(Debug)]\n#[non_exhaustive]\npub enum BReason<'a> {\n}\n\n\
+                    pub enum CErrorKind {\n}\n\npub enum D {\n}\n\npub enum CutReason {\n}\n";
+        let found: Vec<&str> = exhaustive(text).map(|(_, name)| name).collect();
+        assert_eq!(found, ["AError", "CErrorKind"]);
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl WeightsInitializer {
 
 /// Convolutions, the first one first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "convolutions are auto or a list of [filters, kernel, stride], such as [[16, 3, 1]]")]
 pub enum ConvFilters {
     /// Those that suit the size of the images.
     Auto(AutoFilters),
@@ -149,7 +149,7 @@ pub struct ConvFilter(pub u32, pub Extent, pub Extent);
 
 /// A height and a width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "an extent is a whole number or [height, width]")]
 pub enum Extent {
     /// The same number for both.
     Square(u32),

@@ -83,17 +83,6 @@ pub enum LayerDescription {
     },
 }
 
-impl LayerDescription {
-    /// Its outputs, filters or cells; 0 for a layer that has as many outputs as inputs.
-    pub(crate) fn size(&self) -> u32 {
-        match self {
-            Self::Dense { outputs: size, .. } | Self::Conv { filters: size, .. } => *size,
-            Self::Lstm { cells } | Self::Gru { cells } => cells.get(),
-            Self::LayerNorm { .. } => 0,
-        }
-    }
-}
-
 const fn linear() -> Activation {
     Activation::Linear
 }

@@ -152,7 +152,7 @@ struct AgentForm {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "an agent is an index or a name")]
 enum NameForm {
     Index(u32),
     Name(String),

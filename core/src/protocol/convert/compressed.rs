@@ -9,6 +9,7 @@ use crate::{
 
 /// Why a compressed upload has no fragments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CompressedError {
     /// It claims to be larger than an upload may be, or than its block can be.
     #[error("a compressed upload of {block} bytes claims to have {bytes}")]

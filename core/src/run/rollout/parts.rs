@@ -43,7 +43,7 @@ impl Serialize for FragmentLength {
 impl<'de> Deserialize<'de> for FragmentLength {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged)]
+        #[serde(untagged, expecting = "a fragment's length is a number of steps or auto")]
         enum Form {
             Steps(u32),
             Word(String),
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for FragmentLength {
 /// Source of batches. A text or a list of texts is matched in this order: the registered name of an input, then files, by
 /// path, directory or pattern, or the id of a data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "an input is a name, a list of files, or an object of probabilities")]
 pub enum InputSource {
     /// `"sampler"`, another registered name, or files.
     Name(String),
@@ -152,7 +152,7 @@ impl Serialize for Compression {
 impl<'de> Deserialize<'de> for Compression {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged)]
+        #[serde(untagged, expecting = "observations are compressed by true, false or bulk")]
         enum Form {
             Flag(bool),
             Word(String),

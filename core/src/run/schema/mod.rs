@@ -3,12 +3,13 @@
 //! [`SECTIONS`] has one row per setting. [`RunConfig::check`] takes ranges and words from it, and [`json_schema`] builds the
 //! schema for pages and editors; defaults come from [`RunConfig::default`].
 
+mod fault;
 mod setting;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub use setting::{Kind, Setting, shown};
+pub use setting::{Field, Kind, Setting, shown};
 pub use table::{SECTIONS, Section};
 
 use serde_json::{Map, Value, json};
@@ -155,7 +156,20 @@ impl Defaults {
 
 /// Checks names and values.
 pub(super) fn check(settings: &Config) -> Result<(), RunConfigError> {
-    check_within("", &settings.parse().map_err(|error| RunConfigError::malformed("settings", error))?)
+    let settings: Value = settings.parse().map_err(|error| RunConfigError::malformed("settings", error))?;
+    check_within("", &settings)?;
+    // Settings of policies contain those of their networks, too; a policy of the user's may have others.
+    let of_policies = settings.get("policies").and_then(Value::as_object).into_iter().flatten();
+    let of_policies = of_policies.map(|(id, policy)| (format!("policies.{id}.config.model"), policy.get("config")));
+    let of_all = ("policy_config.model".to_owned(), settings.get("policy_config"));
+    for (path, config) in of_policies.chain([of_all]) {
+        let model = config.and_then(|config| config.get("model")).and_then(Value::as_object);
+        for (name, value) in model.into_iter().flatten() {
+            let known = self::settings().find(|known| known.path.strip_prefix("model_config.") == Some(name));
+            known.map_or(Ok(()), |setting| setting.check(&format!("{path}.{name}"), value))?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a run over leases does not change fixed settings.
@@ -168,20 +182,15 @@ pub(super) fn check_fixed(settings: &Config) -> Result<(), RunConfigError> {
     }
 }
 
-fn check_within(group: &str, settings: &Map<String, Value>) -> Result<(), RunConfigError> {
-    for (name, value) in settings {
+fn check_within(group: &str, settings: &Value) -> Result<(), RunConfigError> {
+    for (name, value) in settings.as_object().into_iter().flatten() {
         let path = if group.is_empty() { name.clone() } else { format!("{group}.{name}") };
         let Some(setting) = self::settings().find(|setting| setting.path == path) else {
             return Err(unknown(&path));
         };
-        if !setting.allows(value) {
-            return Err(RunConfigError::range(setting.path, shown(value), setting.allowed()));
-        }
-        let is_group = setting.kinds.iter().any(|kind| matches!(kind, Kind::Group | Kind::Variant));
-        if let Value::Object(within) = value
-            && is_group
-        {
-            check_within(&path, within)?;
+        setting.check(&path, value)?;
+        if setting.kinds.iter().any(|kind| matches!(kind, Kind::Group | Kind::Variant)) {
+            check_within(&path, value)?;
         }
     }
     Ok(())

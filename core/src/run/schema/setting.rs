@@ -2,9 +2,11 @@
 
 use core::ops::{Bound, RangeBounds as _};
 
-use serde_json::{Value, json};
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
 
-use crate::prelude::*;
+use super::{super::RunConfigError, fault};
+use crate::{prelude::*, space::Space};
 
 /// A setting as users and programs see it. Validation and JSON Schema both use its [`kinds`](Self::kinds).
 #[derive(Clone, Copy, Debug)]
@@ -43,14 +45,47 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A list of values of a kind.
     List(&'static Self),
+    /// A list with one value of each of these kinds, and its form for errors.
+    Tuple(&'static [Self], &'static str),
     /// A value of one of these kinds.
     OneOf(&'static [Self]),
-    /// An object with names of the user's.
+    /// An object with names of the user's and any values.
     Object,
+    /// An object with names of the user's and values of a kind.
+    Map(&'static Self),
+    /// An object with these fields and no others.
+    Fields(&'static [Field]),
+    /// An object with the fields of the form that its field of this name chooses.
+    Tagged(&'static str, &'static [(&'static str, &'static [Field])]),
+    /// A space of observations or actions.
+    Space,
     /// An object with its own settings, which follow in the table.
     Group,
     /// A group with exactly one of its settings.
     Variant,
+}
+
+/// A field of an object within a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// The allowed kinds of its value.
+    pub kinds: &'static [Kind],
+    /// Whether the object must have it.
+    pub is_required: bool,
+}
+
+impl Field {
+    /// Creates a field that may be left out.
+    pub(super) const fn new(name: &'static str, kinds: &'static [Kind]) -> Self {
+        Self { name, kinds, is_required: false }
+    }
+
+    /// Creates a field that the object must have.
+    pub(super) const fn required(name: &'static str, kinds: &'static [Kind]) -> Self {
+        Self { name, kinds, is_required: true }
+    }
 }
 
 impl Kind {
@@ -69,7 +104,7 @@ impl Kind {
     /// A number from 0 to 1.
     pub const FRACTION: Self = Self::Number(Bound::Included(0.0), Bound::Included(1.0));
 
-    fn allows(&self, value: &Value) -> bool {
+    pub(super) fn allows(&self, value: &Value) -> bool {
         match *self {
             Self::Null => value.is_null(),
             Self::Flag => value.is_boolean(),
@@ -80,8 +115,18 @@ impl Kind {
             }
             Self::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)),
             Self::List(kind) => value.as_array().is_some_and(|list| list.iter().all(|value| kind.allows(value))),
+            Self::Tuple(kinds, _) => value.as_array().is_some_and(|list| {
+                list.len() == kinds.len() && kinds.iter().zip(list).all(|(kind, value)| kind.allows(value))
+            }),
             Self::OneOf(kinds) => kinds.iter().any(|kind| kind.allows(value)),
             Self::Object | Self::Group => value.is_object(),
+            Self::Map(kind) => value.as_object().is_some_and(|map| map.values().all(|value| kind.allows(value))),
+            Self::Fields(fields) => value.as_object().is_some_and(|object| has_fields(object, fields, None)),
+            Self::Tagged(tag, forms) => {
+                let form = || forms.iter().find(|(name, _)| value.get(tag).is_some_and(|value| value == name));
+                value.as_object().zip(form()).is_some_and(|(object, (_, fields))| has_fields(object, fields, Some(tag)))
+            }
+            Self::Space => Space::deserialize(value).is_ok(),
             Self::Variant => value.as_object().is_some_and(|object| object.len() == 1),
         }
     }
@@ -108,9 +153,22 @@ impl Kind {
             }
             Self::Choice(words) => json!({ "enum": words }),
             Self::List(kind) => json!({ "type": "array", "items": kind.schema() }),
+            Self::Tuple(kinds, form) => json!({
+                "type": "array",
+                "description": form,
+                "prefixItems": kinds.iter().map(Self::schema).collect::<Vec<_>>(),
+                "minItems": kinds.len(),
+                "maxItems": kinds.len(),
+            }),
             Self::OneOf([kind]) => kind.schema(),
             Self::OneOf(kinds) => json!({ "anyOf": kinds.iter().map(Self::schema).collect::<Vec<_>>() }),
-            Self::Object => json!({ "type": "object" }),
+            Self::Object | Self::Space => json!({ "type": "object" }),
+            Self::Map(kind) => json!({ "type": "object", "additionalProperties": kind.schema() }),
+            Self::Fields(fields) => fields_schema(fields, None),
+            Self::Tagged(tag, forms) => {
+                let form = |(name, fields): &(&str, &[Field])| fields_schema(fields, Some((tag, name)));
+                json!({ "anyOf": forms.iter().map(form).collect::<Vec<_>>() })
+            }
             Self::Group => json!({ "type": "object", "additionalProperties": false, "properties": {} }),
             Self::Variant => {
                 let mut schema = Self::Group.schema();
@@ -121,7 +179,7 @@ impl Kind {
     }
 
     /// Returns the allowed values, for an error; `None` for kinds that need no mention.
-    fn words(&self) -> Option<String> {
+    pub(super) fn words(&self) -> Option<String> {
         Some(match *self {
             Self::Null => return None,
             Self::Flag => "true or false".into(),
@@ -137,11 +195,32 @@ impl Kind {
             },
             Self::Choice(words) => words.join(" or "),
             Self::List(kind) => format!("a list, each {}", kind.words()?),
+            Self::Tuple(_, form) => form.into(),
             Self::OneOf(kinds) => kinds.iter().filter_map(Self::words).collect::<Vec<_>>().join(" or "),
-            Self::Object | Self::Group => "an object".into(),
+            Self::Object | Self::Group | Self::Map(_) | Self::Fields(_) | Self::Tagged(..) => "an object".into(),
+            Self::Space => "a space, such as {\"type\": \"discrete\", \"n\": 2}".into(),
             Self::Variant => "an object with one setting".into(),
         })
     }
+}
+
+/// Returns whether an object has these fields and no others, apart from its tag.
+fn has_fields(object: &Map<String, Value>, fields: &[Field], tag: Option<&str>) -> bool {
+    let is_allowed = |(name, value): (&String, &Value)| {
+        let field = fields.iter().find(|field| field.name == name);
+        tag == Some(name) || field.is_some_and(|field| Kind::OneOf(field.kinds).allows(value))
+    };
+    let has = |field: &Field| !field.is_required || object.contains_key(field.name);
+    object.iter().all(is_allowed) && fields.iter().all(has)
+}
+
+fn fields_schema(fields: &[Field], tag: Option<(&str, &str)>) -> Value {
+    let of_field = |field: &Field| (field.name.to_owned(), Kind::OneOf(field.kinds).schema());
+    let of_tag = tag.map(|(tag, form)| (tag.to_owned(), json!({ "enum": [form] })));
+    let properties: Map<String, Value> = of_tag.into_iter().chain(fields.iter().map(of_field)).collect_ordered();
+    let required = fields.iter().filter(|field| field.is_required).map(|field| field.name);
+    let required: Vec<&str> = tag.iter().map(|(tag, _)| *tag).chain(required).collect();
+    json!({ "type": "object", "additionalProperties": false, "properties": properties, "required": required })
 }
 
 fn bound(included: &str, excluded: &str, bound: Bound<f64>) -> Option<String> {
@@ -171,6 +250,14 @@ impl Setting {
     #[must_use]
     pub fn allows(&self, value: &Value) -> bool {
         Kind::OneOf(self.kinds).allows(value)
+    }
+
+    /// Checks a value, whose path is given for the error.
+    ///
+    /// # Errors
+    /// [`RunConfigError`] for the innermost value that is not allowed: its path, the value, and what is allowed.
+    pub fn check(&self, path: &str, value: &Value) -> Result<(), RunConfigError> {
+        fault::check(&Kind::OneOf(self.kinds), path, value)
     }
 
     /// Returns the allowed values, for an error.

@@ -3,7 +3,11 @@
 use core::ops::Bound;
 
 use super::setting::{
-    Kind::{self, Choice, Flag, Group, List, Null, Number, Object, OneOf, Text, Variant, Whole},
+    Field,
+    Kind::{
+        self, Choice, Fields, Flag, Group, List, Map, Null, Number, Object, OneOf, Space, Tagged, Text, Tuple, Variant,
+        Whole,
+    },
     Setting,
 };
 use crate::{
@@ -41,6 +45,37 @@ const EVALUATION_ENVS: Kind = Whole { min: 1, max: EvaluationConfig::MAX_ENVS as
 const WIDTH: Kind = Whole { min: 1, max: RunConfig::MAX_HIDDEN as u64 };
 const EXTENT: Kind = Whole { min: 1, max: 1_024 };
 const ACTIVATIONS: Kind = Choice(&Activation::NAMES);
+const SIDES: Kind = OneOf(&[EXTENT, Tuple(&[EXTENT, EXTENT], "[height, width]")]);
+const FILTER: Kind = Tuple(&[EXTENT, SIDES, SIDES], "[filters, kernel, stride], such as [16, 3, 1]");
+const ACTIVATION: Field = Field::new("activation", &[ACTIVATIONS]);
+/// The layers of a model of the user's own, see [`LayerDescription`](crate::policy::LayerDescription).
+const LAYERS: Kind = List(&Tagged(
+    "layer",
+    &[
+        ("dense", &[Field::required("outputs", &[WIDTH]), ACTIVATION]),
+        (
+            "conv",
+            &[
+                Field::required("filters", &[WIDTH]),
+                Field::required("kernel", &[SIDES]),
+                Field::required("stride", &[SIDES]),
+                Field::new("is_padded", &[Flag]),
+                ACTIVATION,
+            ],
+        ),
+        ("layer_norm", &[ACTIVATION]),
+        ("lstm", &[Field::required("cells", &[WIDTH])]),
+        ("gru", &[Field::required("cells", &[WIDTH])]),
+    ],
+));
+const MODEL: Kind =
+    Fields(&[Field::new("trunk", &[LAYERS]), Field::new("policy", &[LAYERS]), Field::new("value", &[LAYERS])]);
+const POLICY: Kind = Fields(&[
+    Field::new("policy", &[Text]),
+    Field::new("observation_space", &[Null, Space]),
+    Field::new("action_space", &[Null, Space]),
+    Field::new("config", &[Object]),
+]);
 const SIZE: Kind = Whole { min: 1, max: u16::MAX as u64 };
 const FILTERS: Kind = Choice(&[
     FilterKind::NoFilter.name(),
@@ -146,7 +181,7 @@ const POLICIES: &[Setting] = &[
     row("model_config", &[Group], "Settings of the networks."),
     row(
         "model_config.custom_model",
-        &[Null, Text, Object],
+        &[Null, Text, MODEL],
         "Hidden layers of the user's own: a registered name, or lists of layers as trunk, policy and value.",
     ),
     row("model_config.fcnet_hiddens", &[List(&WIDTH)], "Widths of the hidden layers, after the convolutions."),
@@ -154,7 +189,7 @@ const POLICIES: &[Setting] = &[
     row("model_config.fcnet_use_layernorm", &[Flag], "Whether hidden layers are normalised before their activation."),
     row(
         "model_config.conv_filters",
-        &[Null, Choice(&["auto"]), List(&List(&OneOf(&[EXTENT, List(&EXTENT)])))],
+        &[Null, Choice(&["auto"]), List(&FILTER)],
         "Convolutions of images, each [filters, kernel, stride]; auto: by the images' size; null: images are vectors.",
     ),
     row("model_config.conv_activation", &[ACTIVATIONS], "What the outputs of each convolution go through."),
@@ -196,7 +231,11 @@ const POLICIES: &[Setting] = &[
         "Height and width of pictures of a game that is wrapped as DeepMind's agents see it.",
     ),
     row("model_config.framestack", &[Flag, SIZE], "Pictures that such a game stacks: true for 4, false for 1."),
-    row("policies", &[Object], "Policies by id, each with policy, spaces and config; empty for one, default_policy."),
+    row(
+        "policies",
+        &[Map(&POLICY)],
+        "Policies by id, each with policy, spaces and config; empty for one, default_policy.",
+    ),
     row("policy_mapping_fn", &[Null, Text], "Registered name of the function that maps agents to policies."),
     row("policies_to_train", &[Null, List(&Text)], "Ids of the policies that learn; null for all."),
     row("policy_map_capacity", &[Kind::AT_LEAST_1], "Policies kept in memory; others are evicted."),
@@ -290,7 +329,7 @@ const PROCESSES: &[Setting] = &[
 const DATA: &[Setting] = &[
     row(
         "input",
-        &[Text, List(&Text), Object],
+        &[Text, List(&Text), Map(&Kind::NOT_NEGATIVE)],
         "Where batches come from: sampler, a registered input, files or a mixture.",
     )
     .host(),
@@ -312,7 +351,7 @@ const HOST: &[Setting] = &[
         "Directory in which episodes are recorded: a GIF and a line of statistics each.",
     )
     .host(),
-    row("extra_environs", &[Object], "Environment variables of child processes.").host(),
+    row("extra_environs", &[Map(&Text)], "Environment variables of child processes.").host(),
     row("host", &[Group], "What belongs to the machine on which the run is started."),
     row("host.device", &[Text], "Where the learner computes: cpu, cuda:N or metal.").host(),
     row("host.worker", &[Null, Group], "What each local worker needs of the machine; null: as the hub says.").host(),
@@ -320,13 +359,13 @@ const HOST: &[Setting] = &[
     row("host.worker.gpus", &[Null, Kind::COUNT], "GPUs of its own; null for all that its launcher sees.").host(),
     row("host.worker.device", &[Null, Text], "Where it acts: cuda:N or metal; null for the CPU.").host(),
     row("host.worker.memory", &[Null, Kind::WHOLE], "Bytes that it may take for data; null for no limit.").host(),
-    row("host.worker.resources", &[Object], "Amount of each declared resource.").host(),
+    row("host.worker.resources", &[Map(&Kind::COUNT)], "Amount of each declared resource.").host(),
     row("host.evaluator", &[Group], "What an evaluation worker's process needs of the machine."),
     row("host.evaluator.cpus", &[Kind::COUNT], "CPUs of its own; 0 for wherever the system puts it.").host(),
     row("host.evaluator.gpus", &[Null, Kind::COUNT], "GPUs of its own; null for all that its launcher sees.").host(),
     row("host.evaluator.device", &[Null, Text], "Where it acts: cuda:N or metal; null for the CPU.").host(),
     row("host.evaluator.memory", &[Null, Kind::WHOLE], "Bytes that it may take for data; null for no limit.").host(),
-    row("host.evaluator.resources", &[Object], "Amount of each declared resource.").host(),
+    row("host.evaluator.resources", &[Map(&Kind::COUNT)], "Amount of each declared resource.").host(),
     row("host.evaluator_is_nice", &[Flag], "Whether that process has a lower priority than other programs.").host(),
     row("host.tensorboard", &[Flag], "Whether metrics are also written for TensorBoard, in the run's directory.")
         .host(),

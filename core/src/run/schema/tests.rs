@@ -72,7 +72,7 @@ fn paths(group: &str, value: &Value, found: &mut BTreeSet<String>) {
     for (name, value) in value.as_object().unwrap() {
         let path = if group.is_empty() { name.clone() } else { format!("{group}.{name}") };
         let row = settings().find(|setting| setting.path == path);
-        let is_free = row.is_some_and(|row| matches!(row.kinds, [Kind::Object]));
+        let is_free = row.is_some_and(|row| matches!(row.kinds, [Kind::Object | Kind::Map(_)]));
         if value.is_object() && !is_free {
             paths(&path, value, found);
         }
@@ -85,6 +85,8 @@ fn properties(group: &str, schema: &Value, found: &mut BTreeSet<String>) {
     for schema in schema["anyOf"].as_array().into_iter().flatten() {
         properties(group, schema, found);
     }
+    // The fields of an object within a setting are not settings.
+    let schema = if schema["required"].is_array() { &Value::Null } else { schema };
     for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
         let path = if group.is_empty() { name.clone() } else { format!("{group}.{name}") };
         properties(&path, schema, found);
@@ -203,6 +205,90 @@ fn words_of_choices_are_those_that_are_read() {
             }
         }
     }
+}
+
+#[test]
+fn error_names_the_innermost_invalid_value() {
+    for (path, value, expected) in [
+        (
+            "model_config.conv_filters",
+            json!([[16, 3]]),
+            "model_config.conv_filters[0] is [16,3]; it must be [filters, kernel, stride], such as [16, 3, 1]",
+        ),
+        (
+            "model_config.conv_filters",
+            json!([[16, 3, 1], [16, [3, 0], 1]]),
+            "model_config.conv_filters[1][1][1] is 0; it must be from 1 to 1024",
+        ),
+        (
+            "model_config.conv_filters",
+            json!("big"),
+            "model_config.conv_filters is \"big\"; it must be auto or a list, each [filters, kernel, stride], such as \
+             [16, 3, 1]",
+        ),
+        (
+            "model_config.custom_model",
+            json!({ "trunk": [{ "dense": 16 }] }),
+            "model_config.custom_model.trunk[0].layer: it is missing; it must be dense or conv or layer_norm or lstm or gru",
+        ),
+        (
+            "model_config.custom_model",
+            json!({ "trunk": [{ "layer": "dens" }] }),
+            "model_config.custom_model.trunk[0].layer is \"dens\"; it must be dense or conv or layer_norm or lstm or gru",
+        ),
+        (
+            "model_config.custom_model",
+            json!({ "value": [{ "layer": "dense", "outputs": 8, "activations": "tanh" }] }),
+            "model_config.custom_model.value[0].activations: there is no such setting; did you mean activation?",
+        ),
+        (
+            "model_config.custom_model",
+            json!({ "value": [{ "layer": "gru" }] }),
+            "model_config.custom_model.value[0].cells: it is missing; it must be from 1 to 16384",
+        ),
+        ("policies", json!({ "a": { "policy": 3 } }), "policies.a.policy is 3; it must be a text"),
+        ("policies", json!({ "a": null }), "policies.a is null; it must be an object"),
+        (
+            "policies",
+            json!({ "a": { "config": { "model": { "lstm_cell_size": 0 } } } }),
+            "policies.a.config.model.lstm_cell_size is 0; it must be from 1 to 4294967295",
+        ),
+        (
+            "policy_config",
+            json!({ "model": { "conv_filters": 3 } }),
+            "policy_config.model.conv_filters is 3; it must be auto or a list, each [filters, kernel, stride], such as \
+             [16, 3, 1]",
+        ),
+        ("policies_to_train", json!(["a", 1]), "policies_to_train[1] is 1; it must be a text"),
+        ("input", json!({ "a": "half" }), "input.a is \"half\"; it must be at least 0"),
+        ("input", json!(7), "input is 7; it must be a text or a list, each a text or an object"),
+        ("host.worker.resources", json!({ "r": -1 }), "host.worker.resources.r is -1; it must be at most 4294967295"),
+        ("extra_environs", json!({ "A": 1 }), "extra_environs.A is 1; it must be a text"),
+    ] {
+        let error = RunConfig::of_settings(&with(path, value.clone())).unwrap_err().to_string();
+        assert_eq!(error, expected, "{path} = {value}");
+    }
+}
+
+#[test]
+fn every_invalid_value_is_named_by_path_without_names_of_types() {
+    let odd = json!([
+        null, true, -1, 0.5, "odd", [], [null], [[]], [["a"]], {}, { "a": null }, { "a": {} }, { "trunk": [[]] },
+        { "a": { "observation_space": { "type": "box", "dtype": "float32", "shape": [2], "low": {} } } },
+        { "a": { "action_space": { "type": "discrete", "n": -1 } } }
+    ]);
+    let mut errors = 0;
+    for (setting, value) in settings().flat_map(|row| odd.as_array().unwrap().iter().map(move |value| (row, value))) {
+        let Err(error) = RunConfig::of_settings(&with(setting.path, value.clone())) else { continue };
+        let (text, root) = (error.to_string(), setting.path.split('.').next().unwrap());
+        let is_of_another = matches!(error, RunConfigError::NotLeased { .. });
+        assert!(text.starts_with(root) || is_of_another, "{} = {value}: {text}", setting.path);
+        for word in ["untagged", "variant of", "struct ", "f64", "u32", "sequence"] {
+            assert!(!text.contains(word), "{} = {value}: {text}", setting.path);
+        }
+        errors += 1;
+    }
+    assert!(errors > 500, "{errors}");
 }
 
 #[test]

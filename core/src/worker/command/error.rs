@@ -19,6 +19,7 @@ pub struct CommandError {
 
 /// The kind of an error. The order is part of the wire format: new kinds come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum CommandErrorKind {
     /// No worker has been set up, or it could not be.
     NotSetUp,

@@ -38,7 +38,7 @@ pub(super) struct Target {
     token_file: Option<PathBuf>,
     #[command(flatten)]
     trust: TrustFlags,
-    /// Time for the hub to answer, and for what is asked to have happened
+    /// Seconds to wait for the hub's answer and for the command's effect
     #[arg(long, global = true, hide_short_help = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[derive(Args)]
-#[command(after_help = "Returns when the workers are there, or have finished their leases and gone.\n\n\
+#[command(after_help = "Returns when the workers are there, or have finished their leases and exited.\n\n\
                         Example:\n  ROLLMESH_TOKEN=… rollmesh scale 4 --hub ws://127.0.0.1:7878")]
 pub(in crate::cli) struct ScaleArgs {
     /// Local workers that the hub should have; those that joined from elsewhere do not count
@@ -34,14 +34,12 @@ pub(in crate::cli) const CHECKPOINT_HELP: &str = "Returns when the checkpoint is
      Example:\n  ROLLMESH_TOKEN=… rollmesh checkpoint --hub ws://127.0.0.1:7878";
 
 #[derive(Args)]
-#[command(
-    after_help = "No more leases are granted; those that are out have ten seconds to end, and what they bring is \
-                        kept. Returns when the run is over, or the worker gone.\n\n\
+#[command(after_help = "No more leases are granted; those that are out have ten seconds to end, and their rows \
+                        are kept. Returns when the run is over, or the worker has exited.\n\n\
                         Examples:\n  ROLLMESH_TOKEN=… rollmesh drain --hub ws://127.0.0.1:7878\n  \
-                        ROLLMESH_TOKEN=… rollmesh drain --worker 3 --hub ws://127.0.0.1:7878"
-)]
+                        ROLLMESH_TOKEN=… rollmesh drain --worker 3 --hub ws://127.0.0.1:7878")]
 pub(in crate::cli) struct DrainArgs {
-    /// Let this worker finish its lease and go, instead of the run; a local one does not come back
+    /// Let this worker finish its lease and exit, instead of the run; a local one is not replaced
     #[arg(long, value_name = "ID")]
     worker: Option<u32>,
     #[command(flatten)]
@@ -49,11 +47,9 @@ pub(in crate::cli) struct DrainArgs {
 }
 
 #[derive(Args)]
-#[command(
-    after_help = "Ends the run immediately: what its leases would have brought is not part of it. `rollmesh drain` waits \
+#[command(after_help = "Ends the run immediately: the rows of its leases are discarded. `rollmesh drain` waits \
                         for them.\n\n\
-                        Example:\n  ROLLMESH_TOKEN=… rollmesh stop --hub ws://127.0.0.1:7878"
-)]
+                        Example:\n  ROLLMESH_TOKEN=… rollmesh stop --hub ws://127.0.0.1:7878")]
 pub(in crate::cli) struct StopArgs {
     /// Remove this run, which waits, instead of ending the one in progress
     #[arg(long, value_name = "NUMBER")]

@@ -47,7 +47,7 @@ enum Command {
     #[cfg(feature = "offline-parquet")]
     /// Write files in another format, and say what that loses
     #[command(
-        after_help = "Memory is bounded by --buffer-size; in addition, json gathers some MiB of rows, and minari takes an episode as a\n\
+        after_help = "Memory is bounded by --buffer-size; in addition, json gathers some MiB of rows, and minari takes an episode as a \
                         whole, so that those that have not ended yet are held.\n\n\
                         Examples:\n  rollmesh data convert samples --to parquet --output tables\n  \
                         rollmesh data convert hopper-medium.hdf5 --to json --output samples\n  \
@@ -57,7 +57,7 @@ enum Command {
     #[cfg(feature = "offline-parquet")]
     /// Divide episodes among several data sets
     #[command(
-        after_help = "Episodes are dealt out in turn, so that every part has its share of the early and of the late ones; those\n\
+        after_help = "Episodes are dealt out in turn, so that every part has its share of the early and of the late ones; those \
                         of several agents stay whole batches. The parts are the folders part-0, part-1, … of the output.\n\n\
                         Example:\n  rollmesh data split samples --fractions 0.9,0.1 --output parts"
     )]

@@ -17,8 +17,8 @@ use crate::{Registry, cli::exit::Failure};
 
 #[derive(Args)]
 #[command(
-    after_help = "Looks for corrupt lines, missing columns, columns that change their type, numbers that are not finite, steps\n\
-                        that continue after their episode has ended or are not in order, and, with --env, observations and\n\
+    after_help = "Looks for corrupt lines, missing columns, columns that change their type, numbers that are not finite, steps \
+                        that continue after their episode has ended or are not in order, and, with --env, observations and \
                         actions outside the spaces of the environment and of its policies. Rows are counted from 0, lines from 1.\n\n\
                         Examples:\n  rollmesh data validate samples\n  \
                         rollmesh data validate samples --env CartPole-v1 --json"

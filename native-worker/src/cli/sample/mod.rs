@@ -44,13 +44,13 @@ use crate::{
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples (more with --help):\n  \
+    after_help = "Examples (more with --help-all):\n  \
                         rollmesh sample --num-envs 64 --env-steps 1000000 --seed 1 --json\n  \
                         rollmesh sample --num-workers 2 --env-steps 100000 --output samples\n  \
                         rollmesh sample --checkpoint runs/first --deterministic --output expert",
-    after_long_help = "Without a file of settings, a single agent's rows are sampled as its environment gives them, and the hash\n\
-                        depends on neither fragments nor kernels. With one, or with several agents, a worker samples as the\n\
-                        settings say, and the hash is of its whole batches. Ctrl-C ends it early: the summary is of what was\n\
+    after_long_help = "Without a file of settings, a single agent's rows are sampled as its environment gives them, and the hash \
+                        depends on neither fragments nor kernels. With one, or with several agents, a worker samples as the \
+                        settings say, and the hash is of its whole batches. Ctrl-C ends it early: the summary is of what was \
                         sampled up to there, and the exit code is 3.\n\n\
                         Examples:\n  \
                         rollmesh sample --num-envs 64 --env-steps 1000000 --seed 1 --json\n  \
@@ -59,8 +59,8 @@ use crate::{
                         rollmesh sample --env MultiAgentCartPole-v1 --num-envs 4 --env-steps 10000\n  \
                         rollmesh sample --config remote.toml\n  \
                         rollmesh sample --checkpoint runs/first --deterministic --env-steps 25000 --output expert\n\n\
-                        A remote.toml that runs every environment in a process of its own, kills one that hangs for 5 seconds\n\
-                        or takes more than 1 GiB, and makes it again:\n  \
+                        A remote.toml that runs every environment in a process of its own, kills one that hangs for 5 seconds \
+                        or takes more than 1 GiB, and restarts it:\n  \
                         env = \"PixelBreakout-v0\"\n  \
                         num_envs = 4\n  \
                         remote_worker_envs = true\n  \

@@ -133,6 +133,9 @@ impl ExternalMultiAgentEnv {
     ///
     /// The worker has as many sub-environments as there are lanes. Its `num_envs` determines the length of samples: set it
     /// to the number of lanes as well, to get the fragments of all.
+    ///
+    /// # Errors
+    /// The returned function fails with [`EnvError::Failed`] if the environment has a sampler already.
     pub fn creator(
         &self,
     ) -> impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + use<> {

@@ -153,7 +153,7 @@ struct AgentSpaces {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "an agent is an index or a name")]
 enum AgentKey {
     Index(u32),
     Name(String),
