@@ -54,7 +54,7 @@ fn closest(kind: &Value, value: &Value) -> Option<String> {
 fn parts<'a>(kind: &'a Value, value: &'a Value) -> Option<Vec<(String, &'a Value, &'a Value)>> {
     match (kind["type"].as_str()?, value) {
         ("array", Value::Array(list)) => {
-            let kind_at = |index: usize| kind["prefixItems"].get(index).unwrap_or(&kind["items"]);
+            let kind_at = |index: usize| kind["prefixItems"].get(index).unwrap_or_else(|| &kind["items"]);
             Some(list.iter().enumerate().map(|(at, item)| (format!("[{at}]"), kind_at(at), item)).collect())
         }
         ("object", Value::Object(object)) if !is_group(kind) => {
@@ -63,7 +63,7 @@ fn parts<'a>(kind: &'a Value, value: &'a Value) -> Option<Vec<(String, &'a Value
                 Some([word]) => value[name] == *word,
                 _ => true,
             });
-            let kind_of = |name: &String| kind["properties"].get(name).unwrap_or(&kind["additionalProperties"]);
+            let kind_of = |name: &String| kind["properties"].get(name).unwrap_or_else(|| &kind["additionalProperties"]);
             let parts = object.iter().map(|(name, value)| (format!(".{name}"), kind_of(name), value));
             is_of_form.then(|| parts.collect())
         }
