@@ -41,11 +41,12 @@ echo "$*" >> "$KEPT/log"
 case "$1 $*" in
 apply*) read -r secret files; cp "$files"/* "$KEPT/$secret"; exit ;;
 rollout*) exit ;;
-*--dry-run=client*) folder=$KEPT/dry-$4; echo "$4 $folder" ;;
+*--dry-run=client*) folder=$KEPT/dry-$4; printed="$4 $folder" ;;
 *) folder=$KEPT/$4; [ ! -e "$folder" ] || exit 1 ;;
 esac
 mkdir -p "$folder"
 for argument; do case "$argument" in --from-file=*) cp "${argument#--from-file=}" "$folder" ;; esac; done
+echo "${printed-}"
 "#;
 
 #[tokio::test]
@@ -80,7 +81,10 @@ async fn secrets_of_kubernetes_start_a_hub_and_let_its_workers_join() {
     let after = files();
     assert!(before[0] != after[0] && before[1] != after[1] && before[2] == after[2]);
     assert_eq!(fs::read(secret("rollmesh-worker", "tls.crt")).unwrap(), after[0]);
-    assert_eq!((operator_token(), fs::read_to_string(secret("rollmesh-worker", "worker.token")).unwrap()), (operator, token));
+    assert_eq!(
+        (operator_token(), fs::read_to_string(secret("rollmesh-worker", "worker.token")).unwrap()),
+        (operator, token)
+    );
 
     // What the manifest does with them: the hub's host is localhost here.
     let tokens = secret("rollmesh-hub", "tokens.json");
