@@ -40,9 +40,21 @@ pub(crate) struct RelayAddress {
 impl RelayAddress {
     /// Opens a stream whose further bytes are for the hub.
     pub(crate) async fn to_hub(&self) -> Result<Box<dyn Io>, ConnectError> {
-        let mut stream = dial(&self.url, &self.trust).await?;
+        let mut stream = self.dial().await?;
         stream.write_all(&TO_HUB).await.map_err(|error| error.to_string())?;
         Ok(stream)
+    }
+
+    /// Opens a stream to the relay. A relay that is not trusted does not end a peer, which can use the hub directly.
+    async fn dial(&self) -> Result<Box<dyn Io>, String> {
+        dial(&self.url, &self.trust).await.map_err(|error| match error {
+            ConnectError::UnknownIssuer | ConnectError::OtherFingerprint => {
+                "no TLS: the relay's certificate is not the trusted one; take the fingerprint that it prints now, with \
+                 --relay-fingerprint"
+                    .into()
+            }
+            ConnectError::Failed(reason) => reason,
+        })
     }
 }
 
@@ -130,7 +142,7 @@ impl RelaySource {
 
 /// Opens a stream for requests.
 async fn open(relay: &RelayAddress) -> Result<Box<dyn Io>, String> {
-    let mut stream = within(dial(&relay.url, &relay.trust)).await?;
+    let mut stream = within(relay.dial()).await?;
     within(stream.write_all(&FOR_WEIGHTS)).await?;
     Ok(stream)
 }
