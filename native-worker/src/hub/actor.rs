@@ -336,6 +336,7 @@ impl Actor {
     /// Sends the program and dashboards what has changed.
     pub(super) fn refresh_dashboards(&mut self) {
         self.publish_status();
+        self.hub.show_launchers(self.launchers.list());
         self.hub.refresh_dashboards();
     }
 
