@@ -43,6 +43,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     up.add_argument("--tls-fingerprint", metavar="HEX", help="fingerprint of the hub's certificate, which the hub prints")
     up.add_argument("--tls-ca", metavar="FILE", help="authorities that sign the hub's certificate, a PEM file on each node")
+    up.add_argument("--tls-client-cert", metavar="FILE", help="certificate for a hub that asks for one, a PEM file on each node")
+    up.add_argument("--tls-client-key", metavar="FILE", help="key of that certificate, a PEM file on each node")
     scale = command("scale", "set the number of workers, and return immediately", takes_token=True)
     scale.add_argument("num_workers", type=int, metavar="N")
     command("status", "print the launcher's state as JSON", takes_token=False)
@@ -83,6 +85,8 @@ def main(arguments: Sequence[str]) -> int:
                     program=parsed.program,
                     tls_fingerprint=parsed.tls_fingerprint,
                     tls_ca=parsed.tls_ca,
+                    tls_client_cert=parsed.tls_client_cert,
+                    tls_client_key=parsed.tls_client_key,
                     arguments=parsed.worker_option,
                 )
                 if launcher["found"]:

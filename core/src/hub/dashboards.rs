@@ -13,8 +13,8 @@ use crate::{
         Kind, Message, MessageFrame, WorkerState,
         handshake::shortened,
         message::{
-            EnvClip, EvaluationPoint, HostReport, Iteration, LedgerReport, NamedMetrics, Notice, OtherPeers,
-            RunHistory, RunSchema, WorkerLocation, WorkerRow,
+            EnvClip, EvaluationPoint, HostReport, Iteration, LauncherList, LedgerReport, NamedMetrics, Notice,
+            OtherPeers, RunHistory, RunSchema, WorkerLocation, WorkerRow,
         },
     },
     time::Micros,
@@ -85,6 +85,7 @@ enum StateKey {
     Row(u32),
     Host(u32),
     Others,
+    Launchers,
     Ledger,
 }
 
@@ -98,6 +99,7 @@ impl StateKey {
             Message::WorkerRow(row) => Self::Row(row.worker),
             Message::HostReport(report) => Self::Host(report.worker),
             Message::OtherPeers(_) => Self::Others,
+            Message::LauncherList(_) => Self::Launchers,
             Message::LedgerReport(_) => Self::Ledger,
             _ => return None,
         })
@@ -197,6 +199,11 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         let mut report = HostReport { worker, host, version, ..report };
         report.gpus.iter_mut().for_each(|gpu| gpu.name = shortened(&gpu.name));
         self.dashboards.set_state(Message::HostReport(report));
+    }
+
+    /// Stores the launchers; dashboards get the latest list.
+    pub fn show_launchers(&mut self, launchers: LauncherList) {
+        self.dashboards.set_state(Message::LauncherList(launchers));
     }
 
     /// Sends a new dashboard a full snapshot.

@@ -51,6 +51,11 @@ pub enum Record {
     Foreign {
         from: SocketAddr,
     },
+    /// A TLS handshake failed, for example since a peer has no certificate where the hub asks for one.
+    NoTls {
+        from: SocketAddr,
+        why: String,
+    },
     /// A limit was reached.
     Limit {
         from: SocketAddr,
@@ -185,9 +190,11 @@ impl Record {
     /// Returns who can cause the record as often as they like, if anyone can.
     pub fn causer(&self) -> Option<Causer> {
         match self {
-            Self::Connected { .. } | Self::Refused { .. } | Self::Foreign { .. } | Self::Limit { .. } => {
-                Some(Causer::Strangers)
-            }
+            Self::Connected { .. }
+            | Self::Refused { .. }
+            | Self::Foreign { .. }
+            | Self::NoTls { .. }
+            | Self::Limit { .. } => Some(Causer::Strangers),
             Self::LeaseRefused { .. } | Self::UploadRejected { .. } | Self::Group { is_cheap: true, .. } => {
                 Some(Causer::Peers)
             }

@@ -58,6 +58,32 @@ pub struct WorkerEnded {
     pub is_crash: bool,
 }
 
+/// The hub's launchers, for dashboards: those that are connected, and those that are expected back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LauncherList {
+    /// At most [`MAX`](Self::MAX) of them.
+    #[serde(with = "crate::lists::AtMost::<{ LauncherList::MAX }>")]
+    pub launchers: Vec<LauncherRow>,
+}
+
+impl LauncherList {
+    /// Maximum number of launchers in a message.
+    pub const MAX: usize = 64;
+}
+
+/// A launcher of a hub.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LauncherRow {
+    /// Its name.
+    pub name: String,
+    /// Number of workers that it can run at the same time.
+    pub capacity: u32,
+    /// Number of workers that it is starting or running for the hub.
+    pub running: u32,
+    /// True if its connection is lost; the hub waits for it.
+    pub absent: bool,
+}
+
 /// Where a worker runs, for dashboards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerLocation {

@@ -14,7 +14,9 @@ pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };
 pub use super::inference::{Infer, Inferred};
-pub use super::launcher::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded, WorkerLocation};
+pub use super::launcher::{
+    EndWorker, LaunchWorker, LauncherList, LauncherReady, LauncherRow, WorkerEnded, WorkerLocation,
+};
 pub use super::monitoring::{
     EnvClip, FragmentReport, GpuReport, HostReport, LogLine, OtherPeers, RecentFragmentRequest, WorkerLog,
 };

@@ -142,6 +142,8 @@ messages! {
     WorkerLocation(WorkerLocation) = 0x2a, from NONE to DASHBOARDS, at most SMALL;
     /// Hub to dashboard: its peers besides the workers of runs.
     OtherPeers(OtherPeers) = 0x2b, from NONE to DASHBOARDS, at most 16 * KIB;
+    /// Hub to dashboard: its launchers.
+    LauncherList(LauncherList) = 0x2c, from NONE to DASHBOARDS, at most 8 * KIB;
     /// Operator to hub: pause the run.
     Pause(Request) = 0x30, from OPERATOR to NONE, at most SMALL;
     /// Operator to hub: resume the run.

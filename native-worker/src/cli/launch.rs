@@ -13,7 +13,7 @@ use rollmesh_core::{
 };
 use tokio::sync::watch;
 
-use super::{exit::Failure, runtime, security::TrustFlags, signals};
+use super::{exit::Failure, runtime, security::TrustFlags, signals, worker::WorkerArgs};
 use crate::{
     NativeHost,
     control::{token_from_env, token_from_file},
@@ -25,6 +25,8 @@ use crate::{
 /// Places of a machine or cluster, unless the user says otherwise.
 const CAPACITY: u32 = 8;
 const CAPACITY_OF_CLUSTER: u32 = 64;
+/// Flags of `rollmesh worker` that the launcher sets, or that make something else of it.
+const NOT_OF_LAUNCHED: [&str; 5] = ["--hub", "--name", "--token-file", "--processes", "--rllink"];
 /// Seconds for a worker to join, unless the user says otherwise; jobs wait in queues.
 const JOIN_SECONDS: u32 = 10 * 60;
 
@@ -85,7 +87,8 @@ pub(super) struct LaunchArgs {
     option: Vec<String>,
     /// A further argument of `rollmesh worker`
     ///
-    /// Like --worker-option=--data-root=/data; may be given several times
+    /// Like --worker-option=--data-root=/data; may be given several times. Files that it names, and those of --tls-ca,
+    /// --tls-client-cert and --tls-client-key, must exist on every machine
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     worker_option: Vec<String>,
     /// Seconds in which a worker has to join [default: 600]
@@ -144,6 +147,15 @@ impl EngineFlags {
     }
 }
 
+/// Checks the options of workers, which would otherwise fail on other machines.
+fn check(template: &Template) -> Result<(), String> {
+    let name = |option: &String| option.split('=').next().unwrap_or_default().to_owned();
+    if let Some(own) = template.worker_options.iter().map(name).find(|name| NOT_OF_LAUNCHED.contains(&&**name)) {
+        return Err(format!("--worker-option: {own} is not for a launcher's workers; leave it out"));
+    }
+    WorkerArgs::check(&template.example()).map_err(|reason| format!("--worker-option: {reason}"))
+}
+
 pub(super) fn run(args: &LaunchArgs) -> Result<ExitCode, Failure> {
     let token = args.token_file.as_deref().map_or_else(token_from_env, token_from_file).map_err(Failure::usage)?;
     let trust = args.trust.trust();
@@ -181,6 +193,7 @@ pub(super) fn run(args: &LaunchArgs) -> Result<ExitCode, Failure> {
             engine,
         },
     };
+    check(&config.template).map_err(Failure::usage)?;
     runtime(1)?.block_on(async {
         let mut endings = signals::Endings::listen();
         let (leave, wish) = watch::channel(false);
@@ -207,4 +220,31 @@ pub(super) fn run(args: &LaunchArgs) -> Result<ExitCode, Failure> {
             LauncherEnd::Refused(reason) => Err(Failure::usage(reason)),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_workers_are_checked_before_any_is_started() {
+        let check = |options: &[&str]| {
+            check(&Template {
+                engine: Engine::Here,
+                program: "rollmesh".into(),
+                way: vec!["--hub".into(), "ws://127.0.0.1:1".into()],
+                options: Vec::new(),
+                worker_options: options.iter().map(|&option| option.into()).collect(),
+            })
+        };
+        assert_eq!(check(&["--data-root=/data", "--device", "cuda:1", "--relay=wss://relay.example:7879"]), Ok(()));
+        for (option, expected) in [
+            ("--processes=2", "--worker-option: --processes is not for a launcher's workers; leave it out"),
+            ("--token-file", "--worker-option: --token-file is not for a launcher's workers; leave it out"),
+            ("--no-such-flag", "--worker-option: unexpected argument '--no-such-flag' found"),
+            ("--device=gpu", "--worker-option: invalid value 'gpu' for '--device <DEVICE>': "),
+        ] {
+            assert!(check(&[option]).unwrap_err().starts_with(expected), "{:?}", check(&[option]));
+        }
+    }
 }

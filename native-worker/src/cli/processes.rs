@@ -16,7 +16,7 @@ use super::{
     signals::{Ending, Endings},
     worker::WorkerArgs,
 };
-use crate::{launch::Supervised, program};
+use crate::{launch::Supervised, net::TOKEN_VARIABLE, program};
 
 /// A process that lives at least this long is restarted immediately.
 const LONG_LIFE: Duration = Duration::from_secs(60);
@@ -58,11 +58,14 @@ async fn keep_running(
     mut endings: Endings,
     mut is_over: watch::Receiver<bool>,
 ) -> Result<(), Failure> {
-    let name = format!("{}-{number}", args.name());
+    // A hub admits names of at most 64 characters.
+    let name = format!("{:.48}-{number}", args.name());
     let mut failures = 0;
     loop {
         let mut command = Command::new(program().map_err(Failure::other)?);
         command.args(args.of_process(name.clone())).envs(crate::envs::python::child_environs());
+        // It reads its token from standard input, or from the file.
+        command.env_remove(TOKEN_VARIABLE);
         let began = Instant::now();
         let started = Supervised::start(command, &format!("{}\n", token.to_hex())).await;
         let worker = started.map_err(|error| Failure::other(format!("worker {name} cannot be started: {error}")))?;

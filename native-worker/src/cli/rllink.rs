@@ -23,6 +23,30 @@ use crate::{
     rllink::{LinkError, RllinkConfig, RllinkError, serve},
 };
 
+/// The arguments of a worker for a hub.
+const OF_HUBS: [&str; 13] = [
+    "hub",
+    "processes",
+    "token_file",
+    "device",
+    "data_root",
+    "serve_inference",
+    "relay",
+    "relay_fingerprint",
+    "tls_ca",
+    "tls_fingerprint",
+    "i_know_this_is_not_encrypted",
+    "tls_client_cert",
+    "tls_client_key",
+];
+
+fn host_and_port(text: &str) -> Result<String, String> {
+    let is_address =
+        |(host, port): (&str, &str)| !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok();
+    let is_address = text.rsplit_once(':').is_some_and(is_address);
+    is_address.then(|| text.to_owned()).ok_or_else(|| "expected HOST:PORT, like localhost:5556".into())
+}
+
 /// The flags of a worker for RLlib.
 #[derive(Args)]
 pub(super) struct RllinkFlags {
@@ -30,7 +54,7 @@ pub(super) struct RllinkFlags {
     ///
     /// The address of its EnvRunnerServerForExternalInference. The worker samples with the algorithm's module, whose layers
     /// are dense, and sends it episodes
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["hub", "processes", "token_file", "device", "data_root"])]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port, conflicts_with_all = OF_HUBS)]
     pub(super) rllink: Option<String>,
     /// One of `rollmesh envs` [default: CartPole-v1]
     #[arg(long, requires = "rllink")]
@@ -86,6 +110,8 @@ pub(super) fn run(
     registry: &Registry,
 ) -> Result<ExitCode, Failure> {
     let (config, table) = (flags.config(server, kernels)?, kernels.table().map_err(Failure::usage)?);
+    // Before it connects, since RLlib may be far from ready.
+    config.rollout.env.iter().try_for_each(|env| registry.env(env).map(drop)).map_err(Failure::usage)?;
     let registry = registry.clone();
     let serve = move || {
         let make =

@@ -3,7 +3,7 @@
 use std::{
     env,
     io::{IsTerminal as _, stderr},
-    path::PathBuf,
+    path::{self, PathBuf},
 };
 
 use clap::Args;
@@ -198,15 +198,16 @@ impl RelayFlags {
 }
 
 impl TrustFlags {
-    /// Returns the same as arguments, for a process that connects to the same hub.
+    /// Returns the same as arguments, for a process that connects to the same hub, whatever its working directory.
     pub(super) fn arguments(&self) -> Vec<String> {
-        let ca = self.tls_ca.iter().flat_map(|path| ["--tls-ca".into(), path.display().to_string()]);
+        let absolute = |path: &PathBuf| path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string();
+        let ca = self.tls_ca.iter().flat_map(|path| ["--tls-ca".into(), absolute(path)]);
         let fingerprint =
             self.tls_fingerprint.iter().flat_map(|sha256| ["--tls-fingerprint".into(), sha256.to_string()]);
         let plain = self.i_know_this_is_not_encrypted.then(|| UNENCRYPTED_FLAG.into());
         let files = [("--tls-client-cert", &self.tls_client_cert), ("--tls-client-key", &self.tls_client_key)];
         let client = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
-        let client = client.flat_map(|(flag, path)| [flag.into(), path.display().to_string()]);
+        let client = client.flat_map(|(flag, path)| [flag.into(), absolute(path)]);
         ca.chain(fingerprint).chain(plain).chain(client).collect()
     }
 
@@ -221,5 +222,26 @@ impl TrustFlags {
                 .zip(self.tls_client_key.clone())
                 .map(|(cert, key)| ClientCertificate { cert, key }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_passed_on_for_any_working_directory() {
+        let flags = TrustFlags {
+            tls_ca: Some("ca.pem".into()),
+            tls_fingerprint: None,
+            i_know_this_is_not_encrypted: false,
+            tls_client_cert: Some("peer.pem".into()),
+            tls_client_key: Some("/keys/peer.pem".into()),
+        };
+        let arguments = flags.arguments();
+        let paths = arguments.iter().filter(|argument| !argument.starts_with("--")).map(Path::new);
+        assert!(paths.clone().all(Path::is_absolute) && paths.count() == 3, "{arguments:?}");
     }
 }

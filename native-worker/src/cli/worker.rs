@@ -8,8 +8,8 @@ use std::{
     thread::available_parallelism,
 };
 
-use clap::Args;
-use rollmesh_core::worker::HostSettings;
+use clap::{Args, Command};
+use rollmesh_core::{protocol::handshake::shortened, worker::HostSettings};
 use tokio::sync::watch;
 
 use super::{
@@ -35,6 +35,9 @@ use crate::{
     worker::{self, Duty, EndKind, WorkerConfig, WorkerEnd},
 };
 
+/// More processes than this per CPU are a mistake, such as a seed in the place of a number.
+const PROCESSES_PER_CPU: NonZeroU32 = NonZeroU32::new(16).expect("it is not 0");
+
 #[derive(Args)]
 #[command(after_help = "The hub prints the command with its token.\n\n\
                   Examples:\n  ROLLMESH_TOKEN=… rollmesh worker --hub ws://127.0.0.1:7878\n  \
@@ -47,7 +50,7 @@ pub(super) struct WorkerArgs {
     /// Name in the hub's table
     ///
     /// Printable ASCII, at most 64 characters
-    #[arg(long, default_value = "worker")]
+    #[arg(long, default_value = "worker", value_parser = parse_name)]
     name: String,
     /// File with the token [default: in ROLLMESH_TOKEN]
     ///
@@ -56,7 +59,7 @@ pub(super) struct WorkerArgs {
     token_file: Option<PathBuf>,
     /// Be this many workers, or with auto one for each CPU
     ///
-    /// Each is a process of its own that is restarted if it fails
+    /// Each is a process of its own that is restarted if it fails; at most 16 for each CPU
     #[arg(long, value_name = "N", value_parser = parse_processes)]
     processes: Option<NonZeroU32>,
     /// Where policies act
@@ -99,14 +102,35 @@ pub(super) struct WorkerArgs {
 }
 
 fn parse_processes(text: &str) -> Result<NonZeroU32, String> {
+    let cpus = available_parallelism().map_err(|error| format!("the number of CPUs is unknown: {error}"))?;
+    let cpus = NonZeroU32::try_from(cpus).map_err(|_| "too many CPUs")?;
     if text == "auto" {
-        let cpus = available_parallelism().map_err(|error| format!("the number of CPUs is unknown: {error}"))?;
-        return u32::try_from(cpus.get()).ok().and_then(NonZeroU32::new).ok_or_else(|| "too many CPUs".into());
+        return Ok(cpus);
     }
-    text.parse().map_err(|_| "expected a number from 1, or auto".into())
+    let most = cpus.saturating_mul(PROCESSES_PER_CPU);
+    text.parse().ok().filter(|number| *number <= most).ok_or_else(|| {
+        format!("expected a number from 1 to {most}, {PROCESSES_PER_CPU} for each CPU of this machine, or auto")
+    })
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    let is_name = shortened(text) == text;
+    is_name.then(|| text.to_owned()).ok_or_else(|| "expected at most 64 characters of printable ASCII".into())
 }
 
 impl WorkerArgs {
+    /// Checks a command line, of which the first word is the command.
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line.
+    pub(super) fn check(line: &[String]) -> Result<(), String> {
+        let command = Self::augment_args(Command::new("worker"));
+        command.try_get_matches_from(line).map(drop).map_err(|error| {
+            let text = error.to_string();
+            text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        })
+    }
+
     /// Returns the name that the workers' names begin with.
     pub(super) fn name(&self) -> &str {
         &self.name
@@ -222,4 +246,38 @@ fn host_settings(args: &WorkerArgs) -> Result<HostSettings, Failure> {
     let Some(root) = &args.data_root else { return Ok(HostSettings::Refused) };
     let root = root.to_str().ok_or_else(|| Failure::usage("--data-root: the path is no UTF-8"))?;
     Ok(HostSettings::Below(root.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_of_processes_are_checked() {
+        let error = |argument: &str| {
+            let line = ["worker", "--hub", "ws://127.0.0.1:1", argument].map(str::to_owned);
+            WorkerArgs::check(&line).unwrap_err()
+        };
+        assert!(error(&format!("--name={}", "x".repeat(65))).ends_with("at most 64 characters of printable ASCII"));
+        assert!(error("--name=h\u{e9}").contains("printable ASCII"));
+        for number in ["0", "100000", "all"] {
+            assert!(error(&format!("--processes={number}")).contains(", 16 for each CPU of this machine, or auto"));
+        }
+    }
+
+    #[test]
+    fn worker_for_rllib_takes_an_address_and_no_flags_about_hubs() {
+        let check = |arguments: &[&str]| {
+            WorkerArgs::check(
+                &["worker", "--rllink"].iter().chain(arguments).map(|&word| word.into()).collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(check(&["localhost:5556"]), Ok(()));
+        for address in ["localhost", "5556", ":5556", "localhost:port", "localhost:70000", "http://localhost:5556"] {
+            assert!(check(&[address]).unwrap_err().ends_with("expected HOST:PORT, like localhost:5556"), "{address}");
+        }
+        for flag in ["--relay=ws://127.0.0.1:1", "--tls-ca=ca.pem", "--i-know-this-is-not-encrypted"] {
+            assert!(check(&["localhost:5556", flag]).unwrap_err().contains("cannot be used with"), "{flag}");
+        }
+    }
 }

@@ -26,7 +26,7 @@ use std::{collections::BTreeMap, time::Duration};
 use rollmesh_core::protocol::{
     Connection, ConnectionEnd, Message, Phase, RefusalCode, Role, Token, WorkerState,
     handshake::Identity,
-    message::{LedgerReport, RunRow, RunStatus, WorkerLocation, WorkerRow},
+    message::{LauncherRow, LedgerReport, RunRow, RunStatus, WorkerLocation, WorkerRow},
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -79,6 +79,7 @@ pub struct Control {
     workers: BTreeMap<u32, WorkerRow>,
     places: BTreeMap<u32, WorkerLocation>,
     runs: Vec<RunRow>,
+    launchers: Vec<LauncherRow>,
     last_request: u32,
 }
 
@@ -111,6 +112,7 @@ impl Control {
             workers: BTreeMap::new(),
             places: BTreeMap::new(),
             runs: Vec::new(),
+            launchers: Vec::new(),
             last_request: 0,
         };
         match timeout_at(deadline, control.link().admitted()).await {
@@ -164,6 +166,12 @@ impl Control {
         &self.runs
     }
 
+    /// Returns the hub's launchers: those that are connected, and those that are expected back.
+    #[must_use]
+    pub fn launchers(&self) -> &[LauncherRow] {
+        &self.launchers
+    }
+
     /// Returns the workers that get no leases because they hang or are in quarantine.
     pub fn unhealthy_workers(&self) -> impl Iterator<Item = &WorkerRow> {
         let is_unhealthy = |state| matches!(state, WorkerState::Hung | WorkerState::Quarantined);
@@ -189,6 +197,7 @@ impl Control {
             Message::RunStatus(status) => self.status = status.clone(),
             Message::LedgerReport(ledger) => self.ledger = ledger.clone(),
             Message::RunList(list) => self.runs.clone_from(&list.runs),
+            Message::LauncherList(list) => self.launchers.clone_from(&list.launchers),
             Message::WorkerRow(row) => _ = self.workers.insert(row.worker, row.clone()),
             Message::WorkerLocation(place) => _ = self.places.insert(place.worker, place.clone()),
             Message::WorkerGone(gone) => {
@@ -204,10 +213,21 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::TooLate`] after the timeout, or as [`next`](Self::next).
-    pub async fn until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) -> Result<(), ControlError> {
+    pub async fn until(&mut self, what: &str, is_so: impl FnMut(&Self) -> bool) -> Result<(), ControlError> {
+        self.until_or(what, is_so, |_| None).await
+    }
+
+    /// Like [`until`](Self::until), and ends with the error that `failed` returns for a message.
+    pub(crate) async fn until_or(
+        &mut self,
+        what: &str,
+        mut is_so: impl FnMut(&Self) -> bool,
+        failed: impl Fn(&Message) -> Option<ControlError>,
+    ) -> Result<(), ControlError> {
         let deadline = Instant::now() + self.patience;
         while !is_so(self) {
-            self.next_by(deadline, what).await?;
+            let message = self.next_by(deadline, what).await?;
+            failed(&message).map_or(Ok(()), Err)?;
         }
         Ok(())
     }

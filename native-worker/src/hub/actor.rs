@@ -339,6 +339,7 @@ impl Actor {
     pub(super) fn refresh_dashboards(&mut self) {
         self.publish_status();
         self.show_called();
+        self.hub.show_launchers(self.launchers.list());
         self.hub.refresh_dashboards();
     }
 

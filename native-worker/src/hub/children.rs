@@ -277,6 +277,23 @@ impl Children {
         }
     }
 
+    /// Forgets earlier failed starts: an operator has requested workers, or a launcher may start them elsewhere.
+    pub(super) fn forget_failed_starts(&mut self) {
+        self.failed_starts = 0;
+    }
+
+    /// Counts a failed start. The start of a child that has connected and lives is successful, whatever ends it later, and ends
+    /// the failures in a row: one place that fails must not stand for all.
+    fn count_failed_start(&mut self) {
+        for child in self.running.values_mut().filter(|child| !child.is_useful) {
+            if child.peer.is_some() && child.began.elapsed() >= SHORT_LIFE {
+                child.is_useful = true;
+                self.failed_starts = 0;
+            }
+        }
+        self.failed_starts = self.failed_starts.saturating_add(1);
+    }
+
     /// Records that the child's process crashed while it held a lease. If other workers succeed with the fragment, the child
     /// is replaced without limit, but with delays.
     pub(super) fn has_crashed_at_work(&mut self, number: u32) {
@@ -416,8 +433,10 @@ impl Children {
         if crashed_at_work {
             // A crash at work is no failed start and never leads to giving up.
             self.crashes = if failed { self.crashes.saturating_add(1).min(MAX_FAILED_STARTS) } else { 0 };
+        } else if failed {
+            self.count_failed_start();
         } else {
-            self.failed_starts = if failed { self.failed_starts.saturating_add(1) } else { 0 };
+            self.failed_starts = 0;
         }
         let ended = match self.replaced >= self.replacement.max {
             true => Ended::NotReplaced,
@@ -434,7 +453,7 @@ impl Children {
         if let LaunchError::NotYet(_) = error {
             return Ended::Replace(self.replacement.delay.max(NOT_YET));
         }
-        self.failed_starts = self.failed_starts.saturating_add(1);
+        self.count_failed_start();
         match self.attempt_after(self.failed_starts) {
             Ended::Replace(pause) => Ended::Replace(pause.max(pause_after(self.failed_starts))),
             ended => ended,

@@ -16,6 +16,7 @@ impl Actor {
         if let Some(older) = self.launchers.handle_ready((id, key, peer.session, &peer.link), ready) {
             older.expel("a newer connection has its token and name");
         }
+        self.children.forget_failed_starts();
         self.hub.notice_coming(text);
     }
 

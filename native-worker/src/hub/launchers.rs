@@ -12,7 +12,7 @@ use rollmesh_core::{
     protocol::{
         Message, TokenHash, TokenId,
         handshake::Accepted,
-        message::{EndWorker, LaunchWorker, LauncherReady, WorkerEnded},
+        message::{EndWorker, LaunchWorker, LauncherList, LauncherReady, LauncherRow, WorkerEnded},
         printable,
     },
 };
@@ -164,6 +164,18 @@ impl Launchers {
         self.elsewhere().launchers.iter().filter(is_over).map(|(key, _)| key.clone()).collect()
     }
 
+    /// Returns the launchers for dashboards.
+    pub(super) fn list(&self) -> LauncherList {
+        let elsewhere = self.elsewhere();
+        let row = |(key, launcher): (&LauncherKey, &RemoteLauncher)| LauncherRow {
+            name: key.name.clone(),
+            capacity: launcher.capacity as u32,
+            running: elsewhere.running(key) as u32,
+            absent: launcher.absent_since.is_some(),
+        };
+        LauncherList { launchers: elsewhere.launchers.iter().take(LauncherList::MAX).map(row).collect() }
+    }
+
     /// True if no launcher is connected or expected back.
     pub(super) fn is_empty(&self) -> bool {
         self.elsewhere().launchers.is_empty()
@@ -256,11 +268,8 @@ impl Launcher for Launchers {
 impl RemoteLaunchers {
     /// Returns the connected launcher with the most free places.
     fn roomiest(&self) -> Result<(LauncherKey, &RemoteLauncher), LaunchError> {
-        let mut running = BTreeMap::<&LauncherKey, usize>::new();
-        self.workers.values().for_each(|worker| *running.entry(&worker.by).or_default() += 1);
-        let running = |key: &LauncherKey| running.get(key).copied().unwrap_or(0);
         let free = |(key, launcher): &(&LauncherKey, &RemoteLauncher)| {
-            launcher.capacity.saturating_sub(running(key) + launcher.ending.len())
+            launcher.capacity.saturating_sub(self.running(key) + launcher.ending.len())
         };
         let (present, absent): (Vec<_>, Vec<_>) =
             self.launchers.iter().partition(|(_, launcher)| launcher.absent_since.is_none());
@@ -272,8 +281,13 @@ impl RemoteLaunchers {
             _ if present.iter().any(|(_, launcher)| !launcher.ending.is_empty()) => {
                 Err(LaunchError::NotYet("the launchers' places are free once they have ended other workers"))
             }
-            _ => Err(LaunchError::NoPlace { workers: present.iter().map(|(key, _)| running(key) as u64).sum() }),
+            _ => Err(LaunchError::NoPlace { workers: present.iter().map(|(key, _)| self.running(key) as u64).sum() }),
         }
+    }
+
+    /// Returns the number of workers that are being started or running by a launcher.
+    fn running(&self, key: &LauncherKey) -> usize {
+        self.workers.values().filter(|worker| worker.by == *key).count()
     }
 
     fn placed(&self, token: TokenId) -> Option<&PlacedWorker> {

@@ -10,6 +10,7 @@ use rollmesh_core::{
 };
 
 use super::{
+    NO_MORE_ATTEMPTS,
     actor::Actor,
     calls::{Reply, WorkerNotification},
     children::{ChildTerms, Ended, Exit},
@@ -63,8 +64,9 @@ impl Actor {
         self.add_children_on(&terms, number).map(|_| ())
     }
 
-    /// Starts this many local workers, all or none; returns their numbers.
+    /// Starts this many local workers that an operator or program has requested, all or none; returns their numbers.
     pub(super) fn add_children_on(&mut self, terms: &Arc<ChildTerms>, number: usize) -> Result<Vec<u32>, LaunchError> {
+        self.children.forget_failed_starts();
         let mut started = Vec::new();
         for _ in 0..number {
             match self.add_one(terms) {
@@ -187,7 +189,7 @@ impl Actor {
                 }
                 self.children.replace_after(number, terms.clone(), pause);
             }
-            _ => self.give_up(format!("a local worker could not be started: {error}; no more attempts")),
+            _ => self.give_up(format!("{NO_MORE_ATTEMPTS}: {error}")),
         }
     }
 
@@ -343,7 +345,7 @@ impl Actor {
                 }
             }
             Ended::GiveUp => {
-                self.give_up(format!("local workers end as soon as they start ({status}); no more attempts"));
+                self.give_up(format!("{NO_MORE_ATTEMPTS}: they end as soon as they start ({status})"));
             }
         }
     }

@@ -79,6 +79,9 @@ pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_of};
 /// The kind of the worker in the hub's own process.
 pub(crate) const LOCAL_KIND: &str = "local";
 
+/// The beginning of the notice that the hub leaves the places of local workers empty.
+pub(crate) const NO_MORE_ATTEMPTS: &str = "no more attempts to start local workers";
+
 /// The flag with which hubs and peers forgo encryption beyond the loopback interface.
 pub(crate) const UNENCRYPTED_FLAG: &str = "--i-know-this-is-not-encrypted";
 

@@ -16,7 +16,10 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rollmesh_core::{hub::Record, protocol::MAX_FRAME_BYTES};
+use rollmesh_core::{
+    hub::Record,
+    protocol::{MAX_FRAME_BYTES, handshake::shortened},
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
@@ -115,7 +118,9 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
             None => Box::new(stream),
             Some(tls) => match timeout_at(deadline, tls.accept(stream, (from.ip(), address.ip()))).await {
                 Ok(Ok(stream)) => Box::new(stream),
-                Ok(Err(_)) => return shared.record_failure(from, Record::Limit { from, what: "no TLS" }),
+                Ok(Err(error)) => {
+                    return shared.record_failure(from, Record::NoTls { from, why: shortened(&error.to_string()) });
+                }
                 Err(_) => return shared.remember(Record::Limit { from, what: "handshake deadline" }),
             },
         };

@@ -168,10 +168,10 @@ fn host_of(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, Issuer, KeyPair};
-    use tokio_rustls::rustls::pki_types::ServerName;
+    use tokio::net::TcpListener;
 
     use super::*;
-    use crate::net::{ClientCertificate, Trust};
+    use crate::net::{ClientCertificate, ConnectError, RelayAddress, Route, Trust, connect};
 
     #[test]
     fn a_certificate_is_made_once_and_its_key_is_private() {
@@ -221,12 +221,43 @@ mod tests {
             (elsewhere, Some(own), true),
         ] {
             let trust = Trust { fingerprint: Some(tls.fingerprint), client, ..Trust::default() };
-            let (stream, peer) = tokio::io::duplex(1 << 14);
-            let connector = trust.connector().unwrap();
-            let connect = connector.connect(ServerName::try_from("localhost").unwrap(), peer);
-            let (accepted, _connected) = tokio::join!(tls.accept(stream, (from, here)), connect);
-            assert_eq!(accepted.is_ok(), is_admitted, "{from}");
+            let (listener, url) = listen().await;
+            // The connection ends in any case, since no hub answers.
+            let accepting = async { tls.accept(listener.accept().await.unwrap().0, (from, here)).await.is_ok() };
+            let (is_accepted, connected) = tokio::join!(accepting, connect(Route::direct(&url, &trust)));
+            let error = connected.err().expect("no hub answers").to_string();
+            let has_advice = error.contains("name one with --tls-client-cert and --tls-client-key");
+            assert_eq!((is_accepted, has_advice), (is_admitted, !is_admitted), "{from}: {error}");
         }
+    }
+
+    async fn listen() -> (TcpListener, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("wss://{}", listener.local_addr().unwrap());
+        (listener, url)
+    }
+
+    #[tokio::test]
+    async fn certificate_with_another_fingerprint_is_explained_by_whose_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = TlsConfig::SelfSigned(directory.path().to_owned());
+        let tls = Tls::open(&config, "127.0.0.1:0".parse().unwrap(), &[], None).unwrap();
+        let trust = Trust { fingerprint: "00".repeat(32).parse().ok(), ..Trust::default() };
+        let (listener, url) = listen().await;
+        let accept = async || {
+            let (stream, from) = listener.accept().await.unwrap();
+            assert!(tls.accept(stream, (from.ip(), from.ip())).await.is_err());
+        };
+        let ((), hub) = tokio::join!(accept(), connect(Route::direct(&url, &trust)));
+        let hub = hub.err().expect("it is not trusted");
+        assert!(
+            matches!(hub, ConnectError::OtherFingerprint) && hub.to_string().contains("--tls-fingerprint"),
+            "{hub}"
+        );
+        let relay = RelayAddress { url: url.clone(), trust };
+        let ((), relay) = tokio::join!(accept(), relay.to_hub());
+        let Err(ConnectError::Failed(relay)) = relay else { panic!("the hub can still be used directly") };
+        assert!(relay.contains("the relay's certificate") && relay.contains("--relay-fingerprint"), "{relay}");
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Template {
     pub(crate) fn command(&self, start: &StartOrder) -> Result<StartCommand, CannotProvide> {
         self.engine.check(&start.spec)?;
         let input = format!("{}\n", start.token);
-        let started = match &self.engine {
+        let mut started = match &self.engine {
             Engine::Here => {
                 let mut command = Command::new(&self.program);
                 command.args(self.worker(start)).args(READS_TOKEN).envs(limits(start));
@@ -142,7 +142,18 @@ impl Template {
                 StartCommand { command, input }
             }
         };
+        if self.engine != Engine::Sbatch {
+            // The launcher's own token, which is valid for longer than a worker's.
+            started.command.env_remove(TOKEN_VARIABLE);
+        }
         Ok(started)
+    }
+
+    /// Returns the arguments with which a worker is started that reads its token, so that they can be checked beforehand.
+    pub(crate) fn example(&self) -> Vec<String> {
+        let (name, token, spec) = ("example".into(), String::new(), WorkerSpec::default());
+        let worker = self.worker(&StartOrder { name, token, spec, host: None });
+        worker.into_iter().chain(READS_TOKEN.map(str::to_owned)).collect()
     }
 
     /// Returns the arguments of the program that make it a worker.
@@ -210,7 +221,7 @@ fn quoted(word: &str) -> String {
 /// Cancels a Slurm job.
 pub(crate) async fn cancel(job: &str) {
     let mut command = tokio::process::Command::new("scancel");
-    command.arg(job).kill_on_drop(true);
+    command.arg(job).env_remove(TOKEN_VARIABLE).kill_on_drop(true);
     // The job ends by itself when the hub refuses its worker.
     if timeout(Duration::from_secs(10), command.status()).await.is_err() {
         eprintln!("scancel {job} does not answer");
@@ -254,6 +265,17 @@ mod tests {
         assert_eq!(line[line.len() - 4..], ["-v", "--", "desk", remote]);
         let custom = words(Engine::Custom(vec!["run".into(), "one".into()]), WorkerSpec::default()).unwrap();
         assert_eq!(custom, ["run", "one"]);
+    }
+
+    #[test]
+    fn commands_do_not_inherit_the_launchers_token() {
+        let [ssh, custom] = [Engine::Ssh(vec!["desk".into()]), Engine::Custom(vec!["run".into()])];
+        for engine in [Engine::Here, ssh, Engine::Srun, Engine::Sbatch, custom] {
+            let of_job = (engine == Engine::Sbatch).then_some("secret".as_ref());
+            let command = command(engine, WorkerSpec::default()).unwrap();
+            let token = command.get_envs().find(|(name, _)| *name == TOKEN_VARIABLE);
+            assert_eq!(token, Some((TOKEN_VARIABLE.as_ref(), of_job)), "{command:?}");
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ use crate::child::{WORKER_GRACE, kill_group, spawn_in_runtime};
 
 /// Time for which output is read after a process has ended, if others of its descendants still hold the pipes.
 const LAST_LINES: Duration = Duration::from_millis(200);
+/// The beginning of a line with a program's error.
+const ERROR: &str = "error: ";
 /// Longer lines are printed in pieces of this many bytes.
 const MAX_LINE: u64 = 4096;
 
@@ -30,7 +32,7 @@ pub(crate) struct Supervised {
 #[derive(Debug)]
 pub(crate) struct SupervisedEnd {
     pub(crate) status: ExitStatus,
-    /// The last line that it wrote to standard error.
+    /// The last line that it wrote to standard error, or the last error among its lines: advice and usage may follow one.
     pub(crate) last_line: String,
 }
 
@@ -85,7 +87,9 @@ impl Supervised {
         let printing = async {
             let show = |line: &str| {
                 eprintln!("{prefix}{line}");
-                line.clone_into(&mut last_line);
+                if line.starts_with(ERROR) || !last_line.starts_with(ERROR) {
+                    line.clone_into(&mut last_line);
+                }
             };
             let reading = async { tokio::join!(read_lines(stderr, show), read_lines(stdout, heard)) };
             let late = async {
@@ -122,5 +126,25 @@ async fn read_lines(pipe: Option<impl AsyncRead + Unpin>, mut heard: impl FnMut(
     while (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
         heard(String::from_utf8_lossy(&line).trim_end());
         line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn error_matters_more_than_the_advice_that_follows_it() {
+        for (script, expected) in [
+            ("echo one >&2; echo last >&2", "last"),
+            ("echo error: old >&2; echo error: no such flag >&2; echo; echo try --help >&2", "error: no such flag"),
+        ] {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let end = Supervised::start(command, "").await.unwrap().run("", |_| {}, pending()).await.unwrap();
+            assert_eq!(end.last_line, expected);
+        }
     }
 }

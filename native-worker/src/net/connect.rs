@@ -4,7 +4,7 @@ use std::{io, net::IpAddr, time::Duration};
 
 use rollmesh_core::protocol::MAX_FRAME_BYTES;
 use tokio::{net::TcpStream, time::timeout};
-use tokio_rustls::rustls::{self, CertificateError, pki_types::ServerName};
+use tokio_rustls::rustls::{self, AlertDescription, CertificateError, pki_types::ServerName};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{
@@ -15,7 +15,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Io, RelayAddress, Trust};
+use super::{Io, RelayAddress, Trust, trust::OtherFingerprint};
 
 /// Size of a socket read in bytes. The buffer is zeroed before each read, so a larger one would cost more.
 const READ_BYTES: usize = 64 << 10;
@@ -45,6 +45,11 @@ pub(crate) enum ConnectError {
          --tls-fingerprint, or its authority with --tls-ca"
     )]
     UnknownIssuer,
+    /// Its certificate is not the one with the trusted fingerprint: likewise.
+    #[error(
+        "no TLS: the hub's certificate has another fingerprint; take the one that it prints now, with --tls-fingerprint"
+    )]
+    OtherFingerprint,
     /// The reason, for users; another attempt may succeed.
     #[error("{0}")]
     Failed(String),
@@ -101,6 +106,21 @@ fn tls_failure(error: &io::Error) -> ConnectError {
         Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
             ConnectError::UnknownIssuer
         }
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(other))) if other.0.is::<OtherFingerprint>() => {
+            ConnectError::OtherFingerprint
+        }
+        // What the other side says about the certificate of this one; `DecryptError` is its `BadSignature`.
+        Some(&rustls::Error::AlertReceived(
+            alert @ (AlertDescription::CertificateRequired
+            | AlertDescription::CertificateExpired
+            | AlertDescription::UnknownCA
+            | AlertDescription::DecryptError
+            | AlertDescription::BadCertificate),
+        )) => format!(
+            "it asks for a valid certificate of its authorities ({alert:?}): name one with --tls-client-cert and \
+             --tls-client-key"
+        )
+        .into(),
         Some(rustls::Error::InvalidMessage(_)) => {
             "no TLS: the answer is not encrypted; a hub without a certificate is at ws://".to_owned().into()
         }
@@ -208,6 +228,10 @@ async fn upgrade_encrypted(stream: Box<dyn Io>, hub: &str) -> Result<HubSocket, 
         Err(tungstenite::Error::Http(answer)) => Err(format!("it answered {}", answer.status()).into()),
         Err(tungstenite::Error::Protocol(ProtocolError::HttparseError(_))) if hub.starts_with("ws://") => {
             Err("it does not answer as a hub does; one with a certificate is at wss://".to_owned().into())
+        }
+        // With TLS 1.3 the hub checks a client's certificate after the client's handshake.
+        Err(tungstenite::Error::Io(error)) if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
+            Err(tls_failure(&error))
         }
         Err(error) => Err(error.to_string().into()),
     }

@@ -51,6 +51,7 @@ pub(crate) async fn reconnect(
             if let Some(relay) = route.relay {
                 match connect(route).await {
                     Ok(socket) => return Ok(socket),
+                    // A relay that shows another certificate must not end this peer.
                     Err(error) if mem::take(&mut says_relay) => {
                         say(&format!(
                             "no way to the hub through the relay at {}: {error}; trying the direct one",
@@ -62,7 +63,7 @@ pub(crate) async fn reconnect(
             }
             match connect(Route::direct(hub, route.trust)).await {
                 Ok(socket) => return Ok(socket),
-                Err(error @ ConnectError::UnknownIssuer) => {
+                Err(error @ (ConnectError::UnknownIssuer | ConnectError::OtherFingerprint)) => {
                     return Err(PeerEnd::Untrusted(format!("the hub at {hub} is not trusted: {error}")));
                 }
                 Err(ConnectError::Failed(reason)) => lost = Some(format!("cannot reach the hub at {hub}: {reason}")),

@@ -22,6 +22,8 @@ pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// A relay that sends nothing for so long is given up: its own source may still be sending.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Time for a newer notice to arrive after a relay has failed: a relay that has evicted weights has had newer notices already.
+const NEWER: Duration = Duration::from_millis(200);
 /// Time for which the hub is asked after a relay has failed. It doubles with each failure in a row, …
 const FIRST_PAUSE: Duration = Duration::from_secs(30);
 /// … up to this.
@@ -38,9 +40,21 @@ pub(crate) struct RelayAddress {
 impl RelayAddress {
     /// Opens a stream whose further bytes are for the hub.
     pub(crate) async fn to_hub(&self) -> Result<Box<dyn Io>, ConnectError> {
-        let mut stream = dial(&self.url, &self.trust).await?;
+        let mut stream = self.dial().await?;
         stream.write_all(&TO_HUB).await.map_err(|error| error.to_string())?;
         Ok(stream)
+    }
+
+    /// Opens a stream to the relay. A relay that is not trusted does not end a peer, which can use the hub directly.
+    async fn dial(&self) -> Result<Box<dyn Io>, String> {
+        dial(&self.url, &self.trust).await.map_err(|error| match error {
+            ConnectError::UnknownIssuer | ConnectError::OtherFingerprint => {
+                "no TLS: the relay's certificate is not the trusted one; take the fingerprint that it prints now, with \
+                 --relay-fingerprint"
+                    .into()
+            }
+            ConnectError::Failed(reason) => reason,
+        })
     }
 }
 
@@ -78,7 +92,10 @@ impl RelaySource {
                     return Some((notice, Ok(())));
                 }
                 // The relay may have dropped an outdated message. A relay that does not work must not be asked for ever.
-                Err(_) if !has_skipped && notices.has_changed().is_ok_and(|changed| changed) => has_skipped = true,
+                Err(_) if !has_skipped && matches!(timeout(NEWER, notices.changed()).await, Ok(Ok(()))) => {
+                    has_skipped = true;
+                    notices.mark_changed();
+                }
                 Err(reason) => {
                     let reason = format!("the relay at {} has not provided weights: {reason}", self.relay.url);
                     let before = self.pause.map(|(_, length)| length);
@@ -125,7 +142,7 @@ impl RelaySource {
 
 /// Opens a stream for requests.
 async fn open(relay: &RelayAddress) -> Result<Box<dyn Io>, String> {
-    let mut stream = within(dial(&relay.url, &relay.trust)).await?;
+    let mut stream = within(relay.dial()).await?;
     within(stream.write_all(&FOR_WEIGHTS)).await?;
     Ok(stream)
 }
@@ -141,4 +158,38 @@ async fn request(mut stream: Box<dyn Io>, hash: &[u8; 32]) -> Result<(Box<dyn Io
 async fn within<T, E: Display>(future: impl Future<Output = Result<T, E>>) -> Result<T, String> {
     let done = timeout(PATIENCE, future).await.map_err(|_| format!("nothing for {} s", PATIENCE.as_secs()))?;
     done.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{net::TcpListener, time::sleep};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn weights_that_the_relay_has_evicted_are_skipped_for_newer_ones() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("ws://{}", listener.local_addr().unwrap());
+        let notice = |version: u8| WeightsNotice { run: 1, version: version.into(), bytes: 1, hash: [version; 32] };
+        let (newest, mut notices) = watch::channel(None);
+        newest.send_replace(Some(notice(1)));
+        let relay = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = [0; 36];
+            stream.read_exact(&mut asked).await.unwrap();
+            stream.write_u32(0).await.unwrap();
+            // The relay is ahead of the worker.
+            sleep(Duration::from_millis(10)).await;
+            newest.send_replace(Some(notice(2)));
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read_exact(&mut asked).await.unwrap();
+            stream.write_u32(1).await.unwrap();
+            stream.write_all(&asked[35..]).await.unwrap();
+        };
+        let mut source = RelaySource::new(RelayAddress { url, trust: Trust::default() });
+        let mut part = Vec::new();
+        let fetched = source.next(&mut notices, |_, _, data| part.extend_from_slice(data));
+        let (fetched, ()) = tokio::join!(fetched, relay);
+        assert_eq!((fetched, part), (Some((notice(2), Ok(()))), vec![2]));
+    }
 }

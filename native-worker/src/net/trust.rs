@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tokio_rustls::{
     TlsConnector,
     rustls::{
-        self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+        self, CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
         client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
         pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
@@ -103,6 +103,11 @@ impl ClientCertificate {
     }
 }
 
+/// The certificate of a hub or relay is another than the trusted one.
+#[derive(Debug, thiserror::Error)]
+#[error("its certificate has another fingerprint")]
+pub(super) struct OtherFingerprint;
+
 /// Verifies that the peer has exactly this certificate and proves to have its key.
 #[derive(Debug)]
 struct Pinned {
@@ -122,7 +127,7 @@ impl ServerCertVerifier for Pinned {
         if Fingerprint::of(certificate) == self.fingerprint {
             Ok(ServerCertVerified::assertion())
         } else {
-            Err(rustls::Error::General("the hub's certificate has another fingerprint".into()))
+            Err(CertificateError::Other(OtherError(Arc::new(OtherFingerprint))).into())
         }
     }
 

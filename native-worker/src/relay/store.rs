@@ -11,6 +11,8 @@ use crate::net::PIECE_BYTES;
 /// Messages that are kept of each kind: complete, arriving, and announced. The newest, and the one before for workers that are
 /// still reading it.
 const KEPT: usize = 2;
+/// Hashes of evicted messages that are kept: workers that ask for one of these get it from a newer notice, or from the hub.
+const EVICTED: usize = 1_000;
 
 /// A message with weights that the hub has announced, as far as it has arrived.
 #[derive(Debug)]
@@ -21,26 +23,27 @@ pub(super) struct Blob {
     hasher: Sha256,
 }
 
-/// The messages, oldest first.
-#[derive(Debug)]
+/// The messages, oldest first, and the hashes of those that were evicted.
+#[derive(Debug, Default)]
+pub(super) struct Blobs {
+    kept: VecDeque<Blob>,
+    evicted: VecDeque<[u8; 32]>,
+}
+
+/// The messages, which readers watch.
+#[derive(Debug, Default)]
 pub(super) struct Store {
-    blobs: watch::Sender<VecDeque<Blob>>,
+    blobs: watch::Sender<Blobs>,
 }
 
 /// Reads messages while they arrive.
 #[derive(Debug)]
 pub(super) struct Reader {
-    blobs: watch::Receiver<VecDeque<Blob>>,
+    blobs: watch::Receiver<Blobs>,
 }
 
 /// The message that the hub is sending, by its hash, and how much of it has come.
 pub(super) type Filling = Option<([u8; 32], usize)>;
-
-impl Default for Store {
-    fn default() -> Self {
-        Self { blobs: watch::Sender::new(VecDeque::new()) }
-    }
-}
 
 impl Store {
     pub(super) fn reader(&self) -> Reader {
@@ -50,10 +53,10 @@ impl Store {
     /// Makes room for a message; one that is there already stays. Returns whether it has yet to arrive.
     pub(super) fn announce(&self, notice: WeightsNotice) -> bool {
         self.blobs.send_if_modified(|blobs| {
-            let is_new = find(blobs, &notice.hash).is_none();
+            let is_new = blobs.find(&notice.hash).is_none();
             if is_new {
-                blobs.push_back(Blob { notice, data: Vec::new(), hasher: Sha256::new() });
-                evict(blobs);
+                blobs.kept.push_back(Blob { notice, data: Vec::new(), hasher: Sha256::new() });
+                blobs.evict();
             }
             is_new
         });
@@ -62,7 +65,7 @@ impl Store {
 
     /// Returns whether all of a message has arrived.
     pub(super) fn has(&self, hash: &[u8; 32]) -> bool {
-        find(&self.blobs.borrow(), hash).is_some_and(Blob::is_complete)
+        self.blobs.borrow().find(hash).is_some_and(Blob::is_complete)
     }
 
     /// Adds a part that the hub has sent; the first part says which weights these are.
@@ -70,7 +73,7 @@ impl Store {
         if let Some(start) = piece.start {
             let blobs = self.blobs.borrow();
             // A hub that was restarted may have announced other weights with this number before.
-            let it = blobs.iter().rev().find(|blob| (blob.notice.run, blob.notice.version) == start);
+            let it = blobs.kept.iter().rev().find(|blob| (blob.notice.run, blob.notice.version) == start);
             *filling = it.map(|blob| (blob.notice.hash, 0));
         }
         if let Some((hash, at)) = filling {
@@ -83,7 +86,7 @@ impl Store {
     /// have its hash at the end begins again.
     pub(super) fn add(&self, hash: &[u8; 32], at: usize, data: &[u8]) {
         self.blobs.send_if_modified(|blobs| {
-            let Some(blob) = blobs.iter_mut().find(|blob| blob.notice.hash == *hash) else { return false };
+            let Some(blob) = blobs.kept.iter_mut().find(|blob| blob.notice.hash == *hash) else { return false };
             let known = blob.data.len().saturating_sub(at);
             let room = (blob.notice.bytes as usize).saturating_sub(blob.data.len());
             let new = data.get(known..).filter(|_| blob.data.len() >= at).unwrap_or_default();
@@ -96,7 +99,7 @@ impl Store {
             if blob.is_complete() && <[u8; 32]>::from(blob.hasher.finalize_reset()) != blob.notice.hash {
                 blob.data.clear();
             }
-            evict(blobs);
+            blobs.evict();
             true
         });
     }
@@ -108,46 +111,58 @@ impl Blob {
     }
 }
 
-/// Drops outdated messages. One that is arriving stays until a newer one is complete: otherwise none would ever be, if the
-/// hub announces weights faster than they arrive.
-fn evict(blobs: &mut VecDeque<Blob>) {
-    let (mut complete, mut arriving, mut announced) = (0, 0, 0);
-    // Newest first.
-    let mut stays: VecDeque<bool> = VecDeque::new();
-    for blob in blobs.iter().rev() {
-        let (count, is_outdated) = match blob.data.len() {
-            _ if blob.is_complete() => (&mut complete, false),
-            0 => (&mut announced, complete > 0),
-            _ => (&mut arriving, complete > 0),
-        };
-        *count += 1;
-        stays.push_front(*count <= KEPT && !is_outdated);
+impl Blobs {
+    fn find(&self, hash: &[u8; 32]) -> Option<&Blob> {
+        self.kept.iter().find(|blob| blob.notice.hash == *hash)
     }
-    blobs.retain(|_| stays.pop_front().unwrap_or(true));
-}
 
-fn find<'a>(blobs: &'a VecDeque<Blob>, hash: &[u8; 32]) -> Option<&'a Blob> {
-    blobs.iter().find(|blob| blob.notice.hash == *hash)
+    /// Drops outdated messages. One that is arriving stays until a newer one is complete: otherwise none would ever be, if the
+    /// hub announces weights faster than they arrive.
+    fn evict(&mut self) {
+        let (mut complete, mut arriving, mut announced) = (0, 0, 0);
+        // Newest first.
+        let mut stays: VecDeque<bool> = VecDeque::new();
+        for blob in self.kept.iter().rev() {
+            let (count, is_outdated) = match blob.data.len() {
+                _ if blob.is_complete() => (&mut complete, false),
+                0 => (&mut announced, complete > 0),
+                _ => (&mut arriving, complete > 0),
+            };
+            *count += 1;
+            stays.push_front(*count <= KEPT && !is_outdated);
+        }
+        let Self { kept, evicted } = self;
+        kept.retain(|blob| {
+            let stays = stays.pop_front().unwrap_or(true);
+            evicted.extend((!stays).then_some(blob.notice.hash));
+            stays
+        });
+        evicted.drain(..evicted.len().saturating_sub(EVICTED));
+    }
 }
 
 impl Reader {
-    /// Waits until the message has been announced, and returns its length; `None` if the relay ends.
+    /// Waits until the message has been announced, and returns its length; `None` if it was dropped for newer ones, or the relay
+    /// ends.
     pub(super) async fn length(&mut self, hash: &[u8; 32]) -> Option<u32> {
-        let blobs = self.blobs.wait_for(|blobs| find(blobs, hash).is_some()).await.ok()?;
-        find(&blobs, hash).map(|blob| blob.notice.bytes)
+        let is_known = |blobs: &Blobs| blobs.find(hash).is_some() || blobs.evicted.contains(hash);
+        let blobs = self.blobs.wait_for(is_known).await.ok()?;
+        blobs.find(hash).map(|blob| blob.notice.bytes)
     }
 
     /// Waits for bytes of the message from this place on; `None` if it was dropped for newer ones, or the relay ends.
     pub(super) async fn part(&mut self, hash: &[u8; 32], at: usize) -> Option<Vec<u8>> {
-        let has_more = |blobs: &VecDeque<Blob>| find(blobs, hash).is_none_or(|blob| blob.data.len() > at);
+        let has_more = |blobs: &Blobs| blobs.find(hash).is_none_or(|blob| blob.data.len() > at);
         let blobs = self.blobs.wait_for(has_more).await.ok()?;
-        let data = find(&blobs, hash)?.data.get(at..)?;
+        let data = blobs.find(hash)?.data.get(at..)?;
         Some(data[..data.len().min(PIECE_BYTES)].to_vec())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     const DATA: &[u8; 10] = b"0123456789";
@@ -193,6 +208,8 @@ mod tests {
         assert!(store.has(&one));
         // Those that the hub has skipped are not waited for.
         assert_eq!(reader.part(&notice(7).hash, 0).await, None);
+        assert_eq!(reader.length(&notice(7).hash).now_or_never(), Some(None), "it answers at once");
+        assert_eq!(reader.length(&notice(10).hash).now_or_never(), None, "it may yet be announced");
         assert_eq!(reader.length(&notice(9).hash).await, Some(10));
     }
 

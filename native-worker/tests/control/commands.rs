@@ -69,6 +69,7 @@ async fn the_status_has_this_shape() {
         "num_workers": 0,
         "num_local_workers": 0,
         "hosts": {},
+        "launchers": [],
         "num_worker_restarts": 0,
         "unhealthy_workers": [],
         "idle_workers": [],

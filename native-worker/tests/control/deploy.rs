@@ -35,11 +35,18 @@ fn programs(scripts: &[(&str, &str)]) -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
-/// Keeps the files of secrets, as the cluster would.
+/// Keeps the files of secrets, as the cluster would; a dry run prints where, and `apply` adds them. A secret is created once.
 const KUBECTL: &str = r#"#!/bin/sh
 echo "$*" >> "$KEPT/log"
-mkdir -p "$KEPT/$4"
-for argument; do case "$argument" in --from-file=*) cp "${argument#--from-file=}" "$KEPT/$4" ;; esac; done
+case "$1 $*" in
+apply*) read -r secret files; cp "$files"/* "$KEPT/$secret"; exit ;;
+rollout*) exit ;;
+*--dry-run=client*) folder=$KEPT/dry-$4; printed="$4 $folder" ;;
+*) folder=$KEPT/$4; [ ! -e "$folder" ] || exit 1 ;;
+esac
+mkdir -p "$folder"
+for argument; do case "$argument" in --from-file=*) cp "${argument#--from-file=}" "$folder" ;; esac; done
+echo "${printed-}"
 "#;
 
 #[tokio::test]
@@ -47,15 +54,37 @@ async fn secrets_of_kubernetes_start_a_hub_and_let_its_workers_join() {
     let (folder, path) = programs(&[("kubectl", KUBECTL)]);
     let kept = folder.path().join("kept");
     fs::create_dir(&kept).unwrap();
-    let mut script = Command::new("sh");
-    script.arg(deploy("kubernetes/secrets.sh")).args(["--namespace", "games"]).current_dir(folder.path());
-    let output = script.env("PATH", path).env("KEPT", &kept).output().await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let script = async |arguments: &[&str]| {
+        let mut script = Command::new("sh");
+        script.arg(deploy("kubernetes/secrets.sh")).args(arguments).args(["--namespace", "games"]);
+        let output = script.current_dir(folder.path()).env("PATH", &path).env("KEPT", &kept).output().await.unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let operator_token = || fs::read_to_string(folder.path().join("operator.token")).unwrap();
+    assert!(script(&[]).await.0);
     let log = fs::read_to_string(kept.join("log")).unwrap();
     assert_eq!(log.lines().filter(|line| line.contains("create secret generic") && line.contains("games")).count(), 2);
     let secret = |name: &str, file: &str| kept.join(name).join(file).display().to_string();
     let token = fs::read_to_string(secret("rollmesh-worker", "worker.token")).unwrap();
     assert!(!log.contains(token.trim()), "a token is on a command line");
+
+    // A second time changes nothing, also where the operator's token was put elsewhere.
+    let operator = operator_token();
+    assert!(script(&[]).await.1.contains("--renew"));
+    let moved = folder.path().join("moved.token");
+    fs::rename(folder.path().join("operator.token"), &moved).unwrap();
+    assert!(!script(&[]).await.0 && !folder.path().join("operator.token").exists());
+    fs::rename(moved, folder.path().join("operator.token")).unwrap();
+    let files = || ["tls.crt", "tls.key", "tokens.json"].map(|file| fs::read(secret("rollmesh-hub", file)).unwrap());
+    let before = files();
+    assert!(script(&["--renew"]).await.0);
+    let after = files();
+    assert!(before[0] != after[0] && before[1] != after[1] && before[2] == after[2]);
+    assert_eq!(fs::read(secret("rollmesh-worker", "tls.crt")).unwrap(), after[0]);
+    assert_eq!(
+        (operator_token(), fs::read_to_string(secret("rollmesh-worker", "worker.token")).unwrap()),
+        (operator, token)
+    );
 
     // What the manifest does with them: the hub's host is localhost here.
     let tokens = secret("rollmesh-hub", "tokens.json");

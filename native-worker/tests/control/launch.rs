@@ -4,7 +4,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use rollmesh_core::protocol::{Token, TokenHash};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::HubProcess;
 use crate::support::{
@@ -163,6 +163,10 @@ async fn launcher_starts_replaces_and_ends_the_hubs_workers() {
     assert!(names(&workers).iter().all(|name| name.starts_with("here-")), "{workers:?}");
     let hosts = hub.status().await["hosts"].clone();
     assert_eq!(hosts.as_object().unwrap().values().cloned().collect::<Vec<_>>(), [2]);
+    let launchers = json!([{ "name": "l", "capacity": 3, "running": 2, "absent": false }]);
+    hub.until_status("its places", |status| status["launchers"] == launchers).await;
+    let text = hub.succeed(&["status"]).await;
+    assert!(text.lines().any(|line| line == "launchers   l 2 of 3"), "{text}");
     let first = processes([&url, " --data-root=/tmp"]);
     assert_eq!(first.len(), 2, "workers of the launcher: {first:?}");
     assert_eq!(children_of(launcher.pid()).len(), 2);
@@ -220,6 +224,21 @@ async fn ssh_runs_workers_on_the_machines_that_can_be_reached() {
     hub.succeed(&["scale", "0"]).await;
     hub.until_workers(0).await;
     until("the end of the workers", || processes([&url, "worker"]).is_empty()).await;
+}
+
+#[tokio::test]
+async fn scale_ends_with_the_hubs_reason_and_another_one_makes_new_attempts() {
+    let mut hub = HubProcess::start().await;
+    let token = hub.launcher_token().await;
+    let fakes = Fakes::new();
+    let _launcher = fakes.launch(&hub, &token, &["--hosts", "dead"]);
+    hub.process.line("launcher l has places").await;
+    let ended = hub.command(&["scale", "1"]).await;
+    let reason = "error: no more attempts to start local workers: they end as soon as they start (ssh: exit status: 255: \
+                  ssh: connect to host dead port 22: Connection refused)";
+    assert_eq!((ended.status.code(), ended.stderr.trim()), (Some(1), reason));
+    hub.succeed(&["scale", "1", "--no-wait"]).await;
+    hub.process.line("another one takes its place").await;
 }
 
 #[tokio::test]
@@ -285,6 +304,16 @@ async fn launcher_with_another_roles_token_is_refused() {
 async fn processes_of_a_machine_are_restarted_and_end_with_their_supervisor() {
     let hub = HubProcess::start().await;
     let url = format!("ws://{}", hub.invitation.address);
+    let long = "x".repeat(64);
+    let args = ["worker", "--hub", &url, "--name", &long, "--processes", "1"];
+    let with_a_long_name = Process::start_with(args, |command| {
+        command.env("ROLLMESH_TOKEN", &hub.invitation.worker_token);
+    });
+    assert_eq!(names(&hub.until_workers(1).await), [format!("{}-1", &long[..48])]);
+    let environ = fs::read(format!("/proc/{}/environ", children_of(with_a_long_name.pid())[0])).unwrap();
+    assert!(!String::from_utf8_lossy(&environ).contains("ROLLMESH_TOKEN="), "the token is in the environment");
+    with_a_long_name.signal(Signal::TERM);
+    with_a_long_name.finish_with(0).await;
     let args = ["worker", "--hub", &url, "--name", "desk", "--processes", "2"];
     let start = |token: &str| Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token));
     let mut machine = start(&hub.invitation.worker_token);

@@ -30,6 +30,11 @@ async fn without_a_hub() {
 }
 
 #[tokio::test]
+async fn worker_for_rllib_knows_its_environment_before_it_connects() {
+    fails(&["worker", "--rllink", "127.0.0.2:1", "--env", "CartPol-v1"], None, 2, "CartPole-v1").await;
+}
+
+#[tokio::test]
 async fn start_and_runs_without_a_hub() {
     let free = std::net::TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
     let hub = format!("ws://{free}");

@@ -137,8 +137,8 @@ async fn worker_that_ends_for_lack_of_memory_says_its_last_words_and_its_limit()
         // With a backtrace, a process that gets no memory would hang.
         let run = Process::start_with(train, |command| _ = command.env("RUST_BACKTRACE", "1"));
         let finished = run.finish_with(1).await;
-        let limit = format!("; its memory is limited to {bytes} bytes, which --worker-memory sets); no more attempts");
-        let ended = "error: local workers end as soon as they start (";
+        let limit = format!("; its memory is limited to {bytes} bytes, which --worker-memory sets)");
+        let ended = "error: no more attempts to start local workers: they end as soon as they start (";
         let failed = |line: &str| line.starts_with(ended) && line.ends_with(&limit);
         assert!(finished.stderr.lines().any(failed), "{memory}: {}", finished.stderr);
     }

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::{TestHub, config};
-use crate::support::{Process, soon};
+use crate::support::{Process, soon, until};
 
 /// An authority, and what it has signed.
 struct Authority {
@@ -106,14 +106,24 @@ async fn only_the_right_certificate_is_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_does_not_know_the_issuer_ends_and_names_the_fingerprint() {
+async fn worker_that_does_not_trust_the_hub_ends_and_names_the_fingerprint() {
     let own = tempfile::tempdir().unwrap();
     let hub = hub_with(TlsConfig::SelfSigned(own.path().to_owned())).await;
     let (other, token) = (Authority::new(), hub.hub.worker_token().to_hex());
-    let args =
-        ["worker".into(), "--hub".into(), hub.hub.worker_url(), "--tls-ca".into(), other.ca().display().to_string()];
-    let end = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token)).finish_with(2).await;
-    assert!(end.stderr.contains("is not trusted: ") && end.stderr.contains("--tls-fingerprint"), "{}", end.stderr);
+    for (flag, trusted, advice) in [
+        (
+            "--tls-ca",
+            other.ca().display().to_string(),
+            "give its fingerprint, which the hub prints, with --tls-fingerprint",
+        ),
+        ("--tls-fingerprint", "00".repeat(32), "take the one that it prints now, with --tls-fingerprint"),
+    ] {
+        let args = ["worker".into(), "--hub".into(), hub.hub.worker_url(), flag.into(), trusted];
+        let end = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", &token)).finish_with(2).await;
+        assert!(end.stderr.contains("is not trusted: ") && end.stderr.contains(advice), "{}", end.stderr);
+    }
+    until("the reason in the audit log", || hub.audit().contains(r#""event":"no_tls""#)).await;
+    assert!(hub.audit().contains("alert"), "{}", hub.audit());
 }
 
 /// A server that keeps what it is told, and answers nothing.

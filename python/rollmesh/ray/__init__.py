@@ -53,6 +53,8 @@ def up(
     program: str | None = None,
     tls_fingerprint: str | None = None,
     tls_ca: str | None = None,
+    tls_client_cert: str | None = None,
+    tls_client_key: str | None = None,
     arguments: Sequence[str] = (),
     timeout: float = 60,
 ) -> dict[str, Any]:
@@ -70,6 +72,7 @@ def up(
         scheduling_strategy, runtime_env: Of the workers' actors, as in Ray.
         program: The program `rollmesh` on the nodes; by default the installed one.
         tls_fingerprint, tls_ca: How launcher and workers verify the hub, as the flags of `rollmesh worker`.
+        tls_client_cert, tls_client_key: Their own certificate, for a hub that asks for one: PEM files on each node.
         arguments: Further arguments of `rollmesh worker`.
         timeout: Seconds to wait for the hub.
 
@@ -81,11 +84,13 @@ def up(
     """
     if not ray.is_initialized():
         ray.init(address=address)
-    trust: list[str] = []
-    if tls_fingerprint is not None:
-        trust += ["--tls-fingerprint", tls_fingerprint]
-    if tls_ca is not None:
-        trust += ["--tls-ca", tls_ca]
+    flags = {
+        "--tls-fingerprint": tls_fingerprint,
+        "--tls-ca": tls_ca,
+        "--tls-client-cert": tls_client_cert,
+        "--tls-client-key": tls_client_key,
+    }
+    trust = [word for flag, value in flags.items() if value is not None for word in (flag, value)]
     settings = LauncherSettings(
         hub=hub,
         name=name,

@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use rollmesh_core::protocol::Message;
 
 use super::{Target, run_command};
 use crate::{
     cli::exit::Failure,
-    control::{Control, ControlError},
+    control::{Control, ControlError, printable},
+    hub::NO_MORE_ATTEMPTS,
     train::MAX_LOCAL_WORKERS,
 };
 
@@ -68,7 +70,13 @@ impl ScaleArgs {
             }
             // Workers that are about to leave are still listed.
             let are_there = |hub: &Control| hub.workers().values().filter(|row| row.local).count() == wanted;
-            hub.until(&format!("{wanted} local workers"), are_there).await?;
+            let gave_up = |message: &Message| match message {
+                Message::Notice(notice) if notice.text.starts_with(NO_MORE_ATTEMPTS) => {
+                    Some(ControlError::Declined(printable(&notice.text)))
+                }
+                _ => None,
+            };
+            hub.until_or(&format!("{wanted} local workers"), are_there, gave_up).await?;
             println!("local workers: {wanted}");
             Ok(())
         })

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, io::IsTerminal as _, process::ExitCode, time::Duration};
 
 use clap::Args;
-use rollmesh_core::{group::Ledger, protocol::message::WorkerRow};
+use rollmesh_core::{
+    group::Ledger,
+    protocol::message::{LauncherRow, WorkerRow},
+};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -108,6 +111,11 @@ fn table(hub: &Control) -> String {
         let counts = hosts.iter().map(|(host, count)| format!("{} {count}", printable(host)));
         lines.push(("hosts", counts.collect::<Vec<_>>().join(" · ")));
     }
+    let launchers = hub.launchers().iter().map(|LauncherRow { name, capacity, running, absent }| {
+        format!("{} {running} of {capacity}{}", printable(name), if *absent { ", absent" } else { "" })
+    });
+    let launchers = launchers.collect::<Vec<_>>().join(" · ");
+    lines.extend((!launchers.is_empty()).then_some(("launchers", launchers)));
     lines.extend(idle_lines(hub));
     lines.push(("ledger", identity(ledger)));
     let some = |counts: &[(&str, u64)]| -> String {
@@ -195,6 +203,7 @@ fn object(hub: &Control) -> Value {
         "num_workers": hub.workers().values().filter(|row| row.kind != LOCAL_KIND).count(),
         "num_local_workers": hub.local_workers().count(),
         "hosts": hosts(hub),
+        "launchers": hub.launchers(),
         "num_worker_restarts": hub.ledger().num_worker_restarts,
         "unhealthy_workers": hub.unhealthy_workers().map(worker_object).collect::<Vec<_>>(),
         "idle_workers": idle_workers(hub).map(worker_object).collect::<Vec<_>>(),

@@ -68,6 +68,21 @@ async fn children_that_are_of_no_use_are_replaced_ever_later_and_then_given_up()
 }
 
 #[tokio::test]
+async fn place_that_fails_does_not_end_the_attempts_elsewhere() {
+    let mut children = children();
+    (0..MAX_FAILED_STARTS).for_each(|_| _ = end(&mut children, false));
+    // Without a run no worker is useful; one that has connected and lives shows that others may.
+    let elsewhere = start(&mut children);
+    children.is_connected_as(elsewhere, 1);
+    children.running.get_mut(&elsewhere).unwrap().began -= SHORT_LIFE;
+    assert_eq!(end(&mut children, false), AT_ONCE);
+    let rest: Vec<Ended> = (0..MAX_FAILED_STARTS).map(|_| end(&mut children, false)).collect();
+    assert_eq!(rest.last(), Some(&Ended::GiveUp), "it is one success, not one for each failure");
+    children.forget_failed_starts();
+    assert_eq!(end(&mut children, false), AT_ONCE);
+}
+
+#[tokio::test]
 async fn child_that_crashes_in_its_environment_is_replaced_for_ever_but_not_at_full_speed() {
     let mut children = children();
     let mut crash = || {

@@ -236,6 +236,9 @@ fn results_of_an_evaluation() {
     let others = OtherPeers::new([(3, "viewer", "a"), (300, "launcher", "b")].into_iter());
     let golden = "524d01002b000000 02 03 ac02 0f 7669657765720a6c61756e63686572 03 610a62 00";
     assert_bytes(&Message::OtherPeers(others), golden);
+    let row = LauncherRow { name: "ssh".into(), capacity: 300, running: 3, absent: true };
+    let list = LauncherList { launchers: vec![row] };
+    assert_bytes(&Message::LauncherList(list), "524d01002c000000 01 03 737368 ac02 03 01");
     let request = RecentFragmentRequest { request: 300, slot: 2, back: 1 };
     assert_bytes(&Message::RecentFragmentRequest(request), "524d01006d000000 ac02 02 01");
 }

@@ -131,6 +131,9 @@ pub(super) fn messages() -> Vec<Message> {
         Message::Chunk(Chunk { stream: 0, total: CHUNK_BYTES + 9, offset: 0, data: vec![1; 200] }),
         Message::SlotClip(EnvClip { film: vec![0; 64], steps: vec![0; 16], batch: vec![7; 40], ..EnvClip::default() }),
         Message::OtherPeers(OtherPeers { ids: vec![1], services: "viewer".into(), ..OtherPeers::default() }),
+        Message::LauncherList(LauncherList {
+            launchers: vec![LauncherRow { name: "l".into(), ..LauncherRow::default() }],
+        }),
         Message::RecentFragmentRequest(RecentFragmentRequest { request: 300, slot: 1, back: 2 }),
         Message::Ask(Ask { ask: 300, name: "eval-1".into(), body: vec![35; 100] }),
         Message::AskCancel(AskCancel { ask: 300 }),
