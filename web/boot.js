@@ -11,11 +11,20 @@ try {
   // Storage may be forbidden; then the system's theme it is.
 }
 
+// The fragment stays in the address, so that a reload joins again.
+const invitation = () => /^#join=([0-9a-f]{64})$/i.exec(location.hash)?.[1];
+addEventListener('hashchange', () => invitation() && location.reload());
+
 try {
-  const { default: init } = await import(url(js));
-  await init({ module_or_path: url(wasm) });
-  note.remove();
-  performance.mark('dashboard');
+  if (invitation()) {
+    const { join } = await import(url('join.js'));
+    join(invitation(), note);
+  } else {
+    const { default: init } = await import(url(js));
+    await init({ module_or_path: url(wasm) });
+    note.remove();
+    performance.mark('dashboard');
+  }
 } catch (error) {
   note.textContent =
     `The dashboard could not be loaded (${error}). Reload the page; it needs a browser from 2021 or later.`;

@@ -174,7 +174,8 @@ class WorkerGroup:
     `RolloutConfig`, and of the group, as keyword arguments or in the mapping: `sampling_mode` ("synchronous", "asynchronous" with `batch_env_steps`, "deadline"
     with `deadline_s`; both with `max_staleness`), `restart_failed_env_runners`, `ignore_env_runner_failures`,
     `max_num_env_runner_restarts`, `delay_between_env_runner_restarts_s`, `env_runner_health_probe_timeout_s`,
-    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`, `dashboard` (true serves one at `dashboard_url`).
+    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`, `dashboard` (true serves one at `dashboard_url`),
+    `page` (the folder that `trunk build` has written: the dashboard's page, whose tabs can join by the link of `invite`).
     `None` and infinity are no limit; the delay is a finite number.
     """
 
@@ -199,6 +200,7 @@ class WorkerGroup:
         "in_evaluation",
         "listen",
         "dashboard",
+        "page",
     )
 
     def __init__(
@@ -342,6 +344,10 @@ class WorkerGroup:
     def dashboard_url(self) -> str | None:
         """The URL of the group's dashboard with an operator's token, a secret; `None` without `dashboard=True`."""
         return self._group.dashboard_url()
+
+    def invite(self) -> str | None:
+        """Returns the link by which a browser's tab becomes a worker, a secret; `None` without `page` or `dashboard`."""
+        return self._group.invite()
 
     def notices(self) -> list[str]:
         """Returns notices of failures and restarts since the last call."""

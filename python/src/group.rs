@@ -1,6 +1,6 @@
 //! A worker group on its thread.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 use rollmesh::worker_group::{
@@ -129,6 +129,12 @@ impl Group {
         let mut dashboard = false;
         read(settings, "dashboard", &mut dashboard)?;
         builder = builder.dashboard(dashboard);
+        if let Some(page) = settings.get_item("page")? {
+            builder = match page.extract::<Option<PathBuf>>()? {
+                Some(page) => builder.page(page),
+                None => builder,
+            };
+        }
         Ok(Self(Owned::new(py, "WorkerGroup", move || builder.build())?))
     }
 
@@ -251,6 +257,10 @@ impl Group {
     /// The URL of the dashboard with an operator's token, if there is one.
     fn dashboard_url(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.0.call(py, |group| Ok::<_, GroupError>(group.dashboard_url()))
+    }
+
+    fn invite(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.0.call(py, |group| Ok::<_, GroupError>(group.invite()))
     }
 
     fn next_notice(&self, py: Python<'_>) -> PyResult<Option<String>> {

@@ -377,8 +377,10 @@ class Groups(unittest.TestCase):
             shown = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "ROLLMESH_TOKEN": token})
             self.assertEqual(shown.returncode, 0, shown.stderr)
             self.assertEqual([row["kind"] for row in json.loads(shown.stdout)], ["thread"])
+            self.assertRegex(group.invite(), f"^{url}/#join=[0-9a-f]{{64}}$")
         with WorkerGroup(CONFIG) as group:
             self.assertIsNone(group.dashboard_url)
+            self.assertIsNone(group.invite())
 
     def test_local_worker_learns(self):
         config = {**CONFIG, "policies": {"default_policy": {"policy": "ppo"}}}

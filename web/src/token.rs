@@ -49,12 +49,12 @@ pub(crate) fn forget() {
     }
 }
 
-/// The address of this page with a token.
-pub(crate) fn link(token: &Token) -> String {
+/// The address of this page with a token under that name in its fragment: `token` opens the page, `join` makes the tab a worker.
+pub(crate) fn link(name: &str, token: &Token) -> String {
     let location = window().location();
     // A browser that hides the page's address leaves the part to append.
     let page = location.origin().and_then(|origin| Ok(origin + &location.pathname()?)).unwrap_or_default();
-    format!("{page}#{FRAGMENT}{}", token.to_hex())
+    format!("{page}#{name}={}", token.to_hex())
 }
 
 /// Reads what a person may paste on the page of this origin: a whole URL, its fragment or the token alone.

@@ -282,9 +282,8 @@ impl WorkerGroupBuilder {
         self
     }
 
-    /// Serves the files of a directory at the group's address, for browsers: a page whose Web Worker joins the group. The
-    /// output of `trunk build` has such a Web Worker, `worker.js`: it posts `{state: "ready"}` and then
-    /// expects `{url, token, name}`, where the URL is the [group's](WorkerGroup::worker_url) with `/ws`.
+    /// Serves the files of a directory at the group's address, for browsers: the output of `trunk build`, whose tabs join the group
+    /// by a [link](WorkerGroup::invite).
     pub fn page(mut self, directory: impl Into<PathBuf>) -> Self {
         self.plan.page = Some(directory.into());
         self

@@ -103,6 +103,14 @@ impl WorkerGroup {
         self.hub.as_ref().map(|hub| hub.token)
     }
 
+    /// Returns the link by which a browser's tab becomes a worker of the group, with the workers' token, a secret; `None` unless the
+    /// group serves a [page](super::WorkerGroupBuilder::page) or a [dashboard](super::WorkerGroupBuilder::dashboard).
+    #[must_use]
+    pub fn invite(&self) -> Option<String> {
+        let hub = self.hub.as_ref().filter(|_| self.plan.page.is_some() || self.plan.dashboard)?;
+        Some(format!("{}/#join={}", hub.url.replacen("ws", "http", 1), hub.token.to_hex()))
+    }
+
     /// Returns the fingerprint of the group's certificate, by which workers verify it (`--tls-fingerprint`); `None` without
     /// encryption.
     #[must_use]

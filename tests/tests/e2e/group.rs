@@ -2,6 +2,7 @@
 
 use std::{net::TcpListener, time::Duration};
 
+use fantoccini::Locator;
 use rollmesh::{
     WorkerGroup,
     hub::SecurityConfig,
@@ -16,7 +17,7 @@ use tokio::task::spawn_blocking;
 
 use super::{DEADLINE, behind::samples_go_on, browser::Browser, built, dashboard::Dashboard, proxy::Proxy};
 
-/// Lets a Web Worker of the page join.
+/// Lets a Web Worker of the page join at any address.
 const JOIN: &str = "const [url, token, done] = arguments;
     window.tab = new Worker('./worker.js', { type: 'module' });
     window.tab.onerror = event => done(event.message);
@@ -40,12 +41,12 @@ fn samples(group: &mut WorkerGroup) -> Vec<AnyBatch> {
     (0..3).flat_map(sample).collect()
 }
 
+/// Opens the link that invites a tab.
 async fn join(browser: &Browser, group: &WorkerGroup) {
-    let url = group.worker_url().expect("a hub");
-    join_from(browser, group, &url.replace("ws://", "http://")).await;
+    browser.client.goto(&group.invite().expect("a page")).await.expect("the group's page");
 }
 
-/// The page comes from another address than that at which its Web Worker joins.
+/// Joins at the group's address from a page of another one, which no fault disturbs.
 async fn join_from(browser: &Browser, group: &WorkerGroup, page: &str) {
     browser.client.goto(page).await.expect("the group's page");
     let token = group.worker_token().expect("a hub").to_hex();
@@ -77,6 +78,9 @@ async fn a_tab_is_a_worker_of_a_group_like_any_other() {
     assert!(is_there);
     let (of_tabs, in_tab) = with(of_tabs, samples).await;
     assert!(in_tab == in_process, "the same bits");
+    let note = browser.client.find(Locator::Css("[role=status]")).await.expect("the tab tells what it does");
+    let note = note.text().await.expect("a text");
+    assert!(note.starts_with("This tab is worker 1 of 127.0.0.1:") && note.contains(" env steps"), "{note}");
 
     // The tab goes, and another one takes its place.
     browser.client.goto("about:blank").await.expect("an empty page");

@@ -68,6 +68,7 @@ async fn workers_have_hosts_logs_and_rates_and_a_fragment_is_shown() {
     let words: Vec<&str> = command.split_whitespace().collect();
     let [token, "rollmesh", "worker", "--hub", address] = words[..] else { panic!("{command}") };
     assert!(token.starts_with("ROLLMESH_TOKEN=") && address.starts_with("ws://127.0.0.1:"), "{command}");
+    work_elsewhere(&page).await;
     page.choose("log-of", "the audit").await;
     page.wait("the audit log is shown", async || has("log-lines", "token_made").await).await;
     page.assert_accessible("the audit log and an invitation").await;
@@ -112,6 +113,23 @@ async fn every_view_can_be_used_by_people_with_disabilities() {
             page.browser.screenshot(&format!("views-{theme}-{screen}"), size).await;
         }
     }
+}
+
+/// Opens the link by which a browser's tab works, and nothing else.
+async fn work_elsewhere(page: &Dashboard) {
+    let links = "return document.querySelectorAll(\"[data-testid='invitation']\")[1].value";
+    let link = page.run(links, vec![]).await.as_str().expect("a link").to_owned();
+    let client = &page.browser.client;
+    let tab = client.window().await.expect("the tab has a handle");
+    let other = client.new_window(true).await.expect("another tab").handle;
+    client.switch_to_window(other).await.expect("the other one is there");
+    page.go_to(&link).await;
+    let note = "return document.querySelector('[role=status]')?.textContent ?? ''";
+    let is_working =
+        async || page.run(note, vec![]).await.as_str().is_some_and(|text| text.starts_with("This tab is worker "));
+    page.wait("the tab is a worker", is_working).await;
+    client.close_window().await.expect("it closes");
+    client.switch_to_window(tab).await.expect("the first one is still there");
 }
 
 /// Makes a link for another browser, and opens it: a viewer's page says so and cannot stop the run, an operator's can.
