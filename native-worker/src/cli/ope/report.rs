@@ -18,6 +18,8 @@ const PICTURE: usize = 40;
 /// With fewer samples, intervals are unreliable; with fewer effective samples, ratio-based estimates depend on a few
 /// episodes.
 const FEW: f64 = 10.0;
+/// Share of episodes without beginning or end above which a hint says that they count as whole ones.
+const MANY_CUT: f64 = 0.05;
 
 pub(super) struct Report<'a> {
     pub(super) args: &'a OpeArgs,
@@ -89,6 +91,17 @@ impl Report<'_> {
                 straying.join(", ")
             ));
         }
+        let logged = &self.data.logged;
+        let parts = [(logged.unfinished, "without their end"), (logged.begun_late, "without their beginning")];
+        for (n, lacks) in parts.into_iter().filter(|_| !args.bandit) {
+            let share = n as f64 / logged.episodes as f64;
+            if share > MANY_CUT {
+                let percent = short((100.0 * share).round());
+                hints.push(format!(
+                    "{percent} % of the episodes are {lacks} and count as whole ones: log complete episodes"
+                ));
+            }
+        }
         if (found.samples as f64) < FEW {
             hints.push(format!("intervals from {} samples are guesses: log more", found.samples));
         }
@@ -126,7 +139,9 @@ impl Report<'_> {
         let own = ReportLine::new("behavior", behavior.v_behavior, behavior.v_behavior_std, *interval, None);
         let lines = found.estimates.iter().map(|line| {
             let of = &line.estimate;
-            ReportLine::new(line.name.name(), of.v_target, of.v_target_std, line.interval, Some(of.v_gain))
+            // A ratio to nothing, or to a loss, says nothing.
+            let gain = Some(of.v_gain).filter(|_| of.v_behavior > 0.0);
+            ReportLine::new(line.name.name(), of.v_target, of.v_target_std, line.interval, gain)
         });
         let lines: Vec<ReportLine> = std::iter::once(own).chain(lines).collect();
         let percent = short(100.0 * args.confidence);
