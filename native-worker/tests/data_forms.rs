@@ -38,7 +38,8 @@ async fn rows(input: &str) -> Vec<Value> {
 }
 
 async fn sampled(env: &str, output: &str, more: &[&str]) {
-    run(&[&["sample", "--env", env, "--seed", "1", "--output", output, "--env-steps", "600"], more].concat(), 0).await;
+    let few = ["--env-steps", "600", "--num-envs", "2", "--rollout-fragment-length", "50"];
+    run(&[&["sample", "--env", env, "--seed", "1", "--output", output], &few[..], more].concat(), 0).await;
 }
 
 /// Trains on an input for two updates, and returns what it prints on standard error.
@@ -132,7 +133,7 @@ async fn numbered_observations_are_read_in_the_forms_of_all_producers() {
 async fn mixtures_of_formats_keep_the_columns_that_they_share() {
     let folder = Folder::new();
     let (logged, set) = (folder.path("logged"), folder.path("cartpole/mine-v0"));
-    sampled("CartPole-v1", &logged, &["--rollout-fragment-length", "50"]).await;
+    sampled("CartPole-v1", &logged, &[]).await;
     data(&["convert", &logged, "--to", "minari", "--env", "CartPole-v1", "--output", &set]).await;
     let mixture = json!({&logged: 0.5, &set: 0.5}).to_string();
     for algo in ["bc", "marwil"] {

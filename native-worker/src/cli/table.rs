@@ -35,6 +35,6 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         let rows = [["column".to_owned(), "type".to_owned()], ["\u{1b}[2Jobs\n".to_owned(), "float32".to_owned()]];
-        assert_eq!(table(&rows, |_| false), "column     type\n\u{fffd}[2Jobs\u{fffd}  float32\n");
+        assert_eq!(table(&rows, |_| false), "column    type\n\u{fffd}[2Jobs\u{fffd}  float32\n");
     }
 }

@@ -93,7 +93,11 @@ pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn I
     let name = names.join(", ");
     let in_epochs = context.config.get::<bool>("read_all_files").map_err(setting)?;
     let in_epochs = in_epochs.unwrap_or(is_dataset || format != Format::Json);
-    let say = |path: &Path, error: &JsonError| eprintln!("warning: {}: {error}; passed over", path.display());
+    let say = |path: &Path, error: &JsonError| {
+        // Errors name what is in files, and a terminal may obey control characters.
+        let error = error.to_string().replace(char::is_control, "\u{fffd}");
+        eprintln!("warning: {}: {error}; passed over", path.display());
+    };
     if in_epochs {
         let buffer = context.config.get("buffer_size").map_err(setting)?;
         let memory = context.config.get("memory_limit").map_err(setting)?;

@@ -67,9 +67,10 @@ pub(super) struct ConvertArgs {
     /// Bytes after which a new file begins
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     max_file_size: u64,
-    /// Environment whose actions are converted, between its bounds and [-1, 1]
+    /// Environment of the rows, for its spaces and bounds
     ///
-    /// For minari also the spaces of observations and actions [default: spaces as the rows show them]
+    /// Actions are converted between its bounds, as D4RL and Minari have them, and policies' [-1, 1], as JSON and Parquet have
+    /// them. minari also needs spaces [default: as the rows show them]
     #[arg(long)]
     env: Option<String>,
     #[command(flatten)]
