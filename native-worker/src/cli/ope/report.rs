@@ -1,6 +1,6 @@
 //! Printing the report.
 
-use rollmesh_core::estimate::Interval;
+use rollmesh_core::estimate::{Estimate, Interval};
 use serde_json::{Value, json};
 
 use super::{
@@ -139,9 +139,7 @@ impl Report<'_> {
         let own = ReportLine::new("behavior", behavior.v_behavior, behavior.v_behavior_std, *interval, None);
         let lines = found.estimates.iter().map(|line| {
             let of = &line.estimate;
-            // A ratio to nothing, or to a loss, says nothing.
-            let gain = Some(of.v_gain).filter(|_| of.v_behavior > 0.0);
-            ReportLine::new(line.name.name(), of.v_target, of.v_target_std, line.interval, gain)
+            ReportLine::new(line.name.name(), of.v_target, of.v_target_std, line.interval, gain(of))
         });
         let lines: Vec<ReportLine> = std::iter::once(own).chain(lines).collect();
         let percent = short(100.0 * args.confidence);
@@ -150,6 +148,11 @@ impl Report<'_> {
             println!("\n{hint}");
         }
     }
+}
+
+/// Returns the ratio of both values; `None` where the behaviour policy's is nothing or a loss, since it says nothing there.
+fn gain(of: &Estimate) -> Option<f64> {
+    (of.v_behavior > 0.0).then_some(of.v_gain)
 }
 
 /// A row of the table.
@@ -199,7 +202,15 @@ fn picture(line: &ReportLine, low: f64, high: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::estimate::Sample;
+
     use super::*;
+
+    #[test]
+    fn losses_have_no_gain() {
+        let of = |v_behavior: f64| gain(&Estimate::of(&[Sample { v_behavior, v_target: 3.0 }]).unwrap());
+        assert_eq!((of(2.0), of(0.0), of(-2.0)), (Some(1.5), None, None));
+    }
 
     #[test]
     fn intervals_are_drawn_to_scale() {
