@@ -38,7 +38,7 @@ impl Actions {
 
     /// Returns how the actions of a file are changed, if they are.
     fn change(&self, from: Format) -> Option<ActionChange> {
-        let normalized = self.normalized.unwrap_or(!from.has_env_actions());
+        let normalized = self.normalized.unwrap_or_else(|| !from.has_env_actions());
         match (normalized, self.target) {
             (true, Target::Minari) => Some(ActionChange::ToEnv),
             (false, Target::Json | Target::Parquet) => Some(ActionChange::ToPolicy),
