@@ -63,6 +63,6 @@ pub use files::{FileKind, replace, sync_folder};
 pub use hdf5::Hdf5Error;
 pub use lz4::Lz4Error;
 pub use pickle::PickleError;
-pub use prepared::{Preparation, PreparedInput};
+pub use prepared::{ActionChange, Preparation, PreparedInput, encode_observations};
 pub use source::{FileSource, Source};
 pub use usual::with_usual_types;

@@ -91,6 +91,7 @@ impl Process {
         let own = runtime.block_on(Hub::start(HubConfig::local().map_err(failed)?, &Registry::builtin()));
         let own = own.map_err(|error| EvalWorkerError::setup("process", error))?;
         let (ended, is_ended) = mpsc::channel();
+        let env = Some(run.env().to_owned());
         let device = run.host.evaluator.device.unwrap_or_else(|| "cpu".into());
         let host = Arc::new(Host { shared, worker: Mutex::new(Some(worker)), name: file, device, ended });
         let url: HubUrl =
@@ -99,7 +100,7 @@ impl Process {
         let is_at_hub = hub.is_some();
         [here].into_iter().chain(hub).try_for_each(|hub| host.join(&runtime, &hub, &name))?;
         let (port, token) = (own.address().port(), own.worker_token().to_hex());
-        host.name.write(&Address { port, token, pid: std::process::id() }).map_err(failed)?;
+        host.name.write(&Address { port, token, pid: std::process::id(), env }).map_err(failed)?;
         Ok(Self { runtime, hub: own, host, ended: is_ended, is_at_hub })
     }
 

@@ -49,7 +49,7 @@ async fn logged_policy_is_worth_its_returns_and_another_one_something_else() {
     let folder = tempfile::tempdir().unwrap();
     let (own, other) = (policy(folder.path(), "own", 1), policy(folder.path(), "other", 2));
     let samples = sampled(folder.path(), &own).await;
-    let all = "is,pdis,trajectory-is,wis,cwpdis,dm,dr";
+    let all = "is,pdis,trajectory_is,wis,cwpdis,dm,dr";
     let passes = r#"{"n_iters": 4}"#;
     let args = ["--input", &samples, "--estimator", all, "--q-model-config", passes, "--json", "--policy"];
     let found = json(&run(&[&args[..], &[&own]].concat(), 0).await.0);
@@ -142,7 +142,7 @@ async fn inestimable_log_is_reported_with_a_fix() {
             vec!["--input", &samples, "--policy", &own, "--estimator", "dm", "--q-model-config", r#"{"lr": 0}"#],
             "the setting 'lr' is wrong: 0 must be above 0",
         ),
-        (vec!["--input", &samples, "--policy", &own, "--estimator", "oracle"], "[possible values: is, trajectory-is,"),
+        (vec!["--input", &samples, "--policy", &own, "--estimator", "oracle"], "[possible values: is, trajectory_is,"),
     ] {
         let (_, stderr) = run(&args, 2).await;
         assert!(stderr.contains(what), "{stderr}");

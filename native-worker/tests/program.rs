@@ -6,6 +6,8 @@ mod algorithm;
 mod control;
 #[cfg(all(target_os = "linux", feature = "offline-parquet"))]
 mod data;
+#[cfg(all(target_os = "linux", feature = "offline-parquet"))]
+mod data_forms;
 #[cfg(target_os = "linux")]
 mod data_parallel;
 mod data_sets;

@@ -8,7 +8,7 @@ use serde::{
 };
 
 use super::{BatchError, MultiAgentBatch, SampleBatch, codec};
-use crate::prelude::*;
+use crate::{ids::PolicyId, prelude::*};
 
 /// What a worker samples: a batch of the default policy alone, or of several.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,6 +95,43 @@ impl AnyBatch {
         });
         SampleBatch::concat(single).map(Self::Single)
     }
+
+    /// Joins batches as [`concat`](Self::concat) does. If their columns differ, the result has those that all of a policy's
+    /// batches with rows have: files may have columns that sampled rows, or other files, lack.
+    ///
+    /// # Errors
+    /// As [`SampleBatch::concat`], except for columns that differ.
+    pub fn concat_common(batches: &[Self]) -> Result<Self, BatchError> {
+        let joined = Self::concat(batches);
+        if !matches!(joined, Err(BatchError::MissingColumn(_))) {
+            return joined;
+        }
+        let mut common: BTreeMap<PolicyId, BTreeSet<String>> = BTreeMap::new();
+        for (id, rows) in batches.iter().flat_map(|batch| batch.as_multi_agent().policy_batches) {
+            if rows.is_empty() {
+                continue;
+            }
+            let has = |name: &String| rows.column(name).is_some();
+            match common.get_mut(&id) {
+                Some(common) => common.retain(has),
+                None => _ = common.insert(id, rows.iter().map(|(name, _)| name.to_owned()).collect_ordered()),
+            }
+        }
+        let mut batches = batches.to_vec();
+        let keep = |id: &PolicyId, rows: &mut SampleBatch| {
+            // A policy without rows has no columns in common.
+            let Some(common) = common.get(id) else { return };
+            let all: Vec<String> = rows.iter().map(|(name, _)| name.to_owned()).collect();
+            all.iter().filter(|name| !common.contains(*name)).for_each(|name| _ = rows.remove(name));
+        };
+        for batch in &mut batches {
+            match batch {
+                Self::Single(rows) => keep(&PolicyId::DEFAULT, rows),
+                Self::Multi(multi) => multi.policy_batches.iter_mut().for_each(|(id, rows)| keep(id, rows)),
+            }
+        }
+        Self::concat(&batches)
+    }
 }
 
 impl From<SampleBatch> for AnyBatch {
@@ -149,7 +186,7 @@ impl<'de> Visitor<'de> for AnyBatchVisitor {
 #[cfg(test)]
 mod tests {
     use super::{super::test_support::*, *};
-    use crate::{encoding, ids::PolicyId};
+    use crate::{column::ColumnData, encoding};
 
     #[test]
     fn mixtures_are_joined_by_policy() {
@@ -163,6 +200,25 @@ mod tests {
         assert_eq!(joined.policy_batch(&PolicyId::new("q")), Some(&rows(&[0, 1])));
         assert_eq!(AnyBatch::concat(&parts[..1]), Ok(rows(&[0, 1]).into()));
         assert_eq!(AnyBatch::concat([]), Ok(SampleBatch::new().into()));
+    }
+
+    #[test]
+    fn common_columns_are_joined_by_policy() {
+        let wide = rows(&[2]).with(B, ColumnData::scalars(vec![3])).unwrap();
+        assert_eq!(
+            AnyBatch::concat(&[rows(&[1]).into(), wide.clone().into()]),
+            Err(BatchError::MissingColumn("b".into()))
+        );
+        let common = |batches: &[AnyBatch]| AnyBatch::concat_common(batches).unwrap();
+        assert_eq!(common(&[rows(&[1]).into(), SampleBatch::new().into(), wide.clone().into()]), rows(&[1, 2]).into());
+        assert_eq!(
+            common(&[wide.clone().into(), wide.clone().into()]),
+            AnyBatch::concat(&[wide.clone().into(), wide.clone().into()]).unwrap()
+        );
+        let batches = [(PolicyId::DEFAULT, rows(&[0])), (PolicyId::new("q"), wide.clone())].into_iter().collect();
+        let joined = common(&[wide.clone().into(), MultiAgentBatch::new(batches, 1).into()]).as_multi_agent();
+        assert_eq!(joined.policy_batch(&PolicyId::DEFAULT), Some(&rows(&[2, 0])));
+        assert_eq!(joined.policy_batch(&PolicyId::new("q")), Some(&wide));
     }
 
     #[test]

@@ -200,6 +200,21 @@ impl MultiAgentSpec {
     pub fn make(&self, context: &EnvContext) -> Result<Box<dyn MultiAgentEnv>, EnvError> {
         (self.factory)(context)
     }
+
+    /// Returns the spaces of all agents that are known beforehand, from a fresh instance.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make); [`EnvError::Failed`] if agents have different spaces, or none is known beforehand.
+    pub fn shared_spaces(&self, context: &EnvContext) -> Result<EnvSpaces, EnvError> {
+        let env = self.make(context)?;
+        let mut spaces = env.agents().into_iter().filter_map(|agent| env.spaces(&agent));
+        let failed = |problem: &str| EnvError::Failed(format!("{} {problem}", self.name));
+        let first = spaces.next().ok_or_else(|| failed("knows no agents before an episode, and so no spaces"))?;
+        if spaces.any(|other| other != first) {
+            return Err(failed("has several agents with different spaces"));
+        }
+        Ok(first)
+    }
 }
 
 impl core::fmt::Debug for MultiAgentSpec {

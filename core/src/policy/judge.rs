@@ -133,17 +133,17 @@ impl<'a> Judge<'a> {
         Ok((ObsEncoder::for_space(&spaces.observation)?.len(), num_actions))
     }
 
-    /// Adds `action_prob`, from `action_logp`, unless it is there.
+    /// Adds `action_prob` as doubles, from `action_logp`, unless it is there.
     ///
     /// # Errors
     /// [`JudgeError::NoLoggedProbs`], [`JudgeError::Batch`].
     pub fn add_logged_probs(rows: &mut SampleBatch) -> Result<(), JudgeError> {
         if rows.column(ACTION_PROB.name()).is_none() {
             let logps = rows.column(ACTION_LOGP.name()).ok_or(JudgeError::NoLoggedProbs)?;
-            // Narrowing is meant: what policies say is no finer.
-            let probs: Vec<f32> = match logps {
-                Column::F64(logps) => logps.values().iter().map(|logp| math::exp(*logp as f32)).collect(),
-                _ => rows.get(ACTION_LOGP)?.iter().map(|logp| math::exp(*logp)).collect(),
+            let probs: Vec<f64> = match logps {
+                // Narrowing is meant: what policies say is no finer.
+                Column::F64(logps) => logps.values().iter().map(|logp| prob(*logp as f32)).collect(),
+                _ => rows.get(ACTION_LOGP)?.iter().map(|logp| prob(*logp)).collect(),
             };
             rows.insert(ACTION_PROB.name(), ColumnData::scalars(probs))?;
         }
@@ -180,7 +180,7 @@ impl<'a> Judge<'a> {
             let whole = dtype.is_float() || action.iter().all(|x| math::floor_f64(*x) == *x);
             let logp = distribution.logp(inputs, &Point::cast(&action, dtype)).ok().filter(|_| whole);
             let logp = logp.ok_or_else(|| self.foreign_action(row))?;
-            probs.push(f64::from(math::exp(logp)) * (1.0 - self.epsilon) + self.epsilon / n);
+            probs.push(prob(logp) * (1.0 - self.epsilon) + self.epsilon / n);
         }
         Ok(probs)
     }
@@ -312,6 +312,16 @@ impl<'a> Judge<'a> {
     fn foreign_action(&self, row: usize) -> JudgeError {
         JudgeError::Action { row, space: self.spaces.action.to_string() }
     }
+}
+
+/// Returns the probability, or density, of a logarithm as a double: 32 bits round that of -110 to 0.
+fn prob(logp: f32) -> f64 {
+    if (-80.0..=80.0).contains(&logp) {
+        return f64::from(math::exp(logp));
+    }
+    let eighth = f64::from(math::exp(logp / 8.0));
+    let half = (eighth * eighth) * (eighth * eighth);
+    half * half
 }
 
 fn num_actions(space: &Space, what: &'static str) -> Result<usize, JudgeError> {

@@ -163,6 +163,17 @@ impl Preprocessor {
         matches!((&self.stages, &self.space), (Stages::Flat, Space::Box(_) | Space::MultiBinary { .. }))
     }
 
+    /// Returns true where the numbers are those of [`Space::flatten`], as networks encode observations themselves: false with
+    /// images or a console's memory in it.
+    #[must_use]
+    pub fn is_flat(&self) -> bool {
+        match &self.stages {
+            Stages::Flat => true,
+            Stages::Parts(parts) => parts.iter().all(Self::is_flat),
+            Stages::Screen(_) | Stages::Ram => false,
+        }
+    }
+
     /// Returns the shape of a preprocessed observation.
     #[must_use]
     pub fn output_shape(&self) -> RowShape {

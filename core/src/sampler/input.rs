@@ -213,6 +213,8 @@ pub struct IoContext {
     pub normalize_actions: bool,
     /// The environment's spaces of actions, by policy.
     pub action_spaces: BTreeMap<PolicyId, Space>,
+    /// The environment's spaces of observations, by policy.
+    pub observation_spaces: BTreeMap<PolicyId, Space>,
     /// The shard to read and the number of shards; `None` for a local worker alongside others, which reads nothing.
     pub shard: Option<(u32, u32)>,
     sampler: Option<Box<dyn InputReader>>,
@@ -231,6 +233,7 @@ impl IoContext {
             clip_actions: false,
             normalize_actions: false,
             action_spaces: BTreeMap::new(),
+            observation_spaces: BTreeMap::new(),
             shard: Some((0, 1)),
             sampler,
         }

@@ -3,6 +3,8 @@
 use std::{path::Path, sync::Arc};
 
 use super::{BatchStream, DatasetError};
+#[cfg(feature = "hdf5")]
+use crate::hdf5::Hdf5Error;
 use crate::{
     minari::MinariDataset,
     source::{FileSource, Source},
@@ -36,7 +38,10 @@ pub fn open_file(source: Arc<dyn Source>, buffer: usize) -> Result<Box<dyn Batch
     }
     #[cfg(feature = "hdf5")]
     {
-        let episodes = MinariDataset::of_hdf5(source.clone(), buffer)?;
+        let episodes = MinariDataset::of_hdf5(source.clone(), buffer).map_err(|error| match error {
+            DatasetError::Hdf5(Hdf5Error::NotHdf5) => DatasetError::Corrupt("it is neither Parquet nor HDF5".into()),
+            error => error,
+        })?;
         if episodes.episodes() > 0 {
             return Ok(Box::new(episodes.stream()));
         }

@@ -104,6 +104,19 @@ pub enum JsonError {
     NoData(Option<Box<Self>>),
 }
 
+impl JsonError {
+    /// Returns whether the line may be a valid batch with a larger buffer.
+    #[must_use]
+    pub fn is_lack_of_room(&self) -> bool {
+        match self {
+            Self::LongLine { .. } => true,
+            Self::Line { source, .. } => source.is_lack_of_room(),
+            Self::TooMany { last, .. } => last.is_lack_of_room(),
+            Self::NoData(last) => last.as_ref().is_some_and(|last| last.is_lack_of_room()),
+        }
+    }
+}
+
 fn corrupt(last: &Option<Box<JsonError>>) -> String {
     last.as_ref().map_or_else(String::new, |last| format!(", only corrupt lines: {last}"))
 }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::{JsonError, RecordError, decode_record};
 use crate::limits::{JsonLimits, MAX_CORRUPT_LINES};
 
+/// The bytes with which some programs begin a file of UTF-8, and with it its first line.
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Decodes lines from any source. Skips blank lines. Lines that are not batches are errors; a [lenient](Self::lenient)
 /// decoder counts and skips them, until there are too many in a row.
 #[derive(Clone, Debug)]
@@ -50,10 +53,11 @@ impl JsonLines {
         self.take(Self::decode(line, &self.limits))
     }
 
-    /// Decodes the content of a line, with or without its end; none for a blank one. Threads may call this ahead of
+    /// Decodes the content of a line, with or without its end and a byte order mark before it; none for a blank one. Threads may call this ahead of
     /// [`take`](Self::take), which counts the results.
     #[must_use]
     pub fn decode(line: &[u8], limits: &JsonLimits) -> Option<Result<AnyBatch, RecordError>> {
+        let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         let is_blank = line.iter().all(u8::is_ascii_whitespace);
         (!is_blank).then(|| decode_record(line, limits))
     }

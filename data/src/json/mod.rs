@@ -17,5 +17,5 @@ mod unpack;
 pub use decode::decode_record;
 pub use encode::{COMPRESS_COLUMNS, encode_record};
 pub use error::{EncodeError, JsonError, RecordError};
-pub use lines::{JsonCounts, JsonLines};
+pub use lines::{BYTE_ORDER_MARK, JsonCounts, JsonLines};
 pub use pieces::JsonPieces;

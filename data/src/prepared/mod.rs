@@ -1,23 +1,27 @@
 //! Prepares batches from other sources for the policies of a worker.
 
+mod actions;
+mod observations;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
 use rollmesh_core::{
-    action::{clip_rows, normalize_rows},
-    batch::{ACTIONS, AnyBatch, BatchError, MultiAgentBatch, NEW_OBS, SampleBatch, TERMINATEDS, state_out},
-    by_type,
-    column::{Column, Element},
+    batch::{AnyBatch, BatchError, MultiAgentBatch, NEW_OBS, SampleBatch, TERMINATEDS, state_out},
+    column::Column,
     env::SubEnv,
     episode::{Episode, Losses, RolloutMetrics},
     ids::{PolicyId, SlotId},
     policy::{Policy, PolicyError, Postprocessing},
     postprocess::{compute_advantages, last_r},
+    preprocess::Preprocessor,
     sampler::{Budget, InputReader, IoContext, Position, SampleError, SamplerHost},
-    space::{PointError, Space},
+    space::Space,
 };
+
+pub use actions::ActionChange;
+pub use observations::encode_observations;
 
 use super::with_usual_types;
 
@@ -28,11 +32,13 @@ pub struct Preparation {
     pub postprocess_inputs: bool,
     /// Whether to clamp actions to the environment's bounds.
     pub clip_actions: bool,
-    /// Whether to map actions from the environment's bounds to the policies' [-1, 1]: for actions that were recorded in the
-    /// environment's form.
+    /// Whether to map actions from the environment's bounds to the policies' [-1, 1], and integers to those from 0 on: for
+    /// actions that were recorded in the environment's form.
     pub normalize_actions: bool,
     /// The environment's action spaces, by policy.
     pub action_spaces: BTreeMap<PolicyId, Space>,
+    /// Its observation spaces, by policy: observations with another number of elements are refused.
+    pub observation_spaces: BTreeMap<PolicyId, Space>,
 }
 
 impl Preparation {
@@ -62,23 +68,25 @@ impl Preparation {
             normalize_actions: !setting("actions_in_input_normalized", normalized)?
                 && setting("normalize_actions", context.normalize_actions)?,
             action_spaces: context.action_spaces.clone(),
+            observation_spaces: context.observation_spaces.clone(),
         })
     }
 
-    /// Prepares a batch.
+    /// Prepares a batch: columns get their usual types, and the environment's own observations are encoded for policies with
+    /// a preprocessor.
     ///
     /// # Errors
-    /// [`SampleError`] for missing columns, for actions outside the space, for a batch without policy ids where there are
-    /// several policies, and for a batch of several agents that must be postprocessed.
+    /// [`SampleError`] for missing columns, for observations or actions of another space, for a batch without policy ids where
+    /// there are several policies, and for a batch of several agents that must be postprocessed.
     pub fn prepare(&self, batch: AnyBatch, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        let batch = with_usual_types(batch)?;
         if matches!(batch, AnyBatch::Single(_)) && host.policies.len() > 1 {
             return Err(SampleError::Input(format!(
                 "the rows say nothing of policies, but there are {}: read batches of several agents",
                 host.policies.len()
             )));
         }
-        let batch = self.actions(batch)?;
+        let change = |id: &PolicyId, rows: SampleBatch| self.rows(id, rows, host);
+        let batch = with_usual_types(map_rows(batch, change)?)?;
         if !self.postprocess_inputs {
             return Ok(batch);
         }
@@ -92,69 +100,63 @@ impl Preparation {
         }
     }
 
-    fn actions(&self, batch: AnyBatch) -> Result<AnyBatch, SampleError> {
-        if !self.clip_actions && !self.normalize_actions {
-            return Ok(batch);
-        }
-        Ok(match batch {
-            AnyBatch::Single(batch) => self.actions_of(&PolicyId::DEFAULT, batch)?.into(),
-            AnyBatch::Multi(multi) => {
-                let steps = multi.env_steps();
-                let batches = multi.policy_batches.into_iter().map(|(id, batch)| {
-                    let batch = self.actions_of(&id, batch)?;
-                    Ok((id, batch))
-                });
-                MultiAgentBatch::new(batches.collect::<Result<_, SampleError>>()?, steps).into()
-            }
-        })
-    }
-
-    fn actions_of(&self, id: &PolicyId, batch: SampleBatch) -> Result<SampleBatch, SampleError> {
+    /// Changes the observations and actions of a policy's rows.
+    fn rows(
+        &self,
+        id: &PolicyId,
+        mut rows: SampleBatch,
+        host: &mut SamplerHost<'_>,
+    ) -> Result<SampleBatch, SampleError> {
         // A single policy may have any id.
-        let space = match (self.action_spaces.get(id), self.action_spaces.first_key_value()) {
-            (Some(space), _) => space,
-            (None, Some((_, space))) if self.action_spaces.len() == 1 => space,
-            _ => {
-                return Err(SampleError::Input(format!(
-                    "the actions of policy '{id}' cannot be clipped or normalised: their space is not known"
-                )));
-            }
+        let acting = match host.policies.ids().next() {
+            Some(only) if host.policies.len() == 1 => only.clone(),
+            _ => id.clone(),
         };
-        let mut batch = batch;
-        let parts = parts(space, ACTIONS.name().to_string());
-        for (name, space) in parts {
-            let failed = |error: PointError| SampleError::Input(format!("column '{name}': {error}"));
-            let mut column = batch.remove(&name).ok_or_else(|| BatchError::MissingColumn(name.clone()))?;
-            let mapped = match &mut column {
-                Column::Bool(_) | Column::Bytes(_) | Column::Compressed(_) => Ok(()),
-                array => by_type!(Column, array, data => self.rows(space, data.values_mut()), _ => Ok(())),
-            };
-            mapped.map_err(failed)?;
-            batch.insert(name, column)?;
+        let preprocessor =
+            if host.policies.contains(&acting) { host.policies.get_mut(&acting)?.preprocessor.as_ref() } else { None };
+        if let Some(space) = of_policy(&self.observation_spaces, id) {
+            observations::check_observations(&rows, space, preprocessor.map(Preprocessor::output_len))?;
         }
-        Ok(batch)
-    }
-
-    fn rows<T: Element>(&self, space: &Space, rows: &mut [T]) -> Result<(), PointError> {
-        if self.clip_actions {
-            clip_rows(space, rows)?;
+        if let Some(preprocessor) = preprocessor {
+            encode_observations(&mut rows, preprocessor)?;
         }
-        if self.normalize_actions {
-            normalize_rows(space, rows)?;
+        if !self.clip_actions && !self.normalize_actions {
+            return Ok(rows);
         }
-        Ok(())
+        let Some(space) = of_policy(&self.action_spaces, id) else {
+            return Err(SampleError::Input(format!(
+                "the actions of policy '{id}' cannot be clipped or normalised: their space is not known"
+            )));
+        };
+        let changes = [(self.clip_actions, ActionChange::Clip), (self.normalize_actions, ActionChange::ToPolicy)];
+        for (_, change) in changes.into_iter().filter(|(is_wanted, _)| *is_wanted) {
+            change.apply(&mut rows, space)?;
+        }
+        Ok(rows)
     }
 }
 
-/// Returns the fundamental spaces that a space consists of, and the columns of their points.
-fn parts(space: &Space, name: String) -> Vec<(String, &Space)> {
-    match space {
-        Space::Tuple(inner) => {
-            inner.iter().enumerate().flat_map(|(i, part)| parts(part, format!("{name}.{i}"))).collect()
+/// Returns a policy's space; a single policy may have any id.
+fn of_policy<'a>(spaces: &'a BTreeMap<PolicyId, Space>, id: &PolicyId) -> Option<&'a Space> {
+    spaces.get(id).or_else(|| spaces.values().next().filter(|_| spaces.len() == 1))
+}
+
+/// Changes the rows of every policy.
+fn map_rows(
+    batch: AnyBatch,
+    mut change: impl FnMut(&PolicyId, SampleBatch) -> Result<SampleBatch, SampleError>,
+) -> Result<AnyBatch, SampleError> {
+    Ok(match batch {
+        AnyBatch::Single(rows) => change(&PolicyId::DEFAULT, rows)?.into(),
+        AnyBatch::Multi(multi) => {
+            let steps = multi.env_steps();
+            let batches = multi.policy_batches.into_iter().map(|(id, rows)| {
+                let rows = change(&id, rows)?;
+                Ok((id, rows))
+            });
+            MultiAgentBatch::new(batches.collect::<Result<_, SampleError>>()?, steps).into()
         }
-        Space::Dict(inner) => inner.iter().flat_map(|(key, part)| parts(part, format!("{name}.{key}"))).collect(),
-        _ => vec![(name, space)],
-    }
+    })
 }
 
 /// Postprocesses every episode with its policy; episodes with gaps piece by piece, since workers share the lines of a file
@@ -212,20 +214,35 @@ fn value_after(piece: &SampleBatch, policy: &mut dyn Policy) -> Result<f32, Poli
 pub struct PreparedInput<R> {
     input: R,
     preparation: Preparation,
+    /// What errors call the input.
+    name: Option<String>,
 }
 
 impl<R: InputReader> PreparedInput<R> {
     /// Prepares every batch of `input`.
     #[must_use]
     pub fn new(input: R, preparation: Preparation) -> Self {
-        Self { input, preparation }
+        Self { input, preparation, name: None }
+    }
+
+    /// Sets the name that errors call the input by.
+    #[must_use]
+    pub fn with_name(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    fn prepared(&self, batch: AnyBatch, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        self.preparation.prepare(batch, host).map_err(|error| match (error, &self.name) {
+            (SampleError::Input(problem), Some(name)) => SampleError::Input(format!("{name}: {problem}")),
+            (error, _) => error,
+        })
     }
 }
 
 impl<R: InputReader> InputReader for PreparedInput<R> {
     fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
         let batch = self.input.next(host)?;
-        self.preparation.prepare(batch, host)
+        self.prepared(batch, host)
     }
 
     fn next_within(
@@ -234,7 +251,7 @@ impl<R: InputReader> InputReader for PreparedInput<R> {
         budget: &mut Budget,
     ) -> Result<Option<AnyBatch>, SampleError> {
         let Some(batch) = self.input.next_within(host, budget)? else { return Ok(None) };
-        self.preparation.prepare(batch, host).map(Some)
+        self.prepared(batch, host).map(Some)
     }
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {

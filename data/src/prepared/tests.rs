@@ -2,22 +2,23 @@ use std::sync::Arc;
 
 use rollmesh_core::{
     batch::{
-        ACTIONS, ADVANTAGES, AnyBatch, EPS_ID, MultiAgentBatch, NEW_OBS, REWARDS, SampleBatch, T, TERMINATEDS,
-        TRUNCATEDS, VF_PREDS,
+        ACTIONS, ADVANTAGES, AnyBatch, BatchError, EPS_ID, MultiAgentBatch, NEW_OBS, REWARDS, SampleBatch, T,
+        TERMINATEDS, TRUNCATEDS, VF_PREDS,
     },
     callbacks::{CallbackList, PolicyMappingFn, WorkerInfo},
-    column::{ColumnData, ColumnKey},
+    column::{Column, ColumnData, ColumnKey, DType, RowShape},
     env::RowsRef,
     ids::PolicyId,
-    policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicyMap, Postprocessing, RandomPolicy},
+    policy::{ActionInput, ActionOutput, Policy, PolicyEntry, PolicyError, PolicyMap, Postprocessing, RandomPolicy},
     postprocess::AdvantageConfig,
+    preprocess::Preprocessor,
     sampler::{IoContext, SamplerHost},
     space::Space,
     time::Micros,
     weights::Weights,
 };
 
-use super::Preparation;
+use super::{ActionChange, Preparation};
 
 fn with_policies<R>(mut policies: PolicyMap, f: impl FnOnce(&mut SamplerHost<'_>) -> R) -> R {
     let mapping: PolicyMappingFn = Arc::new(|_, _, _, _| PolicyId::DEFAULT);
@@ -86,6 +87,59 @@ fn rows_without_policies_are_for_a_single_one() {
     let preparation = Preparation::default();
     let error = with_policies(policies, |host| preparation.prepare(rows(vec![0.0]), host)).unwrap_err();
     assert!(error.to_string().contains("there are 2"), "{error}");
+}
+
+#[test]
+fn integers_of_bounded_boxes_count_from_zero_for_policies() {
+    let space = Space::uniform(DType::I32, RowShape::vector(1), 3.0, 7.0);
+    let rows = |actions: Vec<i64>| {
+        SampleBatch::new().with(ACTIONS, ColumnData::new(actions, RowShape::vector(1)).unwrap()).unwrap()
+    };
+    let changed = |change: ActionChange, actions: Vec<i64>| {
+        let mut rows = rows(actions);
+        let has_clamped = change.apply(&mut rows, &space).unwrap();
+        (rows.column("actions").and_then(Column::numbers).unwrap(), has_clamped)
+    };
+    assert_eq!(changed(ActionChange::ToEnv, vec![0, 4]), (vec![3.0, 7.0], false));
+    assert_eq!(changed(ActionChange::ToPolicy, vec![3, 7]), (vec![0.0, 4.0], false));
+    let mut floats =
+        SampleBatch::new().with(ColumnKey::<f64>::new("actions"), ColumnData::scalars(vec![-0.5, 1.5])).unwrap();
+    assert_eq!(ActionChange::ToEnv.apply(&mut floats, &Space::vector(&[-2.0], &[2.0])), Ok(true));
+    assert_eq!(floats.get(ColumnKey::<f32>::new("actions")).unwrap(), [-1.0, 2.0]);
+    let missing = ActionChange::Clip.apply(&mut SampleBatch::new(), &space).unwrap_err();
+    assert_eq!(missing.to_string(), BatchError::MissingColumn("actions".into()).to_string());
+}
+
+#[test]
+fn observations_are_encoded_for_the_policy_unless_they_are() {
+    let space = Space::Discrete { n: 3 };
+    let encoder = Preprocessor::for_space(&space).unwrap();
+    let mut policies = PolicyMap::new();
+    let entry = PolicyEntry::from(Box::new(RandomPolicy::new(2, 7)) as Box<dyn Policy>);
+    policies.insert(PolicyId::new("p"), entry.with_preprocessor(Some(encoder))).unwrap();
+    let preparation =
+        Preparation { observation_spaces: [(PolicyId::new("p"), space)].into(), ..Preparation::default() };
+    let one_hot = vec![0.0, 0.0, 1.0, 1.0, 0.0, 0.0];
+    let own: Column = ColumnData::scalars(vec![2_i64, 0]).into();
+    let encoded: Column = ColumnData::new(one_hot.clone(), RowShape::vector(3)).unwrap().into();
+    let wide: Column = ColumnData::new(vec![0.0_f64; 8], RowShape::vector(4)).unwrap().into();
+    let outside: Column = ColumnData::scalars(vec![3_i64, 0]).into();
+    with_policies(policies, |host| {
+        let mut prepared = |obs: &Column| {
+            let mut rows = SampleBatch::new();
+            rows.insert("obs", obs.clone()).unwrap();
+            rows.insert("new_obs", obs.clone()).unwrap();
+            let batch = preparation.prepare(rows.into(), host).map_err(|error| error.to_string())?;
+            let rows = batch.single().unwrap();
+            Ok::<_, String>((rows.get(NEW_OBS).unwrap().to_vec(), rows.column("obs").unwrap().shape()))
+        };
+        for obs in [own, encoded] {
+            assert_eq!(prepared(&obs), Ok((one_hot.clone(), RowShape::vector(3))));
+        }
+        let error = prepared(&wide).unwrap_err();
+        assert!(error.contains("'obs' has 4 numbers per row, observations in Discrete(3) have 1"), "{error}");
+        assert!(prepared(&outside).unwrap_err().contains("column 'obs': bad observation"));
+    });
 }
 
 /// A policy whose value estimate is the observation itself.

@@ -8,7 +8,7 @@ use rollmesh_core::{
     column::{Column, DType, RowsRef},
     env::EnvSpaces,
     preprocess::Preprocessor,
-    space::Space,
+    space::{BoxSpace, Space},
 };
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +69,9 @@ pub struct At<'a> {
     pub line: Option<u64>,
     /// Number of rows before it in its file, or in its line.
     pub row: u64,
+    /// Whether its actions are the environment's, as in data sets of D4RL and Minari. Those of policies may be outside of the
+    /// bounds of boxes: workers clip or unsquash them for the environment.
+    pub has_env_actions: bool,
 }
 
 /// The position of a policy's rows; single agents have no policy here.
@@ -191,6 +194,7 @@ impl Check {
         for (name, column) in rows.iter() {
             self.column(name, column, at, problems);
         }
+        self.spaces(rows, at, problems);
         self.steps(rows, at, problems);
         self.next_observations(rows, at, problems);
     }
@@ -211,17 +215,24 @@ impl Check {
             }
             last = Some(row);
         }
+    }
+
+    /// Checks that observations and actions are in their spaces.
+    fn spaces(&self, rows: &SampleBatch, at: &RowsAt<'_>, problems: &mut Problems) {
         let Some(spaces) = &self.spaces else { return };
-        let outside = match name {
-            _ if name == OBS.name() || name == NEW_OBS.name() => first_outside(&spaces.observations, column),
-            _ if name == ACTIONS.name() => first_outside(std::slice::from_ref(&spaces.env.action), column),
-            _ => return,
-        };
-        match outside {
-            Ok(None) => {}
-            Ok(Some(row)) => problems.add(&format!("batches with '{name}' outside of the space"), || at.row(row)),
-            Err(error) => {
-                problems.add(&format!("batches with '{name}' outside of the space"), || format!("{at}: {error}"))
+        for name in [OBS.name(), NEW_OBS.name(), ACTIONS.name()] {
+            let Some(column) = rows.column(name) else { continue };
+            let outside = match name {
+                _ if name != ACTIONS.name() => first_outside(&spaces.observations, column),
+                _ if at.batch.has_env_actions => first_outside(std::slice::from_ref(&spaces.env.action), column),
+                _ => first_outside(&[of_policies(&spaces.env.action)], column),
+            };
+            match outside {
+                Ok(None) => {}
+                Ok(Some(row)) => problems.add(&format!("batches with '{name}' outside of the space"), || at.row(row)),
+                Err(error) => {
+                    problems.add(&format!("batches with '{name}' outside of the space"), || format!("{at}: {error}"))
+                }
             }
         }
     }
@@ -270,11 +281,23 @@ fn is_apart(steps: &Steps, at: &RowsAt<'_>) -> bool {
     steps.has_ids && (steps.has_agents || at.policy.is_none())
 }
 
-/// Returns the first of these spaces whose rows the column has.
+/// Returns the space of policies' actions: boxes have no bounds, since workers clip or unsquash these for the environment.
+fn of_policies(space: &Space) -> Space {
+    match space {
+        Space::Box(of) => Space::uniform(of.dtype(), of.shape(), f64::NEG_INFINITY, f64::INFINITY),
+        _ => space.clone(),
+    }
+}
+
+/// Returns the first of these spaces whose rows the column has. Formats with fewer types than this crate do not keep how many
+/// bits the numbers of a box have.
 fn space_of<'a>(spaces: &'a [Space], column: &Column) -> Option<&'a Space> {
     let dtype = column.array().ok()?.dtype();
     let width = column.shape().elements();
-    let takes = |space: &Space| dtype == DType::Bool || space.takes_rows_of(dtype);
+    let takes = |space: &Space| {
+        let is_like = matches!(space, Space::Box(of) if of.dtype().is_float() == dtype.is_float());
+        dtype == DType::Bool || is_like || space.takes_rows_of(dtype)
+    };
     spaces.iter().find(|space| space.shape().elements() == width && takes(space))
 }
 
@@ -290,8 +313,17 @@ fn first_outside(spaces: &[Space], column: &Column) -> Result<Option<usize>, Str
             spaces.join(" or ")
         ));
     };
-    if values.dtype() == DType::Bool {
-        return Ok(None);
+    match (values.dtype(), space) {
+        (DType::Bool, _) => Ok(None),
+        (dtype, Space::Box(of)) if dtype != of.dtype() => Ok(first_outside_box(of, &values.cast())),
+        _ => by_type!(RowsRef, values, values => space.first_outside(values)).map_err(|error| error.to_string()),
     }
-    by_type!(RowsRef, values, values => space.first_outside(values)).map_err(|error| error.to_string())
+}
+
+/// Returns the first row of numbers that is out of the bounds of a box with another element type.
+fn first_outside_box(space: &BoxSpace, values: &[f64]) -> Option<usize> {
+    let rounded = |x: f64| if space.dtype() == DType::F32 { f64::from(x as f32) } else { x };
+    let bounds: Vec<(f64, f64)> = space.bounds().map(|(low, high)| (rounded(low), rounded(high))).collect();
+    let is_outside = |(x, (low, high)): (&f64, &(f64, f64))| rounded(*x) < *low || rounded(*x) > *high;
+    values.chunks_exact(bounds.len().max(1)).position(|row| row.iter().zip(&bounds).any(is_outside))
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use rollmesh_core::{
-    batch::{EPS_ID, MultiAgentBatch, NEW_OBS, OBS, REWARDS, T, TERMINATEDS},
+    batch::{ACTIONS, EPS_ID, MultiAgentBatch, NEW_OBS, OBS, REWARDS, T, TERMINATEDS},
     column::{ColumnData, DType, RowShape},
     env::EnvSpaces,
     ids::PolicyId,
@@ -79,7 +79,7 @@ fn places_say_what_there_is_to_say() {
     check.batch(&steps(1, 2, 4, false).into(), At { row: 2, ..At::default() }, &mut problems);
     let after = &problems.found()["steps after the end of their episode"];
     assert_eq!((after.count, &*after.places), (1, &["row 2".to_owned()][..]));
-    let at = At { file: Some("a.json"), line: Some(7), row: 0 };
+    let at = At { file: Some("a.json"), line: Some(7), ..At::default() };
     let mut problems = Problems::new(1);
     check.batch(&both(&first), at, &mut problems);
     let missing = &problems.found()["batches without column 'obs'"];
@@ -108,6 +108,26 @@ fn rows_may_have_the_space_of_the_environment_or_of_its_wrappers() {
     assert_eq!(look(&[84, 84, 4], 10).as_deref(), Some("row 0"));
     let other = look(&[84, 84, 1], 7).unwrap();
     assert!(other.contains("not rows of Box") && other.contains("(84, 84, 4)"), "{other}");
+}
+
+#[test]
+fn actions_of_policies_may_be_out_of_bounds_and_floats_may_have_any_bits() {
+    let pendulum = EnvSpaces::with_usual_types(Space::vector(&[-1.0], &[1.0]), Space::vector(&[-2.0], &[2.0]));
+    let look = |actions: Vec<f64>, has_env_actions: bool| {
+        let width = RowShape::vector(actions.len() as u32 / 2);
+        let mut rows = steps(1, 0, 2, true);
+        rows.insert(OBS.name(), ColumnData::new(vec![0.1_f64, -1.0], RowShape::vector(1)).unwrap()).unwrap();
+        rows.insert(ACTIONS.name(), ColumnData::new(actions, width).unwrap()).unwrap();
+        let mut problems = Problems::new(1);
+        let at = At { has_env_actions, ..At::default() };
+        Check::new(Some(RowSpaces::new(pendulum.clone()))).batch(&rows.into(), at, &mut problems);
+        let found = problems.found();
+        assert!(!found.contains_key("batches with 'obs' outside of the space"), "{found:?}");
+        found.get("batches with 'actions' outside of the space").map(|problem| problem.places[0].clone())
+    };
+    assert_eq!((look(vec![0.5, 3.0], false), look(vec![0.5, 2.0], true)), (None, None));
+    assert_eq!(look(vec![0.5, 2.1], true).as_deref(), Some("row 1"));
+    assert!(look(vec![0.5; 4], false).unwrap().contains("they are float64 (2), not rows of Box"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod tests;
 
 pub use config::FittedQConfig;
 
-use candle_core::{Device, Tensor, Var, bail};
+use candle_core::{Device, Tensor, Var};
 use rollmesh_core::{
     estimate::{EstimateError, QModel, Transitions},
     ids::SlotId,
@@ -205,7 +205,7 @@ impl FittedQ {
         let mut fit = Fit::default();
         while fit.passes < self.config.n_iters {
             self.optimizer.set_learning_rate(lr(fit.passes));
-            fit = Fit { passes: fit.passes + 1, loss: self.pass(&rows, &mut order).map_err(failed)? };
+            fit = Fit { passes: fit.passes + 1, loss: self.pass(&rows, &mut order)? };
             hear(fit);
             if fit.loss < self.config.min_loss_threshold {
                 break;
@@ -233,32 +233,41 @@ impl FittedQ {
         })
     }
 
-    /// One pass over all steps, in an order of its own. Gives the mean squared error, of values as they are.
-    fn pass(&mut self, rows: &Rows, order: &mut [u32]) -> candle_core::Result<f64> {
-        let targets = self.targets(rows)?;
+    /// Makes one pass over all steps, in an order of its own, and returns the mean squared error of unscaled values.
+    fn pass(&mut self, rows: &Rows, order: &mut [u32]) -> Result<f64, EstimateError> {
+        let targets = self.targets(rows).map_err(failed)?;
         self.shuffles.at(SlotId(0), self.seen, 0, SHUFFLE).shuffle(order);
         let size = self.config.minibatch_size.map_or(order.len(), |size| size as usize);
         let (mut sum, mut minibatches) = (0.0, 0.0);
         for minibatch in order.chunks(size.max(1)) {
-            let minibatch = Tensor::new(minibatch, &Device::Cpu)?;
-            let q = self.q.forward(&rows.obs.index_select(&minibatch, 0)?, None)?;
-            let q = q.gather(&rows.actions.index_select(&minibatch, 0)?, 1)?.squeeze(1)?;
-            let loss = (q - targets.index_select(&minibatch, 0)?)?.sqr()?;
-            let loss = ops::mean_all(&loss)?;
-            sum += f64::from(loss.to_scalar::<f32>()?);
+            let loss = self.step(rows, &targets, minibatch).map_err(failed)?;
+            sum += loss.ok_or_else(|| failed("its values have left the range of numbers; try a smaller lr"))?;
             minibatches += 1.0;
-            let gradient = self.optimizer.gradient(&loss.backward()?)?;
-            let Some((gradient, _)) = self.optimizer.clipped(gradient)? else {
-                bail!("its values have left the range of numbers; try a smaller lr")
-            };
-            self.optimizer.step(&gradient)?;
         }
         self.seen = self.seen.wrapping_add(1);
+        self.follow().map_err(failed)?;
+        Ok(sum / minibatches * f64::from(self.scale.value).powi(2))
+    }
+
+    /// Learns from some of the steps, and returns their mean squared error; `None` if the gradient is not finite.
+    fn step(&mut self, rows: &Rows, targets: &Tensor, minibatch: &[u32]) -> candle_core::Result<Option<f64>> {
+        let minibatch = Tensor::new(minibatch, &Device::Cpu)?;
+        let q = self.q.forward(&rows.obs.index_select(&minibatch, 0)?, None)?;
+        let q = q.gather(&rows.actions.index_select(&minibatch, 0)?, 1)?.squeeze(1)?;
+        let loss = ops::mean_all(&(q - targets.index_select(&minibatch, 0)?)?.sqr()?)?;
+        let gradient = self.optimizer.gradient(&loss.backward()?)?;
+        let Some((gradient, _)) = self.optimizer.clipped(gradient)? else { return Ok(None) };
+        self.optimizer.step(&gradient)?;
+        Ok(Some(f64::from(loss.to_scalar::<f32>()?)))
+    }
+
+    /// Moves the older copy towards the model.
+    fn follow(&self) -> candle_core::Result<()> {
         let tau = self.config.polyak_coef;
         for (target, variable) in self.target_variables.iter().zip(&self.variables) {
             target.set(&((variable.as_tensor() * tau)? + (target.as_tensor() * (1.0 - tau))?)?.detach())?;
         }
-        Ok(sum / minibatches * f64::from(self.scale.value).powi(2))
+        Ok(())
     }
 
     /// What each step was worth, as the older copy has it.

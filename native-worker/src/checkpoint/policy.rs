@@ -289,8 +289,12 @@ impl PolicyCheckpoint {
     /// # Errors
     /// [`PolicyError`] when the environment is unknown or cannot be made, or the weights do not fit it.
     pub fn policy(&self, envs: &EnvRegistry, kernels: Kernels) -> Result<NetPolicy, PolicyError> {
+        self.policy_in(self.spaces(envs)?, kernels)
+    }
+
+    /// Builds the policy for these spaces of observations and of the environment's actions.
+    pub(crate) fn policy_in(&self, mut spaces: EnvSpaces, kernels: Kernels) -> Result<NetPolicy, PolicyError> {
         let RolloutConfig { normalize_actions, seed, .. } = self.run.rollout;
-        let mut spaces = self.spaces(envs)?;
         spaces.action =
             ActionTransform::for_space(&spaces.action, normalize_actions, false).policy_space(&spaces.action);
         NetPolicy::new(&spaces, &self.model, self.weights.clone(), seed, kernels)
@@ -325,11 +329,14 @@ impl PolicyCheckpoint {
         })
     }
 
-    /// Returns its spaces.
+    /// Returns its spaces, or those that all agents of its environment share.
     pub(crate) fn spaces(&self, envs: &EnvRegistry) -> Result<EnvSpaces, PolicyError> {
         let failed = |error: &dyn std::fmt::Display| PolicyError::Failed(error.to_string());
-        let env = envs.spec(self.run.env()).map_err(|error| failed(&error))?;
         let context = self.run.env_context(SlotId(0));
+        if let Some(env) = envs.multi_agent(self.run.env()) {
+            return env.shared_spaces(&context).map_err(|error| failed(&error));
+        }
+        let env = envs.spec(self.run.env()).map_err(|error| failed(&error))?;
         let seen = env.preprocessed(&context, &self.run.rollout).and_then(|env| env.spaces_in(&context));
         seen.map_err(|error| failed(&error))
     }

@@ -17,6 +17,7 @@ use super::{
     signals::Interruption,
 };
 use crate::{
+    Registry,
     checkpoint::PolicyCheckpoint,
     control::token_from_env,
     eval::{EvalHub, EvalNames, MAX_STEPS},
@@ -101,6 +102,9 @@ struct AskArgs {
     name: String,
     #[command(flatten)]
     play: PlayFlags,
+    /// Also if the worker's environment is not the policy's
+    #[arg(long)]
+    any_env: bool,
     #[command(flatten)]
     at: AtHub,
     /// Print one JSON object, and no progress
@@ -112,6 +116,8 @@ struct AskArgs {
 #[derive(Serialize)]
 struct Answer {
     name: String,
+    /// The worker's environment; `None` for a worker that was found at another hub.
+    env: Option<String>,
     /// Iteration of the weights.
     iteration: u64,
     weights_hash: String,
@@ -133,9 +139,9 @@ struct Listed {
     answers: bool,
 }
 
-pub(super) fn run(args: &EvaluatorArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &EvaluatorArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     match &args.action {
-        EvaluatorAction::Serve(args) => serve(args),
+        EvaluatorAction::Serve(args) => serve(args, registry),
         EvaluatorAction::Ask(args) => ask(args),
         EvaluatorAction::List { json } => list(*json),
     }
@@ -167,12 +173,13 @@ fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
+fn serve(args: &ServeArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     args.python.install(args.env.as_deref());
     let mut run = match (&args.checkpoint, &args.env) {
         (Some(path), _) => PolicyCheckpoint::load(path).map_err(Failure::usage)?.run,
         (None, env) => RunConfig::new(env.as_deref().unwrap_or_default()),
     };
+    registry.env(run.env()).map_err(Failure::usage)?;
     run.evaluation.num_envs = args.num_envs.unwrap_or(run.evaluation.num_envs);
     run.evaluation.seed = args.seed.or(run.evaluation.seed);
     if let Some(device) = args.device {
@@ -194,7 +201,15 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
 
 fn ask(args: &AskArgs) -> Result<ExitCode, Failure> {
     let checkpoint = PolicyCheckpoint::load(&args.play.checkpoint).map_err(Failure::usage)?;
-    let mut worker = args.at.names()?.find(&args.name).map_err(failure)?;
+    let names = args.at.names()?;
+    let mut worker = names.find(&args.name).map_err(failure)?;
+    let (env, own) = (names.env(&args.name), checkpoint.run.env());
+    if let Some(env) = env.as_ref().filter(|env| *env != own && !args.any_env) {
+        return Err(Failure::usage(format!(
+            "{} evaluates in {env}, and the policy is of {own}: ask another worker, or add --any-env",
+            args.name
+        )));
+    }
     let request = args.play.request(MAX_STEPS);
     let deterministic = request.deterministic;
     let interruption = Interruption::watch_and_end();
@@ -202,6 +217,7 @@ fn ask(args: &AskArgs) -> Result<ExitCode, Failure> {
     let found = wait(&mut worker, &interruption, !args.json)?;
     let answer = Answer {
         name: args.name.clone(),
+        env,
         iteration: checkpoint.iteration,
         weights_hash: checkpoint.weights_hash().to_string(),
         deterministic,
@@ -212,8 +228,11 @@ fn ask(args: &AskArgs) -> Result<ExitCode, Failure> {
         return print_json(&answer).map(|()| ExitCode::SUCCESS);
     }
     let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
-    let Answer { found, episode_return_std, weights_hash, .. } = answer;
+    let Answer { found, env, episode_return_std, weights_hash, .. } = answer;
     let (mean, std) = (number(found.episode_return_mean), number(episode_return_std));
+    if let Some(env) = env {
+        println!("env           {env}");
+    }
     println!("mean return   {mean} ± {std} ({} episodes, {} env steps)", found.episodes.len(), found.env_steps);
     if found.unfinished > 0 {
         println!("unfinished    {} episodes, {} so far", found.unfinished, number(found.partial_return_mean));

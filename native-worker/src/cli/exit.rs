@@ -39,7 +39,9 @@ impl Failure {
             Self::Other(_) => ("error", 1),
             Self::Interrupted(_) => ("interrupted", 3),
         };
-        eprintln!("{what}: {self}");
+        // Errors name what is in files, and a terminal may obey control characters.
+        let message = self.to_string().replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
+        eprintln!("{what}: {message}");
         ExitCode::from(code)
     }
 }

@@ -172,7 +172,7 @@ pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl 
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Evaluate(args) => evaluate::run(&args, &registry),
         #[cfg(unix)]
-        Command::Evaluator(args) => evaluator::run(&args),
+        Command::Evaluator(args) => evaluator::run(&args, &registry),
         Command::Weights(args) => weights::run(&args, &registry),
         Command::Data(args) => data::run(&args, &registry),
         Command::Ope(args) => ope::run(&args, &registry),

@@ -8,7 +8,7 @@ use rollmesh_data::{
     json::{EncodeError, JsonError},
 };
 
-use super::inputs::Located;
+use super::inputs::{ENDINGS, Located};
 
 /// Why files cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +17,9 @@ pub enum OfflineError {
     /// No file matches.
     #[error("there are no files {0}: give a file, a directory, or a pattern that matches some")]
     NoFiles(String),
+    /// A directory without files of a known ending.
+    #[error("there are no files in {} that end in {}: name the files themselves, or a pattern", .0.display(), ENDINGS.join(", "))]
+    NoFilesIn(PathBuf),
     /// A run's directory instead of its rows.
     #[error("{0} is the directory of a run, not its rows: name the directory that its --output has written")]
     RunDirectory(PathBuf),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a file | it, in the format that its first bytes show: RLlib's JSON (also in a zip archive), D4RL's HDF5, Parquet |
 //! | a folder of Minari's, or the `main_data.hdf5` in it | the data set |
-//! | another folder | the files in it that end in `json`, `zip`, `parquet`, `hdf5` or `h5`, sorted, numbers by their values |
+//! | another folder | the files in it that end in `json`, `jsonl`, `zip`, `parquet`, `hdf5` or `h5`, sorted, numbers by their values |
 //! | a pattern with `*`, `?`, `[…]` or `**` | the matching files, sorted in the same way |
 //! | `D4RL/door/human-v2` | a data set of Minari's on this machine, in `$MINARI_DATASETS_PATH` or `~/.minari/datasets` |
 //! | `d4rl.hopper-medium-v2` | a data set of D4RL's on this machine, in `$D4RL_DATASET_DIR` or `~/.d4rl/datasets` |
@@ -22,10 +22,12 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use rollmesh_data::json::BYTE_ORDER_MARK;
+
 use super::{OfflineError, files};
 
 /// Endings of the files in a folder that are read.
-pub const ENDINGS: [&str; 5] = ["json", "zip", "parquet", "hdf5", "h5"];
+pub const ENDINGS: [&str; 6] = ["json", "jsonl", "zip", "parquet", "hdf5", "h5"];
 
 /// A file format for reading experience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +54,13 @@ impl Format {
         }
     }
 
+    /// Returns whether its actions are the environment's; those of other formats are policies', within [-1, 1] where the
+    /// environment's are bounded floats.
+    #[must_use]
+    pub const fn has_env_actions(self) -> bool {
+        matches!(self, Self::D4rl | Self::Minari)
+    }
+
     /// Detects the format of a file from its first bytes, or from its name if these are ambiguous.
     ///
     /// # Errors
@@ -60,16 +69,21 @@ impl Format {
         let mut start = Vec::new();
         let read = File::open(path).and_then(|file| file.take(512).read_to_end(&mut start));
         read.map_err(|source| OfflineError::Read { path: path.into(), source })?;
-        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        let text = start.iter().find(|byte| !byte.is_ascii_whitespace());
-        if start.starts_with(b"PAR1") || ending == "parquet" {
-            Ok(Self::Parquet)
-        } else if start.starts_with(b"\x89HDF") || ending == "hdf5" || ending == "h5" {
-            Ok(Self::D4rl)
-        } else if start.starts_with(b"PK") || text == Some(&b'{') || ending == "json" || ending == "zip" {
-            Ok(Self::Json)
-        } else {
-            Err(OfflineError::UnknownFormat { path: path.into() })
+        // Of text, the first character that is neither white space nor the mark of its byte order.
+        let text = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&start).trim_ascii_start();
+        if start.starts_with(b"PAR1") {
+            return Ok(Self::Parquet);
+        } else if start.starts_with(b"\x89HDF") {
+            return Ok(Self::D4rl);
+        } else if start.starts_with(b"PK") || text.starts_with(b"{") {
+            return Ok(Self::Json);
+        }
+        // A damaged or empty file is what its name says.
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("parquet") => Ok(Self::Parquet),
+            Some("hdf5" | "h5") => Ok(Self::D4rl),
+            Some("json" | "jsonl" | "zip") => Ok(Self::Json),
+            _ => Err(OfflineError::UnknownFormat { path: path.into() }),
         }
     }
 }
@@ -203,6 +217,9 @@ fn at_path(path: &Path) -> Result<Vec<Located>, OfflineError> {
             return Ok(vec![Located { path: path.into(), format: Format::Minari }]);
         }
         let files = files::in_directory(path, &ENDINGS)?;
+        if files.is_empty() {
+            return Err(OfflineError::NoFilesIn(path.into()));
+        }
         return files.into_iter().map(|path| Ok(Located { format: Format::of_file(&path)?, path })).collect();
     }
     // The main file of a Minari data set stands for the data set.

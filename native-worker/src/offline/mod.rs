@@ -89,12 +89,15 @@ pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn I
     if context.shard.is_none() {
         return Ok(Box::new(NoShare));
     }
-    // Those data sets hold actions in the environment's space.
-    let normalized = !matches!(format, Format::D4rl | Format::Minari);
-    let preparation = Preparation::from_context_or(context, normalized)?;
+    let preparation = Preparation::from_context_or(context, !format.has_env_actions())?;
+    let name = names.join(", ");
     let in_epochs = context.config.get::<bool>("read_all_files").map_err(setting)?;
     let in_epochs = in_epochs.unwrap_or(is_dataset || format != Format::Json);
-    let say = |path: &Path, error: &JsonError| eprintln!("warning: {}: {error}; passed over", path.display());
+    let say = |path: &Path, error: &JsonError| {
+        // Errors name what is in files, and a terminal may obey control characters.
+        let error = error.to_string().replace(char::is_control, "\u{fffd}");
+        eprintln!("warning: {}: {error}; passed over", path.display());
+    };
     if in_epochs {
         let buffer = context.config.get("buffer_size").map_err(setting)?;
         let memory = context.config.get("memory_limit").map_err(setting)?;
@@ -103,11 +106,12 @@ pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn I
         if context.shard.is_some_and(|(shard, _)| shard == 0) {
             stream = stream.on_corrupt(say);
         }
-        return Ok(Box::new(PreparedInput::new(DatasetReader::sharded(stream, context.shard), preparation)));
+        let reader = DatasetReader::sharded(stream, context.shard);
+        return Ok(Box::new(PreparedInput::new(reader, preparation).with_name(name)));
     }
     let files = located.into_iter().map(|Located { path, .. }| path).collect();
     let reader = JsonReader::new(files, JsonReaderOptions::from_context(context)?).map_err(input)?;
-    Ok(Box::new(PreparedInput::new(reader.on_corrupt(say), preparation)))
+    Ok(Box::new(PreparedInput::new(reader.on_corrupt(say), preparation).with_name(name)))
 }
 
 /// One path, or several.

@@ -1,15 +1,14 @@
 //! The source of a run's rows without leases, and the worker that learns from them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::atomic::{AtomicBool, Ordering},
 };
 
 use rollmesh_core::{
-    batch::{AnyBatch, BatchError, MultiAgentBatch},
+    batch::AnyBatch,
     episode::GlobalVars,
     filter::FilterKind,
-    ids::PolicyId,
     time::Micros,
     worker::{RolloutConfig, RolloutWorker, SampleFault, WorkerAnswer, WorkerCommand, WorkerMetrics},
 };
@@ -182,25 +181,6 @@ impl Rows {
             Self::Group(group) => group.stop(),
         }
     }
-}
-
-/// Concatenates batches. Files may have columns that sampled batches, or other files, lack: then only common ones are kept.
-pub(super) fn joined(batches: &[AnyBatch]) -> Result<AnyBatch, BatchError> {
-    AnyBatch::concat(batches).or_else(|_| {
-        let mut batches: Vec<MultiAgentBatch> = batches.iter().map(AnyBatch::as_multi_agent).collect();
-        let mut common: BTreeMap<PolicyId, BTreeSet<String>> = BTreeMap::new();
-        for (id, rows) in batches.iter().flat_map(|batch| &batch.policy_batches) {
-            let names: BTreeSet<String> = rows.iter().map(|(name, _)| name.to_owned()).collect();
-            common.entry(id.clone()).and_modify(|common| common.retain(|name| names.contains(name))).or_insert(names);
-        }
-        for (id, rows) in batches.iter_mut().flat_map(|batch| &mut batch.policy_batches) {
-            let names: Vec<String> = rows.iter().map(|(name, _)| name.to_owned()).collect();
-            for name in names.iter().filter(|name| !common[id].contains(*name)) {
-                rows.remove(name);
-            }
-        }
-        MultiAgentBatch::concat(&batches).map(AnyBatch::Multi)
-    })
 }
 
 fn failed(error: GroupError) -> LearnError {

@@ -1,6 +1,7 @@
 //! Evaluation workers with names, from the shell.
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader},
     process::{Command, Stdio},
 };
@@ -44,10 +45,11 @@ pub(crate) fn evaluators_are_hosted_asked_and_listed_from_the_shell() {
     // What other programs read.
     #[rustfmt::skip]
     assert_eq!(keys, [
-        "deterministic", "env_steps", "episode_len_mean", "episode_return_mean", "episode_return_std", "episodes", "faulty",
+        "deterministic", "env", "env_steps", "episode_len_mean", "episode_return_mean", "episode_return_std", "episodes", "faulty",
         "iteration", "name", "partial_return_mean", "trace", "unfinished", "weights_hash", "weights_version",
     ]);
     assert_eq!((&answer["name"], answer["episodes"].as_array().unwrap().len()), (&json!("judge"), 3));
+    assert_eq!(answer["env"], "CartPole-v1");
     assert_eq!(object(&ask)["episodes"], answer["episodes"], "the same episodes each time");
     assert_eq!(
         object(&["evaluator", "list", "--json"]),
@@ -55,6 +57,17 @@ pub(crate) fn evaluators_are_hosted_asked_and_listed_from_the_shell() {
     );
     let (code, _, words) = finished(&serve);
     assert_eq!((code, words.contains("there is an evaluation worker 'judge' already")), (Some(2), true), "{words}");
+
+    let (code, _, words) = finished(&["evaluator", "serve", "other", "--env", "CartPole-v9"]);
+    assert_eq!((code, words.contains("there is no environment 'CartPole-v9'")), (Some(2), true), "{words}");
+    // The same observations and actions, and another game.
+    let policy = dir.path().join("run/policy.json");
+    let other = fs::read_to_string(&policy).unwrap().replace("CartPole-v1", "CartPole-v0");
+    fs::write(policy, other).unwrap();
+    let _ = fs::remove_dir_all(dir.path().join("run/checkpoints"));
+    let (code, _, words) = finished(&ask);
+    assert_eq!((code, words.contains("judge evaluates in CartPole-v1")), (Some(2), true), "{words}");
+    assert_eq!(object(&[&ask[..], &["--any-env"]].concat())["episodes"], answer["episodes"]);
 
     serving.kill().unwrap();
     serving.wait().unwrap();

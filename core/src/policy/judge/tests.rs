@@ -53,11 +53,24 @@ fn probs(rows: &SampleBatch) -> Vec<f64> {
 }
 
 #[test]
+fn small_probabilities_are_not_rounded_to_nothing() {
+    for logp in [-79.0f32, -81.0, -110.0, -300.0, 85.0] {
+        let expected = f64::from(logp).exp();
+        assert!((prob(logp) / expected - 1.0).abs() < 1e-5, "{logp}: {} {expected}", prob(logp));
+    }
+    assert_eq!((prob(f32::NEG_INFINITY), prob(f32::INFINITY)), (0.0, f64::INFINITY));
+    let mut rows = SampleBatch::new().with(ACTION_LOGP, ColumnData::scalars(vec![-110.0])).unwrap();
+    Judge::add_logged_probs(&mut rows).unwrap();
+    assert!(rows.column(ACTION_PROB.name()).and_then(Column::numbers).unwrap()[0] > 0.0);
+}
+
+#[test]
 fn probabilities_are_the_policys_and_may_be_mixed_with_chance() {
     let (mut policy, spaces) = net("CartPole-v1");
     let mut own = rows();
     Judge::new(&mut policy, &spaces).add_probs(&mut own).unwrap();
-    assert!(own.get(ACTION_PROB).unwrap().iter().all(|prob| (prob - 0.606_530_7).abs() < 1e-6));
+    let logged = own.column(ACTION_PROB.name()).and_then(Column::numbers).unwrap();
+    assert!(logged.iter().all(|prob| (prob - 0.606_530_7).abs() < 1e-6));
     let mut greedy = rows();
     let mut judge = Judge::new(&mut policy, &spaces).with_epsilon(0.5).unwrap();
     judge.add_probs(&mut greedy).unwrap();

@@ -83,8 +83,10 @@ impl RolloutWorkerBuilder {
         context.seed = self.seed();
         context.train_batch_size = self.config.train_batch_size;
         (context.clip_actions, context.normalize_actions) = (self.config.clip_actions, self.config.normalize_actions);
-        context.action_spaces =
-            recipes.iter().map(|(id, recipe)| (id.clone(), recipe.spaces.action.clone())).collect_ordered();
+        for (id, Recipe { spaces, .. }) in recipes {
+            context.action_spaces.insert(id.clone(), spaces.action.clone());
+            context.observation_spaces.insert(id.clone(), spaces.observation.clone());
+        }
         // The remote workers read all rows, so a local worker alongside them reads none.
         let (index, workers) = (self.place.worker_index, self.place.num_workers);
         let shards = self.config.dataset_shards.unwrap_or_else(|| workers.max(1));

@@ -1,26 +1,42 @@
 //! `rollmesh data convert`, `merge` and `split`.
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+};
 
 use clap::{Args, ValueEnum as _};
 use rollmesh_core::{
     batch::{AnyBatch, Continuation, OBS, OpenEpisodes, SampleBatch},
     space::Space,
 };
-use rollmesh_data::{dataset::BatchStream as _, minari::MinariInfo, survey::Steps, with_usual_types};
+use rollmesh_data::{
+    dataset::BatchStream as _,
+    minari::MinariInfo,
+    survey::{RowSpaces, Steps},
+    with_usual_types,
+};
 use serde_json::{Map, json};
 
 use super::{
     InputArgs, Reading,
+    actions::{ActionArgs, Actions, has_float_actions},
     env_spaces::row_spaces,
     losses::{self, Losses},
+    numbers::short,
     renumber::Numbers,
     sink::{self, Sink, Target, single},
     spaces::{SeenSpaces, dataset_id},
 };
 use crate::{
     Registry,
-    cli::{exit::Failure, signals::Interruption},
+    cli::{
+        exit::Failure,
+        signals::Interruption,
+        table::{count, printable},
+    },
     offline::{
         inputs::Format,
         logged::{Logged, LoggedPlace},
@@ -29,6 +45,9 @@ use crate::{
 
 /// Bytes that are read before the gathered rows are written: enough for all threads.
 const GATHERED: usize = 4 << 20;
+
+/// Difference from its share of the rows above which a part is reported.
+const FAR_FROM_SHARE: f64 = 0.05;
 
 /// What to read, where to write, and how.
 #[derive(Args)]
@@ -48,11 +67,14 @@ pub(super) struct ConvertArgs {
     /// Bytes after which a new file begins
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     max_file_size: u64,
-    /// For minari: environment that has the spaces
+    /// Environment of the rows, for its spaces and bounds
     ///
-    /// Of observations and actions [default: spaces as the rows show them]
+    /// Actions are converted between its bounds, as D4RL and Minari have them, and policies' [-1, 1], as JSON and Parquet have
+    /// them. minari also needs spaces [default: as the rows show them]
     #[arg(long)]
     env: Option<String>,
+    #[command(flatten)]
+    actions: ActionArgs,
     /// For minari: id of the data set
     ///
     /// [default: the last two folders of --output]
@@ -84,11 +106,15 @@ pub(super) fn convert(args: &ConvertArgs, registry: &Registry) -> Result<ExitCod
 
 pub(super) fn merge(args: &ConvertArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let mut numbers = Numbers::default();
-    ConvertJob::open(args, registry, vec![args.output.clone()])?.run(|batch, place, losses| {
-        // Lines of JSON do not carry types; usual types make all rows compatible.
-        let usual = with_usual_types(batch.clone()).map_err(Failure::other)?;
-        losses::digits(&batch, &usual, losses)?;
-        let mut batch = usual;
+    let job = ConvertJob::open(args, registry, vec![args.output.clone()])?;
+    let is_json = job.target == Target::Json;
+    job.run(|mut batch, place, losses| {
+        // Lines of JSON do not carry types; usual types make the rows of all other files compatible.
+        if !is_json {
+            let usual = with_usual_types(batch.clone()).map_err(Failure::other)?;
+            losses::digits(&batch, &usual, losses)?;
+            batch = usual;
+        }
         if place.is_first {
             numbers.begin_file();
         }
@@ -98,14 +124,18 @@ pub(super) fn merge(args: &ConvertArgs, registry: &Registry) -> Result<ExitCode,
 }
 
 pub(super) fn split(args: &SplitArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    if let Some(part) = args.fractions.iter().find(|part| !(0.0..=1.0).contains(*part)) {
+        return Err(Failure::usage(format!("--fractions: {part} is not from 0 to 1")));
+    }
     let sum: f64 = args.fractions.iter().sum();
-    if args.fractions.iter().any(|part| !(0.0..=1.0).contains(part)) || (sum - 1.0).abs() > 1e-9 {
-        return Err(Failure::usage(format!("--fractions must be from 0 to 1 with the sum 1, which is {sum}")));
+    if (sum - 1.0).abs() > 1e-9 {
+        return Err(Failure::usage(format!("--fractions: the sum is {sum}, not 1")));
     }
     let parts = 0..args.fractions.len();
     let folders = parts.clone().map(|part| args.to.output.join(format!("part-{part}"))).collect();
     let mut deal = Deal { fractions: &args.fractions, rows: parts.map(|_| 0).collect(), open: OpenEpisodes::default() };
-    ConvertJob::open(&args.to, registry, folders)?.run(|batch, place, _| {
+    let job = ConvertJob { shares: &args.fractions, ..ConvertJob::open(&args.to, registry, folders)? };
+    job.run(|batch, place, _| {
         if place.is_first {
             deal.open.begin_file();
         }
@@ -164,18 +194,30 @@ impl Deal<'_> {
 /// A conversion from an input to one or more outputs.
 struct ConvertJob<'a> {
     args: &'a ConvertArgs,
+    target: Target,
     logged: Logged,
     reading: Reading,
     folders: Vec<PathBuf>,
     /// One of each folder.
     sinks: Vec<Box<dyn Sink>>,
+    actions: Actions,
     losses: Losses,
+    /// The first line that does not fit into the buffer.
+    too_long: Arc<OnceLock<String>>,
+    /// What each of several outputs gets of the rows.
+    shares: &'a [f64],
     interruption: Interruption,
 }
 
 impl<'a> ConvertJob<'a> {
     fn open(args: &'a ConvertArgs, registry: &Registry, folders: Vec<PathBuf>) -> Result<Self, Failure> {
-        let mut logged = args.input.open()?;
+        let too_long = Arc::new(OnceLock::new());
+        let first_too_long = too_long.clone();
+        let mut logged = args.input.open()?.on_corrupt(move |path, error| {
+            if error.is_lack_of_room() {
+                let _ = first_too_long.set(format!("{}: {error}", path.display()));
+            }
+        });
         let first = logged.files().first().map(|file| file.format);
         let target = args.to.unwrap_or(match first {
             Some(Format::Json) => Target::Json,
@@ -190,7 +232,13 @@ impl<'a> ConvertJob<'a> {
         }
         let interruption = Interruption::watch();
         let reading = args.input.progress(&logged);
-        let spaces = if target == Target::Minari { Some(spaces(&mut logged, args, registry)?) } else { None };
+        let env = args.env.as_ref().map(|env| row_spaces(env, registry)).transpose()?;
+        let actions = Actions::new(&args.actions, target, env.as_ref().map(|spaces| spaces.env.action.clone()));
+        let spaces = match (target, &env) {
+            (Target::Minari, Some(env)) => Some(env_spaces(&mut logged, env)?),
+            (Target::Minari, None) => Some(seen_spaces(&mut logged, &actions)?),
+            _ => None,
+        };
         let make = |folder: &PathBuf| match (target, spaces.clone()) {
             (Target::Minari, Some((observation_space, action_space))) => {
                 let dataset_id = args.dataset_id.clone().unwrap_or_else(|| dataset_id(folder));
@@ -200,7 +248,8 @@ impl<'a> ConvertJob<'a> {
             _ => sink::parquet(folder, args.max_file_size),
         };
         let sinks = folders.iter().map(make).collect::<Result<_, _>>()?;
-        Ok(Self { args, logged, reading, folders, sinks, losses: Losses::new(), interruption })
+        let losses = Losses::new();
+        Ok(Self { args, target, logged, reading, folders, sinks, actions, losses, too_long, shares: &[], interruption })
     }
 
     /// Writes every batch to the sinks that `deal` returns, in the form that it returns.
@@ -208,7 +257,26 @@ impl<'a> ConvertJob<'a> {
         self,
         mut deal: impl FnMut(AnyBatch, LoggedPlace, &mut Losses) -> Result<Vec<(usize, AnyBatch)>, Failure>,
     ) -> Result<ExitCode, Failure> {
-        let Self { args, mut logged, reading, folders, mut sinks, mut losses, interruption } = self;
+        let Self {
+            args,
+            target: _,
+            mut logged,
+            reading,
+            folders,
+            mut sinks,
+            actions,
+            mut losses,
+            too_long,
+            shares,
+            interruption,
+        } = self;
+        let has_room = || match too_long.get() {
+            Some(line) => {
+                Err(Failure::other(format!("{line}, with --buffer-size, of which a sixteenth may be one line")))
+            }
+            None => Ok(()),
+        };
+        let formats: Vec<Format> = logged.files().iter().map(|file| file.format).collect();
         let (mut steps, mut read) = (vec![0; sinks.len()], 0);
         let dealt = reading.each(&mut logged, |batch, place| {
             if interruption.is_noticed() {
@@ -217,7 +285,12 @@ impl<'a> ConvertJob<'a> {
             if place.is_first {
                 sinks.iter_mut().try_for_each(|sink| sink.begin_file(&mut losses))?;
             }
+            has_room()?;
             read += batch.size_bytes();
+            let batch = match formats.get(place.file) {
+                Some(from) => actions.converted(batch, *from, &mut losses)?,
+                None => batch,
+            };
             for (part, batch) in deal(batch, place, &mut losses)? {
                 if let (Some(sink), Some(steps)) = (sinks.get_mut(part), steps.get_mut(part)) {
                     *steps += batch.env_steps() as u64;
@@ -231,6 +304,7 @@ impl<'a> ConvertJob<'a> {
             }
             Ok(())
         });
+        let dealt = dealt.and_then(|()| has_room());
         if let Err(failure @ Failure::Interrupted(_)) = dealt {
             drop(sinks);
             // The folders were empty before.
@@ -251,6 +325,12 @@ impl<'a> ConvertJob<'a> {
         drop(sinks);
         losses.extend(logged.left_out());
         let corrupt = logged.corrupt_lines();
+        if corrupt > 0 && logged.place().is_none() {
+            return Err(Failure::other(format!(
+                "none of {} is a batch (see `rollmesh data validate`)",
+                count(corrupt, "line")
+            )));
+        }
         if corrupt > 0 {
             losses.insert(format!("{corrupt} corrupt lines (see `rollmesh data validate`)"));
         }
@@ -259,6 +339,7 @@ impl<'a> ConvertJob<'a> {
             println!("{}", json!({"outputs": outputs.collect::<Vec<_>>(), "lost": losses}));
             return Ok(ExitCode::SUCCESS);
         }
+        report_shares(shares, &steps);
         folders.iter().zip(&steps).for_each(|(path, steps)| println!("{}: {steps} env steps", path.display()));
         if losses.is_empty() {
             println!("nothing is lost");
@@ -270,13 +351,26 @@ impl<'a> ConvertJob<'a> {
 
 /// Reports what the written files lack.
 fn report_losses(losses: &Losses) {
-    losses.iter().for_each(|what| eprintln!("lost: {what}"));
+    losses.iter().for_each(|what| eprintln!("lost: {}", printable(what)));
+}
+
+/// Reports parts that differ much from their shares, which few or long episodes cannot meet.
+fn report_shares(shares: &[f64], steps: &[u64]) {
+    let total = steps.iter().sum::<u64>().max(1) as f64;
+    for (part, (share, steps)) in shares.iter().zip(steps).enumerate() {
+        let found = *steps as f64 / total;
+        if (found - share).abs() > FAR_FROM_SHARE {
+            let (found, share) = (short((1000.0 * found).round() / 10.0), short(100.0 * share));
+            eprintln!(
+                "note: part-{part} has {found} % of the env steps, not {share} %: episodes, and batches of several agents, stay whole"
+            );
+        }
+    }
 }
 
 /// Returns the spaces of an environment: of observations the one that the first rows have, for which they are read once more,
 /// or the environment's own if they have none of them.
-fn env_spaces(logged: &mut Logged, env: &str, registry: &Registry) -> Result<(Space, Space), Failure> {
-    let spaces = row_spaces(env, registry)?;
+fn env_spaces(logged: &mut Logged, spaces: &RowSpaces) -> Result<(Space, Space), Failure> {
     let mut observation = spaces.env.observation.clone();
     while let Some(batch) = logged.next_batch().map_err(Failure::other)? {
         let mut rows = single(&batch)?.clone();
@@ -290,20 +384,19 @@ fn env_spaces(logged: &mut Logged, env: &str, registry: &Registry) -> Result<(Sp
         break;
     }
     logged.rewind().map_err(Failure::other)?;
-    Ok((observation, spaces.env.action))
+    Ok((observation, spaces.env.action.clone()))
 }
 
-/// Returns the spaces of an environment, or those that the rows show, which are read once more for that.
-fn spaces(logged: &mut Logged, args: &ConvertArgs, registry: &Registry) -> Result<(Space, Space), Failure> {
-    if let Some(env) = &args.env {
-        return env_spaces(logged, env, registry);
-    }
-    let mut seen = SeenSpaces::default();
+/// Returns the spaces that the rows show, which are read once more for that.
+fn seen_spaces(logged: &mut Logged, actions: &Actions) -> Result<(Space, Space), Failure> {
+    let (mut seen, mut has_floats) = (SeenSpaces::default(), false);
     while let Some(batch) = logged.next_batch().map_err(Failure::other)? {
         let mut rows = single(&batch)?.clone();
         rows.decompress_if_needed().map_err(Failure::other)?;
+        has_floats |= has_float_actions(&rows);
         seen.add(&rows);
     }
     logged.rewind().map_err(Failure::other)?;
+    actions.check(logged.files().iter().map(|file| file.format), has_floats)?;
     seen.finish()
 }

@@ -12,12 +12,16 @@ use crate::{
     cli::{exit::Failure, python::allow},
 };
 
-/// Returns the spaces that rows of an environment may have: its own, and those of policies' observations. Workers wrap games
-/// with coloured screens as for DeepMind's agents, so their rows may be of the wrappers' space.
+/// Returns the spaces that rows of an environment may have: its own, or those that all of its agents share, and those of
+/// policies' observations. Workers wrap games with coloured screens as for DeepMind's agents, so their rows may be of the
+/// wrappers' space.
 pub(super) fn row_spaces(env: &str, registry: &Registry) -> Result<RowSpaces, Failure> {
     allow(env);
-    let spec = registry.envs.spec(env).map_err(Failure::usage)?;
     let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
+    if let Some(spec) = registry.envs.multi_agent(env) {
+        return spec.shared_spaces(&context).map(RowSpaces::new).map_err(Failure::usage);
+    }
+    let spec = registry.envs.spec(env).map_err(Failure::usage)?;
     let spaces = spec.spaces_in(&context).map_err(Failure::usage)?;
     // The wrappers take pictures, and another instance of an environment may be expensive.
     let is_picture = spaces.observation.shape().dims().len() == 3;
@@ -65,6 +69,13 @@ mod tests {
             obs.fill(0);
             Ok(Step::default())
         }
+    }
+
+    #[test]
+    fn agents_that_share_their_spaces_have_them() {
+        let of = |env: &str| row_spaces(env, &Registry::builtin()).map_err(|failure| failure.to_string());
+        assert_eq!(of("MultiAgentCartPole-v1").unwrap().env.action, Space::Discrete { n: 2 });
+        assert!(of("CartPole-v9").unwrap_err().contains("there is no environment 'CartPole-v9'"));
     }
 
     #[test]

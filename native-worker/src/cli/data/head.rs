@@ -12,7 +12,10 @@ use rollmesh_data::dataset::BatchStream as _;
 use serde_json::{Map, Value};
 
 use super::InputArgs;
-use crate::cli::{exit::Failure, table};
+use crate::{
+    cli::{exit::Failure, table},
+    offline::logged::Logged,
+};
 
 /// Width of a cell in characters.
 const CELL: usize = 32;
@@ -35,15 +38,13 @@ pub(super) struct HeadArgs {
 
 pub(super) fn run(args: &HeadArgs) -> Result<ExitCode, Failure> {
     let mut logged = args.input.open()?;
+    check_columns(args, &mut logged)?;
     let mut left = args.rows;
-    let mut there = BTreeSet::new();
     while left > 0
         && let Some(batch) = logged.next_batch().map_err(Failure::other)?
     {
         let multi = batch.single().is_err();
-        let batches = batch.as_multi_agent().policy_batches;
-        there.extend(batches.values().flat_map(|rows| rows.iter().map(|(name, _)| name.to_owned())));
-        for (id, mut rows) in batches {
+        for (id, mut rows) in batch.as_multi_agent().policy_batches {
             if left == 0 {
                 break;
             }
@@ -54,12 +55,28 @@ pub(super) fn run(args: &HeadArgs) -> Result<ExitCode, Failure> {
             left -= shown.min(left);
         }
     }
-    match args.columns.iter().find(|column| !there.is_empty() && !there.contains(*column)) {
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Checks that the rows to show have the wanted columns, before any is shown.
+fn check_columns(args: &HeadArgs, logged: &mut Logged) -> Result<(), Failure> {
+    let (mut left, mut there) = (args.rows, BTreeSet::new());
+    let missing = |there: &BTreeSet<String>| args.columns.iter().find(|column| !there.contains(*column));
+    while left > 0
+        && missing(&there).is_some()
+        && let Some(batch) = logged.next_batch().map_err(Failure::other)?
+    {
+        left -= batch.agent_steps().min(left);
+        let batches = batch.as_multi_agent().policy_batches;
+        there.extend(batches.values().flat_map(|rows| rows.iter().map(|(name, _)| name.to_owned())));
+    }
+    logged.rewind().map_err(Failure::other)?;
+    match missing(&there).filter(|_| !there.is_empty()) {
         Some(column) => {
             let there = there.into_iter().collect::<Vec<_>>().join(", ");
             Err(Failure::usage(format!("--columns: the rows have no '{column}'; they have: {there}")))
         }
-        None => Ok(ExitCode::SUCCESS),
+        None => Ok(()),
     }
 }
 
@@ -111,7 +128,7 @@ fn table(batch: &SampleBatch, args: &HeadArgs, policy: Option<String>, most: usi
         rows.push(names.iter().map(cell).collect());
     }
     if let Some(policy) = policy {
-        println!("policy {policy}");
+        println!("policy {}", table::printable(&policy));
     }
     println!("{}", table::table(&rows, |_| false).trim_end());
     Ok(rows.len() - 1)

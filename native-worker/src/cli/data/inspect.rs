@@ -16,7 +16,7 @@ use super::{
 use crate::{
     cli::{
         exit::Failure,
-        table::{count, table},
+        table::{count, printable, table},
     },
     offline::logged::Logged,
 };
@@ -78,10 +78,10 @@ fn print(logged: &Logged, report: &Report) {
     if logged.corrupt_lines() > 0 {
         println!("corrupt     {}, passed over (see `rollmesh data validate`)", count(logged.corrupt_lines(), "line"));
     }
-    logged.left_out().iter().for_each(|what| println!("left out    {what}"));
+    logged.left_out().iter().for_each(|what| println!("left out    {}", printable(what)));
     for (id, policy) in &report.policies {
         if report.policies.len() > 1 {
-            println!("\npolicy {id}: {}", count(policy.rows, "row"));
+            println!("\npolicy {}: {}", printable(id), count(policy.rows, "row"));
         }
         print_policy(policy);
     }

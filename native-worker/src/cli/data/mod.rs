@@ -1,6 +1,8 @@
 //! `rollmesh data`: inspects, validates and converts logged experience.
 
 #[cfg(feature = "offline-parquet")]
+mod actions;
+#[cfg(feature = "offline-parquet")]
 mod convert;
 mod env_spaces;
 mod head;

@@ -13,13 +13,19 @@ use rollmesh_data::{
 use serde_json::json;
 
 use super::{InputArgs, env_spaces::row_spaces};
-use crate::{Registry, cli::exit::Failure};
+use crate::{
+    Registry,
+    cli::{exit::Failure, table::printable},
+};
 
 #[derive(Args)]
 #[command(
     after_help = "Looks for corrupt lines, missing columns, columns that change their type, numbers that are not finite, steps \
                         that continue after their episode has ended or are not in order, and, with --env, observations and \
-                        actions outside the spaces of the environment and of its policies. Rows are counted from 0, lines from 1.\n\n\
+                        actions outside the spaces of the environment and of its policies. Actions of policies may be out of a \
+                        box's bounds, those of D4RL and Minari may not. Rows are counted from 0, lines from 1.
+
+\
                         Examples:\n  rollmesh data validate samples\n  \
                         rollmesh data validate samples --env CartPole-v1 --json"
 )]
@@ -59,7 +65,8 @@ pub(super) fn run(args: &ValidateArgs, registry: &Registry) -> Result<ExitCode, 
                     check.begin_file();
                 }
                 let path = file.path.display().to_string();
-                let at = At { file: Some(&path), line: place.line, row: place.row };
+                let has_env_actions = file.format.has_env_actions();
+                let at = At { file: Some(&path), line: place.line, row: place.row, has_env_actions };
                 check.batch(&batch, at, &mut found());
             }
             Err(error) => {
@@ -80,8 +87,8 @@ pub(super) fn run(args: &ValidateArgs, registry: &Registry) -> Result<ExitCode, 
     } else {
         println!("env steps   {env_steps}");
         for (what, problem) in found {
-            println!("\n{what}: {}", problem.count);
-            problem.places.iter().for_each(|place| println!("  {place}"));
+            println!("\n{}: {}", printable(what), problem.count);
+            problem.places.iter().for_each(|place| println!("  {}", printable(place)));
             let more = problem.count - problem.places.len() as u64;
             if more > 0 {
                 println!("  … and {more} more");

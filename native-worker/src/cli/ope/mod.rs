@@ -9,9 +9,12 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum};
 use rollmesh_core::{
+    column::DType,
     config::Config,
     estimate::{EstimateError, Estimator, MIN_REFITS},
-    policy::Judge,
+    policy::{Judge, MaskedObs},
+    preprocess::Preprocessor,
+    space::Space,
 };
 
 use super::{exit::Failure, worker_spec::memory};
@@ -99,6 +102,7 @@ enum EstimatorName {
     #[value(alias = "pdis")]
     Is,
     /// Importance sampling of whole trajectories
+    #[value(name = "trajectory_is", alias = "trajectory-is")]
     TrajectoryIs,
     /// Weighted importance sampling step by step, as RLlib's: blind to how long episodes last
     Wis,
@@ -159,10 +163,14 @@ pub(super) fn run(args: &OpeArgs, registry: &Registry) -> Result<ExitCode, Failu
         return Err(Failure::usage(EstimateError::Confidence(args.confidence)));
     }
     let checkpoint = checkpoint.with_models(registry).map_err(Failure::usage)?;
-    let mut policy = checkpoint.policy(&registry.envs, AUTO).map_err(Failure::usage)?;
-    let spaces = checkpoint.spaces(&registry.envs).map_err(Failure::usage)?;
+    let mut spaces = checkpoint.spaces(&registry.envs).map_err(Failure::usage)?;
+    let encoder = encoder(&spaces.observation);
+    if let Some(encoder) = &encoder {
+        (spaces.observation, spaces.observation_type) = (encoder.output_space(), DType::F32);
+    }
+    let mut policy = checkpoint.policy_in(spaces.clone(), AUTO).map_err(Failure::usage)?;
     let mut judge = Judge::new(&mut policy, &spaces).with_epsilon(args.epsilon_greedy).map_err(Failure::usage)?;
-    let data = read::read(args, &mut judge)?;
+    let data = read::read(args, encoder.as_ref(), &mut judge)?;
     let found = estimate::estimate(args, &mut judge, gamma, &data.logged)?;
     let report = report::Report { args, checkpoint: &checkpoint, gamma, data: &data, found: &found };
     if args.json {
@@ -171,4 +179,11 @@ pub(super) fn run(args: &OpeArgs, registry: &Registry) -> Result<ExitCode, Failu
         report.print()
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the encoder of observations that are not vectors: logs have the environment's own, or encoded ones, as workers
+/// encode them for policies. Of observations with an action mask the networks need the parts.
+fn encoder(space: &Space) -> Option<Preprocessor> {
+    let encoder = Preprocessor::for_space(space).ok().filter(|encoder| encoder.is_flat() && !encoder.is_identity());
+    encoder.filter(|_| MaskedObs::of(space).is_none())
 }

@@ -8,9 +8,10 @@ use rollmesh_core::{
     column::ColumnData,
     estimate::{EpisodeLog, EstimateError, LoggedEpisodes, NEW_ACTION_PROB, check_rows},
     ids::PolicyId,
-    policy::{Judge, JudgeError},
+    policy::{Judge, JudgeError, PolicyError},
+    preprocess::Preprocessor,
 };
-use rollmesh_data::{dataset::BatchStream as _, with_usual_types};
+use rollmesh_data::{dataset::BatchStream as _, encode_observations, with_usual_types};
 
 use super::OpeArgs;
 use crate::{
@@ -47,8 +48,9 @@ pub(super) struct Data {
     pub(super) corrupt_lines: u64,
 }
 
-/// Reads everything, computes the policy's probabilities on the way, and keeps the columns that estimators use.
-pub(super) fn read(args: &OpeArgs, judge: &mut Judge<'_>) -> Result<Data, Failure> {
+/// Reads everything, encodes observations for the policy, computes its probabilities on the way, and keeps the columns that
+/// estimators use.
+pub(super) fn read(args: &OpeArgs, encoder: Option<&Preprocessor>, judge: &mut Judge<'_>) -> Result<Data, Failure> {
     let logged = offline::open_logged(&args.inputs, args.buffer_size).map_err(Failure::usage)?;
     let mut logged = logged.with_memory_limit(args.memory_limit);
     let progress = Progress::new(logged.progress().1 >> 10, "KiB", !args.json);
@@ -69,7 +71,7 @@ pub(super) fn read(args: &OpeArgs, judge: &mut Judge<'_>) -> Result<Data, Failur
             }
         }
         for rows in batches.into_values() {
-            let rows = prepared(&rows, args, judge);
+            let rows = prepared(&rows, args, encoder, judge);
             let rows = rows.map_err(|error| Failure::usage(at(&logged, place, error)))?;
             let added = if is_single { log.add(&rows) } else { log.add_of_agents(&rows) };
             added.map_err(|error| Failure::usage(at(&logged, place, error.into())))?;
@@ -85,7 +87,12 @@ pub(super) fn read(args: &OpeArgs, judge: &mut Judge<'_>) -> Result<Data, Failur
 }
 
 /// Prepares rows for estimators, and checks them while their place is known.
-fn prepared(rows: &SampleBatch, args: &OpeArgs, judge: &mut Judge<'_>) -> Result<SampleBatch, JudgeError> {
+fn prepared(
+    rows: &SampleBatch,
+    args: &OpeArgs,
+    encoder: Option<&Preprocessor>,
+    judge: &mut Judge<'_>,
+) -> Result<SampleBatch, JudgeError> {
     let mut kept = SampleBatch::new();
     for name in LOOKED_AT {
         if let Some(column) = rows.column(name) {
@@ -97,6 +104,9 @@ fn prepared(rows: &SampleBatch, args: &OpeArgs, judge: &mut Judge<'_>) -> Result
     let wide = [REWARDS.name(), ACTION_PROB.name()].map(|name| (name, one_number(&kept, name)));
     // Rows of a single policy stay those of a single policy.
     let mut rows = with_usual_types(kept.into())?.single()?.clone();
+    if let Some(encoder) = encoder {
+        encode_observations(&mut rows, encoder).map_err(|error| PolicyError::Failed(error.to_string()))?;
+    }
     for (name, values) in wide {
         if let Some(values) = values {
             rows.insert(name, ColumnData::scalars(values))?;

@@ -1,6 +1,6 @@
 //! Printing the report.
 
-use rollmesh_core::estimate::Interval;
+use rollmesh_core::estimate::{Estimate, Interval};
 use serde_json::{Value, json};
 
 use super::{
@@ -18,6 +18,8 @@ const PICTURE: usize = 40;
 /// With fewer samples, intervals are unreliable; with fewer effective samples, ratio-based estimates depend on a few
 /// episodes.
 const FEW: f64 = 10.0;
+/// Share of episodes without beginning or end above which a hint says that they count as whole ones.
+const MANY_CUT: f64 = 0.05;
 
 pub(super) struct Report<'a> {
     pub(super) args: &'a OpeArgs,
@@ -89,6 +91,17 @@ impl Report<'_> {
                 straying.join(", ")
             ));
         }
+        let logged = &self.data.logged;
+        let parts = [(logged.unfinished, "without their end"), (logged.begun_late, "without their beginning")];
+        for (n, lacks) in parts.into_iter().filter(|_| !args.bandit) {
+            let share = n as f64 / logged.episodes as f64;
+            if share > MANY_CUT {
+                let percent = short((100.0 * share).round());
+                hints.push(format!(
+                    "{percent} % of the episodes are {lacks} and count as whole ones: log complete episodes"
+                ));
+            }
+        }
         if (found.samples as f64) < FEW {
             hints.push(format!("intervals from {} samples are guesses: log more", found.samples));
         }
@@ -126,7 +139,7 @@ impl Report<'_> {
         let own = ReportLine::new("behavior", behavior.v_behavior, behavior.v_behavior_std, *interval, None);
         let lines = found.estimates.iter().map(|line| {
             let of = &line.estimate;
-            ReportLine::new(line.name.name(), of.v_target, of.v_target_std, line.interval, Some(of.v_gain))
+            ReportLine::new(line.name.name(), of.v_target, of.v_target_std, line.interval, gain(of))
         });
         let lines: Vec<ReportLine> = std::iter::once(own).chain(lines).collect();
         let percent = short(100.0 * args.confidence);
@@ -135,6 +148,11 @@ impl Report<'_> {
             println!("\n{hint}");
         }
     }
+}
+
+/// Returns the ratio of both values; `None` where the behaviour policy's is nothing or a loss, since it says nothing there.
+fn gain(of: &Estimate) -> Option<f64> {
+    (of.v_behavior > 0.0).then_some(of.v_gain)
 }
 
 /// A row of the table.
@@ -184,7 +202,15 @@ fn picture(line: &ReportLine, low: f64, high: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::estimate::Sample;
+
     use super::*;
+
+    #[test]
+    fn losses_have_no_gain() {
+        let of = |v_behavior: f64| gain(&Estimate::of(&[Sample { v_behavior, v_target: 3.0 }]).unwrap());
+        assert_eq!((of(2.0), of(0.0), of(-2.0)), (Some(1.5), None, None));
+    }
 
     #[test]
     fn intervals_are_drawn_to_scale() {

@@ -22,6 +22,9 @@ pub(crate) struct Address {
     pub(crate) token: String,
     /// For users who wonder which process it is.
     pub(crate) pid: u32,
+    /// The environment that it plays.
+    #[serde(default)]
+    pub(crate) env: Option<String>,
 }
 
 /// A name that this process holds, until this is dropped or the process ends in any way.
@@ -100,7 +103,7 @@ mod tests {
         let first = Name::take(&names, "a").unwrap().expect("it is free");
         first.give_up();
         let second = Name::take(&names, "a").unwrap().expect("it is free again");
-        second.write(&Address { port: 1, token: String::new(), pid: 2 }).unwrap();
+        second.write(&Address { port: 1, token: String::new(), pid: 2, env: None }).unwrap();
         drop(first);
         assert!(second.file.exists());
         drop(second);

@@ -171,6 +171,11 @@ impl EvalNames {
         names
     }
 
+    /// Returns the environment of a worker with this name of the user's own; `None` for other hubs' workers, which do not say it.
+    pub(crate) fn env(&self, name: &str) -> Option<String> {
+        self.address(name)?.env
+    }
+
     /// Returns the address of a named worker, if there is one. The file of a worker that crashed is removed.
     fn address(&self, name: &str) -> Option<Address> {
         let file = self.dir.join(format!("{name}.json"));

@@ -198,7 +198,7 @@ impl JsonReader {
         }
         match <[AnyBatch; 1]>::try_from(batches) {
             Ok([only]) => Ok(only),
-            Err(several) => Ok(AnyBatch::concat(&several)?),
+            Err(several) => Ok(AnyBatch::concat_common(&several)?),
         }
     }
 

@@ -140,7 +140,7 @@ fn parts(file: File) -> Result<Vec<Part>, String> {
     for index in 0..archive.len() {
         let part = archive.by_index_raw(index).map_err(|error| error.to_string())?;
         let name = part.name().map_err(|error| error.to_string())?;
-        if !part.is_file() || !name.ends_with(".json") {
+        if !part.is_file() || ![".json", ".jsonl"].iter().any(|ending| name.ends_with(ending)) {
             continue;
         }
         if part.encrypted() {

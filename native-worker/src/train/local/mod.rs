@@ -27,7 +27,7 @@ use super::{
     RunRequestError,
     own_sampler::{OwnSampler, SampleWatch},
     read_metrics::ReadMetrics,
-    rows::{Rows, joined},
+    rows::Rows,
 };
 use crate::{
     Registry,
@@ -280,7 +280,7 @@ impl LocalWorker {
         }
         let Some(steps) = self.agree(steps as u64)? else { return Ok(None) };
         let worker = self.rows.learner()?;
-        let infos = worker.learn_on_batch(&joined(&batches)?)?;
+        let infos = worker.learn_on_batch(&AnyBatch::concat_common(&batches)?)?;
         let mut vars: GlobalVars = worker.global_vars();
         vars.timestep += steps;
         for id in infos.keys() {
