@@ -23,7 +23,7 @@ use super::{
     trackers::Trackers,
 };
 use crate::{
-    checkpoint::{PolicyCheckpoint, replace},
+    checkpoint::replace,
     lines::{Backlog, LineFile, LineNotice, parsed},
     offline::json::is_series,
 };
@@ -318,14 +318,12 @@ impl RunDir {
         (self.metrics.bytes(), self.journal.as_ref().map_or(0, Lines::bytes))
     }
 
-    /// Writes the run's results; each file appears atomically, and one that cannot be written does not prevent the others.
-    pub(crate) fn write_end(&self, policy: &PolicyCheckpoint, summary: &impl Serialize) -> io::Result<()> {
-        let policy = policy.save(&self.path).map_err(io::Error::other);
+    /// Writes how the run has ended, atomically.
+    pub(crate) fn write_summary(&self, summary: &impl Serialize) -> io::Result<()> {
         let path = self.path.join("summary.json");
         let summary = serde_json::to_vec_pretty(summary).map_err(io::Error::from);
         let failed = |error| io::Error::other(format!("{}: {error}", path.display()));
-        let summary = summary.and_then(|summary| replace(&path, &summary)).map_err(failed);
-        policy.and(summary)
+        summary.and_then(|summary| replace(&path, &summary)).map_err(failed)
     }
 }
 
