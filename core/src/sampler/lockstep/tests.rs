@@ -109,7 +109,7 @@ fn value_that_is_not_finite_is_named_with_lane_and_step() {
     assert_eq!(sample(Fault::Reward(1e300), 8), not_finite("reward", 4, "inf"));
     assert_eq!(sample(Fault::Observation(f32::NAN), 2), not_finite("observation", 2, "NaN"));
     assert_eq!(sample(Fault::Observation(f32::INFINITY), 8), not_finite("observation", 4, "inf"));
-    assert_eq!(sample(Fault::FinalObservation, 6), not_finite("observation", 2, "NaN"));
+    assert_eq!(sample(Fault::FinalObservation, 6), not_finite("observation", 2, "inf"));
     assert_eq!(sample(Fault::FirstObservation, 0), not_finite("observation", 0, "NaN"));
     assert_eq!(sample(Fault::None, 3), Ok(()));
     let error = sample(Fault::Reward(f64::NAN), 3).unwrap_err().to_string();
