@@ -132,10 +132,7 @@ async fn inestimable_log_is_reported_with_a_fix() {
     let nowhere = folder.path().display().to_string();
     let several = golden("multi_plain.json");
     for (args, what) in [
-        (
-            vec!["--input", &samples, "--policy", &nowhere],
-            "does not exist, so it holds no policy: give the directory of a run",
-        ),
+        (vec!["--input", &samples, "--policy", &nowhere], "holds no policy: give the directory of a run"),
         (vec!["--input", &several, "--policy", &own], "the data are of several policies, "),
         (vec!["--input", &samples, "--policy", &own, "--gamma", "1.5"], "it must be from 0 to 1"),
         (vec!["--input", &samples, "--policy", &own, "--confidence", "95"], "confidence 95 is not between 0 and 1"),

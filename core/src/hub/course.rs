@@ -192,9 +192,7 @@ impl RunCourse {
         // A batch that is being consumed is still learned from, unless that takes too long; other ranks are notified first.
         let is_drained = run.is_drained() && !run.is_consuming() && !facts.has_ranks_to_notify;
         if is_drained || self.draining_until.is_some_and(|until| until <= now) {
-            // Rows of a lease that hangs are missing.
-            let is_cut = self.is_stopping || run.hang().is_some();
-            let asked = if is_cut { RunEnd::Stopped } else { RunEnd::Drained };
+            let asked = if self.is_stopping { RunEnd::Stopped } else { RunEnd::Drained };
             self.draining_until = None;
             self.finish(run.end_reached(now).unwrap_or(asked), now);
         }

@@ -468,10 +468,11 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
 /// Returns the exit code. A run without a stop return has reached its goal when its steps are used up.
 pub(super) fn exit_code(summary: &Summary, stop_return: Option<f64>) -> Result<ExitCode, Failure> {
     match &summary.end {
-        RunEnd::Solved | RunEnd::Drained => Ok(ExitCode::SUCCESS),
+        RunEnd::Solved => Ok(ExitCode::SUCCESS),
         RunEnd::Finished if stop_return.is_none() => Ok(ExitCode::SUCCESS),
-        RunEnd::Finished | RunEnd::Stopped => match &summary.error {
+        RunEnd::Finished | RunEnd::Stopped | RunEnd::Drained => match &summary.error {
             Some(error) => Err(Failure::Interrupted(error.clone())),
+            None if summary.end == RunEnd::Drained => Ok(ExitCode::SUCCESS),
             None => Ok(ExitCode::from(3)),
         },
         end @ (RunEnd::Failed(_) | RunEnd::Unbalanced(_)) => Err(Failure::Other(end.error().unwrap_or_default())),

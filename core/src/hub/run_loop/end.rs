@@ -63,13 +63,14 @@ impl RunLoop {
         self.stopwatch.pause(now);
         self.group.report_hung();
         self.phase = end.phase();
-        self.error = end.error().or_else(|| self.hang().filter(|_| *end == RunEnd::Stopped)).unwrap_or_default();
+        // Rows of a lease that hangs are missing.
+        let is_cut = matches!(end, RunEnd::Stopped | RunEnd::Drained);
+        self.error = end.error().or_else(|| self.hang().filter(|_| is_cut)).unwrap_or_default();
         self.group.stop(now);
     }
 
     /// Returns what hangs, if leases of the run have expired without progress and their workers have sent nothing since.
-    #[must_use]
-    pub fn hang(&self) -> Option<String> {
+    fn hang(&self) -> Option<String> {
         let (worker, failure) = self.group.hung().next()?;
         Some(format!("{}, {failure} (worker {worker})", self.config.env()))
     }
