@@ -49,7 +49,7 @@ mod update;
 
 pub use algorithm::{
     ALGORITHMS, AlgorithmConfig, AlgorithmSpec, CommonConfig, ConfigError, MarwilConfig, PolicyGradientConfig,
-    PpoConfig, algorithm, all_settings, run_schema,
+    PpoConfig, algorithm, all_settings, learns, run_schema,
 };
 pub use device::{DeviceError, DeviceSpec};
 pub use error::LearnError;

@@ -511,6 +511,10 @@ async fn settings_that_cannot_be_leased_are_sampled_by_the_runs_own_worker() {
     let inspect = Process::start(["data", "inspect", &kept, "--json"]).finish_with(0).await;
     assert_eq!(json(&inspect.stdout)["env_steps"], 1024);
 
+    let shown = ["train", "--listen", "127.0.0.1:0", "--config", &config, "--max-env-steps", "128"];
+    let end = Process::start(shown.into_iter().chain(["--run-dir", &at("shown")])).finish_with(0).await;
+    assert!(end.stderr.contains("dashboard  http://") && !end.stderr.contains("rollmesh worker"), "{}", end.stderr);
+
     // Interrupted, it keeps what was learned, and continues from there.
     let broken = at("broken");
     let more = ["--max-env-steps", "100000000", "--run-dir", &broken];

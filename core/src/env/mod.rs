@@ -218,8 +218,8 @@ pub enum EnvError {
     },
     /// The environment returned a number that is infinite or NaN.
     #[error(
-        "lane {lane}: the {what} of step {step} of the fragment is infinite or not a number as a column holds it; see \
-         what the environment computes there"
+        "lane {lane}: the {what} of step {step} of the fragment is {value} as a column holds it; see what the environment \
+         computes there"
     )]
     NotFinite {
         /// `observation` or `reward`.
@@ -228,6 +228,8 @@ pub enum EnvError {
         lane: usize,
         /// Number of the lane's steps in the fragment before; 0 for its first observation.
         step: usize,
+        /// The number, `NaN`, `inf` or `-inf`.
+        value: String,
     },
     /// A step did not write an array; detected in debug builds.
     #[error("lane {lane}: the environment's step does not write all of its {array}; `check_env` finds such mistakes")]
@@ -242,8 +244,9 @@ pub enum EnvError {
     BadSnapshot(usize),
     /// The replay of an open episode ended in another state.
     #[error(
-        "replaying the open episode's {t} steps ended in another state; an environment that is not deterministic given the \
-         random numbers and the actions returns EnvState::Opaque from `snapshot`, one that is may have a snapshot"
+        "replaying the open episode's {t} steps ended in another state: set replay_mismatch = \"abandon\" to end such episodes; \
+         an environment that is not deterministic given the random numbers and the actions returns EnvState::Opaque from \
+         `snapshot`, in Python its Gymnasium spec says nondeterministic; one that is may have a snapshot"
     )]
     NotReplayed {
         /// Steps that were replayed.
@@ -344,12 +347,37 @@ pub enum EnvError {
         /// The lane's error.
         source: Box<Self>,
     },
+    /// A step failed while an open episode was replayed.
+    #[error("while its open episode was replayed: {source}")]
+    InReplay {
+        /// The step.
+        at: Moment,
+        /// Its error.
+        source: Box<Self>,
+    },
     /// The environments were stopped.
     #[error("the environments were stopped: make new ones")]
     Stopped,
 }
 
 impl EnvError {
+    /// Returns this error of a step that was replayed.
+    #[must_use]
+    pub fn in_replay(self, at: Moment) -> Self {
+        Self::InReplay { at, source: Box::new(self) }
+    }
+
+    /// Returns the message without lane and step, for a failure whose slot, episode and step are known.
+    pub(crate) fn at_place(&self) -> String {
+        match self {
+            Self::InLane { source, .. } => source.at_place(),
+            Self::NotFinite { what, value, .. } => {
+                format!("the {what} is {value} as a column holds it; see what the environment computes there")
+            }
+            error => error.to_string(),
+        }
+    }
+
     /// Splits the error into the lane or sub-environment that failed, if known, and the failure itself.
     pub(crate) fn split_lane(self) -> (Option<usize>, Self) {
         match self {

@@ -207,7 +207,10 @@ impl<E: Env> VectorEnv for Vectorized<E> {
                 return Err(EnvError::BadSnapshot(snapshot.len()));
             }
             let mut rng = Moments { streams, lanes: &[], mark: None }.rng_at(moment);
-            let taken = env.step(&action, &mut rng, &mut obs).inspect_err(|_| log.end())?;
+            let taken = env.step(&action, &mut rng, &mut obs).map_err(|error| {
+                log.end();
+                error.in_replay(moment)
+            })?;
             log.push(E::Act::erase_rows(&action), streams, moment);
             log.see(E::Obs::erase_rows(&obs));
             if taken.terminated || taken.truncated {

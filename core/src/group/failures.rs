@@ -172,6 +172,22 @@ impl LeaseGroup {
         self.failures.fatal.as_ref()
     }
 
+    /// Returns the fragments whose workers have made no progress and have sent nothing since, as failures.
+    pub fn hung(&self) -> impl Iterator<Item = (WorkerId, &FragmentFailure)> {
+        let hung = self.failures.suspects.values().filter(|suspect| !suspect.silent.is_empty());
+        hung.filter_map(|suspect| Some((suspect.worker, suspect.last.as_ref()?)))
+    }
+
+    /// Reports these fragments at the end of a run, unless they were reported before.
+    pub fn report_hung(&mut self) {
+        let hung: Vec<_> = self.hung().map(|(worker, failure)| (worker, failure.clone())).collect();
+        for (worker, failure) in hung {
+            if !self.failures.latest.contains(&(worker, failure.clone())) {
+                self.report(worker, failure);
+            }
+        }
+    }
+
     /// Records a failure of the run's own worker, which samples without leases: worker 0, as RLlib's local one.
     pub fn record_failure(&mut self, failure: FragmentFailure) {
         self.report(WorkerId(0), failure);

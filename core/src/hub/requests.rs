@@ -44,7 +44,8 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
                     self.effects.push_back(HubEffect::Reply { peer, kind, request });
                     return None;
                 }
-                Err(error) => (request, Err(error)),
+                // The first run that waits is about to begin.
+                Err(error) => (request, self.queue.pop().map(drop).ok_or(error)),
             },
             Message::Drain(Request { request }) => (request, self.active("drain").map(drop).map(|()| self.drain_run())),
             Message::RemoveWorker(WorkerRequest { request, worker }) => (request, self.remove_worker(worker)),

@@ -114,15 +114,21 @@ impl RunQueue {
         runs.sort_by_key(|row| (row.place, row.run));
         // Texts of users are shortened; the run's files have the full ones.
         runs.iter_mut().for_each(|row| {
-            [&mut row.env, &mut row.error, &mut row.run_dir].into_iter().for_each(|text| *text = first_of(text));
+            [(&mut row.env, 150), (&mut row.error, 450), (&mut row.run_dir, 150)]
+                .into_iter()
+                .for_each(|(text, chars)| *text = first_of(text, chars));
         });
         RunList { may_wait, runs }
     }
 }
 
-/// Shortens a text so that a list of all runs fits into a message: a character has at most four bytes.
-fn first_of(text: &str) -> String {
-    text.chars().take(150).collect()
+/// Shortens a text to this many characters, after a word, so that a list of all runs fits into a message: a character has at
+/// most four bytes.
+fn first_of(text: &str, chars: usize) -> String {
+    let Some((end, _)) = text.char_indices().nth(chars) else { return text.into() };
+    let first: String = text[..end].chars().take(chars - 1).collect();
+    let words = first.rsplit_once(' ').map_or(&*first, |(words, _)| words);
+    format!("{words}…")
 }
 
 #[cfg(test)]

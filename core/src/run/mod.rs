@@ -46,7 +46,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     config::Config,
-    env::EnvContext,
+    env::{EnvContext, EnvState},
     ids::{HomeIndex, PolicyId, SlotId},
     prelude::*,
 };
@@ -185,6 +185,16 @@ impl RunConfig {
             *policy = self.policy(id);
         }
         config
+    }
+
+    /// Returns whether open episodes of such an environment continue wherever their slots move.
+    #[must_use]
+    pub fn episodes_move(&self, env_state: EnvState) -> bool {
+        match env_state {
+            EnvState::Snapshot => true,
+            EnvState::Replay => self.replay_mismatch == ReplayMismatch::Fail,
+            EnvState::Opaque => false,
+        }
     }
 
     /// Returns the number of slots of the run.

@@ -20,7 +20,7 @@ pub(crate) use loss::{KL, Loss, PARTS};
 pub use marwil::MarwilConfig;
 pub use policy_gradient::PolicyGradientConfig;
 pub use ppo::PpoConfig;
-pub use registry::{ALGORITHMS, AlgorithmConfig, AlgorithmSpec, algorithm, all_settings};
+pub use registry::{ALGORITHMS, AlgorithmConfig, AlgorithmSpec, algorithm, all_settings, learns};
 pub use schema::run_schema;
 pub(crate) use table::in_range;
 

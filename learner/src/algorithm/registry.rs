@@ -59,6 +59,12 @@ pub fn algorithm(name: &str) -> Option<&'static AlgorithmSpec> {
     ALGORITHMS.iter().find(|spec| spec.name == name)
 }
 
+/// Returns false for the kinds of policies of the core, which do not learn and so are no algorithms.
+#[must_use]
+pub fn learns(name: &str) -> bool {
+    !matches!(name, "net" | "random")
+}
+
 impl AlgorithmConfig {
     pub(crate) fn objective(&self) -> &dyn Objective {
         match self {

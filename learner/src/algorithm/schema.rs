@@ -8,7 +8,7 @@ use rollmesh_core::{
 };
 use serde_json::{Value, json};
 
-use super::{ALGORITHMS, AlgorithmSpec, all_settings, settings::OPTIONAL, table::SHARED};
+use super::{ALGORITHMS, AlgorithmSpec, all_settings, learns, settings::OPTIONAL, table::SHARED};
 
 /// The JSON Schema of a run's settings, for the environments and algorithms of this registry: see
 /// [`json_schema`]. Policies of one's own may be algorithms as well; their settings are not described.
@@ -22,8 +22,7 @@ use super::{ALGORITHMS, AlgorithmSpec, all_settings, settings::OPTIONAL, table::
 /// ```
 #[must_use]
 pub fn run_schema(registry: &Registry) -> Value {
-    // The kinds of the core that do not learn are no algorithms.
-    let is_own = |policy: &&PolicySpec| !policy.is_builtin() && !matches!(&*policy.name, "net" | "random");
+    let is_own = |policy: &&PolicySpec| !policy.is_builtin() && learns(&policy.name);
     let own = registry.policies.iter().filter(is_own).map(|policy| (policy.name.clone(), object_schema([])));
     let is_replaced = |name: &str| registry.policies.spec(name).is_ok_and(|policy| is_own(&policy));
     let built_in = ALGORITHMS.iter().filter(|spec| !is_replaced(spec.name));

@@ -122,6 +122,12 @@ pub enum CheckpointError {
     },
 }
 
+/// Returns how messages begin that a place holds nothing of some kind.
+pub(crate) fn place(path: &Path) -> String {
+    let missing = if path.exists() { "" } else { " does not exist, so it" };
+    format!("{}{missing}", path.display())
+}
+
 fn join(damaged: &[Damage]) -> String {
     damaged.iter().map(Damage::to_string).collect::<Vec<_>>().join("; ")
 }

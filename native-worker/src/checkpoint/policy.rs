@@ -18,7 +18,7 @@ use rollmesh_core::{
 };
 use rollmesh_data::FileKind;
 
-use super::{CheckpointError, Disk, MANIFEST, Storage as _, newest, read, weights_file};
+use super::{CheckpointError, Disk, MANIFEST, Storage as _, newest, place, read, weights_file};
 use crate::{
     Registry,
     learner::{OnnxError, PolicyFile, to_onnx},
@@ -89,8 +89,9 @@ pub enum PolicyCheckpointError {
     File(PathBuf),
     /// The directory holds no policy.
     #[error(
-        "{0} holds no policy: give the directory of a run that has saved one, as `rollmesh train --run-dir {0}` does, or \
-         a checkpoint in it"
+        "{place} holds no policy: give the directory of a run that has saved one, as `rollmesh train --run-dir {0}` does, or \
+         a checkpoint in it",
+        place = place(.0)
     )]
     NotFound(PathBuf),
     /// No checkpoint is valid.

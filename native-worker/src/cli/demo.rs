@@ -56,7 +56,7 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
         if !args.full_speed {
             eprintln!("Slowed down to about half a minute, for you to watch; --full-speed takes a second or two.\n");
         }
-        host::print_invitations(&hub, &args.security);
+        host::print_invitations(&hub, &args.security, true);
         eprintln!();
         let stop_return = Some(STOP_RETURN);
         let summary = host::train(&mut hub, Task::Begin(Box::new(request)), false, &mut endings).await?;

@@ -10,6 +10,7 @@ use super::{
     meter::{Measured, Meter},
     security::SecurityFlags,
     signals::{Ending, Endings, FINISHING},
+    train::made,
     worker_spec::SpecFlags,
 };
 use crate::{
@@ -35,8 +36,8 @@ pub(super) async fn start(config: HubConfig, workers: &SpecFlags, registry: &Reg
     Hub::start_with(config, registry, launcher, workers.spec()).await.map_err(Failure::usage)
 }
 
-/// Prints the page's address and how workers join.
-pub(super) fn print_invitations(hub: &Hub, security: &SecurityFlags) {
+/// Prints the page's address, and how workers join a run that they can.
+pub(super) fn print_invitations(hub: &Hub, security: &SecurityFlags, may_join: bool) {
     eprintln!("dashboard  {}", dashboard(hub, security));
     if security.hides_tokens() {
         eprintln!("           no tokens are printed, since this output may be kept in a log: use those of --tokens");
@@ -44,7 +45,9 @@ pub(super) fn print_invitations(hub: &Hub, security: &SecurityFlags) {
         let (token, way) = (hub.operator_token().to_hex(), way(hub));
         eprintln!("control    {TOKEN_VARIABLE}={token} rollmesh status {way}");
     }
-    print_worker_command(hub, security);
+    if may_join {
+        print_worker_command(hub, security);
+    }
 }
 
 /// Returns the page's address, with an operator's token unless that is hidden.
@@ -119,7 +122,8 @@ pub(super) async fn run(
 ) -> Result<(Summary, Measured), Failure> {
     let (target, is_sampling) = (task.request().config.stop.episode_return_mean, matches!(work, Work::Take(_)));
     let mut meter = Meter::new(task.env_steps());
-    let mut summary = hub.start_run(task, work, false).await.map_err(not_begun)?;
+    let env = task.request().config.env().to_owned();
+    let mut summary = made(&env, hub.start_run(task, work, false), endings).await?.map_err(not_begun)?;
     let mut status = hub.status();
     let mut is_ending = false;
     let show = |notice: HubNotice| match quiet {

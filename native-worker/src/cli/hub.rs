@@ -54,7 +54,7 @@ pub(super) fn run(args: &HubArgs, registry: &Registry) -> Result<ExitCode, Failu
     runtime(2)?.block_on(async {
         let mut endings = signals::Endings::listen();
         let mut hub = host::start(config, &args.workers, registry).await?;
-        host::print_invitations(&hub, &args.security);
+        host::print_invitations(&hub, &args.security, true);
         host::serve(&mut hub, &mut endings).await;
         hub.shutdown().await.iter().for_each(|notice| eprintln!("{}", notice.text));
         Ok(ExitCode::SUCCESS)

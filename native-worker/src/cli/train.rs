@@ -5,6 +5,7 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
+    pin::pin,
     process::ExitCode,
     thread,
     time::Duration,
@@ -360,7 +361,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
             external::print_invitations(&hub, &args.security, &request.config.rollout, assets);
         }
         if !args.no_dashboard && !args.json {
-            host::print_invitations(&hub, &args.security);
+            host::print_invitations(&hub, &args.security, layout.is_some());
         } else if args.remote_only {
             host::print_worker_command(&hub, &args.security);
         }
@@ -386,25 +387,30 @@ pub(super) async fn check<T: Send + 'static>(
     by: fn(&RunRequest, &Registry) -> Result<T, RunRequestError>,
     endings: &mut Endings,
 ) -> Result<T, Failure> {
-    let (done, mut checked) = oneshot::channel();
+    let (done, checked) = oneshot::channel();
     let (request, registry) = (request.clone(), registry.clone());
     let env = request.config.env().to_owned();
     let check = move || drop(done.send(by(&request, &registry)));
     // Never joined: a hung thread ends with the process.
     thread::Builder::new().name("check".into()).spawn(check).map_err(Failure::other)?;
-    let checked = loop {
+    let panicked = |_| Failure::other(format!("making environment {env} or its policies panicked"));
+    made(&env, checked, endings).await?.map_err(panicked)?.map_err(Failure::usage)
+}
+
+/// Waits until an environment is made, unless a signal ends the program before.
+pub(super) async fn made<T>(env: &str, making: impl Future<Output = T>, endings: &mut Endings) -> Result<T, Failure> {
+    let mut making = pin!(making);
+    loop {
         tokio::select! {
-            checked = &mut checked => break checked,
+            made = &mut making => return Ok(made),
             _ = endings.first() => {
                 let late = |_| Failure::Interrupted(format!("environment {env} was not made yet, and no run has begun"));
                 // A run that can start is ended like any run.
-                break timeout(signals::GRACE, checked).await.map_err(late)?;
+                return timeout(signals::GRACE, making).await.map_err(late);
             }
             () = sleep(NOTIFY_AFTER) => eprintln!("waiting for environment {env} to be made"),
         }
-    };
-    let panicked = |_| Failure::other(format!("making environment {env} or its policies panicked"));
-    checked.map_err(panicked)?.map_err(Failure::usage)
+    }
 }
 
 /// Returns the run in a directory, with the changes of the flags.
@@ -462,9 +468,13 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
 /// Returns the exit code. A run without a stop return has reached its goal when its steps are used up.
 pub(super) fn exit_code(summary: &Summary, stop_return: Option<f64>) -> Result<ExitCode, Failure> {
     match &summary.end {
-        RunEnd::Solved | RunEnd::Drained => Ok(ExitCode::SUCCESS),
+        RunEnd::Solved => Ok(ExitCode::SUCCESS),
         RunEnd::Finished if stop_return.is_none() => Ok(ExitCode::SUCCESS),
-        RunEnd::Finished | RunEnd::Stopped => Ok(ExitCode::from(3)),
+        RunEnd::Finished | RunEnd::Stopped | RunEnd::Drained => match &summary.error {
+            Some(error) => Err(Failure::Interrupted(error.clone())),
+            None if summary.end == RunEnd::Drained => Ok(ExitCode::SUCCESS),
+            None => Ok(ExitCode::from(3)),
+        },
         end @ (RunEnd::Failed(_) | RunEnd::Unbalanced(_)) => Err(Failure::Other(end.error().unwrap_or_default())),
     }
 }

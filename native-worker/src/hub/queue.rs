@@ -29,12 +29,22 @@ pub(super) struct Starter {
 
 /// Why a run is about to begin.
 pub(super) enum StartCause {
-    /// An operator has started or resumed it.
-    Operator(Starter),
+    /// An operator has started or resumed it, under this number.
+    Operator(Starter, u32),
     /// It has waited under this number.
     Waited(u32),
     /// It continues a run from before the rows of a quarantined principal.
     RollBack(StoppedRun),
+}
+
+impl StartCause {
+    /// Returns the number under which the run is listed, in a hub with a queue.
+    fn number(&self) -> Option<u32> {
+        match self {
+            Self::Operator(_, number) | Self::Waited(number) => Some(*number),
+            Self::RollBack(_) => None,
+        }
+    }
 }
 
 /// A run that is about to begin.
@@ -62,7 +72,8 @@ impl Actor {
         // Immediately reports errors that can be found without making the environment.
         self.maker.registry.env(config.env()).map_err(|error| error.to_string())?;
         if !self.hub.keeps_queue || self.hub.is_leaving || self.is_free() && self.hub.queue.is_empty() {
-            self.begin_config(StartCause::Operator(starter), config)?;
+            self.begin_config(StartCause::Operator(starter, self.next_run), config.clone())?;
+            self.list_starting(config);
             return Ok(None);
         }
         if self.hub.queue.is_full() {
@@ -76,10 +87,20 @@ impl Actor {
 
     /// Resumes a run from the hub's directory; the reply follows once it has begun.
     pub(super) fn resume_from_page(&mut self, starter: Starter, saved: SavedRun) -> Result<(), String> {
-        let notices = saved.notices().to_vec();
-        self.begin(StartCause::Operator(starter), Task::Resume(Box::new(saved)))?;
+        let (notices, config) = (saved.notices().to_vec(), saved.config().clone());
+        self.begin(StartCause::Operator(starter, self.next_run), Task::Resume(Box::new(saved)))?;
         self.starting.iter_mut().for_each(|starting| starting.notices.clone_from(&notices));
+        self.list_starting(config);
         Ok(())
+    }
+
+    /// Lists the run that is about to begin as the first one that waits, so that operators see it and can remove it.
+    fn list_starting(&mut self, config: RunConfig) {
+        if self.hub.keeps_queue {
+            self.hub.queue.push(WaitingRun { number: self.next_run, config });
+            self.next_run += 1;
+            self.hub.refresh_dashboards();
+        }
     }
 
     fn begin_config(&mut self, cause: StartCause, mut config: RunConfig) -> Result<(), String> {
@@ -133,8 +154,11 @@ impl Actor {
         let Some(Starting { cause, notices, .. }) = self.starting.take() else { return };
         match cause {
             StartCause::RollBack(stopped) => self.continue_rolled_back(stopped, parts),
-            StartCause::Operator(Starter { peer, kind, request }) => {
-                let begun = parts.and_then(|parts| self.start_run(None, parts)).map_err(|error| error.to_string());
+            StartCause::Operator(Starter { peer, kind, request }, number) => {
+                let is_removed = self.hub.queue.remove(number).is_none() && self.hub.keeps_queue;
+                let parts = if is_removed { Err(StartError::Removed) } else { parts };
+                let begun = parts.and_then(|parts| self.start_run(Some(number), parts));
+                let begun = begun.map_err(|error| error.to_string());
                 if begun.is_ok() {
                     notices.into_iter().for_each(|notice| self.hub.notice(1, notice));
                 }
@@ -157,8 +181,12 @@ impl Actor {
         }
     }
 
-    /// Notifies the user of an environment that takes long to make.
+    /// Notifies the user of an environment that takes long to make, and gives up a run that an operator has removed.
     pub(super) fn notify_of_starting(&mut self) {
+        let number = self.starting.as_ref().and_then(|starting| starting.cause.number());
+        if number.is_some_and(|number| self.hub.keeps_queue && !self.hub.queue.contains(number)) {
+            self.handle_parts(Err(StartError::Removed));
+        }
         let now = self.now();
         if let Some(starting) = self.starting.as_mut().filter(|starting| !starting.is_notified)
             && now >= starting.since + NOTIFY_AFTER

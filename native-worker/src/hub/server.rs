@@ -153,6 +153,10 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
     }
 }
 
+/// The answer to other pages, and to requests for another address.
+const FOREIGN: &str = "This hub answers its own pages and local programs only; if this is its address behind a tunnel, start it with \
+                       --public-host HOST:PORT\n";
+
 /// A connection that may send a request.
 struct Visit<'a> {
     shared: &'a Arc<Shared>,
@@ -172,7 +176,7 @@ impl Visit<'_> {
         let names = Names::new(self.address, tls.is_some(), hosts, allow_origins);
         let mut answer = if !names.is_own(request.headers()) {
             self.shared.record_failure(self.from, Record::Foreign { from: self.from });
-            text(StatusCode::FORBIDDEN, "This hub answers its own pages and local programs only.\n")
+            text(StatusCode::FORBIDDEN, FOREIGN)
         } else if !matches!(*request.method(), Method::GET | Method::HEAD) {
             text(StatusCode::METHOD_NOT_ALLOWED, "There is nothing here but files to get.\n")
         } else if request.uri().path() == "/ws" {

@@ -10,7 +10,7 @@ mod thread;
 pub use rollmesh_learner::{
     ALGORITHMS, AlgorithmConfig, AlgorithmSettingsError, AlgorithmSpec, CommonConfig, ConfigError, DeviceError,
     DeviceSpec, Fit, FittedQ, FittedQConfig, LearnError, Learner, LearningPolicy, MarwilConfig, ModelError, OldPolicy,
-    OnnxError, PolicyGradientConfig, PpoConfig, UpdateStats, algorithm, all_settings, forward_on,
+    OnnxError, PolicyGradientConfig, PpoConfig, UpdateStats, algorithm, all_settings, forward_on, learns,
     register_learning_policies, register_learning_policies_on, run_schema, to_onnx,
 };
 pub(crate) use rollmesh_learner::{

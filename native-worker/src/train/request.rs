@@ -15,14 +15,14 @@ use rollmesh_core::{
     run::{RunConfig, RunConfigError},
     sampler::FragmentLayout,
     weights::{Weights, WeightsError},
-    worker::{DataParallelConfig, LearningParts, Registry, RolloutWorkerBuilder, SetupError, WorkerPlace},
+    worker::{DataParallelConfig, LearningParts, Registry, RolloutWorkerBuilder, SetupError, Unknown, WorkerPlace},
 };
 
 use super::local::{self, LocalWorker};
 use crate::{
     NativeWorker as _,
     learner::{
-        AlgorithmSettingsError, DeviceError, DeviceSpec, LearnError, algorithm, register_learning_policies_on,
+        AlgorithmSettingsError, DeviceError, DeviceSpec, LearnError, algorithm, learns, register_learning_policies_on,
         written_out,
     },
     net::TOKEN_VARIABLE,
@@ -85,6 +85,9 @@ pub enum RunRequestError {
         /// The known kinds of policies.
         known: String,
     },
+    /// The function of evaluation workers is unknown.
+    #[error("evaluation.init: {0}")]
+    EvaluationInit(Unknown),
     /// An invalid setting of an algorithm.
     #[error(transparent)]
     Algorithm(#[from] AlgorithmSettingsError),
@@ -231,8 +234,12 @@ impl RunRequest {
         let mut registry = registry.clone();
         register_learning_policies_on(&mut registry.policies, &device);
         if let Some(unknown) = self.config.algorithm.as_deref().and_then(|name| registry.policies.spec(name).err()) {
-            let name = unknown.name.escape_debug().to_string();
-            return Err(RunRequestError::UnknownAlgorithm { name, known: unknown.known });
+            let learning = registry.policies.iter().map(|policy| &*policy.name).filter(|name| learns(name));
+            let known = learning.collect::<Vec<_>>().join(", ");
+            return Err(RunRequestError::UnknownAlgorithm { name: unknown.name.escape_debug().to_string(), known });
+        }
+        if let Some(init) = &self.config.evaluation.init {
+            registry.init_fn(&init.name).map_err(RunRequestError::EvaluationInit)?;
         }
         Ok(registry)
     }

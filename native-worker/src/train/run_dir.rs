@@ -23,7 +23,7 @@ use super::{
     trackers::Trackers,
 };
 use crate::{
-    checkpoint::{PolicyCheckpoint, replace},
+    checkpoint::replace,
     lines::{Backlog, LineFile, LineNotice, parsed},
     offline::json::is_series,
 };
@@ -325,11 +325,9 @@ impl RunDir {
         (self.metrics.bytes(), self.journal.as_ref().map_or(0, Lines::bytes))
     }
 
-    /// Writes the run's results; each file appears atomically, and one that cannot be written does not prevent the others.
-    pub(crate) fn write_end(&self, policy: &PolicyCheckpoint, summary: &impl Serialize) -> io::Result<()> {
-        let policy = policy.save(&self.path).map_err(io::Error::other);
-        let summary = write_summary(&self.path, summary);
-        policy.and(summary)
+    /// Writes how the run has ended, atomically.
+    pub(crate) fn write_summary(&self, summary: &impl Serialize) -> io::Result<()> {
+        write_summary(&self.path, summary)
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         moving:
             opaque_environment_loses_open_episodes_of_dead_workers,
             replay_that_ends_elsewhere_ends_run_or_episode,
+            failures_of_replayed_steps_are_told_apart,
             replayed_environment_resumes_bit_identically,
             replayed_environment_trains_with_one_hash_whichever_workers_die;
         runs:
@@ -50,7 +51,9 @@ pub(crate) fn tests() -> Vec<Trial> {
         waiting:
             run_without_workers_waits_and_says_so,
             failures_are_in_the_status,
+            hang_is_named_when_the_run_is_ended,
             only_remote_worker_that_hangs_ends_run_with_its_slot,
-            hub_gives_up_runs_whose_environment_is_never_made;
+            hub_gives_up_runs_whose_environment_is_never_made,
+            run_whose_environment_is_being_made_is_listed_and_can_be_stopped;
     }
 }

@@ -1,6 +1,10 @@
 //! Environments without snapshots, whose open episodes move to other workers or are given up.
 
-use std::{fs::OpenOptions, path::PathBuf, process};
+use std::{
+    fs::{File, OpenOptions},
+    path::PathBuf,
+    process,
+};
 
 use rollmesh_core::{
     column::{DType, RowShape},
@@ -12,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     faulty::SLOT,
-    runs::{AT_ONCE, Rig, assert_failed},
+    runs::{AT_ONCE, Rig, assert_failed, run},
 };
 use crate::support::{self, Process};
 
@@ -22,12 +26,15 @@ const EPISODE: u32 = 40;
 const KILLED: u32 = 20;
 /// Workers that are killed.
 const KILLS: u32 = 3;
+/// The steps at which the slot fails, once each: in the second fragment, then twice while the steps before it are replayed.
+const FAILS: [u32; 3] = [20, 7, 3];
 
 /// Walks at random, and back or on. With `kills`, a directory, the first processes in which it comes to a certain step of one
-/// slot kill themselves there.
+/// slot kill themselves there; with `fails`, a directory, that slot fails at [`FAILS`].
 pub(crate) struct Walk {
     state: EnvState,
     kills: Option<PathBuf>,
+    fails: Option<PathBuf>,
     /// It walks otherwise in each process, whatever it says.
     step_length: f32,
     place: f32,
@@ -35,7 +42,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    pub(crate) const SETTINGS: &[&str] = &["state", "kills"];
+    pub(crate) const SETTINGS: &[&str] = &["state", "kills", "fails"];
 
     pub(crate) fn new(context: &EnvContext) -> Result<Self, EnvError> {
         let setting = |name| context.config.get::<String>(name).map_err(EnvError::Config);
@@ -44,6 +51,7 @@ impl Walk {
         Ok(Self {
             state: if state == "opaque" { EnvState::Opaque } else { EnvState::Replay },
             kills: setting("kills")?.filter(|_| is_it).map(PathBuf::from),
+            fails: setting("fails")?.filter(|_| is_it).map(PathBuf::from),
             step_length: if state == "other" { 0.01 + process::id() as f32 * 1e-9 } else { 0.01 },
             place: 0.0,
             t: 0,
@@ -57,6 +65,13 @@ impl Walk {
         if (0..KILLS).any(is_new) {
             kill_process(getpid(), Signal::KILL).unwrap();
         }
+    }
+
+    /// Whether it fails in this step; a file records each failure.
+    fn fails(&self) -> bool {
+        let Some(directory) = &self.fails else { return false };
+        let next = FAILS.iter().position(|at| !directory.join(at.to_string()).exists());
+        next.is_some_and(|next| FAILS[next] == self.t && File::create_new(directory.join(self.t.to_string())).is_ok())
     }
 }
 
@@ -80,6 +95,9 @@ impl Env for Walk {
 
     fn step(&mut self, action: &[i64], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
         self.kill_process();
+        if self.fails() {
+            return Err(EnvError::Failed("no fuel".into()));
+        }
         self.t += 1;
         self.place += self.step_length * (2.0 * action[0] as f32 - 1.0 + rng.uniform_f32());
         obs[0] = self.place;
@@ -119,6 +137,44 @@ pub(crate) async fn replayed_environment_trains_with_one_hash_whichever_workers_
         assert_eq!(std::fs::read_dir(rig.path("kills")).unwrap().count(), KILLS as usize);
         assert!(summary["moved_slots"].as_u64() > Some(0), "{summary}");
     }
+}
+
+/// One fragment fails three times in the same way, each time at another step: also while its open episode is replayed.
+pub(crate) async fn failures_of_replayed_steps_are_told_apart() {
+    let expected = calm("replay").await;
+    let sample = ["sample", "--json", "--env", "Walk-v0", "--num-envs", "4", "--rollout-fragment-length", "16"];
+    let sampled = async |config: &Value| {
+        let config = config.to_string();
+        let (finished, _) = run(&[&sample[..], &["--env-steps", "640", "--env-config", &config]].concat()).await;
+        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+        support::json(&finished.stdout)
+    };
+    let failing = || {
+        let rig = Rig::new();
+        std::fs::create_dir(rig.path("fails")).unwrap();
+        let config = json!({ "fails": rig.path("fails") });
+        (rig, config)
+    };
+    let places = |failures: &Value| -> Vec<Value> {
+        let latest = failures["latest"].as_array().cloned().unwrap_or_default();
+        latest.iter().map(|at| json!([at["slot"], at["episode"], at["t"], at["kind"]])).collect()
+    };
+    let replayed = [json!([SLOT, 0, 7, "error"]), json!([SLOT, 0, 3, "error"])];
+    for workers in [0, 2] {
+        let (rig, config) = failing();
+        let (finished, _) = rig.train(workers, &config, &["--env", "Walk-v0"]).await;
+        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+        rig.check_ledger();
+        let summary = rig.summary();
+        assert_eq!(summary["weights_hash"], expected["weights_hash"], "{summary}");
+        assert_eq!(places(&summary["failures"]), replayed, "{summary}");
+    }
+    // Without leases.
+    let (rig, config) = failing();
+    let summary = sampled(&config).await;
+    assert_eq!(summary["rollout_hash"], sampled(&json!({})).await["rollout_hash"], "{summary}");
+    assert_eq!(places(&summary["failures"])[1..], replayed, "{summary}");
+    drop(rig);
 }
 
 /// The hub dies, and with it its workers, in the middle of episodes.

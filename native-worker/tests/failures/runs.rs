@@ -94,8 +94,8 @@ pub(crate) async fn environment_that_always_fails_ends_run_with_its_place() {
     let cases = [
         ("error", "error", "the environment failed: no fuel"),
         ("panic", "panic", "the environment failed: panicked: no brakes"),
-        ("nan", "invalid", "the observation of step"),
-        ("infinite", "invalid", "the reward of step"),
+        ("nan", "invalid", "the observation is NaN"),
+        ("infinite", "invalid", "the reward is inf"),
         ("outside", "invalid", "is not in"),
     ];
     for (fault, name, message) in cases {

@@ -42,14 +42,20 @@ pub(crate) async fn commands_end_with_signal_while_a_step_hangs() {
 /// Nothing but the signal ends it.
 pub(crate) async fn environment_that_is_never_made_is_named_and_ends_with_first_signal() {
     for signal in [Signal::INT, Signal::TERM] {
-        let rig = Rig::new();
-        let args = rig.args(0, &json!({ "kind": "make" }), &[]);
-        let mut process = Process::start_program(std::env::current_exe().unwrap(), args, |_| {});
-        process.line("waiting for environment Faulty-v0 to be made").await;
-        process.signal(signal);
-        let end = process.finish_with(3).await;
-        let text = "environment Faulty-v0 was not made yet, and no run has begun";
-        assert!(end.stderr.contains(text), "{signal:?}: {}", end.stderr);
+        for kind in ["make", "make again"] {
+            let rig = Rig::new();
+            let config = json!({ "kind": kind });
+            let train = rig.args(0, &config, &[]);
+            let sample = ["sample", "--num-workers", "1", "--env", "Faulty-v0", "--env-config", &config.to_string()];
+            for args in [train, sample.map(String::from).to_vec()] {
+                let mut process = Process::start_program(std::env::current_exe().unwrap(), args, |_| {});
+                process.line("waiting for environment Faulty-v0 to be made").await;
+                process.signal(signal);
+                let end = process.finish_with(3).await;
+                let text = "environment Faulty-v0 was not made yet, and no run has begun";
+                assert!(end.stderr.contains(text), "{signal:?}, {kind}: {}", end.stderr);
+            }
+        }
     }
 }
 

@@ -73,6 +73,26 @@ pub(crate) async fn failures_are_in_the_status() {
     rig.check_ledger();
 }
 
+/// All workers hang: what was asked for is not complete, although no lease is out.
+pub(crate) async fn hang_is_named_when_the_run_is_ended() {
+    for (signal, ended) in [(Signal::INT, "stopped"), (Signal::TERM, "drained")] {
+        let rig = Rig::new();
+        let hangs = json!({ "kind": "hang", "all": true });
+        let args = rig.args(2, &hangs, &["--no-dashboard"]);
+        let mut run = Process::start_program(std::env::current_exe().unwrap(), args, |_| {});
+        run.line("the run is waiting for workers: none of the 2 that are connected can continue").await;
+        run.signal(signal);
+        let end = run.finish_with(3).await;
+        let place = ", episode 3, step 2: no progress for";
+        assert!(end.stderr.contains(&format!("interrupted: Faulty-v0, slot 0{place}")), "{signal:?}: {}", end.stderr);
+        let summary = rig.summary();
+        assert_eq!(summary["end"], ended, "{summary}");
+        assert!(summary["error"].as_str().unwrap().contains(place), "{summary}");
+        assert_eq!(summary["failures"]["latest"][0]["kind"], "hang", "{summary}");
+        rig.check_ledger();
+    }
+}
+
 /// The worker is disconnected whenever it hangs, and comes back with another thread.
 pub(crate) async fn only_remote_worker_that_hangs_ends_run_with_its_slot() {
     let rig = Rig::new();
@@ -111,4 +131,26 @@ pub(crate) async fn hub_gives_up_runs_whose_environment_is_never_made() {
     let failed = process.line("could not begin: ").await;
     assert!(failed.contains(reason), "{failed} {}", queued.stdout);
     good.finish_with(0).await;
+}
+
+pub(crate) async fn run_whose_environment_is_being_made_is_listed_and_can_be_stopped() {
+    let rig = Rig::new();
+    let runs_dir = rig.path("runs").display().to_string();
+    let args = ["hub", "--listen", "127.0.0.1:0", "--runs-dir", &runs_dir];
+    let mut process = Process::start_program(std::env::current_exe().unwrap(), args, |_| {});
+    let hub = process.invitation().await;
+    let patient =
+        ["env=Faulty-v0", "env_config.kind=make", "hung_worker_timeout_s=0"].map(|set| ["--set", set]).concat();
+    let start = command(&hub, &[&["start"], &patient[..]].concat());
+    process.line("waiting for environment Faulty-v0 to be made").await;
+    let text = command(&hub, &["status"]).finish_with(0).await.stdout;
+    assert!(text.contains("none yet · run 1 begins once environment Faulty-v0 is made"), "{text}");
+    let runs = support::json(&command(&hub, &["runs", "--json"]).finish_with(0).await.stdout);
+    let found = ["run", "state", "place", "env"].map(|name| &runs[0][name]);
+    assert_eq!(found, [&json!(1), &json!("queued"), &json!(1), &json!("Faulty-v0")], "{runs}");
+    command(&hub, &["stop"]).finish_with(0).await;
+    let ended = start.finish_with(2).await;
+    assert!(ended.stderr.contains("the run was removed before it began"), "{}", ended.stderr);
+    let small = ["num_workers=0", "num_envs=2", "stop.env_steps=64"].map(|setting| ["--set", setting]).concat();
+    command(&hub, &[&["start", "--wait"], &small[..]].concat()).finish_with(0).await;
 }

@@ -66,6 +66,7 @@ async fn foreign_pages_and_names_are_turned_away_before_anything_else() {
         for request in [get("/", &headers), format!("GET /ws HTTP/1.1\r\n{headers}{UPGRADE}\r\n")] {
             let answer = http(address, &request).await;
             assert!(answer.starts_with("HTTP/1.1 403 "), "{request}{answer}");
+            assert!(answer.contains("behind a tunnel, start it with --public-host HOST:PORT\n"), "{answer}");
             assert_has_security_headers(&answer);
         }
     }

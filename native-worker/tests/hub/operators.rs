@@ -79,7 +79,8 @@ async fn an_operator_starts_a_run() {
     let mut operator = hub.operator().await;
     for (path, wrong, reason) in [
         ("env", json!("CartPole-v9"), "there is no environment 'CartPole-v9'"),
-        ("algorithm", json!("magic"), "there is no algorithm 'magic'"),
+        ("algorithm", json!("magic"), "there is no algorithm 'magic'; known are: a2c, bc, marwil, pg, ppo"),
+        ("evaluation.init.name", json!("magic"), "evaluation.init: there is no init function 'magic'"),
         ("stop.env_steps", json!(0), "stop.env_steps is 0; it must be at least 1"),
         ("num_envs", json!(0), "num_envs is 0"),
         ("observation_filter", json!("Magic"), "observation_filter is \"Magic\"; it must be NoFilter or"),

@@ -27,7 +27,7 @@ fn failures_name_the_environment_and_the_python_error() {
         ("raise", ["py:lab:faulty: KeyError: 'the key is lost'", "in lose_the_key, called from lab.py:"]),
         ("exit", ["py:lab:faulty: its Python process", "code 7"]),
         ("crash", ["py:lab:faulty: its Python process", "Fatal Python error: Aborted"]),
-        ("nan", ["the observation of step 4", "infinite or not a number"]),
+        ("nan", ["the observation of step 4", "is NaN as a column holds it"]),
         ("shape", ["py:lab:faulty: ValueError: the observation has the shape (2, 1), its space (1,)", "lab"]),
         ("old", ["py:lab:faulty: TypeError: step returned 4 values, not 5", "lab"]),
     ] {

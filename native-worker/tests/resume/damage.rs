@@ -183,6 +183,12 @@ async fn a_run_whose_last_files_cannot_be_written_fails_and_names_the_file() {
         let end = rig.begin().finish_with(1).await;
         assert!(end.stderr.contains(&format!("{name}: ")), "{}", end.stderr);
         assert!(end.stderr.contains("error: the run's last files could not be written"), "{}", end.stderr);
+        if name == "policy.json" {
+            let dir = rig.dir().display().to_string();
+            let runs = json(&Process::start(["runs", &dir, "--json"]).finish_with(0).await.stdout);
+            assert_eq!(runs[0]["state"], "failed", "{runs}");
+            assert!(runs[0]["error"].as_str().unwrap().contains("policy.json: "), "{runs}");
+        }
         // The other files are there, and nothing half done.
         assert!(rig.path("weights.safetensors").is_file());
         assert_eq!(rig.path("summary.json").is_file(), name != "summary.json");

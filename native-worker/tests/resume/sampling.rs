@@ -247,7 +247,7 @@ async fn wrong_way_to_resume_is_refused_by_name() {
         (&["sample", "--resume", &learned], "learns: resume it with `rollmesh train --resume"),
         (&["sample", "--run-dir", &dir], "already holds a run; choose another directory"),
         (&["sample", "--resume", &dir, "--seed", "2"], "cannot be used with"),
-        (&["sample", "--resume", "/proc/none"], "holds no run"),
+        (&["sample", "--resume", "/proc/none"], "does not exist, so it holds no run"),
     ];
     for (args, message) in refused {
         let end = Process::start(args).finish_with(2).await;

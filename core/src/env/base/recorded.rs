@@ -6,11 +6,11 @@ use super::{
 };
 use crate::{
     env::{
-        EnvContext, EnvError, EnvSpaces, Frame, SnapshotReader, StepMark,
+        EnvContext, EnvError, EnvSpaces, Frame, Moment, SnapshotReader, StepMark,
         action_log::{obs_hash, split_hash},
         multi_agent::{AgentRows, Roster, Turn},
     },
-    ids::AgentId,
+    ids::{AgentId, SlotId},
     prelude::*,
 };
 
@@ -18,6 +18,7 @@ use crate::{
 /// a snapshot is the actions of the open episode, and a new sub-environment replays them.
 pub struct Recorded {
     env: Box<dyn BaseEnv>,
+    slot: SlotId,
     log: Vec<u8>,
     t: u32,
     /// Agents that act next; `None` while no episode waits for actions.
@@ -29,13 +30,13 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Records the only sub-environment of `env`, which has not been polled.
+    /// Records the only sub-environment of `env`, that of this slot, which has not been polled.
     ///
     /// # Errors
     /// [`EnvError::WrongLength`] unless there is exactly one.
-    pub fn new(env: Box<dyn BaseEnv>) -> Result<Self, EnvError> {
+    pub fn new(env: Box<dyn BaseEnv>, slot: SlotId) -> Result<Self, EnvError> {
         match env.num_envs() {
-            1 => Ok(Self { env, log: Vec::new(), t: 0, acting: None, restored: None, seen: Vec::new() }),
+            1 => Ok(Self { env, slot, log: Vec::new(), t: 0, acting: None, restored: None, seen: Vec::new() }),
             found => Err(EnvError::WrongLength { what: "sub-environments", wanted: 1, found }),
         }
     }
@@ -154,8 +155,9 @@ impl BaseEnv for Recorded {
             *steps -= 1;
             let acting = self.acting.as_ref().ok_or_else(|| reader.bad())?;
             read_step(&mut reader, acting, |agent| self.env.spaces(agent), &mut actions)?;
-            self.send_actions(&[EnvActions { env, actions: actions.clone() }])?;
-            self.poll_updates(&mut updates)?;
+            let at = Moment { slot: self.slot, episode, t: self.t, agent: 0 };
+            let sent = self.send_actions(&[EnvActions { env, actions: actions.clone() }]);
+            sent.and_then(|()| self.poll_updates(&mut updates)).map_err(|error| error.in_replay(at))?;
         }
         match self.acting {
             Some(_) if self.t == t && obs_hash(&self.seen) == *hash => Ok(true),

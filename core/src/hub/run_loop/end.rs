@@ -61,9 +61,24 @@ impl RunLoop {
     /// Ends the run: revokes its leases and stops its stopwatch.
     pub fn end(&mut self, end: &RunEnd, now: Micros) {
         self.stopwatch.pause(now);
-        self.group.stop(now);
+        self.group.report_hung();
         self.phase = end.phase();
-        self.error = end.error().unwrap_or_default();
+        // Rows of a lease that hangs are missing.
+        let is_cut = matches!(end, RunEnd::Stopped | RunEnd::Drained);
+        self.error = end.error().or_else(|| self.hang().filter(|_| is_cut)).unwrap_or_default();
+        self.group.stop(now);
+    }
+
+    /// Returns what hangs, if leases of the run have expired without progress and their workers have sent nothing since.
+    fn hang(&self) -> Option<String> {
+        let (worker, failure) = self.group.hung().next()?;
+        Some(format!("{}, {failure} (worker {worker})", self.config.env()))
+    }
+
+    /// Returns what went wrong in a run that is over, `None` if nothing did.
+    #[must_use]
+    pub fn error(&self) -> Option<String> {
+        Some(self.error.clone()).filter(|error| !error.is_empty())
     }
 
     /// Marks a run that has ended as failed: its last files could not be written.
@@ -93,6 +108,9 @@ impl RunLoop {
         let mut causes = Vec::new();
         if self.env_state == EnvState::Opaque {
             causes.push("the environment is opaque: its open episodes end where their slots move".into());
+        }
+        if self.env_state == EnvState::Replay && !self.config.episodes_move(self.env_state) {
+            causes.push("replay_mismatch is abandon: open episodes may end where their slots move".into());
         }
         if self.config.device_rows {
             causes.push("device_rows is set: rows that policies on GPUs acted in have other bits".into());

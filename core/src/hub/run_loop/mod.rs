@@ -26,7 +26,7 @@ use crate::{
         convert::FragmentLimits,
         message::{RunStart, WeightsNotice},
     },
-    run::{ReplayMismatch, RunConfig},
+    run::RunConfig,
     sampler::FragmentLayout,
     time::Micros,
     weights::{Weights, WeightsError},
@@ -214,11 +214,7 @@ impl RunLoop {
         let RunLoopConfig { number, config, run_dir, algo, pace, layout, env_state, .. } = parts;
         let (num_slots, mode) = (config.num_slots(), config.sampling_mode());
         let limits = FragmentLimits::new(&config, &layout);
-        let moves = match env_state {
-            EnvState::Snapshot => true,
-            EnvState::Replay => config.replay_mismatch == ReplayMismatch::Fail,
-            EnvState::Opaque => false,
-        };
+        let moves = config.episodes_move(env_state);
         let group_config = GroupConfig {
             slots_per_worker: config.slots_per_worker(),
             first_lease: parts.first_lease,

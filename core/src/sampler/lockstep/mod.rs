@@ -187,20 +187,22 @@ impl<O: Element> Lockstep<O> {
     /// of the fragment, counted from 0.
     fn check_numbers(&self) -> Result<(), (usize, EnvError)> {
         let (n, width) = (self.lanes.len(), self.arena.shapes.obs.elements());
-        let not_finite = |at, what, lane, step| Err((at, EnvError::NotFinite { what, lane, step }));
+        let not_finite = |at, what, lane, step, value| Err((at, EnvError::NotFinite { what, lane, step, value }));
         // A reset belongs to the next episode's first step.
         let brought_by =
             |lane, after: usize| if self.ends(lane).any(|end| end == after) { after } else { after.saturating_sub(1) };
-        if let Some(row) = RowsRef::F32(&self.arena.rewards).first_not_finite() {
-            return not_finite(row / n, "reward", row % n, row / n + 1);
+        if let Some((row, value)) = first_not_finite(RowsRef::F32(&self.arena.rewards)) {
+            return not_finite(row / n, "reward", row % n, row / n + 1, value);
         }
-        if let Some(cut) = O::erase_rows(&self.cut_obs).first_not_finite().and_then(|i| self.cuts.get(i / width)) {
+        if let Some((i, value)) = first_not_finite(O::erase_rows(&self.cut_obs))
+            && let Some(cut) = self.cuts.get(i / width)
+        {
             let end = cut.end as usize;
-            return not_finite(end.saturating_sub(1), "observation", cut.lane, end);
+            return not_finite(end.saturating_sub(1), "observation", cut.lane, end, value);
         }
-        if let Some(i) = O::erase_rows(&self.arena.obs).first_not_finite() {
+        if let Some((i, value)) = first_not_finite(O::erase_rows(&self.arena.obs)) {
             let (lane, step) = (i / width % n, i / width / n);
-            return not_finite(brought_by(lane, step), "observation", lane, step);
+            return not_finite(brought_by(lane, step), "observation", lane, step, value);
         }
         // Terminal observations may be out of bounds, as Gymnasium's CartPole shows; only observations that are acted on are
         // checked.
@@ -229,6 +231,16 @@ impl<O: Element> Lockstep<O> {
 
     fn state_with(&self, lane: usize, snapshot: Vec<u8>) -> SlotState {
         SlotState { recurrent: self.memory.of_lane(lane).to_vec(), ..self.lanes.state(lane, snapshot) }
+    }
+}
+
+/// Returns the index of the first number that is infinite or NaN, and the number.
+fn first_not_finite(rows: RowsRef<'_>) -> Option<(usize, String)> {
+    let i = rows.first_not_finite()?;
+    match rows {
+        RowsRef::F32(values) => Some((i, values.get(i)?.to_string())),
+        RowsRef::F64(values) => Some((i, values.get(i)?.to_string())),
+        _ => None,
     }
 }
 

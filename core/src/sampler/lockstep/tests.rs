@@ -100,15 +100,17 @@ fn sample(fault: Fault, at: u32) -> Result<(), SampleError> {
 
 #[test]
 fn value_that_is_not_finite_is_named_with_lane_and_step() {
-    let not_finite = |what, step| Err(SampleError::Env(EnvError::NotFinite { what, lane: 1, step }));
-    assert_eq!(sample(Fault::Reward(f64::NAN), 3), not_finite("reward", 3));
-    assert_eq!(sample(Fault::Reward(f64::NEG_INFINITY), 5), not_finite("reward", 1));
+    let not_finite = |what, step, value: &str| {
+        Err(SampleError::Env(EnvError::NotFinite { what, lane: 1, step, value: value.into() }))
+    };
+    assert_eq!(sample(Fault::Reward(f64::NAN), 3), not_finite("reward", 3, "NaN"));
+    assert_eq!(sample(Fault::Reward(f64::NEG_INFINITY), 5), not_finite("reward", 1, "-inf"));
     // Beyond the range of the column.
-    assert_eq!(sample(Fault::Reward(1e300), 8), not_finite("reward", 4));
-    assert_eq!(sample(Fault::Observation(f32::NAN), 2), not_finite("observation", 2));
-    assert_eq!(sample(Fault::Observation(f32::INFINITY), 8), not_finite("observation", 4));
-    assert_eq!(sample(Fault::FinalObservation, 6), not_finite("observation", 2));
-    assert_eq!(sample(Fault::FirstObservation, 0), not_finite("observation", 0));
+    assert_eq!(sample(Fault::Reward(1e300), 8), not_finite("reward", 4, "inf"));
+    assert_eq!(sample(Fault::Observation(f32::NAN), 2), not_finite("observation", 2, "NaN"));
+    assert_eq!(sample(Fault::Observation(f32::INFINITY), 8), not_finite("observation", 4, "inf"));
+    assert_eq!(sample(Fault::FinalObservation, 6), not_finite("observation", 2, "inf"));
+    assert_eq!(sample(Fault::FirstObservation, 0), not_finite("observation", 0, "NaN"));
     assert_eq!(sample(Fault::None, 3), Ok(()));
     let error = sample(Fault::Reward(f64::NAN), 3).unwrap_err().to_string();
     assert!(error.starts_with("lane 1: the reward of step 3 of the fragment"), "{error}");

@@ -95,7 +95,7 @@ impl SlotEnvs {
             };
             let needs = || EnvError::Failed("this worker cannot start processes for environments".into());
             let moved = shell.remote_envs(&request)?.ok_or_else(needs)?;
-            return Ok(Box::new(Recorded::new(moved.envs)?));
+            return Ok(Box::new(Recorded::new(moved.envs, start.slot)?));
         }
         let no_slots = |_| EnvError::Failed("a BaseEnv has no slots".into());
         let maker = self.source.maker(self.kernels).map_err(no_slots)?;
@@ -227,7 +227,7 @@ impl RolloutWorkerBuilder {
         if matches!(source, RegisteredEnv::Base(_)) {
             return Err(not_leased(
                 "env",
-                "a BaseEnv is sampled as a whole: register an Env or a MultiAgentEnv for workers",
+                "a BaseEnv is sampled as a whole, by the run's own process: set num_workers to 0, or register an Env or a MultiAgentEnv",
             ));
         }
         let is_replayed = matches!(source, RegisteredEnv::MultiAgent(_)) || run.rollout.remote_worker_envs;

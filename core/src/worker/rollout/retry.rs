@@ -124,26 +124,29 @@ impl Retries {
                 }
                 Err(fault) => fault,
             };
-            let failure = match fault {
-                Fault::Error(error) => failure_of(&error, &worker.parts.mark).ok_or(error)?,
-                Fault::Panic(words) => failure_at(FailureKind::Panic, &worker.parts.mark, &words),
-            };
-            note(&failure);
-            self.attempts += 1;
-            let is_repeated = self.last.as_ref() == Some(&failure);
-            let retried = match &self.start {
-                Some(start) if !is_repeated && self.attempts < MAX_ATTEMPTS => {
-                    let returned = guarded(self.guard, || worker.return_to(start).map_err(Fault::Error));
-                    let abandoned = returned.unwrap_or(None);
-                    self.abandoned += abandoned.unwrap_or(0);
-                    abandoned.is_some()
+            let mut fault = Some(fault);
+            // The replay of an open episode may fail, too.
+            while let Some(failed) = fault.take() {
+                let failure = match failed {
+                    Fault::Error(error) => failure_of(&error, &worker.parts.mark).ok_or(error)?,
+                    Fault::Panic(words) => failure_at(FailureKind::Panic, &worker.parts.mark, &words),
+                };
+                note(&failure);
+                self.attempts += 1;
+                let is_repeated = self.last.as_ref() == Some(&failure);
+                let returned = match &self.start {
+                    Some(start) if !is_repeated && self.attempts < MAX_ATTEMPTS => {
+                        guarded(self.guard, || worker.return_to(start).map_err(Fault::Error))
+                    }
+                    _ => Ok(None),
+                };
+                match returned {
+                    Ok(Some(abandoned)) => self.abandoned += abandoned,
+                    Ok(None) => return Err(FatalFailure { failure, attempts: self.attempts, is_repeated }.into()),
+                    Err(error) => fault = Some(error),
                 }
-                _ => false,
-            };
-            if !retried {
-                return Err(FatalFailure { failure, attempts: self.attempts, is_repeated }.into());
+                self.last = Some(failure);
             }
-            self.last = Some(failure);
             if self.start.as_ref().is_some_and(RetryStart::has_abandoned) {
                 // What was abandoned is not open at the next attempt's beginning.
                 self.start = None;
@@ -222,13 +225,14 @@ fn failure_of(error: &RolloutError, mark: &StepMark) -> Option<FragmentFailure> 
         RolloutError::Sample(SampleError::Preprocess { .. } | SampleError::Filter(_)) => None,
         RolloutError::Sample(error) => {
             let source = RunnerError::from(error.clone());
-            let (kind, message) = (source.failure_kind(), source.to_string());
-            match error {
+            let (kind, message) = (source.failure_kind(), source.at_place());
+            match (error, source.place()) {
                 _ if kind == FailureKind::Fragment => None,
-                SampleError::EnvAt { slot, episode, t, .. } => {
+                (_, Some((slot, at))) => Some(FragmentFailure::new(kind, Some(slot), at, &message)),
+                (SampleError::EnvAt { slot, episode, t, .. }, None) => {
                     Some(FragmentFailure::new(kind, Some(*slot), (*episode, *t), &message))
                 }
-                _ => Some(failure_at(kind, mark, &message)),
+                _ => Some(failure_at(kind, mark, &source.to_string())),
             }
         }
         RolloutError::Policy { .. } => Some(failure_at(FailureKind::Policy, mark, &error.to_string())),

@@ -105,8 +105,9 @@ impl RunnerError {
     }
 
     /// Returns the slot, and the episode and step in it, that the error itself names.
-    fn place(&self) -> Option<(SlotId, (u32, u32))> {
+    pub(in crate::worker) fn place(&self) -> Option<(SlotId, (u32, u32))> {
         match self {
+            Self::Env(EnvError::InReplay { at, .. }) => Some((at.slot, (at.episode, at.t))),
             Self::NotFinite { slot, at, .. } => Some((*slot, (*at)?)),
             _ => None,
         }
@@ -115,6 +116,14 @@ impl RunnerError {
     /// Returns the episode and step that the error itself names.
     pub(super) fn position(&self) -> Option<(u32, u32)> {
         self.place().map(|(_, position)| position)
+    }
+
+    /// Returns the message for a failure whose slot, episode and step are known.
+    pub(in crate::worker) fn at_place(&self) -> String {
+        match self {
+            Self::Env(error) => error.at_place(),
+            error => error.to_string(),
+        }
     }
 
     /// Returns the error of slots that were stepped together as a failure; `place` returns the episode and step of a lane.
@@ -206,7 +215,7 @@ fn position_in_fragment(fragment: &SlotFragment, row: usize) -> (u32, u32) {
 
 fn kind_of(error: &EnvError) -> FailureKind {
     match error {
-        EnvError::InLane { source, .. } => kind_of(source),
+        EnvError::InLane { source, .. } | EnvError::InReplay { source, .. } => kind_of(source),
         // The prefix with which shells report a panic.
         EnvError::Failed(reason) if reason.starts_with("panicked") => FailureKind::Panic,
         EnvError::WrongType { .. }

@@ -324,15 +324,17 @@ impl SlotRunner {
             running.open.push_front(SlotSet { starts, stage: Stage::Closed { gives_up: true } });
             return Advance::Working { lease, env_steps };
         }
-        let (kind, at) = match (&stage, state) {
-            (Stage::Open(lanes), _) => (error.failure_kind(), error.position().unwrap_or_else(|| lanes.failed_at(0))),
-            (_, Some(state)) => {
-                let kind = Some(error.failure_kind()).filter(|kind| *kind != FailureKind::Env);
-                (kind.unwrap_or(FailureKind::Restore), position_in(state, *slot).unwrap_or_default())
+        let kind = error.failure_kind();
+        let (kind, at) = match (&stage, error.position(), state) {
+            (_, Some(at), _) => (kind, at),
+            (Stage::Open(lanes), None, _) => (kind, lanes.failed_at(0)),
+            (_, None, Some(state)) => {
+                let kind = if kind == FailureKind::Env { FailureKind::Restore } else { kind };
+                (kind, position_in(state, *slot).unwrap_or_default())
             }
-            (_, None) => (error.failure_kind(), (0, 0)),
+            (_, None, None) => (kind, (0, 0)),
         };
-        let failure = FragmentFailure::new(kind, Some(*slot), at, &error.to_string());
+        let failure = FragmentFailure::new(kind, Some(*slot), at, &error.at_place());
         Advance::Failed { lease, env_steps, failure }
     }
 
@@ -489,10 +491,10 @@ impl SlotRunner {
         }
     }
 
-    /// Returns how many slots of a lease are sampled together. Slots whose episodes cannot move are sampled separately, so
+    /// Returns how many slots of a lease are sampled together. Slots whose episodes may not move are sampled separately, so
     /// that no episode is lost when another set of slots is leased.
     fn slots_per_set(&self, lease: &Lease) -> usize {
-        let moves = self.parts.env_state != EnvState::Opaque;
+        let moves = self.run.episodes_move(self.parts.env_state);
         let together = moves && !self.in_turn && (self.is_lockstep() || self.parts.keeps_step());
         if together { lease.slots.len().max(1) } else { 1 }
     }

@@ -7,7 +7,7 @@ use rollmesh_core::{
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicySpec},
     protocol::{FailureKind, FragmentFailure},
-    run::RunConfig,
+    run::{ReplayMismatch, RunConfig},
     space::Space,
     weights::Weights,
     worker::{Advance, Registry, RolloutConfig, RolloutWorkerBuilder, SetupError, SlotRunner},
@@ -216,9 +216,9 @@ fn run(runner: &mut SlotRunner, fragment: u64, moved: &[(u32, Vec<u8>)]) -> (Vec
 fn failed_fragment_is_located_and_other_slots_have_the_rows_of_a_calm_run() {
     let cases = [
         ("error", FailureKind::Env, "the environment failed: no fuel"),
-        ("nan", FailureKind::Invalid, "lane 0: the observation of step 2 of the fragment"),
-        ("infinite", FailureKind::Invalid, "lane 0: the reward of step 2 of the fragment"),
-        ("double", FailureKind::Invalid, "lane 0: the reward of step 2 of the fragment"),
+        ("nan", FailureKind::Invalid, "the observation is NaN as a column holds it"),
+        ("infinite", FailureKind::Invalid, "the reward is inf as a column holds it"),
+        ("double", FailureKind::Invalid, "the reward is inf as a column holds it"),
         ("outside", FailureKind::Invalid, "environment 0, agent 0: the observation [2.0] after step 2"),
     ];
     for (fault, kind, message) in cases {
@@ -396,6 +396,24 @@ fn slots_of_opaque_environment_begin_next_episode_elsewhere() {
     let moved = [0, 1].map(|slot| SlotSource::State(first[slot].state.clone()));
     let (elsewhere, _) = made(&mut sums(EnvState::Opaque), 1, moved);
     assert!(elsewhere.iter().all(|fragment| (fragment.first_episode, fragment.first_t) == (1, 0)), "{elsewhere:?}");
+}
+
+/// No slot is replayed because another one has moved: what may be abandoned stays where it is.
+#[test]
+fn slot_that_stays_is_not_replayed_if_its_episode_may_be_abandoned() {
+    let run = RunConfig::new("Sum-v0").num_workers(1).num_envs(2).rollout_fragment_length(8);
+    for (replay_mismatch, replayed) in [(ReplayMismatch::Fail, 16), (ReplayMismatch::Abandon, 8)] {
+        let run = RunConfig { replay_mismatch, ..run.clone() };
+        let mut here = SlotRunner::new(&run, RolloutWorkerBuilder::new(sum(EnvState::Replay))).unwrap();
+        let (first, _) = made(&mut here, 0, [SlotSource::New, SlotSource::New]);
+        let moved = [SlotSource::Held, SlotSource::State(first[1].state.clone())];
+        let (_, progress) = made(&mut here, 1, moved);
+        // Progress is reported up to the last steps, at most three at a time.
+        assert!(
+            (replayed + 16 - 6..replayed + 16).contains(progress.last().unwrap()),
+            "{replay_mismatch:?}: {progress:?}"
+        );
+    }
 }
 
 #[test]

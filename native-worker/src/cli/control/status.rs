@@ -81,7 +81,10 @@ fn table(hub: &Control) -> String {
     let (status, ledger) = (hub.status(), &hub.ledger().ledger);
     let mut lines = vec![("hub", hub.server().to_owned())];
     if status.run == 0 {
-        lines.push(("run", "none yet".into()));
+        let starting = hub.runs().iter().find(|row| row.place == 1);
+        let starting =
+            starting.map(|row| format!(" · run {} begins once environment {} is made", row.run, printable(&row.env)));
+        lines.push(("run", format!("none yet{}", starting.unwrap_or_default())));
     } else {
         let phase = hub.phase().name();
         let mut run = format!("{} · {phase} · {} with {}, seed {}", status.run, status.env, status.algo, status.seed);

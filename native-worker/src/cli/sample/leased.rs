@@ -117,7 +117,7 @@ pub(super) fn run(
         let rows = Rows { tally: tally.clone(), wanted: Wanted::of(run, registry)? };
         let mut hub = host::start(hub_config(args, &request)?, &SpecFlags::default(), registry).await?;
         match (args.no_dashboard, args.remote_only) {
-            (false, _) if !args.json => host::print_invitations(&hub, &args.clients.security),
+            (false, _) if !args.json => host::print_invitations(&hub, &args.clients.security, true),
             (_, true) => host::print_worker_command(&hub, &args.clients.security),
             _ => {}
         }

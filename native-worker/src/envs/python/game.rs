@@ -4,7 +4,7 @@ use std::{any::Any, collections::BTreeMap};
 
 use rollmesh_core::{
     env::{
-        EnvContext, EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng,
+        EnvContext, EnvError, EnvSpaces, EnvState, Frame, MultiAgentEnv, Rng,
         multi_agent::{AgentRows, Turn},
     },
     ids::AgentId,
@@ -14,10 +14,12 @@ use serde::{Deserialize, de::IgnoredAny};
 use super::{PythonSettings, lane_group::LaneGroup};
 use crate::envs::remote::wire::{ChildRequest, SpacesOf};
 
-/// A game of a host. An episode that moves is replayed; one whose process ended has failed.
+/// A game of a host. An episode that moves is replayed if the run's fingerprint shows that the game is deterministic; one whose
+/// process ended has failed.
 pub(super) struct PythonGame {
     name: String,
     group: LaneGroup,
+    is_deterministic: bool,
     spaces: BTreeMap<AgentId, EnvSpaces>,
 }
 
@@ -34,9 +36,9 @@ impl PythonGame {
     /// [`EnvError::Unavailable`] without an interpreter, package or game of that name, [`EnvError::Failed`].
     pub(super) fn make(name: &str, context: &EnvContext, settings: &PythonSettings) -> Result<Self, EnvError> {
         let (group, made) = LaneGroup::make::<MadeGame>(name, context, 1, settings, 0)?;
-        group.check_fingerprint(&context.config)?;
+        let is_deterministic = group.check_fingerprint(&context.config)?;
         let spaces = made.agents.into_iter().map(|SpacesOf { agent, spaces }| (agent, spaces)).collect();
-        Ok(Self { name: name.into(), group, spaces })
+        Ok(Self { name: name.into(), group, is_deterministic, spaces })
     }
 }
 
@@ -47,6 +49,10 @@ impl MultiAgentEnv for PythonGame {
 
     fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
         self.spaces.get(agent).cloned()
+    }
+
+    fn state(&self) -> EnvState {
+        if self.is_deterministic { EnvState::Replay } else { EnvState::Opaque }
     }
 
     /// The seed is the first number of the reset's random numbers.

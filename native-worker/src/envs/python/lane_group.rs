@@ -87,13 +87,14 @@ impl LaneGroup {
     }
 
     /// Checks that this machine has the fingerprint in the settings of the environment, if there is one. Where the run began, the
-    /// episodes of an environment that is not deterministic were left out of it: then versions are compared alone.
+    /// episodes of an environment that is not deterministic were left out of it: then versions are compared alone. Returns
+    /// false for such an environment.
     ///
     /// # Errors
     /// [`EnvError::Unavailable`] with both, [`EnvError::Failed`] for a setting of another form, and as [`ask`](Self::ask).
-    pub(super) fn check_fingerprint(&self, config: &Config) -> Result<(), EnvError> {
+    pub(super) fn check_fingerprint(&self, config: &Config) -> Result<bool, EnvError> {
         let wanted = match config.get::<Value>(FINGERPRINT).ok().flatten() {
-            None | Some(Value::Null | Value::Bool(false)) => return Ok(()),
+            None | Some(Value::Null | Value::Bool(false)) => return Ok(true),
             Some(Value::String(wanted)) => wanted,
             Some(other) => {
                 let form = "it is the fingerprint that a run has written, or false for none";
@@ -101,9 +102,10 @@ impl LaneGroup {
             }
         };
         let found = fingerprint(&mut lock(&self.host), &self.name, &self.text)?;
-        let versions = found.split(EPISODES).next().filter(|_| !wanted.contains(EPISODES));
+        let is_deterministic = has_episodes(&wanted);
+        let versions = found.split(EPISODES).next().filter(|_| !is_deterministic);
         if versions.unwrap_or(&found) == wanted {
-            return Ok(());
+            return Ok(is_deterministic);
         }
         Err(EnvError::Unavailable(format!(
             "{} may have other bits on this machine than where the run began: here it has {found}; there it had {wanted}; \
@@ -213,6 +215,11 @@ pub(super) fn with_fingerprint(
     })?;
     let config = context.config.clone().with(FINGERPRINT, found);
     config.map_err(|error| EnvError::Failed(format!("{name}: {error}")))
+}
+
+/// Returns false for the fingerprint of an environment whose episodes differ each time.
+pub(super) fn has_episodes(fingerprint: &str) -> bool {
+    fingerprint.contains(EPISODES)
 }
 
 fn lock(host: &Mutex<Host>) -> MutexGuard<'_, Host> {

@@ -85,6 +85,15 @@ pub(crate) fn with_fingerprint(name: &str, context: &EnvContext) -> Result<Optio
     Ok(None)
 }
 
+/// Returns false for settings whose fingerprint shows that the environment's episodes differ each time.
+pub(crate) fn is_deterministic(config: &Config) -> bool {
+    let fingerprint = config.get::<String>(FINGERPRINT).ok().flatten();
+    #[cfg(unix)]
+    return fingerprint.is_none_or(|fingerprint| lane_group::has_episodes(&fingerprint));
+    #[cfg(not(unix))]
+    fingerprint.is_none()
+}
+
 /// Returns the settings of an environment without the fingerprint of its host: for policies, which may act anywhere.
 pub(crate) fn without_fingerprint(config: Config) -> Config {
     config.without(&[FINGERPRINT])

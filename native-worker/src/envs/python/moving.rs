@@ -149,7 +149,8 @@ impl PythonEnvs {
             self.check_actions(action.all(), 1).map_err(|_| EnvError::BadSnapshot(log.len()))?;
             let (mut reward, mut terminated, mut truncated) = ([0.0], [false], [false]);
             let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
-            self.step_lanes(lane..lane + 1, action.all(), obs.all_mut(), out)?;
+            let stepped = self.step_lanes(lane..lane + 1, action.all(), obs.all_mut(), out);
+            stepped.map_err(|error| error.in_replay(moment))?;
             let own = &mut self.logs[lane];
             own.push(action.all(), streams, moment);
             own.see(obs.all());

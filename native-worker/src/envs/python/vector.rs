@@ -23,7 +23,7 @@ use crate::envs::remote::wire::{ChildRequest, SpacesOf};
 /// Environments with the same name and settings, one lane each.
 ///
 /// Their open episodes move by the state of their simulator if the host can save it, and else by recorded actions, unless their
-/// Gymnasium spec says `nondeterministic`.
+/// Gymnasium spec says `nondeterministic` or the run's fingerprint shows it.
 pub(super) struct PythonEnvs {
     pub(super) name: String,
     /// What made them.
@@ -108,15 +108,16 @@ impl PythonEnvs {
         for host in 0..hosts {
             let own = host * lanes / hosts..(host + 1) * lanes / hosts;
             let (group, made) = LaneGroup::make::<MadeLanes>(name, first, own.len(), settings, host)?;
-            if host == 0 {
-                group.check_fingerprint(&first.config)?;
-            }
+            let is_deterministic = host > 0 || group.check_fingerprint(&first.config)?;
             let MadeLanes { spaces, state, shared } = made;
             parts.push(Part { group, shared: shared.and_then(SharedRows::open), lanes: own });
-            if described.as_ref().is_some_and(|(first, _)| *first != spaces.spaces) {
-                return Err(EnvError::Failed(format!("{name}: its environments have different spaces")));
+            match &described {
+                Some((first, _)) if *first != spaces.spaces => {
+                    return Err(EnvError::Failed(format!("{name}: its environments have different spaces")));
+                }
+                Some(_) => {}
+                None => described = Some((spaces.spaces, if is_deterministic { state } else { HostState::Opaque })),
             }
-            described = Some((spaces.spaces, state));
         }
         let (spaces, state) = described.ok_or_else(none)?;
         Ok(Self {

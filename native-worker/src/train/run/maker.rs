@@ -2,14 +2,14 @@
 
 use std::{path::PathBuf, thread};
 
-use rollmesh_core::{ids::SlotId, kernels::Kernels, run::ReplayMismatch, worker::Registry};
+use rollmesh_core::{env::EnvState, ids::SlotId, kernels::Kernels, run::ReplayMismatch, worker::Registry};
 use tokio::sync::oneshot;
 
 use super::{
     super::{RunRequest, local::LocalWorker, request::Prepared},
     Resumed, StartError, Taker, Task, Work,
 };
-use crate::envs::with_fingerprint;
+use crate::envs::{is_deterministic, with_fingerprint};
 
 /// What runs are made of on this machine.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl RunMaker {
             resumed.check_ranks(&request)?;
         }
         let mut request = request.written_out()?;
-        let (prepared, taker) = match work {
+        let (mut prepared, taker) = match work {
             Work::Learn => (self.prepare_learning(&request)?, None),
             Work::LearnOver(group) => (Prepared::Local(Box::new(LocalWorker::over(*group)?), None), None),
             Work::Take(taker) => {
@@ -79,6 +79,10 @@ impl RunMaker {
         if resumed.is_none() && request.config.replay_mismatch == ReplayMismatch::Fail {
             let context = request.config.env_context(SlotId(0));
             if let Some(env_config) = with_fingerprint(request.config.env(), &context)? {
+                if let (Prepared::Leased(parts), false) = (&mut prepared, is_deterministic(&env_config)) {
+                    // Its workers find the same.
+                    parts.env_state = EnvState::Opaque;
+                }
                 request.config.rollout.env_config = env_config;
             }
         }

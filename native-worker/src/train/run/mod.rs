@@ -195,6 +195,8 @@ pub(crate) enum StartError {
     Panicked,
     #[error("another run is in progress; stop it first")]
     Busy,
+    #[error("the run was removed before it began")]
+    Removed,
     #[error("the hub has stopped")]
     HubExited,
 }
@@ -321,14 +323,19 @@ impl Run {
             lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
             ..self.summary(end, now)
         };
-        if let Some(Err(error)) = ended.map(|ended| ended.write(&self.policy(), self.state.group.ledger(), &summary)) {
+        if let Some(ended) = ended
+            && let Err(error) = ended.write(&self.policy(), self.state.group.ledger(), &summary)
+        {
             let error = format!("the run's last files could not be written: {error}");
             // An earlier error is the reason; otherwise a run without its result files has failed.
             match summary.end.error() {
                 Some(_) => faults.push(error),
                 None => {
                     self.state.fail(error.clone());
+                    summary.error = Some(error.clone());
                     summary.end = RunEnd::Failed(error);
+                    // It may be the file that cannot be written.
+                    faults.extend(ended.write_summary(&summary).err().map(|error| error.to_string()));
                 }
             }
         }
@@ -363,7 +370,7 @@ impl Run {
             abandoned_episodes: state.group.ledger().abandoned_episodes,
             inferred_rows: state.inferred_rows(),
             failures: Failures::of(&state.group),
-            error: end.error(),
+            error: end.error().or_else(|| state.error()),
             end,
         }
     }

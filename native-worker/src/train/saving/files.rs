@@ -56,7 +56,7 @@ pub(in super::super) struct Ended {
 }
 
 impl Ended {
-    /// Writes the results of the run.
+    /// Writes the results of the run; one file that cannot be written does not prevent the others.
     pub(in super::super) fn write(
         &self,
         policy: &PolicyCheckpoint,
@@ -65,6 +65,13 @@ impl Ended {
     ) -> io::Result<()> {
         let failed = |error| io::Error::other(format!("{}: {error}", self.dir.path().join(LEDGER).display()));
         let ledger = write_ledger(self.dir.path(), ledger).map_err(failed);
-        self.dir.write_end(policy, summary).and(ledger)
+        let policy = policy.save(self.dir.path()).map_err(io::Error::other);
+        let summary = self.write_summary(summary);
+        policy.and(summary).and(ledger)
+    }
+
+    /// Writes `summary.json`.
+    pub(in super::super) fn write_summary(&self, summary: &Summary) -> io::Result<()> {
+        self.dir.write_summary(summary)
     }
 }

@@ -20,7 +20,7 @@ use super::{
     saver::LEDGER,
     snapshot::{CONFIG, Saved},
 };
-use crate::checkpoint::{CHECKPOINTS_DIR, CheckpointError, PolicyCheckpointError, newest, weights_file};
+use crate::checkpoint::{CHECKPOINTS_DIR, CheckpointError, PolicyCheckpointError, newest, place, weights_file};
 
 /// A list of runs holds the lock of each for some microseconds, to see whether a process runs it: a lock that is taken is
 /// tried again this often …
@@ -55,7 +55,10 @@ pub struct SavedRun {
 #[non_exhaustive]
 pub enum ResumeError {
     /// The directory has no run.
-    #[error("{0} holds no run: begin one with --run-dir {0}; `rollmesh runs DIR` lists the runs in a directory")]
+    #[error(
+        "{place} holds no run: begin one with --run-dir {0}; `rollmesh runs DIR` lists the runs in a directory",
+        place = place(.0)
+    )]
     NoRun(PathBuf),
     /// The run has no learner.
     #[error("the run in {0} only samples: resume it with `rollmesh sample --resume {0}`")]

@@ -262,7 +262,8 @@ impl Sub {
             }
             *steps -= 1;
             replay::read_step(&mut reader, &self.acting, |agent| spaces.get(agent).cloned(), &mut actions)?;
-            self.step(env, &actions, env_step, spaces)?;
+            let at = self.moment;
+            self.step(env, &actions, env_step, spaces).map_err(|error| error.in_replay(at))?;
             if self.turn.is_over() {
                 return Err(EnvError::NotReplayed { t: self.moment.t });
             }
