@@ -373,7 +373,7 @@ async fn json_is_one_object_and_nothing_else() {
 
 #[tokio::test]
 async fn wrong_usage_ends_with_2_and_says_what_to_do() {
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 18] = [
         (
             &["--env", "CartPole-v9"],
             "there is no environment 'CartPole-v9'; did you mean CartPole-v1? known are: Acrobot-v1",
@@ -391,6 +391,10 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (
             &["--hidden", "4096,4097"],
             "model_config.fcnet_hiddens is of 16781312 weights; it must be of at most 16777216, since more do not fit into a message to workers",
+        ),
+        (
+            &["--env", "PixelSeaquest-v0", "--rollout-fragment-length", "60000"],
+            "is larger than the 33554432 that a receiver accepts; set `rollout_fragment_length` to at most ",
         ),
         (&["--max-env-steps", "0"], "stop.env_steps is 0; it must be at least 1"),
         (&["--stop-return", "NaN"], "--stop-return is NaN; it must be a finite number"),
