@@ -373,7 +373,7 @@ async fn json_is_one_object_and_nothing_else() {
 
 #[tokio::test]
 async fn wrong_usage_ends_with_2_and_says_what_to_do() {
-    let cases: [(&[&str], &str); 18] = [
+    let cases: [(&[&str], &str); 17] = [
         (
             &["--env", "CartPole-v9"],
             "there is no environment 'CartPole-v9'; did you mean CartPole-v1? known are: Acrobot-v1",
@@ -391,10 +391,6 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (
             &["--hidden", "4096,4097"],
             "model_config.fcnet_hiddens is of 16781312 weights; it must be of at most 16777216, since more do not fit into a message to workers",
-        ),
-        (
-            &["--env", "PixelSeaquest-v0", "--rollout-fragment-length", "60000"],
-            "is larger than the 33554432 that a receiver accepts; set `rollout_fragment_length` to at most ",
         ),
         (&["--max-env-steps", "0"], "stop.env_steps is 0; it must be at least 1"),
         (&["--stop-return", "NaN"], "--stop-return is NaN; it must be a finite number"),
@@ -417,6 +413,23 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         assert!(end.stderr.contains(message), "{args:?}: {}", end.stderr);
         assert!(!run_dir.exists(), "{args:?} leaves nothing behind");
     }
+}
+
+#[tokio::test]
+async fn fragments_that_fit_into_no_upload_end_with_2_and_shorter_ones_train_in_the_same_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run");
+    let start = |length: &str| {
+        let args =
+            ["--env", "PixelSeaquest-v0", "--hidden", "4", "--workers", "1", "--num-slots", "1", "--no-dashboard"];
+        let length = ["--max-env-steps", "16", "--rollout-fragment-length", length];
+        let settings = args.iter().chain(&length).map(AsRef::as_ref);
+        Process::start(["train".as_ref(), "--run-dir".as_ref(), run_dir.as_os_str()].into_iter().chain(settings))
+    };
+    let end = start("60000").finish_with(2).await;
+    let advice = "is larger than the 33554432 that a receiver accepts; set `rollout_fragment_length` to at most ";
+    assert!(end.stderr.contains(advice), "{}", end.stderr);
+    start("16").finish_with(0).await;
 }
 
 #[tokio::test]
