@@ -416,6 +416,23 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
 }
 
 #[tokio::test]
+async fn fragments_that_fit_into_no_upload_end_with_2_and_shorter_ones_train_in_the_same_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run");
+    let start = |length: &str| {
+        let args =
+            ["--env", "PixelSeaquest-v0", "--hidden", "4", "--workers", "1", "--num-slots", "1", "--no-dashboard"];
+        let length = ["--max-env-steps", "16", "--rollout-fragment-length", length];
+        let settings = args.iter().chain(&length).map(AsRef::as_ref);
+        Process::start(["train".as_ref(), "--run-dir".as_ref(), run_dir.as_os_str()].into_iter().chain(settings))
+    };
+    let end = start("60000").finish_with(2).await;
+    let advice = "is larger than the 33554432 that a receiver accepts; set `rollout_fragment_length` to at most ";
+    assert!(end.stderr.contains(advice), "{}", end.stderr);
+    start("16").finish_with(0).await;
+}
+
+#[tokio::test]
 async fn local_workers_have_the_extra_environment_variables() {
     let limit = ["--set", "remote_env_memory_mb=123", "--no-dashboard"];
     let setup = Setup::new(1, 12, A_WHILE).with(&["--extra-environ", "ROLLMESH_TEST=a=b"]).with(&limit);

@@ -554,4 +554,5 @@ fn weights_that_fit_into_no_message_are_refused_when_the_run_is_made() {
     parts.weights = Weights::new(WeightsVersion(0), vec![tensor]).expect("a tensor");
     let error = RunLoop::new(parts, Micros(0)).expect_err("64 MiB and a header").to_string();
     assert!(error.starts_with("the weights of this run cannot be sent to its workers: WeightsUpdate of "), "{error}");
+    assert!(error.contains("`fcnet_hiddens`, `conv_filters`"), "{error}");
 }

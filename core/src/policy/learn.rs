@@ -21,7 +21,7 @@ pub enum Postprocessing {
 }
 
 impl Postprocessing {
-    /// Advantages as a policy's settings say: `gamma`, `lambda`, `use_gae` and `use_critic`, each with a default.
+    /// Advantages as a policy's settings say: `gamma`, `lambda` (or `lambda_`), `use_gae` and `use_critic`, each with a default.
     ///
     /// # Errors
     /// [`ConfigError::BadValue`] for a discount or decay that is not between 0 and 1, and for generalised advantages
@@ -32,7 +32,8 @@ impl Postprocessing {
             value if (0.0..=1.0).contains(&value) => Ok(value),
             value => Err(bad(name, format!("{value} is not between 0 and 1"))),
         };
-        let (gamma, lambda) = (share("gamma", defaults.gamma)?, share("lambda", defaults.lambda)?);
+        // RLlib's older name stands for the newer one, and over it, as in the settings of algorithms.
+        let (gamma, lambda) = (share("gamma", defaults.gamma)?, share("lambda_", share("lambda", defaults.lambda)?)?);
         let use_gae = config.get("use_gae")?.unwrap_or(defaults.use_gae);
         let use_critic = config.get("use_critic")?.unwrap_or(defaults.use_critic);
         if use_gae && !use_critic {
@@ -82,6 +83,8 @@ mod tests {
         let own = AdvantageConfig { gamma: 0.95, lambda: 0.5, use_gae: false, use_critic: false };
         let config = r#"{"gamma": 0.95, "lambda": 0.5, "use_gae": false, "use_critic": false, "lr": 1}"#;
         assert_eq!(read(config), Ok(Postprocessing::Advantages(own)));
+        let older = AdvantageConfig { lambda: 0.5, ..DEFAULTS };
+        assert_eq!(read(r#"{"lambda": 0.9, "lambda_": 0.5}"#), Ok(Postprocessing::Advantages(older)));
     }
 
     #[test]

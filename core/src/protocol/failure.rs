@@ -24,13 +24,13 @@ wire_enum! {
         /// User code panicked.
         Panic = 2,
         /// The environment returned something invalid: NaN, an infinite reward, a point outside its space, a wrong length.
-        /// Or the rows hold a number that is not finite, which a policy or a callback has computed.
+        /// Or sums of its rewards are too large.
         Invalid = 3,
         /// The environment refused the state to resume from.
         Restore = 4,
         /// The environment missed its deadline, or its worker reported no progress.
         Hang = 5,
-        /// A policy failed.
+        /// A policy failed, or it or a callback computed a number that is not finite.
         Policy = 6,
         /// A callback, an observation function or a mapping function failed.
         Callback = 7,

@@ -1,13 +1,15 @@
 //! Hubs in memory, with workers and operators at their ports.
 
+mod ports;
+
 use std::{cell::Cell, collections::BTreeMap};
 
 use rollmesh_core::{
     kernels::Kernels,
     protocol::{
-        FrameBytes, Kind, Message, Phase, Role, Token,
+        FrameBytes, Message, Phase, Role, Token,
         handshake::Identity,
-        message::{Goodbye, Reply, Request, RunStatus, StartRun, Watch, WorkerLog, WorkerRequest},
+        message::{Reply, Request, RunStatus, StartRun, Watch, WorkerLog, WorkerRequest},
     },
     run::RunConfig,
     time::Micros,
@@ -32,6 +34,8 @@ struct Page {
     shown: Vec<Message>,
     trained: Vec<(u32, String)>,
     closed: Vec<PortId>,
+    /// What the workers sent.
+    said: Vec<Vec<u8>>,
     /// What ports without a worker were sent.
     last: BTreeMap<PortId, FrameBytes>,
     now: Micros,
@@ -51,9 +55,9 @@ impl Page {
         let mut hub = hub.with_epoch(EPOCH);
         let (operator, token) = hub.open_port(Role::Operator);
         hub.handle_frame(operator, &identity(Role::Operator, token).hello().encode(), Micros(0));
-        let (workers, shown, trained, closed, last) = Default::default();
+        let (workers, shown, trained, closed, said, last) = Default::default();
         let (now, drawing_takes, drawn) = (Micros(0), Micros(0), 0);
-        let mut page = Self { hub, workers, operator, shown, trained, closed, last, now, drawing_takes, drawn };
+        let mut page = Self { hub, workers, operator, shown, trained, closed, said, last, now, drawing_takes, drawn };
         page.exchange();
         page
     }
@@ -105,6 +109,7 @@ impl Page {
         for (&port, worker) in &mut self.workers {
             worker.work(5, self.now);
             while let Some(frame) = worker.poll_frame() {
+                self.said.push(frame.to_vec());
                 self.hub.handle_frame(port, &frame, self.now);
             }
         }
@@ -269,74 +274,4 @@ fn settings_that_cannot_be_run_are_answered() {
         let error = page.start(settings);
         assert!(error.contains(wanted) && page.hub.state().is_none(), "{settings}: {error}");
     }
-}
-
-/// A port of this role, and a peer that it has admitted.
-fn admitted(page: &mut Page, role: Role) -> PortId {
-    let (port, token) = page.hub.open_port(role);
-    page.hub.handle_frame(port, &identity(role, token).hello().encode(), page.now);
-    page.exchange();
-    assert_eq!(
-        page.last.get(&port).map(|bytes| Message::decode(bytes).expect("a message").kind() == Kind::Refused),
-        Some(false)
-    );
-    port
-}
-
-#[test]
-fn port_admits_its_own_role_and_token_and_nothing_before_them() {
-    let mut page = Page::new(0);
-    let (_, operators) = page.hub.open_port(Role::Operator);
-    for hello in [
-        |_: Token, operators: Token| identity(Role::Operator, operators).hello(),
-        |token: Token, _: Token| identity(Role::Operator, token).hello(),
-        |_: Token, _: Token| Message::Goodbye(Goodbye { reason: "no Hello".into() }),
-    ] {
-        let (port, token) = page.hub.open_port(Role::Worker);
-        page.hub.handle_frame(port, &hello(token, operators).encode(), page.now);
-        page.exchange();
-        assert!(matches!(Message::decode(&page.last[&port]), Ok(Message::Refused(_))));
-        assert_eq!(page.closed.last(), Some(&port));
-    }
-}
-
-#[test]
-fn roles_are_those_of_sockets_and_hostile_frames_end_their_port_alone() {
-    let wanted = hash_of(SMALL);
-    let mut page = Page::new(1);
-    assert_eq!(page.start(SMALL), "");
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    let mut next = move || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random as usize
-    };
-    // What the ports of this run send and are sent, from every side.
-    let mut seeds: Vec<Vec<u8>> = page.shown.iter().map(Message::encode).collect();
-    seeds.push(Message::Stop(Request { request: 1 }).encode());
-    // A page has no relays.
-    let roles = Role::ALL.iter().filter(|role| **role != Role::Relay);
-    for (number, &role) in (0..400).zip(roles.cycle()) {
-        let port = admitted(&mut page, role);
-        if number % 4 == 0 {
-            page.work();
-        }
-        for _ in 0..20 {
-            let mut frame = seeds[next() % seeds.len()].clone();
-            for _ in 0..next() % 4 {
-                let place = next() % frame.len();
-                frame[place] = next() as u8;
-            }
-            frame.truncate(frame.len() - next() % 2 * (next() % frame.len()));
-            // What an operator asks for in due form is not hostile.
-            let is_request = role == Role::Operator && Message::decode(&frame).is_ok();
-            if !is_request {
-                page.hub.handle_frame(port, &frame, page.now);
-            }
-        }
-        page.hub.handle_closed(port, "it has said enough", page.now);
-        page.exchange();
-    }
-    assert_eq!(page.finish(), wanted, "{:?}", page.status());
 }

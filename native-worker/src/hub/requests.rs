@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollmesh_core::{hub::RunLoopError, ids::WeightsVersion, weights::Weights};
+use rollmesh_core::{ids::WeightsVersion, weights::Weights};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -211,7 +211,7 @@ impl StartRunError {
                 | StartError::Monitor(_)
                 | StartError::Launch(_)
                 | StartError::Fingerprint(_)
-                | StartError::Loop(RunLoopError::Restore(_))
+                | StartError::Loop(_)
                 | StartError::Learner(LearnError::Worker(_))
         )
     }

@@ -92,8 +92,26 @@ pub enum RunLoopError {
     #[error(transparent)]
     Weights(#[from] WeightsError),
     /// The policies' weights do not fit into a message to workers.
-    #[error("the weights of this run cannot be sent to its workers: {0}; use smaller or fewer networks")]
+    #[error(
+        "the weights of this run cannot be sent to its workers: {0}; set smaller layers in `model_config` (`fcnet_hiddens`, \
+         `conv_filters`), or use fewer policies"
+    )]
     TooLarge(#[from] TooLarge),
+    /// The fragment of one slot does not fit into an upload.
+    #[error("the fragments of this run cannot be uploaded: {error}; {}", shorter(*.longest))]
+    LongFragment {
+        /// The upload of one slot.
+        error: TooLarge,
+        /// The longest `rollout_fragment_length` that fits; 0 for none.
+        longest: u32,
+    },
+}
+
+fn shorter(longest: u32) -> String {
+    match longest {
+        0 => "not even one step fits: use smaller observations or fewer agents".into(),
+        longest => format!("set `rollout_fragment_length` to at most {longest}"),
+    }
 }
 
 /// Progress of a run when it was saved.
@@ -214,6 +232,10 @@ impl RunLoop {
         let RunLoopConfig { number, config, run_dir, algo, pace, layout, env_state, .. } = parts;
         let (num_slots, mode) = (config.num_slots(), config.sampling_mode());
         let limits = FragmentLimits::new(&config, &layout);
+        if parts.consumer != BatchConsumer::OwnWorker {
+            let long = |error| RunLoopError::LongFragment { error, longest: limits.longest_fragment() };
+            limits.check_lease_of(1).map_err(long)?;
+        }
         let moves = config.episodes_move(env_state);
         let group_config = GroupConfig {
             slots_per_worker: config.slots_per_worker(),
@@ -516,7 +538,7 @@ impl RunLoop {
     }
 }
 
-/// Returns the most slots whose fragments fit into one upload.
+/// Returns the most slots whose fragments fit into one upload, which holds at least one.
 fn largest_lease(limits: &FragmentLimits, num_slots: u32) -> u32 {
     let mut slots = num_slots;
     while slots > 1 && limits.check_lease_of(slots as usize).is_err() {

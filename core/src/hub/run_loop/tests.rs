@@ -186,3 +186,34 @@ fn worker_on_a_device_is_able_for_runs_with_device_rows_alone() {
     let run = RunLoop::new(RunLoopConfig::sampling(1, config, &parts).unwrap(), Micros(0)).unwrap();
     assert!(run.not_reproducible()[0].starts_with("device_rows is set"), "{:?}", run.not_reproducible());
 }
+
+#[test]
+fn run_whose_fragments_fit_into_no_upload_is_refused_with_the_longest_that_do() {
+    const AGENTS: &str = "MultiAgentTrafficGrid-v0";
+    let with = |env, steps, settings: &str| {
+        let config = RunConfig::sampling(env, 2).rollout_fragment_length(steps).fcnet_hiddens(&[4]);
+        let config = config.merged(&settings.parse().unwrap()).unwrap();
+        let parts = builder().learning_parts(&config).unwrap();
+        RunLoopConfig::sampling(1, config, &parts).unwrap()
+    };
+    let new = |parts| RunLoop::new(parts, Micros(0));
+    let by_agents = r#"{"count_steps_by": "agent_steps"}"#;
+    assert!(
+        new(with(AGENTS, RunConfig::MAX_FRAGMENT_LENGTH, by_agents)).is_ok(),
+        "34 agents take as many steps at a time"
+    );
+    let settings = "{}";
+    for (env, kind) in [("PixelSeaquest-v0", "FragmentUpload"), (AGENTS, "AgentUpload")] {
+        let longest = match new(with(env, RunConfig::MAX_FRAGMENT_LENGTH, settings)) {
+            Err(RunLoopError::LongFragment { longest, .. }) => longest,
+            other => panic!("{env}: {other:?}"),
+        };
+        assert!(new(with(env, longest, settings)).is_ok(), "{env}");
+        let error = new(with(env, longest + 1, settings)).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("the fragments of this run cannot be uploaded: {kind} of 335")), "{error}");
+        assert!(error.ends_with(&format!("set `rollout_fragment_length` to at most {longest}")), "{error}");
+        // A run without leases uploads nothing.
+        let own = with(env, longest + 1, settings);
+        assert!(new(RunLoopConfig { consumer: BatchConsumer::OwnWorker, ..own }).is_ok(), "{env}");
+    }
+}

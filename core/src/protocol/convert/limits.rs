@@ -114,8 +114,28 @@ fn columns(spaces: &EnvSpaces) -> Vec<ColumnLimit> {
     ]
 }
 
-/// Estimate for a slot's table entries and its state without the environment's snapshot.
+/// Estimate for a slot's table entries and its state without the environment's snapshot, and for an agent's part of that state.
 const SLOT_BYTES: u64 = 256;
+/// Estimate for the header of a column of rows by policy, and for that of their batch.
+const COLUMN_BYTES: u64 = 64;
+
+fn sum(bytes: impl IntoIterator<Item = u64>) -> u64 {
+    bytes.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Returns the bytes of a column's row in memory.
+fn full_bytes(column: Option<&ColumnLimit>) -> u64 {
+    column.map_or(0, |column| (column.shape.elements() as u64).saturating_mul(column.dtype.size() as u64))
+}
+
+/// Returns the bytes of the rows of one agent, of its cuts, and of its recurrent states: a sequence begins at each cut, and the
+/// state after the last row follows.
+fn trajectory_bytes(rows: u32, row_bytes: u64, cut_bytes: u64, recurrent: &RecurrentShape) -> u64 {
+    let cuts = u64::from(rows).div_ceil(4) + 1;
+    let sequences = u64::from(rows / recurrent.max_seq_len) + cuts + 1;
+    let state_bytes = 4u64.saturating_mul(recurrent.width() as u64);
+    sum([row_bytes.saturating_mul(rows.into()), cut_bytes.saturating_mul(cuts), state_bytes.saturating_mul(sequences)])
+}
 
 impl FragmentLimits {
     /// Returns the limits of a run whose rows have this layout.
@@ -150,40 +170,63 @@ impl FragmentLimits {
         self.policies.as_ref()
     }
 
-    /// Checks that the fragments of this many slots fit into one upload, assuming that an episode ends in every fourth row
-    /// and states are small. If an upload turns out larger, its worker refuses the lease with a reason.
+    /// Checks that the fragments of this many slots fit into one upload, by [`upload_bytes`](Self::upload_bytes).
     ///
     /// # Errors
     /// [`TooLarge`] if they do not: the lease must have fewer slots, or the run shorter fragments.
     pub fn check_lease_of(&self, slots: usize) -> Result<(), TooLarge> {
-        if let Some(policies) = &self.policies {
-            let kind = Kind::AgentUpload;
-            // Twice the usual columns, for next observations, advantages and ids.
-            let row_bytes = |limit: &PolicyLimit| {
-                let bytes = limit.columns.iter().map(|column| column.row_bytes().saturating_mul(2));
-                bytes.fold(0, u64::saturating_add).saturating_mul(limit.agents.into())
-            };
-            let step_bytes = policies.values().map(row_bytes).fold(0, u64::saturating_add);
-            let bytes = step_bytes.saturating_mul(self.rows.into()).saturating_mul(slots as u64);
-            return if bytes <= u64::from(kind.body_cap()) { Ok(()) } else { Err(TooLarge { kind, bytes }) };
+        self.check(self.rows, slots)
+    }
+
+    /// Returns the longest `rollout_fragment_length` up to the run's with which a fragment of one slot fits into an upload;
+    /// 0 if not even one step does.
+    #[must_use]
+    pub fn longest_fragment(&self) -> u32 {
+        let (mut fits, mut above) = (0, self.rows.saturating_add(1));
+        while above - fits > 1 {
+            let half = fits + (above - fits) / 2;
+            *(if self.check(half, 1).is_ok() { &mut fits } else { &mut above }) = half;
         }
-        let kind = Kind::FragmentUpload;
-        let row_bytes = self.columns.iter().map(ColumnLimit::row_bytes).fold(0, u64::saturating_add);
-        let obs_bytes = self
-            .column(OBS.name())
-            .map_or(0, |obs| (obs.shape.elements() as u64).saturating_mul(obs.dtype.size() as u64));
-        // End and reason of a cut, its bootstrap value, its episode's return, and its final observation.
-        let cut_bytes = obs_bytes.saturating_add(5 + 1 + 4 + 8);
-        let cuts = u64::from(self.rows).div_ceil(4) + 1;
-        let rows_and_cuts =
-            row_bytes.saturating_mul(u64::from(self.rows)).saturating_add(cut_bytes.saturating_mul(cuts));
-        // A sequence begins at each cut, and the slot's state contains one more row of states.
-        let full_sequences = u64::from(self.rows / self.recurrent.max_seq_len);
-        let state_bytes = 4u64.saturating_mul(self.recurrent.width() as u64);
-        let states = state_bytes.saturating_mul(full_sequences + cuts + 1);
-        let slot_bytes = rows_and_cuts.saturating_add(states).saturating_add(SLOT_BYTES);
-        let bytes = slot_bytes.saturating_mul(slots as u64);
+        fits
+    }
+
+    /// Estimates the bytes of an upload of this many slots, assuming that an episode ends in every fourth row, states are small,
+    /// all agents act in every step, and neither policies nor callbacks add columns. With `complete_episodes`, fragments longer
+    /// than `rollout_fragment_length` are not foreseen. A fragment whose upload turns out larger than a message can be fails.
+    #[must_use]
+    pub fn upload_bytes(&self, slots: usize) -> u64 {
+        self.slot_bytes(self.rows).saturating_mul(slots as u64)
+    }
+
+    fn check(&self, rows: u32, slots: usize) -> Result<(), TooLarge> {
+        let kind = if self.policies.is_some() { Kind::AgentUpload } else { Kind::FragmentUpload };
+        let bytes = self.slot_bytes(rows).saturating_mul(slots as u64);
         if bytes <= u64::from(kind.body_cap()) { Ok(()) } else { Err(TooLarge { kind, bytes }) }
+    }
+
+    fn slot_bytes(&self, rows: u32) -> u64 {
+        let Some(policies) = &self.policies else {
+            let row_bytes = sum(self.columns.iter().map(ColumnLimit::row_bytes));
+            // End and reason of a cut, its bootstrap value, its episode's return, and its final observation.
+            let cut_bytes = sum([full_bytes(self.column(OBS.name())), 5 + 1 + 4 + 8]);
+            return sum([trajectory_bytes(rows, row_bytes, cut_bytes, &self.recurrent), SLOT_BYTES]);
+        };
+        let steps = match self.count_steps_by {
+            CountStepsBy::EnvSteps => rows,
+            CountStepsBy::AgentSteps => {
+                rows.div_ceil(policies.values().fold(0, |all, one| one.agents.saturating_add(all)).max(1))
+            }
+        };
+        let policy_bytes = |limit: &PolicyLimit| {
+            let row_bytes = sum(limit.columns.iter().map(|column| full_bytes(Some(column))));
+            // An agent's part of the slot's state has an observation.
+            let state_bytes =
+                sum([full_bytes(limit.columns.iter().find(|column| column.name == OBS.name())), SLOT_BYTES]);
+            let agent_bytes = sum([trajectory_bytes(steps, row_bytes, 0, &limit.recurrent), state_bytes]);
+            let headers = COLUMN_BYTES * (limit.columns.len() + limit.recurrent.state_lens.len() + 1) as u64;
+            sum([agent_bytes.saturating_mul(limit.agents.into()), headers])
+        };
+        sum([SLOT_BYTES].into_iter().chain(policies.values().map(policy_bytes)))
     }
 
     pub(super) fn column(&self, name: &str) -> Option<&ColumnLimit> {

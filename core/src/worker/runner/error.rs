@@ -2,7 +2,7 @@
 
 use super::Start;
 use crate::{
-    batch::{CutReason, EPS_ID, SampleBatch, SlotFragment, T},
+    batch::{ADVANTAGES, CutReason, EPS_ID, REWARDS, SampleBatch, SlotFragment, T, VALUE_TARGETS},
     env::{EnvError, ProcessEnd},
     ids::{LeaseId, PolicyId, SlotId, WeightsVersion},
     policy::PolicyError,
@@ -59,8 +59,8 @@ pub enum RunnerError {
     Sample(SampleError),
     /// The hub would refuse the fragment for a number that is infinite or NaN.
     #[error(
-        "column '{column}' of policy '{policy}' holds a value that is not finite: the rewards are too large, or the policy \
-         or a callback computed it"
+        "column '{column}' of policy '{policy}' holds a value that is not finite: {}",
+        if is_of_rewards(column) { "the rewards are too large" } else { "the policy or a callback computed it" }
     )]
     NotFinite {
         /// The policy whose rows it is in.
@@ -147,10 +147,11 @@ impl RunnerError {
         match self {
             Self::State(_) => FailureKind::Restore,
             Self::Env(error) => kind_of(error),
-            Self::NotFinite { .. } => FailureKind::Invalid,
+            Self::NotFinite { column, .. } if is_of_rewards(column) => FailureKind::Invalid,
             Self::Panicked(_) => FailureKind::Panic,
             Self::Sample(SampleError::Callback(_) | SampleError::UnknownPolicy { .. }) => FailureKind::Callback,
-            Self::Policy(_)
+            Self::NotFinite { .. }
+            | Self::Policy(_)
             | Self::Weights(_)
             | Self::Sample(
                 SampleError::Policy { .. }
@@ -162,6 +163,12 @@ impl RunnerError {
             _ => FailureKind::Fragment,
         }
     }
+}
+
+/// Returns whether a number in this column that is not finite follows from rewards: each of them is finite, and so are the
+/// policy's values, whose column comes before those of advantages.
+fn is_of_rewards(column: &str) -> bool {
+    [REWARDS.name(), ADVANTAGES.name(), VALUE_TARGETS.name()].contains(&column)
 }
 
 /// Checks the numbers of a fragment as the hub does, which takes an upload with one that is not finite for a forged one.

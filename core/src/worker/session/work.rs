@@ -15,6 +15,9 @@ use crate::{
     worker::Advance,
 };
 
+/// What helps if an upload is too large.
+const SHORTER: &str = "set a shorter `rollout_fragment_length`, or a `horizon` with complete_episodes";
+
 impl WorkerSession {
     /// Handles a grant: the lease follows the one before or replaces it, if the hub has given that up. Refuses the replaced
     /// ones that had not begun, in case the hub still counts on them.
@@ -156,7 +159,7 @@ impl WorkerSession {
         };
         let pushed = upload
             .map_err(|error| error.to_string())
-            .and_then(|upload| self.push_upload(upload).map_err(|error| error.to_string()));
+            .and_then(|upload| self.push_upload(upload).map_err(|error| format!("{error}; {SHORTER}")));
         match (pushed, fragments) {
             (Ok(()), _) => self.counters.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>(),
             (Err(reason), [only]) => {

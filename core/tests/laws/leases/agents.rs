@@ -11,7 +11,7 @@ use rollmesh_core::{
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     protocol::{
-        FailureKind,
+        FailureKind, Message,
         convert::{self, EncodeError, FragmentLimits, UploadError},
         message::AgentUpload,
     },
@@ -197,6 +197,15 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
         let fragments = finish(&mut runner);
         let upload = convert::agent_upload(1, lease.id, &fragments).unwrap();
         assert_eq!(convert::agent_fragments(&upload, 1, &lease, &limits), Ok(fragments.clone()));
+        if run.rollout.has_equal_fragments() {
+            let (estimate, bytes) =
+                (limits.upload_bytes(SLOTS as usize), Message::AgentUpload(upload.clone()).encode().len());
+            assert!(
+                (bytes as u64..4 * bytes as u64).contains(&estimate),
+                "{}: {estimate} for {bytes} bytes",
+                run.env()
+            );
+        }
         assert!(
             convert::agent_fragments(&upload, 2, &lease, &limits).unwrap_err().to_string().contains("run 1, not 2")
         );

@@ -245,30 +245,30 @@ fn failed_fragment_is_located_and_other_slots_have_the_rows_of_a_calm_run() {
 fn numbers_that_are_not_finite_fail_their_fragment_instead_of_the_upload() {
     const WHOLE: &str = r#"{"batch_mode": "complete_episodes"}"#;
     let cases = [
-        ("double", None, WHOLE, (2, 1, 3), "environment 0, agent 0: the reward is 1"),
+        ("double", None, WHOLE, (FailureKind::Invalid, 2, 1, 3), "environment 0, agent 0: the reward is 1"),
         // Each reward is finite, and their sum is not.
         (
             "large",
             None,
             WHOLE,
-            (2, 1, 0),
-            "column 'advantages' of policy 'default_policy' holds a value that is not finite",
+            (FailureKind::Invalid, 2, 1, 0),
+            "column 'advantages' of policy 'default_policy' holds a value that is not finite: the rewards",
         ),
         (
             "",
             Some("lost"),
             "{}",
-            (1, 0, 2),
-            "column 'vf_preds' of policy 'default_policy' holds a value that is not finite",
+            (FailureKind::Policy, 1, 0, 2),
+            "column 'vf_preds' of policy 'default_policy' holds a value that is not finite: the policy",
         ),
     ];
-    for (fault, policy, settings, (slot, episode, t), message) in cases {
+    for (fault, policy, settings, (kind, slot, episode, t), message) in cases {
         let (made, failures) = run(&mut runner_with(fault, policy, settings), 0, &[]);
         let others: Vec<u32> = (0..SLOTS).filter(|other| *other != slot).collect();
         assert_eq!(made.iter().map(|fragment| fragment.slot.0).collect::<Vec<_>>(), others, "{message}");
         let [failure] = &failures[..] else { panic!("{failures:?}") };
         let found = (failure.kind, failure.slot, failure.episode, failure.t);
-        assert_eq!(found, (FailureKind::Invalid, Some(SlotId(slot)), episode, t), "{failure}");
+        assert_eq!(found, (kind, Some(SlotId(slot)), episode, t), "{failure}");
         assert!(failure.message().starts_with(message), "{failure}");
     }
 }
@@ -283,7 +283,7 @@ fn values_and_memory_after_fragment_that_are_not_finite_are_located_at_its_last_
         let others: Vec<u32> = (0..SLOTS).filter(|slot| !slots.contains(slot)).collect();
         assert_eq!(made.iter().map(|fragment| fragment.slot.0).collect::<Vec<_>>(), others, "{policy}");
         let places: Vec<_> = failures.iter().map(|found| (found.kind, found.slot, found.episode, found.t)).collect();
-        let expected: Vec<_> = slots.iter().map(|slot| (FailureKind::Invalid, Some(SlotId(*slot)), 1, 1)).collect();
+        let expected: Vec<_> = slots.iter().map(|slot| (FailureKind::Policy, Some(SlotId(*slot)), 1, 1)).collect();
         assert_eq!(places, expected, "{failures:?}");
         let message = format!("column '{column}' of policy 'default_policy' holds a value that is not finite");
         assert!(failures.iter().all(|failure| failure.message().starts_with(&message)), "{failures:?}");

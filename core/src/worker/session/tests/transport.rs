@@ -1,6 +1,13 @@
 //! How uploads and weights travel.
 
 use super::*;
+use crate::{
+    env::{Env, EnvError, EnvSpec, Step, Vectorized},
+    protocol::FailureKind,
+    rng::Rng,
+    sampler::BatchMode,
+    space::Space,
+};
 
 #[test]
 fn a_large_upload_waits_for_credit_and_holds_the_next_lease_back() {
@@ -98,4 +105,54 @@ fn weights_of_halves_act_as_they_are() {
     hub.send(&Message::HalfWeightsUpdate(convert::half_weights_update(RUN + 1, &weights(3).in_halves())));
     hub.receive();
     assert_eq!(hub.applied, [2], "another run's");
+}
+
+/// Observes many numbers, in episodes of a hundred steps.
+struct Wide(u32);
+
+impl Env for Wide {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        Space::vector(&[0.0; 1 << 16], &[1.0; 1 << 16])
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+
+    fn reset(&mut self, _rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        self.0 = 0;
+        obs.fill(0.0);
+        Ok(())
+    }
+
+    fn step(&mut self, _action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        self.0 += 1;
+        obs.fill(0.5);
+        Ok(Step { terminated: self.0 == 100, ..Step::default() })
+    }
+}
+
+/// How long episodes are is not known when the run begins, so the estimate of an upload counts one step.
+#[test]
+fn fragment_of_a_long_episode_that_fits_into_no_upload_fails_with_advice() {
+    let wide =
+        EnvSpec::new("Wide-v0", |contexts, _| Box::new(Vectorized::new(contexts.iter().map(|_| Wide(0)).collect())));
+    let registry = Registry::builtin().with_env(wide);
+    let mut hub = Hub::new();
+    hub.session = hub.session.with_workers(move || RolloutWorkerBuilder::new(registry.clone()));
+    hub.shake_hands();
+    let mut run = RunConfig::new("Wide-v0").slots(1).rollout_fragment_length(1);
+    run.rollout = RolloutConfig { batch_mode: BatchMode::CompleteEpisodes, ..run.rollout.single_policy("random") };
+    hub.send(&Message::RunStart(RunStart { run: RUN, config: run.to_wire() }));
+    hub.grant(&lease(1, 0, 0, &new_slots(&[0])));
+    let messages = hub.work();
+    assert_eq!(hub.answers, [Ok(())]);
+    let Some(Message::LeaseRefused(refused)) = messages.last() else { panic!("{messages:?}") };
+    let failure = refused.failure().unwrap();
+    assert_eq!((failure.kind, failure.slot), (FailureKind::Fragment, Some(SlotId(0))));
+    let (size, advice) = failure.message().split_once("; ").unwrap();
+    assert!(size.starts_with("AgentUpload of 5") && advice.contains("`horizon`"), "{failure}");
 }
