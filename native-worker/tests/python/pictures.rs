@@ -74,10 +74,16 @@ async fn films_of_episodes_have_a_picture_of_every_step() {
     let first = support::json(text.lines().next().unwrap());
     // The reset is shown as well.
     assert_eq!((&first["length"], &first["frames"]), (&5.into(), &6.into()), "{first}");
+    // Made for pictures only because the evaluation asks for them.
+    let env = ["--env", "py:lab:screen"];
     let train = ["train", "--workers", "0", "--num-slots", "1", "--max-env-steps", "64", "--run-dir", &run_dir];
     rollmesh(&[&train[..], &env, &["--hidden", "8", "--no-dashboard"]].concat()).await;
     rollmesh(&["evaluate", "--checkpoint", &run_dir, "--episodes", "1", "--render", &film]).await;
-    for (gif, pictures) in [(film, 5), (path(&format!("films/{}", first["file"].as_str().unwrap())), 6)] {
+    let evaluated = ["--evaluation-interval", "1", "--evaluation-episodes", "1", "--evaluation-render"];
+    let (run_dir, gif) = (path("rendered"), path("rendered/gifs/iteration-1.gif"));
+    let train = ["train", "--workers", "0", "--num-slots", "1", "--max-env-steps", "64", "--run-dir", &run_dir];
+    rollmesh(&[&train[..], &env, &evaluated, &["--hidden", "8", "--no-dashboard"]].concat()).await;
+    for (gif, pictures) in [(film, 5), (gif, 5), (path(&format!("films/{}", first["file"].as_str().unwrap())), 6)] {
         let gif = std::fs::read(gif).unwrap();
         // Width and height follow the signature; each picture has a graphic control extension.
         assert_eq!(gif[..10], *b"GIF89a\x06\0\x04\0");
