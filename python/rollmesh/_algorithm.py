@@ -11,6 +11,9 @@ from ._functions import without_functions
 from ._policy import Policy, Weights, of_policies, to_policies
 from ._worker import RolloutWorker, settings, within
 
+# Of an iteration, None after the last one: type checkers let it be used without a check.
+Metrics = dict[str, Any] | Any
+
 
 class Algorithm:
     """A training run, iteration by iteration, with the same bits as `rollmesh train`.
@@ -64,7 +67,7 @@ class Algorithm:
         finally:
             self._begin(resumed, run_dir)
 
-    def step(self) -> dict[str, Any] | None:
+    def step(self) -> Metrics:
         """Executes one iteration and returns its metrics; None once the run has reached one of its stop conditions.
 
         With `evaluation.interval`, other episodes are played alongside the iterations; the first step after the end of an
@@ -79,7 +82,7 @@ class Algorithm:
 
     train = step
 
-    def run(self, progress: bool | None = None) -> dict[str, Any] | None:
+    def run(self, progress: bool | None = None) -> Metrics:
         """Executes iterations until the run reaches a stop condition; returns the last metrics, None if there were none.
 
         In a terminal and in a notebook a line shows the progress; `progress` says whether, anywhere. After Ctrl-C the run can

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 
@@ -136,7 +136,13 @@ class SampleBatch(Mapping[str, Array]):
             start += len(parts[-1])
         return parts
 
-    def __getitem__(self, key: Any) -> Any:
+    @overload
+    def __getitem__(self, key: str) -> Array: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Self: ...
+
+    def __getitem__(self, key: str | slice) -> Array | Self:
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
             if step != 1:
@@ -323,7 +329,7 @@ class SampleBatch(Mapping[str, Array]):
         return MultiAgentBatch({"default_policy": self}, len(self))
 
     @staticmethod
-    def concat_samples(samples: "Iterable[SampleBatch | MultiAgentBatch]") -> "SampleBatch | MultiAgentBatch":
+    def concat_samples(samples: "Iterable[Batch]") -> "Sampled":
         return concat_samples(samples)
 
 
@@ -394,18 +400,24 @@ class MultiAgentBatch(Mapping[str, SampleBatch]):
         return self
 
     @staticmethod
-    def wrap_as_needed(policy_batches: Mapping[str, SampleBatch], env_steps: int) -> "SampleBatch | MultiAgentBatch":
+    def wrap_as_needed(policy_batches: Mapping[str, SampleBatch], env_steps: int) -> "Sampled":
         """Returns the batch of the default policy if it is the only one."""
         if list(policy_batches) == ["default_policy"]:
             return policy_batches["default_policy"]
         return MultiAgentBatch(policy_batches, env_steps)
 
     @staticmethod
-    def concat_samples(samples: "Iterable[SampleBatch | MultiAgentBatch]") -> "SampleBatch | MultiAgentBatch":
+    def concat_samples(samples: "Iterable[Batch]") -> "Sampled":
         return concat_samples(samples)
 
 
-def of_native(batch: _native.Batch) -> SampleBatch | MultiAgentBatch:
+Batch = SampleBatch | MultiAgentBatch
+# What sampling returns: a `SampleBatch`, or a `MultiAgentBatch` of an environment with several policies. Type checkers take it for
+# the first, and after `isinstance` for the second.
+Sampled = SampleBatch | Any
+
+
+def of_native(batch: _native.Batch) -> Sampled:
     return MultiAgentBatch._of(batch) if batch.is_multi else SampleBatch._of(batch)
 
 
@@ -442,11 +454,11 @@ def _random_seed() -> int:
     return int(np.random.randint(0, 2**63 - 1))
 
 
-def concat_samples(samples: Iterable[SampleBatch | MultiAgentBatch]) -> SampleBatch | MultiAgentBatch:
+def concat_samples(samples: Iterable[Batch]) -> Sampled:
     """Joins batches, by policy if one of them has several."""
     return of_native(_native.concat([to_native(batch) for batch in samples]))
 
 
-def batch_hash(samples: Iterable[SampleBatch | MultiAgentBatch]) -> str:
+def batch_hash(samples: Iterable[Batch]) -> str:
     """Returns the hash of batches, one after the other: what `rollmesh sample` prints as `batch_hash` of its samples."""
     return _native.batch_hash([to_native(batch) for batch in samples])

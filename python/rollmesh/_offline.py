@@ -5,9 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self
 
 from . import _native
-from ._batch import MultiAgentBatch, SampleBatch, names_of, of_native, to_column, to_native
-
-Batch = SampleBatch | MultiAgentBatch
+from ._batch import Batch, SampleBatch, Sampled, names_of, of_native, to_column, to_native
 
 
 class Reader:
@@ -19,10 +17,10 @@ class Reader:
         names = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
         self._reader = _native.Reader([os.fspath(name) for name in names], buffer_size)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Sampled]:
         return self
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> Sampled:
         batch = self._reader.next()
         if batch is None:
             raise StopIteration

@@ -156,6 +156,22 @@ class Policy:
         if self._spaces is None:
             raise _native.PolicyError(f"there is no policy '{id}'")
 
+    @property
+    def observation_space(self) -> Any:
+        """Gymnasium's space of the observations, whose discrete parts count from 0."""
+        return self._space("observation")
+
+    @property
+    def action_space(self) -> Any:
+        """Gymnasium's space of the actions, whose discrete parts count from 0."""
+        return self._space("action")
+
+    def _space(self, of: str) -> Any:
+        # Only spaces need Gymnasium.
+        from ._vector import space
+
+        return space(self._spaces[of], self._spaces[f"{of}_type"])
+
     def get_weights(self) -> Weights:
         """Returns the weights as arrays under PyTorch's names."""
         return of_policies(self._owner.weights([self.id]))[self.id]

@@ -13,8 +13,8 @@ from . import _native, _program
 from ._batch import Array, to_column, view
 
 
-def space(described: Mapping[str, Any], dtype: str) -> gymnasium.Space:
-    """Returns a space of Gymnasium from its description."""
+def space(described: Mapping[str, Any], dtype: str, starts: Sequence[int] = ()) -> gymnasium.Space:
+    """Returns a space of Gymnasium from its description, and the numbers that its components count from."""
     kind = described["type"]
     if kind == "box":
         shape = tuple(described["shape"])
@@ -27,9 +27,9 @@ def space(described: Mapping[str, Any], dtype: str) -> gymnasium.Space:
             bounds.append(np.full(shape, values[0]) if values.size == 1 else values.reshape(shape))
         return gymnasium.spaces.Box(*bounds, shape=shape, dtype=np.dtype(dtype).type)
     if kind == "discrete":
-        return gymnasium.spaces.Discrete(described["n"])
+        return gymnasium.spaces.Discrete(described["n"], start=starts[0] if starts else 0)
     if kind == "multi_discrete":
-        return gymnasium.spaces.MultiDiscrete(described["nvec"])
+        return gymnasium.spaces.MultiDiscrete(described["nvec"], start=list(starts) or None)
     if kind == "multi_binary":
         return gymnasium.spaces.MultiBinary(described["n"])
     raise _native.EnvError(f"spaces of the type '{kind}' have no arrays of one shape: use rollmesh.RolloutWorker")
@@ -60,14 +60,25 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             config.setdefault("render_mode", render_mode)
         self._lanes = _native.Lanes(id, num_envs, config)
         self._is_reset = False
-        described = self._lanes.spaces()
-        self._action_type = described["action_type"]
         self.num_envs, self.render_mode = num_envs, render_mode
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": ["rgb_array"]}
-        self.single_observation_space = space(described["observation"], described["observation_type"])
-        self.single_action_space = space(described["action"], self._action_type)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        described = self._lanes.spaces()
+        self._set_spaces(described, **described["starts"])
+
+    def _set_spaces(self, described: Mapping[str, Any], observation: Sequence[int] = (), action: Sequence[int] = ()) -> None:
+        """Sets the spaces, whose discrete components count from these numbers, as those of some environments in Python do."""
+        self._action_type = described["action_type"]
+        self.single_observation_space = space(described["observation"], described["observation_type"], observation)
+        self.single_action_space = space(described["action"], self._action_type, action)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        # Rows count from 0. One number belongs to a space without components.
+        self._observation_starts = np.reshape(np.array(observation, int), self.single_observation_space.shape) if observation else None
+        self._action_starts = np.reshape(np.array(action, int), self.single_action_space.shape) if action else None
+
+    def _observations(self, column: Any) -> Array:
+        rows = view(column)
+        return rows if self._observation_starts is None else rows + self._observation_starts
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
@@ -91,7 +102,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             if not 0 <= seed < 2**64:
                 raise _native.EnvError(f"seed is {seed}: it is from 0 to 2**64 - 1")
             self._np_random, self._np_random_seed = gymnasium.utils.seeding.np_random(seed)
-        obs = view(self._lanes.reset(seed, seeds))
+        obs = self._observations(self._lanes.reset(seed, seeds))
         self._is_reset = True
         return obs, {}
 
@@ -99,10 +110,13 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         """Takes a step of every environment."""
         if not self._is_reset:
             raise gymnasium.error.ResetNeeded("call reset before step")
-        *arrays, last = self._lanes.step(to_column("actions", self._as_actions(actions)))
-        obs, rewards, terminateds, truncateds = map(view, arrays)
-        infos = {} if last is None else {"final_obs": view(last), "_final_obs": terminateds | truncateds}
-        return obs, rewards, terminateds, truncateds, infos
+        actions = self._as_actions(actions)
+        if self._action_starts is not None:
+            actions = actions - self._action_starts
+        obs, *arrays, last = self._lanes.step(to_column("actions", actions))
+        rewards, terminateds, truncateds = map(view, arrays)
+        infos = {} if last is None else {"final_obs": self._observations(last), "_final_obs": terminateds | truncateds}
+        return self._observations(obs), rewards, terminateds, truncateds, infos
 
     def _as_actions(self, actions: Any) -> Array:
         """Returns actions in the type of the action space: integers without a change, numbers as the nearest floats."""

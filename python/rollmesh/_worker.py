@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Self, overload
 
 from . import _native, _program
-from ._batch import MultiAgentBatch, SampleBatch, names_of, of_native, to_native
+from ._batch import Batch, Sampled, names_of, of_native, to_native
 from ._functions import named
 from ._policy import Policy, Weights, of_policies, to_policies
-
-Batch = SampleBatch | MultiAgentBatch
 
 
 def settings(env: Any, config: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,11 +71,11 @@ class RolloutWorker:
         self._reproducible = not functions
         self._calls: Counter[str] = Counter()
 
-    def sample(self) -> Batch:
+    def sample(self) -> Sampled:
         """Returns the next sample. After Ctrl-C the next call continues the sample that has begun."""
         return of_native(self._worker.sample())
 
-    def sample_with_count(self) -> tuple[Batch, int]:
+    def sample_with_count(self) -> tuple[Sampled, int]:
         batch = self.sample()
         return batch, batch.env_steps()
 
@@ -88,6 +86,10 @@ class RolloutWorker:
     def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
         """Lets every policy that is trained learn from its rows; returns their metrics by policy."""
         return self._worker.learn_on_batch(to_native(samples))
+
+    def get_filters(self) -> dict[str, dict[str, Any] | None]:
+        """Returns the statistics of each policy's observations, None without an observation filter: `count`, `mean`, `std`."""
+        return self._worker.filters()
 
     def get_metrics(self) -> dict[str, Any]:
         """Returns the episodes that have ended since the last call, and a summary of them."""
@@ -147,6 +149,7 @@ class RolloutWorker:
         self._worker.set_state(state)
 
     def stop(self) -> None:
+        """Ends the worker. A call that Ctrl-C has interrupted is waited for at most a second."""
         self._worker.stop()
 
     def __enter__(self) -> Self:
@@ -229,7 +232,7 @@ class WorkerGroup:
         self._reproducible = not functions
         self._calls: Counter[str] = Counter()
 
-    def sample(self) -> list[Batch]:
+    def sample(self) -> list[Sampled]:
         """Returns the next batches, as the mode of sampling has it."""
         return [of_native(batch) for batch in self._group.sample()]
 
@@ -241,7 +244,7 @@ class WorkerGroup:
         max_env_steps: int | None = None,
         timeout_s: float | None = None,
         concat: Literal[True] = True,
-    ) -> Batch: ...
+    ) -> Sampled: ...
 
     @overload
     def synchronous_parallel_sample(
@@ -251,7 +254,7 @@ class WorkerGroup:
         max_env_steps: int | None = None,
         timeout_s: float | None = None,
         concat: Literal[False],
-    ) -> list[Batch]: ...
+    ) -> list[Sampled]: ...
 
     def synchronous_parallel_sample(
         self,
@@ -260,7 +263,7 @@ class WorkerGroup:
         max_env_steps: int | None = None,
         timeout_s: float | None = None,
         concat: bool = True,
-    ) -> Batch | list[Batch]:
+    ) -> Sampled | list[Sampled]:
         """Returns a sample of each healthy worker, joined or as a list: once, or until there are this many steps."""
         batches = self._group.synchronous_parallel_sample(max_agent_steps, max_env_steps, timeout_s)
         if concat:
@@ -292,6 +295,24 @@ class WorkerGroup:
         timestep = (global_vars or {}).get("timestep")
         self._group.sync_weights(given, ids, indices, timestep, seconds(timeout_seconds))
 
+    def sync_filters(
+        self,
+        *,
+        use_worker_filter_stats: bool = True,
+        update_worker_filter_stats: bool = True,
+        env_steps_sampled: int | None = None,
+        timeout_s: float | None = 60.0,
+    ) -> None:
+        """Merges what the other workers' observation filters have seen into the local worker's, and sends the result to all.
+
+        Without it every worker normalises by its own observations. Statistics that come too late are merged the next time.
+        """
+        self._group.sync_filters(use_worker_filter_stats, update_worker_filter_stats, env_steps_sampled, seconds(timeout_s))
+
+    def get_filters(self) -> list[dict[str, dict[str, Any] | None]]:
+        """Returns what `RolloutWorker.get_filters` does, of all healthy workers: the local one's first, then by id."""
+        return self._group.filters()
+
     def get_weights(self, policies: Iterable[str] | None = None) -> dict[str, Weights]:
         """Returns the local worker's weights by policy, under PyTorch's names."""
         return of_policies(self._group.weights(None if policies is None else names_of("policies", policies)))
@@ -299,6 +320,14 @@ class WorkerGroup:
     def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
         """Lets the local worker's policies learn; `sync_weights` sends the weights to the others."""
         return self._group.learn_on_batch(to_native(samples))
+
+    def add_policy(self, policy_id: str, kind: str, config: Mapping[str, Any] | None = None) -> None:
+        """Adds a policy of a registered kind to all workers, for the spaces of the others."""
+        self._group.add_policy(policy_id, kind, dict(config or {}))
+
+    def remove_policy(self, policy_id: str) -> None:
+        """Removes a policy from all workers."""
+        self._group.remove_policy(policy_id)
 
     def get_policy(self, policy_id: str = "default_policy") -> Policy:
         """Returns a policy of the local worker; its `set_weights` sets those of all workers."""
@@ -357,6 +386,7 @@ class WorkerGroup:
         return notices
 
     def stop(self) -> None:
+        """Ends the workers. A call that Ctrl-C has interrupted is waited for at most a second."""
         self._group.stop()
 
     def __enter__(self) -> Self:

@@ -19,6 +19,8 @@ class VecEnv(Base):
         except _native.Error:
             # Of Gymnasium's environments some have no pictures.
             self.envs = VectorEnv(id, n_envs, env_config)
+        # Its policies count from 0.
+        self.envs._set_spaces(self.envs._lanes.spaces())
         self.render_mode = self.envs.render_mode
         super().__init__(n_envs, self.envs.single_observation_space, self.envs.single_action_space)
         self.seed(seed)

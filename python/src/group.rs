@@ -4,13 +4,16 @@ use std::{path::PathBuf, time::Duration};
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 use rollmesh::worker_group::{
-    Evaluation, FailureSettings, GroupError, ParallelSample, Placement, SyncWeights, WorkerGroup,
+    Evaluation, FailureSettings, ForEachWorker, GroupError, ParallelSample, Placement, SyncFilters, SyncWeights,
+    WorkerGroup,
 };
 use rollmesh_core::{
     episode::GlobalVars,
     group::SamplingMode,
     ids::{PolicyId, WorkerId},
+    worker::{PolicyConfig, PolicyRoles, WorkerAnswer, WorkerCommand},
 };
+use serde_json::Value;
 
 use crate::{
     batch::Batch,
@@ -19,7 +22,7 @@ use crate::{
     functions::{self, Function},
     owned::Owned,
     policy::{self, Before, BeforeArgs, PyActed, Tensors},
-    worker::{handles, rollout_config, summary_json},
+    worker::{filters_json, handles, rollout_config, summary_json},
 };
 
 /// A local worker and others, commanded together.
@@ -181,6 +184,42 @@ impl Group {
         })
     }
 
+    /// Adds a policy of a registered kind to all workers.
+    fn add_policy(&self, py: Python<'_>, id: String, kind: &str, config: &Bound<'_, PyDict>) -> PyResult<()> {
+        let config = column::to_json(config)?.parse().map_err(Failure::from)?;
+        let (id, policy) = (PolicyId::new(id), PolicyConfig::new(kind).with_config(config));
+        let all = ForEachWorker::default();
+        self.0.call(py, move |group| group.add_policy(&all, id, policy, None, PolicyRoles::default()))
+    }
+
+    fn remove_policy(&self, py: Python<'_>, id: String) -> PyResult<()> {
+        let (id, all) = (PolicyId::new(id), ForEachWorker::default());
+        self.0.call(py, move |group| group.remove_policy(&all, id, PolicyRoles::default()))
+    }
+
+    fn sync_filters(
+        &self,
+        py: Python<'_>,
+        use_worker_filter_stats: bool,
+        update_worker_filter_stats: bool,
+        env_steps_sampled: Option<u64>,
+        timeout_s: f64,
+    ) -> PyResult<()> {
+        let timeout = seconds(timeout_s)?;
+        let sync = SyncFilters { use_worker_filter_stats, update_worker_filter_stats, env_steps_sampled, timeout };
+        self.0.call(py, move |group| group.sync_filters(&sync))
+    }
+
+    /// The filters of all healthy workers, the local one's first.
+    fn filters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let answers = self.0.call(py, |group| group.foreach_worker(WorkerCommand::Filters { flush_after: false }))?;
+        let filters = answers.iter().map(|answer| match answer {
+            WorkerAnswer::Filters(filters) => filters_json(filters),
+            _ => Value::Null,
+        });
+        column::json(py, &filters.collect::<Vec<_>>())
+    }
+
     fn weights(&self, py: Python<'_>, policies: Option<Vec<String>>) -> PyResult<Vec<(String, Tensors)>> {
         let ids = policy::ids(policies);
         let weights = self.0.call(py, move |group| group.weights(ids.as_deref()))?;
@@ -272,6 +311,6 @@ impl Group {
             group.stop();
             Ok::<_, GroupError>(())
         };
-        self.0.end(py, stop).map(|_| ())
+        self.0.end_or_leave(py, stop)
     }
 }

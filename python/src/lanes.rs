@@ -4,7 +4,12 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
 };
-use rollmesh::{Registry, kernels::AUTO, native};
+use rollmesh::{
+    Registry,
+    envs::{Starts, starts},
+    kernels::AUTO,
+    native,
+};
 use rollmesh_core::{
     column::{Column, ColumnData},
     config::Config,
@@ -13,6 +18,8 @@ use rollmesh_core::{
     rng::{Purpose, Streams},
     worker::{RegisteredEnv, WorkerPlace},
 };
+
+use serde_json::json;
 
 use crate::{
     column,
@@ -27,6 +34,7 @@ use crate::{
 pub(crate) struct Lanes {
     envs: Owned<Envs>,
     spaces: EnvSpaces,
+    starts: Starts,
 }
 
 /// Environments side by side.
@@ -64,12 +72,15 @@ impl Lanes {
         }
         let config: Config = column::to_json(config)?.parse().map_err(Failure::from)?;
         let envs = Owned::new(py, "VectorEnv", move || Envs::make(&name, num_envs, &config))?;
-        let spaces = envs.call(py, |envs| Ok::<_, Failure>(envs.spaces.clone()))?;
-        Ok(Self { envs, spaces })
+        let described = |envs: &mut Envs| Ok::<_, Failure>((envs.spaces.clone(), starts(envs.env.as_mut())));
+        let (spaces, starts) = envs.call(py, described)?;
+        Ok(Self { envs, spaces, starts })
     }
 
     fn spaces<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        column::json(py, &spaces_json(&self.spaces))
+        let mut spaces = spaces_json(&self.spaces);
+        spaces["starts"] = json!(self.starts);
+        column::json(py, &spaces)
     }
 
     /// Begins an episode everywhere: episode 0 with a seed, or with one of each environment, else the next one.

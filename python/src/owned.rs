@@ -17,6 +17,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// a step of thousands of small environments.
 const SPIN: Duration = Duration::from_micros(100);
 
+/// How long [`Owned::end_or_leave`] waits for a call that Ctrl-C has interrupted.
+const GRACE: Duration = Duration::from_secs(1);
+
 type Job<T> = Box<dyn FnOnce(&mut Option<T>) + Send>;
 type Answers<R> = mpsc::Receiver<Result<R, Failure>>;
 
@@ -24,6 +27,8 @@ type Answers<R> = mpsc::Receiver<Result<R, Failure>>;
 pub(crate) struct Owned<T> {
     /// `None` once the object has been ended.
     thread: Mutex<Option<OwnThread<T>>>,
+    /// Closes at the end of the last call that was interrupted.
+    interrupted: Mutex<Option<mpsc::Receiver<()>>>,
     name: &'static str,
     process: u32,
 }
@@ -50,7 +55,8 @@ impl<T: 'static> Owned<T> {
         let spawned = thread::Builder::new().name(name.into()).spawn(run);
         let no_thread = |error| Failure::new(Kind::Closed, format!("the system gives no thread: {error}"));
         let thread = OwnThread { jobs, handle: spawned.map_err(no_thread)? };
-        let owned = Self { thread: Mutex::new(Some(thread)), name, process: std::process::id() };
+        let (thread, interrupted) = (Mutex::new(Some(thread)), Mutex::default());
+        let owned = Self { thread, interrupted, name, process: std::process::id() };
         owned.run(py, move |object| {
             *object = Some(make().map_err(Into::into)?);
             Ok(())
@@ -94,16 +100,49 @@ impl<T: 'static> Owned<T> {
         answer?.transpose().map_err(PyErr::from)
     }
 
+    /// As [`end`](Self::end), but does not wait for a call that Ctrl-C has interrupted and that continues for longer than
+    /// [`GRACE`], such as the step of an environment that hangs: then the thread ends the object after that call, and the processes
+    /// of the object end with its thread, or with this process if that ends before.
+    pub(crate) fn end_or_leave<R: Send + 'static, E: Into<Failure>>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(T) -> Result<R, E> + Send + 'static,
+    ) -> PyResult<()> {
+        if !self.is_stuck(py) {
+            return self.end(py, f).map(|_| ());
+        }
+        if let Some(OwnThread { jobs, .. }) = self.of_caller()?.take() {
+            send(&jobs, move |object| object.take().map(f).transpose().map_err(Into::into));
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of an interrupted call, at most for [`GRACE`]; true if it continues.
+    fn is_stuck(&self, py: Python<'_>) -> bool {
+        let interrupted = self.interrupted.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let continues = |ends: mpsc::Receiver<()>| ends.recv_timeout(GRACE) == Err(mpsc::RecvTimeoutError::Timeout);
+        interrupted.is_some_and(|ends| py.detach(|| continues(ends)))
+    }
+
     fn run<R: Send + 'static>(
         &self,
         py: Python<'_>,
         f: impl FnOnce(&mut Option<T>) -> Result<R, Failure> + Send + 'static,
     ) -> PyResult<R> {
+        let (end, ends) = mpsc::channel();
+        let f = move |object: &mut Option<T>| {
+            // Closed at the end of the call, also if it panics.
+            let _end: mpsc::Sender<()> = end;
+            f(object)
+        };
         let answers = {
             let thread = self.of_caller()?;
             send(&thread.as_ref().ok_or_else(|| self.closed())?.jobs, f)
         };
-        self.wait(py, answers.ok_or_else(|| self.panicked())?)
+        self.wait(py, answers.ok_or_else(|| self.panicked())?).inspect_err(|_| {
+            // After an error of the call itself it is closed already.
+            *self.interrupted.lock().unwrap_or_else(PoisonError::into_inner) = Some(ends);
+        })
     }
 
     /// Returns the thread if the caller may wait for it.

@@ -1,6 +1,9 @@
 //! A rollout worker on its thread.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use pyo3::{
     prelude::*,
@@ -10,6 +13,7 @@ use rollmesh::{NativeWorker as _, native};
 use rollmesh_core::{
     batch::AnyBatch,
     episode::{EpisodeSummary, GlobalVars},
+    filter::Filter,
     ids::PolicyId,
     time::Micros,
     worker::{NewPolicy, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder, WorkerMetrics},
@@ -87,6 +91,10 @@ impl Worker {
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let metrics = self.worker.call(py, |worker| Ok::<_, RolloutError>(worker.metrics()))?;
         column::json(py, &metrics_json(&metrics))
+    }
+
+    fn filters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        column::json(py, &filters_json(&self.worker.call(py, |worker| worker.filters(false))?))
     }
 
     #[getter]
@@ -170,7 +178,7 @@ impl Worker {
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        self.worker.end(py, |mut worker| worker.stop()).map(|_| ())
+        self.worker.end_or_leave(py, |mut worker| worker.stop())
     }
 }
 
@@ -190,6 +198,15 @@ fn metrics_json(metrics: &WorkerMetrics) -> Value {
     })
 }
 
+/// The statistics of the observations of each policy, `null` without a filter.
+pub(crate) fn filters_json(filters: &BTreeMap<PolicyId, Filter>) -> Value {
+    let statistics = |filter: &Filter| {
+        let seen = filter.mean_std()?.running();
+        Some(json!({"count": seen.n(), "mean": seen.mean(), "std": seen.std().collect::<Vec<_>>()}))
+    };
+    filters.iter().map(|(id, filter)| (id.to_string(), statistics(filter).unwrap_or_default())).collect()
+}
+
 /// Under RLlib's names; NaN, where there are no episodes, as null.
 pub(crate) fn summary_json(summary: &EpisodeSummary) -> Value {
     json!({
@@ -199,7 +216,7 @@ pub(crate) fn summary_json(summary: &EpisodeSummary) -> Value {
         "episode_reward_mean": summary.episode_return.mean,
         "episode_reward_max": summary.episode_return.max,
         "episode_len_mean": summary.length.mean,
-        "policy_reward_mean": summary.policy_reward.iter().map(|(id, spread)| (id.to_string(), spread.mean)).collect::<std::collections::BTreeMap<_, _>>(),
+        "policy_reward_mean": summary.policy_reward.iter().map(|(id, spread)| (id.to_string(), spread.mean)).collect::<BTreeMap<_, _>>(),
         "custom_metrics": summary.custom_metrics,
     })
 }

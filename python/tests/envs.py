@@ -30,6 +30,21 @@ class Endless(Slow):
     action_space = spaces.Box(0, np.iinfo(np.int64).max, (1,), np.int64)
 
 
+class Lift(Slow):
+    """Moves by -1, 0 or 1 from the ground floor to one of the floors -2 to 2, which it observes."""
+
+    observation_space = spaces.Discrete(5, start=-2)
+    action_space = spaces.Discrete(3, start=-1)
+
+    def reset(self, *, seed=None, options=None):
+        self.floor = 0
+        return self.floor, {}
+
+    def step(self, action):
+        self.floor += int(action)
+        return self.floor, float(action), abs(self.floor) == 2, False, {}
+
+
 class Screen(gymnasium.Env):
     """A coloured screen, which workers wrap as DeepMind's agents see a game."""
 

@@ -1,9 +1,11 @@
-"""Learners with PyTorch and Stable-Baselines3, which take minutes to install."""
+"""Learners with PyTorch and Stable-Baselines3, and mypy's check of examples, which take minutes to install."""
 
 import os
 import pathlib
 import re
+import subprocess
 import sys
+import tempfile
 import unittest
 
 import stable_baselines3
@@ -41,6 +43,20 @@ class Learners(unittest.TestCase):
             worker.set_weights({name: torch.nn.Parameter(2 * tensor) for name, tensor in weights.items()})
             for name, array in worker.get_weights()["default_policy"].items():
                 self.assertTrue(torch.equal(torch.from_numpy(array), 2 * weights[name]))
+
+
+class Types(unittest.TestCase):
+    def test_examples_are_of_the_types_that_the_package_says(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = [str(path) for path in ROOT.glob("python/examples/*.py")]
+            for name in ("README.md", "python/README.md", "docs/python.md", "docs/tutorials/own-environment-python.md"):
+                text = ROOT.joinpath(name).read_text()
+                for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)):
+                    files.append(os.path.join(folder, re.sub(r"\W", "_", f"{name}_{number}") + ".py"))
+                    pathlib.Path(files[-1]).write_text(code)
+            self.assertGreaterEqual(len(files), 10)
+            checked = subprocess.run([sys.executable, "-m", "mypy", *files], cwd=folder, capture_output=True, text=True)
+            self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
 
 
 if __name__ == "__main__":

@@ -192,6 +192,17 @@ class Vectors(unittest.TestCase):
         envs.reset(seed=0)
         envs.step(np.array([[0.5]], np.float64))
 
+    def test_discrete_spaces_count_from_where_the_environment_does(self):
+        envs = rollmesh.make_vec("py:envs:Lift", 2)
+        self.assertEqual(envs.single_observation_space, gymnasium.spaces.Discrete(5, start=-2))
+        self.assertEqual(envs.single_action_space, gymnasium.spaces.Discrete(3, start=-1))
+        self.assertEqual(envs.reset(seed=0)[0].tolist(), [0, 0])
+        self.assertEqual([column.tolist() for column in envs.step([-1, 1])[:2]], [[-1, 1], [-1.0, 1.0]])
+        obs, _, _, _, infos = envs.step([-1, 0])
+        self.assertEqual((obs.tolist(), infos["final_obs"].tolist()), ([0, 1], [-2, 1]))
+        with self.assertRaisesRegex(rollmesh.EnvError, "Discrete"):
+            envs.step([2, 0])
+
     def test_odd_spaces_are_named(self):
         with self.assertRaisesRegex(rollmesh.EnvError, r"observation space Box\(.* has no elements"):
             rollmesh.make_vec("py:envs:Empty")

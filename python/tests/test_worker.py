@@ -287,6 +287,30 @@ class Workers(unittest.TestCase):
         self.assertGreater(interrupted[4_000], 0)
 
 
+    @unittest.skipUnless(hasattr(signal, "setitimer"), "there are no timers here")
+    def test_ctrl_c_leaves_an_environment_that_hangs_to_its_thread(self):
+        folder = os.pathsep.join(filter(None, [str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+        for make in ("RolloutWorker('py:envs:Slow')", "WorkerGroup('py:envs:Slow', num_workers=1, placement='processes')"):
+            program = (
+                "import rollmesh, signal, time\n"
+                f"with rollmesh.{make} as owner:\n"
+                "    signal.setitimer(signal.ITIMER_REAL, 0.5)\n"
+                "    signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+                "    print(flush=True)\n"
+                "    owner.sample()\n"
+            )
+            command = [sys.executable, "-c", program]
+            with subprocess.Popen(
+                command, env={**os.environ, "PYTHONPATH": folder}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as child:
+                child.stdout.readline()
+                begun = time.monotonic()
+                words = child.communicate()[1]
+                # A step takes 5 s.
+                self.assertLess(time.monotonic() - begun, 4, make)
+                self.assertTrue(words.rstrip().endswith("KeyboardInterrupt"), words)
+
+
 def is_running(pid: int) -> bool:
     try:
         # A zombie has ended.
@@ -381,6 +405,43 @@ class Groups(unittest.TestCase):
         with WorkerGroup(CONFIG) as group:
             self.assertIsNone(group.dashboard_url)
             self.assertIsNone(group.invite())
+
+    def test_filters_are_synchronised_and_count_every_row_once(self):
+        config = {**CONFIG, "observation_filter": "MeanStdFilter", "rollout_fragment_length": 10}
+        for placement in ("threads", "processes"):
+            with WorkerGroup(config, num_workers=2, placement=placement) as group:
+                seen = 0
+                for _ in range(2):
+                    group.synchronous_parallel_sample()
+                    local, *others = (filters["default_policy"] for filters in group.get_filters())
+                    self.assertNotEqual(others[0], others[1])
+                    # The rows of 8 environments, and the first observations of episodes.
+                    self.assertTrue(all(other["count"] >= seen + 80 for other in others))
+                    seen = sum(other["count"] - seen for other in others) + seen
+                    group.sync_filters()
+                    local, *others = (filters["default_policy"] for filters in group.get_filters())
+                    self.assertEqual(others, [local, local])
+                    self.assertEqual(local["count"], seen)
+                group.synchronous_parallel_sample()
+                group.sync_filters(update_worker_filter_stats=False)
+                local, *others = (filters["default_policy"]["count"] for filters in group.get_filters())
+                self.assertGreater(local, max(others))
+        with RolloutWorker(config) as worker, RolloutWorker(CONFIG) as plain:
+            worker.sample()
+            self.assertGreaterEqual(worker.get_filters()["default_policy"]["count"], 80)
+            self.assertEqual(plain.get_filters(), {"default_policy": None})
+
+    def test_policies_come_and_go_on_all_workers(self):
+        with WorkerGroup(CONFIG, num_workers=1) as group:
+            group.add_policy("second", "net", {"model": {"fcnet_hiddens": [4]}})
+            self.assertEqual([sorted(filters) for filters in group.get_filters()], [["default_policy", "second"]] * 2)
+            self.assertEqual(group.get_weights("second")["second"]["policy.0.bias"].shape, (4,))
+            policy = group.get_policy("second")
+            self.assertEqual((policy.observation_space.shape, policy.action_space.n), ((4,), 2))
+            group.remove_policy("second")
+            self.assertEqual(list(group.get_weights()), ["default_policy"])
+            with self.assertRaisesRegex(rollmesh.GroupError, "default_policy"):
+                group.remove_policy("default_policy")
 
     def test_local_worker_learns(self):
         config = {**CONFIG, "policies": {"default_policy": {"policy": "ppo"}}}

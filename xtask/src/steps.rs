@@ -101,8 +101,8 @@ pub(crate) const STEPS: &[Step] = &[
     long(step("wheel-launcher", "workers on a local Ray", &["binary", "maturin"], |job| {
         suites::wheel_with(job, &["ray[default]"], "long_launcher.py")
     })),
-    long(step("wheel-torch", "the Python package with PyTorch", &["binary", "maturin"], |job| {
-        suites::wheel_with(job, &["torch", "stable-baselines3"], "long_torch.py")
+    long(step("wheel-torch", "the Python package with PyTorch and mypy", &["binary", "maturin"], |job| {
+        suites::wheel_with(job, &["torch", "stable-baselines3", "mypy"], "long_torch.py")
     })),
     long(step("wheel-ray", "the Python package with RLlib", &["binary", "maturin"], |job| {
         suites::wheel_with(job, &["torch", "ray[rllib]", "msgpack", "msgpack_numpy"], "long_ray.py")

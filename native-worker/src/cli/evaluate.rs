@@ -16,7 +16,7 @@ use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, replace},
     cli::progress::Progress,
-    envs::PythonSettings,
+    envs::{PythonSettings, with_pictures},
     eval::{EvalWorker, makers_of_episodes},
     monitor::EpisodeGif,
     train::RunConfig,
@@ -134,6 +134,9 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     evaluation.seed = args.seed.or(evaluation.seed);
     if let Some(reward_key) = &args.play.reward_key {
         evaluation.reward_key = reward_key.clone();
+    }
+    if args.render.is_some() {
+        run.rollout.env_config = with_pictures(run.env(), &run.rollout.env_config);
     }
     PythonSettings::of_process().check(run.env()).map_err(Failure::usage)?;
     let made = makers_of_episodes(&run, registry, args.play.episodes);

@@ -8,9 +8,12 @@ pub(crate) mod remote;
 pub(crate) use guard::{catch_panics, words};
 pub use guard::{guard, guard_multi_agent, guarded};
 pub(crate) use python::{
-    ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE, is_deterministic, with_fingerprint, without_fingerprint,
+    ALLOW_VARIABLE, INTERPRETER_VARIABLE, PROCESSES_VARIABLE, is_deterministic, with_fingerprint, with_pictures,
+    without_fingerprint,
 };
 pub use python::{PythonFingerprintError, PythonPermission, PythonSettings};
+#[cfg(unix)]
+pub use python::{Starts, starts};
 #[cfg(unix)]
 pub use remote::RemoteBaseEnv;
 

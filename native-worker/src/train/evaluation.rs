@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::RunRequest;
 use crate::{
     checkpoint::replace,
+    envs::with_pictures,
     eval::{EvalWorker, EvalWorkerError, MAX_STEPS, Pictures},
     monitor::EpisodeGif,
 };
@@ -119,6 +120,9 @@ impl RunEvaluation {
         let gifs = run_dir.clone().filter(|_| run.evaluation.render);
         let request = EvaluationRequest::of_episodes(episodes, MAX_STEPS);
         let mut run = run.clone();
+        if gifs.is_some() {
+            run.rollout.env_config = with_pictures(run.env(), &run.rollout.env_config);
+        }
         run.host.evaluator_is_nice = true;
         run.evaluation.num_envs = run.evaluation.num_envs.min(episodes.get());
         let (worker, current, waiting, drawing) = (None, None, None, None);

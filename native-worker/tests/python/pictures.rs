@@ -14,7 +14,7 @@ use rollmesh_core::{
 };
 
 use super::{lab, registry};
-use crate::support::{self, Process, hub::TestHub, soon};
+use crate::support::{self, Process, hub::TestHub, process::Signal, soon, until};
 
 /// Checks that each picture has the shade of the lab's counter at its step, from the first one of an episode on.
 fn check(clip: &EnvClip, shade: impl Fn(u32) -> u32) {
@@ -64,20 +64,30 @@ async fn films_of_episodes_have_a_picture_of_every_step() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
     let (run_dir, film, films) = (path("run"), path("first.gif"), path("films"));
-    let rollmesh = |args: &[&str]| {
+    let start = |args: &[&str]| {
         let flags = ["--allow-python", "py:lab"];
-        Process::start_with([args, &flags].concat(), |command| _ = command.env("PYTHONPATH", lab())).finish_with(0)
+        Process::start_with([args, &flags].concat(), |command| _ = command.env("PYTHONPATH", lab()))
     };
+    let rollmesh = |args: &[&str]| start(args).finish_with(0);
     let env = ["--env", "py:lab:counter"];
     rollmesh(&[&["sample", "--num-envs", "1", "--env-steps", "20", "--monitor-path", &films], &env[..]].concat()).await;
     let text = std::fs::read_to_string(directory.path().join("films/stats.jsonl")).unwrap();
     let first = support::json(text.lines().next().unwrap());
     // The reset is shown as well.
     assert_eq!((&first["length"], &first["frames"]), (&5.into(), &6.into()), "{first}");
+    // Made for pictures only because the evaluation asks for them.
+    let env = ["--env", "py:lab:screen"];
     let train = ["train", "--workers", "0", "--num-slots", "1", "--max-env-steps", "64", "--run-dir", &run_dir];
     rollmesh(&[&train[..], &env, &["--hidden", "8", "--no-dashboard"]].concat()).await;
     rollmesh(&["evaluate", "--checkpoint", &run_dir, "--episodes", "1", "--render", &film]).await;
-    for (gif, pictures) in [(film, 5), (path(&format!("films/{}", first["file"].as_str().unwrap())), 6)] {
+    let evaluated = ["--evaluation-interval", "1", "--evaluation-episodes", "1", "--evaluation-render"];
+    let (run_dir, gif) = (path("rendered"), path("rendered/gifs/iteration-1.gif"));
+    let train = ["train", "--workers", "0", "--num-slots", "1", "--max-env-steps", "1000000000", "--run-dir", &run_dir];
+    let run = start(&[&train[..], &env, &evaluated, &["--hidden", "8", "--no-dashboard"]].concat());
+    until("a film of an evaluation", || std::path::Path::new(&gif).exists()).await;
+    run.signal(Signal::INT);
+    run.finish_with(3).await;
+    for (gif, pictures) in [(film, 5), (gif, 5), (path(&format!("films/{}", first["file"].as_str().unwrap())), 6)] {
         let gif = std::fs::read(gif).unwrap();
         // Width and height follow the signature; each picture has a graphic control extension.
         assert_eq!(gif[..10], *b"GIF89a\x06\0\x04\0");

@@ -100,7 +100,7 @@ async fn page_stays_fast_and_small_with_a_large_hub() {
     }
     let send = async |updates: u64, per_iteration: u64| {
         let (done, sent) = oneshot::channel();
-        bursts.send(Burst { updates, per_iteration, done }).await.ok().expect("the hub is there");
+        bursts.send(Burst { updates, per_iteration, done }).await.expect("the hub is there");
         sent.await.expect("they are sent");
         let last = page.number("kpi-iteration").await;
         page.wait_for_more("kpi-iteration", last).await;

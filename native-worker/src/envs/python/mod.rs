@@ -52,6 +52,8 @@ use rollmesh_core::{
     env::{EnvContext, EnvError},
 };
 #[cfg(unix)]
+pub use vector::Starts;
+#[cfg(unix)]
 use {
     game::PythonGame,
     rollmesh_core::env::{AnyVectorEnv, EnvResolver, EnvSpec, MultiAgentEnv, MultiAgentSpec, ResolvedEnv},
@@ -61,6 +63,9 @@ use {
 
 /// The setting of an environment that names the fingerprint of its host.
 const FINGERPRINT: &str = "host_fingerprint";
+
+/// The setting of an environment that says that it will be drawn.
+const PICTURES: &str = "host_pictures";
 
 /// No fingerprint was found for a run's Python environment.
 #[derive(Debug, thiserror::Error)]
@@ -94,9 +99,25 @@ pub(crate) fn is_deterministic(config: &Config) -> bool {
     fingerprint.is_none()
 }
 
+/// Returns the settings of an environment that is to be drawn: one of Python is then made with `render_mode` `rgb_array`, if it
+/// can be and its settings name no other.
+pub(crate) fn with_pictures(name: &str, config: &Config) -> Config {
+    match permission::is_python(name) {
+        true => config.with_at(PICTURES, true.into()),
+        false => config.clone(),
+    }
+}
+
 /// Returns the settings of an environment without the fingerprint of its host: for policies, which may act anywhere.
 pub(crate) fn without_fingerprint(config: Config) -> Config {
     config.without(&[FINGERPRINT])
+}
+
+/// Returns from which numbers the spaces of an environment count, if it is one of Python.
+#[cfg(unix)]
+#[must_use]
+pub fn starts(env: &mut dyn AnyVectorEnv) -> Starts {
+    env.as_any().downcast_ref::<PythonEnvs>().map(|env| env.starts.clone()).unwrap_or_default()
 }
 
 /// Returns a resolver for the Python environments of any registry.

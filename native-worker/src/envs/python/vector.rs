@@ -10,7 +10,7 @@ use rollmesh_core::{
     },
     space::Space,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     PythonSettings,
@@ -31,6 +31,7 @@ pub(super) struct PythonEnvs {
     pub(super) settings: PythonSettings,
     pub(super) parts: Vec<Part>,
     pub(super) spaces: EnvSpaces,
+    pub(super) starts: Starts,
     pub(super) state: HostState,
     /// The steps since the reset or the base of each lane.
     pub(super) logs: Vec<ActionLog>,
@@ -76,10 +77,21 @@ struct Asked<'a> {
     rows: Range<usize>,
 }
 
+/// The numbers from which discrete spaces of an environment in Python count, one for each component; its rows count from 0. Empty
+/// where they are the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Starts {
+    /// Of observations.
+    pub observation: Vec<i64>,
+    /// Of actions.
+    pub action: Vec<i64>,
+}
+
 /// A host's description of what it made.
 #[derive(Deserialize)]
 struct MadeLanes {
     spaces: SpacesOf,
+    starts: Starts,
     state: HostState,
     shared: Option<SharedPlace>,
 }
@@ -104,28 +116,31 @@ impl PythonEnvs {
         let lanes = contexts.len();
         let hosts = settings.processes.map_or(1, usize::from).min(lanes);
         let mut parts = Vec::with_capacity(hosts);
-        let mut described: Option<(EnvSpaces, HostState)> = None;
+        let mut described: Option<(EnvSpaces, Starts, HostState)> = None;
         for host in 0..hosts {
             let own = host * lanes / hosts..(host + 1) * lanes / hosts;
             let (group, made) = LaneGroup::make::<MadeLanes>(name, first, own.len(), settings, host)?;
             let is_deterministic = host > 0 || group.check_fingerprint(&first.config)?;
-            let MadeLanes { spaces, state, shared } = made;
+            let MadeLanes { spaces, starts, state, shared } = made;
             parts.push(Part { group, shared: shared.and_then(SharedRows::open), lanes: own });
             match &described {
-                Some((first, _)) if *first != spaces.spaces => {
+                Some((first, ..)) if *first != spaces.spaces => {
                     return Err(EnvError::Failed(format!("{name}: its environments have different spaces")));
                 }
                 Some(_) => {}
-                None => described = Some((spaces.spaces, if is_deterministic { state } else { HostState::Opaque })),
+                None => {
+                    described = Some((spaces.spaces, starts, if is_deterministic { state } else { HostState::Opaque }))
+                }
             }
         }
-        let (spaces, state) = described.ok_or_else(none)?;
+        let (spaces, starts, state) = described.ok_or_else(none)?;
         Ok(Self {
             name: name.into(),
             context: first.clone(),
             settings: settings.clone(),
             parts,
             spaces,
+            starts,
             state,
             bases: vec![None; lanes],
             logs: vec![ActionLog::default(); lanes],

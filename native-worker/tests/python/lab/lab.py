@@ -198,8 +198,8 @@ def shifted():
 class Counter(Shifted):
     """Counts its steps to a number, in lanes of a vector environment."""
 
-    def __init__(self, last):
-        self.last, self.render_mode = last, "rgb_array"
+    def __init__(self, last, render_mode="rgb_array"):
+        self.last, self.render_mode = last, render_mode
 
     def step(self, action):
         self.t += 1
@@ -218,6 +218,10 @@ def counters(num_envs, mode, **told):
 
 def counter():
     return Counter(5)
+
+
+def screen(render_mode=None):
+    return Counter(5, render_mode)
 
 
 class Noisy(Shifted):

@@ -57,6 +57,14 @@ def native_vector(id, config, lanes):
 def made_by(request):
     """The environments of a request, one vector environment if its settings say so."""
     config = {name: value for name, value in request["config"].items() if name not in HOST_SETTINGS}
+    if request["config"].get("host_pictures") and "render_mode" not in config:
+        # Of an environment that cannot be made so there are no pictures; other errors come again without them.
+        with contextlib.suppress(Exception):
+            return made_with(request, {**config, "render_mode": "rgb_array"})
+    return made_with(request, config)
+
+
+def made_with(request, config):
     lanes = request["lanes"] if is_native(request) else None
     make, missing, here = factory_of(request["env"], config, lanes)
     try:
@@ -67,7 +75,7 @@ def made_by(request):
 
 def key_of(request):
     """Returns what environments with the same bits have in common: their name and settings."""
-    config = {name: value for name, value in request["config"].items() if name != "host_fingerprint"}
+    config = {name: value for name, value in request["config"].items() if name not in ("host_fingerprint", "host_pictures")}
     return request["env"], json.dumps(config, sort_keys=True)
 
 
@@ -161,6 +169,7 @@ class LaneGroup:
         with contextlib.suppress(AttributeError, OSError):
             self.shared = SharedRows(self.lanes, self.obs, self.act)
         self.made = {
+            "starts": {"observation": starts_of(observation_space), "action": starts_of(action_space)},
             "spaces": {
                 "agent": {"Index": 0},
                 "observation": obs,

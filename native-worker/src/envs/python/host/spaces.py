@@ -35,7 +35,7 @@ NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint8": 5, "bool
 TERMINATED, TRUNCATED = 1, 2
 # Settings of the host among those of an environment.
 VECTOR_SETTINGS = {"vectorize", "observation_dtype"}
-HOST_SETTINGS = {"host_fingerprint"} | VECTOR_SETTINGS
+HOST_SETTINGS = {"host_fingerprint", "host_pictures"} | VECTOR_SETTINGS
 # Steps of the random episodes in a fingerprint.
 GOLDEN_STEPS = 64
 # Whether environments of a name and settings continue bit-identically from their saved states.
@@ -266,6 +266,12 @@ def kind_of(space, compound=None):
         if isinstance(space, own):
             return kind
     raise Refused("rollmesh has no such space")
+
+
+def starts_of(space):
+    """Returns the numbers from which the components of a discrete space count, unless all are 0."""
+    starts = np.ravel(space.start) if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) else []
+    return [int(start) for start in starts] if np.any(starts) else []
 
 
 def translated(what, space, compound):
