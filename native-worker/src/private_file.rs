@@ -14,14 +14,15 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Gives a file of root the owner of its folder, such as the user of a service that has to read it, as far as that is allowed.
+/// Symbolic links are not followed: the owner of the folder can make one to any file of root.
 pub(crate) fn leave_to_folder(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        use std::os::unix::fs::{MetadataExt as _, chown};
+        use std::os::unix::fs::{MetadataExt as _, lchown};
         let folder = fs::metadata(folder)?;
-        if fs::metadata(path)?.uid() == 0 && folder.uid() != 0 {
+        if fs::symlink_metadata(path)?.uid() == 0 && folder.uid() != 0 {
             // In a user namespace, the owner of the folder may be unknown.
-            let _ = chown(path, Some(folder.uid()), Some(folder.gid()));
+            let _ = lchown(path, Some(folder.uid()), Some(folder.gid()));
         }
     }
     Ok(())

@@ -371,6 +371,7 @@ impl EnvError {
     pub(crate) fn at_place(&self) -> String {
         match self {
             Self::InLane { source, .. } => source.at_place(),
+            Self::InReplay { source, .. } => format!("while its open episode was replayed: {}", source.at_place()),
             Self::NotFinite { what, value, .. } => {
                 format!("the {what} is {value} as a column holds it; see what the environment computes there")
             }

@@ -24,14 +24,15 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         self.next_peer - 1
     }
 
-    /// Sets what the program says of the workers that it calls, instead of what it has said before. A row without a kind is
+    /// Replaces the rows of the workers that the program calls. A row without a kind is
     /// about a peer: its state, reason and env steps are shown in the peer's row. Others are shown as they are.
     pub fn show_called(&mut self, rows: Vec<WorkerRow>) {
         let (now, mut before) = (self.now, core::mem::take(&mut self.dashboards.called));
         for row in rows {
             let known = before.remove(&row.worker);
+            // Env steps are counted from the worker's start: those before its first row have no known time.
             let (made, mut rate) =
-                known.map_or_else(|| (0, RateMeter::new(now)), |known| (known.row.env_steps, known.rate));
+                known.map_or_else(|| (row.env_steps, RateMeter::new(now)), |known| (known.row.env_steps, known.rate));
             rate.add(row.env_steps.saturating_sub(made), now);
             self.dashboards.called.insert(row.worker, ProgramWorker { row, rate });
         }
@@ -47,7 +48,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         self.log(HUB, 1, text);
     }
 
-    /// Adds what the program says of its workers to the rows of peers.
+    /// Merges the program's rows into those of peers.
     pub(super) fn with_called(&self, mut rows: Vec<WorkerRow>) -> Vec<WorkerRow> {
         let rate = |called: &ProgramWorker| called.rate.per_second(self.now) as f32;
         for row in &mut rows {

@@ -38,15 +38,17 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
             Message::Resume(Request { request }) => {
                 (request, self.active("resume").and_then(|run| run.resume(now).map_err(str::to_owned)))
             }
-            Message::Stop(Request { request }) => match self.active("stop").map(drop) {
-                Ok(()) => {
+            Message::Stop(Request { request }) => {
+                if let Err(error) = self.active("stop").map(drop) {
+                    // The first run that waits is about to begin.
+                    let removed = self.queue.pop().map(|run| run.number).ok_or(error);
+                    self.reply(peer, kind, request, removed);
+                } else {
                     self.stop_run();
                     self.effects.push_back(HubEffect::Reply { peer, kind, request });
-                    return None;
                 }
-                // The first run that waits is about to begin.
-                Err(error) => (request, self.queue.pop().map(drop).ok_or(error)),
-            },
+                return None;
+            }
             Message::Drain(Request { request }) => (request, self.active("drain").map(drop).map(|()| self.drain_run())),
             Message::RemoveWorker(WorkerRequest { request, worker }) => (request, self.remove_worker(worker)),
             Message::RestartWorker(WorkerRequest { request, worker }) => (request, self.restart_worker(worker)),
@@ -65,7 +67,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         self.current().map(R::state_mut).ok_or_else(|| format!("there is no run to {to}"))
     }
 
-    /// Replies to an operator's command with its result: the number of the run that it started, or 0.
+    /// Replies to an operator's command with its result: the number of the run that it started or removed, or 0.
     pub fn reply(&mut self, peer: u32, kind: Kind, request: u32, done: Result<u32, String>) {
         self.record(Record::Command { peer, kind, done: done.is_ok() });
         self.refresh_dashboards();

@@ -26,7 +26,7 @@ pub struct WaitingRun {
 #[derive(Clone, Debug)]
 struct PastRun {
     row: RunRow,
-    /// `None` if it could not begin.
+    /// `None` if it could not begin, or was lost in a roll-back.
     history: Option<RunHistory>,
 }
 
@@ -91,7 +91,7 @@ impl RunQueue {
         self.waiting.remove(index)
     }
 
-    /// Adds a run that is over, with its curves and settings unless it could not begin.
+    /// Adds a run that is over, with its curves and settings; `None` if it could not begin, or was lost in a roll-back.
     pub fn add_past(&mut self, row: RunRow, history: Option<RunHistory>) {
         if self.past.len() == Self::MAX_PAST {
             self.past.pop_front();

@@ -18,7 +18,7 @@ use crate::{
         handshake::Identity,
         message::{
             CallResult, EnvClip, Infer, Inferred, Iteration, NamedMetrics, RecentFragmentRequest, Request, RunAnswer,
-            RunStatus,
+            RunStatus, WorkerRow,
         },
     },
     run::{Inference, RunConfig},
@@ -276,6 +276,29 @@ fn stop_is_answered_once_the_run_has_ended() {
     let sent = link.take();
     let [Message::RunStatus(status), .., Message::Reply(reply)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!((status.phase, reply.request), (Phase::Stopped.to_wire(), 3));
+}
+
+#[test]
+fn stop_without_a_run_removes_the_first_waiting_one_and_returns_its_number() {
+    let mut hub = hub();
+    let (id, link) = join(&mut hub, Role::Operator).expect("it is admitted");
+    (5..7).for_each(|number| hub.queue.push(WaitingRun { number, config: config() }));
+    assert_eq!(hub.handle_message(id, Message::Stop(Request { request: 3 })), None);
+    let sent = link.take();
+    let Some(Message::Reply(reply)) = sent.last() else { panic!("{sent:?}") };
+    assert_eq!((reply.request, &*reply.error, reply.run), (3, "", 5));
+    assert!(!hub.queue.contains(5) && hub.queue.contains(6));
+}
+
+#[test]
+fn rate_of_a_called_worker_counts_env_steps_since_its_first_row() {
+    let mut hub = hub();
+    let mut rate_at = |second, env_steps| {
+        hub.set_time(Micros::from_secs(second), 0);
+        hub.show_called(vec![WorkerRow { worker: 7, kind: "native".into(), env_steps, ..WorkerRow::default() }]);
+        hub.with_called(Vec::new())[0].steps_per_s
+    };
+    assert_eq!((rate_at(1, 1_000_000), rate_at(2, 1_000_100)), (0.0, 100.0));
 }
 
 #[test]

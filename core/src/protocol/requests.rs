@@ -91,7 +91,8 @@ pub struct Reply {
     pub request: u32,
     /// Empty if it was executed, else the reason.
     pub error: String,
-    /// Number of the run that [`StartRun`] has begun or queued; 0 in answers to other requests.
+    /// Number of the run that [`StartRun`] has begun or queued, or that [`Stop`](super::Kind::Stop) has removed from the queue
+    /// because none was in progress; else 0.
     pub run: u32,
 }
 

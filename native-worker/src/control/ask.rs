@@ -68,12 +68,13 @@ impl Control {
         self.ask(|request| Message::Resume(Request { request })).await
     }
 
-    /// Stops the run immediately; fragments of outstanding leases are discarded.
+    /// Stops the run immediately; fragments of outstanding leases are discarded. If none is in progress, removes the first queued
+    /// run, which is about to begin, and returns its number; else returns 0.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
-    pub async fn stop(&mut self) -> Result<(), ControlError> {
-        self.ask(|request| Message::Stop(Request { request })).await
+    pub async fn stop(&mut self) -> Result<u32, ControlError> {
+        Ok(self.reply(|request| Message::Stop(Request { request })).await?.run)
     }
 
     /// Drains the run: waits for its leases, at most ten seconds, then ends it. The answer arrives immediately; the run is over

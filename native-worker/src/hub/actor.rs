@@ -183,7 +183,7 @@ pub(super) struct Actor {
     pub(super) waiting_since: Option<(Micros, bool)>,
     /// Receives worker notifications besides the run.
     pub(super) listener: Option<NotificationSink>,
-    /// What the listener says of its workers.
+    /// Rows and notices of the workers that the program calls, for dashboards.
     pub(super) called: CalledWorkers,
     pub(super) status: watch::Sender<RunStatus>,
     pub(super) notices: mpsc::Sender<HubNotice>,

@@ -1,6 +1,6 @@
 //! Which workers a hub audits, and the consequences of a failed audit.
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf, sync::mpsc, thread, time::Duration};
 
 use rollmesh_core::{
     group::AuditPolicy,
@@ -10,6 +10,9 @@ use rollmesh_core::{
 
 use super::{actor::Actor, checkpoints::CheckpointNowError, queue::StartCause};
 use crate::train::{RunEnd, RunParts, StartError, Summary, write_summary};
+
+/// Time for the summary of a lost run to be written. The run may have been lost because its directory hangs.
+const SUMMARY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Which workers a hub does not trust, and how it audits them.
 ///
@@ -43,7 +46,7 @@ pub(super) struct StoppedRun {
     phase: Phase,
     /// Env steps that its ledger counts as rejected by audits.
     rejected: u64,
-    /// What remains of it if it cannot continue: its row in lists, its summary, and its directory.
+    /// Row, summary and directory, reported if the run cannot continue.
     remains: Box<(RunRow, Summary, Option<PathBuf>)>,
 }
 
@@ -115,7 +118,7 @@ impl Actor {
         let end = RunEnd::Failed(error.clone());
         let row = RunRow { phase: end.phase().to_wire(), error: error.clone(), ..row };
         let summary = Summary { error: Some(error), end, ..summary };
-        if let Some(Err(error)) = dir.map(|dir| write_summary(&dir, &summary)) {
+        if let Some(Err(error)) = dir.map(|dir| write_in_time(dir, summary.clone())) {
             self.hub.notice(2, error.to_string());
         }
         self.hub.queue.add_past(row, None);
@@ -129,13 +132,22 @@ impl Actor {
     }
 }
 
+/// Writes a summary on a thread, and waits for [`SUMMARY_PATIENCE`] at most.
+fn write_in_time(dir: PathBuf, summary: Summary) -> io::Result<()> {
+    let seconds = SUMMARY_PATIENCE.as_secs_f64();
+    let late = format!("{}: the summary of the run was not written within {seconds} s", dir.display());
+    let (done, written) = mpsc::channel();
+    // The receiver may have been dropped.
+    thread::Builder::new().spawn(move || _ = done.send(write_summary(&dir, &summary)))?;
+    written.recv_timeout(SUMMARY_PATIENCE).unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, late)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
         fs,
         path::Path,
         sync::{Arc, Condvar, Mutex},
-        time::Duration,
     };
 
     use rollmesh_core::env::{EnvRegistry, EnvSpec};

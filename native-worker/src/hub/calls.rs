@@ -176,7 +176,7 @@ impl Workers {
 }
 
 impl Actor {
-    /// Shows dashboards what the program says of its workers.
+    /// Passes the program's rows and notices to the hub.
     pub(super) fn show_called(&mut self) {
         let (rows, notices) = {
             let mut called = self.called.lock();

@@ -277,7 +277,8 @@ impl Children {
         }
     }
 
-    /// Forgets earlier failed starts: an operator has requested workers, or a launcher may start them elsewhere.
+    /// Forgets earlier failed starts: an operator has requested workers, a run needs them, or a
+    /// launcher may start them elsewhere.
     pub(super) fn forget_failed_starts(&mut self) {
         self.failed_starts = 0;
     }

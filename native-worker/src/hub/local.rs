@@ -35,12 +35,15 @@ const NOTIFY_AFTER: Micros = Micros::from_secs(1);
 
 impl Actor {
     /// Starts the local workers that a run lacks, also in place of those with other environment variables. Failed starts are
-    /// retried later; if the launcher refuses one, none is started.
+    /// retried later, and those before the run do not count; if the launcher refuses one, none is started.
     pub(super) fn add_children_for(&mut self, terms: &WorkerTerms, wanted: usize) -> Result<Vec<u32>, StartError> {
         let terms = self.terms_of_child(Some(terms));
         let mut started = Vec::new();
         let earlier = if wanted > 0 { self.children.with_other_environs(&terms) } else { Vec::new() };
         earlier.into_iter().for_each(|child| self.end_child(child, Box::new(|| {})));
+        if self.children.count() < wanted {
+            self.children.forget_failed_starts();
+        }
         for _ in self.children.count()..wanted {
             match self.add_one(&terms) {
                 Ok(child) => started.push(child),

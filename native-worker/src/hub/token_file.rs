@@ -294,8 +294,8 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn files_of_root_belong_to_the_owner_of_their_folder() {
-        use std::os::unix::fs::{MetadataExt as _, chown};
-        let directory = tempfile::tempdir().unwrap();
+        use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+        let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let user = match fs::metadata(directory.path()).unwrap().uid() {
             0 => 65_534,
             user => user,
@@ -305,6 +305,14 @@ mod tests {
         TokenFile::open(&path).unwrap().create(Role::Worker, None).unwrap();
         let owners = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().metadata().unwrap().uid());
         assert_eq!(owners.collect::<Vec<_>>(), [user; 2], "the tokens and their lock");
+
+        let (lock, target) = (directory.path().join("tokens.json.lock"), other.path().join("target"));
+        fs::write(&target, "").unwrap();
+        let owner = fs::metadata(&target).unwrap().uid();
+        fs::remove_file(&lock).unwrap();
+        symlink(&target, &lock).unwrap();
+        TokenFile::open(&path).unwrap().create(Role::Worker, None).unwrap();
+        assert_eq!(fs::metadata(&target).unwrap().uid(), owner, "links are not followed");
     }
 
     #[cfg(unix)]

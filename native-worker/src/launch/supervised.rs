@@ -19,6 +19,8 @@ use crate::child::{WORKER_GRACE, kill_group, spawn_in_runtime};
 const LAST_LINES: Duration = Duration::from_millis(200);
 /// The beginning of a line with a program's error.
 const ERROR: &str = "error: ";
+/// Number of lines after an error that may be its advice and usage.
+const MAX_ADVICE: u64 = 20;
 /// Longer lines are printed in pieces of this many bytes.
 const MAX_LINE: u64 = 4096;
 
@@ -32,7 +34,8 @@ pub(crate) struct Supervised {
 #[derive(Debug)]
 pub(crate) struct SupervisedEnd {
     pub(crate) status: ExitStatus,
-    /// The last line that it wrote to standard error, or the last error among its lines: advice and usage may follow one.
+    /// The last line that it wrote to standard error, or the last error if it is among the last of them: advice and usage may
+    /// follow one.
     pub(crate) last_line: String,
 }
 
@@ -69,7 +72,7 @@ impl Supervised {
     ) -> io::Result<SupervisedEnd> {
         let mut child = self.child;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let mut last_line = String::new();
+        let (mut last_line, mut since_error) = (String::new(), 0_u64);
         let (over, is_over) = oneshot::channel::<()>();
         let ending = async {
             let status = tokio::select! {
@@ -87,7 +90,9 @@ impl Supervised {
         let printing = async {
             let show = |line: &str| {
                 eprintln!("{prefix}{line}");
-                if line.starts_with(ERROR) || !last_line.starts_with(ERROR) {
+                since_error = if line.starts_with(ERROR) { 0 } else { since_error.saturating_add(1) };
+                let is_advice = last_line.starts_with(ERROR) && (1..=MAX_ADVICE).contains(&since_error);
+                if !is_advice {
                     line.clone_into(&mut last_line);
                 }
             };
@@ -140,6 +145,8 @@ mod tests {
         for (script, expected) in [
             ("echo one >&2; echo last >&2", "last"),
             ("echo error: old >&2; echo error: no such flag >&2; echo; echo try --help >&2", "error: no such flag"),
+            ("echo error: mended >&2; seq 20 >&2", "error: mended"),
+            ("echo error: mended >&2; seq 20 >&2; echo panicked >&2", "panicked"),
         ] {
             let mut command = Command::new("sh");
             command.args(["-c", script]);

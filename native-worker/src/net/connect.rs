@@ -109,7 +109,7 @@ fn tls_failure(error: &io::Error) -> ConnectError {
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(other))) if other.0.is::<OtherFingerprint>() => {
             ConnectError::OtherFingerprint
         }
-        // What the other side says about the certificate of this one; `DecryptError` is its `BadSignature`.
+        // The peer rejects this side's client certificate; `DecryptError` is its `BadSignature`.
         Some(&rustls::Error::AlertReceived(
             alert @ (AlertDescription::CertificateRequired
             | AlertDescription::CertificateExpired

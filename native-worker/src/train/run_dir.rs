@@ -127,7 +127,7 @@ fn read_output(dir: &Path) -> io::Result<Option<OutputFiles>> {
     }
 }
 
-/// Writes a run's summary into its directory.
+/// Writes a run's summary into its directory, atomically.
 pub(crate) fn write_summary(dir: &Path, summary: &impl Serialize) -> io::Result<()> {
     let path = dir.join("summary.json");
     let written = serde_json::to_vec_pretty(summary).map_err(io::Error::from).and_then(|text| replace(&path, &text));
@@ -323,11 +323,6 @@ impl RunDir {
     /// these if they are never written.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.metrics.bytes(), self.journal.as_ref().map_or(0, Lines::bytes))
-    }
-
-    /// Writes how the run has ended, atomically.
-    pub(crate) fn write_summary(&self, summary: &impl Serialize) -> io::Result<()> {
-        write_summary(&self.path, summary)
     }
 }
 

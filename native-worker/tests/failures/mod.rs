@@ -52,6 +52,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             run_without_workers_waits_and_says_so,
             failures_are_in_the_status,
             hang_is_named_when_the_run_is_ended,
+            start_that_waits_reports_the_hang_of_a_drained_run,
             only_remote_worker_that_hangs_ends_run_with_its_slot,
             hub_gives_up_runs_whose_environment_is_never_made,
             run_whose_environment_is_being_made_is_listed_and_can_be_stopped;

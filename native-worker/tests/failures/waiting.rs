@@ -93,6 +93,23 @@ pub(crate) async fn hang_is_named_when_the_run_is_ended() {
     }
 }
 
+pub(crate) async fn start_that_waits_reports_the_hang_of_a_drained_run() {
+    let rig = Rig::new();
+    let runs_dir = rig.path("runs").display().to_string();
+    let args = ["hub", "--listen", "127.0.0.1:0", "--runs-dir", &runs_dir];
+    let mut process = Process::start_program(std::env::current_exe().unwrap(), args, |_| {});
+    let hub = process.invitation().await;
+    let env = ["env=Faulty-v0", "env_config.kind=hang", "env_config.all=true"];
+    let size = ["num_workers=2", "num_envs=2", "num_slots=4", "rollout_fragment_length=16"];
+    let settings = [&env[..], &size[..]].concat().into_iter().flat_map(|set| ["--set", set]);
+    let run = command(&hub, &["start", "--wait"].into_iter().chain(settings).collect::<Vec<_>>());
+    process.line("the run is waiting for workers: none of the 2 that are connected can continue").await;
+    command(&hub, &["drain"]).finish_with(0).await;
+    let ended = run.finish_with(3).await;
+    let is_named = ended.stderr.contains("interrupted: Faulty-v0, slot ") && ended.stderr.contains(": no progress for");
+    assert!(is_named, "{}", ended.stderr);
+}
+
 /// The worker is disconnected whenever it hangs, and comes back with another thread.
 pub(crate) async fn only_remote_worker_that_hangs_ends_run_with_its_slot() {
     let rig = Rig::new();
@@ -148,9 +165,18 @@ pub(crate) async fn run_whose_environment_is_being_made_is_listed_and_can_be_sto
     let runs = support::json(&command(&hub, &["runs", "--json"]).finish_with(0).await.stdout);
     let found = ["run", "state", "place", "env"].map(|name| &runs[0][name]);
     assert_eq!(found, [&json!(1), &json!("queued"), &json!(1), &json!("Faulty-v0")], "{runs}");
-    command(&hub, &["stop"]).finish_with(0).await;
+    let stopped = command(&hub, &["stop"]).finish_with(0).await.stdout;
+    assert_eq!(stopped, "run 1: removed before it began\n");
     let ended = start.finish_with(2).await;
     assert!(ended.stderr.contains("the run was removed before it began"), "{}", ended.stderr);
     let small = ["num_workers=0", "num_envs=2", "stop.env_steps=64"].map(|setting| ["--set", setting]).concat();
     command(&hub, &[&["start", "--wait"], &small[..]].concat()).finish_with(0).await;
+    // A hub that has had a run names the next one, too.
+    let start = command(&hub, &[&["start"], &patient[..]].concat());
+    process.line("waiting for environment Faulty-v0 to be made").await;
+    let text = command(&hub, &["status"]).finish_with(0).await.stdout;
+    assert!(text.contains(" · run 3 begins once environment Faulty-v0 is made"), "{text}");
+    let found = status(&hub).await;
+    assert_eq!((&found["run"], &found["starting"]), (&json!(2), &json!(3)), "{found}");
+    drop(start);
 }

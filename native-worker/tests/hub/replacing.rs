@@ -279,5 +279,8 @@ async fn a_run_whose_workers_never_start_fails() {
     let run = hub.train(small(2, 2_000)).await;
     hub.notice("no more attempts").await;
     assert!(matches!(end(run).await.end, RunEnd::Failed(why) if why.contains("not now")));
+    // The next run has attempts of its own.
+    let _next = hub.train(small(2, 2_000)).await;
+    hub.notice("could not be started: not now; trying again in ").await;
     hub.hub.shutdown().await;
 }

@@ -69,13 +69,13 @@ impl RunLoop {
         self.group.stop(now);
     }
 
-    /// Returns what hangs, if leases of the run have expired without progress and their workers have sent nothing since.
+    /// Returns the first hung fragment as text: its lease has expired without progress, and its worker has sent nothing since.
     fn hang(&self) -> Option<String> {
         let (worker, failure) = self.group.hung().next()?;
         Some(format!("{}, {failure} (worker {worker})", self.config.env()))
     }
 
-    /// Returns what went wrong in a run that is over, `None` if nothing did.
+    /// Returns the error of a run that is over, `None` if there was none.
     #[must_use]
     pub fn error(&self) -> Option<String> {
         Some(self.error.clone()).filter(|error| !error.is_empty())

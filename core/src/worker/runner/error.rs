@@ -238,3 +238,17 @@ fn kind_of(error: &EnvError) -> FailureKind {
         _ => FailureKind::Env,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Moment;
+
+    #[test]
+    fn failure_of_a_replayed_step_is_described_without_lane_and_step() {
+        let error = EnvError::NotFinite { what: "reward", lane: 3, step: 7, value: "NaN".into() };
+        let message = RunnerError::Env(error.in_replay(Moment::default())).at_place();
+        let expected = "while its open episode was replayed: the reward is NaN as a column holds it; ";
+        assert!(message.starts_with(expected), "{message}");
+    }
+}

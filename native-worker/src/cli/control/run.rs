@@ -114,8 +114,13 @@ impl StopArgs {
                 println!("run {run}: removed");
                 return Ok(());
             }
-            hub.stop().await?;
-            say_end(hub).await
+            match hub.stop().await? {
+                0 => say_end(hub).await,
+                run => {
+                    println!("run {run}: removed before it began");
+                    Ok(())
+                }
+            }
         })
     }
 }

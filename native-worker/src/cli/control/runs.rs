@@ -155,8 +155,10 @@ impl StartArgs {
         let has_goal = config.stop.episode_return_mean.is_some();
         match (&*line.state, line.error) {
             ("failed", error) => Err(Failure::other(error.unwrap_or_default())),
-            ("solved" | "drained", _) => Ok(ExitCode::SUCCESS),
+            ("solved", _) | ("drained", None) => Ok(ExitCode::SUCCESS),
             ("finished", _) if !has_goal => Ok(ExitCode::SUCCESS),
+            // Its workers hang.
+            (_, Some(error)) => Err(Failure::Interrupted(error)),
             _ => Ok(ExitCode::from(3)),
         }
     }

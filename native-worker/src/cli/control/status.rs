@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io::IsTerminal as _, process::ExitCode, time::D
 use clap::Args;
 use rollmesh_core::{
     group::Ledger,
-    protocol::message::{LauncherRow, WorkerRow},
+    protocol::message::{LauncherRow, RunRow, WorkerRow},
 };
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
@@ -80,11 +80,11 @@ impl StatusArgs {
 fn table(hub: &Control) -> String {
     let (status, ledger) = (hub.status(), &hub.ledger().ledger);
     let mut lines = vec![("hub", hub.server().to_owned())];
+    let starting = starting(hub).map_or_else(String::new, |row| {
+        format!(" · run {} begins once environment {} is made", row.run, printable(&row.env))
+    });
     if status.run == 0 {
-        let starting = hub.runs().iter().find(|row| row.place == 1);
-        let starting =
-            starting.map(|row| format!(" · run {} begins once environment {} is made", row.run, printable(&row.env)));
-        lines.push(("run", format!("none yet{}", starting.unwrap_or_default())));
+        lines.push(("run", format!("none yet{starting}")));
     } else {
         let phase = hub.phase().name();
         let mut run = format!("{} · {phase} · {} with {}, seed {}", status.run, status.env, status.algo, status.seed);
@@ -93,6 +93,7 @@ fn table(hub: &Control) -> String {
                 run += &format!(" · {}", printable(text));
             }
         }
+        run += &starting;
         let target = number(status.stop_return).map_or_else(String::new, |target| format!(" of {target}"));
         let mean = number(status.episode_return_mean).map_or_else(|| "-".into(), |mean| format!("{mean:.1}"));
         let (steps, most) = (status.env_steps, status.max_env_steps);
@@ -138,6 +139,11 @@ fn table(hub: &Control) -> String {
     }
     lines.extend(details.into_iter().filter(|(_, text)| !text.is_empty()));
     lines.into_iter().map(|(name, text)| format!("{name:<12}{text}\n")).collect()
+}
+
+/// Returns the run that is about to begin.
+fn starting(hub: &Control) -> Option<&RunRow> {
+    hub.runs().iter().find(|row| row.place == 1 && !hub.phase().is_active())
 }
 
 /// Returns the number of workers on each machine that is known by name.
@@ -187,6 +193,7 @@ fn object(hub: &Control) -> Value {
         "server": hub.server(),
         "run": status.run,
         "phase": hub.phase().name(),
+        "starting": starting(hub).map(|row| row.run),
         "env": of_run(json!(status.env)),
         "algo": of_run(json!(status.algo)),
         "seed": status.seed,

@@ -327,10 +327,13 @@ impl Run {
             && let Err(error) = ended.write(&self.policy(), self.state.group.ledger(), &summary)
         {
             let error = format!("the run's last files could not be written: {error}");
-            // An earlier error is the reason; otherwise a run without its result files has failed.
+            // The error of a failed run is the reason; otherwise a run without its result files has failed.
             match summary.end.error() {
                 Some(_) => faults.push(error),
                 None => {
+                    // Of a stopped or drained run, for example that a worker hangs.
+                    let error =
+                        summary.error.take().map_or_else(|| error.clone(), |earlier| format!("{earlier}; {error}"));
                     self.state.fail(error.clone());
                     summary.error = Some(error.clone());
                     summary.end = RunEnd::Failed(error);

@@ -5,7 +5,10 @@ use std::io;
 use rollmesh_core::group::Ledger;
 
 use super::{
-    super::{Summary, run_dir::RunDir},
+    super::{
+        Summary,
+        run_dir::{RunDir, write_summary},
+    },
     Snapshot,
     saver::{LEDGER, SaveReport, Saver, SaverFiles, write_ledger},
 };
@@ -72,6 +75,6 @@ impl Ended {
 
     /// Writes `summary.json`.
     pub(in super::super) fn write_summary(&self, summary: &Summary) -> io::Result<()> {
-        self.dir.write_summary(summary)
+        write_summary(self.dir.path(), summary)
     }
 }
