@@ -11,14 +11,25 @@ try {
   // Storage may be forbidden; then the system's theme it is.
 }
 
-// The fragment stays in the address, so that a reload joins again.
-const invitation = () => /^#join=([0-9a-f]{64})$/i.exec(location.hash)?.[1];
-addEventListener('hashchange', () => invitation() && location.reload());
+// The token of a tab that is a worker: a link brings it in the fragment, and the tab keeps it for reloads, until another fragment
+// comes. It is removed from the address, so that it stays out of the history and of shared links.
+const STORAGE_KEY = 'rollmesh-join';
+const invited = () => /^#join=([0-9a-f]{64})$/i.exec(location.hash)?.[1];
+let token = invited();
+if (token) history.replaceState(null, '', location.pathname + location.search);
+try {
+  if (token) sessionStorage.setItem(STORAGE_KEY, token);
+  else if (location.hash) sessionStorage.removeItem(STORAGE_KEY);
+  else token = sessionStorage.getItem(STORAGE_KEY);
+} catch {
+  // A browser that keeps nothing needs the link again after a reload.
+}
+addEventListener('hashchange', () => (token || invited()) && location.reload());
 
 try {
-  if (invitation()) {
+  if (token) {
     const { join } = await import(url('join.js'));
-    join(invitation(), note);
+    join(token, note);
   } else {
     const { default: init } = await import(url(js));
     await init({ module_or_path: url(wasm) });
@@ -26,7 +37,7 @@ try {
     performance.mark('dashboard');
   }
 } catch (error) {
-  note.textContent =
-    `The dashboard could not be loaded (${error}). Reload the page; it needs a browser from 2021 or later.`;
+  const what = token ? 'The worker of this tab' : 'The dashboard';
+  note.textContent = `${what} could not be loaded (${error}). Reload the page; it needs a browser from 2021 or later.`;
   throw error;
 }

@@ -174,12 +174,13 @@ class WorkerGroup:
     """A local worker and others, commanded together: on threads, in processes, or wherever `rollmesh worker` runs.
 
     `num_workers` counts the workers besides the local one; without any the local one samples. Other settings are those of
-    `RolloutConfig`, and of the group, as keyword arguments or in the mapping: `sampling_mode` ("synchronous", "asynchronous" with `batch_env_steps`, "deadline"
-    with `deadline_s`; both with `max_staleness`), `restart_failed_env_runners`, `ignore_env_runner_failures`,
-    `max_num_env_runner_restarts`, `delay_between_env_runner_restarts_s`, `env_runner_health_probe_timeout_s`,
-    `env_runner_restore_timeout_s`, `in_evaluation`, `listen`, `dashboard` (true serves one at `dashboard_url`),
-    `page` (the folder that `trunk build` has written: the dashboard's page, whose tabs can join by the link of `invite`).
-    `None` and infinity are no limit; the delay is a finite number.
+    `RolloutConfig`, and of the group, as keyword arguments or in the mapping: `sampling_mode` ("synchronous",
+    "asynchronous" with `batch_env_steps`, "deadline" with `deadline_s`; both with `max_staleness`),
+    `restart_failed_env_runners`, `ignore_env_runner_failures`, `max_num_env_runner_restarts`,
+    `delay_between_env_runner_restarts_s`, `env_runner_health_probe_timeout_s`, `env_runner_restore_timeout_s`,
+    `in_evaluation`, `listen`, `dashboard` (true serves one at `dashboard_url`), `page` (the folder of the dashboard's
+    page, whose tabs can join by the link of `invite`). The wheel has no page: `page` names the folder that
+    `cargo xtask page` has written. `None` and infinity are no limit; the delay is a finite number.
     """
 
     _LIMITS = {
@@ -375,7 +376,10 @@ class WorkerGroup:
         return self._group.dashboard_url()
 
     def invite(self) -> str | None:
-        """Returns the link by which a browser's tab becomes a worker, a secret; `None` without `page` or `dashboard`."""
+        """Returns the link by which a browser's tab becomes a worker, a secret.
+
+        `None` unless workers of the placement "remote" were requested, and the group has `page` or `dashboard`.
+        """
         return self._group.invite()
 
     def notices(self) -> list[str]:

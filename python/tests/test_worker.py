@@ -401,10 +401,16 @@ class Groups(unittest.TestCase):
             shown = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "ROLLMESH_TOKEN": token})
             self.assertEqual(shown.returncode, 0, shown.stderr)
             self.assertEqual([row["kind"] for row in json.loads(shown.stdout)], ["thread"])
-            self.assertRegex(group.invite(), f"^{url}/#join=[0-9a-f]{{64}}$")
+            self.assertIsNone(group.invite(), "no tab can join threads")
         with WorkerGroup(CONFIG) as group:
             self.assertIsNone(group.dashboard_url)
-            self.assertIsNone(group.invite())
+
+    def test_groups_of_remote_workers_invite_tabs(self):
+        with WorkerGroup(CONFIG, num_workers=1, placement="remote", dashboard=True) as group:
+            url, _ = group.dashboard_url.split("/#token=")
+            self.assertRegex(group.invite(), f"^{url}/#join=[0-9a-f]{{64}}$")
+        with WorkerGroup(CONFIG, num_workers=1, placement="remote") as group:
+            self.assertIsNone(group.invite(), "there is no page to join from")
 
     def test_filters_are_synchronised_and_count_every_row_once(self):
         config = {**CONFIG, "observation_filter": "MeanStdFilter", "rollout_fragment_length": 10}

@@ -291,7 +291,8 @@ impl WorkerGroupBuilder {
 
     /// Sets whether the group serves a dashboard, at [`WorkerGroup::dashboard_url`]; false by default. It shows the remote workers
     /// with their calls under way, health, env steps and logs, and restarts processes; the number of workers, and everything
-    /// else, is the program's. Its page is the usual one, or that in the directory of [`page`](Self::page).
+    /// else, is the program's. Its page is the usual one, or that in the directory of [`page`](Self::page). A library without the
+    /// feature `embed`, and the Python wheel, have no page: `page` names the folder that `cargo xtask page` has written.
     pub fn dashboard(mut self, dashboard: bool) -> Self {
         self.plan.dashboard = dashboard;
         self

@@ -2,7 +2,7 @@
 
 use rollmesh_core::{ids::WorkerId, protocol::Token};
 
-use super::WorkerGroup;
+use super::{WorkerGroup, members::Member};
 
 /// The ledger of samples requested from remote workers: each sample is counted in exactly one place.
 ///
@@ -103,12 +103,14 @@ impl WorkerGroup {
         self.hub.as_ref().map(|hub| hub.token)
     }
 
-    /// Returns the link by which a browser's tab becomes a worker of the group, with the workers' token, a secret; `None` unless the
-    /// group serves a [page](super::WorkerGroupBuilder::page) or a [dashboard](super::WorkerGroupBuilder::dashboard).
+    /// Returns the link by which a browser's tab becomes a worker of the group, with the workers' token, a secret; `None` unless
+    /// workers of the placement [`Remote`](super::Placement::Remote) were requested, and the group serves a
+    /// [page](super::WorkerGroupBuilder::page) or a [dashboard](super::WorkerGroupBuilder::dashboard).
     #[must_use]
     pub fn invite(&self) -> Option<String> {
         let hub = self.hub.as_ref().filter(|_| self.plan.page.is_some() || self.plan.dashboard)?;
-        Some(format!("{}/#join={}", hub.url.replacen("ws", "http", 1), hub.token.to_hex()))
+        let has_place = self.members.values().filter_map(Member::seat).any(|seat| !seat.is_local);
+        has_place.then(|| format!("{}/#join={}", hub.url.replacen("ws", "http", 1), hub.token.to_hex()))
     }
 
     /// Returns the fingerprint of the group's certificate, by which workers verify it (`--tls-fingerprint`); `None` without

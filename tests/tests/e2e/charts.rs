@@ -1,16 +1,23 @@
 //! The charts as tools: zooming, other axes, links, and runs that are compared.
 
+use std::time::Duration;
+
 use fantoccini::{
     Locator,
     actions::{InputSource as _, MOUSE_BUTTON_LEFT, MouseActions, PointerAction},
 };
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 use super::{
+    LOOK_AGAIN,
     browser::{DESKTOP, PHONE},
     dashboard::{Dashboard, selector},
     program::Program,
 };
+
+/// The page's address follows a gesture that is under way every 300 ms: without a change for longer than that, it is over.
+const SETTLED: Duration = Duration::from_millis(700);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn charts_are_zoomed_and_runs_are_compared() {
@@ -68,25 +75,35 @@ async fn pan_and_pinch(page: &Dashboard) {
         let fingers: Vec<_> = fingers.iter().map(|(from, to)| [at(*from), at(*to)]).collect();
         page.browser.touch(&fingers).await;
     };
-    let moved_from = async |before: (f64, f64)| {
-        page.wait("another part is shown", async || window(page).await != before).await;
-        window(page).await
-    };
     let width = |(low, high): (f64, f64)| high - low;
 
     let first = window(page).await;
     touch(&[(0.6, 0.3)]).await;
-    let second = moved_from(first).await;
+    let second = moved_from(page, first).await;
     assert!(second.0 > first.0 && is_near(width(second), width(first)), "{first:?}, then {second:?}");
     touch(&[(0.45, 0.3), (0.55, 0.7)]).await;
-    let third = moved_from(second).await;
+    let third = moved_from(page, second).await;
     assert!(width(third) < 0.8 * width(second), "{second:?}, then {third:?}");
     for (arrow, is_right) in [("\u{e012}", false), ("\u{e014}", true)] {
         let before = window(page).await;
         canvas.send_keys(&format!("\u{e008}{arrow}")).await.expect("it takes keys");
-        let after = moved_from(before).await;
+        let after = moved_from(page, before).await;
         assert!((after.0 > before.0) == is_right && is_near(width(after), width(before)), "{before:?}, then {after:?}");
     }
+}
+
+/// Waits until the shown range has changed and stays the same. Returns the new one.
+async fn moved_from(page: &Dashboard, before: (f64, f64)) -> (f64, f64) {
+    page.wait("another part is shown", async || window(page).await != before).await;
+    let (mut last, mut since) = (window(page).await, Instant::now());
+    while since.elapsed() < SETTLED {
+        sleep(LOOK_AGAIN).await;
+        let now = window(page).await;
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    last
 }
 
 /// The shown range of x, from the page's address.

@@ -13,9 +13,12 @@ use rollmesh_core::{
     worker::{RolloutConfig, WorkerCommand},
 };
 use serde_json::json;
-use tokio::task::spawn_blocking;
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep},
+};
 
-use super::{DEADLINE, behind::samples_go_on, browser::Browser, built, dashboard::Dashboard, proxy::Proxy};
+use super::{DEADLINE, LOOK_AGAIN, behind::samples_go_on, browser::Browser, built, dashboard::Dashboard, proxy::Proxy};
 
 /// Lets a Web Worker of the page join at any address.
 const JOIN: &str = "const [url, token, done] = arguments;
@@ -44,6 +47,20 @@ fn samples(group: &mut WorkerGroup) -> Vec<AnyBatch> {
 /// Opens the link that invites a tab.
 async fn join(browser: &Browser, group: &WorkerGroup) {
     browser.client.goto(&group.invite().expect("a page")).await.expect("the group's page");
+}
+
+/// Waits until the tab shows that it is the first worker. Its Web Worker posts its status only now and then.
+async fn shows_its_steps(browser: &Browser) {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let note = browser.client.find(Locator::Css("[role=status]")).await.expect("the tab shows its status");
+        let note = note.text().await.expect("a text");
+        if note.starts_with("This tab is worker 1 of 127.0.0.1:") && note.contains(" env steps") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{note}");
+        sleep(LOOK_AGAIN).await;
+    }
 }
 
 /// Joins at the group's address from a page of another one, which no fault disturbs.
@@ -78,11 +95,11 @@ async fn a_tab_is_a_worker_of_a_group_like_any_other() {
     assert!(is_there);
     let (of_tabs, in_tab) = with(of_tabs, samples).await;
     assert!(in_tab == in_process, "the same bits");
-    let note = browser.client.find(Locator::Css("[role=status]")).await.expect("the tab tells what it does");
-    let note = note.text().await.expect("a text");
-    assert!(note.starts_with("This tab is worker 1 of 127.0.0.1:") && note.contains(" env steps"), "{note}");
+    shows_its_steps(&browser).await;
+    let page = browser.client.current_url().await.expect("an address");
+    assert_eq!(page.fragment(), None, "the token does not stay in the address");
 
-    // The tab goes, and another one takes its place.
+    // The tab goes, and joins again with the token that it has kept.
     browser.client.goto("about:blank").await.expect("an empty page");
     let (of_tabs, ()) = with(of_tabs, |group| {
         let remote = ForEachWorker::remote().timeout(Duration::from_secs(5));
@@ -91,7 +108,7 @@ async fn a_tab_is_a_worker_of_a_group_like_any_other() {
         }
     })
     .await;
-    join(&browser, &of_tabs).await;
+    browser.client.goto(page.as_str()).await.expect("the group's page");
     let (of_tabs, is_there) = with(of_tabs, wait).await;
     assert!(is_there && of_tabs.num_remote_worker_restarts() == 1);
     let (of_tabs, again) = with(of_tabs, samples).await;

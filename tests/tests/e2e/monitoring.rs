@@ -123,7 +123,7 @@ async fn work_elsewhere(page: &Dashboard) {
     let tab = client.window().await.expect("the tab has a handle");
     let other = client.new_window(true).await.expect("another tab").handle;
     client.switch_to_window(other).await.expect("the other one is there");
-    page.go_to(&link).await;
+    client.goto(&link).await.expect("the page loads");
     let note = "return document.querySelector('[role=status]')?.textContent ?? ''";
     let is_working =
         async || page.run(note, vec![]).await.as_str().is_some_and(|text| text.starts_with("This tab is worker "));

@@ -43,12 +43,21 @@ fn controls(view: &str) -> impl Iterator<Item = (usize, &str)> {
         view.match_indices(element).filter_map(move |(offset, _)| {
             let rest = &view[offset + element.len()..];
             let is_other_element = !rest.starts_with(char::is_whitespace);
-            // To the next element, which may have the next name.
-            let end = rest.find('<').unwrap_or(rest.len());
-            let (_, id) = rest[..end].split_once(name).filter(|_| !is_other_element)?;
+            let (_, id) = up_to_element(rest).split_once(name).filter(|_| !is_other_element)?;
             Some((offset, id.split('"').next()?))
         })
     })
+}
+
+/// The text up to the next tag, which may have the next name. Other than the `<` of a comparison or of a type's arguments, one of a
+/// tag is before a `/`, or after a space and before a letter.
+fn up_to_element(text: &str) -> &str {
+    let mut tags = text.match_indices('<').filter(|(at, _)| {
+        let next = text[at + 1..].chars().next();
+        let is_start = next.is_some_and(char::is_alphabetic) && text[..*at].ends_with(char::is_whitespace);
+        is_start || next == Some('/')
+    });
+    tags.next().map_or(text, |(at, _)| &text[..at])
 }
 
 /// Whether tests have the name as a string of Rust, of JavaScript, or in a selector.
@@ -64,6 +73,7 @@ mod tests {
     fn controls_with_a_literal_name_are_found() {
         let view = r#"<button
             type="button"
+            disabled=move || saved.get() < Vec::<u8>::new().len()
             data-testid="save"
             on:click=save
         >"Save"</button>
