@@ -399,7 +399,10 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
             "policy_config: unknown field `learning_rate`, expected one of",
         ),
         (&["--policy-config", r#"{"lr": -1}"#], "policy_config.lr: -1 must be above 0"),
-        (&["--set", "policies.default_policy.x=1"], "policies.default_policy: unknown field `x`"),
+        (
+            &["--set", "policies.default_policy.x=1"],
+            "policies.default_policy.x: there is no such setting; known are policy, ",
+        ),
         (&["--set", "policies.default_policy.config.lr=-1"], "policies.default_policy.config.lr: -1 must be above 0"),
         (&["--config", "nowhere.toml"], "nowhere.toml: No such file or directory"),
         (&["--set", "num_worker=3"], "num_worker: there is no such setting; did you mean num_workers?"),
