@@ -13,10 +13,7 @@ use rollmesh_data::{
 use serde_json::json;
 
 use super::{InputArgs, env_spaces::row_spaces};
-use crate::{
-    Registry,
-    cli::{exit::Failure, table::printable},
-};
+use crate::{Registry, cli::exit::Failure, terminal::printable};
 
 #[derive(Args)]
 #[command(
