@@ -174,7 +174,10 @@ fn check_models(settings: &Value) -> Result<(), RunConfigError> {
     let networks = policies.into_iter().flatten().filter(|(_, policy)| has_network(policy));
     let networks = networks.map(|(id, policy)| (format!("policies.{id}.config.model"), policy.get("config")));
     // Without policies there is one of the kind `net`.
-    let is_shared = policies.map_or(has_network(&Value::Null), |policies| policies.values().any(has_network));
+    let is_shared = match policies {
+        Some(policies) => policies.values().any(has_network),
+        None => has_network(&Value::Null),
+    };
     let shared = is_shared.then(|| ("policy_config.model".to_owned(), settings.get("policy_config")));
     for (path, config) in networks.chain(shared) {
         let model = config.and_then(|config| config.get("model")).and_then(Value::as_object);
