@@ -157,9 +157,14 @@ impl Defaults {
 
 /// Checks names and values.
 pub(super) fn check(settings: &Config) -> Result<(), RunConfigError> {
+    check_without_models(settings)?;
+    check_models(&json!(settings))
+}
+
+/// Checks names and values, except those of networks: for changes of a run, which need not name the kinds of its policies.
+pub(super) fn check_without_models(settings: &Config) -> Result<(), RunConfigError> {
     let settings: Value = settings.parse().map_err(|error| RunConfigError::malformed("settings", error))?;
-    check_within("", &settings)?;
-    check_models(&settings)
+    check_within("", &settings)
 }
 
 /// Checks the networks in the settings of policies. A policy of the user's kind may have other settings of the same names.

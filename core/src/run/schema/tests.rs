@@ -287,8 +287,11 @@ fn settings_of_a_users_own_kind_of_policy_may_have_any_model() {
         let settings = json!({ "algorithm": algorithm, "policy_config": { "model": model } });
         RunConfig::of_settings(&Config::of(&settings).unwrap())
     };
-    assert!(of_algorithm("mine").is_ok());
+    let own = of_algorithm("mine").unwrap();
     assert!(of_algorithm("ppo").is_err());
+    let change = Config::of(&json!({ "policy_config": { "model": { "conv_filters": "bigger" } } })).unwrap();
+    assert!(own.merged(&change).is_ok());
+    assert!(RunConfig::default().merged(&change).is_err());
 }
 
 #[test]
