@@ -44,6 +44,7 @@ mod registry;
 mod relay;
 mod rllink;
 mod shell;
+mod terminal;
 pub mod train;
 mod worker;
 pub mod worker_group;

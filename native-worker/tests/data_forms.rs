@@ -97,6 +97,11 @@ async fn actions_become_what_the_target_holds() {
     let args = ["--env", "Pendulum-v1", "--actions-in-input-normalized", "false"];
     data(&[&["convert", &unchanged, "--to", "minari", "--output", &again], &args[..]].concat()).await;
     assert!(took(&torques_of(&again).await, |action| action));
+    // Actions of policies without normalize_actions may be beyond the bounds, those of Minari may not.
+    let clipped = folder.path("pendulum/clipped-v0");
+    let lost = data(&[&["convert", &logged, "--to", "minari", "--output", &clipped], &args[..]].concat()).await;
+    assert!(lost["lost"].to_string().contains("beyond the environment's bounds"), "{lost}");
+    assert_eq!(data(&["validate", &clipped, "--env", "Pendulum-v1"]).await["problems"], json!({}));
 }
 
 #[tokio::test]

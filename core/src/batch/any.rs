@@ -100,7 +100,7 @@ impl AnyBatch {
     /// batches with rows have: files may have columns that sampled rows, or other files, lack.
     ///
     /// # Errors
-    /// As [`SampleBatch::concat`], except for columns that differ.
+    /// As [`SampleBatch::concat`]; [`BatchError::MissingColumn`] only if a policy's batches have no column in common.
     pub fn concat_common(batches: &[Self]) -> Result<Self, BatchError> {
         let joined = Self::concat(batches);
         if !matches!(joined, Err(BatchError::MissingColumn(_))) {
@@ -116,6 +116,9 @@ impl AnyBatch {
                 Some(common) => common.retain(has),
                 None => _ = common.insert(id, rows.iter().map(|(name, _)| name.to_owned()).collect_ordered()),
             }
+        }
+        if common.values().any(BTreeSet::is_empty) {
+            return joined;
         }
         let mut batches = batches.to_vec();
         let keep = |id: &PolicyId, rows: &mut SampleBatch| {
@@ -219,6 +222,9 @@ mod tests {
         let joined = common(&[wide.clone().into(), MultiAgentBatch::new(batches, 1).into()]).as_multi_agent();
         assert_eq!(joined.policy_batch(&PolicyId::DEFAULT), Some(&rows(&[2, 0])));
         assert_eq!(joined.policy_batch(&PolicyId::new("q")), Some(&wide));
+        let other = SampleBatch::new().with(B, ColumnData::scalars(vec![3])).unwrap();
+        let error = AnyBatch::concat_common(&[rows(&[1]).into(), other.into()]).unwrap_err();
+        assert_eq!(error, BatchError::MissingColumn("a".into()), "rows are not lost with all their columns");
     }
 
     #[test]

@@ -170,6 +170,10 @@ impl PolicyRegistry {
     pub const PPO_ADVANTAGES: AdvantageConfig =
         AdvantageConfig { gamma: 0.98, lambda: 0.9, use_gae: true, use_critic: true };
 
+    /// The kinds of policies of this project whose settings have a `model` like [`ModelConfig`](super::ModelConfig), in
+    /// alphabetical order; those of `bc` and `marwil` come with the learner.
+    pub const NETWORKS: [&str; 6] = ["a2c", "bc", "marwil", "net", "pg", "ppo"];
+
     /// Algorithms whose policies are networks, with the defaults that acting policies and learners share: rows are the same
     /// whichever process postprocesses them.
     const ALGORITHMS: [(&str, AdvantageConfig); 3] =

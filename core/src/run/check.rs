@@ -4,8 +4,8 @@ use super::{Inference, RunConfig, RunConfigError, WeightsDtype, schema};
 use crate::{
     config::ConfigError,
     filter::FilterKind,
-    ids::SlotId,
-    policy::{CustomModel, ModelConfig},
+    ids::{PolicyId, SlotId},
+    policy::{CustomModel, ModelConfig, PolicyRegistry},
     prelude::*,
 };
 
@@ -112,7 +112,17 @@ impl RunConfig {
 
     /// Checks that every worker can build the networks, wherever their settings are.
     fn check_model(&self) -> Result<(), RunConfigError> {
-        let policy = self.default_policy_config();
+        // A policy of the user's kind may have other settings of the same names.
+        let has_network = |id: &PolicyId| PolicyRegistry::NETWORKS.contains(&self.policy(id).policy.as_str());
+        let policies = &self.rollout.policies;
+        let (policy, is_network) = if policies.is_empty() || policies.contains_key(&PolicyId::DEFAULT) {
+            (self.default_policy_config(), has_network(&PolicyId::DEFAULT))
+        } else {
+            (self.rollout.network_config(), policies.keys().any(has_network))
+        };
+        if !is_network {
+            return Ok(());
+        }
         let malformed = |error: ConfigError| RunConfigError::malformed("model_config", error);
         let model = ModelConfig::of(&policy).map_err(malformed)?;
         for (path, widths) in [

@@ -34,7 +34,7 @@ impl RunConfig {
     /// The errors of [`of_settings`](Self::of_settings).
     pub fn merged(&self, settings: &Config) -> Result<Self, RunConfigError> {
         let settings = renamed(settings);
-        schema::check(&settings)?;
+        schema::check_without_models(&settings)?;
         parsed::<Self>(&settings_of(self)?.merged(&settings))?.checked()
     }
 

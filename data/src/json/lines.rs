@@ -53,8 +53,8 @@ impl JsonLines {
         self.take(Self::decode(line, &self.limits))
     }
 
-    /// Decodes the content of a line, with or without its end and a byte order mark before it; none for a blank one. Threads may call this ahead of
-    /// [`take`](Self::take), which counts the results.
+    /// Decodes the content of a line, with or without its end and a byte order mark before it; none for a blank one. Threads
+    /// may call this ahead of [`take`](Self::take), which counts the results.
     #[must_use]
     pub fn decode(line: &[u8], limits: &JsonLimits) -> Option<Result<AnyBatch, RecordError>> {
         let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);

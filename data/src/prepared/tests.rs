@@ -101,13 +101,34 @@ fn integers_of_bounded_boxes_count_from_zero_for_policies() {
         (rows.column("actions").and_then(Column::numbers).unwrap(), has_clamped)
     };
     assert_eq!(changed(ActionChange::ToEnv, vec![0, 4]), (vec![3.0, 7.0], false));
+    assert_eq!(changed(ActionChange::ToEnv, vec![0, 5]), (vec![3.0, 8.0], false), "integers are not clamped");
     assert_eq!(changed(ActionChange::ToPolicy, vec![3, 7]), (vec![0.0, 4.0], false));
+    assert_eq!(changed(ActionChange::Clip, vec![3, 8]), (vec![3.0, 7.0], true));
     let mut floats =
         SampleBatch::new().with(ColumnKey::<f64>::new("actions"), ColumnData::scalars(vec![-0.5, 1.5])).unwrap();
     assert_eq!(ActionChange::ToEnv.apply(&mut floats, &Space::vector(&[-2.0], &[2.0])), Ok(true));
     assert_eq!(floats.get(ColumnKey::<f32>::new("actions")).unwrap(), [-1.0, 2.0]);
     let missing = ActionChange::Clip.apply(&mut SampleBatch::new(), &space).unwrap_err();
     assert_eq!(missing.to_string(), BatchError::MissingColumn("actions".into()).to_string());
+}
+
+#[test]
+fn actions_of_tuples_are_changed_within_their_column() {
+    let integers = Space::uniform(DType::I32, RowShape::SCALAR, 3.0, 7.0);
+    let parts = [Space::vector(&[-2.0], &[6.0]), Space::Discrete { n: 3 }, integers];
+    let space = Space::tuple(parts).unwrap();
+    let changed = |change: ActionChange, actions: Vec<f64>| {
+        let data = ColumnData::new(actions, RowShape::vector(3)).unwrap();
+        let mut rows = SampleBatch::new().with(ColumnKey::<f64>::new("actions"), data).unwrap();
+        let has_clamped = change.apply(&mut rows, &space).unwrap();
+        (rows.get(ColumnKey::<f64>::new("actions")).unwrap().to_vec(), has_clamped)
+    };
+    let (of_env, of_policy) = (vec![-2.0, 2.0, 3.0, 4.0, 1.0, 7.0], vec![-1.0, 2.0, 0.0, 0.5, 1.0, 4.0]);
+    assert_eq!(changed(ActionChange::ToPolicy, of_env.clone()), (of_policy.clone(), false));
+    assert_eq!(changed(ActionChange::ToEnv, of_policy), (of_env.clone(), false));
+    assert_eq!(changed(ActionChange::Clip, of_env.clone()), (of_env, false));
+    assert_eq!(changed(ActionChange::ToEnv, vec![1.5, 2.0, 0.0]), (vec![6.0, 2.0, 3.0], true));
+    assert_eq!(changed(ActionChange::Clip, vec![7.0, 2.0, 3.0]), (vec![6.0, 2.0, 3.0], true));
 }
 
 #[test]

@@ -285,6 +285,8 @@ fn is_apart(steps: &Steps, at: &RowsAt<'_>) -> bool {
 fn of_policies(space: &Space) -> Space {
     match space {
         Space::Box(of) => Space::uniform(of.dtype(), of.shape(), f64::NEG_INFINITY, f64::INFINITY),
+        Space::Tuple(parts) => Space::Tuple(parts.iter().map(of_policies).collect()),
+        Space::Dict(parts) => Space::Dict(parts.iter().map(|(name, part)| (name.clone(), of_policies(part))).collect()),
         _ => space.clone(),
     }
 }

@@ -131,6 +131,23 @@ fn actions_of_policies_may_be_out_of_bounds_and_floats_may_have_any_bits() {
 }
 
 #[test]
+fn actions_of_policies_in_tuples_may_be_out_of_the_bounds_of_boxes() {
+    let action = Space::tuple([Space::Discrete { n: 3 }, Space::vector(&[-2.0], &[2.0])]).unwrap();
+    let env = EnvSpaces::with_usual_types(Space::vector(&[-1.0], &[1.0]), action);
+    let look = |actions: Vec<f32>, has_env_actions: bool| {
+        let mut rows = steps(1, 0, 2, true);
+        rows.insert(ACTIONS.name(), ColumnData::new(actions, RowShape::vector(2)).unwrap()).unwrap();
+        let mut problems = Problems::new(1);
+        let at = At { has_env_actions, ..At::default() };
+        Check::new(Some(RowSpaces::new(env.clone()))).batch(&rows.into(), at, &mut problems);
+        problems.found().get("batches with 'actions' outside of the space").map(|problem| problem.places[0].clone())
+    };
+    assert_eq!(look(vec![2.0, 3.0, 0.0, -2.5], false), None);
+    assert_eq!(look(vec![2.0, 1.0, 0.0, -2.5], true).as_deref(), Some("row 1"));
+    assert_eq!(look(vec![2.0, 3.0, 3.0, 0.0], false).as_deref(), Some("row 1"));
+}
+
+#[test]
 fn survey_finds_new_obs_that_differ_from_the_next_obs() {
     let look = |rows: SampleBatch, obs: &[f32], next: &[f32]| {
         let rows = rows.with(OBS, ColumnData::scalars(obs.to_vec())).unwrap();

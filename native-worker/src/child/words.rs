@@ -9,6 +9,8 @@ use std::{
     thread,
 };
 
+use crate::terminal::printable;
+
 /// How much of the standard error is kept, in bytes.
 const KEPT: usize = 16_000;
 
@@ -54,9 +56,9 @@ impl fmt::Display for LastWords {
             lines.drain(..fatal);
             lines.truncate(5);
         }
-        let last = lines[lines.len().saturating_sub(5)..].join(" | ");
-        let last: Vec<char> = last.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        last[last.len().saturating_sub(500)..].iter().try_for_each(|c| write!(f, "{c}"))
+        let last = printable(&lines[lines.len().saturating_sub(5)..].join(" | "));
+        let surplus = last.chars().count().saturating_sub(500);
+        last.chars().skip(surplus).try_for_each(|c| write!(f, "{c}"))
     }
 }
 

@@ -5,6 +5,8 @@ use std::{
     process::ExitCode,
 };
 
+use crate::terminal::printable_lines;
+
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -39,9 +41,8 @@ impl Failure {
             Self::Other(_) => ("error", 1),
             Self::Interrupted(_) => ("interrupted", 3),
         };
-        // Errors name what is in files, and a terminal may obey control characters.
-        let message = self.to_string().replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
-        eprintln!("{what}: {message}");
+        // Errors name what is in files.
+        eprintln!("{what}: {}", printable_lines(&self.to_string()));
         ExitCode::from(code)
     }
 }

@@ -1,13 +1,10 @@
 //! Tables and counts as text.
 
+use crate::terminal::printable;
+
 /// Formats a count like `1 line`, `2 lines`.
 pub(super) fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
-/// Returns text without control characters, for names from files, which a terminal may obey.
-pub(super) fn printable(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// Returns rows as lines of cells that are two spaces apart; the first row has all columns, and `is_right` returns true for
@@ -35,6 +32,6 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         let rows = [["column".to_owned(), "type".to_owned()], ["\u{1b}[2Jobs\n".to_owned(), "float32".to_owned()]];
-        assert_eq!(table(&rows, |_| false), "column    type\n\u{fffd}[2Jobs\u{fffd}  float32\n");
+        assert_eq!(table(&rows, |_| false), "column    type\n [2Jobs   float32\n");
     }
 }

@@ -6,7 +6,8 @@ use rollmesh_core::protocol::{
 };
 use tokio::time::Instant;
 
-use super::{Control, ControlError, printable};
+use super::{Control, ControlError};
+use crate::terminal::printable;
 
 impl Control {
     /// Sends a command that is answered by success or an error. `question` gets the request's number.

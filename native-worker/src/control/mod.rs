@@ -263,8 +263,3 @@ impl Control {
         }
     }
 }
-
-/// Replaces control characters in a hub's text, so that it is safe for a terminal.
-pub(crate) fn printable(text: &str) -> String {
-    text.replace(char::is_control, " ")
-}

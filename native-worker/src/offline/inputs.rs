@@ -5,7 +5,7 @@
 //! | a file | it, in the format that its first bytes show: RLlib's JSON (also in a zip archive), D4RL's HDF5, Parquet |
 //! | a folder of Minari's, or the `main_data.hdf5` in it | the data set |
 //! | another folder | the files in it that end in `json`, `jsonl`, `zip`, `parquet`, `hdf5` or `h5`, sorted, numbers by their values |
-//! | a pattern with `*`, `?`, `[…]` or `**` | the matching files, sorted in the same way |
+//! | a pattern with `*`, `?`, `[…]` or `**` | the matching files and folders, sorted in the same way; folders without data are skipped |
 //! | `D4RL/door/human-v2` | a data set of Minari's on this machine, in `$MINARI_DATASETS_PATH` or `~/.minari/datasets` |
 //! | `d4rl.hopper-medium-v2` | a data set of D4RL's on this machine, in `$D4RL_DATASET_DIR` or `~/.d4rl/datasets` |
 //! | `dataset` | RLlib's name: the files of `paths` in the settings, in the `format` there; without `paths` a name like any other |
@@ -152,8 +152,9 @@ impl DatasetFolders {
 /// Resolves these names in order, each file once. See the [module](self).
 ///
 /// # Errors
-/// [`OfflineError::NoFiles`], [`OfflineError::NoDataset`], [`OfflineError::Ambiguous`], [`OfflineError::UnknownFormat`],
-/// [`OfflineError::Pattern`], [`OfflineError::Remote`], [`OfflineError::Read`].
+/// [`OfflineError::NoFiles`], [`OfflineError::NoFilesIn`] for a named directory without data; those that a pattern matches are
+/// skipped. [`OfflineError::NoDataset`], [`OfflineError::Ambiguous`], [`OfflineError::UnknownFormat`],
+/// [`OfflineError::RunDirectory`], [`OfflineError::Pattern`], [`OfflineError::Remote`], [`OfflineError::Read`].
 pub fn locate(names: &[String], folders: &DatasetFolders) -> Result<Vec<Located>, OfflineError> {
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     for name in names {
@@ -189,7 +190,11 @@ fn locate_one(name: &str, folders: &DatasetFolders) -> Result<Vec<Located>, Offl
     }
     let mut found = Vec::new();
     for path in files::matching_pattern(name, &path)? {
-        found.extend(at_path(&path)?);
+        match at_path(&path) {
+            // A pattern also matches directories with other contents, such as that of an empty part.
+            Err(OfflineError::NoFilesIn(_)) => {}
+            located => found.extend(located?),
+        }
     }
     if found.is_empty() && has_version(name) {
         return Err(OfflineError::NoDataset {
@@ -293,6 +298,20 @@ mod tests {
             one("sets/cartpole/expert-v0/data", Format::Minari)
         );
         assert_eq!(found("d4rl.hopper-medium-v2"), one("d4rl/hopper_medium-v2.hdf5", Format::D4rl));
+    }
+
+    #[test]
+    fn pattern_skips_directories_without_data() {
+        let (folder, folders) = folder();
+        let root = folder.path();
+        fs::create_dir_all(root.join("mixed/logs")).unwrap();
+        fs::write(root.join("mixed/logs/out.txt"), "no data").unwrap();
+        fs::remove_file(root.join("mixed/notes.txt")).unwrap();
+        let located = |name: &str| locate(&[format!("{}/{name}", root.display())], &folders);
+        let found = located("mixed/*").unwrap();
+        assert_eq!(found.iter().map(|located| located.format).collect::<Vec<_>>(), [Format::Json, Format::Parquet]);
+        assert!(matches!(located("mixed/l*"), Err(OfflineError::NoFiles(_))));
+        assert!(matches!(located("mixed/logs"), Err(OfflineError::NoFilesIn(_))));
     }
 
     #[test]

@@ -37,6 +37,7 @@ use self::{
     json::{JsonReader, JsonReaderOptions, JsonWriter, JsonWriterOptions},
     logged::Logged,
 };
+use crate::terminal::printable;
 
 /// Settings in `io_config` for inputs from files.
 pub const INPUT_SETTINGS: [&str; 9] = [
@@ -94,9 +95,8 @@ pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn I
     let in_epochs = context.config.get::<bool>("read_all_files").map_err(setting)?;
     let in_epochs = in_epochs.unwrap_or(is_dataset || format != Format::Json);
     let say = |path: &Path, error: &JsonError| {
-        // Errors name what is in files, and a terminal may obey control characters.
-        let error = error.to_string().replace(char::is_control, "\u{fffd}");
-        eprintln!("warning: {}: {error}; passed over", path.display());
+        // Errors name what is in files.
+        eprintln!("warning: {}: {}; passed over", path.display(), printable(&error.to_string()));
     };
     if in_epochs {
         let buffer = context.config.get("buffer_size").map_err(setting)?;

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     config::{Config, similar},
-    policy::ModelConfig,
+    policy::{ModelConfig, PolicyRegistry},
     prelude::*,
 };
 
@@ -36,7 +36,8 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> {
 /// algorithm by its registered name and the JSON Schema of its settings, an object. In addition to the standard keywords,
 /// `x-host` marks settings that belong to one machine, `x-fixed` explains why a run over leases leaves a setting at its
 /// default, `x-section` names the part of the table, `x-presets` lists the settings of each preset with the environment and
-/// the algorithm of its runs (null for any) and whether they read files, and `x-goals` gives the return at which an environment counts as solved.
+/// the algorithm of its runs (null for any) and whether they read files, and `x-goals` gives the return at which an
+/// environment counts as solved.
 ///
 /// ```
 /// use rollmesh_core::run::schema::json_schema;
@@ -156,13 +157,34 @@ impl Defaults {
 
 /// Checks names and values.
 pub(super) fn check(settings: &Config) -> Result<(), RunConfigError> {
+    check_without_models(settings)?;
+    check_models(&json!(settings))
+}
+
+/// Checks names and values, except those of networks: for changes of a run, which need not name the kinds of its policies.
+pub(super) fn check_without_models(settings: &Config) -> Result<(), RunConfigError> {
     let settings: Value = settings.parse().map_err(|error| RunConfigError::malformed("settings", error))?;
-    check_within("", &settings)?;
-    // Settings of policies contain those of their networks, too; a policy of the user's may have others.
-    let of_policies = settings.get("policies").and_then(Value::as_object).into_iter().flatten();
-    let of_policies = of_policies.map(|(id, policy)| (format!("policies.{id}.config.model"), policy.get("config")));
-    let of_all = ("policy_config.model".to_owned(), settings.get("policy_config"));
-    for (path, config) in of_policies.chain([of_all]) {
+    check_within("", &settings)
+}
+
+/// Checks the networks in the settings of policies. A policy of the user's kind may have other settings of the same names.
+fn check_models(settings: &Value) -> Result<(), RunConfigError> {
+    // The kind `net` stands for the network that the algorithm trains.
+    let algorithm = settings.get("algorithm").and_then(Value::as_str).unwrap_or("net");
+    let has_network = |policy: &Value| {
+        let kind = policy.get("policy").and_then(Value::as_str).filter(|kind| *kind != "net").unwrap_or(algorithm);
+        PolicyRegistry::NETWORKS.contains(&kind)
+    };
+    let policies = settings.get("policies").and_then(Value::as_object).filter(|policies| !policies.is_empty());
+    let networks = policies.into_iter().flatten().filter(|(_, policy)| has_network(policy));
+    let networks = networks.map(|(id, policy)| (format!("policies.{id}.config.model"), policy.get("config")));
+    // Without policies there is one of the kind `net`.
+    let is_shared = match policies {
+        Some(policies) => policies.values().any(has_network),
+        None => has_network(&Value::Null),
+    };
+    let shared = is_shared.then(|| ("policy_config.model".to_owned(), settings.get("policy_config")));
+    for (path, config) in networks.chain(shared) {
         let model = config.and_then(|config| config.get("model")).and_then(Value::as_object);
         for (name, value) in model.into_iter().flatten() {
             let known = self::settings().find(|known| known.path.strip_prefix("model_config.") == Some(name));

@@ -82,7 +82,7 @@ const FILTERS: Kind = Choice(&[
     FilterKind::MeanStdFilter.name(),
     FilterKind::ConcurrentMeanStdFilter.name(),
 ]);
-const ESTIMATORS: Kind = Choice(&["is", "wis", "simulation", "trajectory_is", "cwpdis", "dm", "dr"]);
+const ESTIMATORS: Kind = Choice(&["is", "pdis", "wis", "simulation", "trajectory_is", "cwpdis", "dm", "dr"]);
 
 const fn row(path: &'static str, kinds: &'static [Kind], help: &'static str) -> Setting {
     Setting::new(path, kinds, help)

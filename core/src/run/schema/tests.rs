@@ -271,6 +271,30 @@ fn error_names_the_innermost_invalid_value() {
 }
 
 #[test]
+fn settings_of_a_users_own_kind_of_policy_may_have_any_model() {
+    let model = json!({ "conv_filters": "big" });
+    let policies = |kind: &str| json!({ "policies": { "a": { "policy": kind, "config": { "model": model } } } });
+    let shared = |kind: &str| json!({ "policies": { "a": { "policy": kind } }, "policy_config": { "model": model } });
+    let read = |settings: &Value| RolloutConfig::of_settings(&Config::of(settings).unwrap());
+    for settings in [policies("mine"), shared("mine")] {
+        assert!(read(&settings).is_ok(), "{settings}");
+    }
+    for settings in [policies("net"), policies("ppo"), shared("net"), json!({ "policy_config": { "model": model } })] {
+        let error = read(&settings).unwrap_err().to_string();
+        assert!(error.contains("model.conv_filters is \"big\"; it must be auto or a list"), "{settings}: {error}");
+    }
+    let of_algorithm = |algorithm: &str| {
+        let settings = json!({ "algorithm": algorithm, "policy_config": { "model": model } });
+        RunConfig::of_settings(&Config::of(&settings).unwrap())
+    };
+    let own = of_algorithm("mine").unwrap();
+    assert!(of_algorithm("ppo").is_err());
+    let change = Config::of(&json!({ "policy_config": { "model": { "conv_filters": "bigger" } } })).unwrap();
+    assert!(own.merged(&change).is_ok());
+    assert!(RunConfig::default().merged(&change).is_err());
+}
+
+#[test]
 fn every_invalid_value_is_named_by_path_without_names_of_types() {
     let odd = json!([
         null, true, -1, 0.5, "odd", [], [null], [[]], [["a"]], {}, { "a": null }, { "a": {} }, { "trunk": [[]] },

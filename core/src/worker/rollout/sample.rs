@@ -200,7 +200,8 @@ impl RolloutWorker {
         }
         let mut batch = match <[AnyBatch; 1]>::try_from(core::mem::take(&mut self.read)) {
             Ok([only]) => only,
-            Err(several) => AnyBatch::concat_common(&several)?,
+            Err(several) if self.parts.opened.offline => AnyBatch::concat_common(&several)?,
+            Err(several) => AnyBatch::concat(&several)?,
         };
         if !self.parts.opened.offline {
             self.record_updates(&mut batch);

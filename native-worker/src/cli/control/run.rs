@@ -8,8 +8,9 @@ use rollmesh_core::protocol::Message;
 use super::{Target, run_command};
 use crate::{
     cli::exit::Failure,
-    control::{Control, ControlError, printable},
+    control::{Control, ControlError},
     hub::NO_MORE_ATTEMPTS,
+    terminal::printable,
     train::MAX_LOCAL_WORKERS,
 };
 

@@ -15,7 +15,8 @@ use crate::{
         settings::{self, at_fault, setting, with_set},
         signals,
     },
-    control::{Control, ControlError, printable},
+    control::{Control, ControlError},
+    terminal::printable,
     train::{FoundRun, found_runs},
 };
 

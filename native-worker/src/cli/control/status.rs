@@ -13,8 +13,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{Target, run_command, state_name};
 use crate::{
     cli::{exit::Failure, table::count},
-    control::{Control, ControlError, printable},
+    control::{Control, ControlError},
     hub::LOCAL_KIND,
+    terminal::printable,
 };
 
 /// Interval at which `--watch` prints the status.

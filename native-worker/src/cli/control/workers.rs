@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::{Target, run_command, state_name};
 use crate::{
     cli::{exit::Failure, table::table},
-    control::{Control, printable},
+    control::Control,
+    terminal::printable,
 };
 
 #[derive(Args)]

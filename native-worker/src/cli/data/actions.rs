@@ -42,7 +42,9 @@ impl Actions {
         match (normalized, self.target) {
             (true, Target::Minari) => Some(ActionChange::ToEnv),
             (false, Target::Json | Target::Parquet) => Some(ActionChange::ToPolicy),
-            (true, Target::Json | Target::Parquet) | (false, Target::Minari) => None,
+            // Workers clip what policies chose without normalize_actions.
+            (false, Target::Minari) => (!from.has_env_actions()).then_some(ActionChange::Clip),
+            (true, Target::Json | Target::Parquet) => None,
         }
     }
 
@@ -60,16 +62,23 @@ impl Actions {
 
     pub(super) fn converted(&self, batch: AnyBatch, from: Format, losses: &mut Losses) -> Result<AnyBatch, Failure> {
         let Some(change) = self.change(from) else { return Ok(batch) };
+        let is_clip = change == ActionChange::Clip;
         let mut convert = |rows: &mut SampleBatch| match &self.space {
-            Some(space) if ActionTransform::for_space(space, true, false) == ActionTransform::None => Ok(()),
+            Some(space) if ActionTransform::for_space(space, !is_clip, is_clip) == ActionTransform::None => Ok(()),
             // Empty columns may be of any type.
             Some(_) if rows.is_empty() => Ok(()),
             Some(space) => {
                 if change.apply(rows, space).map_err(Failure::usage)? {
-                    losses.insert("what policies' actions were beyond [-1, 1]: the environment took its bounds".into());
+                    let lost = if is_clip {
+                        "what actions were beyond the environment's bounds: minari holds the bounds"
+                    } else {
+                        "what policies' actions were beyond [-1, 1]: the environment took its bounds"
+                    };
+                    losses.insert(lost.into());
                 }
                 Ok(())
             }
+            None if is_clip => Ok(()),
             None if has_float_actions(rows) => {
                 losses.insert(
                     "that actions are the environment's: name it with --env to convert them to policies', or read them with \

@@ -32,15 +32,12 @@ use super::{
 };
 use crate::{
     Registry,
-    cli::{
-        exit::Failure,
-        signals::Interruption,
-        table::{count, printable},
-    },
+    cli::{exit::Failure, signals::Interruption, table::count},
     offline::{
         inputs::Format,
         logged::{Logged, LoggedPlace},
     },
+    terminal::printable,
 };
 
 /// Bytes that are read before the gathered rows are written: enough for all threads.

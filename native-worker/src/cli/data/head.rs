@@ -15,6 +15,7 @@ use super::InputArgs;
 use crate::{
     cli::{exit::Failure, table},
     offline::logged::Logged,
+    terminal::printable,
 };
 
 /// Width of a cell in characters.
@@ -128,7 +129,7 @@ fn table(batch: &SampleBatch, args: &HeadArgs, policy: Option<String>, most: usi
         rows.push(names.iter().map(cell).collect());
     }
     if let Some(policy) = policy {
-        println!("policy {}", table::printable(&policy));
+        println!("policy {}", printable(&policy));
     }
     println!("{}", table::table(&rows, |_| false).trim_end());
     Ok(rows.len() - 1)
@@ -153,7 +154,7 @@ fn text(value: RowValue<'_>) -> String {
 
 fn cut(text: &str) -> String {
     // A row must stay on its line.
-    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(CELL + 1).collect();
+    let clean = printable(&text.chars().take(CELL + 1).collect::<String>());
     match clean.char_indices().nth(CELL - 1) {
         Some((end, _)) if clean.chars().count() > CELL => format!("{}…", &clean[..end]),
         _ => clean,

@@ -16,9 +16,10 @@ use super::{
 use crate::{
     cli::{
         exit::Failure,
-        table::{count, printable, table},
+        table::{count, table},
     },
     offline::logged::Logged,
+    terminal::printable,
 };
 
 /// Number of rows of the histogram.

@@ -13,19 +13,14 @@ use rollmesh_data::{
 use serde_json::json;
 
 use super::{InputArgs, env_spaces::row_spaces};
-use crate::{
-    Registry,
-    cli::{exit::Failure, table::printable},
-};
+use crate::{Registry, cli::exit::Failure, terminal::printable};
 
 #[derive(Args)]
 #[command(
     after_help = "Looks for corrupt lines, missing columns, columns that change their type, numbers that are not finite, steps \
                         that continue after their episode has ended or are not in order, and, with --env, observations and \
                         actions outside the spaces of the environment and of its policies. Actions of policies may be out of a \
-                        box's bounds, those of D4RL and Minari may not. Rows are counted from 0, lines from 1.
-
-\
+                        box's bounds, those of D4RL and Minari may not. Rows are counted from 0, lines from 1.\n\n\
                         Examples:\n  rollmesh data validate samples\n  \
                         rollmesh data validate samples --env CartPole-v1 --json"
 )]

@@ -280,7 +280,9 @@ impl LocalWorker {
         }
         let Some(steps) = self.agree(steps as u64)? else { return Ok(None) };
         let worker = self.rows.learner()?;
-        let infos = worker.learn_on_batch(&AnyBatch::concat_common(&batches)?)?;
+        let is_sampled = self.config.input.is_sampler();
+        let batch = if is_sampled { AnyBatch::concat(&batches) } else { AnyBatch::concat_common(&batches) }?;
+        let infos = worker.learn_on_batch(&batch)?;
         let mut vars: GlobalVars = worker.global_vars();
         vars.timestep += steps;
         for id in infos.keys() {

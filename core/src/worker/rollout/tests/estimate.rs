@@ -250,7 +250,7 @@ fn batch_that_cannot_be_estimated_is_not_written() {
 #[test]
 fn estimators_go_by_rllibs_names() {
     let text = r#"{"input_evaluation": ["pdis", "wis", "dm", "dr", "trajectory_is", "cwpdis", "simulation"]}"#;
-    let config: RolloutConfig = serde_json::from_str(text).unwrap();
+    let config = RolloutConfig::of_settings(&text.parse().unwrap()).unwrap();
     let names: Vec<&str> = config.input_evaluation.iter().filter_map(|by| Some(by.estimator()?.name())).collect();
     assert_eq!(names, ["is", "wis", "trajectory_is", "cwpdis", "dm", "dr"]);
 }

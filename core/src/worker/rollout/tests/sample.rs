@@ -3,10 +3,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::super::test_support::*;
 use crate::{
     batch::{
-        ACTION_LOGP, ACTIONS, ADVANTAGES, AnyBatch, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS,
-        TRUNCATEDS, UNROLL_ID,
+        ACTION_LOGP, ACTIONS, ADVANTAGES, AnyBatch, BatchError, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T,
+        TERMINATEDS, TRUNCATEDS, UNROLL_ID,
     },
-    callbacks::{CallbackError, Callbacks, WorkerInfo},
+    callbacks::{CallbackError, Callbacks, TrajectoryHook, WorkerInfo},
     column::ColumnData,
     env::{EnvContext, Moment, RowsMut, RowsRef, SubEnv},
     episode::{Episode, OtherAgent},
@@ -432,4 +432,27 @@ fn episodes_read_before_a_failure_begin_the_next_sample() {
     let eps = batch.get(EPS_ID).unwrap();
     assert_eq!([eps[0], eps[7]], [0, 2]);
     assert_eq!(worker.metrics().episodes.len(), 1);
+}
+
+/// Adds a column to the first trajectory alone.
+struct Uneven {
+    has_added: bool,
+}
+
+impl Callbacks for Uneven {
+    fn on_postprocess_trajectory(&mut self, hook: &mut TrajectoryHook<'_>) -> Result<(), CallbackError> {
+        if !core::mem::replace(&mut self.has_added, true) {
+            let marked = ColumnData::scalars(vec![true; hook.trajectory.len()]);
+            hook.trajectory.insert("marked", marked).unwrap();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn column_that_a_callback_adds_to_some_trajectories_is_an_error() {
+    let config = RolloutConfig::default().num_envs(2).rollout_fragment_length(3);
+    let builder = counting(10, config).callbacks(Box::new(Uneven { has_added: false }));
+    let error = builder.build().unwrap().sample().unwrap_err();
+    assert!(matches!(&error, RolloutError::Batch(BatchError::MissingColumn(name)) if name == "marked"), "{error}");
 }
