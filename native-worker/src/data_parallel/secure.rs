@@ -162,7 +162,7 @@ impl RankTls {
 /// Returns whether a handshake failed since the sides have different tokens.
 pub(super) fn is_other_token(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-    matches!(inner, Some(rustls::Error::General(_) | rustls::Error::AlertReceived(_)))
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_)))
 }
 
 fn certificate(token: &Token) -> Result<(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>), rcgen::Error> {
