@@ -50,6 +50,7 @@ async fn the_status_has_this_shape() {
         "server": concat!("rollmesh ", env!("CARGO_PKG_VERSION")),
         "run": 0,
         "phase": "idle",
+        "starting": null,
         "env": null,
         "algo": null,
         "seed": 0,
