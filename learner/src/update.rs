@@ -28,7 +28,7 @@ const MAX_SKIPPED_IN_A_ROW: u32 = 3;
 
 /// A model, its optimiser and the settings.
 ///
-/// A [`ModelSpec`](rollmesh_core::policy::ModelSpec) decides the model. A train batch has the columns `obs`, `actions` and
+/// A [`ModelSpec`] decides the model. A train batch has the columns `obs`, `actions` and
 /// `advantages`; with a critic also `value_targets` and `vf_preds`; for PPO also `action_logp`; for a recurrent model also
 /// `seq_lens` and a `state_in_*` for each of its states. From logged rows MARWIL needs `obs`, `actions` and `advantages`, which
 /// are returns, and behaviour cloning `obs` and `actions`. Where a batch has `weights_version`, rows of older weights than the

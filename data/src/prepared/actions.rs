@@ -1,5 +1,7 @@
 //! Changes logged actions between the forms of policies and environments.
 
+use std::cmp::Ordering;
+
 use rollmesh_core::{
     action::ActionTransform,
     batch::{ACTIONS, BatchError, SampleBatch},
@@ -71,7 +73,8 @@ impl ActionChange {
                 let given = rows.clone();
                 ActionTransform::Clip.apply_rows(space, &mut rows)?;
                 // NaN stays NaN.
-                *has_clamped |= given.iter().zip(&rows).any(|(given, taken)| given < taken || given > taken);
+                *has_clamped |=
+                    given.iter().zip(&rows).any(|(given, taken)| given.partial_cmp(taken).is_some_and(Ordering::is_ne));
             }
             Self::ToPolicy => unsquash.undo_rows(space, &mut rows)?,
             Self::ToEnv => {
