@@ -16,4 +16,7 @@ export function join(token, element) {
     else if (id) show(`This tab is worker ${id} of ${location.host}: ${Math.round(steps).toLocaleString('en')} env steps. Keep it open.`);
     else show(`This tab joins ${location.host}: ${reason || state}.`);
   };
+  // A browser may keep a page that was left, to go back to: its worker would stay connected and answer nothing.
+  addEventListener('pagehide', () => worker.terminate());
+  addEventListener('pageshow', ({ persisted }) => persisted && location.reload());
 }
