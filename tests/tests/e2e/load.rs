@@ -31,8 +31,8 @@ const UPDATES: u64 = 200_000;
 const LONG_UPDATES: u64 = 3_600_000;
 /// Iterations before them, so that the page's curves have their greatest length.
 const ITERATIONS: u64 = 36_000;
-/// Bytes that the second half of them may add to the page's memory.
-const MAX_GROWTH: u64 = 3 << 20;
+/// Bytes that the second half of them may add to the page's memory: what a collection of garbage leaves differs by some megabytes.
+const MAX_GROWTH: u64 = 8 << 20;
 /// Frames that are measured at least, half of those of an idle page, …
 const MIN_FRAMES: usize = 30 * MEASURED.as_secs() as usize;
 /// … and what 95 of 100 of them may take of the main thread, where the environment asks for figures: on an idle machine.
