@@ -103,7 +103,9 @@ async fn a_tab_is_a_worker_of_a_group_like_any_other() {
     browser.client.goto("about:blank").await.expect("an empty page");
     let (of_tabs, ()) = with(of_tabs, |group| {
         let remote = ForEachWorker::remote().timeout(Duration::from_secs(5));
+        let deadline = Instant::now() + DEADLINE;
         while group.num_healthy_remote_workers() == 1 {
+            assert!(Instant::now() < deadline, "the tab that was left is still a worker");
             group.foreach_worker_with(&remote, WorkerCommand::Ping).expect("a group");
         }
     })
