@@ -222,18 +222,21 @@ impl Check {
         let Some(spaces) = &self.spaces else { return };
         for name in [OBS.name(), NEW_OBS.name(), ACTIONS.name()] {
             let Some(column) = rows.column(name) else { continue };
-            let outside = match name {
-                _ if name != ACTIONS.name() => first_outside(&spaces.observations, column),
-                _ if at.batch.has_env_actions => first_outside(std::slice::from_ref(&spaces.env.action), column),
-                _ => first_outside(&[of_policies(&spaces.env.action)], column),
-            };
-            match outside {
-                Ok(None) => {}
-                Ok(Some(row)) => problems.add(&format!("batches with '{name}' outside of the space"), || at.row(row)),
-                Err(error) => {
-                    problems.add(&format!("batches with '{name}' outside of the space"), || format!("{at}: {error}"))
+            let outside = if name != ACTIONS.name() {
+                first_outside(&spaces.observations, column)
+            } else {
+                let mut actions = spaces.env.action.clone();
+                if !at.batch.has_env_actions {
+                    unbound(&mut actions);
                 }
-            }
+                first_outside(&[actions], column)
+            };
+            let place = match outside {
+                Ok(None) => continue,
+                Ok(Some(row)) => at.row(row),
+                Err(error) => format!("{at}: {error}"),
+            };
+            problems.add(&format!("batches with '{name}' outside of the space"), || place);
         }
     }
 
@@ -281,13 +284,14 @@ fn is_apart(steps: &Steps, at: &RowsAt<'_>) -> bool {
     steps.has_ids && (steps.has_agents || at.policy.is_none())
 }
 
-/// Returns the space of policies' actions: boxes have no bounds, since workers clip or unsquash these for the environment.
-fn of_policies(space: &Space) -> Space {
+/// Makes an environment's space of actions that of policies' actions: boxes have no bounds, since workers clip or unsquash these for
+/// the environment.
+fn unbound(space: &mut Space) {
     match space {
-        Space::Box(of) => Space::uniform(of.dtype(), of.shape(), f64::NEG_INFINITY, f64::INFINITY),
-        Space::Tuple(parts) => Space::Tuple(parts.iter().map(of_policies).collect()),
-        Space::Dict(parts) => Space::Dict(parts.iter().map(|(name, part)| (name.clone(), of_policies(part))).collect()),
-        _ => space.clone(),
+        Space::Box(of) => *space = Space::uniform(of.dtype(), of.shape(), f64::NEG_INFINITY, f64::INFINITY),
+        Space::Tuple(parts) => parts.iter_mut().for_each(unbound),
+        Space::Dict(parts) => parts.values_mut().for_each(unbound),
+        _ => {}
     }
 }
 

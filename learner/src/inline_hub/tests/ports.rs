@@ -14,7 +14,7 @@ fn cases() -> impl Iterator<Item = (Role, Kind)> {
     roles().flat_map(|role| Kind::ALL.iter().map(move |kind| (role, *kind)))
 }
 
-/// A frame of this kind with so many zeros as its body.
+/// Returns a frame of this kind with a body of that many zeros.
 fn zeros(kind: Kind, body: usize) -> Vec<u8> {
     let mut frame = vec![MAGIC[0], MAGIC[1], 1, 0, kind.to_wire(), 0, 0, 0];
     assert_eq!(frame.len(), HEADER_BYTES);
