@@ -15,19 +15,19 @@ use rollmesh_core::batch::SampleBatch;
 use rollmesh_data::dataset::BatchStream as _;
 use serde_json::{Value, json};
 
-fn golden(name: &str) -> String {
+pub(crate) fn golden(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/conformance/data").join(name).display().to_string()
 }
 
-/// A folder that is gone after the test.
-struct Folder(tempfile::TempDir);
+/// A folder that is removed after the test.
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.path().join(name).display().to_string()
     }
 }

@@ -3,25 +3,12 @@
 
 use std::{fs, path::Path};
 
-use crate::support::{Process, json, process::Finished};
 use serde_json::{Value, json};
 
-/// A folder that is removed after the test.
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
-}
-
-fn golden(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/conformance/data").join(name).display().to_string()
-}
+use crate::{
+    data::{Folder, golden},
+    support::{Process, json, process::Finished},
+};
 
 async fn run(args: &[&str], code: i32) -> Finished {
     Process::start(args).finish_with(code).await
