@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::{
     job::Job,
-    workspace::{self, cargo, command, find, root, tools},
+    workspace::{cargo, command, find, root, tools},
 };
 
 const TRUNK: &str = "0.21.14";
@@ -39,7 +39,6 @@ pub(crate) fn wasm_bindgen(job: &Job) -> Result<()> {
 pub(crate) fn trunk(job: &Job) -> Result<()> {
     // Without its look for newer versions of itself.
     let options = ["--locked", "--no-default-features", "--features", "rustls"];
-    // It lets others work.
     cargo_install(job, "trunk", "trunk", TRUNK, "0", &options)
 }
 
@@ -58,7 +57,7 @@ fn cargo_install(
     }
     // One of its own: two tools may be built at the same time.
     let build = tools().join("build").join(package);
-    let mut install = patient(cargo());
+    let mut install = cargo();
     install
         .args(["install", package, "--version", version, "--force", "--root"])
         .arg(tools())
@@ -75,16 +74,6 @@ fn cargo_install(
         bail!("{package} was installed, but `{binary} --version` does not answer {version}");
     }
     Ok(())
-}
-
-/// The same command at the lowest priority: what tests at the same time must not wait for it.
-fn patient(command: Command) -> Command {
-    if find("nice").is_none() {
-        return command;
-    }
-    let mut patient = workspace::command("nice");
-    patient.args(["-n", "19"]).arg(command.get_program());
-    patient
 }
 
 /// Whether the first `binary` that our commands would start is of this version.
