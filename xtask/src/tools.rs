@@ -97,15 +97,35 @@ pub(crate) fn axe_path() -> PathBuf {
     tools().join("npm/node_modules/axe-core/axe.min.js")
 }
 
+/// The oldest Node.js that the tools and the npm package run in.
+const NODE: u32 = 20;
+
+/// Checks that there are npm and a Node.js of this version or a newer one.
+fn check_node(job: &Job) -> Result<()> {
+    let what_to_do = format!("install Node.js {NODE} or newer, with npm");
+    if find("npm").is_none() {
+        bail!("there is no `npm` here.\n  What to do: {what_to_do}");
+    }
+    let printed = job.output(command("node").arg("--version")).with_context(|| what_to_do.clone())?;
+    let version = printed.trim();
+    match node_version(version) {
+        Some(found) if found >= NODE => Ok(()),
+        _ => bail!("`node` is {version}.\n  What to do: {what_to_do}"),
+    }
+}
+
+/// From `v20.11.1`.
+fn node_version(version: &str) -> Option<u32> {
+    version.strip_prefix('v')?.split('.').next()?.parse().ok()
+}
+
 /// Installs a package of the npm registry in this version.
 fn npm_tool(job: &Job, name: &str, version: &str) -> Result<()> {
+    check_node(job)?;
     job.note(version);
     let folder = tools().join("npm");
     if npm_version(&folder.join("node_modules").join(name)).as_deref() == Some(version) {
         return Ok(());
-    }
-    if find("npm").is_none() {
-        bail!("there is no `npm` here.\n  What to do: install Node.js 20 or newer, with npm");
     }
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut install = command("npm");
@@ -231,6 +251,12 @@ mod tests {
     fn versions_of_python_are_compared_by_number() {
         assert!(python_version("3.11.7") > Some(PYTHON) && python_version("3.9.0rc1") == Some(PYTHON));
         assert!(python_version("3.8.20") < Some(PYTHON) && python_version("command not found").is_none());
+    }
+
+    #[test]
+    fn versions_of_node_are_compared_by_number() {
+        assert!(node_version("v20.11.1") == Some(NODE) && node_version("v100.0.0") > Some(NODE));
+        assert!(node_version("v8.17.0") < Some(NODE) && node_version("command not found").is_none());
     }
 
     const LOCK: &str = "[[package]]\nname = \"wasm-bindgen-macro\"\nversion = \"0.2.1\"\n\n\

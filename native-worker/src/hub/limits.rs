@@ -121,6 +121,7 @@ fn limits_of_connections() -> Vec<Limit> {
             "newer ones wait, or take the place of silent ones",
         ),
         limit("pending_grace", ms(PENDING_GRACE), "ms", "a silent connection may lose its place"),
+        limit("request_grace", ms(REQUEST_GRACE), "ms", "one that has requested a file may lose its place"),
         limit("waiting", MAX_WAITING as u64, "connections", "the oldest is closed"),
         limit("connections_per_s", MAX_CONNECTIONS_PER_S.into(), "connections", "newer ones wait"),
         limit("failures_per_s", FAILURES_PER_S.into(), "failures of all strangers", "newer connections wait"),
