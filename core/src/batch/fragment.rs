@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uploads_carry_finite_metrics_with_short_names_and_not_too_many() {
+    fn uploads_contain_a_limited_number_of_finite_metrics_with_short_names() {
         let mut metrics: BTreeMap<String, f64> = (0..70).map(|i| (format!("m{i:02}"), f64::from(i))).collect();
         metrics.extend([("a".into(), f64::NAN), ("b".repeat(129), 1.0), (String::new(), 1.0)]);
         let carried = EpisodeMetrics::that_travel(&metrics);

@@ -384,7 +384,7 @@ mod tests {
     use crate::protocol::{Kind, Outbox};
 
     #[test]
-    fn new_dashboard_has_room_for_the_curves_of_a_long_run_and_an_answer() {
+    fn backlog_limit_of_a_new_dashboard_holds_the_curves_of_a_long_run_and_an_answer() {
         let name = |number| format!("custom/{number:0width$}", width = NamedMetrics::MAX_NAME - "custom/".len());
         let mut dashboard = Dashboards::default();
         let last = Curve::<Iteration>::MAX_POINTS as u64;

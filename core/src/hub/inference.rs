@@ -233,17 +233,17 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     }
 
     /// Cleans up after a worker that disconnected.
-    pub(super) fn forget_inference(&mut self, gone: u32) {
-        for number in self.inference.numbers(|open| open.from == gone) {
+    pub(super) fn forget_inference(&mut self, left: u32) {
+        for number in self.inference.numbers(|open| open.from == left) {
             self.inference.close(number);
         }
-        self.release_server(gone);
+        self.release_server(left);
     }
 
     /// Sends the requests of a worker that acts for others no more to other ones.
-    pub(super) fn release_server(&mut self, gone: u32) {
-        self.inference.servers.remove(&gone);
-        self.orphan(gone);
+    pub(super) fn release_server(&mut self, left: u32) {
+        self.inference.servers.remove(&left);
+        self.orphan(left);
     }
 
     fn orphan(&mut self, server: u32) {

@@ -46,7 +46,7 @@ struct Recent {
 
 impl RecentFragments {
     /// Records the worker of an upload.
-    pub(super) fn note_upload(&mut self, worker: u32, fragments: impl Iterator<Item = (SlotId, FragmentNo)>) {
+    pub(super) fn record_upload(&mut self, worker: u32, fragments: impl Iterator<Item = (SlotId, FragmentNo)>) {
         for (slot, fragment) in fragments {
             let uploads = &mut self.slots.entry(slot).or_default().uploads;
             if uploads.len() == MAX_UPLOADS {
@@ -201,7 +201,7 @@ mod tests {
         let mut recent = RecentFragments::default();
         let slot = SlotId(4);
         assert!(recent.report(1, slot, 0).unwrap_err().contains("no batch"));
-        recent.note_upload(7, [(slot, FragmentNo(0))].into_iter());
+        recent.record_upload(7, [(slot, FragmentNo(0))].into_iter());
         recent.add([fragment(200_000)].iter(), slot, |_| None);
         let report = recent.report(1, slot, 0).expect("a fragment");
         let sent = codec::decode(&report.batch).expect("it was encoded").len();

@@ -173,7 +173,7 @@ fn effects_of_an_event_come_in_the_order_of_the_transitions() {
 }
 
 #[test]
-fn worker_with_a_revoked_token_is_expelled_with_all_that_it_has_sent_and_not_admitted_again() {
+fn worker_with_a_revoked_token_is_disconnected_without_its_queued_messages_and_not_readmitted() {
     let mut hub = hub();
     let (id, link) = join(&mut hub, Role::Worker).expect("it is admitted");
     let token = hub.peers[&id].token;

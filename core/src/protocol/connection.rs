@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_peer_connects_again_only_if_that_can_help() {
+    fn refused_peer_reconnects_only_if_a_retry_can_succeed() {
         let after = |refused: Refused, was_admitted: bool| {
             let mut connection = connection().staying();
             if was_admitted {

@@ -134,7 +134,7 @@ impl InputReader for ShuffledInput {
         }
         self.held = waiting.iter().map(AnyBatch::size_bytes).sum();
         self.waiting = waiting;
-        self.draws.go_on(drawn);
+        self.draws.skip_to(drawn);
         self.input.set_position(&input)
     }
 

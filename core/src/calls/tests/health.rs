@@ -23,7 +23,7 @@ fn call_of_a_removed_worker_answers_with_an_error() {
     let fetched = workers.calls.fetch_ready_async(&["tag"], true);
     assert_eq!(outcomes(fetched), [(1, Err(lost))]);
     assert_eq!((workers.healthy(), workers.calls.counters().lost), (vec![2], 2));
-    assert_eq!(workers.events(), ["worker 1 is unhealthy: it is gone"]);
+    assert_eq!(workers.events(), ["worker 1 is unhealthy: it has disconnected"]);
 
     // A disconnected worker can neither be called nor be healthy.
     let not_there = [(1, Err(CallError::NotThere)), (2, Ok(2))];
@@ -116,7 +116,7 @@ fn lease_that_expired_while_the_caller_was_away_is_renewed_once() {
 }
 
 #[test]
-fn worker_marked_as_unhealthy_is_waited_for_no_longer() {
+fn worker_marked_as_unhealthy_is_not_awaited() {
     let (mut workers, results) = when(|workers| workers.calls.set_worker_state(WorkerId(1), false).unwrap());
     assert_eq!(results, ok(&[(2, 1)]));
     assert_eq!(workers.calls.fetch_ready_async(&[], false), []);
@@ -183,7 +183,7 @@ fn a_call_that_is_refused_says_nothing_of_the_one_that_hangs() {
 }
 
 #[test]
-fn samples_that_fail_again_and_again_make_their_worker_unhealthy() {
+fn repeatedly_failing_samples_make_their_worker_unhealthy() {
     let mut workers = Workers::new(2);
     workers.failing.insert(WorkerId(2));
     for round in 1..=2 {
@@ -216,7 +216,7 @@ fn without_a_threshold_samples_may_fail_for_ever() {
 
 /// One worker fails, then both; then both are restored, and can tell that from their count.
 #[test]
-fn the_healthy_ones_go_on_until_there_are_none_and_the_others_come_back() {
+fn healthy_workers_continue_until_none_is_left_and_restored_ones_rejoin() {
     let mut workers = Workers::with(2, CallConfig { max_sample_failures: 1, ..CallConfig::default() });
     let sample = || ForEach::new(Ask::Sample);
     workers.failing.insert(WorkerId(1));

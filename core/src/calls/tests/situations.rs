@@ -97,7 +97,7 @@ fn failure_of_a_call_without_a_waiting_caller_is_an_event() {
 }
 
 #[test]
-fn worker_without_an_answer_in_time_is_left_out_and_stays_healthy() {
+fn worker_that_misses_the_deadline_is_skipped_and_stays_healthy() {
     let mut workers = Workers::new(3);
     workers.silent.insert(WorkerId(2));
     let set = workers.calls.foreach(ask().timeout(SECOND), Micros(5)).unwrap();
@@ -155,7 +155,7 @@ fn errors_are_results() {
 }
 
 #[test]
-fn ids_are_not_used_again() {
+fn ids_of_removed_workers_are_not_reused() {
     let mut workers = Workers::new(2);
     workers.calls.remove_worker(WorkerId(2)).unwrap();
     assert_eq!(workers.calls.add_worker(), WorkerId(3));

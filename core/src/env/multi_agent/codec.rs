@@ -237,7 +237,7 @@ mod tests {
     proptest! {
         /// Encoding is lossless, whatever the memory contained before: decoding and encoding again gives the same bytes.
         #[test]
-        fn a_turn_comes_back(first in turns(), second in turns()) {
+        fn turn_round_trips(first in turns(), second in turns()) {
             let mut read = Turn::new();
             for turn in [&first, &second, &first] {
                 let bytes = written(turn);

@@ -94,7 +94,7 @@ fn a_chicken_that_goes_straight_gets_across() {
 }
 
 #[test]
-fn a_snapshot_goes_on_with_the_same_frames() {
+fn restored_snapshot_continues_with_the_same_frames() {
     for_every_game!(G, {
         let mut twin = Pixel::<G>::default();
         let mut obs = vec![0; twin.observation_space().shape().elements()];

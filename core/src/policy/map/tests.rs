@@ -53,7 +53,7 @@ fn ids_are_unique_and_known() {
 }
 
 #[test]
-fn the_least_recently_used_makes_room() {
+fn least_recently_used_policy_is_evicted() {
     let mut map = bounded(2, MemoryStore::default());
     (0..4).for_each(|i| map.insert(id(i), random(i)).unwrap());
     let places = |map: &PolicyMap| {
@@ -119,7 +119,7 @@ fn objects_change_places_only_with_their_like() {
 }
 
 #[test]
-fn all_are_visited_where_they_lie() {
+fn all_policies_are_visited_in_place() {
     let mut map = bounded(2, MemoryStore::default());
     (0..5).for_each(|i| map.insert(id(i), random(i)).unwrap());
     let before = places(&map);
@@ -182,7 +182,7 @@ fn a_full_store_loses_nothing() {
 }
 
 #[test]
-fn an_object_changes_places_where_the_store_has_room_for_both() {
+fn object_is_exchanged_if_the_store_holds_both() {
     let one = Stashed::of(&id(0), &random(0)).unwrap().encode().unwrap().len();
     let run = |capacity| {
         let mut map = bounded(1, MemoryStore::bounded(capacity)).with_swapping(true);

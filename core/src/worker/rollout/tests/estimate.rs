@@ -142,7 +142,7 @@ fn reading(by: &[InputEvaluation], probs: bool, written: &Written) -> RolloutWor
 }
 
 #[test]
-fn episodes_of_several_environments_are_told_apart() {
+fn episodes_of_several_environments_are_distinguished() {
     let by = [InputEvaluation::Is, InputEvaluation::Wis, InputEvaluation::Cwpdis];
     let written = Written::default();
     let estimates = sampled(reading(&by, true, &written)).estimates;

@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_the_budgets_samples_and_episodes_are_the_same_bits(
+    fn samples_and_episodes_are_bit_identical_for_any_budget(
         kind in 0..KINDS,
         budgets in prop::collection::vec(prop_oneof![Just(0), 0..200u64, Just(u64::MAX)], 1..20),
         set_at in 0..30usize,
