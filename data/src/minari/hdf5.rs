@@ -19,13 +19,13 @@ const MAX_DEPTH: usize = 16;
 /// Maximum number of groups of an episode. In a damaged file a group may contain the one that it is in.
 const MAX_GROUPS: usize = 10_000;
 
-pub(super) struct Episodes {
+pub(super) struct Hdf5Episodes {
     file: File,
     episodes: Vec<(u64, Group)>,
     buffer: usize,
 }
 
-impl Episodes {
+impl Hdf5Episodes {
     pub(super) fn open(data: &Path, buffer: usize) -> Result<Self, DatasetError> {
         let path = data.join("main_data.hdf5");
         let source = FileSource::open(&path);
