@@ -13,7 +13,7 @@ use super::{
     optimizer::Optimizer,
     ranks::Ranks,
     rows::{Rows, TrainRows},
-    stats::{Sums, UpdateStats},
+    stats::{GradientSums, UpdateStats},
     update::Learner,
 };
 
@@ -60,7 +60,7 @@ impl Learner {
         }
         let Gradient { values, norm, parts } =
             self.gradient(whole.as_ref(), schedule, &mut ranks)?.ok_or(LearnError::NotFinite)?;
-        let mut sums = Sums::default();
+        let mut sums = GradientSums::default();
         sums.add(parts, norm);
         let learning_rate = self.lr_after(joined.env_steps);
         let stats = UpdateStats { gradient_steps: 0, learning_rate, ..self.stats(&joined, &sums, schedule) };

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn short_gradients_are_left_alone() {
+    fn gradients_within_the_clip_are_unchanged() {
         for grad_clip in [None, Some(6.0)] {
             let (a, b, norm) = first_step(grad_clip);
             close(&a, [-3.0, 1.0]);
