@@ -38,7 +38,7 @@ pub(crate) fn serve_worker() -> ExitCode {
     let Ok(founding) = read_json::<Founding>(io::stdin().lock()) else { return ExitCode::FAILURE };
     // Detaches from the terminal, so that closing it does not end the worker.
     let _ = rustix::process::setsid();
-    let found = Process::open(founding);
+    let found = EvaluatorProcess::open(founding);
     let said = found.as_ref().map(|_| ()).map_err(Clone::clone);
     let told = write_json(io::stdout().lock(), &said);
     match found {
@@ -51,22 +51,22 @@ pub(crate) fn serve_worker() -> ExitCode {
 ///
 /// # Errors
 /// As [`EvalNames::create`].
-pub(crate) fn serve_name(names: &EvalNames, name: &str, run: &RunConfig) -> Result<Process, EvalWorkerError> {
-    Process::open(names.founding(name, run))
+pub(crate) fn serve_name(names: &EvalNames, name: &str, run: &RunConfig) -> Result<EvaluatorProcess, EvalWorkerError> {
+    EvaluatorProcess::open(names.founding(name, run))
 }
 
 /// A named evaluation worker.
-pub(crate) struct Process {
+pub(crate) struct EvaluatorProcess {
     runtime: Runtime,
     hub: Hub,
-    host: Arc<Host>,
+    host: Arc<EvaluatorState>,
     /// Notified when the worker was shut down.
     ended: Receiver<()>,
     is_at_hub: bool,
 }
 
 /// State shared by all connections.
-struct Host {
+struct EvaluatorState {
     shared: Arc<Shared>,
     /// `None` once it is shut down.
     worker: Mutex<Option<Supervised>>,
@@ -76,7 +76,7 @@ struct Host {
     ended: Sender<()>,
 }
 
-impl Process {
+impl EvaluatorProcess {
     /// Takes the name, starts the worker and its hub, and writes their address.
     fn open(founding: Founding) -> Result<Self, EvalWorkerError> {
         let Founding { dir, name, run, hub } = founding;
@@ -93,7 +93,7 @@ impl Process {
         let (ended, is_ended) = mpsc::channel();
         let env = Some(run.env().to_owned());
         let device = run.host.evaluator.device.unwrap_or_else(|| "cpu".into());
-        let host = Arc::new(Host { shared, worker: Mutex::new(Some(worker)), name: file, device, ended });
+        let host = Arc::new(EvaluatorState { shared, worker: Mutex::new(Some(worker)), name: file, device, ended });
         let url: HubUrl =
             own.worker_url().parse().map_err(|error: HubUrlError| EvalWorkerError::setup("process", error))?;
         let here = EvalHub { url, token: own.worker_token(), trust: Trust::default() };
@@ -116,7 +116,7 @@ impl Process {
     }
 }
 
-impl Host {
+impl EvaluatorState {
     /// Joins a hub under a name, and reconnects after the hub was lost. Returns once the hub has admitted it.
     fn join(self: &Arc<Self>, runtime: &Runtime, hub: &EvalHub, name: &str) -> Result<(), EvalWorkerError> {
         let (joined, is_in) = mpsc::channel();
@@ -166,11 +166,11 @@ impl Host {
     fn end(self: &Arc<Self>) {
         self.name.give_up();
         self.shared.stop();
-        let (tell, told) = mpsc::channel();
+        let (sender, told) = mpsc::channel();
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
         let end = move || {
             drop(worker);
-            let _ = tell.send(());
+            let _ = sender.send(());
         };
         if thread::Builder::new().name("eval-end".into()).spawn(end).is_ok() {
             let _ = told.recv_timeout(LAST);
@@ -180,7 +180,7 @@ impl Host {
 }
 
 /// The evaluator of a connection: the supervised worker.
-struct Hosted(Arc<Host>);
+struct Hosted(Arc<EvaluatorState>);
 
 impl Evaluates for Hosted {
     fn at_desk(&mut self, work: &mut dyn FnMut(&mut EvalDesk)) {

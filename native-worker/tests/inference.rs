@@ -94,7 +94,7 @@ async fn worker_that_acts_for_others_takes_over_and_another_one_after_it() {
 }
 
 #[tokio::test]
-async fn run_goes_on_while_the_worker_that_acts_for_others_hangs() {
+async fn run_continues_while_the_inference_worker_hangs() {
     let length = ["--max-env-steps", "1500"];
     let expected = end(begin(&[&SMALL, &length, &["--workers", "2"]])).await;
     let (mut run, directory) = begin(&[&SMALL, &length, &SERVER, &["--workers", "0", "--remote-only"]]);

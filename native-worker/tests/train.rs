@@ -122,8 +122,8 @@ async fn report_is_one_file_about_runs() {
 
     // A run that cannot be read is left out, and listed.
     fs::write(second.run_dir().join("config.toml"), "num_envs = 0").unwrap();
-    let told = Process::start(["report", &dirs[0], &dirs[1], "--output", &output]).finish_with(0).await.stderr;
-    assert!(told.contains("left out: ") && told.contains("num_envs is 0"), "{told}");
+    let stderr = Process::start(["report", &dirs[0], &dirs[1], "--output", &output]).finish_with(0).await.stderr;
+    assert!(stderr.contains("left out: ") && stderr.contains("num_envs is 0"), "{stderr}");
     let report = read(&file);
     assert!(report.contains("<title>rollmesh: 1 run</title>") && report.contains("Runs that could not be read"));
     Process::start(["report", &dirs[1], "--output", &output]).finish_with(2).await;
@@ -158,7 +158,7 @@ async fn summary_of(env: &str, more: &str, workers: u32) -> Value {
 }
 
 #[tokio::test]
-async fn zero_workers_sample_in_process_with_the_same_bits() {
+async fn zero_workers_sample_in_process_bit_identically() {
     let in_processes = " --set remote_worker_envs=true";
     let cases = ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"].map(|env| (env, ""));
     let cases = cases.into_iter().chain(["FrozenLake-v1", "MultiAgentCartPole-v1"].map(|env| (env, in_processes)));

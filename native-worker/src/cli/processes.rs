@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::sleep};
 use super::{
     exit::Failure,
     runtime,
-    signals::{Ending, Endings},
+    signals::{EndRequest, Endings},
     worker::WorkerArgs,
 };
 use crate::{launch::Supervised, net::TOKEN_VARIABLE, program};
@@ -96,11 +96,11 @@ async fn keep_running(
 }
 
 /// Asks a worker to leave when its lease is done, as the signal asked this process. Returns if there is no time for that.
-async fn leave_politely(pid: Option<u32>, ending: Ending, over: &mut watch::Receiver<bool>) {
+async fn leave_politely(pid: Option<u32>, ending: EndRequest, over: &mut watch::Receiver<bool>) {
     #[cfg(unix)]
     if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw) {
         use rustix::process::{Signal, kill_process};
-        let signal = if ending == Ending::Interrupt { Signal::INT } else { Signal::TERM };
+        let signal = if ending == EndRequest::Interrupt { Signal::INT } else { Signal::TERM };
         if kill_process(pid, signal).is_ok() {
             // The worker has a deadline of its own; a second signal ends this process, and with it the worker.
             when_over(over).await;

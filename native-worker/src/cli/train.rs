@@ -320,7 +320,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     args.python.install(args.env.as_deref());
     let task = || match &args.resume {
-        Some(dir) => go_on(args, dir),
+        Some(dir) => resume(args, dir),
         None => Ok(Task::Begin(Box::new(args.request(args.config()?)?))),
     };
     runtime(2)?.block_on(async {
@@ -414,7 +414,7 @@ pub(super) async fn made<T>(env: &str, making: impl Future<Output = T>, endings:
 }
 
 /// Returns the run in a directory, with the changes of the flags.
-fn go_on(args: &TrainArgs, dir: &Path) -> Result<Task, Failure> {
+fn resume(args: &TrainArgs, dir: &Path) -> Result<Task, Failure> {
     let (output, remote_only, data_parallel) = (args.output.clone(), args.remote_only, args.ranks.config()?);
     let is_other_rank = data_parallel.as_ref().is_some_and(|ranks| ranks.rank > 0);
     let saved = if is_other_rank { SavedRun::load_for_other_rank(dir) } else { SavedRun::load(dir) };

@@ -101,7 +101,7 @@ fn formats_are_mixed_by_probabilities_and_shuffled() {
 }
 
 #[test]
-fn a_worker_goes_on_where_another_one_was() {
+fn worker_resumes_from_the_input_position_of_another_one() {
     let folder = tempfile::tempdir().unwrap();
     write_parquet(&folder.path().join("tables"), 0..7);
     for part in 0..4 {

@@ -28,7 +28,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             commands_whose_step_hangs_end_at_the_first_signal,
             a_run_whose_environment_cannot_be_made_says_so_and_ends_at_the_first_signal;
         network:
-            a_network_that_does_what_it_wants_changes_nothing,
+            injected_network_faults_change_no_weights,
             group_samples_the_same_behind_such_a_network,
             dead_connections_are_detected_by_their_leases,
             late_upload_of_a_stopped_worker_is_refused,
@@ -36,6 +36,6 @@ pub(crate) fn tests() -> Vec<Trial> {
         storm:
             two_hundred_workers_that_reconnect_together_change_nothing;
         soak:
-            a_run_takes_no_more_of_the_machine_as_it_goes_on;
+            long_run_does_not_grow_in_memory_files_or_threads;
     }
 }

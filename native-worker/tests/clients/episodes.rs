@@ -111,8 +111,8 @@ async fn a_client_that_says_nothing_loses_its_lane_to_another() {
     let (mut silent, mut other) = (join(&hub).await, join(&hub).await);
     silent.start(3).await.unwrap();
     // It answers pings, and that is all.
-    let (told, started) = tokio::join!(silent.client.receive(), other.start(3));
-    let (code, reason) = reply(told, Kind::StartEpisode);
+    let (refusal, started) = tokio::join!(silent.client.receive(), other.start(3));
+    let (code, reason) = reply(refusal, Kind::StartEpisode);
     assert_eq!(code, EpisodeCode::TimedOut.to_wire());
     assert_eq!(reason, "episode 3 was given up: nothing was said of it for 0.05 s; start another one");
     started.unwrap();

@@ -157,7 +157,7 @@ async fn workers_are_as_many_as_asked_for() {
 }
 
 #[tokio::test]
-async fn one_worker_drains_and_does_not_come_back() {
+async fn drained_worker_is_not_replaced() {
     let hub = HubProcess::start().await;
     hub.start_run(2).await;
     hub.until_status("both", |status| status["num_workers"] == 2 && count(&status["iteration"]) > 0).await;

@@ -13,7 +13,7 @@ mod shell;
 pub(crate) use alongside::be_another_program;
 pub(crate) use lab::register;
 use libtest_mimic::Trial;
-pub(crate) use names::{act_as_other_process, be_one_who_forgot};
+pub(crate) use names::{act_as_other_process, run_program_without_child_process_entry};
 
 pub(crate) fn tests() -> Vec<Trial> {
     trials! {
@@ -44,8 +44,8 @@ pub(crate) fn tests() -> Vec<Trial> {
             name_belongs_to_the_process_that_lives,
             worker_whose_parent_disappeared_exits,
             others_find_a_worker_by_its_name,
-            a_worker_outlives_who_started_it,
-            names_are_taken_once_and_free_again;
+            worker_outlives_its_starter,
+            names_are_unique_and_released_when_their_worker_ends;
         alongside:
             evaluation_settings_need_an_interval,
             no_evaluation_that_goes_wrong_stops_a_run,
@@ -59,6 +59,6 @@ pub(crate) fn tests() -> Vec<Trial> {
         hub:
             others_find_a_worker_through_a_hub,
             policies_of_several_agents_are_evaluated_everywhere,
-            a_worker_comes_back_to_a_hub_that_was_started_again;
+            worker_reconnects_to_a_restarted_hub;
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         moving:
             opaque_environment_loses_open_episodes_of_dead_workers,
             replay_that_ends_elsewhere_ends_run_or_episode,
-            failures_of_replayed_steps_are_told_apart,
+            failures_at_different_replayed_steps_are_distinguished,
             replayed_environment_resumes_bit_identically,
             replayed_environment_trains_with_one_hash_whichever_workers_die;
         runs:
@@ -43,7 +43,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             environment_that_ends_its_worker_ends_run_with_its_slot,
             environment_that_ends_its_worker_once_leaves_no_trace_in_weights,
             failures_of_other_user_code_end_run,
-            environment_that_is_restarted_goes_on;
+            restarted_environment_continues;
         signals:
             commands_end_with_signal_while_a_step_hangs,
             environment_that_is_never_made_is_named_and_ends_with_first_signal,

@@ -110,7 +110,7 @@ pub(crate) async fn start_that_waits_reports_the_hang_of_a_drained_run() {
     assert!(is_named, "{}", ended.stderr);
 }
 
-/// The worker is disconnected whenever it hangs, and comes back with another thread.
+/// The worker is disconnected whenever it hangs, and reconnects with another thread.
 pub(crate) async fn only_remote_worker_that_hangs_ends_run_with_its_slot() {
     let rig = Rig::new();
     let mut run = remote_only(&rig, &json!({ "kind": "hang" }), &["--hung-worker-timeout", "1"]);

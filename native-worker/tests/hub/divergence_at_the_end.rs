@@ -165,7 +165,7 @@ async fn divergent_fragment_found_after_the_end_taints_the_run() {
     hub.notice("the run that has ended contains rows of a quarantined principal: it is tainted").await;
     let mut again = hub.connect().await;
     again.say(&Message::Hello(hello(Role::Worker, token))).await;
-    assert!(again.refusal().await.is_some(), "its token is worth nothing any more");
+    assert!(again.refusal().await.is_some(), "its token is revoked");
     hub.hub.shutdown().await;
 }
 

@@ -193,7 +193,7 @@ async fn weights_act_everywhere_when_their_sync_is_done() {
         assert!(versions[0] >= newest, "{versions:?} after {newest}");
         newest = versions[0];
     }
-    // No batch is taken any more: the run ends.
+    // No further batch is taken: the run ends.
     assert_eq!(end(sampling.end()).await.end, RunEnd::Stopped);
     hub.hub.shutdown().await;
 }

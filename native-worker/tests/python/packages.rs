@@ -141,7 +141,7 @@ print(*(all(continues(probability, seed) for seed in range(10)) for probability 
 #[test]
 fn games_of_pettingzoo_keep_the_rules_of_environments_with_several_agents() {
     let registry = registry();
-    // Simultaneously, in turn with an action mask in the observation, and in turn although they could act simultaneously.
+    // Simultaneously, sequentially with an action mask in the observation, and sequentially although they could act simultaneously.
     let games =
         ["pettingzoo:classic/rps_v2", "pettingzoo:classic/tictactoe_v3", "pettingzoo:pettingzoo.classic.rps_v2:env"];
     for (name, n) in games.iter().zip([3, 9, 3]) {

@@ -28,8 +28,8 @@ pub(crate) fn tests() -> Vec<Trial> {
             environment_that_always_fails_is_given_up_alone,
             when_all_are_given_up_that_is_an_error,
             the_last_failure_is_reported_before_a_reset_is_refused,
-            a_worker_goes_on_without_those_that_only_fail,
-            a_worker_without_environments_that_are_left_says_so_each_time,
+            worker_continues_without_environments_that_always_fail,
+            worker_with_all_environments_quarantined_fails_every_sample,
             a_failure_that_is_not_survived_is_an_error,
             no_poll_waits_longer_than_the_deadline,
             a_process_that_is_killed_is_replaced,
@@ -38,7 +38,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         life:
             processes_that_are_stopped_end_by_themselves,
             steps_that_a_reset_forgets_are_counted,
-            nothing_is_left_behind,
+            no_process_or_file_remains_after_drop,
             processes_end_with_the_worker_also_while_they_hang,
             environs_and_seeds_reach_the_processes,
             calls_at_the_wrong_time_are_refused;

@@ -1,4 +1,4 @@
-//! Encryption: who believes whom, and that no token is said before.
+//! Encryption: which certificates are trusted, and that no token is sent before.
 
 use std::{
     fs,
@@ -126,7 +126,7 @@ async fn worker_that_does_not_trust_the_hub_ends_and_names_the_fingerprint() {
     assert!(hub.audit().contains("alert"), "{}", hub.audit());
 }
 
-/// A server that keeps what it is told, and answers nothing.
+/// A server that records what it receives, and answers nothing.
 async fn recorder() -> (SocketAddr, tokio::task::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -193,7 +193,7 @@ async fn beyond_this_machine_a_hub_encrypts_or_does_not_start() {
     let error = Hub::start(open.clone(), &Registry::builtin()).await.unwrap_err();
     assert!(matches!(error, HubError::NotEncrypted(_)) && error.to_string().contains("--tls-self-signed"), "{error}");
 
-    // Its own workers come in through the same door.
+    // Its own workers connect to the same listener.
     let hub = TestHub::start_with(|config, directory| {
         config.listen = "0.0.0.0:0".parse().unwrap();
         config.security.tls = Some(TlsConfig::SelfSigned(directory.join("state")));
@@ -204,7 +204,7 @@ async fn beyond_this_machine_a_hub_encrypts_or_does_not_start() {
     assert_eq!(summary.end, RunEnd::Finished);
     assert!(hub.hub.worker_url().starts_with("wss://") && hub.hub.dashboard_url().starts_with("https://"));
 
-    // Who insists is told what that means.
+    // With the flag that permits it, a warning names the consequence.
     open.security.allow_unencrypted = true;
     let mut hub = Hub::start(open, &Registry::builtin()).await.unwrap();
     let notice = soon("a warning", hub.next_notice()).await.unwrap();

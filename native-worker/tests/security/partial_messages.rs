@@ -120,14 +120,14 @@ async fn messages_that_never_end_take_no_more_memory_than_there_is_for_them() {
         let faults = audit.lines().map(json).filter_map(|line| line["fault"].as_str().map(str::to_owned));
         faults.filter(|fault| fault.ends_with("and others wait for its budget")).count() as u64
     };
-    let full = soon("the first ones give their room to the others", async {
+    let full = soon("the first ones are dropped in favour of the others", async {
         while sent_away() + bound / u64::from(TOTAL) < senders {
             iterations(&mut operator, 0).await;
         }
         iterations(&mut operator, 0).await
     });
     let full = full.await;
-    // However many stay: the run continues, and its uploads find room.
+    // However many stay: the run continues, and its uploads are accepted.
     let after = iterations(&mut operator, full + 3).await;
     let growth = peak(run.pid()).saturating_sub(before);
     println!(

@@ -82,7 +82,7 @@ pub(crate) fn group_continues_with_its_healthy_workers() {
     }
 }
 
-pub(crate) fn workers_that_only_fail_are_made_anew() {
+pub(crate) fn workers_that_always_fail_are_recreated() {
     for placement in placements() {
         let failures = FailureSettings {
             ignore_worker_failures: true,
@@ -108,7 +108,7 @@ pub(crate) fn workers_that_only_fail_are_made_anew() {
     }
 }
 
-pub(crate) fn a_process_that_is_killed_comes_back_with_weights_and_filters() {
+pub(crate) fn killed_process_is_replaced_and_restored_with_weights_and_filters() {
     let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_pole() };
     let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
     let mut group = builder(config.clone(), &processes(), 2).failures(failures).build().unwrap();

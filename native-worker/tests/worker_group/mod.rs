@@ -34,7 +34,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             a_worker_that_is_there_twice_is_asked_twice,
             only_healthy_workers_are_asked_and_need_a_task_each,
             calls_without_a_waiting_caller_are_executed,
-            late_worker_is_left_out_and_stays_healthy,
+            late_worker_is_skipped_and_stays_healthy,
             answers_can_be_signs_of_health,
             workers_take_different_calls_without_waiting,
             only_policies_that_are_trained_are_asked,
@@ -44,12 +44,12 @@ pub(crate) fn tests() -> Vec<Trial> {
             answers_wait_until_they_are_fetched;
         dashboard:
             dashboards_show_the_workers_of_a_group_with_their_calls,
-            operators_of_a_group_restart_its_processes_and_leave_the_rest_to_the_program;
+            operators_of_a_group_can_only_restart_its_processes;
         failures:
             an_error_inside_a_call_leaves_the_worker_healthy,
             group_continues_with_its_healthy_workers,
-            workers_that_only_fail_are_made_anew,
-            a_process_that_is_killed_comes_back_with_weights_and_filters,
+            workers_that_always_fail_are_recreated,
+            killed_process_is_replaced_and_restored_with_weights_and_filters,
             a_process_is_replaced_by_its_own_launcher,
             a_process_that_is_not_recreated_stays_away,
             a_worker_that_hangs_is_replaced,
@@ -59,7 +59,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             local_worker_that_samples_alone_has_a_deadline,
             a_worker_that_cannot_be_made_says_why;
         group:
-            workers_come_with_ids_that_are_never_used_again,
+            new_workers_have_ids_that_are_never_reused,
             a_group_can_be_set_up_later_and_stopped_twice,
             the_arguments_of_the_constructor_reach_workers,
             a_group_needs_a_local_worker_only_where_it_does,
@@ -74,10 +74,10 @@ pub(crate) fn tests() -> Vec<Trial> {
             lost_state_is_not_replaced_by_first_weights;
         samples:
             a_group_of_processes_samples_the_bits_of_one_of_threads,
-            rounds_go_on_until_there_is_enough,
-            late_fragment_is_carried_over,
+            rounds_repeat_until_there_are_enough_steps,
+            late_fragment_is_part_of_the_next_sample,
             batches_do_not_wait_for_stragglers_and_staleness_is_bounded,
-            a_deadline_takes_what_is_ready_and_carries_the_rest,
+            deadline_returns_ready_fragments_and_keeps_late_ones_for_the_next_call,
             samples_of_workers_that_die_or_fail_are_counted,
             every_mode_has_batches_without_workers;
         sync:
@@ -85,7 +85,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             weights_of_some_policies_are_those_policies_alone,
             weights_that_do_not_fit_are_an_error,
             filters_count_every_observation_once,
-            statistics_of_workers_can_be_left_to_them,
+            statistics_of_workers_are_kept_local_if_configured,
             statistics_that_are_late_are_merged_the_next_time,
             steps_of_the_run_are_shared_out,
             rounds_of_sampling_and_learning_bring_all_workers_the_same_weights;

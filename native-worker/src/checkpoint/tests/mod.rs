@@ -109,7 +109,7 @@ fn only_the_latest_are_kept() {
 }
 
 #[test]
-fn neither_a_flipped_bit_nor_a_missing_end_is_ever_taken_for_the_whole() {
+fn checkpoint_with_a_flipped_bit_or_a_missing_end_is_invalid() {
     let (_dir, checkpoints) = on_disk();
     for file in [MANIFEST, "ledger.bin", "weights.bin"] {
         let path = checkpoints.dir.join(name_of(1)).join(file);
@@ -132,7 +132,7 @@ fn neither_a_flipped_bit_nor_a_missing_end_is_ever_taken_for_the_whole() {
 }
 
 #[test]
-fn without_a_whole_one_the_error_says_what_is_wrong_with_each() {
+fn without_a_valid_checkpoint_the_error_names_the_damage_of_each() {
     let (_dir, checkpoints) = on_disk();
     fs::remove_file(checkpoints.dir.join(name_of(1)).join(MANIFEST)).unwrap();
     fs::write(checkpoints.dir.join(name_of(0)).join("weights.bin"), b"far too long to be what was saved").unwrap();

@@ -24,7 +24,7 @@ use crate::{
     Registry,
     cli::progress::Progress,
     cli::{
-        exit::Failure, external, host, log::Log, runtime, signals::Endings, spare_memory, train::check,
+        exit::Failure, external, host, log::LogTargets, runtime, signals::Endings, spare_memory, train::check,
         worker_spec::SpecFlags,
     },
     hub::{HubConfig, SecurityConfig},
@@ -95,7 +95,7 @@ fn evaluated(args: &SampleArgs, run: &RunConfig) -> Result<RunConfig, Failure> {
 pub(super) fn run(
     args: &SampleArgs,
     registry: &Registry,
-    log: Log,
+    log: LogTargets,
     task: impl FnOnce(&SampleArgs) -> Result<Task, Failure>,
 ) -> Result<ExitCode, Failure> {
     spare_memory();
@@ -114,7 +114,7 @@ pub(super) fn run(
         let is_hashed = !args.no_hash && run.mode.is_synchronous() && !run.device_rows;
         let hasher = if is_hashed { Hasher::Rollout(Box::default()) } else { Hasher::None };
         let tally = Arc::new(Mutex::new(Tally::new(hasher, log.above(&progress))));
-        let rows = Rows { tally: tally.clone(), wanted: Wanted::of(run, registry)? };
+        let rows = RowCounter { tally: tally.clone(), wanted: Wanted::of(run, registry)? };
         let mut hub = host::start(hub_config(args, &request)?, &SpecFlags::default(), registry).await?;
         match (args.no_dashboard, args.remote_only) {
             (false, _) if !args.json => host::print_invitations(&hub, &args.clients.security, true),
@@ -164,7 +164,7 @@ fn hub_config(args: &SampleArgs, request: &RunRequest) -> Result<HubConfig, Fail
 }
 
 /// Counts the rows of a run, up to the last one that is wanted.
-struct Rows {
+struct RowCounter {
     tally: Arc<Mutex<Tally>>,
     wanted: Wanted,
 }
@@ -174,7 +174,7 @@ fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl TakeRows for Rows {
+impl TakeRows for RowCounter {
     fn take(&mut self, fragments: &[SlotFragment]) -> Result<Option<Vec<u64>>, LearnError> {
         let mut tally = lock(&self.tally);
         let wanted = self.wanted.of_each(fragments, tally.env_steps());

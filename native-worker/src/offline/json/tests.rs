@@ -164,7 +164,7 @@ fn workers_share_the_lines() {
 }
 
 #[test]
-fn the_seed_says_the_order() {
+fn seed_and_worker_determine_the_order() {
     let folder = written(0..60, 2_000);
     let order = |seed, worker_index| {
         let options = JsonReaderOptions { seed, worker_index, num_workers: 2, ..JsonReaderOptions::default() };
@@ -444,7 +444,7 @@ fn many_batches_are_written_as_one_by_one() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn of_many_batches_those_are_left_that_were_not_written() {
+fn batches_that_were_not_written_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = JsonWriter::new(folder.path(), JsonWriterOptions::default()).unwrap();
     let mut batches: VecDeque<Arc<AnyBatch>> = (0..20).map(row).map(Arc::new).collect();
