@@ -1,4 +1,4 @@
-//! The weights of a run do not depend on who has sampled for it.
+//! The weights of a run do not depend on the workers that sampled for it.
 
 use std::path::Path;
 

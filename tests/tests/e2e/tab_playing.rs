@@ -52,7 +52,7 @@ async fn a_policy_plays_from_a_folder_until_a_person_takes_over_with_the_keyboar
     page.press(Key::Right).await;
     wait_said(&page, "the policy plays episode").await;
     page.click("player-close").await;
-    page.wait("it is gone", async || page.text("player-said").await.is_none()).await;
+    page.wait("it is removed", async || page.text("player-said").await.is_none()).await;
     page.assert_quiet_console().await;
 }
 

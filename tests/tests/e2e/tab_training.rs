@@ -133,7 +133,7 @@ async fn a_link_restores_a_set_up_and_a_stopped_run_has_its_proof_too() {
         page.text("start-error").await.is_some_and(|error| error.contains("num_slots is 0"))
     })
     .await;
-    // All wrong fields are marked, and the first one is gone to, also where it is folded.
+    // All wrong fields are marked, and the first one is focused, also where it is folded.
     let enter = "const field = document.querySelector(arguments[0]);
         field.value = arguments[1];
         field.dispatchEvent(new Event('input', { bubbles: true }))";
@@ -146,7 +146,7 @@ async fn a_link_restores_a_set_up_and_a_stopped_run_has_its_proof_too() {
     assert_eq!(focused().await, "start-num_slots");
     page.fill("start-num_slots", "4").await;
     page.click("start-run").await;
-    page.wait("the folded one is gone to", async || focused().await == folded).await;
+    page.wait("the folded one is focused", async || focused().await == folded).await;
     page.assert_quiet_console().await;
 }
 
@@ -189,7 +189,7 @@ async fn a_web_worker_that_is_never_ready_is_replaced() {
     let page = Dashboard::start().await;
     let _front = open(&page, "#env=CartPole-v1&num_slots=4&stop.env_steps=20000").await;
     page.wait("the form is there", async || page.text("start-form").await.is_some()).await;
-    // The first Web Worker that is to sample is silent, and its minute passes at once.
+    // The first Web Worker that is to sample is silent, and its minute passes immediately.
     let silent = "const { Worker, setTimeout } = window;
         let isFirst = true, isNext = false;
         window.Worker = function (url, options) {
