@@ -75,7 +75,7 @@ fn a_hub_that_was_never_there_is_looked_for_a_few_times_and_one_that_was_for_eve
 }
 
 #[test]
-fn a_token_that_is_forgotten_is_not_tried_again() {
+fn discarded_token_is_not_retried() {
     let mut state = after([Event::Started { token: true }]);
     assert_eq!(reduce(&mut state, Event::TokenForgotten), [Effect::Disconnect, Effect::StartTrainer]);
     for event in [Event::RetryDue, Event::Woke, Event::Closed { random: 0 }] {
@@ -114,7 +114,7 @@ fn the_page_knows_its_number_among_the_peers_of_its_hub() {
 }
 
 #[test]
-fn a_lost_hub_leaves_its_numbers_on_the_page_until_it_tells_them_anew() {
+fn numbers_of_a_lost_hub_stay_on_the_page_until_it_sends_new_ones() {
     let mut state = online();
     reduce(&mut state, iteration(1, 1));
     assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), [retry_in(200)]);
