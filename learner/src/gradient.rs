@@ -68,7 +68,7 @@ impl Learner {
     }
 
     /// Takes one step along gradients, as they are, and publishes the next version of the weights. The clock of annealing
-    /// stands still, since gradients do not tell how many steps they come from.
+    /// stands still, since gradients do not contain the number of their steps.
     ///
     /// # Errors
     /// [`LearnError::Model`] for gradients of another model, [`LearnError::Diverged`] as [`update`](Self::update).

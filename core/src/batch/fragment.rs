@@ -52,7 +52,7 @@ impl EpisodeMetrics {
     /// Prefix of the name of a policy's reward; the policy's name follows.
     pub const POLICY_REWARD_MEAN: &str = "policy_reward_mean/";
 
-    /// Returns the custom metrics of an episode that an upload carries: the finite ones, the first by name. Summaries ignore
+    /// Returns the custom metrics of an episode that an upload contains: the finite ones, the first by name. Summaries ignore
     /// the others.
     pub(crate) fn that_travel(metrics: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
         let travels = |(name, value): &(&String, &f64)| Self::is_name(name) && value.is_finite();
@@ -60,7 +60,7 @@ impl EpisodeMetrics {
         metrics.map(|(name, value)| (name.clone(), *value)).collect_ordered()
     }
 
-    /// Returns whether an upload carries a custom metric of this name.
+    /// Returns whether an upload contains a custom metric of this name.
     pub(crate) fn is_name(name: &str) -> bool {
         (1..=Self::MAX_NAME_BYTES).contains(&name.len())
     }

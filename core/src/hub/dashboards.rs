@@ -234,7 +234,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
             // The next dashboard gets a full snapshot.
             return;
         }
-        // Before anything is queued: a run tells of iterations each time.
+        // Before anything is queued: a run reports its iterations each time.
         self.send_missed(|queued_bytes| queued_bytes == 0);
         self.update_states();
         for key in core::mem::take(&mut self.dashboards.unsent) {

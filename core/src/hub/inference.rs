@@ -209,7 +209,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         }
         let server = to.and_then(|id| Some((id, self.inference.servers.get(&id)?)));
         let silence = server.map(|(id, server)| (id, now.since(server.heard.max(sent)), server.patience()));
-        // The worker that asked is not to blame, and others would wait as well.
+        // The requesting worker has not failed, and others would wait as well.
         if silence.is_none_or(|(_, silence, _)| silence >= CHECK_INTERVAL) {
             self.state_mut().into_iter().for_each(|run| run.group.handle_waiting(WorkerId(from), now));
         }

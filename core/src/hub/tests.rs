@@ -509,7 +509,7 @@ fn requests_of_a_server_that_hangs_go_to_another_one_and_their_workers_do_not_ha
     assert!(hub.hung.is_empty());
     let (_, to_other) = acting_worker(&mut hub);
     assert_eq!(asked(&to_other), [1]);
-    // The first answer counts, of whom it may be, and shows that a worker answers again.
+    // The first answer counts, from any worker, and shows that a worker answers again.
     hub.handle_message(server, outputs(1));
     assert_eq!(to_sampler.take(), [outputs(70)]);
     hub.handle_message(sampler, request(71));
@@ -541,7 +541,7 @@ fn requests_have_limits_and_too_many_that_are_refused_are_an_offence() {
     }
     let refused: Vec<String> = samplers.iter().flat_map(|(_, link)| errors(link)).collect();
     assert_eq!(refused, ["too many rows of all workers wait for their outputs"; 4]);
-    // One whose requests are forgotten makes room.
+    // A peer whose requests are dropped frees its share.
     hub.handle_left(samplers[0].0, PeerEnd { reason: "gone", is_fault: false, denied: None });
     let (last, link) = samplers.last().expect("many");
     hub.handle_message(*last, large);

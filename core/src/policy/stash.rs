@@ -37,7 +37,7 @@ pub trait Stash {
     fn restore(&mut self, state: &[u8]) -> Result<(), StashError>;
 }
 
-/// Why a policy could not be stashed or come back.
+/// Why a policy could not be stashed or restored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StashError {

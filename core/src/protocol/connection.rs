@@ -261,7 +261,7 @@ impl Connection {
     pub fn handle_close(&mut self, reason: &str, random: u32) -> Result<Retry, ConnectionEnd> {
         let may_retry = |end: &ConnectionEnd| match end {
             ConnectionEnd::Refused { code: Some(RefusalCode::Busy), .. } => true,
-            // Of a peer that comes back, the hub may not have noticed yet that it was disconnected.
+            // The hub may not have noticed yet that a reconnecting peer was disconnected.
             ConnectionEnd::Refused { code: Some(RefusalCode::NameTaken), .. } => self.welcome.is_some(),
             ConnectionEnd::Refused { .. } => false,
             ConnectionEnd::Closed { .. } => self.stays,

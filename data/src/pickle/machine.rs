@@ -93,7 +93,7 @@ impl Machine<'_> {
     }
 
     fn recall(&mut self, place: usize) -> Result<(), PickleError> {
-        let value = self.memo.get(place).copied().ok_or_else(|| self.damaged("nothing is remembered there"))?;
+        let value = self.memo.get(place).copied().ok_or_else(|| self.damaged("the memo has no such entry"))?;
         self.push(value)
     }
 

@@ -67,7 +67,7 @@ impl Replay {
         }
     }
 
-    /// Returns the episode and `t` of the next row. Episodes are told apart as by the survey, which counts them.
+    /// Returns the episode and `t` of the next row. Episodes are distinguished as by the survey, which counts them.
     fn place(&mut self, key: (i64, i64), t: Option<i64>, end: bool) -> (u32, u32) {
         let at = match self.open.place(key, t, false) {
             Continuation::GoesOn(at) => at,

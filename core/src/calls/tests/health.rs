@@ -90,7 +90,7 @@ fn worker_that_warms_up_or_is_throttled_has_ten_times_as_long() {
     fresh.calls.handle_progress(WorkerId(1), fresh.now);
     assert_eq!(fresh.calls.poll_timeout(), Some(fresh.now + LEASE));
 
-    // A worker that comes back, or its replacement, warms up again.
+    // A worker that reconnects, or its replacement, warms up again.
     fresh.calls.handle_joined(WorkerId(1));
     assert_eq!(end(&mut fresh), LEASE.times(10));
 
@@ -120,7 +120,7 @@ fn worker_marked_as_unhealthy_is_not_awaited() {
     let (mut workers, results) = when(|workers| workers.calls.set_worker_state(WorkerId(1), false).unwrap());
     assert_eq!(results, ok(&[(2, 1)]));
     assert_eq!(workers.calls.fetch_ready_async(&[], false), []);
-    // It has no calls in flight any more.
+    // It has no calls in flight.
     assert_eq!((workers.calls.num_in_flight_async(), workers.calls.counters().dropped), (0, 2));
     let again = ask().healthy_only(false).workers(ids(&[1, 1]));
     assert_eq!(workers.calls.foreach_async(again, None, Micros(0)), Ok(2));
@@ -214,7 +214,7 @@ fn without_a_threshold_samples_may_fail_for_ever() {
     assert_eq!(workers.healthy(), [1]);
 }
 
-/// One worker fails, then both; then both are restored, and can tell that from their count.
+/// One worker fails, then both; then both are restored, as their counters show.
 #[test]
 fn healthy_workers_continue_until_none_is_left_and_restored_ones_rejoin() {
     let mut workers = Workers::with(2, CallConfig { max_sample_failures: 1, ..CallConfig::default() });

@@ -277,7 +277,7 @@ fn episode_without_training_says_so_in_its_infos() {
     bench.taken(1).unwrap();
     bench.episodes.end_episode(1, &rows(&[(0, 1)]), false).unwrap();
     bench.poll();
-    assert_eq!(served(&bench), [no.clone(), no], "also who sees nothing at the end");
+    assert_eq!(served(&bench), [no.clone(), no], "also an agent that observes nothing at the end");
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn rng(purpose: Purpose, episode: u32, t: u32) -> Rng {
     Streams::new(11, purpose).at(SlotId(0), episode, t, 0)
 }
 
-/// Runs `$body` with `$game` as the type of every game in turn.
+/// Runs `$body` with `$game` once for each game, as its type.
 macro_rules! for_every_game {
     ($game:ident, $body:block) => {{
         fn asterix() {

@@ -1,4 +1,4 @@
-//! Who makes room, and how a policy comes back.
+//! Which policy is evicted, and how a stashed one is restored.
 
 use super::{PolicyId, PolicyMap, PolicyMapError, PolicyMapLimits, PolicyPlace, Stashing};
 use crate::{

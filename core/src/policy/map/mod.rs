@@ -88,7 +88,7 @@ impl<T> PolicyMap<T> {
         Self { places: BTreeMap::new(), order: BTreeMap::new(), uses: 0, constructions: 0, changes: 0, stashing: None }
     }
 
-    /// A map that stashes policies beyond the limits in `store`. One that comes back is made by `factory` from its
+    /// A map that stashes policies beyond the limits in `store`. A restored one is made by `factory` from its
     /// id and its [specification](Stash::spec), whatever its state, and then [restored](Stash::restore). One that
     /// [may not leave](Stash::may_leave) stays, also beyond the limits.
     #[must_use]
@@ -102,7 +102,7 @@ impl<T> PolicyMap<T> {
         Self { stashing: Some(stashing), ..Self::new() }
     }
 
-    /// Sets whether the object of the policy that makes room becomes the one that comes in, if both have the same
+    /// Sets whether the object of the evicted policy becomes that of the restored one, if both have the same
     /// specification, which saves making one.
     #[must_use]
     #[doc(alias = "policy_states_are_swappable")]
@@ -173,7 +173,7 @@ impl<T: Stash> PolicyMap<T> {
     /// Adds a policy or replaces the one of this id. It is the most recently used one then.
     ///
     /// # Errors
-    /// [`PolicyMapError`] when there is no room and the store cannot make some, or cannot forget the old one. The policy
+    /// [`PolicyMapError`] when the limits are reached and the store is full, or cannot remove the old one. The policy
     /// is in the map nevertheless, and no other policy has left it: more than the limits allow are resident until the store
     /// works again.
     #[doc(alias = "__setitem__")]
@@ -203,8 +203,8 @@ impl<T: Stash> PolicyMap<T> {
         if self.contains(&id) { Err(PolicyMapError::AlreadyExists(id)) } else { self.insert(id, item) }
     }
 
-    /// Lends a policy, which is the most recently used one then. If it was stashed it comes back, and the least
-    /// recently used ones make room.
+    /// Lends a policy, which is the most recently used one then. If it was stashed it is restored, and the least
+    /// recently used ones are evicted.
     ///
     /// # Errors
     /// [`PolicyMapError::Unknown`]; others when it cannot be restored, or no policy can be evicted. Neither it nor any other

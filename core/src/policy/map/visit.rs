@@ -1,4 +1,4 @@
-//! All policies in turn, without moving any.
+//! Visits all policies sequentially, without moving any.
 
 use super::{PolicyId, PolicyMap, PolicyMapError, PolicyPlace, admit::failed};
 use crate::{

@@ -253,7 +253,7 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
     }
 }
 
-/// Episodes whose custom metrics an upload carries arrive as they were, others are refused.
+/// Episodes with custom metrics within an upload's limits arrive unchanged, others are refused.
 fn check_episodes(fragments: &[SlotFragment], lease: &Lease, limits: &FragmentLimits) {
     let with = |custom_metrics: BTreeMap<String, f64>, episodes: usize| {
         let mut fragments = fragments.to_vec();

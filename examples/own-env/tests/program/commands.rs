@@ -236,8 +236,8 @@ fn callbacks_hear_of_each_stage_of_a_run_in_one_process_once() {
     let [begun, loaded] = ["worker 0 is set up", "checkpoint loaded"];
     // Means of episodes are among the numbers once there are any.
     let [one, two] = ["trained, 16 numbers", "trained, 18 numbers"];
-    let told = stages(&[&train[..], &["64", "--config", &config, "--run-dir", &run]].concat());
-    assert_eq!(told, [begun, one, two]);
+    let reported = stages(&[&train[..], &["64", "--config", &config, "--run-dir", &run]].concat());
+    assert_eq!(reported, [begun, one, two]);
     let resumed = stages(&[&train[..], &["128", "--resume", &run]].concat());
     assert_eq!(resumed, [begun, loaded, two, two]);
 }
@@ -251,7 +251,7 @@ fn callbacks_hear_of_each_stage_of_a_run_from_files_once() {
     printed(&["sample", "--json", "--env", "Corridor-v0", "--num-envs", "2", "--env-steps", "400", "--output", &rows]);
     let train = ["train", "--json", "--env", "Corridor-v0", "--input", &rows, "--train-batch-size", "400"];
     let settings = ["--hidden", "8", "--evaluation-episodes", "3", "--callbacks", "log_stages", "--run-dir", &run];
-    // What evaluates is told of evaluations, in a process of its own.
+    // The evaluating process is notified of evaluations, too.
     let [begun, trained] = ["worker 0 is set up", "trained, 16 numbers"];
     let all = stages(&[&train[..], &settings, &["--max-env-steps", "800"]].concat());
     assert_eq!(all, [begun, trained, trained]);
