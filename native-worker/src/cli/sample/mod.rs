@@ -277,7 +277,9 @@ fn alone(
     clients: Option<&ClientHub>,
 ) -> Result<ExitCode, Failure> {
     if args.mode.mode()?.is_some_and(|mode| !mode.is_synchronous()) {
-        return Err(Failure::usage("--mode is for workers, one of which may be faster than another: add --num-workers"));
+        return Err(Failure::usage(
+            "--mode is for workers, one of which may be faster than another: add --num-workers",
+        ));
     }
     if args.evaluation.are_given() {
         return Err(Failure::usage("evaluations are of runs, and this is none: add --run-dir or --num-workers"));

@@ -104,11 +104,7 @@ fn batch_does_not_wait_for_a_straggler_with_later_fragments() {
     rows.deliver(&mut group, B, &b, ms(40));
     rows.deliver(&mut group, A, &newer, ms(40));
     let second = group.poll_batch().unwrap();
-    assert_eq!(
-        names(&second),
-        [(0, 2, 0), (1, 2, 0), (2, 0, 0), (3, 0, 0)],
-        "the late fragment, and the first one"
-    );
+    assert_eq!(names(&second), [(0, 2, 0), (1, 2, 0), (2, 0, 0), (3, 0, 0)], "the late fragment, and the first one");
     let Ledger { committed, consumed, queued, .. } = *group.ledger();
     assert_eq!((committed, consumed, queued), (32, 32, 0));
 }
