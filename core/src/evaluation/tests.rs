@@ -96,7 +96,7 @@ fn on_and_on(max_steps: u32) -> EvaluationRequest {
 }
 
 #[test]
-fn the_first_end_of_an_episode_ends_it_if_so_asked() {
+fn first_end_of_an_episode_ends_it_if_configured() {
     let found = evaluate(&mut evaluator(3), &EvaluationRequest::new(100));
     assert_eq!((found.episodes.len(), found.episodes[0].env), (1, 0));
     let len = found.episodes[0].len;

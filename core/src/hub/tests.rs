@@ -443,7 +443,7 @@ fn operators_are_not_shown_records_that_unauthenticated_peers_cause() {
 }
 
 #[test]
-fn rows_go_to_a_worker_that_acts_for_others_and_to_another_one_when_it_leaves() {
+fn rows_go_to_an_inference_worker_and_to_another_one_when_it_leaves() {
     let mut hub = hub_with_servers();
     assert!(hub.needs_own_server());
     let ((sampler, to_sampler), (first, to_first), (second, to_second)) =
@@ -486,7 +486,7 @@ fn rows_go_to_a_worker_that_acts_for_others_and_to_another_one_when_it_leaves() 
 }
 
 #[test]
-fn requests_of_a_server_that_hangs_go_to_another_one_and_their_workers_do_not_hang() {
+fn requests_of_a_hung_inference_server_go_to_another_one() {
     let mut hub = hub_with_servers();
     let ((sampler, to_sampler), (server, to_server)) = (sampling_worker(&mut hub), acting_worker(&mut hub));
     hub.begin_iteration();

@@ -16,7 +16,7 @@ fn workers_are_called_in_the_order_of_ids() {
 }
 
 #[test]
-fn an_id_that_is_there_twice_is_asked_twice() {
+fn id_listed_twice_is_called_twice() {
     let mut workers = Workers::new(1);
     assert_eq!(workers.foreach(ask().workers(ids(&[1, 1]))), ok(&[(1, 1), (1, 2)]));
 }
@@ -51,7 +51,7 @@ fn asynchronous_calls_above_the_limit_do_not_begin() {
 }
 
 #[test]
-fn requests_of_unhealthy_workers_are_passed_over() {
+fn requests_of_unhealthy_workers_are_skipped() {
     let mut workers = Workers::new(4);
     for id in [2, 3] {
         workers.calls.set_worker_state(WorkerId(id), false).unwrap();

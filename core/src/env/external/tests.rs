@@ -104,7 +104,7 @@ impl Bench {
 }
 
 #[test]
-fn a_turn_goes_there_and_its_answer_back() {
+fn turn_and_its_answer_reach_each_other() {
     let mut bench = Bench::new(1, 1);
     assert_eq!(bench.episodes.start_episode(7, true), Ok(0));
     bench.ask(7, 3).unwrap();

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_checked_before_anything_is_made() {
+    fn lengths_are_checked_before_allocating() {
         let mut rows = AgentRows::new();
         // One agent, number 0, that claims four billion 64-bit floats.
         let claim = [1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0xFF, 0xFF, 0xFF, 0xFF];

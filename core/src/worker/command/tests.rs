@@ -500,7 +500,7 @@ fn mapping_with_arguments_is_saved_with_them() {
 }
 
 #[test]
-fn a_worker_that_cannot_be_made_says_why_in_its_own_words() {
+fn worker_that_cannot_be_created_reports_its_own_error() {
     let mut called = called();
     let broken = RolloutConfig::new("CartPole-v9");
     let alone = RolloutWorker::from_config(broken.clone(), &registry(), WorkerPlace::LOCAL).unwrap_err();

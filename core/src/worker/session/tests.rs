@@ -218,7 +218,7 @@ fn slot_that_moves_continues_with_the_same_rows() {
 }
 
 #[test]
-fn where_steps_take_long_each_slot_is_handed_over_when_it_is_done() {
+fn slow_steps_make_workers_hand_over_each_slot_when_done() {
     let leases = [
         lease(1, 0, 0, &new_slots(&[0, 1, 2])),
         lease(2, 1, 0, &[0, 1, 2].map(|slot| (slot, SlotSource::Held))),

@@ -97,7 +97,7 @@ fn environments_of_other_processes_make_the_same_rows() {
 }
 
 #[test]
-fn environments_of_their_own_shape_run_where_they_like() {
+fn environments_of_custom_shape_run_in_every_placement() {
     let remote = RolloutConfig { env: Some("Radio-v0".into()), num_envs: 2, remote_worker_envs: true, ..config() };
     let radio = Registry::builtin().with_base_env("Radio-v0", |_, _| Err(EnvError::Failed("never made".into())));
     let builder = RolloutWorkerBuilder::new(radio.clone()).config(remote).shell(Box::new(Toy::default()));

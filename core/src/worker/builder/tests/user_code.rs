@@ -85,7 +85,7 @@ impl Callbacks for Notes {
 }
 
 #[test]
-fn callbacks_hear_of_environments_and_policies() {
+fn callbacks_are_notified_of_environments_and_policies() {
     let notes = Notes::default();
     let named = notes.clone();
     let registry = Registry::builtin().with_callbacks("notes", move |config| {
@@ -173,7 +173,7 @@ impl Callbacks for Order {
 
 /// As in RLlib 2.9.3.
 #[test]
-fn callbacks_hear_of_environments_before_they_hear_of_policies() {
+fn callbacks_are_notified_of_environments_before_policies() {
     let order = Arc::new(AtomicU32::new(0));
     let config = RolloutConfig { env: Some("CartPole-v1".into()), ..config() };
     RolloutWorker::builder().config(config).callbacks(Box::new(Order(order.clone()))).build().unwrap();

@@ -40,7 +40,7 @@ fn wrong_calls_are_typed_errors() {
 }
 
 #[test]
-fn policies_come_and_go() {
+fn policies_are_added_and_removed() {
     let mut worker = worker();
     let (a, b) = (PolicyId::new("a"), PolicyId::new("b"));
     let state = PolicyState { weights: weight(7.0), filter: crate::filter::Filter::NoFilter, extra: vec![0; 8] };

@@ -94,7 +94,7 @@ fn episodes_end_in_the_second_sample() {
 }
 
 #[test]
-fn a_horizon_goes_before_the_limit_of_the_environment() {
+fn horizon_precedes_the_limit_of_the_environment() {
     for (horizon, length) in [(None, 200), (Some(150), 150), (Some(200), 200), (Some(260), 260)] {
         let config = RolloutConfig { horizon, ..RolloutConfig::new("MountainCar-v0") }.single_policy("random");
         let config = config.rollout_fragment_length(1).batch_mode(COMPLETE);
@@ -341,7 +341,7 @@ impl InputReader for Empty {
 }
 
 #[test]
-fn an_input_that_gives_nothing_is_not_asked_forever() {
+fn input_without_batches_ends_with_an_error() {
     let builder = counting(4, RolloutConfig::default()).input_creator(|_| Ok(Box::new(Empty)));
     assert!(matches!(builder.build().unwrap().sample(), Err(RolloutError::EmptyInput(_))));
 }

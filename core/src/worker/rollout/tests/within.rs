@@ -182,7 +182,7 @@ fn on_a_clock_that_stands_still_a_call_makes_one_round_or_a_sample() {
 }
 
 #[test]
-fn a_sample_that_has_begun_has_one_version_of_the_weights() {
+fn sample_in_progress_has_one_version_of_the_weights() {
     for kind in [0, 1, 4] {
         let (mut one, mut other) = (worker(kind), worker(kind));
         assert_eq!(other.sample_within(Micros(0)), Ok(None));
