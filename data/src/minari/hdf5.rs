@@ -8,7 +8,7 @@ use rollmesh_core::column::Column;
 use super::{
     super::{
         dataset::DatasetError,
-        hdf5::{self, Array, Member},
+        hdf5::{self, Member, RowArray},
         source::{FileSource, Source},
     },
     MinariEpisode,
@@ -82,7 +82,7 @@ impl Hdf5Episodes {
     }
 
     /// Reads a whole array.
-    fn column(&self, array: &Array, rest: &mut Rest) -> Result<Column, DatasetError> {
+    fn column(&self, array: &RowArray, rest: &mut Rest) -> Result<Column, DatasetError> {
         let bytes = array.row_bytes().saturating_mul(array.rows());
         let left = rest.bytes.checked_sub(bytes);
         rest.bytes = left.ok_or(DatasetError::TooLarge { what: "an episode", bytes, buffer: self.buffer })?;

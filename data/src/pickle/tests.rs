@@ -57,7 +57,7 @@ fn summary(pickle: &[u8]) -> String {
 }
 
 #[test]
-fn whatever_python_writes_is_read() {
+fn pythons_output_is_read() {
     let rows = "c float32(2): 1.5 -2.0 3.0 0.25";
     let expected = |name: &str| match name {
         "big endian" => "c int32(): 1 -2",
