@@ -22,7 +22,7 @@ use crate::{
     Registry,
     child::{read_json, write_json},
     control::{HubUrl, HubUrlError, Trust},
-    eval::{ANSWER, Address, EvalHub, EvalNames, Founding, Name, Pictures, Shared, Supervised},
+    eval::{ANSWER, EvalHub, EvalNames, Founding, Name, NameAddress, Pictures, SharedDesk, SupervisedWorker},
     hub::{Hub, HubConfig},
     kernels,
     worker::{self, Duty, EndKind, Evaluating, WorkerConfig},
@@ -67,9 +67,9 @@ pub(crate) struct EvaluatorProcess {
 
 /// State shared by all connections.
 struct EvaluatorState {
-    shared: Arc<Shared>,
+    shared: Arc<SharedDesk>,
     /// `None` once it is shut down.
-    worker: Mutex<Option<Supervised>>,
+    worker: Mutex<Option<SupervisedWorker>>,
     name: Name,
     /// Where its evaluations act.
     device: String,
@@ -84,7 +84,7 @@ impl EvaluatorProcess {
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
         let taken = || EvalWorkerError::NameTaken(name.clone());
         let file = Name::take(&EvalNames::new(dir), &name).map_err(failed)?.ok_or_else(taken)?;
-        let worker = Supervised::in_process(&crate::program().map_err(failed)?, &run, Pictures::All)?;
+        let worker = SupervisedWorker::in_process(&crate::program().map_err(failed)?, &run, Pictures::All)?;
         let shared = worker.shared.clone();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(failed)?;
@@ -100,7 +100,7 @@ impl EvaluatorProcess {
         let is_at_hub = hub.is_some();
         [here].into_iter().chain(hub).try_for_each(|hub| host.join(&runtime, &hub, &name))?;
         let (port, token) = (own.address().port(), own.worker_token().to_hex());
-        host.name.write(&Address { port, token, pid: std::process::id(), env }).map_err(failed)?;
+        host.name.write(&NameAddress { port, token, pid: std::process::id(), env }).map_err(failed)?;
         Ok(Self { runtime, hub: own, host, ended: is_ended, is_at_hub })
     }
 

@@ -83,7 +83,7 @@ fn lines(path: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn two_ranks_learn_what_one_process_does_and_always_the_same() {
+async fn two_ranks_learn_the_weights_of_one_process_deterministically() {
     let directory = directory();
     let (mut hashes, mut last) = (Vec::new(), PathBuf::new());
     for _ in 0..2 {

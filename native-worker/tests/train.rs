@@ -130,7 +130,7 @@ async fn report_is_one_file_about_runs() {
 }
 
 #[tokio::test]
-async fn the_number_of_workers_does_not_show_in_the_weights() {
+async fn number_of_workers_does_not_change_the_weights() {
     let one = undisturbed(2_000).await;
     for (workers, num_envs_per_worker) in [(2, 6), (3, 4), (4, 3)] {
         let setup = Setup::new(workers, num_envs_per_worker, 2_000);
@@ -189,7 +189,7 @@ async fn remote_only_run_waits_for_a_worker_and_prints_its_command_without_a_das
 }
 
 #[tokio::test]
-async fn training_need_not_wait_for_the_slowest_and_says_what_it_learned_from() {
+async fn asynchronous_training_does_not_wait_for_stragglers_and_reports_its_staleness() {
     for mode in [["--mode", "async", "--max-staleness", "1"], ["--mode", "deadline", "--deadline-ms", "20"]] {
         let setup = Setup::new(2, 6, 4_000).with(&mode);
         setup.start().finish_with(0).await;
@@ -259,7 +259,7 @@ async fn killed_workers_are_replaced_and_do_not_show_in_the_weights() {
 }
 
 #[tokio::test]
-async fn workers_that_join_do_the_work_and_do_not_show_in_the_weights() {
+async fn joining_workers_do_the_work_and_change_no_weights() {
     let setup = Setup::new(0, 12, 2_000).with(&["--remote-only"]);
     let mut run = setup.start();
     let invitation = run.invitation().await;

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Registry,
     hub::HubConfig,
-    train::{RunConfig, RunEnd, RunRequest, Task},
+    train::{RunConfig, RunEnd, RunRequest, RunTask},
 };
 
 #[derive(Args)]
@@ -59,7 +59,7 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
         host::print_invitations(&hub, &args.security, true);
         eprintln!();
         let stop_return = Some(STOP_RETURN);
-        let summary = host::train(&mut hub, Task::Begin(Box::new(request)), false, &mut endings).await?;
+        let summary = host::train(&mut hub, RunTask::Begin(Box::new(request)), false, &mut endings).await?;
         print_summary(&summary, stop_return);
         let goes_on = matches!(summary.end, RunEnd::Solved | RunEnd::Finished);
         if goes_on && !args.exit_when_solved {

@@ -18,7 +18,7 @@ use crate::{
     cli::progress::Progress,
     hub::{Hub, HubConfig, HubNotice, SecurityConfig, StartRunError},
     net::TOKEN_VARIABLE,
-    train::{Summary, Task, Work},
+    train::{RunTask, RunWork, Summary},
 };
 
 /// The default address of hubs.
@@ -114,13 +114,13 @@ async fn over(drained: &mut Option<oneshot::Receiver<()>>) {
 /// being sampled.
 pub(super) async fn run(
     hub: &mut Hub,
-    task: Task,
-    work: Work,
+    task: RunTask,
+    work: RunWork,
     progress: &Progress,
     quiet: bool,
     endings: &mut Endings,
 ) -> Result<(Summary, Measured), Failure> {
-    let (target, is_sampling) = (task.request().config.stop.episode_return_mean, matches!(work, Work::Take(_)));
+    let (target, is_sampling) = (task.request().config.stop.episode_return_mean, matches!(work, RunWork::Take(_)));
     let mut meter = RunMeter::new(task.env_steps());
     let env = task.request().config.env().to_owned();
     let mut summary = made(&env, hub.start_run(task, work, false), endings).await?.map_err(not_begun)?;
@@ -165,9 +165,14 @@ pub(super) async fn run(
 }
 
 /// Like [`run`], with a learner.
-pub(super) async fn train(hub: &mut Hub, task: Task, quiet: bool, endings: &mut Endings) -> Result<Summary, Failure> {
+pub(super) async fn train(
+    hub: &mut Hub,
+    task: RunTask,
+    quiet: bool,
+    endings: &mut Endings,
+) -> Result<Summary, Failure> {
     let progress = Progress::new(task.request().config.stop.env_steps, "env steps", !quiet);
-    run(hub, task, Work::Learn, &progress, quiet, endings).await.map(|(summary, _)| summary)
+    run(hub, task, RunWork::Learn, &progress, quiet, endings).await.map(|(summary, _)| summary)
 }
 
 /// Converts the error of a run that could not start.

@@ -16,7 +16,7 @@ use super::{
     signals::{EndRequest, Endings},
     worker::WorkerArgs,
 };
-use crate::{launch::Supervised, net::TOKEN_VARIABLE, program};
+use crate::{launch::SupervisedChild, net::TOKEN_VARIABLE, program};
 
 /// A process that lives at least this long is restarted immediately.
 const LONG_LIFE: Duration = Duration::from_secs(60);
@@ -67,7 +67,7 @@ async fn keep_running(
         // It reads its token from standard input, or from the file.
         command.env_remove(TOKEN_VARIABLE);
         let began = Instant::now();
-        let started = Supervised::start(command, &format!("{}\n", token.to_hex())).await;
+        let started = SupervisedChild::start(command, &format!("{}\n", token.to_hex())).await;
         let worker = started.map_err(|error| Failure::other(format!("worker {name} cannot be started: {error}")))?;
         let pid = worker.pid();
         let (mut asked, mut over) = (endings.clone(), is_over.clone());

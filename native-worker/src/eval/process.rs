@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     child::{
-        self, Child, ConfineFlags, Confinement, LastWords, Pipes, check_is_not_one, end_with_pipe, read_json,
+        self, Child, ChildStreams, ConfineFlags, Confinement, LastWords, check_is_not_one, end_with_pipe, read_json,
         read_message, take_stdio, write_json, write_message,
     },
     envs::{catch_panics, python},
@@ -116,7 +116,7 @@ impl EvalProcess {
             .envs(&run.rollout.extra_environs)
             .envs(confinement.variables())
             .envs(python::child_environs());
-        let (child, Pipes { stdin, stdout, stderr }) = child::spawn(command)?;
+        let (child, ChildStreams { stdin, stdout, stderr }) = child::spawn(command)?;
         let child = Arc::new(Mutex::new(child));
         let process = Self { child: child.clone(), _grant: grant };
         // A hung process does not read: only this thread blocks on it, until it is killed.

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 #[cfg(unix)]
 use super::process::{EvalProcess, Pictures};
 use super::{
-    Link,
+    EvalLink,
     engine::{self, EngineReport},
 };
 use crate::envs::catch_panics;

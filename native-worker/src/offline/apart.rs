@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::OfflineError;
 use crate::child::{
-    self, Child, Confinement, LastWords, Pipes, end_with_parent, is_readable_within, limit_memory, read_json,
+    self, Child, ChildStreams, Confinement, LastWords, end_with_parent, is_readable_within, limit_memory, read_json,
     take_stdio, write_json,
 };
 
@@ -106,7 +106,7 @@ impl ReaderProcess {
         let confinement = Confinement { cpus: &[], gpus: None, memory: Some(self.request.memory) };
         let mut command = Command::new(&self.program);
         command.arg(COMMAND).envs(confinement.variables());
-        let (child, Pipes { mut stdin, stdout, stderr }) = child::spawn(command).map_err(failed)?;
+        let (child, ChildStreams { mut stdin, stdout, stderr }) = child::spawn(command).map_err(failed)?;
         let words = LastWords::listen(stderr).map_err(failed)?;
         // A process that has ended says why when its first message is read.
         let _ = write_json(&mut stdin, &self.request);

@@ -190,7 +190,7 @@ fn actions_of_recorded_environments_become_those_of_policies() {
 }
 
 #[test]
-fn a_registered_name_goes_before_files_and_several_formats_are_an_error() {
+fn registered_name_precedes_files_and_several_formats_are_an_error() {
     let folder = tempfile::tempdir().unwrap();
     write_parquet(folder.path(), 0..1);
     write_json(folder.path(), 0..1);

@@ -141,7 +141,7 @@ async fn end(rig: &Rig, run: Process) -> Outcome {
 }
 
 /// Stopped workers resume after their leases have expired, and upload what is no longer wanted.
-pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
+pub(crate) async fn suspended_workers_are_detected_by_their_leases() {
     let rounds = if is_long() { 20 } else { 1 };
     let rig = Rig::new(4, u64::MAX, 64, &[]);
     let mut run = rig.start();
@@ -173,7 +173,7 @@ pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
 }
 
 /// A worker whose environment hangs answers pings and is not well.
-pub(crate) async fn an_environment_that_hangs_is_found_by_its_lease() {
+pub(crate) async fn hanging_environment_is_detected_by_its_lease() {
     let rig = Rig::new(3, u64::MAX, 64, &["--env", "Stuck-v0"]);
     let mut run = rig.start();
     let mut hub = watch(&run.invitation().await).await;
@@ -202,7 +202,7 @@ pub(crate) async fn an_environment_that_hangs_is_found_by_its_lease() {
 }
 
 /// The thread that hangs is in the hub's process, which ends without it.
-pub(crate) async fn an_environment_that_hangs_in_process_leaves_signals_their_effect() {
+pub(crate) async fn hanging_environment_in_process_does_not_block_signals() {
     for signal in [Signal::INT, Signal::TERM] {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("trap"), "").unwrap();

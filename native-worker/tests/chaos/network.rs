@@ -235,7 +235,7 @@ pub(crate) async fn late_upload_of_a_stopped_worker_is_refused() {
 }
 
 /// Under TLS a bit that flips ends the connection, and nothing else.
-pub(crate) async fn a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else() {
+pub(crate) async fn flipped_bit_under_tls_ends_only_the_connection() {
     let proxy = Proxy::start().await;
     let address = proxy.address.to_string();
     let rig = Rig::new(0, u64::MAX, LENGTH, &["--tls-self-signed", "--public-host", &address]);

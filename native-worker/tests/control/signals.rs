@@ -65,7 +65,7 @@ async fn sigterm_drains_a_run_and_saves_complete_iterations() {
 }
 
 #[tokio::test]
-async fn a_rolling_restart_of_all_workers_loses_nothing() {
+async fn rolling_restart_of_all_workers_expires_no_lease() {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
     let mut run = Process::start(train(&run_dir, 3, u64::MAX));

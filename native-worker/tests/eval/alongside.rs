@@ -79,7 +79,7 @@ fn run(interval: u64, max_env_steps: u64) -> RunRequest {
     RunConfig { evaluation, ..run.rollout_fragment_length(16) }.into()
 }
 
-pub(crate) fn no_evaluation_that_goes_wrong_stops_a_run() {
+pub(crate) fn failing_evaluations_do_not_stop_a_run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let hub = |name| runtime.block_on(Hub::start(config(&program(dir.path(), name)), &Registry::builtin())).unwrap();
@@ -212,7 +212,7 @@ fn finished(program: &Path, args: &[&str]) -> (Value, String) {
 }
 
 /// A run from files has no workers and no hub, and is no less safe from its evaluations.
-pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
+pub(crate) fn run_from_files_learns_all_rows_if_evaluations_fail() {
     let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), "lab");
     let path = |name: &str| dir.path().join(name).display().to_string();

@@ -51,7 +51,7 @@ pub(crate) fn both(run: &RunConfig) -> [EvalWorker; 2] {
     [EvalWorker::in_thread(makers).unwrap(), EvalWorker::in_process(run).unwrap()]
 }
 
-pub(crate) fn there_is_nothing_before_something_was_submitted() {
+pub(crate) fn nothing_is_ready_before_a_submission() {
     for mut worker in both(&lab(json!({}))) {
         assert_eq!(worker.poll(Duration::ZERO), Ok(None));
     }
@@ -156,7 +156,7 @@ pub(crate) fn any_signal_can_be_the_reward() {
     assert_eq!(worker.poll(Duration::ZERO), Ok(None));
 }
 
-pub(crate) fn a_process_has_what_its_worker_spec_says_and_no_more() {
+pub(crate) fn process_has_exactly_the_resources_of_its_worker_spec() {
     let mut run = lab(json!({}));
     run.evaluation.init = Some(InitSpec { name: "one_cpu".into(), ..InitSpec::default() });
     run.host.evaluator.cpus = 1;

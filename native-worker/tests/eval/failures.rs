@@ -92,7 +92,7 @@ pub(crate) fn crashed_engine_is_reported_once_and_replaced() {
     }
 }
 
-pub(crate) fn weights_are_kept_whatever_becomes_of_the_process() {
+pub(crate) fn weights_are_kept_if_the_process_ends() {
     let dir = tempfile::tempdir().unwrap();
     let registry = registry();
     let RegisteredEnv::SingleAgent(env) = registry.env("Lab-v0").unwrap() else { unreachable!() };

@@ -125,7 +125,7 @@ async fn calm(state: &str) -> Value {
     rig.summary()
 }
 
-pub(crate) async fn replayed_environment_trains_with_one_hash_whichever_workers_die() {
+pub(crate) async fn replayed_environment_trains_with_one_hash_for_any_worker_deaths() {
     let expected = calm("replay").await;
     assert_eq!(expected["reproducible"], true, "{expected}");
     for workers in [1, 2, 3] {

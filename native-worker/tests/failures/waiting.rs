@@ -40,7 +40,7 @@ async fn status(hub: &Invitation) -> Value {
     support::json(&command(hub, &["status", "--json"]).finish_with(0).await.stdout)
 }
 
-pub(crate) async fn run_without_workers_waits_and_says_so() {
+pub(crate) async fn run_without_workers_waits_and_reports_it() {
     let rig = Rig::new();
     let mut run = remote_only(&rig, &json!({}), &[]);
     let hub = run.invitation().await;

@@ -170,7 +170,7 @@ async fn divergent_fragment_found_after_the_end_taints_the_run() {
 }
 
 #[tokio::test]
-async fn a_hub_that_is_about_to_end_goes_back_first() {
+async fn hub_that_is_about_to_exit_rolls_back_first() {
     let (replayed, mut audited) = watch::channel(0);
     let registry = counting("Counted-v0", move || {
         if thread::current().name() == Some("audits") {

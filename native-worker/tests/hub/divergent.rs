@@ -253,7 +253,7 @@ async fn run_that_only_samples_continues_tainted() {
 }
 
 #[tokio::test]
-async fn a_run_that_goes_back_is_still_paused() {
+async fn rolled_back_run_is_still_paused() {
     let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let mut operator = hub.operator().await;
     let run = hub.train(small(0, 2_000)).await;

@@ -118,7 +118,7 @@ async fn workers_token_admits_one_worker_which_may_reconnect() {
 }
 
 #[tokio::test]
-async fn workers_go_with_their_launchers_token_and_are_not_replaced() {
+async fn workers_exit_with_their_launchers_token_and_are_not_replaced() {
     let (mut hub, mut operator, token, mut launcher) = ready().await;
     assert_eq!(scale(&mut operator, 2).await, "");
     let (first, second) = (order(&mut launcher).await, order(&mut launcher).await);

@@ -110,7 +110,7 @@ async fn a_program_that_is_none_is_a_notice() {
 }
 
 #[tokio::test]
-async fn the_command_line_says_what_workers_need() {
+async fn flags_set_the_resources_of_workers() {
     let flags = ["--worker-cpus", "1", "--worker-resource", "simulator=1", "--resources", "simulator=1"];
     let dir = tempfile::tempdir().unwrap();
     let refused = dir.path().join("refused");
@@ -129,7 +129,7 @@ async fn the_command_line_says_what_workers_need() {
 }
 
 #[tokio::test]
-async fn worker_that_ends_for_lack_of_memory_says_its_last_words_and_its_limit() {
+async fn worker_killed_for_memory_is_reported_with_its_last_output_and_limit() {
     for (memory, bytes) in [("1MiB", 1_048_576), ("12MiB", 12_582_912)] {
         let dir = tempfile::tempdir().unwrap();
         let run_dir = dir.path().join("run").display().to_string();

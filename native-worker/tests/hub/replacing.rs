@@ -98,7 +98,7 @@ async fn next(tokens: &mut mpsc::UnboundedReceiver<Token>) -> Token {
 }
 
 #[tokio::test]
-async fn a_process_that_lost_its_connection_and_stands_still_is_replaced() {
+async fn suspended_process_that_lost_its_connection_is_replaced() {
     let (stage, mut tokens) = Stage::new(u32::MAX, 0);
     let mut hub = TestHub::on_stage(stage).await;
     let _run = hub.train(small(1, 2_000)).await;
@@ -139,7 +139,7 @@ async fn local_worker_in_quarantine_is_replaced() {
 }
 
 #[tokio::test]
-async fn where_a_worker_has_ended_the_next_one_is_there_before_it_is_needed() {
+async fn spare_worker_is_started_after_a_worker_has_ended() {
     let (stage, mut tokens) = Stage::new(u32::MAX, 0);
     let mut hub = TestHub::on_stage(stage.clone()).await;
     let run = hub.train(small(1, 2_000)).await;

@@ -199,7 +199,7 @@ async fn weights_act_everywhere_when_their_sync_is_done() {
 }
 
 #[tokio::test]
-async fn a_worker_in_quarantine_keeps_no_weights_waiting() {
+async fn quarantined_worker_delays_no_weights() {
     let mut hub = TestHub::start().await;
     let mut failing = hub.hand_made_worker().await;
     let sampling = hub.hub.sample(config(1).stop_after(u64::MAX)).await.unwrap();

@@ -175,7 +175,7 @@ async fn run_ends_if_no_connected_worker_is_able() {
 }
 
 #[tokio::test]
-async fn unable_worker_says_why_stays_and_works_for_the_next_run() {
+async fn unable_worker_reports_the_reason_and_works_for_the_next_run() {
     let mut cart_pole = EnvRegistry::builtin().spec("CartPole-v1").unwrap();
     cart_pole.name = "Mine-v0".into();
     let registry = Registry::builtin().with_env(cart_pole);

@@ -56,7 +56,7 @@ pub(crate) fn rows_and_episodes_are_written_everywhere() {
     }
 }
 
-pub(crate) fn files_are_read_mixed_and_judged_alike() {
+pub(crate) fn files_are_read_mixed_and_estimated_alike() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     for format in ["json", "parquet"] {

@@ -156,7 +156,7 @@ fn games_of_pettingzoo_keep_the_rules_of_environments_with_several_agents() {
 
 /// The packages of `CartPole-v1` are those of the short suite.
 #[tokio::test]
-async fn weights_are_the_same_for_any_workers_and_whichever_dies() {
+async fn weights_are_the_same_for_any_workers_and_any_death() {
     // Pictures of 84x84, four of them, into a dense net: the wrappers are DeepMind's. Few slots, since a reset of Breakout loads the
     // game, which takes as long as hundreds of steps.
     let smooth = ["--max-env-steps", "480", "--env-config", r#"{"repeat_action_probability": 0}"#];

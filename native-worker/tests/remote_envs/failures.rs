@@ -27,7 +27,7 @@ fn overdue(doing: &'static str) -> ProcessEnd {
     ProcessEnd::Overdue { doing, limit_ms: 3_000 }
 }
 
-pub(crate) fn failures_are_reported_for_what_they_are() {
+pub(crate) fn failures_are_reported_with_their_kind() {
     let dir = tempfile::tempdir().unwrap();
     let kinds = [
         "",
@@ -91,7 +91,7 @@ pub(crate) fn failures_are_reported_for_what_they_are() {
     }
 }
 
-pub(crate) fn environment_that_always_fails_is_given_up_alone() {
+pub(crate) fn environment_that_always_fails_is_quarantined_alone() {
     let mut rig = Rig::new(&animals(&["", "exit3", "second", ""]));
     rig.until(|rig| [1, 2].iter().all(|env| rig.envs.quarantine(*env).is_some()));
     let before = rig.stories[0].steps();

@@ -19,13 +19,13 @@ pub(crate) fn tests() -> Vec<Trial> {
             full_waits_make_the_batches_of_one_process,
             games_run_in_their_wrappers,
             agents_that_come_up_later_are_paid_and_known,
-            without_waits_every_slot_has_its_rows,
+            asynchronous_mode_gives_every_slot_its_rows,
             four_remote_environments_of_five_agents,
             a_thread_samples_from_processes,
             pictures_come_through_processes;
         failures:
-            failures_are_reported_for_what_they_are,
-            environment_that_always_fails_is_given_up_alone,
+            failures_are_reported_with_their_kind,
+            environment_that_always_fails_is_quarantined_alone,
             when_all_are_given_up_that_is_an_error,
             the_last_failure_is_reported_before_a_reset_is_refused,
             worker_continues_without_environments_that_always_fail,

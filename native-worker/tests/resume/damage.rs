@@ -89,7 +89,7 @@ async fn truncated_metrics_are_reported_and_the_run_resumes() {
 }
 
 #[tokio::test]
-async fn a_journal_that_lost_its_end_is_reported() {
+async fn truncated_journal_is_reported() {
     let rig = Rig::new(20).with(&["--mode", "async"]);
     rig.begin().finish_with(0).await;
     let journal = rig.text("journal.jsonl");
@@ -156,7 +156,7 @@ async fn lines_that_a_full_disk_refuses_are_written_once_there_is_space() {
 }
 
 #[tokio::test]
-async fn a_disk_that_stays_full_changes_no_weights_and_is_reported() {
+async fn full_disk_changes_no_weights_and_is_reported() {
     let calm = undisturbed(60).await;
     let rig = Rig::new(60);
     let process = rig.begin_on_small_disk();

@@ -194,7 +194,7 @@ async fn run_with_several_workers_and_a_filter_is_bit_identical_after_kills() {
 /// fragments were committed in order and once, none was too old for its batch, and what was learned from is what the
 /// journal says.
 #[tokio::test]
-async fn runs_whose_slots_do_not_keep_step_lose_nothing_to_kills() {
+async fn runs_in_asynchronous_and_deadline_mode_lose_no_fragment_to_kills() {
     let asynchronous = SamplingMode::Asynchronous { batch_env_steps: 192, max_staleness: 1 };
     let deadline = SamplingMode::Deadline { after: Micros::from_millis(20), max_staleness: 1 };
     let modes: [(&[&str], SamplingMode); 2] =

@@ -19,7 +19,7 @@ fn lines(directory: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_output_has_every_row_once_whatever_was_killed() {
+async fn output_has_every_row_once_after_any_kill() {
     let (points, iterations) = if is_long() { (10, 300) } else { (4, 80) };
     let directory = tempfile::tempdir().unwrap();
     let [calm, killed] = ["calm", "killed"].map(|name| directory.path().join(name));

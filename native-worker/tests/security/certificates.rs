@@ -70,7 +70,7 @@ fn by_ca(path: &Path) -> Trust {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_the_right_certificate_is_believed() {
+async fn only_the_right_certificate_is_trusted() {
     let (authority, other) = (Authority::new(), Authority::new());
     let good = hub_with(authority.sign("localhost", |_| {})).await;
     let url = |hub: &TestHub| format!("wss://localhost:{}", hub.hub.address().port());
@@ -147,7 +147,7 @@ async fn recorder() -> (SocketAddr, tokio::task::JoinHandle<Vec<u8>>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_token_is_said_before_the_hub_is_believed() {
+async fn no_token_is_sent_before_the_hub_is_trusted() {
     let (address, recorded) = recorder().await;
     let token = Token::new(*b"0123456789abcdef0123456789abcdef");
     let error = join(&format!("wss://{address}"), token, Trust::default()).await.expect_err("no hub");
@@ -187,7 +187,7 @@ async fn tls_port_speaks_only_tls_and_waits_for_no_handshake() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beyond_this_machine_a_hub_encrypts_or_does_not_start() {
+async fn hub_beyond_loopback_encrypts_or_does_not_start() {
     let mut open = config();
     open.listen = "0.0.0.0:0".parse().unwrap();
     let error = Hub::start(open.clone(), &Registry::builtin()).await.unwrap_err();

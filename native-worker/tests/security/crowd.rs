@@ -98,7 +98,7 @@ fn departures(audit: &std::path::Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn viewers_that_never_read_are_disconnected_unnoticed_by_others() {
+async fn slow_consumers_are_disconnected_without_effect_on_others() {
     let _turn = TURN.write().await;
     let directory = tempfile::tempdir().unwrap();
     let (run, address, mut operator, viewer, _) = train(&directory.path().join("run"), "1", "8").await;

@@ -74,7 +74,7 @@ async fn connections_do_not_wait_for_each_others_memory_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_that_never_end_take_no_more_memory_than_there_is_for_them() {
+async fn incomplete_messages_stay_within_the_memory_budget() {
     let _turn = TURN.write().await;
     let bound = limits().into_iter().find(|limit| limit.name == "partial_messages").unwrap().value;
     // The run's own memory comes on top, and what the allocator has yet to give back.

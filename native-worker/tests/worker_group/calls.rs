@@ -64,7 +64,7 @@ pub(crate) fn calls_in_flight_are_limited() {
     }
 }
 
-pub(crate) fn a_worker_that_is_there_twice_is_asked_twice() {
+pub(crate) fn worker_listed_twice_is_called_twice() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
         let twice = ForEachWorker::remote().remote_workers(ids(&[1, 1]));

@@ -118,7 +118,7 @@ pub(crate) fn a_group_needs_a_local_worker_only_where_it_does() {
     }
 }
 
-pub(crate) fn policies_come_and_go_everywhere() {
+pub(crate) fn policies_are_added_and_removed_in_every_placement() {
     for placement in everywhere() {
         let mut group = group(cart_pole(), &placement, 2);
         let (all, id) = (ForEachWorker::default(), PolicyId::new("second"));

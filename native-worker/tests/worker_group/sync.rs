@@ -26,7 +26,7 @@ use super::rig::{
 
 const SOON: Duration = Duration::from_secs(60);
 
-pub(crate) fn weights_come_from_where_one_says() {
+pub(crate) fn weights_come_from_the_configured_source() {
     for placement in everywhere() {
         let mut group = group(cart_pole(), &placement, 2);
         let (one, two) = (other_weights(11), other_weights(12));

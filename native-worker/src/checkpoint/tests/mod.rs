@@ -19,7 +19,7 @@ fn load<S: Storage>(storage: S) -> Result<Option<Found>, CheckpointError> {
 }
 
 #[test]
-fn after_a_crash_at_any_moment_there_is_the_old_or_the_new_checkpoint() {
+fn crash_at_any_moment_leaves_the_old_or_the_new_checkpoint() {
     let fs = CrashFs::default();
     let mut checkpoints = Checkpoints::open_in(fs.clone(), "run").unwrap();
     // Enough that older ones are removed.
@@ -63,7 +63,7 @@ fn resumed_run_saves_and_finds_the_next_checkpoint() {
 }
 
 #[test]
-fn a_full_disk_harms_nothing_that_was_saved() {
+fn full_disk_changes_no_saved_checkpoint() {
     let fs = CrashFs::default();
     let mut checkpoints = Checkpoints::open_in(fs.clone(), "run").unwrap();
     checkpoints.save(OLD).unwrap();

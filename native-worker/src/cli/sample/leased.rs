@@ -29,7 +29,7 @@ use crate::{
     },
     hub::{HubConfig, SecurityConfig},
     learner::{DeviceSpec, LearnError},
-    train::{RunConfig, RunDir, RunRequest, SavedRun, TakeRows, Taker, Task, Work},
+    train::{RunConfig, RunDir, RunRequest, RunTask, RunWork, SavedRun, TakeRows, Taker},
 };
 
 /// Returns the run for these rows; the program logs them itself.
@@ -39,7 +39,7 @@ pub(super) fn run_of(config: RolloutConfig) -> RunConfig {
 }
 
 /// Returns a new run.
-pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Registry) -> Result<Task, Failure> {
+pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Registry) -> Result<RunTask, Failure> {
     if external::is_external(&config, registry) {
         let message = "clients drive the environments of this process: leave --num-workers and --run-dir out";
         return Err(Failure::usage(message));
@@ -60,11 +60,11 @@ pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Regis
     }
     let (init_weights, run_dir) = (args.weights()?, args.run_dir.clone());
     let request = RunRequest { init_weights, remote_only: args.remote_only, run_dir, ..run.into() };
-    Ok(Task::Begin(Box::new(request)))
+    Ok(RunTask::Begin(Box::new(request)))
 }
 
 /// Returns the run in a directory, with the changes of the flags.
-pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> Result<Task, Failure> {
+pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> Result<RunTask, Failure> {
     let saved = SavedRun::load_sampling(dir).map_err(Failure::usage)?;
     let mut run = saved.config().clone();
     let stored = if args.remote_only { 0 } else { run.num_workers };
@@ -81,7 +81,7 @@ pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> R
     if !args.json {
         eprintln!("resuming after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
     }
-    Ok(Task::Resume(Box::new(saved)))
+    Ok(RunTask::Resume(Box::new(saved)))
 }
 
 /// Returns the run with the flags for evaluations.
@@ -96,7 +96,7 @@ pub(super) fn run(
     args: &SampleArgs,
     registry: &Registry,
     log: LogTargets,
-    task: impl FnOnce(&SampleArgs) -> Result<Task, Failure>,
+    task: impl FnOnce(&SampleArgs) -> Result<RunTask, Failure>,
 ) -> Result<ExitCode, Failure> {
     spare_memory();
     runtime(2)?.block_on(async {
@@ -106,7 +106,7 @@ pub(super) fn run(
         let run = &request.config;
         check_output(&request, registry)?;
         check(&request, registry, RunRequest::check_leased, &mut endings).await?;
-        if let (Task::Begin(_), Some(directory)) = (&task, &request.run_dir) {
+        if let (RunTask::Begin(_), Some(directory)) = (&task, &request.run_dir) {
             RunDir::check_writable(directory).map_err(Failure::usage)?;
         }
         let progress = Progress::new(run.stop.env_steps, "env steps", !args.json);
@@ -121,7 +121,7 @@ pub(super) fn run(
             (_, true) => host::print_worker_command(&hub, &args.clients.security),
             _ => {}
         }
-        let work = Work::Take(Taker::Rows(Box::new(rows)));
+        let work = RunWork::Take(Taker::Rows(Box::new(rows)));
         let ran = host::run(&mut hub, task, work, &progress, args.json, &mut endings).await;
         hub.shutdown().await;
         let (summary, measured) = ran?;

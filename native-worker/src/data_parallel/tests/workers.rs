@@ -273,7 +273,7 @@ fn a_worker_that_stops_is_missed() {
 
 /// Before any rank listens or connects.
 #[test]
-fn policies_that_cannot_are_named() {
+fn policies_without_the_capability_are_named() {
     let mut config = config("ppo", false);
     for kind in ["random", "net"] {
         config.policies.values_mut().for_each(|policy| policy.policy = kind.into());

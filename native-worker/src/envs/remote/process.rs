@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use super::wire::{ChildReply, ChildRequest, HEAD, Head, MAX_BODY, message};
-use crate::child::{self, Child, LastWords, Pipes};
+use crate::child::{self, Child, ChildStreams, LastWords};
 
 /// Size of a read in bytes, and the minimum buffer size.
 const CHUNK: usize = 1 << 16;
@@ -66,7 +66,7 @@ impl EnvProcess {
     pub(in crate::envs) fn start(command: Command) -> io::Result<Self> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(io::Error::other)?;
-        let (child, Pipes { stdin, stdout, stderr }) = child::spawn(command)?;
+        let (child, ChildStreams { stdin, stdout, stderr }) = child::spawn(command)?;
         ioctl_fionbio(&stdin, true)?;
         ioctl_fionbio(&stdout, true)?;
         ioctl_fionbio(&stderr, true)?;

@@ -53,7 +53,7 @@ fn end(children: &mut Children, is_useful: bool) -> AfterExit {
 const AT_ONCE: AfterExit = AfterExit::Replace(Duration::ZERO);
 
 #[tokio::test]
-async fn children_that_are_of_no_use_are_replaced_ever_later_and_then_given_up() {
+async fn useless_children_are_replaced_with_backoff_up_to_a_limit() {
     let mut children = children();
     let pause = |ms| AfterExit::Replace(Duration::from_millis(ms));
     // Waiting for a launcher is no failure.

@@ -113,7 +113,7 @@ fn new_weights_begin_with_a_fragment_and_soon() {
 }
 
 #[test]
-fn policies_come_and_go() {
+fn policies_are_added_and_removed() {
     let config = on_a_thread(RolloutConfig { horizon: Some(20), ..games() });
     let mut worker = builder(config).policy_mapping_fn(|id, _, _, _| by_parity(id)).build().unwrap();
     let ids = |worker: &mut RolloutWorker| -> Vec<String> {

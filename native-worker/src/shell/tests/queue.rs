@@ -70,7 +70,7 @@ fn number(batch: Result<AnyBatch, SampleError>) -> f32 {
 }
 
 #[test]
-fn nothing_is_dropped_and_nothing_is_sampled_too_far_ahead() {
+fn ahead_sampling_is_bounded_and_drops_no_batch() {
     let (sampler, begun, _) = numbers();
     let mut bench = Bench::new(sampler);
     // The queue, and one that waits for space.

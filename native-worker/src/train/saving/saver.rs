@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn no_checkpoint_counts_lines_that_are_not_on_the_disk() {
+    fn checkpoint_counts_only_lines_that_are_on_disk() {
         let directory = tempfile::tempdir().unwrap();
         let files = |lines| SaverFiles { dir: directory.path().into(), config: String::new(), lines };
         let metrics = || File::create(directory.path().join("metrics.jsonl")).unwrap();
