@@ -17,7 +17,7 @@ async fn open(page: &Dashboard, fragment: &str) -> Front {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_without_a_hub_solves_cart_pole_and_shows_the_hash_that_the_program_gives() {
+async fn page_without_a_hub_solves_cart_pole_with_the_hash_of_the_program() {
     let page = Dashboard::start().await;
     let _front = open(&page, "").await;
     page.wait_for("banner", "data-kind", "no-token").await;
@@ -87,7 +87,7 @@ async fn pause_and_resume(page: &Dashboard) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_restores_a_set_up_and_a_stopped_run_has_its_proof_too() {
+async fn link_restores_the_set_up_and_a_stopped_run_shows_its_hash() {
     let page = Dashboard::start().await;
     let settings =
         "#env=PixelBreakout-v0&algorithm=a2c&seed=3&model_config.fcnet_hiddens=[8]&num_slots=4&stop.env_steps=1e9";

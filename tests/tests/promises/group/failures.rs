@@ -242,7 +242,7 @@ fn worker_that_crashes_without_lease_is_no_evidence() {
 }
 
 #[test]
-fn untrusted_workers_get_strikes_and_end_no_run() {
+fn failures_of_untrusted_workers_are_strikes_and_end_no_run() {
     let mut group = group(1, &[]);
     group.set_audits(AuditPolicy::default(), 1).unwrap();
     join(&mut group, A, WorkerProfile::NATIVE, ms(0));

@@ -135,7 +135,7 @@ fn chaos_changes_no_batch_while_two_iterations_are_open() {
 }
 
 #[test]
-fn chaos_loses_no_step_where_slots_do_not_keep_step() {
+fn chaos_loses_no_step_in_asynchronous_mode() {
     let ways = run_all(SEEDS, |seed| Scenario::chaotic(seed).asynchronous(), |_, _| {});
     ways.assert_taken(&COMMON[..6]);
     ways.assert_taken(&["stale", "dropped_stale", "regenerated"]);

@@ -53,7 +53,7 @@ fn overtaken() -> (LeaseGroup, Lease) {
 }
 
 #[test]
-fn a_worker_that_hangs_while_others_finish_its_slots_is_found_out_and_costs_no_more_iterations() {
+fn worker_that_hangs_while_others_finish_its_slots_is_detected_and_delays_no_later_iteration() {
     let (mut group, lost) = overtaken();
     for iteration in 1..10 {
         let now = ms(210 + iteration);
