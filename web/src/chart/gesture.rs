@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn two_fingers_keep_what_is_under_them() {
+    fn two_finger_zoom_keeps_the_values_under_the_fingers() {
         let mut gesture = Gesture::default();
         gesture.down(1, 0.4, false);
         gesture.down(2, 0.6, false);

@@ -200,7 +200,7 @@ fn a_trainer_that_fails_is_shown_and_replaced_unless_it_would_fail_again() {
 }
 
 #[test]
-fn nothing_is_asked_of_a_trainer_that_is_not_ready() {
+fn requests_before_the_trainer_is_ready_are_not_sent() {
     let mut state = after([Event::Started { token: false }]);
     let effects = reduce(&mut state, Event::Act(Action::AddWorker));
     assert!(matches!(effects[..], [Effect::ExpireToast { .. }]), "{effects:?}");
