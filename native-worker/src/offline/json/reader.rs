@@ -284,7 +284,7 @@ impl JsonReader {
         self.files.iter().map(|file| fs::metadata(file).map_or(0, |about| about.len())).collect()
     }
 
-    fn go_on(&mut self, position: JsonPosition) -> Result<(), OfflineError> {
+    fn restore_position(&mut self, position: JsonPosition) -> Result<(), OfflineError> {
         let JsonPosition { sizes, drawn, started, usable, open, counts, reported_lines } = position;
         let files = self.files.len();
         let known = |file: u32| (file as usize) < files;
@@ -303,8 +303,8 @@ impl JsonReader {
                 open.fruitful = fruitful;
             }
         }
-        self.draws.go_on(drawn);
-        self.lines.go_on(counts);
+        self.draws.skip_to(drawn);
+        self.lines.restore_counts(counts);
         self.usable = usable.into_iter().map(|file| file as usize).collect();
         (self.started, self.reported_lines) = (started, reported_lines);
         Ok(())
@@ -400,7 +400,7 @@ impl InputReader for JsonReader {
     }
 
     fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
-        self.go_on(position.read()?).map_err(|error| SampleError::Input(error.to_string()))
+        self.restore_position(position.read()?).map_err(|error| SampleError::Input(error.to_string()))
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {
