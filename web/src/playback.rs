@@ -1,4 +1,4 @@
-//! Plays clips, at a pace that people choose.
+//! Plays clips at a chosen speed.
 
 use std::sync::Arc;
 
