@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn some_are_left_out() {
+    fn settings_are_removed_by_name() {
         let config: Config = r#"{"a": 1, "b": 2, "c": 3}"#.parse().unwrap();
         assert_eq!(config.clone().without(&["a", "c", "d"]).to_string(), r#"{"b":2}"#);
         assert_eq!(config.clone().without(&["d"]), config);

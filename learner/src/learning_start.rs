@@ -97,7 +97,7 @@ impl LearningStart {
             config: config.clone(),
             run_dir: String::new(),
             algo: config.algorithm.clone().unwrap_or_default(),
-            pace: Micros(0),
+            throttle: Micros(0),
             layout,
             env_state,
             can_replay_actions,

@@ -32,7 +32,12 @@ const fn early(step: Step) -> Step {
 
 pub(crate) const STEPS: &[Step] = &[
     step("fmt", "formatting", &[], checks::fmt),
-    step("layers", "architecture: who may use whom, what core may not use, links, controls", &[], checks::layers),
+    step(
+        "layers",
+        "architecture: which crate may use which, what core may not use, links, controls",
+        &[],
+        checks::layers,
+    ),
     early(step("fetch", "crates into cargo's cache", &[], artifacts::fetch)),
     step("licences", "licences and sources of all crates", &["fetch"], licences::check),
     step("bare-target", "the compiler's target without operating system", &[], |job| toolchain::ensure(job, BARE)),

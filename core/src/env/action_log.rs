@@ -137,9 +137,9 @@ impl ActionLog {
             return;
         }
         let origin = Origin { streams, moment };
-        let told = (self.next != Some(origin)).then_some(origin);
+        let explicit = (self.next != Some(origin)).then_some(origin);
         // Writing into growing memory cannot fail.
-        self.bytes = postcard::to_extend(&told, core::mem::take(&mut self.bytes)).unwrap_or_default();
+        self.bytes = postcard::to_extend(&explicit, core::mem::take(&mut self.bytes)).unwrap_or_default();
         push_row(&mut self.bytes, action);
         self.next = Some(origin.next());
         self.steps = self.steps.saturating_add(1);
@@ -215,10 +215,10 @@ impl<'a> Replay<'a> {
         if self.log.rest().is_empty() {
             return Ok(None);
         }
-        let told = postcard::take_from_bytes::<Option<Origin>>(self.log.rest());
-        let (told, rest) = told.map_err(|_| self.log.bad())?;
+        let explicit = postcard::take_from_bytes::<Option<Origin>>(self.log.rest());
+        let (explicit, rest) = explicit.map_err(|_| self.log.bad())?;
         self.log = SnapshotReader::new(rest);
-        let origin = told.or(self.next).ok_or_else(|| self.log.bad())?;
+        let origin = explicit.or(self.next).ok_or_else(|| self.log.bad())?;
         read_row(&mut self.log, action)?;
         self.next = Some(origin.next());
         Ok(Some((origin.streams, origin.moment)))
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_every_size_come_back_and_damage_is_found() {
+    fn numbers_of_every_size_round_trip_and_damage_is_found() {
         let mut log = Vec::new();
         let numbers = [0, 1, -1, 63, -64, 64, i64::MAX, i64::MIN];
         numbers.iter().for_each(|number| push_number(&mut log, zigzag(*number)));

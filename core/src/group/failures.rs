@@ -128,7 +128,7 @@ impl LeaseGroup {
 
     /// Keeps the unfinished fragments of a worker that is about to be removed: the reason of its disconnect may be reported
     /// later.
-    pub(super) fn remember_unfinished(&mut self, worker: WorkerId) {
+    pub(super) fn keep_unfinished(&mut self, worker: WorkerId) {
         if let Some(unfinished) = self.unfinished_by(worker) {
             if self.failures.left.len() == MAX_LATEST {
                 self.failures.left.pop_front();

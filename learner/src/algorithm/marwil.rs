@@ -35,7 +35,7 @@ use crate::{
 /// Deserialises complete settings and ignores unknown names; use [`AlgorithmConfig::marwil`] or [`AlgorithmConfig::bc`] to read settings of users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MarwilConfig {
-    /// Discount factor of the returns that tell good actions from bad ones.
+    /// Discount factor of the returns that weigh actions.
     pub gamma: f64,
     /// Settings that all algorithms share. The value loss is half the mean squared error.
     #[serde(flatten)]

@@ -11,10 +11,10 @@ use super::{
     table::{SHARED, error},
 };
 
-/// Settings that a policy's configuration carries for others.
+/// Settings in a policy's configuration that belong to other parts.
 const FOR_OTHERS: [&str; 5] = ["model", "num_workers", "rollout_fragment_length", "seed", "worker_index"];
 
-/// Those of a policy's settings that its configuration carries for others.
+/// Returns the settings in a policy's configuration that belong to other parts.
 pub(super) fn for_others(config: &Config) -> Config {
     let own: Vec<&str> = config.names().filter(|name| !FOR_OTHERS.contains(name)).collect();
     config.clone().without(&own)

@@ -121,7 +121,7 @@ impl<E> Guarded<E> {
 
     fn call<T>(&mut self, call: impl FnOnce(&mut E) -> Result<T, EnvError>) -> Result<T, EnvError> {
         self.still_fine()?;
-        let Some(env) = &mut self.env else { return Err(gone()) };
+        let Some(env) = &mut self.env else { return Err(panicked_before()) };
         match catch_unwind(AssertUnwindSafe(|| call(env))) {
             Ok(result) => result,
             Err(panic) => {
@@ -134,7 +134,7 @@ impl<E> Guarded<E> {
 
     fn ask<T>(&self, ask: impl FnOnce(&E) -> T) -> Result<T, EnvError> {
         self.still_fine()?;
-        let Some(env) = &self.env else { return Err(gone()) };
+        let Some(env) = &self.env else { return Err(panicked_before()) };
         catch_unwind(AssertUnwindSafe(|| ask(env))).map_err(|panic| self.panicked(panic))
     }
 
@@ -162,7 +162,7 @@ impl<E> Drop for Guarded<E> {
 
 /// Returns the error for a dropped environment. Unreachable, since the first panic is returned instead; needed for
 /// exhaustive types.
-fn gone() -> EnvError {
+fn panicked_before() -> EnvError {
     EnvError::Failed("panicked before".into())
 }
 

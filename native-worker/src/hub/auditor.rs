@@ -90,7 +90,7 @@ impl Actor {
                 if let Some(run) = &mut self.hub.run {
                     run.state.group.count_taken_back(rejected);
                 }
-                self.be_again(phase);
+                self.reapply_commands(phase);
             }
             Err(error) => {
                 let error = format!("the run could not go back to before these rows, and is over: {error}");
@@ -101,8 +101,8 @@ impl Actor {
     }
 
     /// Re-applies operators' commands (pause, stop, checkpoints) to a run that was rolled back.
-    fn be_again(&mut self, phase: Phase) {
-        self.askers.ask_again();
+    fn reapply_commands(&mut self, phase: Phase) {
+        self.askers.requeue();
         let now = self.now();
         let now_paused =
             self.hub.run.as_mut().filter(|_| phase == Phase::Paused).map_or(Ok(()), |run| run.state.pause(now));

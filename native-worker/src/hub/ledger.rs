@@ -38,7 +38,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn a_lost_step_ends_the_run_and_is_written_down() {
+    async fn lost_step_ends_the_run_and_is_logged() {
         let directory = tempfile::tempdir().unwrap();
         let audit_log = directory.path().join("audit.jsonl");
         let config = HubConfig {

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_all_messages_but_the_largest_results() {
+    fn partial_message_budget_holds_every_message_except_requested_results() {
         let unasked = Kind::ALL.iter().filter(|kind| !matches!(kind, Kind::CallResult | Kind::Asked));
         let largest = unasked.map(|kind| kind.body_cap()).max().unwrap() as usize;
         assert!(largest + HEADER_BYTES <= MAX_PARTIAL_BYTES);

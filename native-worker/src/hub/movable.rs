@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_goes_on_in_another_event_loop_when_its_own_has_ended() {
+    fn socket_moves_to_another_event_loop_when_its_own_has_ended() {
         let new = || Builder::new_current_thread().enable_all().build().unwrap();
         let (here, there) = (new(), new());
         let control = SocketControl::default();

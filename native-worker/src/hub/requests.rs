@@ -14,7 +14,7 @@ use crate::{
     checkpoint::PolicyCheckpoint,
     child::HUB_GRACE,
     learner::LearnError,
-    train::{EvaluationMetrics, IterationMetrics, Run, RunRequest, SavedRun, StartError, Taker, Task, Work},
+    train::{EvaluationMetrics, IterationMetrics, Run, RunRequest, RunTask, RunWork, SavedRun, StartError, Taker},
 };
 
 impl Hub {
@@ -23,7 +23,7 @@ impl Hub {
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is in progress.
     pub async fn train(&self, request: impl Into<RunRequest>) -> Result<PendingSummary, StartRunError> {
-        self.start_run(Task::Begin(Box::new(request.into())), Work::Learn, false).await
+        self.start_run(RunTask::Begin(Box::new(request.into())), RunWork::Learn, false).await
     }
 
     /// Resumes a run bit-identically, as if it had never ended; otherwise like [`train`](Self::train).
@@ -32,7 +32,7 @@ impl Hub {
     /// [`StartRunError`] when the run cannot be resumed or another run is in progress.
     #[doc(alias = "restore")]
     pub async fn resume(&self, saved: SavedRun) -> Result<PendingSummary, StartRunError> {
-        self.start_run(Task::Resume(Box::new(saved)), Work::Learn, false).await
+        self.start_run(RunTask::Resume(Box::new(saved)), RunWork::Learn, false).await
     }
 
     /// Lets the actor execute a request, after earlier events, and waits for its answer; `None` if the hub has stopped, or has
@@ -104,8 +104,8 @@ impl Hub {
         // The caller has the rows.
         let request = RunRequest { output: None, ..request.into() };
         let (sender, batches) = mpsc::channel(1);
-        let work = Work::Take(Taker::Caller(sender));
-        let summary = self.start_run(Task::Begin(Box::new(request)), work, false).await?;
+        let work = RunWork::Take(Taker::Caller(sender));
+        let summary = self.start_run(RunTask::Begin(Box::new(request)), work, false).await?;
         Ok(Sampling { batches, summary })
     }
 
@@ -129,8 +129,8 @@ impl Hub {
     /// Starts a run; each iteration of a stepwise one begins only when [`step`](Self::step) is called.
     pub(crate) async fn start_run(
         &self,
-        task: Task,
-        work: Work,
+        task: RunTask,
+        work: RunWork,
         stepwise: bool,
     ) -> Result<PendingSummary, StartRunError> {
         let parts = self.maker.clone().make_on_thread(|| Ok(task), work).await.map_err(StartRunError)?;

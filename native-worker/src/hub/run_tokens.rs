@@ -69,7 +69,7 @@ impl RunTokens {
             Some(token) => self.tokens.insert(role, token.to_hex()),
             None => self.tokens.remove(&role),
         };
-        // A revoked token must not come back: if the file cannot be written, it is deleted.
+        // A revoked token must not become valid again: if the file cannot be written, it is deleted.
         if let (Err(_), Some(path)) = (self.save(), &self.path) {
             let _ = fs::remove_file(path);
         }

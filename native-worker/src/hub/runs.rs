@@ -53,7 +53,7 @@ impl Actor {
         for metrics in &history {
             self.hub.dashboards.add_iteration(metrics.point(number), metrics.named(number));
         }
-        self.evaluate_again(&evaluations);
+        self.reschedule_evaluation(&evaluations);
         evaluations.into_iter().for_each(|point| self.hub.dashboards.add_evaluation(point, None));
         self.hub.bring_all_into_run();
         Ok(())

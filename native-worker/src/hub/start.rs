@@ -105,7 +105,7 @@ impl Hub {
         let mut tokens = HubTokens::default();
         let token_file = token_file.as_deref().map(TokenFile::open).transpose()?;
         let token_files = access::TokenFiles::new(token_file, kept, &mut tokens);
-        let clients = config.external.clone().map(client::Clients::new).transpose()?.map(Arc::new);
+        let clients = config.external.clone().map(client::ClientsState::new).transpose()?.map(Arc::new);
         let assets = assets::Assets::find(config.dashboard, config.assets.as_deref())?;
         let mut let_in = |token, role| tokens.add(token, TokenGrant { role, child: None, expires: None });
         let_in(&worker, Role::Worker);
@@ -185,7 +185,7 @@ impl Hub {
             Some(host) => format!("{host}:{}", address.port()),
             None => address.to_string(),
         };
-        let server = server::Shared {
+        let server = server::ServerState {
             tls,
             hosts,
             allow_origins: config.allow_origins,

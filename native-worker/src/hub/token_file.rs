@@ -86,12 +86,12 @@ pub enum TokenFileError {
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    tokens: Vec<Row>,
+    tokens: Vec<StoredToken>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct StoredToken {
     sha256: String,
     role: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,7 +154,7 @@ impl TokenFile {
         if file.tokens.len() > HubTokens::MAX {
             return Err(TokenFileError::Full(TokensFull));
         }
-        let row = |row: Row| {
+        let row = |row: StoredToken| {
             let hash = TokenHash::from_hex(&row.sha256).map_err(|_| format(&"'sha256' has 64 hexadecimal digits"))?;
             let role = role_of(&row.role)
                 .ok_or_else(|| format(&"'role' is viewer, operator, worker, client, launcher or relay"))?;
@@ -247,7 +247,7 @@ impl TokenFile {
 
     fn save(&mut self, rows: &[(TokenHash, TokenGrant)]) -> Result<(), TokenFileError> {
         let failed = |error| TokenFileError::Io(self.path.clone(), error);
-        let row = |(hash, grant): &(TokenHash, TokenGrant)| Row {
+        let row = |(hash, grant): &(TokenHash, TokenGrant)| StoredToken {
             sha256: hash.to_hex(),
             role: grant.role.name().into(),
             expires: grant.expires,

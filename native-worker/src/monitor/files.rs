@@ -15,12 +15,12 @@ const UNFINISHED: &str = ".tmp";
 
 /// The directory of a worker's recordings: `stats.jsonl`, which workers share, and a GIF per episode.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct RecordingFiles {
     dir: PathBuf,
     worker_index: u32,
 }
 
-impl Files {
+impl RecordingFiles {
     pub(super) fn open(dir: &Path, worker_index: u32) -> Result<Self, MonitorError> {
         fs::create_dir_all(dir).map_err(failed(dir))?;
         Ok(Self { dir: dir.to_owned(), worker_index })
@@ -146,10 +146,10 @@ mod tests {
 
     /// Set in the process whose files may not grow beyond the shell's limit of one block, 512 bytes or 1 KiB.
     const DIR: &str = "ROLLMESH_TEST_FULL_DISK";
-    const TEST: &str = "monitor::files::tests::line_that_does_not_fit_on_the_disk_leaves_the_log_whole";
+    const TEST: &str = "monitor::files::tests::line_that_does_not_fit_on_the_disk_leaves_no_partial_line";
 
     #[test]
-    fn line_that_does_not_fit_on_the_disk_leaves_the_log_whole() {
+    fn line_that_does_not_fit_on_the_disk_leaves_no_partial_line() {
         let stats = |episode| EpisodeStats { episode, ..EpisodeStats::default() };
         if let Some(dir) = env::var_os(DIR) {
             let path = Path::new(&dir).join(STATS);

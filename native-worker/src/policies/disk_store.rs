@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_that_should_not_be() {
+    fn files_of_dropped_stores_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let left = ["policy-a.tmp", "policy-b.bin", "policy-c.txt", "other.tmp"];
         left.iter().for_each(|name| fs::write(dir.path().join(name), []).unwrap());

@@ -13,7 +13,7 @@ use rollmesh_core::{
 };
 use tokio::runtime::Runtime;
 
-use super::{EvaluationMetrics, IterationMetrics, ResumeError, RunRequest, SavedRun, Summary, Task, Work};
+use super::{EvaluationMetrics, IterationMetrics, ResumeError, RunRequest, RunTask, RunWork, SavedRun, Summary};
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, PolicyCheckpointError},
@@ -107,7 +107,7 @@ impl Algorithm {
     /// As there.
     pub fn on(hub: HubConfig, request: impl Into<RunRequest>, registry: &Registry) -> Result<Self, AlgorithmError> {
         let request = request.into();
-        Self::start(hub, registry, Task::Begin(Box::new(request)), Work::Learn)
+        Self::start(hub, registry, RunTask::Begin(Box::new(request)), RunWork::Learn)
     }
 
     /// Starts a run over the workers of a group, wherever they are: threads, processes, or remote workers. Each iteration is
@@ -139,8 +139,8 @@ impl Algorithm {
         let mut request = request.into();
         request.config.rollout = group.config().clone();
         request.config.num_workers = u32::try_from(group.num_remote_workers()).unwrap_or(u32::MAX);
-        let work = Work::LearnOver(Box::new(group));
-        Self::start(HubConfig::local()?, registry, Task::Begin(Box::new(request)), work)
+        let work = RunWork::LearnOver(Box::new(group));
+        Self::start(HubConfig::local()?, registry, RunTask::Begin(Box::new(request)), work)
     }
 
     /// Resumes a run [over a group](Self::over) in its directory, with a group of the same settings and number of workers,
@@ -158,8 +158,8 @@ impl Algorithm {
         request.config.rollout = group.config().clone();
         request.config.num_workers = u32::try_from(group.num_remote_workers()).unwrap_or(u32::MAX);
         saved = saved.with_request(request)?;
-        let work = Work::LearnOver(Box::new(group));
-        Self::start(HubConfig::local()?, registry, Task::Resume(Box::new(saved)), work)
+        let work = RunWork::LearnOver(Box::new(group));
+        Self::start(HubConfig::local()?, registry, RunTask::Resume(Box::new(saved)), work)
     }
 
     /// Resumes the run in a directory bit-identically: one that [`save`](Self::save) or
@@ -170,10 +170,10 @@ impl Algorithm {
     #[doc(alias = "from_checkpoint")]
     pub fn restore(run_dir: impl Into<PathBuf>, registry: &Registry) -> Result<Self, AlgorithmError> {
         let saved = SavedRun::load(run_dir)?;
-        Self::start(HubConfig::local()?, registry, Task::Resume(Box::new(saved)), Work::Learn)
+        Self::start(HubConfig::local()?, registry, RunTask::Resume(Box::new(saved)), RunWork::Learn)
     }
 
-    fn start(config: HubConfig, registry: &Registry, task: Task, work: Work) -> Result<Self, AlgorithmError> {
+    fn start(config: HubConfig, registry: &Registry, task: RunTask, work: RunWork) -> Result<Self, AlgorithmError> {
         let (run, run_dir) = (task.request().config.clone(), task.request().run_dir.clone());
         let registry = native(registry.clone());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

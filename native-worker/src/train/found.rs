@@ -73,20 +73,21 @@ impl FoundRun {
         (found.env, found.seed) = (config.env().into(), config.rollout.seed);
         found.algo = config.algorithm.unwrap_or_else(|| RunLoopConfig::SAMPLING.into());
         // A run in progress has no summary.
-        let (told, is_over) = match read_json(&dir.join("summary.json"))? {
+        let (saved_summary, is_over) = match read_json(&dir.join("summary.json"))? {
             Some(summary) => (Some(summary), true),
             None => (last_iteration(&dir.join("metrics.jsonl"))?, false),
         };
-        if let Some(told) = &told {
-            found.env_steps = told["env_steps"].as_u64().unwrap_or(0);
-            found.episode_return_mean = told["episode_return_mean"].as_f64();
-            found.error = told["error"].as_str().map(String::from);
+        if let Some(saved_summary) = &saved_summary {
+            found.env_steps = saved_summary["env_steps"].as_u64().unwrap_or(0);
+            found.episode_return_mean = saved_summary["episode_return_mean"].as_f64();
+            found.error = saved_summary["error"].as_str().map(String::from);
         }
-        found.state = match told.as_ref().and_then(|told| told["end"].as_str()).filter(|_| is_over) {
-            Some(end) => end.into(),
-            None if is_held(dir) => "running".into(),
-            None => "interrupted".into(),
-        };
+        found.state =
+            match saved_summary.as_ref().and_then(|saved_summary| saved_summary["end"].as_str()).filter(|_| is_over) {
+                Some(end) => end.into(),
+                None if is_held(dir) => "running".into(),
+                None => "interrupted".into(),
+            };
         Ok(found)
     }
 }
@@ -160,8 +161,8 @@ mod tests {
         write("d/summary.json", "{");
         write("e/other.toml", "");
         let runs = found_runs(root.path()).unwrap();
-        let told: Vec<_> = runs.iter().map(|run| (&*run.state, run.env_steps, run.seed)).collect();
-        assert_eq!(told, [("interrupted", 16, 0), ("solved", 64, 3), ("damaged", 0, 0), ("damaged", 0, 0)]);
+        let saved_summary: Vec<_> = runs.iter().map(|run| (&*run.state, run.env_steps, run.seed)).collect();
+        assert_eq!(saved_summary, [("interrupted", 16, 0), ("solved", 64, 3), ("damaged", 0, 0), ("damaged", 0, 0)]);
         assert!(runs[2].error.as_ref().unwrap().contains("num_envs is 0"), "{:?}", runs[2]);
         assert!(runs[3].error.as_ref().unwrap().contains("summary.json: EOF"), "{:?}", runs[3]);
         assert_eq!(found_runs(&root.path().join("b")).unwrap().len(), 1);

@@ -96,7 +96,7 @@ impl IterationMetrics {
     /// Returns what a [`point`](Self::point) lacks, by name.
     pub(crate) fn named(&self, run: u32) -> NamedMetrics {
         let mut all = numbers_of(self);
-        // The message has room for a limited number: the learner's metrics precede those of policies and callbacks.
+        // The message holds a limited number: the learner's metrics precede those of policies and callbacks.
         all.sort_by_key(|(name, _)| name.contains('/'));
         let others = all.into_iter().filter(|(name, _)| !IN_POINT.contains(&&**name));
         NamedMetrics::new(run, self.iteration, others)
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn callbacks_with_many_metrics_leave_room_for_those_of_the_learner() {
+    fn many_callback_metrics_do_not_displace_those_of_the_learner() {
         let custom = (0..100).map(|number| (format!("x{number}"), 1.0)).collect();
         let named = IterationMetrics { custom, ..metrics() }.named(7);
         let names: Vec<&str> = named.iter().map(|(name, _)| name).collect();

@@ -33,7 +33,7 @@ pub use rollmesh_core::{
     hub::{RunEnd, SyncError},
     run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig, StopConfig},
 };
-pub(crate) use run::{Run, RunMaker, RunParts, RunPlace, StartError, Taker, Task, Work, WorkerTerms};
+pub(crate) use run::{Run, RunMaker, RunParts, RunPlace, RunTask, RunWork, StartError, Taker, WorkerTerms};
 pub(crate) use run_dir::{RunDir, new_run_dir, write_summary};
 pub(crate) use saved_curves::SavedCurves;
 pub use saving::{Difference, Differences, ResumeError, SavedRun};

@@ -25,10 +25,10 @@ pub(super) struct RunOutput {
     directory: PathBuf,
     series: Arc<str>,
     num_slots: u32,
-    open: Arc<Mutex<Open>>,
+    open: Arc<Mutex<OpenOutput>>,
 }
 
-struct Open {
+struct OpenOutput {
     /// `None` once the output is closed.
     writer: Option<JsonWriter>,
     derived: Derived,
@@ -79,11 +79,11 @@ impl RunOutput {
         let (writer, is_whole) = JsonWriter::in_series(directory, JsonWriterOptions::default(), &series, at)?;
         let mut derived = Derived::default();
         (0..num_slots).map(SlotId).zip(steps).for_each(|(slot, steps)| derived.set_steps(slot, steps));
-        let open = Arc::new(Mutex::new(Open { writer: Some(writer), derived }));
+        let open = Arc::new(Mutex::new(OpenOutput { writer: Some(writer), derived }));
         Ok((Self { directory: directory.to_owned(), series: series.into(), num_slots, open }, is_whole))
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenOutput> {
         // A panic leaves complete lines behind.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -92,7 +92,7 @@ impl RunOutput {
     /// agents. Blocks on the disk.
     pub(super) fn write(&self, fragments: &[SlotFragment], wanted: Option<&[u64]>) -> Result<(), OfflineError> {
         let mut open = self.open();
-        let Open { writer: Some(writer), derived } = &mut *open else { return Ok(()) };
+        let OpenOutput { writer: Some(writer), derived } = &mut *open else { return Ok(()) };
         if fragments.iter().any(|fragment| fragment.agents.is_some()) {
             let agents = fragments.iter().filter_map(|fragment| fragment.agents.as_ref());
             return writer.append(&MultiAgentBatch::concat(agents)?.into());

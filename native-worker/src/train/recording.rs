@@ -109,7 +109,7 @@ impl Recording {
         } else if monitor.has_recordings() {
             return Err(MonitorError::Occupied(Path::new(path).to_owned()).into());
         }
-        let ((jobs, queue), (told, faults)) = (channel(), unbounded_channel());
+        let ((jobs, queue), (fault_sender, faults)) = (channel(), unbounded_channel());
         let shared = Arc::new(SharedRecorder::default());
         let mut recorder = RunRecorder {
             monitor,
@@ -125,7 +125,7 @@ impl Recording {
             next: 0,
             frame: Frame::new(),
         };
-        let record = move || recorder.record_all(&queue, &told);
+        let record = move || recorder.record_all(&queue, &fault_sender);
         thread::Builder::new().name("recording".into()).spawn(record).map_err(StartError::Thread)?;
         Ok(Some(Self { jobs, faults, shared, state, latest: None }))
     }

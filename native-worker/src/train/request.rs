@@ -49,7 +49,7 @@ pub struct RunRequest {
     /// Ranks other than 0 should have no files, and no stop condition other than their env steps.
     pub data_parallel: Option<DataParallelConfig>,
     /// Minimum time between two updates, for demonstrations; has no influence on the rows.
-    pub pace: Duration,
+    pub throttle: Duration,
 }
 
 impl From<RunConfig> for RunRequest {

@@ -23,14 +23,14 @@ use crate::{
 const SPAN: Micros = Micros(50_000);
 
 /// The workers that sample or read, and learn.
-pub(super) enum Rows {
+pub(super) enum RowSource {
     /// One worker does both.
     Alone(Box<OwnSampler>),
     /// The local worker of a group learns from what the remote workers sample or read; without these, it does both.
     Group(Box<WorkerGroup>),
 }
 
-impl Rows {
+impl RowSource {
     /// Returns the worker whose policies learn.
     pub(super) fn learner(&mut self) -> Result<&mut RolloutWorker, LearnError> {
         match self {

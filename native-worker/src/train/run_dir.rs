@@ -43,9 +43,9 @@ const OUTPUT: &str = "output.json";
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
-    metrics: Lines,
+    metrics: LinesFile,
     /// `None` if the run needs no journal.
-    journal: Option<Lines>,
+    journal: Option<LinesFile>,
     /// What the metrics are written to for other programs.
     trackers: Trackers,
     /// The configuration's text in the directory.
@@ -210,7 +210,7 @@ impl RunDir {
             if fs::metadata(at(name)).is_ok_and(|file| file.len() > 0) {
                 return Err(RunDirError::Taken(path.to_owned()));
             }
-            Lines::open(path, name, 0).map(|(lines, _)| lines).map_err(failed(at(name)))
+            LinesFile::open(path, name, 0).map(|(lines, _)| lines).map_err(failed(at(name)))
         };
         let metrics = new(METRICS)?;
         let journal = (!config.mode.is_synchronous()).then(|| new(JOURNAL)).transpose()?;
@@ -237,7 +237,7 @@ impl RunDir {
         let text = write_config(path, config)?;
         // It belongs to an earlier end of the run.
         let _ = fs::remove_file(at("summary.json"));
-        let reopen = |name: &'static str, bytes: u64| Lines::open(path, name, bytes).map_err(failed(at(name)));
+        let reopen = |name: &'static str, bytes: u64| LinesFile::open(path, name, bytes).map_err(failed(at(name)));
         let (metrics, mut cut) = reopen(METRICS, metrics_bytes)?;
         let mut journal = None;
         if !config.mode.is_synchronous() {
@@ -250,7 +250,7 @@ impl RunDir {
     }
 
     /// Records the names of the run's output files, before there are any.
-    pub(super) fn note_output(&self, output: &RunOutput) -> Result<(), RunDirError> {
+    pub(super) fn record_output(&self, output: &RunOutput) -> Result<(), RunDirError> {
         let path = self.path.join(OUTPUT);
         let directory = output.directory().strip_prefix(&self.path).ok().map(Path::to_owned);
         let text = serde_json::to_vec(&OutputFiles { series: output.series().into(), directory });
@@ -291,7 +291,7 @@ impl RunDir {
 
     /// Retries lines that could not be written.
     pub(crate) fn retry(&mut self) -> Vec<LineNotice> {
-        self.lines_mut().filter_map(Lines::retry).collect()
+        self.lines_mut().filter_map(LinesFile::retry).collect()
     }
 
     /// Retries for the last time. Returns how many lines are missing in the files, and messages about those still queued.
@@ -304,11 +304,11 @@ impl RunDir {
         (self.lines().map(|lines| lines.backlog.missing()).sum(), faults)
     }
 
-    fn lines(&self) -> impl Iterator<Item = &Lines> {
+    fn lines(&self) -> impl Iterator<Item = &LinesFile> {
         [Some(&self.metrics), self.journal.as_ref()].into_iter().flatten()
     }
 
-    fn lines_mut(&mut self) -> impl Iterator<Item = &mut Lines> {
+    fn lines_mut(&mut self) -> impl Iterator<Item = &mut LinesFile> {
         [Some(&mut self.metrics), self.journal.as_mut()].into_iter().flatten()
     }
 
@@ -322,19 +322,19 @@ impl RunDir {
     /// Returns the lengths of `metrics.jsonl` and of the journal, including queued lines: a run resumed from here lacks
     /// these if they are never written.
     pub(crate) fn bytes(&self) -> (u64, u64) {
-        (self.metrics.bytes(), self.journal.as_ref().map_or(0, Lines::bytes))
+        (self.metrics.bytes(), self.journal.as_ref().map_or(0, LinesFile::bytes))
     }
 }
 
 /// A file of JSON lines.
 #[derive(Debug)]
-struct Lines {
+struct LinesFile {
     name: &'static str,
     file: LineFile,
     backlog: Backlog,
 }
 
-impl Lines {
+impl LinesFile {
     /// Opens the file, which need not exist, and truncates it to this many bytes.
     fn open(dir: &Path, name: &'static str, bytes: u64) -> io::Result<(Self, LineCut)> {
         let mut file = File::options().create(true).read(true).append(true).open(dir.join(name))?;
@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_are_cut_back_to_whole_lines() {
+    fn metrics_are_truncated_to_complete_lines() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
         let line = |env_steps: u64| format!("{{\"iteration\":1,\"env_steps\":{env_steps}}}\n");

@@ -16,7 +16,7 @@ use super::{
 };
 
 /// The result of each worker.
-pub(super) type Said = Vec<(WorkerId, Result<TaskAnswer, CallError>)>;
+pub(super) type TaskAnswers = Vec<(WorkerId, Result<TaskAnswer, CallError>)>;
 
 impl WorkerGroup {
     /// Calls all selected workers; `request` makes each worker's request.
@@ -24,10 +24,10 @@ impl WorkerGroup {
         &mut self,
         options: &ForEachWorker,
         mut request: impl FnMut(WorkerId) -> SharedRequest,
-    ) -> Result<Said, GroupError> {
+    ) -> Result<TaskAnswers, GroupError> {
         self.take_notifications();
         let what = self.what(options, &mut request)?;
-        let mut said = Said::new();
+        let mut said = TaskAnswers::new();
         if options.local_worker && self.local.is_some() {
             let request = request(LOCAL_WORKER);
             let answer = self.ask_local(&request).map_err(CallError::Failed);
@@ -74,7 +74,7 @@ impl WorkerGroup {
         ids: &[WorkerId],
         request: SharedRequest,
         timeout: Duration,
-    ) -> Result<Said, GroupError> {
+    ) -> Result<TaskAnswers, GroupError> {
         let what = ForEach::new(request).workers(ids).healthy_only(false).timeout(Micros::from(timeout));
         let set = self.manager.foreach(what, self.now())?;
         let results = self.wait_for_set(set);
@@ -105,7 +105,10 @@ impl WorkerGroup {
 
     /// Returns the answers that arrived. Failures are returned as an error unless they are to be ignored; workers that were
     /// lost have no answer and are marked unhealthy.
-    pub(super) fn settle<T: WorkerTask>(&mut self, said: Said) -> Result<Vec<(WorkerId, T::Answer)>, GroupError> {
+    pub(super) fn settle<T: WorkerTask>(
+        &mut self,
+        said: TaskAnswers,
+    ) -> Result<Vec<(WorkerId, T::Answer)>, GroupError> {
         let mut answers = Vec::new();
         for (worker, result) in said {
             match result {

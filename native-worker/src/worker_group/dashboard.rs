@@ -11,7 +11,7 @@ use rollmesh_core::{
 
 use super::{
     WorkerGroup,
-    members::{Link, Member},
+    members::{Member, MemberLink},
     task::TaskAnswer,
 };
 use crate::hub::CalledWorkers;
@@ -64,9 +64,9 @@ impl Member {
         let peer = self.seat().and_then(|seat| seat.peer);
         let kind = match &self.link {
             _ if peer.is_some() => "",
-            Link::Thread { .. } => "thread",
-            Link::Seat(seat) if seat.is_local => "process",
-            Link::Seat(_) => "remote",
+            MemberLink::Thread { .. } => "thread",
+            MemberLink::Seat(seat) if seat.is_local => "process",
+            MemberLink::Seat(_) => "remote",
         };
         let worker = health.worker;
         WorkerRow {

@@ -12,7 +12,7 @@ use rollmesh_core::{
 
 use super::{
     GroupError, WorkerGroup,
-    members::{Link, Member},
+    members::{Member, MemberLink},
     state::GroupState,
     task::Request,
 };
@@ -235,7 +235,7 @@ impl WorkerGroup {
             }
             member.restarts += 1;
             match &member.link {
-                Link::Thread { generation, .. } => {
+                MemberLink::Thread { generation, .. } => {
                     let next = *generation + 1;
                     // The old thread ends when its hung call returns; its answers are ignored.
                     match self.thread_link(id, next) {
@@ -248,7 +248,7 @@ impl WorkerGroup {
                         Err(error) => self.notice(format_args!("worker {id}: the system gives no thread: {error}")),
                     }
                 }
-                Link::Seat(seat) => {
+                MemberLink::Seat(seat) => {
                     if let (Some(child), Some(hub)) = (seat.child, &self.hub) {
                         hub.workers.kill(child);
                     }

@@ -13,7 +13,7 @@ use rollmesh_core::{
 use super::{
     GroupError, LOCAL_WORKER, Placement, WorkerGroup,
     hub_thread::HubThread,
-    members::{Link, Member, Seat},
+    members::{Member, MemberLink, Seat},
     state::Synced,
     task::Request,
 };
@@ -242,7 +242,8 @@ impl WorkerGroup {
         let mut children = Vec::new();
         for id in ids {
             // A thread ends when its link is dropped.
-            if let (Some(Member { link: Link::Seat(seat), .. }), Some(hub)) = (self.members.remove(id), &self.hub) {
+            if let (Some(Member { link: MemberLink::Seat(seat), .. }), Some(hub)) = (self.members.remove(id), &self.hub)
+            {
                 match seat {
                     Seat { child: Some(child), .. } => children.push(child),
                     Seat { peer: Some(peer), .. } => hub.workers.dismiss(peer),

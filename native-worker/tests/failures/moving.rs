@@ -125,7 +125,7 @@ async fn calm(state: &str) -> Value {
     rig.summary()
 }
 
-pub(crate) async fn replayed_environment_trains_with_one_hash_whichever_workers_die() {
+pub(crate) async fn replayed_environment_trains_with_one_hash_for_any_worker_deaths() {
     let expected = calm("replay").await;
     assert_eq!(expected["reproducible"], true, "{expected}");
     for workers in [1, 2, 3] {
@@ -140,7 +140,7 @@ pub(crate) async fn replayed_environment_trains_with_one_hash_whichever_workers_
 }
 
 /// One fragment fails three times in the same way, each time at another step: also while its open episode is replayed.
-pub(crate) async fn failures_of_replayed_steps_are_told_apart() {
+pub(crate) async fn failures_at_different_replayed_steps_are_distinguished() {
     let expected = calm("replay").await;
     let sample = ["sample", "--json", "--env", "Walk-v0", "--num-envs", "4", "--rollout-fragment-length", "16"];
     let sampled = async |config: &Value| {

@@ -252,7 +252,7 @@ pub(crate) async fn failures_of_other_user_code_end_run() {
     }
 }
 
-pub(crate) async fn environment_that_is_restarted_goes_on() {
+pub(crate) async fn restarted_environment_continues() {
     let hashes = [0, 2].map(|workers| async move {
         let rig = Rig::new();
         let (finished, _) =

@@ -108,7 +108,7 @@ async fn policies_of_a_run_are_evaluated_together_alongside_it_and_afterwards() 
 }
 
 #[tokio::test]
-async fn a_run_that_goes_on_is_evaluated_where_it_was_saved() {
+async fn resumed_run_is_evaluated_at_its_saved_iteration() {
     let setup = Setup::new(1, 12, 2_000).with(&["--evaluation-interval", "1", "--evaluation-episodes", "1"]);
     setup.start().finish_with(0).await;
     let last = setup.file("metrics.jsonl").lines().filter_map(|line| json(line)["iteration"].as_u64()).max().unwrap();

@@ -10,7 +10,7 @@ use rollmesh_core::{
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Target, run_command, state_name};
+use super::{HubTarget, run_command, state_name};
 use crate::{
     cli::{exit::Failure, table::count},
     control::{Control, ControlError},
@@ -37,7 +37,7 @@ pub(in crate::cli) struct StatusArgs {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    target: Target,
+    target: HubTarget,
 }
 
 impl StatusArgs {

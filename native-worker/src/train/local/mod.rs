@@ -27,7 +27,7 @@ use super::{
     RunRequestError,
     own_sampler::{OwnSampler, SampleWatch},
     read_metrics::ReadMetrics,
-    rows::Rows,
+    rows::RowSource,
 };
 use crate::{
     Registry,
@@ -38,7 +38,7 @@ use crate::{
 
 /// The learner of a run without leases, and the workers that sample or read for it, on a thread of its own.
 pub(crate) struct LocalWorker {
-    rows: Rows,
+    rows: RowSource,
     /// The configuration of its workers.
     config: RolloutConfig,
     read: ReadMetrics,
@@ -107,7 +107,7 @@ impl LocalWorker {
     /// Returns a worker that samples or reads itself, also as a rank of a data-parallel run.
     pub(crate) fn new(worker: RolloutWorker, ranks: Option<DataParallelConfig>) -> Self {
         let config = worker.creation_args().clone();
-        Self::of(Rows::Alone(Box::new(OwnSampler::new(worker))), config, ranks)
+        Self::of(RowSource::Alone(Box::new(OwnSampler::new(worker))), config, ranks)
     }
 
     /// Returns the local worker of a group, for which the remote workers sample or read.
@@ -117,15 +117,15 @@ impl LocalWorker {
     pub(crate) fn over(group: WorkerGroup) -> Result<Self, LearnError> {
         // The local worker of a group whose remote workers read has no input.
         let input = group.config().input.clone();
-        let mut rows = Rows::Group(Box::new(group));
+        let mut rows = RowSource::Group(Box::new(group));
         let config = RolloutConfig { input, ..rows.config()? };
         Ok(Self::of(rows, config, None))
     }
 
-    fn of(rows: Rows, config: RolloutConfig, ranks: Option<DataParallelConfig>) -> Self {
+    fn of(rows: RowSource, config: RolloutConfig, ranks: Option<DataParallelConfig>) -> Self {
         let can_be_resumed = match &rows {
-            Rows::Alone(own) => config.input.is_sampler() || own.worker.input_position().is_some(),
-            Rows::Group(_) => true,
+            RowSource::Alone(own) => config.input.is_sampler() || own.worker.input_position().is_some(),
+            RowSource::Group(_) => true,
         };
         Self {
             rows,
@@ -158,8 +158,8 @@ impl LocalWorker {
     /// Returns what can be seen of its sampling, if it samples itself.
     pub(crate) fn watch(&self) -> Option<SampleWatch> {
         match &self.rows {
-            Rows::Alone(own) => Some(own.watch()),
-            Rows::Group(_) => None,
+            RowSource::Alone(own) => Some(own.watch()),
+            RowSource::Group(_) => None,
         }
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::{RunRequest, local::LocalWorker, request::Prepared},
-    Resumed, StartError, Taker, Task, Work,
+    Resumed, RunTask, RunWork, StartError, Taker,
 };
 use crate::envs::{is_deterministic, with_fingerprint};
 
@@ -44,8 +44,8 @@ impl RunMaker {
     /// hangs ends with the process.
     pub(crate) async fn make_on_thread(
         self,
-        task: impl FnOnce() -> Result<Task, StartError> + Send + 'static,
-        work: Work,
+        task: impl FnOnce() -> Result<RunTask, StartError> + Send + 'static,
+        work: RunWork,
     ) -> Result<RunParts, StartError> {
         let (done, made) = oneshot::channel();
         let make = move || drop(done.send(task().and_then(|task| self.make(task, work))));
@@ -57,20 +57,20 @@ impl RunMaker {
     ///
     /// # Errors
     /// All errors in its settings.
-    pub(crate) fn make(&self, task: Task, work: Work) -> Result<RunParts, StartError> {
+    pub(crate) fn make(&self, task: RunTask, work: RunWork) -> Result<RunParts, StartError> {
         let (request, resumed) = match task {
-            Task::Begin(request) => (*request, None),
-            Task::Resume(saved) => Resumed::of(*saved).map(|(request, resumed)| (request, Some(resumed)))?,
-            Task::RollBack(request, resumed) => (*request, Some(*resumed)),
+            RunTask::Begin(request) => (*request, None),
+            RunTask::Resume(saved) => Resumed::of(*saved).map(|(request, resumed)| (request, Some(resumed)))?,
+            RunTask::RollBack(request, resumed) => (*request, Some(*resumed)),
         };
         if let Some(resumed) = &resumed {
             resumed.check_ranks(&request)?;
         }
         let mut request = request.written_out()?;
         let (mut prepared, taker) = match work {
-            Work::Learn => (self.prepare_learning(&request)?, None),
-            Work::LearnOver(group) => (Prepared::Local(Box::new(LocalWorker::over(*group)?), None), None),
-            Work::Take(taker) => {
+            RunWork::Learn => (self.prepare_learning(&request)?, None),
+            RunWork::LearnOver(group) => (Prepared::Local(Box::new(LocalWorker::over(*group)?), None), None),
+            RunWork::Take(taker) => {
                 let parts = request.prepare_leased(&self.registry, self.kernels)?;
                 (Prepared::Leased(Box::new(parts)), Some(taker))
             }

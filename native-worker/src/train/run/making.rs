@@ -118,7 +118,7 @@ impl Run {
     pub(crate) fn create_files(&mut self) -> Result<(), StartError> {
         if let (Some(path), None) = (&self.request.run_dir, &self.files) {
             let dir = RunDir::create(path, &self.stored_config(), self.request.init_weights.as_ref())?;
-            self.output().map_or(Ok(()), |output| dir.note_output(output))?;
+            self.output().map_or(Ok(()), |output| dir.record_output(output))?;
             self.files = Some(RunFiles::new(dir, self.config().checkpoint_interval, None)?);
         }
         Ok(())
@@ -202,7 +202,7 @@ impl Run {
         run.state.group.count_regenerated(regenerated);
         if let (Some(path), Some(lock)) = (&request.run_dir, lock) {
             let (dir, cut) = RunDir::reopen(path, &run.stored_config(), kept, run.state.env_steps(), lock)?;
-            run.output().map_or(Ok(()), |output| dir.note_output(output))?;
+            run.output().map_or(Ok(()), |output| dir.record_output(output))?;
             let files = RunFiles::new(dir, request.config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.state.env_steps()));
             run.state.group.count_regenerated(lost);
@@ -238,7 +238,7 @@ impl Run {
         let state = RunLoopConfig {
             number: shown.number,
             run_dir: shown.run_dir,
-            pace: shown.pace,
+            throttle: shown.throttle,
             first_lease: shown.first_lease,
             group: start.group,
             ..config
@@ -310,8 +310,8 @@ impl Run {
             }
             Taker::Caller(batches) => Consumer::Caller(batches),
         };
-        let RunLoopConfig { run_dir, pace, first_lease, .. } = place.of_loop(&request, weights.clone());
-        let state = RunLoopConfig { run_dir, pace, first_lease, weights, filter, group, ..state };
+        let RunLoopConfig { run_dir, throttle, first_lease, .. } = place.of_loop(&request, weights.clone());
+        let state = RunLoopConfig { run_dir, throttle, first_lease, weights, filter, group, ..state };
         let evaluation = RunEvaluation::of(&request);
         let run = Self::with(place, request, state, consumer, 1.0)?;
         let recording = Recording::of(place, &run, resumes)?;
@@ -389,7 +389,7 @@ impl RunPlace<'_> {
             config: request.config.clone(),
             run_dir: if directory.len() <= MAX_RUN_DIR_BYTES { directory } else { String::new() },
             algo: request.config.algorithm.clone().unwrap_or_default(),
-            pace: micros(request.pace),
+            throttle: micros(request.throttle),
             layout: FragmentLayout::Agents(BTreeMap::new()),
             env_state: EnvState::default(),
             can_replay_actions: false,

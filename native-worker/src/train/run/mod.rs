@@ -55,7 +55,7 @@ pub(crate) use making::{Resumed, RunPlace};
 
 /// A run to start.
 #[derive(Debug)]
-pub(crate) enum Task {
+pub(crate) enum RunTask {
     /// A new one.
     Begin(Box<RunRequest>),
     /// One to resume from its checkpoint.
@@ -64,7 +64,7 @@ pub(crate) enum Task {
     RollBack(Box<RunRequest>, Box<Resumed>),
 }
 
-impl Task {
+impl RunTask {
     /// Returns the request of the run.
     pub(crate) fn request(&self) -> &RunRequest {
         match self {
@@ -85,7 +85,7 @@ impl Task {
 
 /// What is done with the rows of a run.
 #[derive(Debug)]
-pub(crate) enum Work {
+pub(crate) enum RunWork {
     /// A learner learns from them.
     Learn,
     /// The workers of a group sample or read them, and a learner learns from them.
@@ -240,7 +240,7 @@ impl Run {
     }
 
     /// Records, for the callbacks, that a local worker has joined, if it replaces another one.
-    pub(crate) fn note_joined(&mut self, worker: u32) {
+    pub(crate) fn record_joined(&mut self, worker: u32) {
         self.recreated.extend(self.replacing.take(&worker));
     }
 
@@ -431,7 +431,7 @@ mod tests {
         let request = Box::new(config.rollout_fragment_length(8).into());
         let registry = crate::registry::native(Registry::builtin());
         let maker = RunMaker { registry, kernels: Kernels::PORTABLE, program: "".into() };
-        let parts = maker.make(Task::Begin(request), Work::Learn).unwrap();
+        let parts = maker.make(RunTask::Begin(request), RunWork::Learn).unwrap();
         let place = RunPlace { number: 1, maker: &maker, first_lease: LeaseId(0), clock: &|| Micros(0) };
         let mut run = Run::new(place, parts).unwrap();
         assert!(run.take_snapshot(Micros(0)).is_some());

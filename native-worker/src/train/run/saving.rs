@@ -3,7 +3,7 @@
 use rollmesh_core::time::Micros;
 
 use super::{
-    super::saving::{Ended, SaveReport, Snapshot},
+    super::saving::{EndedRunDir, SaveReport, Snapshot},
     Run,
 };
 use crate::{checkpoint::PolicyCheckpoint, envs::without_fingerprint};
@@ -58,7 +58,7 @@ impl Run {
     }
 
     /// Counts a checkpoint that could not be saved, or the end of such failures. Returns a notice for the user, if any.
-    pub(crate) fn note_save(&mut self, report: &SaveReport) -> Option<String> {
+    pub(crate) fn record_save(&mut self, report: &SaveReport) -> Option<String> {
         let files = self.files.as_mut()?;
         match &report.saved {
             Ok(number) => std::mem::take(&mut files.is_failing).then(|| {
@@ -78,7 +78,7 @@ impl Run {
     }
 
     /// Saves the last checkpoint, unless the learner is in the middle of an update, and waits until it is on disk.
-    pub(super) fn finish_saving(&mut self, now: Micros) -> (Option<Ended>, Vec<String>) {
+    pub(super) fn finish_saving(&mut self, now: Micros) -> (Option<EndedRunDir>, Vec<String>) {
         let snapshot = self.snapshot(now);
         let Some(files) = self.files.take() else { return (None, Vec::new()) };
         let (reports, mut ended) = files.finish_saving(snapshot);

@@ -12,7 +12,7 @@ use super::{
         recording::Recording,
         saving::{ResumeError, SavedRun, Snapshot, progress},
     },
-    Resumed, Run, StartError, Task,
+    Resumed, Run, RunTask, StartError,
 };
 use crate::checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint};
 
@@ -86,7 +86,7 @@ impl Run {
     ///
     /// # Errors
     /// [`StartError`] names a file that cannot be removed or read.
-    pub(crate) fn undo(&mut self, batch: u64) -> Result<Task, StartError> {
+    pub(crate) fn undo(&mut self, batch: u64) -> Result<RunTask, StartError> {
         // Before the run that follows writes to the same directory.
         self.recording.take().into_iter().for_each(Recording::cancel);
         self.snapshots.retain(|iteration, _| *iteration <= batch);
@@ -110,7 +110,7 @@ impl Run {
             on_disk = found.checkpoint();
             if in_memory.is_none_or(|iteration| iteration < found.iteration()) {
                 // The directory does not contain all settings.
-                return Ok(Task::Resume(Box::new(found.with_request(request)?)));
+                return Ok(RunTask::Resume(Box::new(found.with_request(request)?)));
             }
             (.., lock) = found.into_parts();
         }
@@ -119,7 +119,7 @@ impl Run {
         let regenerated = if lock.is_some() { 0 } else { self.state.env_steps().saturating_sub(env_steps) };
         let output = saved.as_ref().and_then(|saved| saved.progress.output.clone()).or(output);
         let resumed = Resumed { saved, lock, on_disk, output, regenerated };
-        Ok(Task::RollBack(Box::new(request), Box::new(resumed)))
+        Ok(RunTask::RollBack(Box::new(request), Box::new(resumed)))
     }
 }
 

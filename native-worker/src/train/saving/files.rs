@@ -38,16 +38,16 @@ impl RunFiles {
     }
 
     /// Waits for the last checkpoint, `last` if there is one to save; returns the latest reports.
-    pub(in super::super) fn finish_saving(mut self, last: Option<Snapshot>) -> (Vec<SaveReport>, Ended) {
+    pub(in super::super) fn finish_saving(mut self, last: Option<Snapshot>) -> (Vec<SaveReport>, EndedRunDir) {
         let (lost_lines, faults) = self.dir.finish();
         let failed_checkpoints = self.failed_checkpoints;
-        let ended = Ended { dir: self.dir, failed_checkpoints, unsaved: None, lost_lines, faults };
+        let ended = EndedRunDir { dir: self.dir, failed_checkpoints, unsaved: None, lost_lines, faults };
         (self.saver.finish(last), ended)
     }
 }
 
 /// The directory of a run that is over.
-pub(in super::super) struct Ended {
+pub(in super::super) struct EndedRunDir {
     dir: RunDir,
     pub(in super::super) failed_checkpoints: u64,
     /// Why the last checkpoint could not be saved.
@@ -58,7 +58,7 @@ pub(in super::super) struct Ended {
     pub(in super::super) faults: Vec<String>,
 }
 
-impl Ended {
+impl EndedRunDir {
     /// Writes the results of the run; one file that cannot be written does not prevent the others.
     pub(in super::super) fn write(
         &self,

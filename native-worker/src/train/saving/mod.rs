@@ -13,7 +13,7 @@ pub use self::{
     saved_run::{ResumeError, SavedRun},
 };
 pub(super) use self::{
-    files::{Ended, RunFiles},
+    files::{EndedRunDir, RunFiles},
     saved_run::{lock, read_config},
     snapshot::{Saved, Snapshot, progress},
 };

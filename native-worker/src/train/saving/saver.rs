@@ -81,7 +81,7 @@ impl Saver {
 
     /// Starts saving. The report follows.
     pub(in super::super) fn save(&mut self, snapshot: Snapshot) {
-        self.timetable.note_attempt(snapshot.policy.iteration, Instant::now());
+        self.timetable.record_attempt(snapshot.policy.iteration, Instant::now());
         // If the thread has ended, no report comes, and nothing more is saved.
         self.is_busy = true;
         let _ = self.jobs.send(snapshot);
@@ -134,7 +134,7 @@ impl Timetable {
         iteration > last && (iteration - last >= self.interval || is_late || self.is_hurried)
     }
 
-    fn note_attempt(&mut self, iteration: u64, now: Instant) {
+    fn record_attempt(&mut self, iteration: u64, now: Instant) {
         (self.last, self.is_hurried) = ((now, iteration), false);
     }
 }
@@ -220,16 +220,16 @@ mod tests {
         assert!(!timetable.is_due(106, at(9_999)) && timetable.is_due(107, at(0)));
         assert!(timetable.is_due(8, at(10_000)), "ten seconds are long enough");
         assert!(!timetable.is_due(7, at(60_000)), "that one is saved");
-        timetable.note_attempt(8, at(10_000));
+        timetable.record_attempt(8, at(10_000));
         assert!(!timetable.is_due(9, at(19_999)) && timetable.is_due(9, at(20_000)));
         timetable.is_hurried = true;
         assert!(timetable.is_due(9, at(10_001)) && !timetable.is_due(8, at(10_001)));
-        timetable.note_attempt(9, at(10_001));
+        timetable.record_attempt(9, at(10_001));
         assert!(!timetable.is_due(10, at(10_002)), "once");
     }
 
     #[test]
-    fn no_checkpoint_counts_lines_that_are_not_on_the_disk() {
+    fn checkpoint_counts_only_lines_that_are_on_disk() {
         let directory = tempfile::tempdir().unwrap();
         let files = |lines| SaverFiles { dir: directory.path().into(), config: String::new(), lines };
         let metrics = || File::create(directory.path().join("metrics.jsonl")).unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_checkpoint_from_before_a_doubt_stays() {
+    fn newest_checkpoint_from_before_a_batch_in_doubt_is_retained() {
         let directory = tempfile::tempdir().unwrap();
         let mut shelf = Shelf::open(directory.path().into()).unwrap();
         let mut kept = |iteration, doubt: Option<u64>| {
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!((kept(10, None), kept(20, None), kept(30, None)), (vec![0], vec![0, 1], vec![1, 2]));
         assert_eq!((kept(40, Some(35)), kept(50, Some(35))), (vec![2, 3], vec![2, 3, 4]));
         assert_eq!(kept(60, Some(35)), [2, 4, 5]);
-        assert_eq!(kept(65, Some(45)), [2, 5, 6], "the one after iteration 40 is gone");
+        assert_eq!(kept(65, Some(45)), [2, 5, 6], "the one after iteration 40 is removed");
         assert_eq!(kept(70, Some(62)), [5, 6, 7], "what was in doubt before was replayed");
         assert_eq!(kept(80, Some(5)), [7, 8], "there is none from before that");
         assert_eq!(kept(90, None), [8, 9]);

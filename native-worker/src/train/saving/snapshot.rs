@@ -30,7 +30,7 @@ pub(in super::super) struct Snapshot {
     pub(in super::super) policy: PolicyCheckpoint,
     pub(in super::super) group: GroupState,
     pub(in super::super) learner: LearnerState,
-    pub(in super::super) progress: Progress,
+    pub(in super::super) progress: SavedProgress,
     /// The output for sampled rows, if there is one.
     pub(in super::super) output: Option<RunOutput>,
 }
@@ -38,7 +38,7 @@ pub(in super::super) struct Snapshot {
 /// The run's progress: [`RUN`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct Progress {
+pub(in super::super) struct SavedProgress {
     format: u32,
     /// Length of `metrics.jsonl`, up to the last iteration.
     pub(in super::super) metrics_bytes: u64,
@@ -77,11 +77,11 @@ pub(in super::super) fn progress(
     (metrics_bytes, journal_bytes): (u64, u64),
     elapsed: Micros,
     episodes: &RecentEpisodes,
-) -> Progress {
+) -> SavedProgress {
     let recent = episodes.recent().cloned().map(|EpisodeMetrics { episode, len, episode_return, custom_metrics }| {
         Episode { episode, len, episode_return, custom_metrics }
     });
-    Progress {
+    SavedProgress {
         format: FORMAT,
         metrics_bytes,
         journal_bytes,
@@ -94,7 +94,7 @@ pub(in super::super) fn progress(
     }
 }
 
-impl Progress {
+impl SavedProgress {
     pub(in super::super) fn elapsed(&self) -> Micros {
         Micros::from_secs_f64(self.wall_s)
     }
@@ -148,7 +148,7 @@ pub(in super::super) struct Saved {
     pub(in super::super) policy: PolicyCheckpoint,
     pub(in super::super) group: GroupState,
     pub(in super::super) learner: Vec<u8>,
-    pub(in super::super) progress: Progress,
+    pub(in super::super) progress: SavedProgress,
 }
 
 impl Saved {
@@ -160,7 +160,8 @@ impl Saved {
         let config = String::from_utf8(take(CONFIG)?).map_err(|_| bad(CONFIG, "it is no text".into()))?;
         let group = GroupState::decode(&take(GROUP)?).map_err(|error| bad(GROUP, error.to_string()))?;
         let learner = take(LEARNER)?;
-        let progress: Progress = serde_json::from_slice(&take(RUN)?).map_err(|error| bad(RUN, error.to_string()))?;
+        let progress: SavedProgress =
+            serde_json::from_slice(&take(RUN)?).map_err(|error| bad(RUN, error.to_string()))?;
         if progress.format != FORMAT {
             return Err(bad(RUN, format!("it has format {}, this version reads {FORMAT}", progress.format)));
         }
@@ -199,7 +200,7 @@ pub(super) mod tests {
     use crate::registry::native;
 
     use super::{
-        super::super::{Run, RunConfig, RunMaker, RunPlace, Task, Work},
+        super::super::{Run, RunConfig, RunMaker, RunPlace, RunTask, RunWork},
         *,
     };
 
@@ -224,7 +225,7 @@ pub(super) mod tests {
     pub(in super::super) fn snapshot() -> Snapshot {
         let registry = native(Registry::builtin());
         let maker = RunMaker { registry, kernels: Kernels::PORTABLE, program: "".into() };
-        let parts = maker.make(Task::Begin(Box::new(config().into())), Work::Learn).unwrap();
+        let parts = maker.make(RunTask::Begin(Box::new(config().into())), RunWork::Learn).unwrap();
         let place = RunPlace { number: 1, maker: &maker, first_lease: LeaseId(0), clock: &|| Micros(0) };
         let run = Run::new(place, parts).unwrap();
         let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
@@ -240,7 +241,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn everything_comes_back_bit_for_bit() {
+    fn everything_round_trips_bit_identically() {
         let (config, Saved { policy, group, learner, progress }) = Saved::read(files(), Path::new("run")).unwrap();
         let preset = "none".into();
         assert_eq!(super::super::read_config(&config), Ok(RunConfig { preset, ..self::config() }));

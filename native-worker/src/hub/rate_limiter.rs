@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 /// A token bucket: allows a burst of one second's worth, then an even rate.
-pub(super) struct Pace {
+pub(super) struct RateLimiter {
     each: Duration,
     /// When everything admitted so far would be due at an even rate.
     due: Instant,
 }
 
-impl Pace {
+impl RateLimiter {
     pub(super) fn new(per_s: u32) -> Self {
         Self { each: Duration::from_secs(1) / per_s.max(1), due: Instant::now() }
     }
@@ -35,12 +35,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_is_free_and_the_rest_comes_evenly() {
-        let mut pace = Pace::new(10);
+    fn first_second_is_unthrottled_and_later_messages_are_evenly_spaced() {
+        let mut rate_limiter = RateLimiter::new(10);
         let now = Instant::now();
-        assert!((0..10).all(|_| pace.pass(now).is_none()));
-        assert_eq!(pace.pass(now), Some(now + Duration::from_millis(100)));
-        assert_eq!(pace.pass(now), Some(now + Duration::from_millis(200)));
-        assert_eq!(pace.pass(now + Duration::from_secs(1)), None);
+        assert!((0..10).all(|_| rate_limiter.pass(now).is_none()));
+        assert_eq!(rate_limiter.pass(now), Some(now + Duration::from_millis(100)));
+        assert_eq!(rate_limiter.pass(now), Some(now + Duration::from_millis(200)));
+        assert_eq!(rate_limiter.pass(now + Duration::from_secs(1)), None);
     }
 }

@@ -12,8 +12,8 @@ const SLOW_STEP: Micros = Micros(500);
 /// dies before. If env steps are slow, concurrency gains nothing, so slots are sampled sequentially, and each is uploaded
 /// when it is complete; unless that turns out to be slower, as with environments that step all their lanes in one call.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
-    turns: Turns,
+pub(super) struct StepTimes {
+    order: SlotOrder,
     /// Whether the running lease has several slots: otherwise there is no difference.
     has_several: bool,
     /// Env steps of the running lease.
@@ -26,21 +26,21 @@ pub(super) struct Pace {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Turns {
+enum SlotOrder {
     /// Env steps were fast so far.
     #[default]
-    Together,
+    Concurrent,
     /// Env steps are slow; this is their duration with concurrent sampling.
-    InTurn { together: Micros },
+    Sequential { concurrent: Micros },
     /// Sequential sampling was slower.
-    BetterTogether,
+    FasterConcurrent,
 }
 
-impl Pace {
+impl StepTimes {
     /// Begins a lease with this many slots; returns true if they are to be sampled sequentially.
     pub(super) fn begin(&mut self, slots: usize) -> bool {
-        *self = Self { turns: self.turns, has_several: slots > 1, ..Self::default() };
-        matches!(self.turns, Turns::InTurn { .. })
+        *self = Self { order: self.order, has_several: slots > 1, ..Self::default() };
+        matches!(self.order, SlotOrder::Sequential { .. })
     }
 
     /// Records how many env steps of the lease are done.
@@ -62,12 +62,14 @@ impl Pace {
     /// Ends the lease.
     pub(super) fn end(&mut self) {
         let Some(step) = self.measured.filter(|_| self.has_several) else { return };
-        self.turns = match self.turns {
-            Turns::Together if step >= SLOW_STEP => Turns::InTurn { together: step },
+        self.order = match self.order {
+            SlotOrder::Concurrent if step >= SLOW_STEP => SlotOrder::Sequential { concurrent: step },
             // The earlier measurement was slow because of the machine, not the environment.
-            Turns::InTurn { .. } if step < SLOW_STEP => Turns::Together,
-            Turns::InTurn { together } if step.0 > together.0 + together.0 / 4 => Turns::BetterTogether,
-            turns => turns,
+            SlotOrder::Sequential { .. } if step < SLOW_STEP => SlotOrder::Concurrent,
+            SlotOrder::Sequential { concurrent } if step.0 > concurrent.0 + concurrent.0 / 4 => {
+                SlotOrder::FasterConcurrent
+            }
+            order => order,
         };
     }
 }
@@ -77,42 +79,42 @@ mod tests {
     use super::*;
 
     /// Simulates a lease in slices of `step` µs per env step. Returns whether its slots were sampled sequentially.
-    fn lease(pace: &mut Pace, slots: usize, step: u64) -> bool {
-        let in_turn = pace.begin(slots);
+    fn lease(step_times: &mut StepTimes, slots: usize, step: u64) -> bool {
+        let sequential = step_times.begin(slots);
         for slice in 0..4 {
-            pace.look(Micros(7 + slice * 10 * step));
-            pace.advance_to((slice + 1) * 10);
+            step_times.look(Micros(7 + slice * 10 * step));
+            step_times.advance_to((slice + 1) * 10);
         }
-        pace.end();
-        in_turn
+        step_times.end();
+        sequential
     }
 
     #[test]
-    fn slots_have_their_turns_where_steps_are_slow() {
-        let mut pace = Pace::default();
+    fn slots_are_sampled_sequentially_if_steps_are_slow() {
+        let mut step_times = StepTimes::default();
         assert_eq!(
-            [499, 500, 500, 600, 499, 10].map(|step| lease(&mut pace, 3, step)),
+            [499, 500, 500, 600, 499, 10].map(|step| lease(&mut step_times, 3, step)),
             [false, false, true, true, true, false]
         );
     }
 
     #[test]
     fn lanes_that_are_stepped_together_stay_together() {
-        let mut pace = Pace::default();
-        assert_eq!([600, 751, 600, 600].map(|step| lease(&mut pace, 3, step)), [false, true, false, false]);
+        let mut step_times = StepTimes::default();
+        assert_eq!([600, 751, 600, 600].map(|step| lease(&mut step_times, 3, step)), [false, true, false, false]);
     }
 
     #[test]
-    fn one_slot_or_a_short_lease_tells_nothing() {
-        let mut pace = Pace::default();
-        assert_eq!([1, 1, 3].map(|slots| lease(&mut pace, slots, 900)), [false; 3]);
-        let mut pace = Pace::default();
+    fn one_slot_or_a_short_lease_is_no_measurement() {
+        let mut step_times = StepTimes::default();
+        assert_eq!([1, 1, 3].map(|slots| lease(&mut step_times, slots, 900)), [false; 3]);
+        let mut step_times = StepTimes::default();
         for _ in 0..2 {
-            assert!(!pace.begin(3));
-            pace.look(Micros(0));
-            pace.advance_to(10);
-            pace.look(Micros(1_000_000));
-            pace.end();
+            assert!(!step_times.begin(3));
+            step_times.look(Micros(0));
+            step_times.advance_to(10);
+            step_times.look(Micros(1_000_000));
+            step_times.end();
         }
     }
 }
