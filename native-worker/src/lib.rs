@@ -43,6 +43,7 @@ mod pulse;
 mod registry;
 mod relay;
 mod rllink;
+mod runs;
 mod shell;
 mod terminal;
 pub mod train;

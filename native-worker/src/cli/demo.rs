@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Registry,
     hub::HubConfig,
-    train::{RunConfig, RunEnd, RunRequest, Task},
+    runs::{RunConfig, RunEnd, RunRequest, Task},
 };
 
 #[derive(Args)]

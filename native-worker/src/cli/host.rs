@@ -18,7 +18,7 @@ use crate::{
     cli::progress::Progress,
     hub::{Hub, HubConfig, HubNotice, SecurityConfig, StartRunError},
     net::TOKEN_VARIABLE,
-    train::{Summary, Task, Work},
+    runs::{Summary, Task, Work},
 };
 
 /// The default address of hubs.

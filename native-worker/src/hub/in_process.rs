@@ -21,7 +21,7 @@ use super::{
 use crate::{
     learner::{DeviceError, DeviceSpec},
     registry::{acting_on, device_of, shown_device},
-    train::{Run, RunEnd},
+    runs::{Run, RunEnd},
     worker::{Duty, EndKind, WorkerConfig, WorkerEnd, run},
 };
 

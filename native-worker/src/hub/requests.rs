@@ -14,7 +14,7 @@ use crate::{
     checkpoint::PolicyCheckpoint,
     child::HUB_GRACE,
     learner::LearnError,
-    train::{EvaluationMetrics, IterationMetrics, Run, RunRequest, SavedRun, StartError, Taker, Task, Work},
+    runs::{EvaluationMetrics, IterationMetrics, Run, RunRequest, SavedRun, StartError, Taker, Task, Work},
 };
 
 impl Hub {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     envs::catch_panics,
-    train::{FoundRun, SavedCurves, SavedRun, delete_run},
+    runs::{FoundRun, SavedCurves, SavedRun, delete_run},
 };
 
 /// Maximum number of requests whose files are being read.

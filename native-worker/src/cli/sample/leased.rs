@@ -29,7 +29,7 @@ use crate::{
     },
     hub::{HubConfig, SecurityConfig},
     learner::{DeviceSpec, LearnError},
-    train::{RunConfig, RunDir, RunRequest, SavedRun, TakeRows, Taker, Task, Work},
+    runs::{RunConfig, RunDir, RunRequest, SavedRun, TakeRows, Taker, Task, Work},
 };
 
 /// Returns the run for these rows; the program logs them itself.

@@ -19,26 +19,20 @@ use rollmesh_core::{
     policy::{PolicyError, Postprocessing},
     run::{InputSource, PolicyConfig, RunConfig},
     weights::Weights,
-    worker::{DataParallelConfig, RolloutConfig, RolloutError, RolloutWorker, WorkerStateError},
+    worker::{DataParallelConfig, RolloutConfig, RolloutError, WorkerStateError},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    RunRequestError,
-    own_sampler::{OwnSampler, SampleWatch},
-    read_metrics::ReadMetrics,
-    rows::Rows,
-};
+use super::{RunRequestError, own_sampler::SampleWatch, read_metrics::ReadMetrics, row_source::RowSource};
 use crate::{
     Registry,
     learner::{ENV_STEPS, LearnError, Learned, Results, algorithm, report_results},
     offline::{DATASET, DATASET_SETTINGS, INPUT_SETTINGS},
-    worker_group::WorkerGroup,
 };
 
 /// The learner of a run without leases, and the workers that sample or read for it, on a thread of its own.
 pub(crate) struct LocalWorker {
-    rows: Rows,
+    rows: Box<dyn RowSource>,
     /// The configuration of its workers.
     config: RolloutConfig,
     read: ReadMetrics,
@@ -104,30 +98,13 @@ struct Before {
 }
 
 impl LocalWorker {
-    /// Returns a worker that samples or reads itself, also as a rank of a data-parallel run.
-    pub(crate) fn new(worker: RolloutWorker, ranks: Option<DataParallelConfig>) -> Self {
-        let config = worker.creation_args().clone();
-        Self::of(Rows::Alone(Box::new(OwnSampler::new(worker))), config, ranks)
-    }
-
-    /// Returns the local worker of a group, for which the remote workers sample or read.
+    /// Returns the learner over these workers, also as a rank of a data-parallel run, in which it is the only one.
     ///
     /// # Errors
     /// [`LearnError::Rows`] for a group without a local worker.
-    pub(crate) fn over(group: WorkerGroup) -> Result<Self, LearnError> {
-        // The local worker of a group whose remote workers read has no input.
-        let input = group.config().input.clone();
-        let mut rows = Rows::Group(Box::new(group));
-        let config = RolloutConfig { input, ..rows.config()? };
-        Ok(Self::of(rows, config, None))
-    }
-
-    fn of(rows: Rows, config: RolloutConfig, ranks: Option<DataParallelConfig>) -> Self {
-        let can_be_resumed = match &rows {
-            Rows::Alone(own) => config.input.is_sampler() || own.worker.input_position().is_some(),
-            Rows::Group(_) => true,
-        };
-        Self {
+    pub(crate) fn new(mut rows: Box<dyn RowSource>, ranks: Option<DataParallelConfig>) -> Result<Self, LearnError> {
+        let (config, can_be_resumed) = (rows.sampler_config()?, rows.can_be_resumed());
+        Ok(Self {
             rows,
             config,
             read: ReadMetrics::default(),
@@ -139,7 +116,7 @@ impl LocalWorker {
             ranks,
             filters: BTreeMap::new(),
             has_begun: false,
-        }
+        })
     }
 
     /// Calls the callbacks for the start of the run.
@@ -157,10 +134,7 @@ impl LocalWorker {
 
     /// Returns what can be seen of its sampling, if it samples itself.
     pub(crate) fn watch(&self) -> Option<SampleWatch> {
-        match &self.rows {
-            Rows::Alone(own) => Some(own.watch()),
-            Rows::Group(_) => None,
-        }
+        self.rows.own_watch()
     }
 
     /// Returns the ids of all policies, sorted.
@@ -250,6 +224,10 @@ impl LocalWorker {
             self.before = Some(Ok(Before { samplers: samplers.clone(), worker: Some(own), filters }));
             samplers = vec![samplers.get(rank).cloned().flatten()];
         }
+        let (saved, now) = (samplers.len(), self.rows.num_samplers());
+        if saved != now {
+            return Err(LearnError::Rows(format!("the run was saved with {saved} workers and is resumed with {now}")));
+        }
         self.rows.set_sampler_states(samplers)?;
         self.read = ReadMetrics::counted(blackholed_env_steps, corrupt_lines);
         Ok(())
@@ -269,7 +247,7 @@ impl LocalWorker {
         let (mut batches, mut steps) = (Vec::new(), 0);
         let (mut ended, mut read) = (Vec::<RolloutMetrics>::new(), ReadMetrics::default());
         while steps < wanted {
-            let Some(sampled) = self.rows.sample(wanted - steps, &self.is_interrupted)? else { break };
+            let Some(sampled) = self.rows.next_batches(wanted - steps, &self.is_interrupted)? else { break };
             for metrics in self.rows.metrics()? {
                 read.add(&metrics);
                 warnings.extend(metrics.warnings.iter().map(ToString::to_string));
@@ -319,7 +297,7 @@ impl Drop for LocalWorker {
     fn drop(&mut self) {
         // After a mere check an external environment must stay open.
         if self.has_begun {
-            self.rows.stop();
+            self.rows.end();
         }
     }
 }

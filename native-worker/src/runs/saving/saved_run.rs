@@ -395,7 +395,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::train::FoundRun;
+    use crate::runs::FoundRun;
 
     #[test]
     fn listing_runs_does_not_keep_them_from_being_locked() {

@@ -6,7 +6,7 @@ use rollmesh_core::{env::EnvState, ids::SlotId, kernels::Kernels, run::ReplayMis
 use tokio::sync::oneshot;
 
 use super::{
-    super::{RunRequest, local::LocalWorker, request::Prepared},
+    super::{RunRequest, RunRequestError, local::LocalWorker, request::Prepared, row_source::StartReaders},
     Resumed, StartError, Taker, Task, Work,
 };
 use crate::envs::{is_deterministic, with_fingerprint};
@@ -18,6 +18,7 @@ pub(crate) struct RunMaker {
     pub(crate) kernels: Kernels,
     /// The program of the run's processes.
     pub(crate) program: PathBuf,
+    pub(crate) start_readers: StartReaders,
 }
 
 /// The parts of a run that can begin.
@@ -69,7 +70,7 @@ impl RunMaker {
         let mut request = request.written_out()?;
         let (mut prepared, taker) = match work {
             Work::Learn => (self.prepare_learning(&request)?, None),
-            Work::LearnOver(group) => (Prepared::Local(Box::new(LocalWorker::over(*group)?), None), None),
+            Work::LearnOver(rows) => (Prepared::Local(Box::new(LocalWorker::new(rows, None)?), None), None),
             Work::Take(taker) => {
                 let parts = request.prepare_leased(&self.registry, self.kernels)?;
                 (Prepared::Leased(Box::new(parts)), Some(taker))
@@ -94,7 +95,9 @@ impl RunMaker {
         let prepared = request.prepare(&self.registry, self.kernels)?;
         match prepared {
             Prepared::Local(alone, notice) if request.config.reads_input() && request.config.num_workers > 0 => {
-                let mut worker = LocalWorker::over(request.reading_group(&self.registry, &self.program)?)?;
+                let registry = request.known(&self.registry)?;
+                let readers = (self.start_readers)(&request.config, registry, &self.program);
+                let mut worker = LocalWorker::new(readers.map_err(RunRequestError::Group)?, None)?;
                 worker.can_be_resumed_as(&alone);
                 Ok(Prepared::Local(Box::new(worker), notice))
             }
