@@ -26,6 +26,7 @@ pub mod eval;
 #[cfg(unix)]
 mod evaluator;
 pub mod external;
+mod files;
 pub mod hub;
 pub mod kernels;
 pub mod launch;

@@ -12,10 +12,9 @@ use std::{
 use rollmesh_core::{
     batch::AnyBatch,
     env::StepMark,
-    episode::GlobalVars,
     protocol::{FailureKind, FatalFailure, FragmentFailure},
     time::Micros,
-    worker::{Retries, RolloutConfig, RolloutError, RolloutWorker, SampleFault, WorkerMetrics},
+    worker::{Retries, RolloutConfig, RolloutError, RolloutWorker, SampleFault},
 };
 
 use super::row_source::RowSource;
@@ -83,10 +82,6 @@ impl RowSource for OwnSampler {
         Ok(&mut self.worker)
     }
 
-    fn sampler_config(&mut self) -> Result<RolloutConfig, LearnError> {
-        Ok(self.worker.creation_args().clone())
-    }
-
     fn next_batches(&mut self, _: usize, is_interrupted: &AtomicBool) -> Result<Option<Vec<AnyBatch>>, LearnError> {
         while !is_interrupted.load(Ordering::Relaxed) {
             let sampled = self.sample(|worker| worker.sample_within(SPAN)).map_err(|fault| match fault {
@@ -100,28 +95,8 @@ impl RowSource for OwnSampler {
         Ok(None)
     }
 
-    fn metrics(&mut self) -> Result<Vec<WorkerMetrics>, LearnError> {
-        Ok(vec![self.worker.metrics()])
-    }
-
-    fn num_samplers(&self) -> usize {
-        1
-    }
-
-    fn sampler_states(&mut self) -> Result<Vec<Option<Vec<u8>>>, LearnError> {
-        Ok(vec![Some(self.worker.sampler_state()?)])
-    }
-
-    fn set_sampler_states(&mut self, states: Vec<Option<Vec<u8>>>) -> Result<(), LearnError> {
-        Ok(states.into_iter().flatten().try_for_each(|state| self.worker.set_sampler_state(&state))?)
-    }
-
     fn can_be_resumed(&self) -> bool {
         self.worker.creation_args().input.is_sampler() || self.worker.input_position().is_some()
-    }
-
-    fn sync(&mut self, vars: &GlobalVars) -> Result<(), LearnError> {
-        Ok(self.worker.set_global_vars(vars, None)?)
     }
 
     fn own_watch(&self) -> Option<SampleWatch> {

@@ -105,10 +105,6 @@ impl RowSource for WorkerGroup {
         Ok(())
     }
 
-    fn can_be_resumed(&self) -> bool {
-        true
-    }
-
     fn sync(&mut self, vars: &GlobalVars) -> Result<(), LearnError> {
         let learner = self.learner()?;
         learner.set_global_vars(vars, None)?;

@@ -15,7 +15,7 @@ const SOURCE: &str = "native-worker/src";
 
 /// From the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
 const LAYERS: &[&[&str]] = &[
-    &["panics", "private_file", "program", "pulse", "terminal"],
+    &["files", "panics", "private_file", "program", "pulse", "terminal"],
     &["child", "kernels", "learner", "lines", "net", "policies"],
     &["checkpoint", "data_parallel", "envs", "offline"],
     &["external", "launch", "monitor", "registry", "rllink"],

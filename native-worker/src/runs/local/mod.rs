@@ -39,10 +39,10 @@ pub(crate) struct LocalWorker {
     /// The state after the last batch that was learned from, while another one is in progress or was interrupted; in
     /// data-parallel runs always, since all ranks collect it together.
     before: Option<Result<Before, LearnError>>,
-    /// True if the run is saved.
-    is_saved: bool,
-    /// True if reading its input can be resumed at the current position.
-    can_be_resumed: bool,
+    /// True if the run is saved: then the state before each batch is kept.
+    pub(super) is_saved: bool,
+    /// True if a run can be resumed where this one is.
+    pub(super) can_be_resumed: bool,
     /// Number of workers of earlier processes that were lost.
     disturbances: u64,
     is_interrupted: Arc<AtomicBool>,
@@ -147,21 +147,6 @@ impl LocalWorker {
         let worker = self.rows.learner().ok();
         let policy = worker.and_then(|worker| worker.policy(&PolicyId::DEFAULT));
         policy.map_or(Postprocessing::None, |policy| policy.postprocessing())
-    }
-
-    /// Returns true if a run can be resumed where this one is.
-    pub(crate) fn can_be_resumed(&self) -> bool {
-        self.can_be_resumed
-    }
-
-    /// Copies from a worker with the same input whether a run can be resumed.
-    pub(crate) fn can_be_resumed_as(&mut self, other: &Self) {
-        self.can_be_resumed = other.can_be_resumed;
-    }
-
-    /// Enables saving: the state before each batch is kept.
-    pub(crate) fn is_to_be_saved(&mut self) {
-        self.is_saved = true;
     }
 
     /// Returns what reading has reported, in this process and in those before it.

@@ -98,7 +98,7 @@ impl RunMaker {
                 let registry = request.known(&self.registry)?;
                 let readers = (self.start_readers)(&request.config, registry, &self.program);
                 let mut worker = LocalWorker::new(readers.map_err(RunRequestError::Group)?, None)?;
-                worker.can_be_resumed_as(&alone);
+                worker.can_be_resumed = alone.can_be_resumed;
                 Ok(Prepared::Local(Box::new(worker), notice))
             }
             prepared => Ok(prepared),

@@ -84,7 +84,6 @@ impl Task {
 }
 
 /// What is done with the rows of a run.
-#[derive(Debug)]
 pub(crate) enum Work {
     /// A learner learns from them.
     Learn,
@@ -95,7 +94,6 @@ pub(crate) enum Work {
 }
 
 /// What takes the rows of a run without a learner.
-#[derive(Debug)]
 pub(crate) enum Taker {
     /// It is part of the run's checkpoints.
     Rows(Box<dyn TakeRows>),
