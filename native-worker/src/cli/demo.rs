@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Registry,
     hub::HubConfig,
-    train::{RunConfig, RunEnd, RunRequest, RunTask},
+    runs::{RunConfig, RunEnd, RunRequest, RunTask},
 };
 
 #[derive(Args)]

@@ -23,7 +23,7 @@ use crate::{
     eval::{EvalHub, EvalNames, MAX_STEPS},
     evaluator::serve_name,
     learner::DeviceSpec,
-    train::RunConfig,
+    runs::RunConfig,
 };
 
 #[derive(Args)]

@@ -18,7 +18,7 @@ use crate::{
     cli::progress::Progress,
     hub::{Hub, HubConfig, HubNotice, SecurityConfig, StartRunError},
     net::TOKEN_VARIABLE,
-    train::{RunTask, RunWork, Summary},
+    runs::{Summary, RunTask, RunWork},
 };
 
 /// The default address of hubs.

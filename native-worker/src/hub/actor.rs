@@ -47,7 +47,7 @@ use super::{
 use crate::{
     child::HUB_GRACE,
     launch::{LaunchedEnd, WorkerSpec},
-    train::{
+    runs::{
         Consuming, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError, Summary, SyncError,
         Update,
     },

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::limits::{MAX_AUDIT_BYTES, MAX_AUDIT_RECORDS};
 use crate::{
+    files::if_exists,
     lines::{Backlog, LineFile, LineNotice},
     private_file,
 };
@@ -160,10 +161,7 @@ impl AuditFiles {
             let mut older = self.path.as_os_str().to_owned();
             older.push(".1");
             // The file is renamed already if a new one could not be created last time.
-            fs::rename(&self.path, older).or_else(|error| match error.kind() {
-                io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            })?;
+            if_exists(fs::rename(&self.path, older))?;
             self.newest = LineFile::new(private_file::append(&self.path)?, 0);
         }
         self.newest.add(line)

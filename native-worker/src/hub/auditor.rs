@@ -9,7 +9,7 @@ use rollmesh_core::{
 };
 
 use super::{actor::Actor, checkpoints::CheckpointNowError, queue::StartCause};
-use crate::train::{RunEnd, RunParts, StartError, Summary, write_summary};
+use crate::runs::{RunEnd, RunParts, StartError, Summary, write_summary};
 
 /// Time for the summary of a lost run to be written. The run may have been lost because its directory hangs.
 const SUMMARY_PATIENCE: Duration = Duration::from_secs(1);
@@ -157,7 +157,7 @@ mod tests {
     use crate::{
         Registry,
         hub::{Hub, HubConfig, PendingSummary, actor::Event},
-        train::{RunConfig, RunRequest},
+        runs::{RunConfig, RunRequest},
     };
 
     const PATIENCE: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use rollmesh_core::protocol::Kind;
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
-use crate::train::{Run, SaveReport};
+use crate::runs::{Run, SaveReport};
 
 /// A checkpoint that was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

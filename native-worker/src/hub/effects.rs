@@ -8,7 +8,7 @@ use rollmesh_core::{
 use super::{HubNotice, actor::Actor, calls::WorkerNotification, link::PeerLink};
 use crate::{
     lines::LineNotice,
-    train::{Run, RunEnd},
+    runs::{Run, RunEnd},
 };
 
 impl Actor {

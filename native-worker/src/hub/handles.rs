@@ -8,7 +8,7 @@ use std::{
 use rollmesh_core::{batch::SlotFragment, protocol::message::RunStatus};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::train::Summary;
+use crate::runs::Summary;
 
 /// The hub has stopped, and with it the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,7 +9,7 @@ use rollmesh_core::{
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
-use crate::train::{IterationMetrics, Run, RunEnd, SyncError, Update};
+use crate::runs::{IterationMetrics, Run, RunEnd, SyncError, Update};
 
 impl Actor {
     pub(super) fn handle_update(&mut self, update: Update) {

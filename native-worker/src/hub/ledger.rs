@@ -3,7 +3,7 @@
 use rollmesh_core::{group::UnbalancedLedger, hub::Record};
 
 use super::actor::Actor;
-use crate::train::{Run, RunEnd};
+use crate::runs::{Run, RunEnd};
 
 impl Actor {
     /// Ends a run that has lost an env step or counted one twice, since everything after that would be wrong.
@@ -34,7 +34,7 @@ mod tests {
         Registry,
         hub::{Hub, HubConfig, SecurityConfig, actor::Event},
         kernels::AUTO,
-        train::{RunConfig, RunRequest},
+        runs::{RunConfig, RunRequest},
     };
 
     #[tokio::test]

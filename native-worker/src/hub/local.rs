@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     launch::{LaunchError, LaunchedEnd},
-    train::{Run, RunEnd, StartError, WorkerTerms},
+    runs::{Run, RunEnd, StartError, WorkerTerms},
 };
 
 /// Time for a local worker to reconnect after it has lost its connection.

@@ -58,7 +58,7 @@ use tokio::{
 };
 
 use self::actor::Event;
-use crate::{net::Fingerprint, train::RunMaker};
+use crate::{net::Fingerprint, runs::RunMaker};
 
 pub use self::{
     auditor::{Distrust, OnDivergence},
@@ -70,9 +70,9 @@ pub use self::{
     tls::{TlsConfig, TlsError},
     token_file::TokenFileError,
 };
-pub use crate::train::SyncError;
 pub(crate) use access::random_token;
 pub(crate) use calls::{CalledWorkers, NotificationSink, Replacement, WorkerNotification, Workers};
+pub use rollmesh_core::hub::SyncError;
 pub(crate) use tls::{Tls, is_of_one_machine};
 pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_of};
 

@@ -14,7 +14,7 @@ use crate::{
     checkpoint::PolicyCheckpoint,
     child::HUB_GRACE,
     learner::LearnError,
-    train::{EvaluationMetrics, IterationMetrics, Run, RunRequest, RunTask, RunWork, SavedRun, StartError, Taker},
+    runs::{EvaluationMetrics, IterationMetrics, Run, RunRequest, SavedRun, StartError, Taker, RunTask, RunWork},
 };
 
 impl Hub {

@@ -6,7 +6,7 @@ use rollmesh_core::hub::Record;
 use tokio::sync::oneshot;
 
 use super::{actor::Actor, checkpoints::CheckpointNowError};
-use crate::train::{LastPictures, Run, RunEnd, RunParts, RunPlace, StartError, Summary};
+use crate::runs::{LastPictures, Run, RunEnd, RunParts, RunPlace, StartError, Summary};
 
 /// A run that is over, while its last pictures are being drawn.
 pub(super) struct Finishing {

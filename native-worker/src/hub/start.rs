@@ -37,34 +37,22 @@ use super::{
 use crate::{
     NativeHost, Registry,
     kernels::AUTO,
-    launch::{Launcher, LocalLauncher, WorkerSpec},
+    launch::{Launcher, WorkerSpec},
     learner::run_schema,
     lines::LineNotice,
     machine::{Machine, REPORT_INTERVAL},
     net::{Fingerprint, Trust},
-    train::RunMaker,
+    runs::{RunMaker, StartReaders},
 };
 
 impl Hub {
-    /// Starts a hub: listens and serves workers and dashboards.
-    ///
-    /// # Errors
-    /// [`HubError`], which says what to change.
-    pub async fn start(config: HubConfig, registry: &Registry) -> Result<Self, HubError> {
-        let launcher = Arc::new(LocalLauncher::new(&config.worker_program));
-        Self::start_with(config, registry, launcher, WorkerSpec::default()).await
-    }
-
-    /// Like [`start`](Self::start), with a custom launcher for local workers instead of processes of the configured program,
-    /// and with the resources that each worker needs unless a run says otherwise.
-    ///
-    /// # Errors
-    /// [`HubError`], which says what to change.
-    pub async fn start_with(
+    /// Starts a hub, see [`start_with`](Self::start_with): its runs from files have the readers that `start_readers` starts.
+    pub(crate) async fn start_over(
         config: HubConfig,
         registry: &Registry,
         launcher: Arc<dyn Launcher>,
         worker_spec: WorkerSpec,
+        start_readers: StartReaders,
     ) -> Result<Self, HubError> {
         let SecurityConfig {
             tls,
@@ -143,7 +131,7 @@ impl Hub {
         let mut core = rollmesh_core::hub::Hub::new(setup, tokens);
         core.keeps_queue = config.runs_dir.is_some();
         let (registry, kernels, program) = (registry.clone(), config.kernels, config.worker_program.clone());
-        let maker = RunMaker { registry, kernels, program };
+        let maker = RunMaker { registry, kernels, program, start_readers };
         let actor = Actor {
             hub: core,
             maker: maker.clone(),

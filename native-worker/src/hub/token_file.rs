@@ -13,7 +13,7 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize};
 
 use super::random_token;
-use crate::private_file;
+use crate::{files::if_exists, private_file};
 
 /// Returns the current time in seconds since 1970.
 pub(crate) fn now() -> u64 {
@@ -44,10 +44,7 @@ struct Stamp {
 impl Stamp {
     /// Returns the stamp of the file at this path; `None` if there is none.
     fn of(path: &Path) -> io::Result<Option<Self>> {
-        let metadata = match fs::metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            metadata => metadata?,
-        };
+        let Some(metadata) = if_exists(fs::metadata(path))? else { return Ok(None) };
         #[cfg(unix)]
         use std::os::unix::fs::MetadataExt as _;
         Ok(Some(Self {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{EpisodeStats, MonitorError, film::Film};
-use crate::{checkpoint::replace, lines::LineFile};
+use crate::{checkpoint::replace, files::if_exists, lines::LineFile};
 
 const STATS: &str = "stats.jsonl";
 const UNFINISHED: &str = ".tmp";
@@ -61,10 +61,7 @@ impl RecordingFiles {
     /// Returns the lines of all workers, with their statistics; `None` for a line that was cut off by a crash.
     fn lines(&self) -> Result<Vec<(String, Option<EpisodeStats>)>, MonitorError> {
         let path = self.dir.join(STATS);
-        let bytes = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            read => read.map_err(failed(&path))?,
-        };
+        let bytes = if_exists(fs::read(&path)).map_err(failed(&path))?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes)
             .lines()
             .map(|line| (line.to_owned(), serde_json::from_str(line).ok()))

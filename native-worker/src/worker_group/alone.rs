@@ -14,7 +14,7 @@ use rollmesh_core::{
 };
 
 use super::{GroupError, LOCAL_WORKER, ParallelSample, WorkerGroup};
-use crate::train::{SampleWatch, Watchdog};
+use crate::runs::{SampleWatch, Watchdog};
 
 /// The thread on which the local worker samples if it has a deadline. Dropping it ends the thread after its current sample.
 pub(super) struct LocalThread(Sender<Box<dyn FnOnce() + Send>>);

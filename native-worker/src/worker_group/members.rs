@@ -69,12 +69,7 @@ impl Seat {
 
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let link = match &self.link {
-            MemberLink::Thread { .. } => "thread",
-            MemberLink::Seat(seat) if seat.is_local => "process",
-            MemberLink::Seat(_) => "remote",
-        };
-        f.debug_struct("Member").field("place", &self.place).field("link", &link).finish_non_exhaustive()
+        f.debug_struct("Member").field("place", &self.place).field("kind", &self.kind()).finish_non_exhaustive()
     }
 }
 
@@ -93,10 +88,16 @@ impl Member {
         }
     }
 
-    pub(super) fn is_in_process(&self) -> bool {
-        matches!(self.link, MemberLink::Thread { .. })
+    /// Returns the kind of its transport.
+    pub(super) fn kind(&self) -> &'static str {
+        match &self.link {
+            MemberLink::Thread { .. } => "thread",
+            MemberLink::Seat(seat) if seat.is_local => "process",
+            MemberLink::Seat(_) => "remote",
+        }
     }
 
+    /// Returns its seat; `None` for a worker in this process.
     pub(super) fn seat(&self) -> Option<&Seat> {
         match &self.link {
             MemberLink::Seat(seat) => Some(seat),

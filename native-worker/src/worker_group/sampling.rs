@@ -176,22 +176,17 @@ impl WorkerGroup {
                 return Err(self.no_worker());
             }
             let mut came = Vec::new();
-            while self.samples.is_any_asked() {
-                if is_interrupted() {
-                    return self.take_all_in(came).map(|()| None);
-                }
-                self.wait_until(Some(INTERRUPTION_SPAN), |group| {
-                    came.extend(group.poll_samples());
-                    !group.samples.is_any_asked()
-                });
-            }
-            let has_any = !came.is_empty();
+            let mut have_all_come = |group: &mut Self| {
+                came.extend(group.poll_samples());
+                !group.samples.is_any_asked()
+            };
+            while !is_interrupted() && !self.wait_until(Some(INTERRUPTION_SPAN), &mut have_all_come) {}
             self.take_all_in(came)?;
+            if self.samples.is_any_asked() {
+                return Ok(None);
+            }
             if sample.is_enough(self.samples.made()) {
                 return Ok(Some(self.samples.take(u64::MAX)));
-            }
-            if !has_any || self.manager.num_healthy_workers() == 0 {
-                return Err(self.no_worker());
             }
         }
     }

@@ -205,15 +205,10 @@ impl WorkerGroup {
             requests.push(Request::setup(WorkerSetup { config, place: member.place }));
         }
         let what = ForEach::each(requests).workers(ids).healthy_only(false).timeout(Micros::from(timeout));
-        let set = self.manager.foreach(what, self.now())?;
-        for result in self.wait_for_set(set) {
-            match result.result {
-                Ok(_) => {
-                    if let Some(member) = self.members.get_mut(&result.worker) {
-                        (member.is_set_up, member.has_worked) = (true, true);
-                    }
-                }
-                Err(error) => return Err(raised(result.worker, error)),
+        for (worker, result) in self.call(what)? {
+            result.map_err(|error| raised(worker, error))?;
+            if let Some(member) = self.members.get_mut(&worker) {
+                (member.is_set_up, member.has_worked) = (true, true);
             }
         }
         match ids.iter().filter(|id| !self.members.get(id).is_some_and(|member| member.is_set_up)).count() {

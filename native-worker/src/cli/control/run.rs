@@ -10,8 +10,8 @@ use crate::{
     cli::exit::Failure,
     control::{Control, ControlError},
     hub::NO_MORE_ATTEMPTS,
+    runs::MAX_LOCAL_WORKERS,
     terminal::printable,
-    train::MAX_LOCAL_WORKERS,
 };
 
 #[derive(Args)]

@@ -16,8 +16,8 @@ use crate::{
         signals,
     },
     control::{Control, ControlError},
+    runs::{FoundRun, found_runs},
     terminal::printable,
-    train::{FoundRun, found_runs},
 };
 
 #[derive(Args)]

@@ -117,7 +117,7 @@ mod tests {
     use rollmesh_core::run::RunConfig;
 
     use super::*;
-    use crate::train::SavedCurves;
+    use crate::runs::SavedCurves;
 
     fn run(name: &str, seed: u64, num_envs: u32) -> NamedRun {
         let config = RunConfig::new("CartPole-v1").seed(seed).num_envs(num_envs);

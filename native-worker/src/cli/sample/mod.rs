@@ -39,7 +39,7 @@ use crate::{
     cli::progress::Progress,
     learner::{DeviceSpec, algorithm},
     registry::acting_on,
-    train::{RunConfig, RunRequest},
+    runs::{RunConfig, RunRequest},
 };
 
 #[derive(Args)]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cli::{data::numbers::about_reading, evaluation, log::LogTargets, meter::Measured},
     learner::LearnError,
-    train::{self, EvaluationMetrics, Failures, ReadMetrics},
+    runs::{self, EvaluationMetrics, Failures, ReadMetrics},
 };
 
 /// The printed summary.
@@ -294,7 +294,7 @@ pub(super) struct Speed {
 
 impl Speed {
     /// Returns that of a run with workers.
-    pub(super) fn of_run(num_workers: u32, measured: &Measured, run: &train::Summary) -> Self {
+    pub(super) fn of_run(num_workers: u32, measured: &Measured, run: &runs::Summary) -> Self {
         let Measured { env_steps, time, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step } = *measured;
         let workers = WorkerCosts { num_workers, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step };
         let (failures, not_reproducible) = (run.failures.clone(), run.not_reproducible.clone());

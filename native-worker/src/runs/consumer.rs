@@ -1,7 +1,6 @@
 //! The consumers of a run's batches.
 
 use std::{
-    fmt,
     future::ready,
     pin::Pin,
     sync::{Arc, atomic::AtomicBool},
@@ -45,12 +44,6 @@ pub(crate) trait TakeRows: Send {
 
     /// Continues from the [state](Self::state) in a checkpoint, which is untrusted.
     fn restore(&mut self, state: &[u8]) -> Result<(), LearnError>;
-}
-
-impl fmt::Debug for dyn TakeRows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TakeRows")
-    }
 }
 
 /// What came of a batch.

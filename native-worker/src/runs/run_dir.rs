@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     checkpoint::replace,
+    files::if_exists,
     lines::{Backlog, LineFile, LineNotice, parsed},
     offline::json::is_series,
 };
@@ -111,10 +112,7 @@ pub(super) fn own_output(dir: &Path) -> Option<PathBuf> {
 }
 
 fn read_output(dir: &Path) -> io::Result<Option<OutputFiles>> {
-    let bytes = match fs::read(dir.join(OUTPUT)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        bytes => bytes?,
-    };
+    let Some(bytes) = if_exists(fs::read(dir.join(OUTPUT)))? else { return Ok(None) };
     let files: OutputFiles = serde_json::from_slice(&bytes)?;
     let invalid = |reason| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     let is_within = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));

@@ -10,13 +10,18 @@ use std::{
 };
 
 use rollmesh_core::{
+    batch::AnyBatch,
     env::StepMark,
     protocol::{FailureKind, FatalFailure, FragmentFailure},
     time::Micros,
     worker::{Retries, RolloutConfig, RolloutError, RolloutWorker, SampleFault},
 };
 
-use crate::envs::catch_panics;
+use super::row_source::RowSource;
+use crate::{envs::catch_panics, learner::LearnError};
+
+/// How long a run's own worker samples before it checks for an interruption.
+const SPAN: Micros = Micros(50_000);
 
 /// A worker with its retries.
 pub(crate) struct OwnSampler {
@@ -70,10 +75,40 @@ impl OwnSampler {
         watch.shared.is_sampling.store(false, Ordering::Relaxed);
         made
     }
+}
 
-    /// Returns the number of open episodes that were abandoned since the last call, since they could not be restored.
-    pub(crate) fn take_abandoned(&mut self) -> u64 {
+impl RowSource for OwnSampler {
+    fn learner(&mut self) -> Result<&mut RolloutWorker, LearnError> {
+        Ok(&mut self.worker)
+    }
+
+    fn next_batches(&mut self, _: usize, is_interrupted: &AtomicBool) -> Result<Option<Vec<AnyBatch>>, LearnError> {
+        while !is_interrupted.load(Ordering::Relaxed) {
+            let sampled = self.sample(|worker| worker.sample_within(SPAN)).map_err(|fault| match fault {
+                SampleFault::Fatal(fatal) => LearnError::Rows(fatal.explain(self.worker.creation_args())),
+                SampleFault::Other(error) => error.into(),
+            })?;
+            if let Some(batch) = sampled {
+                return Ok(Some(vec![batch]));
+            }
+        }
+        Ok(None)
+    }
+
+    fn can_be_resumed(&self) -> bool {
+        self.worker.creation_args().input.is_sampler() || self.worker.input_position().is_some()
+    }
+
+    fn own_watch(&self) -> Option<SampleWatch> {
+        Some(self.watch())
+    }
+
+    fn take_abandoned(&mut self) -> u64 {
         self.retries.take_abandoned()
+    }
+
+    fn end(&mut self) {
+        _ = self.worker.stop();
     }
 }
 

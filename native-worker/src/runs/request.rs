@@ -18,7 +18,10 @@ use rollmesh_core::{
     worker::{DataParallelConfig, LearningParts, Registry, RolloutWorkerBuilder, SetupError, Unknown, WorkerPlace},
 };
 
-use super::local::{self, LocalWorker};
+use super::{
+    local::{self, LocalWorker},
+    own_sampler::OwnSampler,
+};
 use crate::{
     NativeWorker as _,
     learner::{
@@ -27,7 +30,6 @@ use crate::{
     },
     net::TOKEN_VARIABLE,
     registry::{acting_on, device_of},
-    worker_group::{FailureSettings, GroupError, Placement, WorkerGroup},
 };
 
 /// A run to start, and the location of its files on this machine.
@@ -111,7 +113,7 @@ pub enum RunRequestError {
     Filter(#[from] FilterTensorError),
     /// The workers that read for it failed.
     #[error("the workers that read: {0}")]
-    Group(Box<GroupError>),
+    Group(LearnError),
     /// The learner's device is not available.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -154,7 +156,8 @@ impl RunRequest {
             let device = device_of(&self.config.host.worker.clone().unwrap_or_default())?;
             let builder = self.builder(&acting_on(registry, device)?, kernels)?;
             let builder = builder.native().kernels(kernels).place(place);
-            let mut worker = LocalWorker::new(builder.config(config).build()?, ranks);
+            let own = Box::new(OwnSampler::new(builder.config(config).build()?));
+            let mut worker = LocalWorker::new(own, ranks).map_err(RunRequestError::Local)?;
             let first = worker.weights().map_err(RunRequestError::Local)?;
             self.check_init_weights(&worker.ids(), &first)?;
             Ok(Prepared::Local(Box::new(worker), notice))
@@ -204,29 +207,12 @@ impl RunRequest {
         Ok(parts)
     }
 
-    /// Starts the workers that read for a run from files, as processes of a program.
-    pub(super) fn reading_group(&self, registry: &Registry, program: &Path) -> Result<WorkerGroup, RunRequestError> {
-        let patience = self.config.hung_worker_timeout_s;
-        let failures = FailureSettings {
-            recreate_failed_workers: true,
-            progress_timeout: (patience > 0.0).then(|| Duration::from_secs_f64(patience)),
-            ..FailureSettings::default()
-        };
-        let group = WorkerGroup::builder(self.config.worker_config())
-            .registry(self.known(registry)?)
-            .num_workers(self.config.num_workers)
-            .placement(Placement::processes_of(program))
-            .worker_spec(self.config.host.worker.clone().unwrap_or_default())
-            .failures(failures);
-        group.build().map_err(|error| RunRequestError::Group(Box::new(error)))
-    }
-
     fn builder(&self, registry: &Registry, kernels: Kernels) -> Result<RolloutWorkerBuilder, RunRequestError> {
         Ok(RolloutWorkerBuilder::new(self.known(registry)?).kernels(kernels))
     }
 
     /// Returns a program's registry with the policies that learn.
-    fn known(&self, registry: &Registry) -> Result<Registry, RunRequestError> {
+    pub(super) fn known(&self, registry: &Registry) -> Result<Registry, RunRequestError> {
         self.check_environs()?;
         let device = self.device()?.open()?;
         // A local worker that finds no device would end without a word.

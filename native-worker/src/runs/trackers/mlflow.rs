@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::EVALUATION;
-use crate::checkpoint::replace;
+use crate::{checkpoint::replace, files::if_exists};
 
 /// The experiment of all runs of this program. Ids are numbers that MLflow draws at random.
 const EXPERIMENT: &str = "726871767265736834";
@@ -139,10 +139,7 @@ struct WrittenSteps {
 impl WrittenSteps {
     fn read(path: &Path) -> io::Result<Self> {
         let mut written = Self::default();
-        let file = match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(written),
-            file => file?,
-        };
+        let Some(file) = if_exists(File::open(path))? else { return Ok(written) };
         for line in BufReader::new(file).lines() {
             let line: Value = serde_json::from_str(&line?).unwrap_or_default();
             written.iterations.extend(line["env_steps"].as_u64());

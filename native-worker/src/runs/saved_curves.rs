@@ -12,9 +12,10 @@ use serde_json::Value;
 use super::{
     IterationMetrics,
     evaluation::{EvaluationLine, EvaluationMetrics},
+    found::read_json,
     saving::read_config,
 };
-use crate::lines::parsed;
+use crate::{files::if_exists, lines::parsed};
 
 /// The curves and settings of a run.
 #[derive(Debug)]
@@ -44,20 +45,16 @@ impl SavedCurves {
         let failed = |name: &str, reason: String| SavedCurvesError { path: dir.join(name), reason };
         let config = fs::read_to_string(dir.join("config.toml")).map_err(|error| error.to_string());
         let config = config.and_then(|text| read_config(&text)).map_err(|reason| failed("config.toml", reason))?;
-        let summary = match fs::read(dir.join("summary.json")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            read => Some(read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))),
-        };
-        let summary = summary.transpose().map_err(|error| failed("summary.json", error.to_string()))?;
+        let summary = read_json(&dir.join("summary.json"));
+        let summary = summary.map_err(|error| failed("summary.json", error.to_string()))?;
         let mut curves = Self { config, iterations: Vec::new(), evaluations: Vec::new(), summary };
-        match File::open(dir.join("metrics.jsonl")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            file => curves.read_lines(file).map_err(|error| failed("metrics.jsonl", error.to_string()))?,
-        }
+        let metrics = if_exists(File::open(dir.join("metrics.jsonl")));
+        let read = metrics.and_then(|file| file.map_or(Ok(()), |file| curves.read_lines(file)));
+        read.map_err(|error| failed("metrics.jsonl", error.to_string()))?;
         Ok(curves)
     }
 
-    fn read_lines(&mut self, file: io::Result<File>) -> io::Result<()> {
+    fn read_lines(&mut self, file: File) -> io::Result<()> {
         let add = |line: &[u8]| {
             if let Ok(metrics) = serde_json::from_slice(line) {
                 push_thinned(&mut self.iterations, metrics, RunHistory::MAX_ITERATIONS);
@@ -66,7 +63,7 @@ impl SavedCurves {
             }
             Some(())
         };
-        parsed(file?, add).collect()
+        parsed(file, add).collect()
     }
 
     /// Returns them as a hub sends them, under the number 0, which no run of a hub has.

@@ -190,17 +190,10 @@ mod float_text {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use rollmesh_core::{
-        group::{GroupConfig, LeaseGroup},
-        ids::LeaseId,
-        kernels::Kernels,
-        worker::Registry,
-    };
-
-    use crate::registry::native;
+    use rollmesh_core::group::{GroupConfig, LeaseGroup};
 
     use super::{
-        super::super::{Run, RunConfig, RunMaker, RunPlace, RunTask, RunWork},
+        super::super::{RunConfig, run::tests::begin},
         *,
     };
 
@@ -223,11 +216,7 @@ pub(super) mod tests {
 
     /// Returns the snapshot of a new run with some episodes.
     pub(in super::super) fn snapshot() -> Snapshot {
-        let registry = native(Registry::builtin());
-        let maker = RunMaker { registry, kernels: Kernels::PORTABLE, program: "".into() };
-        let parts = maker.make(RunTask::Begin(Box::new(config().into())), RunWork::Learn).unwrap();
-        let place = RunPlace { number: 1, maker: &maker, first_lease: LeaseId(0), clock: &|| Micros(0) };
-        let run = Run::new(place, parts).unwrap();
+        let run = begin(config());
         let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
         let (sender, learner) = oneshot::channel();
         sender.send(Ok(vec![1, 2, 3])).unwrap();

@@ -1,6 +1,7 @@
 //! Lists the runs below a directory from their files, which are only read.
 
 use std::{
+    fmt::Display,
     fs::{self, File, TryLockError},
     io::{self, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
@@ -11,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::saving::read_config;
+use crate::files::if_exists;
 
 /// Maximum size in bytes of `config.toml` or `summary.json`, far above real ones.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -67,16 +69,16 @@ impl FoundRun {
 
     fn read(dir: &Path) -> Result<Self, String> {
         let mut found = Self::default();
-        let config = dir.join("config.toml");
-        let text = read_text(&config).map_err(|error| format!("{}: {error}", config.display()))?;
-        let config = read_config(&text).map_err(|error| format!("{}: {error}", config.display()))?;
+        let failed = |name, error: &dyn Display| format!("{}: {error}", dir.join(name).display());
+        let text = read_text(&dir.join("config.toml")).map_err(|error| failed("config.toml", &error))?;
+        let config = read_config(&text).map_err(|error| failed("config.toml", &error))?;
         (found.env, found.seed) = (config.env().into(), config.rollout.seed);
         found.algo = config.algorithm.unwrap_or_else(|| RunLoopConfig::SAMPLING.into());
         // A run in progress has no summary.
-        let (saved_summary, is_over) = match read_json(&dir.join("summary.json"))? {
-            Some(summary) => (Some(summary), true),
-            None => (last_iteration(&dir.join("metrics.jsonl"))?, false),
-        };
+        let summary = read_json(&dir.join("summary.json")).map_err(|error| failed("summary.json", &error))?;
+        let is_over = summary.is_some();
+        let saved_summary = summary.map_or_else(|| last_iteration(&dir.join("metrics.jsonl")), |summary| Ok(Some(summary)));
+        let saved_summary = saved_summary.map_err(|error| failed("metrics.jsonl", &error))?;
         if let Some(saved_summary) = &saved_summary {
             found.env_steps = saved_summary["env_steps"].as_u64().unwrap_or(0);
             found.episode_return_mean = saved_summary["episode_return_mean"].as_f64();
@@ -93,14 +95,9 @@ impl FoundRun {
 }
 
 /// Returns the object in a file; `None` if the file does not exist or is empty.
-fn read_json(path: &Path) -> Result<Option<Value>, String> {
-    let failed = |error: String| format!("{}: {error}", path.display());
-    match read_text(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(error.to_string())),
-        Ok(text) if text.trim().is_empty() => Ok(None),
-        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| failed(error.to_string())),
-    }
+pub(super) fn read_json(path: &Path) -> io::Result<Option<Value>> {
+    let text = if_exists(read_text(path))?.filter(|text| !text.trim().is_empty());
+    Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
 /// True if a process holds the run's lock.
@@ -117,11 +114,8 @@ fn read_text(path: &Path) -> io::Result<String> {
 
 /// Returns the last complete line about an iteration; evaluations have lines, too. `None` if the file does not exist or has no
 /// such line.
-fn last_iteration(path: &Path) -> Result<Option<Value>, String> {
-    let end = match read_end(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        end => end.map_err(|error| format!("{}: {error}", path.display()))?,
-    };
+fn last_iteration(path: &Path) -> io::Result<Option<Value>> {
+    let Some(end) = if_exists(read_end(path))? else { return Ok(None) };
     let whole = end.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let iteration = |line: &str| serde_json::from_str::<Value>(line).ok().filter(|line| line["env_steps"].is_u64());
     Ok(whole.rsplit('\n').find_map(iteration))
@@ -161,8 +155,8 @@ mod tests {
         write("d/summary.json", "{");
         write("e/other.toml", "");
         let runs = found_runs(root.path()).unwrap();
-        let saved_summary: Vec<_> = runs.iter().map(|run| (&*run.state, run.env_steps, run.seed)).collect();
-        assert_eq!(saved_summary, [("interrupted", 16, 0), ("solved", 64, 3), ("damaged", 0, 0), ("damaged", 0, 0)]);
+        let told: Vec<_> = runs.iter().map(|run| (&*run.state, run.env_steps, run.seed)).collect();
+        assert_eq!(told, [("interrupted", 16, 0), ("solved", 64, 3), ("damaged", 0, 0), ("damaged", 0, 0)]);
         assert!(runs[2].error.as_ref().unwrap().contains("num_envs is 0"), "{:?}", runs[2]);
         assert!(runs[3].error.as_ref().unwrap().contains("summary.json: EOF"), "{:?}", runs[3]);
         assert_eq!(found_runs(&root.path().join("b")).unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! A training run as an object in a program.
+//! Training runs: [`Algorithm`], a run as an object in a program, and what describes a run and its results.
 
 use std::{
     io,
@@ -7,20 +7,23 @@ use std::{
     time::Duration,
 };
 
-use rollmesh_core::{
-    evaluation::{Earlier, Evaluation, EvaluationRequest},
-    run::RunConfig,
-};
+use rollmesh_core::evaluation::{Earlier, Evaluation, EvaluationRequest};
 use tokio::runtime::Runtime;
 
-use super::{EvaluationMetrics, IterationMetrics, ResumeError, RunRequest, RunTask, RunWork, SavedRun, Summary};
 use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, PolicyCheckpointError},
     eval::{EvalWorker, EvalWorkerError, makers_of_episodes},
     hub::{CheckpointNowError, Hub, HubConfig, HubError, PendingSummary, StartRunError},
     native,
+    runs::{RunTask, RunWork},
     worker_group::WorkerGroup,
+};
+
+pub use crate::runs::{
+    Difference, Differences, EvaluationConfig, EvaluationMetrics, Failures, FragmentFailed, IterationMetrics,
+    MAX_LOCAL_WORKERS, ReadMetrics, ResumeError, RunConfig, RunEnd, RunRequest, RunRequestError, SavedRun, StopConfig,
+    Summary, SyncError,
 };
 
 /// A training run that a program executes iteration by iteration: the same code as `rollmesh train`, with bit-identical
@@ -136,9 +139,7 @@ impl Algorithm {
         request: impl Into<RunRequest>,
         registry: &Registry,
     ) -> Result<Self, AlgorithmError> {
-        let mut request = request.into();
-        request.config.rollout = group.config().clone();
-        request.config.num_workers = u32::try_from(group.num_remote_workers()).unwrap_or(u32::MAX);
+        let request = request_over(&group, request.into());
         let work = RunWork::LearnOver(Box::new(group));
         Self::start(HubConfig::local()?, registry, RunTask::Begin(Box::new(request)), work)
     }
@@ -153,11 +154,9 @@ impl Algorithm {
         run_dir: impl Into<PathBuf>,
         registry: &Registry,
     ) -> Result<Self, AlgorithmError> {
-        let mut saved = SavedRun::load(run_dir)?;
-        let mut request = saved.request().clone();
-        request.config.rollout = group.config().clone();
-        request.config.num_workers = u32::try_from(group.num_remote_workers()).unwrap_or(u32::MAX);
-        saved = saved.with_request(request)?;
+        let saved = SavedRun::load(run_dir)?;
+        let request = request_over(&group, saved.request().clone());
+        let saved = saved.with_request(request)?;
         let work = RunWork::LearnOver(Box::new(group));
         Self::start(HubConfig::local()?, registry, RunTask::Resume(Box::new(saved)), work)
     }
@@ -294,4 +293,11 @@ impl Algorithm {
             None => Ok(ended),
         }
     }
+}
+
+/// Returns the request with the settings that the group decides.
+fn request_over(group: &WorkerGroup, mut request: RunRequest) -> RunRequest {
+    request.config.rollout = group.config().clone();
+    request.config.num_workers = u32::try_from(group.num_remote_workers()).unwrap_or(u32::MAX);
+    request
 }

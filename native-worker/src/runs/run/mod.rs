@@ -37,6 +37,7 @@ use super::{
     own_sampler::Watchdog,
     read_metrics::ReadMetrics,
     recording::{LastPictures, Recording},
+    row_source::RowSource,
     run_dir::RunDirError,
     saving::{ResumeError, RunFiles, Snapshot},
 };
@@ -47,7 +48,6 @@ use crate::{
     lines::LineNotice,
     monitor::MonitorError,
     offline::OfflineError,
-    worker_group::WorkerGroup,
 };
 
 pub(crate) use maker::{RunMaker, RunParts};
@@ -84,18 +84,16 @@ impl RunTask {
 }
 
 /// What is done with the rows of a run.
-#[derive(Debug)]
 pub(crate) enum RunWork {
     /// A learner learns from them.
     Learn,
-    /// The workers of a group sample or read them, and a learner learns from them.
-    LearnOver(Box<WorkerGroup>),
+    /// These workers sample or read them, and one of them learns.
+    LearnOver(Box<dyn RowSource>),
     /// There is no learner.
     Take(Taker),
 }
 
 /// What takes the rows of a run without a learner.
-#[derive(Debug)]
 pub(crate) enum Taker {
     /// It is part of the run's checkpoints.
     Rows(Box<dyn TakeRows>),
@@ -420,20 +418,25 @@ impl HubRun for Run {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use rollmesh_core::{ids::LeaseId, kernels::Kernels, protocol::Phase, worker::Registry};
 
-    use super::*;
+    use super::{super::row_source::StartReaders, *};
+
+    /// Begins a run with a learner, without files and readers.
+    pub(in super::super) fn begin(config: RunConfig) -> Run {
+        let registry = crate::registry::native(Registry::builtin());
+        let start_readers: StartReaders = |_, _, _| Err(LearnError::EmptyBatch);
+        let maker = RunMaker { registry, kernels: Kernels::PORTABLE, program: "".into(), start_readers };
+        let parts = maker.make(RunTask::Begin(Box::new(config.into())), RunWork::Learn).unwrap();
+        let place = RunPlace { number: 1, maker: &maker, first_lease: LeaseId(0), clock: &|| Micros(0) };
+        Run::new(place, parts).unwrap()
+    }
 
     #[test]
     fn run_with_unbalanced_ledger_fails_and_is_not_saved() {
         let config = RunConfig::new("CartPole-v1").num_workers(1).num_envs(2).fcnet_hiddens(&[4]);
-        let request = Box::new(config.rollout_fragment_length(8).into());
-        let registry = crate::registry::native(Registry::builtin());
-        let maker = RunMaker { registry, kernels: Kernels::PORTABLE, program: "".into() };
-        let parts = maker.make(RunTask::Begin(request), RunWork::Learn).unwrap();
-        let place = RunPlace { number: 1, maker: &maker, first_lease: LeaseId(0), clock: &|| Micros(0) };
-        let mut run = Run::new(place, parts).unwrap();
+        let mut run = begin(config.rollout_fragment_length(8));
         assert!(run.take_snapshot(Micros(0)).is_some());
         let ledger = Ledger { granted: 8, committed: 7, consumed: 7, ..Ledger::default() };
         run.false_ledger = Some(ledger);

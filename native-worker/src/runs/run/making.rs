@@ -256,9 +256,7 @@ impl Run {
         saved: Option<(Weights, Vec<u8>)>,
     ) -> Result<Self, StartError> {
         worker.begin()?;
-        if request.run_dir.is_some() {
-            worker.is_to_be_saved();
-        }
+        worker.is_saved = request.run_dir.is_some();
         match saved {
             Some((weights, state)) => {
                 worker.restore(&state)?;
@@ -266,7 +264,7 @@ impl Run {
             }
             None => request.given_weights().map_or(Ok(()), |weights| worker.set_weights(&weights))?,
         }
-        let warning = (!worker.can_be_resumed())
+        let warning = (!worker.can_be_resumed)
             .then_some("this input can only be read from its beginning: a run that is interrupted cannot be resumed");
         let rank = request.data_parallel.as_ref().map_or(0, |ranks| ranks.rank);
         let (policies, interruption, read) = (worker.ids(), worker.interruption(), worker.read().clone());

@@ -19,36 +19,30 @@ use rollmesh_core::{
     policy::{PolicyError, Postprocessing},
     run::{InputSource, PolicyConfig, RunConfig},
     weights::Weights,
-    worker::{DataParallelConfig, RolloutConfig, RolloutError, RolloutWorker, WorkerStateError},
+    worker::{DataParallelConfig, RolloutConfig, RolloutError, WorkerStateError},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    RunRequestError,
-    own_sampler::{OwnSampler, SampleWatch},
-    read_metrics::ReadMetrics,
-    rows::RowSource,
-};
+use super::{RunRequestError, own_sampler::SampleWatch, read_metrics::ReadMetrics, row_source::RowSource};
 use crate::{
     Registry,
     learner::{ENV_STEPS, LearnError, Learned, Results, algorithm, report_results},
     offline::{DATASET, DATASET_SETTINGS, INPUT_SETTINGS},
-    worker_group::WorkerGroup,
 };
 
 /// The learner of a run without leases, and the workers that sample or read for it, on a thread of its own.
 pub(crate) struct LocalWorker {
-    rows: RowSource,
+    rows: Box<dyn RowSource>,
     /// The configuration of its workers.
     config: RolloutConfig,
     read: ReadMetrics,
     /// The state after the last batch that was learned from, while another one is in progress or was interrupted; in
     /// data-parallel runs always, since all ranks collect it together.
     before: Option<Result<Before, LearnError>>,
-    /// True if the run is saved.
-    is_saved: bool,
-    /// True if reading its input can be resumed at the current position.
-    can_be_resumed: bool,
+    /// True if the run is saved: then the state before each batch is kept.
+    pub(super) is_saved: bool,
+    /// True if a run can be resumed where this one is.
+    pub(super) can_be_resumed: bool,
     /// Number of workers of earlier processes that were lost.
     disturbances: u64,
     is_interrupted: Arc<AtomicBool>,
@@ -104,30 +98,13 @@ struct Before {
 }
 
 impl LocalWorker {
-    /// Returns a worker that samples or reads itself, also as a rank of a data-parallel run.
-    pub(crate) fn new(worker: RolloutWorker, ranks: Option<DataParallelConfig>) -> Self {
-        let config = worker.creation_args().clone();
-        Self::of(RowSource::Alone(Box::new(OwnSampler::new(worker))), config, ranks)
-    }
-
-    /// Returns the local worker of a group, for which the remote workers sample or read.
+    /// Returns the learner over these workers, also as a rank of a data-parallel run, in which it is the only one.
     ///
     /// # Errors
     /// [`LearnError::Rows`] for a group without a local worker.
-    pub(crate) fn over(group: WorkerGroup) -> Result<Self, LearnError> {
-        // The local worker of a group whose remote workers read has no input.
-        let input = group.config().input.clone();
-        let mut rows = RowSource::Group(Box::new(group));
-        let config = RolloutConfig { input, ..rows.config()? };
-        Ok(Self::of(rows, config, None))
-    }
-
-    fn of(rows: RowSource, config: RolloutConfig, ranks: Option<DataParallelConfig>) -> Self {
-        let can_be_resumed = match &rows {
-            RowSource::Alone(own) => config.input.is_sampler() || own.worker.input_position().is_some(),
-            RowSource::Group(_) => true,
-        };
-        Self {
+    pub(crate) fn new(mut rows: Box<dyn RowSource>, ranks: Option<DataParallelConfig>) -> Result<Self, LearnError> {
+        let (config, can_be_resumed) = (rows.sampler_config()?, rows.can_be_resumed());
+        Ok(Self {
             rows,
             config,
             read: ReadMetrics::default(),
@@ -139,7 +116,7 @@ impl LocalWorker {
             ranks,
             filters: BTreeMap::new(),
             has_begun: false,
-        }
+        })
     }
 
     /// Calls the callbacks for the start of the run.
@@ -157,10 +134,7 @@ impl LocalWorker {
 
     /// Returns what can be seen of its sampling, if it samples itself.
     pub(crate) fn watch(&self) -> Option<SampleWatch> {
-        match &self.rows {
-            RowSource::Alone(own) => Some(own.watch()),
-            RowSource::Group(_) => None,
-        }
+        self.rows.own_watch()
     }
 
     /// Returns the ids of all policies, sorted.
@@ -173,21 +147,6 @@ impl LocalWorker {
         let worker = self.rows.learner().ok();
         let policy = worker.and_then(|worker| worker.policy(&PolicyId::DEFAULT));
         policy.map_or(Postprocessing::None, |policy| policy.postprocessing())
-    }
-
-    /// Returns true if a run can be resumed where this one is.
-    pub(crate) fn can_be_resumed(&self) -> bool {
-        self.can_be_resumed
-    }
-
-    /// Copies from a worker with the same input whether a run can be resumed.
-    pub(crate) fn can_be_resumed_as(&mut self, other: &Self) {
-        self.can_be_resumed = other.can_be_resumed;
-    }
-
-    /// Enables saving: the state before each batch is kept.
-    pub(crate) fn is_to_be_saved(&mut self) {
-        self.is_saved = true;
     }
 
     /// Returns what reading has reported, in this process and in those before it.
@@ -250,6 +209,10 @@ impl LocalWorker {
             self.before = Some(Ok(Before { samplers: samplers.clone(), worker: Some(own), filters }));
             samplers = vec![samplers.get(rank).cloned().flatten()];
         }
+        let (saved, now) = (samplers.len(), self.rows.num_samplers());
+        if saved != now {
+            return Err(LearnError::Rows(format!("the run was saved with {saved} workers and is resumed with {now}")));
+        }
         self.rows.set_sampler_states(samplers)?;
         self.read = ReadMetrics::counted(blackholed_env_steps, corrupt_lines);
         Ok(())
@@ -269,7 +232,7 @@ impl LocalWorker {
         let (mut batches, mut steps) = (Vec::new(), 0);
         let (mut ended, mut read) = (Vec::<RolloutMetrics>::new(), ReadMetrics::default());
         while steps < wanted {
-            let Some(sampled) = self.rows.sample(wanted - steps, &self.is_interrupted)? else { break };
+            let Some(sampled) = self.rows.next_batches(wanted - steps, &self.is_interrupted)? else { break };
             for metrics in self.rows.metrics()? {
                 read.add(&metrics);
                 warnings.extend(metrics.warnings.iter().map(ToString::to_string));
@@ -319,7 +282,7 @@ impl Drop for LocalWorker {
     fn drop(&mut self) {
         // After a mere check an external environment must stay open.
         if self.has_begun {
-            self.rows.stop();
+            self.rows.end();
         }
     }
 }

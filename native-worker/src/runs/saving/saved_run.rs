@@ -20,7 +20,10 @@ use super::{
     saver::LEDGER,
     snapshot::{CONFIG, Saved},
 };
-use crate::checkpoint::{CHECKPOINTS_DIR, CheckpointError, PolicyCheckpointError, newest, place, weights_file};
+use crate::{
+    checkpoint::{CHECKPOINTS_DIR, CheckpointError, PolicyCheckpointError, newest, place, weights_file},
+    files::if_exists,
+};
 
 /// A list of runs holds the lock of each for some microseconds, to see whether a process runs it: a lock that is taken is
 /// tried again this often …
@@ -359,11 +362,8 @@ pub(crate) fn delete_run(dir: &Path) -> Result<(), ResumeError> {
         let path = path.to_owned();
         move |source| ResumeError::Io { path, source }
     };
-    match fs::remove_dir_all(&deleted) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        // A run of the same name, whose deletion was interrupted.
-        removed => removed.map_err(failed(&deleted))?,
-    }
+    // A run of the same name, whose deletion was interrupted.
+    if_exists(fs::remove_dir_all(&deleted)).map_err(failed(&deleted))?;
     fs::rename(dir, &deleted).map_err(failed(dir))?;
     fs::remove_dir_all(&deleted).map_err(failed(&deleted))
 }
@@ -395,7 +395,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::train::FoundRun;
+    use crate::runs::FoundRun;
 
     #[test]
     fn listing_runs_does_not_keep_them_from_being_locked() {

@@ -1,6 +1,5 @@
-//! A run, for training or for its rows only: its configuration, its files, and the state that the hub drives.
+//! Runs, for training or for their rows only: their configuration, their files, and the state that the hub drives.
 
-mod algorithm;
 mod consumer;
 mod evaluation;
 mod found;
@@ -12,14 +11,13 @@ mod own_sampler;
 mod read_metrics;
 mod recording;
 mod request;
-mod rows;
+mod row_source;
 mod run;
 mod run_dir;
 mod saved_curves;
 mod saving;
 mod trackers;
 
-pub use algorithm::{Algorithm, AlgorithmError};
 pub(crate) use consumer::{Consuming, TakeRows, Update};
 pub use evaluation::EvaluationMetrics;
 pub(crate) use found::{FoundRun, found_runs};
@@ -33,7 +31,8 @@ pub use rollmesh_core::{
     hub::{RunEnd, SyncError},
     run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig, StopConfig},
 };
-pub(crate) use run::{Run, RunMaker, RunParts, RunPlace, RunTask, RunWork, StartError, Taker, WorkerTerms};
+pub(crate) use row_source::{RowSource, StartReaders};
+pub(crate) use run::{Run, RunMaker, RunParts, RunPlace, StartError, Taker, RunTask, RunWork, WorkerTerms};
 pub(crate) use run_dir::{RunDir, new_run_dir, write_summary};
 pub(crate) use saved_curves::SavedCurves;
 pub use saving::{Difference, Differences, ResumeError, SavedRun};

@@ -6,8 +6,8 @@ use rollmesh_core::{env::EnvState, ids::SlotId, kernels::Kernels, run::ReplayMis
 use tokio::sync::oneshot;
 
 use super::{
-    super::{RunRequest, local::LocalWorker, request::Prepared},
-    Resumed, RunTask, RunWork, StartError, Taker,
+    super::{RunRequest, RunRequestError, local::LocalWorker, request::Prepared, row_source::StartReaders},
+    Resumed, StartError, Taker, RunTask, RunWork,
 };
 use crate::envs::{is_deterministic, with_fingerprint};
 
@@ -18,6 +18,7 @@ pub(crate) struct RunMaker {
     pub(crate) kernels: Kernels,
     /// The program of the run's processes.
     pub(crate) program: PathBuf,
+    pub(crate) start_readers: StartReaders,
 }
 
 /// The parts of a run that can begin.
@@ -69,7 +70,7 @@ impl RunMaker {
         let mut request = request.written_out()?;
         let (mut prepared, taker) = match work {
             RunWork::Learn => (self.prepare_learning(&request)?, None),
-            RunWork::LearnOver(group) => (Prepared::Local(Box::new(LocalWorker::over(*group)?), None), None),
+            RunWork::LearnOver(rows) => (Prepared::Local(Box::new(LocalWorker::new(rows, None)?), None), None),
             RunWork::Take(taker) => {
                 let parts = request.prepare_leased(&self.registry, self.kernels)?;
                 (Prepared::Leased(Box::new(parts)), Some(taker))
@@ -94,8 +95,10 @@ impl RunMaker {
         let prepared = request.prepare(&self.registry, self.kernels)?;
         match prepared {
             Prepared::Local(alone, notice) if request.config.reads_input() && request.config.num_workers > 0 => {
-                let mut worker = LocalWorker::over(request.reading_group(&self.registry, &self.program)?)?;
-                worker.can_be_resumed_as(&alone);
+                let registry = request.known(&self.registry)?;
+                let readers = (self.start_readers)(&request.config, registry, &self.program);
+                let mut worker = LocalWorker::new(readers.map_err(RunRequestError::Group)?, None)?;
+                worker.can_be_resumed = alone.can_be_resumed;
                 Ok(Prepared::Local(Box::new(worker), notice))
             }
             prepared => Ok(prepared),
