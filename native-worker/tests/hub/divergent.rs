@@ -182,7 +182,7 @@ async fn run_that_goes_back_keeps_its_place_before_those_that_wait() {
         _ => None,
     };
     let listed = operator.wait_for(|message| places(message).filter(|rows| rows.contains(&(3, 0)))).await;
-    assert_eq!(listed, [(3, 0), (2, 1)]);
+    assert_eq!(listed, [(1, 0), (3, 0), (2, 1)]);
     hub.hub.stop_run().await;
     end(run).await;
     hub.hub.shutdown().await;

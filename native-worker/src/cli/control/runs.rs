@@ -136,7 +136,15 @@ impl StartArgs {
             self.say(hub, run);
             if self.wait {
                 end = tokio::select! {
-                    end = over(hub, run) => end?,
+                    row = hub.until_over(run) => match row? {
+                        Some(row) => {
+                            if row.run != run {
+                                eprintln!("run {run} was rolled back, and continued as run {}", row.run);
+                            }
+                            End::Over(Box::new(FoundRun::of_row(&row, hub)))
+                        }
+                        None => End::Removed,
+                    },
                     () = signals::interrupted() => End::Interrupted,
                 };
             }
@@ -184,16 +192,4 @@ enum End {
     Interrupted,
     Removed,
     Over(Box<FoundRun>),
-}
-
-/// Waits until a run is over, or was removed.
-async fn over(hub: &mut Control, run: u32) -> Result<End, ControlError> {
-    loop {
-        let Some(row) = hub.runs().iter().find(|row| row.run == run) else { return Ok(End::Removed) };
-        let phase = Phase::try_from(row.phase).unwrap_or(Phase::Idle);
-        if row.place == 0 && !phase.is_active() {
-            return Ok(End::Over(Box::new(FoundRun::of_row(row, hub))));
-        }
-        hub.next().await?;
-    }
 }
