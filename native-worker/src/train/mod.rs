@@ -21,7 +21,7 @@ mod trackers;
 
 pub use algorithm::{Algorithm, AlgorithmError};
 pub(crate) use consumer::{Consuming, TakeRows, Update};
-pub use evaluation::EvaluationMetrics;
+pub use evaluation::{EvaluationCounts, EvaluationMetrics};
 pub(crate) use found::{FoundRun, found_runs};
 pub use metrics::IterationMetrics;
 pub use outcome::{Failures, FragmentFailed, Summary};

@@ -146,6 +146,9 @@ pub(crate) fn an_environment_that_fails_in_an_evaluation_is_reported_and_the_nex
             hub.stop_run().await;
             let disturbed = summary.await.unwrap();
             let (iterations, evaluations) = metrics(&run_dir);
+            let EvaluationCounts { due, done, skipped, failed } = disturbed.evaluations;
+            assert_eq!((due, done), (disturbed.iterations / 2, evaluations.len() as u64), "{does}");
+            assert_eq!((failed, skipped), (1, due - done - 1), "{does}");
             assert!(once.exists() && iterations.len() as u64 >= told, "{does}");
             assert_eq!(evaluations[0]["evaluation"]["episode_return_mean"], 5.0);
 
