@@ -130,6 +130,12 @@ impl Control {
         self.connection.welcome().map_or("", |welcome| &welcome.server)
     }
 
+    /// Returns when the hub's certificate expires, in seconds since 1970; `None` without encryption.
+    #[must_use]
+    pub fn certificate_expiry(&self) -> Option<u64> {
+        self.socket.get_ref().certificate_expiry()
+    }
+
     /// Returns the status of the run; all zeros before the first.
     #[must_use]
     pub fn status(&self) -> &RunStatus {

@@ -19,7 +19,7 @@ use rollmesh::{
     hub::Hub,
     kernels::AUTO,
     main_with, native,
-    train::{EvaluationConfig, RunConfig, RunEnd, RunRequest},
+    train::{EvaluationConfig, EvaluationCounts, RunConfig, RunEnd, RunRequest},
 };
 use rollmesh_core::evaluation::{Earlier, EvaluationRequest};
 use serde_json::{Value, json};
