@@ -57,6 +57,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             a_sample_that_takes_longer_than_its_lease_but_gets_on_is_awaited,
             hung_sample_is_detected_without_a_waiting_caller,
             local_worker_that_samples_alone_has_a_deadline,
+            group_is_stopped_while_its_workers_hang,
             a_worker_that_cannot_be_made_says_why;
         group:
             workers_come_with_ids_that_are_never_used_again,
