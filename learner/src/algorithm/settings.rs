@@ -64,7 +64,7 @@ pub(super) fn parsed<T: Serialize + DeserializeOwned + Into<AlgorithmConfig> + O
     Ok(algorithm)
 }
 
-/// Reads all settings of an algorithm, and refuses unknown names: derived code ignores them beside flattened groups.
+/// Reads all settings of an algorithm, and refuses unknown names: derived code with flattened groups ignores them.
 pub(super) fn complete<'de, D: Deserializer<'de>, T: Serialize + Objective>(
     deserializer: D,
     read: impl FnOnce(serde_json::Value) -> Result<T, serde_json::Error>,
