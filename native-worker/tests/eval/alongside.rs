@@ -148,7 +148,7 @@ pub(crate) fn an_environment_that_fails_in_an_evaluation_is_reported_and_the_nex
             let (iterations, evaluations) = metrics(&run_dir);
             let EvaluationCounts { due, done, skipped, failed } = disturbed.evaluations;
             assert_eq!((due, done), (disturbed.iterations / 2, evaluations.len() as u64), "{does}");
-            assert_eq!((failed, skipped), (1, due - done - 1), "{does}");
+            assert!(failed > 0 && skipped == due - done - failed, "{does}: {skipped} skipped, {failed} failed");
             assert!(once.exists() && iterations.len() as u64 >= told, "{does}");
             assert_eq!(evaluations[0]["evaluation"]["episode_return_mean"], 5.0);
 
