@@ -14,7 +14,7 @@ use crate::{
     Registry,
     checkpoint::{PolicyCheckpoint, PolicyCheckpointError},
     eval::{EvalWorker, EvalWorkerError, makers_of_episodes},
-    hub::{CheckpointNowError, Hub, HubConfig, HubError, PendingSummary, StartRunError},
+    hub::{CheckpointNowError, Hub, HubConfig, HubError, PendingSummary, RunStopper, StartRunError},
     native,
     runs::{RunTask, RunWork},
     worker_group::WorkerGroup,
@@ -269,6 +269,13 @@ impl Algorithm {
     #[doc(alias("env_runner_group", "worker_set"))]
     pub fn workers(&self) -> &Hub {
         &self.hub
+    }
+
+    /// Returns what ends the run from another thread, also while a method of this waits for an environment that hangs: that
+    /// method returns as for a run that is over, and [`stop`](Self::stop) ends the workers.
+    #[must_use]
+    pub fn stopper(&self) -> RunStopper {
+        self.hub.stopper(self.runtime.handle().clone())
     }
 
     /// Ends the run, its workers and its hub. The results are in its directory, if it has one.

@@ -396,7 +396,7 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (&["--stop-return", "NaN"], "--stop-return is NaN; it must be a finite number"),
         (
             &["--policy-config", r#"{"learning_rate": 1}"#],
-            "policy_config: unknown field `learning_rate`, expected one of",
+            "policy_config.learning_rate: there is no such setting; known are gamma, ",
         ),
         (&["--policy-config", r#"{"lr": -1}"#], "policy_config.lr: -1 must be above 0"),
         (

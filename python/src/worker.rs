@@ -178,7 +178,8 @@ impl Worker {
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        self.worker.end_or_leave(py, |mut worker| worker.stop())
+        // The step of an environment in this process cannot be ended.
+        self.worker.end_or_leave(py, || {}, |mut worker| worker.stop())
     }
 }
 

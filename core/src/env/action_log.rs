@@ -109,6 +109,8 @@ pub struct ActionLog {
     steps: u32,
     /// The last observation.
     obs: Vec<u8>,
+    /// The step that is being replayed.
+    replayed: Option<Moment>,
 }
 
 impl ActionLog {
@@ -128,11 +130,22 @@ impl ActionLog {
     /// Ends the episode, also after a failure.
     pub fn end(&mut self) {
         self.bytes.clear();
-        (self.next, self.steps) = (None, 0);
+        (self.next, self.steps, self.replayed) = (None, 0, None);
+    }
+
+    /// Records the step that is about to be replayed. It stays recorded if the environment panics in it.
+    pub(super) fn begin_replayed(&mut self, moment: Moment) {
+        self.replayed = Some(moment);
+    }
+
+    /// Returns the step that is being replayed, or was when the environment panicked.
+    pub(super) const fn replayed(&self) -> Option<Moment> {
+        self.replayed
     }
 
     /// Records a step that was taken; ignored after the episode's end, where a wrapper may still step.
     pub fn push(&mut self, action: RowsRef<'_>, streams: Streams, moment: Moment) {
+        self.replayed = None;
         if self.bytes.is_empty() || self.bytes.len() > MAX_BYTES {
             return;
         }

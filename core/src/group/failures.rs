@@ -66,7 +66,8 @@ impl LeaseGroup {
     pub fn handle_failed(&mut self, worker: WorkerId, lease: LeaseId, failure: FragmentFailure, now: Micros) {
         self.record_contact(worker);
         let live = self.leases.of(worker, lease);
-        match (failure.slot, live.map(|live| (live.fragment, live.open.clone()))) {
+        let slot = failure.slot.filter(|_| !failure.is_together());
+        match (slot, live.map(|live| (live.fragment, live.open.clone()))) {
             // The slots failed together, but none of them alone. Their rows are accepted as usual, maybe before this report.
             (None, _) => self.report(worker, failure),
             (Some(slot), Some((fragment, open))) if open.contains(&slot) => {

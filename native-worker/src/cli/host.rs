@@ -18,7 +18,7 @@ use crate::{
     cli::progress::Progress,
     hub::{Hub, HubConfig, HubNotice, SecurityConfig, StartRunError},
     net::TOKEN_VARIABLE,
-    runs::{Summary, RunTask, RunWork},
+    runs::{RunTask, RunWork, Summary},
 };
 
 /// The default address of hubs.

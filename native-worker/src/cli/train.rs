@@ -45,7 +45,7 @@ use crate::{
     hub::HubConfig,
     kernels::KernelChoice,
     learner::{ALGORITHMS, DeviceSpec},
-    runs::{RunConfig, RunDir, RunEnd, RunRequest, RunRequestError, SavedRun, Summary, RunTask, new_run_dir},
+    runs::{RunConfig, RunDir, RunEnd, RunRequest, RunRequestError, RunTask, SavedRun, Summary, new_run_dir},
 };
 
 /// Interval at which the user is informed what a run waits for before it starts.

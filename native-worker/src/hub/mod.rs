@@ -64,7 +64,7 @@ pub use self::{
     auditor::{Distrust, OnDivergence},
     checkpoints::{CheckpointNowError, SavedCheckpoint},
     config::{HubConfig, HubError, HubNotice, SecurityConfig},
-    handles::{HubStopped, PendingSummary, Sampling, StatusWatch},
+    handles::{HubStopped, PendingSummary, RunStopper, Sampling, StatusWatch},
     limits::{Limit, limits},
     requests::{StartRunError, Traffic},
     tls::{TlsConfig, TlsError},

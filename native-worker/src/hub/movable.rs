@@ -16,6 +16,8 @@ use tokio::{
     runtime::Handle,
 };
 
+use crate::net::Io;
+
 /// The socket at the bottom of the protocol stack.
 pub(super) struct Movable {
     /// `None` if a move has failed.
@@ -94,6 +96,8 @@ impl Movable {
         Ok(())
     }
 }
+
+impl Io for Movable {}
 
 impl AsyncRead for Movable {
     fn poll_read(

@@ -12,7 +12,7 @@ use rollmesh_core::{
 use tokio::time::timeout;
 
 use super::{actor::Actor, auditor::StoppedRun};
-use crate::runs::{Run, RunParts, RunRequest, SavedRun, StartError, RunTask, RunWork, new_run_dir};
+use crate::runs::{Run, RunParts, RunRequest, RunTask, RunWork, SavedRun, StartError, new_run_dir};
 
 /// Directory of a run's outputs within that of the run.
 const OUTPUTS: &str = "outputs";

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use rollmesh_core::{ids::WeightsVersion, weights::Weights};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+};
 
 use super::{
-    CheckpointNowError, Hub, HubNotice, PendingSummary, Sampling, SavedCheckpoint, SyncError,
+    CheckpointNowError, Hub, HubNotice, PendingSummary, RunStopper, Sampling, SavedCheckpoint, SyncError,
     actor::{Actor, Event},
     checkpoints::Asker,
 };
@@ -14,7 +17,7 @@ use crate::{
     checkpoint::PolicyCheckpoint,
     child::HUB_GRACE,
     learner::LearnError,
-    runs::{EvaluationMetrics, IterationMetrics, Run, RunRequest, SavedRun, StartError, Taker, RunTask, RunWork},
+    runs::{EvaluationMetrics, IterationMetrics, Run, RunRequest, RunTask, RunWork, SavedRun, StartError, Taker},
 };
 
 impl Hub {
@@ -168,6 +171,11 @@ impl Hub {
     pub async fn stop_run(&self) {
         // A hub that has stopped has no run.
         let _ = self.events.send(Event::ask(|actor| actor.hub.stop_run())).await;
+    }
+
+    /// Returns what stops the run from any thread, with the event loop of this hub.
+    pub(crate) fn stopper(&self, runtime: Handle) -> RunStopper {
+        RunStopper { events: self.events.downgrade(), runtime }
     }
 
     /// Says goodbye to all peers, ends the local workers and stops the hub. Returns the notices that have not been read, for

@@ -31,7 +31,7 @@ use super::{
     listener_thread, memory_budget,
     recompute::Recomputer,
     run_tokens::RunTokens,
-    server, tls,
+    seconds_now, server, tls,
     token_file::TokenFile,
 };
 use crate::{
@@ -41,9 +41,12 @@ use crate::{
     learner::run_schema,
     lines::LineNotice,
     machine::{Machine, REPORT_INTERVAL},
-    net::{Fingerprint, Trust},
+    net::{ExpiryWarning, Fingerprint, Trust, expiry_warning},
     runs::{RunMaker, StartReaders},
 };
+
+/// Interval of warnings about a certificate.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Hub {
     /// Starts a hub, see [`start_with`](Self::start_with): its runs from files have the readers that `start_readers` starts.
@@ -79,6 +82,7 @@ impl Hub {
         let hosts = names(config.listen, hosts);
         let tls = tls.map(|tls| tls::Tls::open(&tls, config.listen, &hosts, client_ca.as_deref())).transpose()?;
         let fingerprint = tls.as_ref().map(|tls| tls.fingerprint);
+        let expires = tls.as_ref().and_then(|tls| tls.expires);
         // Bind before anything is written: another hub may be running with the same files.
         let failed = |source| HubError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
@@ -188,6 +192,9 @@ impl Hub {
         if config.dashboard {
             tokio::spawn(measure(events.clone()));
         }
+        if let Some(expires) = expires {
+            tokio::spawn(warn_of_expiry(expires, events.downgrade()));
+        }
         let listener_thread = listener_thread::ListenerThread::open(listener, server).map_err(failed)?;
         Ok(Self {
             address,
@@ -251,5 +258,19 @@ async fn warn_each_minute(address: SocketAddr, notices: mpsc::Sender<HubNotice>)
     while !notices.is_closed() {
         minutes.tick().await;
         let _ = notices.try_send(HubNotice { level: 1, text: text.clone() });
+    }
+}
+
+/// Warns once a day while the certificate is about to expire or has expired.
+async fn warn_of_expiry(expires: u64, events: mpsc::WeakSender<Event>) {
+    let mut days = tokio::time::interval(DAY);
+    loop {
+        days.tick().await;
+        // The hub has ended.
+        let Some(events) = events.upgrade() else { return };
+        if let Some(ExpiryWarning { has_expired, text }) = expiry_warning(expires, seconds_now()) {
+            let warn = Event::ask(move |actor| actor.hub.notice(if has_expired { 2 } else { 1 }, text));
+            let _ = events.send(warn).await;
+        }
     }
 }

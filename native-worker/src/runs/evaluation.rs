@@ -61,6 +61,25 @@ pub struct EvaluationMetrics {
     pub gif: Option<String>,
 }
 
+/// How many evaluations alongside a run were due since it was started, resumed or rolled back, and what came of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EvaluationCounts {
+    /// All that were due: the sum of the others.
+    pub due: u64,
+    /// Those with a result.
+    pub done: u64,
+    /// Those that a later one replaced before they began, and those that had not finished when the run ended.
+    pub skipped: u64,
+    /// Those that failed or exceeded their timeout.
+    pub failed: u64,
+}
+
+impl EvaluationCounts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.due == 0
+    }
+}
+
 /// The result of an evaluation with its episode.
 pub(crate) struct Evaluated {
     pub(crate) metrics: EvaluationMetrics,
@@ -109,6 +128,9 @@ pub(super) struct RunEvaluation {
     hangs: bool,
     /// Number of evaluations that have begun.
     begun: u64,
+    due: u64,
+    done: u64,
+    failed: u64,
 }
 
 impl RunEvaluation {
@@ -126,8 +148,24 @@ impl RunEvaluation {
         run.host.evaluator_is_nice = true;
         run.evaluation.num_envs = run.evaluation.num_envs.min(episodes.get());
         let (worker, current, waiting, drawing) = (None, None, None, None);
-        let (is_watched, draws, hangs, begun) = (false, true, false, 0);
-        Some(Self { run, request, worker, current, waiting, drawing, gifs, is_watched, draws, hangs, begun })
+        let (is_watched, draws, hangs) = (false, true, false);
+        let (begun, due, done, failed) = (0, 0, 0, 0);
+        Some(Self {
+            run,
+            request,
+            worker,
+            current,
+            waiting,
+            drawing,
+            gifs,
+            is_watched,
+            draws,
+            hangs,
+            begun,
+            due,
+            done,
+            failed,
+        })
     }
 
     /// Notes whether a dashboard is to be shown pictures of the evaluations that begin from now on.
@@ -137,7 +175,14 @@ impl RunEvaluation {
 
     /// Queues weights to be evaluated from the next poll on; they replace queued ones.
     pub(super) fn offer(&mut self, candidate: Candidate) {
+        self.due += 1;
         self.waiting = Some(candidate);
+    }
+
+    /// Returns the counts if the run ends now.
+    pub(super) fn counts(&self) -> EvaluationCounts {
+        let Self { due, done, failed, .. } = *self;
+        EvaluationCounts { due, done, skipped: due.saturating_sub(done + failed), failed }
     }
 
     /// True if the latest evaluation exceeded its timeout.
@@ -157,6 +202,17 @@ impl RunEvaluation {
 
     /// Returns the next result, if it arrives within the timeout.
     pub(super) fn poll(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
+        let is_idle = self.is_idle();
+        let polled = self.poll_next(program, timeout)?;
+        match &polled {
+            Ok(_) => self.done += 1,
+            // A process that ends between two evaluations fails none.
+            Err(_) => self.failed += u64::from(!is_idle),
+        }
+        Some(polled)
+    }
+
+    fn poll_next(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
         if let Some(drawn) = self.drawing.take_if(|drawing| drawing.is_finished()) {
             return Some(drawn.join().map_err(|_| EvalWorkerError::failed("drawing the first episode panicked")));
         }
@@ -230,10 +286,13 @@ impl RunEvaluation {
         Ok(())
     }
 
-    /// Ends evaluations. Does not wait for the end of the process, which the operating system may delay.
-    pub(super) fn end(self) {
+    /// Ends evaluations and returns their final counts. Does not wait for the end of the process, which the operating system
+    /// may delay.
+    pub(super) fn end(self) -> EvaluationCounts {
+        let counts = self.counts();
         // Without a thread it is dropped here.
         let _ = thread::Builder::new().name("evaluation-end".into()).spawn(move || drop(self));
+        counts
     }
 }
 

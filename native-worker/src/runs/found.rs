@@ -77,7 +77,8 @@ impl FoundRun {
         // A run in progress has no summary.
         let summary = read_json(&dir.join("summary.json")).map_err(|error| failed("summary.json", &error))?;
         let is_over = summary.is_some();
-        let saved_summary = summary.map_or_else(|| last_iteration(&dir.join("metrics.jsonl")), |summary| Ok(Some(summary)));
+        let saved_summary =
+            summary.map_or_else(|| last_iteration(&dir.join("metrics.jsonl")), |summary| Ok(Some(summary)));
         let saved_summary = saved_summary.map_err(|error| failed("metrics.jsonl", &error))?;
         if let Some(saved_summary) = &saved_summary {
             found.env_steps = saved_summary["env_steps"].as_u64().unwrap_or(0);

@@ -19,7 +19,7 @@ mod saving;
 mod trackers;
 
 pub(crate) use consumer::{Consuming, TakeRows, Update};
-pub use evaluation::EvaluationMetrics;
+pub use evaluation::{EvaluationCounts, EvaluationMetrics};
 pub(crate) use found::{FoundRun, found_runs};
 pub use metrics::IterationMetrics;
 pub use outcome::{Failures, FragmentFailed, Summary};
@@ -32,7 +32,7 @@ pub use rollmesh_core::{
     run::{EvaluationConfig, MAX_LOCAL_WORKERS, RunConfig, StopConfig},
 };
 pub(crate) use row_source::{RowSource, StartReaders};
-pub(crate) use run::{Run, RunMaker, RunParts, RunPlace, StartError, Taker, RunTask, RunWork, WorkerTerms};
+pub(crate) use run::{Run, RunMaker, RunParts, RunPlace, RunTask, RunWork, StartError, Taker, WorkerTerms};
 pub(crate) use run_dir::{RunDir, new_run_dir, write_summary};
 pub(crate) use saved_curves::SavedCurves;
 pub use saving::{Difference, Differences, ResumeError, SavedRun};

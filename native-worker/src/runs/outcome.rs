@@ -11,7 +11,10 @@ use rollmesh_core::{
 };
 use serde::{Serialize, Serializer};
 
-use super::{evaluation::EvaluationMetrics, read_metrics::ReadMetrics};
+use super::{
+    evaluation::{EvaluationCounts, EvaluationMetrics},
+    read_metrics::ReadMetrics,
+};
 
 /// The results of a run; `summary.json` in its directory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,6 +36,9 @@ pub struct Summary {
     /// The result of the latest evaluation alongside the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<EvaluationMetrics>,
+    /// How many evaluations were due, and what came of them.
+    #[serde(skip_serializing_if = "EvaluationCounts::is_empty")]
+    pub evaluations: EvaluationCounts,
     /// What reading has reported besides batches, in a run that reads.
     #[serde(flatten)]
     pub read: ReadMetrics,
@@ -105,7 +111,7 @@ pub struct FragmentFailed {
     pub worker: u32,
     /// The name of its [kind](rollmesh_core::protocol::FailureKind::name).
     pub kind: &'static str,
-    /// The slot, if one failed alone.
+    /// The slot, if it is known which of several failed that were stepped together.
     pub slot: Option<u32>,
     /// The episode's number within the slot.
     pub episode: u32,

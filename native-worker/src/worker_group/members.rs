@@ -202,16 +202,18 @@ impl WorkerGroup {
         }
     }
 
-    /// Waits until the condition holds or the timeout is over. True if it holds.
+    /// Waits until the condition holds, the timeout is over, or the group is stopped meanwhile. True if the condition holds.
     pub(super) fn wait_until(&mut self, timeout: Option<Duration>, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        // A group that is being stopped waits for its workers, too.
+        let was_stopped = self.is_stopped;
         loop {
             self.take_notifications();
             if is_so(self) {
                 return true;
             }
             let now = Instant::now();
-            if deadline.is_some_and(|deadline| deadline <= now) {
+            if deadline.is_some_and(|deadline| deadline <= now) || (self.is_stopped && !was_stopped) {
                 return false;
             }
             let due = self.manager.poll_timeout().map(|at| self.epoch + Duration::from(at));
@@ -271,6 +273,7 @@ impl WorkerGroup {
                 }
             }
             GroupNotification::Notice(text) => self.notice(text),
+            GroupNotification::Stop => self.stop(),
             GroupNotification::Hub(WorkerNotification::GaveUp(reason)) => {
                 self.notice(&reason);
                 self.gave_up = Some(reason);

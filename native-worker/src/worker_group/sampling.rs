@@ -146,7 +146,8 @@ impl WorkerGroup {
             came.extend(group.poll_samples());
             !group.samples.is_any_asked() || (!all && !came.is_empty())
         });
-        self.take_all_in(came)
+        self.take_all_in(came)?;
+        if self.is_stopped { Err(GroupError::NotSetUp) } else { Ok(()) }
     }
 
     /// Samples like [`synchronous_parallel_sample`](Self::synchronous_parallel_sample), or returns `None` once

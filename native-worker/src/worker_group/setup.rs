@@ -30,6 +30,7 @@ impl WorkerGroup {
     #[doc(alias = "_setup")]
     pub fn setup(&mut self) -> Result<(), GroupError> {
         self.is_stopped = false;
+        self.stopper.withdraw();
         if self.plan.dashboard {
             self.start_hub()?;
         }

@@ -48,6 +48,7 @@ async fn the_status_has_this_shape() {
     });
     let idle = json!({
         "server": concat!("rollmesh ", env!("CARGO_PKG_VERSION")),
+        "certificate_expires": null,
         "run": 0,
         "phase": "idle",
         "starting": null,

@@ -19,7 +19,7 @@ use rollmesh::{
     hub::Hub,
     kernels::AUTO,
     main_with, native,
-    train::{EvaluationConfig, RunConfig, RunEnd, RunRequest},
+    train::{EvaluationConfig, EvaluationCounts, RunConfig, RunEnd, RunRequest},
 };
 use rollmesh_core::evaluation::{Earlier, EvaluationRequest};
 use serde_json::{Value, json};
@@ -149,6 +149,9 @@ pub(crate) fn an_environment_that_fails_in_an_evaluation_is_reported_and_the_nex
             hub.stop_run().await;
             let disturbed = summary.await.unwrap();
             let (iterations, evaluations) = metrics(&run_dir);
+            let EvaluationCounts { due, done, skipped, failed } = disturbed.evaluations;
+            assert_eq!((due, done), (disturbed.iterations / 2, evaluations.len() as u64), "{does}");
+            assert!(failed > 0 && skipped == due - done - failed, "{does}: {skipped} skipped, {failed} failed");
             assert!(once.exists() && iterations.len() as u64 >= last_notice, "{does}");
             assert_eq!(evaluations[0]["evaluation"]["episode_return_mean"], 5.0);
 

@@ -46,6 +46,8 @@ pub(crate) fn tests() -> Vec<Trial> {
             restarted_environment_continues;
         signals:
             commands_end_with_signal_while_a_step_hangs,
+            runs_end_with_signal_while_a_worker_hangs_and_leave_no_process,
+            iteration_ends_when_its_run_is_stopped_while_a_step_hangs,
             environment_that_is_never_made_is_named_and_ends_with_first_signal,
             run_of_another_program_is_evaluated_by_that_one;
         waiting:

@@ -106,6 +106,31 @@ async fn only_the_right_certificate_is_trusted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hub_warns_about_a_certificate_that_is_about_to_expire_or_has_expired() {
+    let authority = Authority::new();
+    let now = date_time_ymd(1970, 1, 1) + std::time::UNIX_EPOCH.elapsed().unwrap();
+    let hours = |hours: u64| Duration::from_secs(hours * 3_600);
+    for (expires, level, text) in [
+        (now + hours(9 * 24 + 12), 1, "the hub's certificate expires in 9 days: renew it"),
+        (now - hours(3 * 24 + 12), 2, "the hub's certificate expired 3 days ago, "),
+    ] {
+        let mut hub = hub_with(authority.sign("localhost", |params| params.not_after = expires)).await;
+        let notice = soon("a warning", hub.hub.next_notice()).await.unwrap();
+        assert!(notice.level == level && notice.text.starts_with(text), "{notice:?}");
+        let fingerprint = hub.hub.fingerprint().unwrap();
+        for (args, said) in [(&[][..], text), (&["--json"], "\"certificate_expires\":")] {
+            let address = hub.hub.worker_url();
+            let args = [&["status", "--hub", &address, "--tls-fingerprint", &fingerprint], args].concat();
+            let token = hub.operator_token().to_hex();
+            let status = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", &token));
+            let status = status.finish_with(0).await;
+            assert!(status.stdout.contains(said), "{}", status.stdout);
+            assert!(!status.stdout.contains("\"certificate_expires\":null"), "{}", status.stdout);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker_that_does_not_trust_the_hub_ends_and_names_the_fingerprint() {
     let own = tempfile::tempdir().unwrap();
     let hub = hub_with(TlsConfig::SelfSigned(own.path().to_owned())).await;

@@ -289,6 +289,32 @@ pub(crate) fn local_worker_that_samples_alone_has_a_deadline() {
     assert!(matches!(after, GroupError::NoLocalWorker("sampling")), "{after}");
 }
 
+/// Without the stop, they would hang for the minutes of their leases.
+pub(crate) fn group_is_stopped_while_its_workers_hang() {
+    let patience = Some(Duration::from_secs(600));
+    let failures = FailureSettings { progress_timeout: patience, ..FailureSettings::default() };
+    for (placement, workers) in [(processes(), 2), (Placement::Threads, 2), (Placement::Threads, 0)] {
+        let config = moody_in("hangs", if workers > 0 { &[1] } else { &[0] }).num_envs(1);
+        let mut group = builder(config, &placement, workers).failures(failures.clone()).build().unwrap();
+        group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
+        let (pids, stopper) = (group.worker_pids(), group.stopper());
+        let stopping = std::thread::spawn(move || {
+            // Nothing shows when a sample hangs. One that does not hang yet, or has not begun, ends, too.
+            std::thread::sleep(Duration::from_millis(500));
+            stopper.stop();
+        });
+        let start = Instant::now();
+        let error = group.synchronous_parallel_sample(ParallelSample::default()).unwrap_err();
+        assert!(matches!(error, GroupError::NotSetUp), "{error}");
+        group.stop();
+        // Five seconds for the worker to stop, and four for its process to exit.
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        stopping.join().unwrap();
+        let is_there = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+        assert!(!pids.iter().any(is_there), "{pids:?}");
+    }
+}
+
 pub(crate) fn worker_that_cannot_be_created_reports_the_reason() {
     for placement in placements() {
         let settings = Config::new().with("refuses", [2]).unwrap();

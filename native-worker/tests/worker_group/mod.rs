@@ -57,6 +57,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             sample_with_progress_is_awaited_beyond_its_lease,
             hung_sample_is_detected_without_a_waiting_caller,
             local_worker_that_samples_alone_has_a_deadline,
+            group_is_stopped_while_its_workers_hang,
             worker_that_cannot_be_created_reports_the_reason;
         group:
             new_workers_have_ids_that_are_never_reused,

@@ -136,7 +136,15 @@ impl StartArgs {
             self.say(hub, run);
             if self.wait {
                 end = tokio::select! {
-                    end = over(hub, run) => end?,
+                    row = hub.until_over(run) => match row? {
+                        Some(row) => {
+                            if row.run != run {
+                                eprintln!("run {run} was rolled back, and continued as run {}", row.run);
+                            }
+                            StartOutcome::Over(Box::new(FoundRun::of_row(&row, hub)))
+                        }
+                        None => StartOutcome::Removed,
+                    },
                     () = signals::interrupted() => StartOutcome::Interrupted,
                 };
             }
@@ -184,16 +192,4 @@ enum StartOutcome {
     Interrupted,
     Removed,
     Over(Box<FoundRun>),
-}
-
-/// Waits until a run is over, or was removed.
-async fn over(hub: &mut Control, run: u32) -> Result<StartOutcome, ControlError> {
-    loop {
-        let Some(row) = hub.runs().iter().find(|row| row.run == run) else { return Ok(StartOutcome::Removed) };
-        let phase = Phase::try_from(row.phase).unwrap_or(Phase::Idle);
-        if row.place == 0 && !phase.is_active() {
-            return Ok(StartOutcome::Over(Box::new(FoundRun::of_row(row, hub))));
-        }
-        hub.next().await?;
-    }
 }

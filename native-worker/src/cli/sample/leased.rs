@@ -29,7 +29,7 @@ use crate::{
     },
     hub::{HubConfig, SecurityConfig},
     learner::{DeviceSpec, LearnError},
-    runs::{RunConfig, RunDir, RunRequest, SavedRun, TakeRows, Taker, RunTask, RunWork},
+    runs::{RunConfig, RunDir, RunRequest, RunTask, RunWork, SavedRun, TakeRows, Taker},
 };
 
 /// Returns the run for these rows; the program logs them itself.

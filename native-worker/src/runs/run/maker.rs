@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::{RunRequest, RunRequestError, local::LocalWorker, request::Prepared, row_source::StartReaders},
-    Resumed, StartError, Taker, RunTask, RunWork,
+    Resumed, RunTask, RunWork, StartError, Taker,
 };
 use crate::envs::{is_deterministic, with_fingerprint};
 

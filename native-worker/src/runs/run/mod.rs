@@ -310,11 +310,10 @@ impl Run {
         self.record_own_failures();
         let (ended, mut faults) = self.finish_saving(now);
         self.consumer.take().into_iter().for_each(Consumer::finish);
-        if let Some(evaluation) = self.evaluation.take() {
-            evaluation.end();
-        }
+        let evaluations = self.evaluation.take().map_or_else(Default::default, RunEvaluation::end);
         self.state.end(&end, now);
         let mut summary = Summary {
+            evaluations,
             unaudited,
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
             unsaved: ended.as_ref().and_then(|ended| ended.unsaved.clone()),
@@ -356,6 +355,7 @@ impl Run {
             env_steps: state.env_steps(),
             episode_return_mean: state.episodes().return_mean(),
             evaluation: self.evaluated.clone(),
+            evaluations: self.evaluation.as_ref().map_or_else(Default::default, RunEvaluation::counts),
             read: self.read.clone(),
             wall_s: state.elapsed(now).as_secs_f64(),
             weights_hash: state.weights_hash(),

@@ -264,10 +264,12 @@ fn failures_that_concern_no_open_slot_change_nothing() {
     let (a, b) = (grant(&mut group, A, &[0]), grant(&mut group, B, &[1]));
     group.handle_failed(B, a.id, failure(0, 7), ms(1));
     group.handle_failed(A, a.id, failure(1, 7), ms(1));
-    let together = FragmentFailure::new(FailureKind::Env, None, (0, 0), "the environment failed: no fuel");
-    group.handle_failed(A, a.id, together, ms(1));
+    for place in [None, Some((SlotId(0), (3, 7)))] {
+        let together = FragmentFailure::of_slots(FailureKind::Env, place, "the environment failed: no fuel");
+        group.handle_failed(A, a.id, together, ms(1));
+    }
     deliver(&mut group, A, &a, &[0], ms(2));
     deliver(&mut group, B, &b, &[1], ms(2));
-    assert_eq!((group.failures().0, group.ledger().expired.total(), fatal(&group)), (1, 0, None));
+    assert_eq!((group.failures().0, group.ledger().expired.total(), fatal(&group)), (2, 0, None));
     assert!(group.poll_batch().is_some());
 }
