@@ -168,8 +168,9 @@ impl<R: CallRequest, T> CallManager<R, T> {
         let tag: Option<Arc<str>> = tag.map(Into::into);
         let mut begun = 0;
         for (worker, request) in self.targets(what)? {
-            let has_room = self.workers.get(&worker).is_some_and(|known| known.in_flight < self.config.max_in_flight);
-            if !has_room || self.may_begin(worker).is_err() {
+            let is_below_limit =
+                self.workers.get(&worker).is_some_and(|known| known.in_flight < self.config.max_in_flight);
+            if !is_below_limit || self.may_begin(worker).is_err() {
                 self.counters.not_begun += 1;
                 continue;
             }

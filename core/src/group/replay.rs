@@ -234,20 +234,20 @@ impl Audits {
         batch: FragmentNo,
     ) {
         let (Some(principal), Some((policy, streams))) = (self.principal(worker), self.policy) else { return };
-        let has_room = self.has_room();
+        let is_below_limits = self.is_below_limits();
         let standing = self.principals.entry(principal).or_default();
         standing.committed += 1;
         let FragmentNo(number) = fragment.fragment;
         let mut rng = streams.at(fragment.slot, number as u32, (number >> 32) as u32, lease.0 as u16);
         let is_first = standing.committed <= u64::from(policy.first_fragments);
-        if (is_first || rng.uniform_f64() < policy.share) && has_room {
+        if (is_first || rng.uniform_f64() < policy.share) && is_below_limits {
             self.push((worker, principal), fragment.clone(), start.cloned(), batch);
         } else {
             standing.unchecked = Some(standing.unchecked.map_or(batch, |first| first.min(batch)));
         }
     }
 
-    fn has_room(&self) -> bool {
+    fn is_below_limits(&self) -> bool {
         self.outstanding.len() < Self::MAX_TASKS && self.bytes < Self::MAX_BYTES
     }
 
@@ -269,7 +269,7 @@ impl Audits {
         let mut pending = standing.pending.values_mut();
         if let Some(known) = pending.find(|known| (known.slot, known.fragment, known.worker) == wanted) {
             known.contradict(contradicted_by);
-        } else if self.has_room() {
+        } else if self.is_below_limits() {
             let number = self.push((worker, principal), fragment, start, batch);
             let standing = self.principals.entry(principal).or_default();
             if let Some(pending) = standing.pending.get_mut(&number) {

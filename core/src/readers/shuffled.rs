@@ -70,9 +70,9 @@ impl ShuffledInput {
         }
         // A slice would keep the whole shared buffer alive.
         let next = next.copy();
-        let has_room = self.waiting.len() < self.size && self.held + bytes <= buffer;
+        let fits = self.waiting.len() < self.size && self.held + bytes <= buffer;
         self.held += bytes;
-        if has_room {
+        if fits {
             self.waiting.push(next);
             return Ok(None);
         }

@@ -107,7 +107,7 @@ impl Series {
     /// Returns the rows at the offsets of `shift` from each of the steps 0, `every`, 2 `every`, … below `steps`.
     pub(super) fn view(&self, shift: &Shift, every: usize, steps: usize) -> Option<Column> {
         let rows = steps.div_ceil(every.max(1));
-        let (mut out, shape) = self.room(shift, rows)?;
+        let (mut out, shape) = self.reserve(shift, rows)?;
         if shift.len() == 1 && every == 1 {
             self.copy(i64::from(shift.latest()), rows, &mut out);
         } else {
@@ -123,7 +123,7 @@ impl Series {
     /// Returns one row: those at the offsets of `shift` from the next step, the `steps`-th. `coming` is the value at that
     /// step itself, if it is known.
     pub(super) fn view_ahead(&self, shift: &Shift, steps: usize, coming: Option<ViewRow<'_>>) -> Option<Column> {
-        let (mut out, shape) = self.room(shift, 1)?;
+        let (mut out, shape) = self.reserve(shift, 1)?;
         for offset in shift.offsets() {
             match coming.filter(|_| offset == 0) {
                 Some(row) => _ = out.push(row.values),
@@ -133,7 +133,7 @@ impl Series {
         out.into_column(shape).ok()
     }
 
-    fn room(&self, shift: &Shift, rows: usize) -> Option<(RowBuffer, RowShape)> {
+    fn reserve(&self, shift: &Shift, rows: usize) -> Option<(RowBuffer, RowShape)> {
         let shape = window(shift, self.shape)?;
         let mut out = RowBuffer::new(self.rows.all().dtype());
         out.try_reserve(rows.checked_mul(shape.elements())?).then_some((out, shape))

@@ -96,8 +96,12 @@ impl Audit {
         // Nothing may follow the record of the hub's end.
         let is_last = matches!(record, Record::Stopped);
         let notice = self.report_dropped(at_ms, is_last);
-        let has_room = |of| self.budgets.entry(of).or_default().take(at_ms / 1000);
-        if record.causer().is_none_or(has_room) { self.write(&AuditLine { at_ms, record }).or(notice) } else { notice }
+        let is_within_budget = |of| self.budgets.entry(of).or_default().take(at_ms / 1000);
+        if record.causer().is_none_or(is_within_budget) {
+            self.write(&AuditLine { at_ms, record }).or(notice)
+        } else {
+            notice
+        }
     }
 
     /// Writes how many records were dropped in past seconds, and in the current one if `with_this`.

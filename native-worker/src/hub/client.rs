@@ -74,7 +74,7 @@ impl Client {
     }
 
     /// True if another message of the client may be read.
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn takes_messages(&self) -> bool {
         !self.driver.is_full() && !self.is_behind()
     }
 

@@ -119,11 +119,11 @@ pub(super) async fn read_client(
     (peer, events): (u32, &mpsc::Sender<Event>),
 ) -> Departure {
     loop {
-        let has_room = client.has_room();
+        let takes_messages = client.takes_messages();
         let heard = tokio::select! {
             biased;
             () = client.changed() => continue,
-            heard = next_message(stream, inbox, link, hearing), if has_room => heard,
+            heard = next_message(stream, inbox, link, hearing), if takes_messages => heard,
         };
         match heard {
             Ok(Some(Message::Goodbye(goodbye))) => return wish(&goodbye),

@@ -20,7 +20,7 @@ enum Fault {
 
 /// Checks that late and repeated messages change no sample, and that a worker whose connection is lost or silent samples
 /// again. `calm` is the same group in this process.
-pub(crate) fn samples_go_on(mut behind: WorkerGroup, mut calm: WorkerGroup, proxy: &Proxy) {
+pub(crate) fn check_samples_under_faults(mut behind: WorkerGroup, mut calm: WorkerGroup, proxy: &Proxy) {
     let late = Way::Late(Duration::from_millis(20));
     assert!(behind.wait_for_workers(1, SOON).unwrap());
     for (fault, is_harmless) in [

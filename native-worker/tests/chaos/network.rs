@@ -11,7 +11,7 @@ use rollmesh_core::{protocol::WorkerState, worker::RolloutConfig};
 use tokio::time::sleep;
 
 use super::{
-    behind::samples_go_on,
+    behind::check_samples_under_faults,
     proxy::{InjectedFault, Proxy, Way, Weather},
     rig::{Dice, Outcome, Rig, calm, listen_until, watch},
 };
@@ -167,7 +167,7 @@ pub(crate) async fn group_samples_the_same_behind_such_a_network() {
     });
     let calm = group(Placement::Threads).build().unwrap();
     // The group's calls block, and the network needs this thread.
-    let sampled = tokio::task::spawn_blocking(move || samples_go_on(behind, calm, &proxy)).await;
+    let sampled = tokio::task::spawn_blocking(move || check_samples_under_faults(behind, calm, &proxy)).await;
     worker.signal(Signal::KILL);
     let worker = worker.finish().await;
     assert!(sampled.is_ok(), "{sampled:?} {}", worker.stderr);

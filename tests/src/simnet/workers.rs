@@ -68,7 +68,7 @@ impl SimNet {
         let is_synchronous = self.scenario.mode == SamplingMode::Synchronous;
         // Where leases follow up on each other, one may be lost while the next arrives.
         let machine = FakeWorker::new(self.scenario.length, is_synchronous && self.scenario.per_version > 1);
-        let machine = if worker.0.is_multiple_of(2) { machine.in_turn() } else { machine };
+        let machine = if worker.0.is_multiple_of(2) { machine.sequential() } else { machine };
         let is_unable =
             self.scenario.faults.unable > 0 && self.is_chaos() && self.dice.chance(self.scenario.faults.unable);
         let machine = if is_unable { machine.unable() } else { machine };

@@ -18,7 +18,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{DEADLINE, LOOK_AGAIN, behind::samples_go_on, browser::Browser, built, dashboard::Dashboard, proxy::Proxy};
+use super::{
+    DEADLINE, LOOK_AGAIN, behind::check_samples_under_faults, browser::Browser, built, dashboard::Dashboard,
+    proxy::Proxy,
+};
 
 /// Lets a Web Worker of the page join at any address.
 const JOIN: &str = "const [url, token, done] = arguments;
@@ -128,7 +131,7 @@ async fn a_tab_behind_a_network_that_fails_samples_the_same() {
     let (behind, calm) = spawn_blocking(move || (behind(), group(Placement::Threads))).await.expect("groups");
     proxy.lead_to(listen);
     join_from(&browser, &behind, &format!("http://{listen}")).await;
-    spawn_blocking(move || samples_go_on(behind, calm, &proxy)).await.expect("samples");
+    spawn_blocking(move || check_samples_under_faults(behind, calm, &proxy)).await.expect("samples");
 }
 
 #[tokio::test(flavor = "multi_thread")]

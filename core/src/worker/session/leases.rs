@@ -83,9 +83,9 @@ impl Leases {
         if let Some(Err(error)) = self.weights_for(&lease, acting) {
             return Err(error);
         }
-        let has_room = self.waiting.len() + usize::from(self.running.is_some()) < MAX_LEASES;
+        let is_below_limit = self.waiting.len() + usize::from(self.running.is_some()) < MAX_LEASES;
         let last = self.waiting.back().or(self.running.as_ref());
-        let follows = has_room && last.is_some_and(|last| lease.is_follow_up_of(last));
+        let follows = is_below_limit && last.is_some_and(|last| lease.is_follow_up_of(last));
         let replaced = (!follows).then(|| self.waiting.drain(..).map(|lease| lease.id).collect());
         self.waiting.push_back(lease);
         Ok(replaced)

@@ -267,7 +267,7 @@ impl<'a> ConvertJob<'a> {
             shares,
             interruption,
         } = self;
-        let has_room = || match too_long.get() {
+        let check_limit = || match too_long.get() {
             Some(line) => {
                 Err(Failure::other(format!("{line}, with --buffer-size, of which a sixteenth may be one line")))
             }
@@ -282,7 +282,7 @@ impl<'a> ConvertJob<'a> {
             if place.is_first {
                 sinks.iter_mut().try_for_each(|sink| sink.begin_file(&mut losses))?;
             }
-            has_room()?;
+            check_limit()?;
             read += batch.size_bytes();
             let batch = match formats.get(place.file) {
                 Some(from) => actions.converted(batch, *from, &mut losses)?,
@@ -301,7 +301,7 @@ impl<'a> ConvertJob<'a> {
             }
             Ok(())
         });
-        let dealt = dealt.and_then(|()| has_room());
+        let dealt = dealt.and_then(|()| check_limit());
         if let Err(failure @ Failure::Interrupted(_)) = dealt {
             drop(sinks);
             // The folders were empty before.

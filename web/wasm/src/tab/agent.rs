@@ -96,7 +96,7 @@ impl Agent {
     fn pump(&mut self) {
         self.work.session.set_time(scope::now());
         let Some(socket) = &self.socket else { return };
-        while socket.has_room()
+        while socket.takes_frames()
             && let Some(frame) = self.work.session.poll_frame()
         {
             socket.send(&frame);

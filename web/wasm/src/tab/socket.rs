@@ -62,7 +62,7 @@ impl Socket {
     }
 
     /// Returns whether the socket takes another frame now.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn takes_frames(&self) -> bool {
         match &self.channel {
             Channel::Web { socket, .. } => {
                 socket.ready_state() == WebSocket::OPEN && socket.buffered_amount() < MAX_BUFFERED_BYTES

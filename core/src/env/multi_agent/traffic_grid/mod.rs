@@ -70,7 +70,7 @@ impl MultiAgentTrafficGrid {
         context.config.check_known(&["num_cars", "size"]).map_err(EnvError::Config)?;
         let size = count(&context.config, "size", 3, 2..=16)? as usize;
         let map = StreetMap { size };
-        let num_cars = count(&context.config, "num_cars", 25, 1..=Traffic::room(map) as u32)?;
+        let num_cars = count(&context.config, "num_cars", 25, 1..=Traffic::capacity(map) as u32)?;
         let names = |what: &str, n: usize| (0..n).map(|index| AgentId::name(&format!("{what}_{index}"))).collect();
         Ok(Self {
             cars: names("car", num_cars as usize),

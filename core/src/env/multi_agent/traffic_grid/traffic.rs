@@ -73,7 +73,7 @@ impl Traffic {
     }
 
     /// Returns the largest number of cars: they occupy every second cell on which a journey can begin.
-    pub(super) fn room(map: StreetMap) -> usize {
+    pub(super) fn capacity(map: StreetMap) -> usize {
         map.beginnings().count() * BLOCK / 2
     }
 
@@ -246,8 +246,8 @@ mod tests {
         let mut traffic = Traffic::new(map);
         for slot in 0..20 {
             let mut rng = Streams::new(1, Purpose::Reset).at(SlotId(slot), 0, 0, 0);
-            traffic.scatter(Traffic::room(map), &mut rng);
-            assert_eq!((traffic.cars.len(), Traffic::room(map)), (72, 72));
+            traffic.scatter(Traffic::capacity(map), &mut rng);
+            assert_eq!((traffic.cars.len(), Traffic::capacity(map)), (72, 72));
             assert_eq!(traffic.taken.iter().filter(|taken| **taken).count(), 72);
             assert!(
                 traffic.cars.iter().all(|car| map

@@ -43,7 +43,7 @@ impl BatchSink for JsonSink {
         let kind: String = policies.iter().map(|(id, rows)| format!("{id} {}\n", kind(rows))).collect();
         let may_differ = policies.values().any(|rows| rows.iter().any(|(_, column)| may_lose_values(column)));
         if self.seen.insert(kind) || may_differ {
-            read_again(batch, losses)?;
+            read_back(batch, losses)?;
         }
         self.gathered.push_back(Arc::new(batch.clone()));
         Ok(())
@@ -70,7 +70,7 @@ fn may_lose_values(column: &Column) -> bool {
 }
 
 /// Finds what a line loses of a batch by reading it back.
-fn read_again(batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
+fn read_back(batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
     let mut line = Vec::new();
     encode_record(batch, &COMPRESS_COLUMNS, &mut line).map_err(Failure::usage)?;
     let back = decode_record(&line, &JsonLimits { decompressed: usize::MAX }).map_err(Failure::other)?;

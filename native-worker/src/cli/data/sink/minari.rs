@@ -89,14 +89,14 @@ impl MinariSink {
         }
         other_numbers(&rows, losses);
         if self.seen.insert(kind(&rows)) {
-            losses::columns(&rows, &self.read_again(&rows)?, losses);
+            losses::columns(&rows, &self.read_back(&rows)?, losses);
         }
         self.episodes += 1;
         Ok(())
     }
 
     /// Reads back the latest episode.
-    fn read_again(&self, written: &SampleBatch) -> Result<SampleBatch, DatasetError> {
+    fn read_back(&self, written: &SampleBatch) -> Result<SampleBatch, DatasetError> {
         // The buffer holds all of it several times.
         let dataset = MinariDataset::open(&self.folder, DEFAULT_BUFFER.max(8 * written.size_bytes()))?;
         let missing = || BatchError::MissingColumn(OBS.name().into());
