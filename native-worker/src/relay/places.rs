@@ -13,8 +13,6 @@ use tokio::{
     time::timeout,
 };
 
-use crate::net::Io;
-
 /// Most connections at the same time, …
 const MAX_CONNECTIONS: usize = 1024;
 /// … and most from one address: a machine has many workers, with two connections each.
@@ -69,7 +67,11 @@ impl Drop for RelayPlace {
 }
 
 /// Forwards bytes in both directions until either side closes the connection, fails or says nothing for the time of `silence`.
-pub(super) async fn forward(peer: impl Io, hub: impl Io, silence: Duration) {
+pub(super) async fn forward<P, H>(peer: P, hub: H, silence: Duration)
+where
+    P: AsyncRead + AsyncWrite + Unpin + Send,
+    H: AsyncRead + AsyncWrite + Unpin + Send,
+{
     let ((peer_reads, peer_writes), (hub_reads, hub_writes)) = (split(peer), split(hub));
     let up = pass_on(peer_reads, hub_writes, silence);
     let down = pass_on(hub_reads, peer_writes, silence);

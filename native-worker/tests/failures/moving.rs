@@ -172,7 +172,10 @@ pub(crate) async fn failures_at_different_replayed_steps_are_distinguished() {
             rig.check_ledger();
             let summary = rig.summary();
             assert_eq!(summary["weights_hash"], expected["weights_hash"], "{summary}");
-            assert_eq!(places(&summary["failures"]), replayed, "{summary}");
+            // Two workers may be making the fragment, and reports of slots that fail together come with their lease's end.
+            let mut found = places(&summary["failures"]);
+            found.sort_by_key(|place| std::cmp::Reverse(place[2].as_u64()));
+            assert_eq!(found, replayed, "{summary}");
         }
         // Without leases.
         let (rig, config) = failing(panics);
