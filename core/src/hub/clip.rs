@@ -5,7 +5,7 @@ use crate::{
         ACTION_LOGP, ACTIONS, AGENT_INDEX, EPS_ID, MultiAgentBatch, REWARDS, SampleBatch, SlotFragment, T, VF_PREDS,
         codec,
     },
-    env::{Frame, render::FilmWriter},
+    env::{EnvError, Frame, render::FilmWriter},
     ids::LeaseId,
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
@@ -79,7 +79,7 @@ impl ClipJob {
 
 /// Returns a clip that says why a fragment has no pictures.
 pub(super) fn without_pictures(run: u32, fragment: &SlotFragment, reason: &str) -> EnvClip {
-    let reason = printable(reason).chars().take(EnvClip::MAX_REASON_BYTES / 4).collect();
+    let reason = short(reason);
     let SlotFragment { slot, weights_version, .. } = fragment;
     EnvClip { run, slot: slot.0, weights_version: weights_version.0, reason, ..EnvClip::default() }
 }
@@ -94,6 +94,11 @@ fn of_steps(rows: &SampleBatch, steps: usize) -> SampleBatch {
     shown.slice(0, steps.min(shown.len())).unwrap_or_default()
 }
 
+/// Returns a reason as a message holds it.
+fn short(reason: &str) -> String {
+    printable(reason).chars().take(EnvClip::MAX_REASON_BYTES / 4).collect()
+}
+
 /// Steps with pictures, as many as a message holds.
 #[derive(Debug)]
 pub struct Reel {
@@ -102,6 +107,8 @@ pub struct Reel {
     /// A picture of every `stride`-th step.
     stride: usize,
     has_pictures: bool,
+    /// Why the environment could not be rendered.
+    failure: Option<EnvError>,
     is_full: bool,
     frame: Frame,
 }
@@ -109,7 +116,7 @@ pub struct Reel {
 impl Default for Reel {
     fn default() -> Self {
         let (film, frame) = (FilmWriter::default(), Frame::new());
-        Self { film, steps: Vec::new(), stride: 1, has_pictures: true, is_full: false, frame }
+        Self { film, steps: Vec::new(), stride: 1, has_pictures: true, failure: None, is_full: false, frame }
     }
 }
 
@@ -121,6 +128,7 @@ impl Reel {
         }
         if self.has_pictures && self.steps.len().is_multiple_of(self.stride) {
             self.has_pictures = picture(&mut self.frame);
+            self.failure = self.frame.take_failure();
             self.is_full = self.has_pictures && !self.add_frame();
         }
         if !self.is_full {
@@ -149,16 +157,17 @@ impl Reel {
     #[must_use]
     pub fn finish(self, clip: EnvClip) -> EnvClip {
         let (film, pictures) = self.film.finish(EnvClip::MAX_FILM_BYTES);
-        let reason = match (pictures, self.has_pictures) {
-            (0, true) if !self.steps.is_empty() => "a picture of the environment is too large for a message",
-            (0, false) => "the environment draws none: implement `render`",
-            _ => "",
+        let reason = match (pictures, self.has_pictures, self.failure) {
+            (0, true, _) if !self.steps.is_empty() => "a picture of the environment is too large for a message".into(),
+            (0, false, Some(error)) => short(&format!("the environment cannot be rendered: {error}")),
+            (0, false, None) => "the environment draws none: implement `render`".into(),
+            _ => String::new(),
         };
         let steps = if pictures > 0 { (pictures * self.stride).min(self.steps.len()) } else { self.steps.len() };
         let steps = self.steps.into_iter().take(steps).flat_map(|(episode, t)| [episode, t]);
         let (width, height) = self.film.size();
         let steps = steps.flat_map(u32::to_le_bytes).collect();
-        EnvClip { steps, width, height, stride: self.stride as u32, film, reason: reason.into(), ..clip }
+        EnvClip { steps, width, height, stride: self.stride as u32, film, reason, ..clip }
     }
 }
 
@@ -203,5 +212,13 @@ mod tests {
     fn reel_of_pictures_that_fit_into_no_message_has_a_reason() {
         let clip = reel(8, FilmWriter::MAX_SIDE);
         assert!(clip.film.is_empty() && clip.reason.contains("too large"), "{:?}", clip.reason);
+    }
+
+    #[test]
+    fn reel_of_failed_render_names_the_error() {
+        let mut reel = Reel::default();
+        reel.add((0, 0), &mut |frame| frame.fail(EnvError::Unavailable("pygame is missing".into())));
+        let clip = reel.finish(EnvClip::default());
+        assert_eq!(clip.reason, "the environment cannot be rendered: pygame is missing");
     }
 }

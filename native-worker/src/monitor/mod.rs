@@ -41,7 +41,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rollmesh_core::{env::Frame, episode::RolloutMetrics, evaluation::Evaluation};
+use rollmesh_core::{
+    env::{EnvError, Frame},
+    episode::RolloutMetrics,
+    evaluation::Evaluation,
+};
 use serde::{Deserialize, Serialize};
 
 use self::{files::Files, film::Film};
@@ -91,6 +95,9 @@ pub struct EpisodeStats {
     pub complete: bool,
     /// Why the episode was lost, if it was.
     pub faulty: Option<String>,
+    /// Why the environment could not be rendered, if it could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub render_error: Option<String>,
 }
 
 /// Why an episode cannot be recorded.
@@ -139,6 +146,7 @@ struct RecordedEpisode {
     number: u64,
     /// Its pictures, if it is recorded.
     film: Option<Film>,
+    render_error: Option<String>,
 }
 
 impl Monitor {
@@ -180,6 +188,13 @@ impl Monitor {
     #[must_use]
     pub fn records(&mut self, env: usize) -> bool {
         self.film(env).1.is_some_and(|film| film.cut().is_none())
+            && self.open.get(&env).is_some_and(|episode| episode.render_error.is_none())
+    }
+
+    /// Records why the environment of a sub-environment cannot be rendered. Its episode gets no more pictures.
+    pub fn render_failed(&mut self, env: usize, error: &EnvError) {
+        self.film(env);
+        self.open.entry(env).and_modify(|episode| episode.render_error = Some(error.to_string()));
     }
 
     /// Adds a picture to the episode of a sub-environment, unless it is not recorded.
@@ -199,8 +214,11 @@ impl Monitor {
     pub fn end(&mut self, metrics: &RolloutMetrics) -> Result<(), MonitorError> {
         // An episode without any picture counts, too.
         self.film(metrics.env);
-        let Some(RecordedEpisode { number, film: Some(film) }) = self.open.remove(&metrics.env) else { return Ok(()) };
+        let Some(RecordedEpisode { number, film: Some(film), render_error }) = self.open.remove(&metrics.env) else {
+            return Ok(());
+        };
         let stats = EpisodeStats {
+            render_error,
             length: Some(metrics.length),
             episode_return: Some(metrics.episode_return).filter(|sum| sum.is_finite()),
             complete: metrics.faulty.is_none(),
@@ -216,7 +234,7 @@ impl Monitor {
     /// The first [`MonitorError::Io`]; the other episodes are written nevertheless.
     pub fn stop(&mut self) -> Result<(), MonitorError> {
         let mut result = Ok(());
-        for (env, RecordedEpisode { number, film }) in core::mem::take(&mut self.open) {
+        for (env, RecordedEpisode { number, film, .. }) in core::mem::take(&mut self.open) {
             if let Some(film) = film.filter(|film| film.frames() > 0) {
                 let written = self.files.write(film, self.stats(number, env));
                 result = result.and(written);
@@ -231,7 +249,7 @@ impl Monitor {
             self.begun += 1;
             let MonitorOptions { schedule, max_frames, max_bytes, .. } = self.options;
             let film = schedule.includes(self.begun).then(|| Film::new(max_frames, max_bytes));
-            RecordedEpisode { number: self.begun, film }
+            RecordedEpisode { number: self.begun, film, render_error: None }
         });
         (episode.number, episode.film.as_mut())
     }

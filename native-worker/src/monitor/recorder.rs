@@ -37,8 +37,11 @@ impl Recorder {
             }
         };
         let env = hook.episode.env();
-        if monitor.records(env) && hook.env.try_render(env, &mut self.frame) {
-            monitor.frame(env, &self.frame)?;
+        if monitor.records(env) {
+            match hook.env.try_render(env, &mut self.frame) {
+                true => monitor.frame(env, &self.frame)?,
+                false => self.frame.take_failure().iter().for_each(|error| monitor.render_failed(env, error)),
+            }
         }
         Ok(())
     }
