@@ -38,6 +38,11 @@ pub(crate) fn spaces_json(spaces: &EnvSpaces) -> Value {
     })
 }
 
+/// The spaces of each policy.
+pub(crate) fn all_spaces_json(spaces: &BTreeMap<PolicyId, EnvSpaces>) -> Value {
+    spaces.iter().map(|(id, spaces)| (id.to_string(), spaces_json(spaces))).collect()
+}
+
 pub(crate) fn tensors_of(py: Python<'_>, weights: &Weights) -> Tensors {
     let bytes = |values: &[f32]| PyBackedBytes::from(column::bytes_of(py, values));
     let tensor = |tensor: &Tensor| (tensor.name.clone(), tensor.shape.clone(), bytes(&tensor.values));
@@ -78,6 +83,7 @@ pub(crate) fn into_python(acted: Acted, py: Python<'_>) -> PyResult<PyActed<'_>>
 pub(crate) type BeforeArgs<'py> = (Option<Vec<f32>>, Option<Bound<'py, PyAny>>, Option<Vec<f32>>);
 
 /// What a policy with memory knows of the steps before its rows.
+#[derive(Clone)]
 pub(crate) struct Before {
     state: Option<Vec<f32>>,
     /// As the environment takes them.

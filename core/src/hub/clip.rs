@@ -5,7 +5,7 @@ use crate::{
         ACTION_LOGP, ACTIONS, AGENT_INDEX, EPS_ID, MultiAgentBatch, REWARDS, SampleBatch, SlotFragment, T, VF_PREDS,
         codec,
     },
-    env::{EnvError, Frame, render::FilmWriter},
+    env::{Frame, render::FilmWriter},
     ids::LeaseId,
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
@@ -107,8 +107,6 @@ pub struct Reel {
     /// A picture of every `stride`-th step.
     stride: usize,
     has_pictures: bool,
-    /// Why the environment could not be rendered.
-    failure: Option<EnvError>,
     is_full: bool,
     frame: Frame,
 }
@@ -116,7 +114,7 @@ pub struct Reel {
 impl Default for Reel {
     fn default() -> Self {
         let (film, frame) = (FilmWriter::default(), Frame::new());
-        Self { film, steps: Vec::new(), stride: 1, has_pictures: true, failure: None, is_full: false, frame }
+        Self { film, steps: Vec::new(), stride: 1, has_pictures: true, is_full: false, frame }
     }
 }
 
@@ -128,7 +126,6 @@ impl Reel {
         }
         if self.has_pictures && self.steps.len().is_multiple_of(self.stride) {
             self.has_pictures = picture(&mut self.frame);
-            self.failure = self.frame.take_failure();
             self.is_full = self.has_pictures && !self.add_frame();
         }
         if !self.is_full {
@@ -155,9 +152,9 @@ impl Reel {
 
     /// Completes a clip with the steps, or with the reason why there are no pictures.
     #[must_use]
-    pub fn finish(self, clip: EnvClip) -> EnvClip {
+    pub fn finish(mut self, clip: EnvClip) -> EnvClip {
         let (film, pictures) = self.film.finish(EnvClip::MAX_FILM_BYTES);
-        let reason = match (pictures, self.has_pictures, self.failure) {
+        let reason = match (pictures, self.has_pictures, self.frame.take_failure()) {
             (0, true, _) if !self.steps.is_empty() => "a picture of the environment is too large for a message".into(),
             (0, false, Some(error)) => short(&format!("the environment cannot be rendered: {error}")),
             (0, false, None) => "the environment draws none: implement `render`".into(),
@@ -174,7 +171,7 @@ impl Reel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::render::Film;
+    use crate::env::{EnvError, render::Film};
 
     /// Draws noise that no compression reduces, with the number of the step in the first pixel.
     fn noise(step: u32, side: u32, frame: &mut Frame) -> bool {

@@ -94,6 +94,33 @@ impl RolloutWorker {
         Ok(estimates)
     }
 
+    /// Adds to logged rows what [estimators](Estimator) need: the probabilities of their actions under a policy that acts at
+    /// random with the probability `epsilon`, and, with a discount, the values of a model that is fitted to the rows. These have
+    /// observations as policies see them, and `action_prob` or `action_logp`. Existing columns are kept.
+    ///
+    /// # Errors
+    /// [`RolloutError::PolicyMap`], [`RolloutError::NoEstimate`], [`RolloutError::Judge`].
+    pub fn judge(
+        &mut self,
+        policy: &PolicyId,
+        rows: &mut SampleBatch,
+        epsilon: f64,
+        values_gamma: Option<f64>,
+    ) -> Result<(), RolloutError> {
+        self.check_running()?;
+        self.policy_mut(policy)?;
+        rows.decompress_if_needed()?;
+        let spaces = self.acting_spaces(policy)?;
+        let model = values_gamma.map(|gamma| self.make_q_model(&spaces, gamma)).transpose()?;
+        let mut judge = Judge::new(self.parts.policies.policy_mut(policy)?, &spaces).with_epsilon(epsilon)?;
+        judge.add_probs(rows)?;
+        if let Some(mut model) = model {
+            model.fit(&judge.transitions(rows)?)?;
+            judge.add_values(rows, &mut *model)?;
+        }
+        Ok(())
+    }
+
     /// Returns the discount of the policy's advantages; of one without advantages its setting `gamma`.
     fn gamma(&mut self, id: &PolicyId) -> Result<f64, RolloutError> {
         if let Postprocessing::Advantages(config) = self.parts.policies.policy_mut(id)?.postprocessing() {
