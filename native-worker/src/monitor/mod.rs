@@ -41,11 +41,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rollmesh_core::{
-    env::{EnvError, Frame},
-    episode::RolloutMetrics,
-    evaluation::Evaluation,
-};
+use rollmesh_core::{env::Frame, episode::RolloutMetrics, evaluation::Evaluation};
 use serde::{Deserialize, Serialize};
 
 use self::{files::Files, film::Film};
@@ -191,12 +187,6 @@ impl Monitor {
             && self.open.get(&env).is_some_and(|episode| episode.render_error.is_none())
     }
 
-    /// Records why the environment of a sub-environment cannot be rendered. Its episode gets no more pictures.
-    pub fn render_failed(&mut self, env: usize, error: &EnvError) {
-        self.film(env);
-        self.open.entry(env).and_modify(|episode| episode.render_error = Some(error.to_string()));
-    }
-
     /// Adds a picture to the episode of a sub-environment, unless it is not recorded.
     ///
     /// # Errors
@@ -205,6 +195,26 @@ impl Monitor {
         let (number, film) = self.film(env);
         let added = film.map_or(Ok(()), |film| film.add(frame));
         added.map_err(|(wanted, found)| MonitorError::FrameSize { path: self.files.film(number), wanted, found })
+    }
+
+    /// Adds the picture that `render` draws; returns false if it draws none. If it fails, the episode gets no more pictures and its
+    /// statistics have the error.
+    ///
+    /// # Errors
+    /// [`MonitorError::FrameSize`].
+    pub fn draw(
+        &mut self,
+        env: usize,
+        frame: &mut Frame,
+        render: impl FnOnce(&mut Frame) -> bool,
+    ) -> Result<bool, MonitorError> {
+        let is_drawn = render(frame);
+        if is_drawn {
+            self.frame(env, frame)?;
+        } else if let (Some(error), Some(episode)) = (frame.take_failure(), self.open.get_mut(&env)) {
+            episode.render_error = Some(error.to_string());
+        }
+        Ok(is_drawn)
     }
 
     /// Ends the episode of the sub-environment in the metrics, and writes its files if it is recorded.

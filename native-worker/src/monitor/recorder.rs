@@ -38,10 +38,7 @@ impl Recorder {
         };
         let env = hook.episode.env();
         if monitor.records(env) {
-            match hook.env.try_render(env, &mut self.frame) {
-                true => monitor.frame(env, &self.frame)?,
-                false => self.frame.take_failure().iter().for_each(|error| monitor.render_failed(env, error)),
-            }
+            monitor.draw(env, &mut self.frame, |frame| hook.env.try_render(env, frame))?;
         }
         Ok(())
     }
