@@ -398,7 +398,7 @@ class WorkerGroup:
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
         """Returns Gymnasium's spaces of the observations and actions of each policy."""
-        policies = next(iter(self.foreach_worker(lambda worker: worker.policy_map)), {})
+        policies: Mapping[str, Policy] = next(iter(self.foreach_worker(lambda worker: worker.policy_map)), {})
         return {id: (policy.observation_space, policy.action_space) for id, policy in policies.items()}
 
     def remove_policy(self, policy_id: str) -> None:

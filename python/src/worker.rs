@@ -9,10 +9,16 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
 };
-use rollmesh::{NativeWorker as _, native};
+use rollmesh::{
+    NativeWorker as _,
+    kernels::AUTO,
+    learner::{FittedQ, FittedQConfig},
+    native,
+};
 use rollmesh_core::{
     batch::AnyBatch,
     episode::{EpisodeSummary, GlobalVars},
+    estimate::Transitions,
     filter::Filter,
     ids::{PolicyId, WorkerId},
     time::Micros,
@@ -226,7 +232,12 @@ impl Worker {
         let id = PolicyId::new(id);
         let rows = self.with(py, move |worker| {
             let mut rows = batch.batch.single()?.clone();
-            worker.judge(&id, &mut rows, epsilon, values_gamma)?;
+            let fit = values_gamma.map(|gamma| {
+                move |rows: &Transitions| {
+                    FittedQ::of_log(rows, gamma, FittedQConfig::for_log(gamma), 0, AUTO, |_| ()).map(|(model, _)| model)
+                }
+            });
+            worker.judge(&id, &mut rows, epsilon, fit)?;
             Ok(rows)
         })?;
         Ok(rows.into())
@@ -263,7 +274,9 @@ fn plain(answer: WorkerAnswer) -> Result<Value, Failure> {
         WorkerAnswer::Learned { info, .. } => serde_json::to_value(info)?,
         WorkerAnswer::Metrics(metrics) => metrics_json(&metrics),
         WorkerAnswer::PolicyIds(ids) => serde_json::to_value(ids)?,
-        WorkerAnswer::Spaces(spaces) => policy::all_spaces_json(&spaces),
+        WorkerAnswer::Spaces(spaces) => {
+            spaces.iter().map(|(id, spaces)| (id.to_string(), policy::spaces_json(spaces))).collect()
+        }
         _ => Value::Null,
     })
 }
