@@ -16,11 +16,7 @@ class Reader:
         self, inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, buffer_size: int | None = None
     ) -> None:
         names = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
-        self._names = [os.fspath(name) for name in names]
-        self._reader = _native.Reader(self._names, buffer_size)
-
-    def __repr__(self) -> str:
-        return f"Reader({self._names})"
+        self._reader = _native.Reader([os.fspath(name) for name in names], buffer_size)
 
     def __iter__(self) -> Iterator[Sampled]:
         return self

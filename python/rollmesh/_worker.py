@@ -130,10 +130,6 @@ class RolloutWorker:
         """Calls a function with this worker."""
         return func(self, *args, **kwargs)
 
-    def for_policy(self, func: Callable[..., T], policy_id: str = "default_policy", **kwargs: Any) -> T:
-        """Calls a function with a policy."""
-        return func(self.get_policy(policy_id), **kwargs)
-
     def foreach_policy(self, func: Callable[..., T], **kwargs: Any) -> list[T]:
         """Calls a function with each policy and its id."""
         return [func(policy, id, **kwargs) for id, policy in self.policy_map.items()]
@@ -284,11 +280,7 @@ class WorkerGroup:
         return self.foreach_worker_with_id(lambda _, worker: func(worker), **which)
 
     def foreach_worker_with_id(
-        self,
-        func: Callable[[int, RolloutWorker], T],
-        *,
-        local_worker: bool = True,
-        remote_worker_ids: Iterable[int] | None = None,
+        self, func: Callable[[int, RolloutWorker], T], *, local_worker: bool = True, remote_worker_ids: Iterable[int] | None = None
     ) -> list[T]:
         """Does the same as `foreach_worker`, with the worker's id, 0 for the local one; only with these other workers, if given."""
         ids = self.healthy_worker_ids() if remote_worker_ids is None else list(remote_worker_ids)

@@ -5,13 +5,13 @@ use std::{path::PathBuf, time::Duration};
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 use rollmesh::worker_group::{
     Evaluation, FailureSettings, ForEachWorker, GroupError, LOCAL_WORKER, ParallelSample, Placement, SyncFilters,
-    SyncWeights, WorkerGroup, WorkerTask, in_process,
+    SyncWeights, WorkerGroup, WorkerTask,
 };
 use rollmesh_core::{
     episode::GlobalVars,
     group::SamplingMode,
     ids::{PolicyId, WorkerId},
-    worker::{PolicyConfig, PolicyRoles, RolloutWorker, WorkerAnswer, WorkerCommand},
+    worker::{PolicyConfig, PolicyRoles},
 };
 
 use serde_json::json;
@@ -92,39 +92,30 @@ fn sampling_mode(settings: &Bound<'_, PyDict>) -> PyResult<SamplingMode> {
 }
 
 impl Group {
-    /// Executes a command on one of the workers; the local one's id is 0.
-    pub(crate) fn execute(&self, py: Python<'_>, id: WorkerId, command: WorkerCommand) -> PyResult<WorkerAnswer> {
-        self.0.call(py, move |group| match id {
-            LOCAL_WORKER => Ok(group.local_worker().ok_or_else(no_local)?.execute(command)?),
-            id => answer_of(group, id, command),
-        })
-    }
-
-    /// Calls a closure with one of the workers, which is in this process.
-    pub(crate) fn with<R: Send + 'static>(
+    /// Asks one of the workers; the local one's id is 0.
+    pub(crate) fn ask<T: WorkerTask<Answer: Send> + Send + 'static>(
         &self,
         py: Python<'_>,
         id: WorkerId,
-        f: impl Fn(&mut RolloutWorker) -> Result<R, Failure> + Send + Sync + 'static,
-    ) -> PyResult<R> {
-        self.0.call(py, move |group| match id {
-            LOCAL_WORKER => f(group.local_worker().ok_or_else(no_local)?),
-            id => answer_of(group, id, in_process(f))?,
+        task: T,
+    ) -> PyResult<T::Answer> {
+        self.0.call(py, move |group| {
+            let which = match id {
+                LOCAL_WORKER => ForEachWorker::default().remote_workers([]),
+                id => ForEachWorker::remote().remote_workers([id]),
+            };
+            let answers = group.foreach_worker_with(&which, task).map_err(|error| match error {
+                GroupError::NotInProcess(id) => Failure::new(
+                    Kind::Group,
+                    format!("worker {id} is in another process: ask the local worker, or place workers on threads"),
+                ),
+                error => error.into(),
+            })?;
+            let lost = || Failure::new(Kind::Group, format!("worker {id} gave no answer: it is unhealthy, or failed"));
+            let none = || if id == LOCAL_WORKER { no_local() } else { lost() };
+            answers.into_iter().next().ok_or_else(none)
         })
     }
-}
-
-fn answer_of<T: WorkerTask>(group: &mut WorkerGroup, id: WorkerId, task: T) -> Result<T::Answer, Failure> {
-    let answers = group.foreach_worker_with(&ForEachWorker::remote().remote_workers([id]), task);
-    let answer = answers.map_err(|error| match error {
-        GroupError::NotInProcess(id) => {
-            let why = "is in another process, which only executes commands: ask the local worker, or place workers on threads";
-            Failure::new(Kind::Group, format!("worker {id} {why}"))
-        }
-        error => error.into(),
-    })?;
-    let none = || Failure::new(Kind::Group, format!("worker {id} gave no answer: it is unhealthy, or failed"));
-    answer.into_iter().next().ok_or_else(none)
 }
 
 #[pymethods]

@@ -14,6 +14,7 @@ use rollmesh::{
     kernels::AUTO,
     learner::{FittedQ, FittedQConfig},
     native,
+    worker_group::in_process,
 };
 use rollmesh_core::{
     batch::AnyBatch,
@@ -85,7 +86,7 @@ impl Worker {
     fn execute(&self, py: Python<'_>, command: WorkerCommand) -> PyResult<WorkerAnswer> {
         match &self.place {
             Place::Own(worker) => worker.call(py, |worker| worker.execute(command)),
-            Place::Member(group, id) => group.get().execute(py, *id, command),
+            Place::Member(group, id) => group.get().ask(py, *id, command),
         }
     }
 
@@ -106,7 +107,7 @@ impl Worker {
     ) -> PyResult<R> {
         match &self.place {
             Place::Own(worker) => worker.call(py, move |worker| f(worker)),
-            Place::Member(group, id) => group.get().with(py, *id, f),
+            Place::Member(group, id) => Ok(group.get().ask(py, *id, in_process(f))??),
         }
     }
 }

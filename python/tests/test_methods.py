@@ -32,7 +32,6 @@ class Workers(unittest.TestCase):
     def test_functions_are_called_with_the_worker_and_its_policies(self):
         with RolloutWorker(TWO, policy_mapping_fn=mapped_to_b) as worker:
             self.assertEqual(worker.apply(lambda worker, more: worker.num_envs + more, 3), 5)
-            self.assertEqual(worker.for_policy(lambda policy: policy.id, "b"), "b")
             self.assertEqual(worker.foreach_policy(lambda policy, id: (policy.id, id)), [("a", "a"), ("b", "b")])
             worker.set_is_policy_to_train(["b"])
             self.assertEqual(worker.foreach_policy_to_train(lambda policy, id: id), ["b"])

@@ -69,14 +69,11 @@ impl Running {
     }
 
     /// Adds a picture. Once there is none, or the limit is reached, no more are rendered.
-    ///
-    /// # Errors
-    /// The error of an environment that has pictures and cannot render one.
-    fn draw(&mut self, hook: &mut EpisodeHook<'_>, options: &EvaluatorOptions) -> Result<(), EnvError> {
+    fn draw(&mut self, hook: &mut EpisodeHook<'_>, options: &EvaluatorOptions) {
         if let Some(frames) = self.found.frames.as_mut().filter(|frames| frames.len() >= options.max_frames) {
             frames.is_cut = true;
             self.has_picture = false;
-            return Ok(());
+            return;
         }
         self.has_picture = hook.env.try_render(0, &mut self.frame);
         if self.has_picture {
@@ -84,7 +81,6 @@ impl Running {
             frames.add(&self.frame, options.max_frame_bytes);
             self.has_picture = !frames.is_cut;
         }
-        self.frame.take_failure().map_or(Ok(()), Err)
     }
 
     fn fail(&mut self, error: impl Into<EvaluationError>) -> CallbackError {
@@ -122,11 +118,11 @@ impl Callbacks for Watch<'_> {
         if let Err(error) = lane.add(hook.episode, reward.unwrap_or(0.0)) {
             return Err(running.fail(error));
         }
-        if env == 0
-            && running.has_picture
-            && let Err(error) = running.draw(hook, self.options)
-        {
-            return Err(running.fail(error));
+        if env == 0 && running.has_picture {
+            running.draw(hook, self.options);
+            if let Some(error) = running.frame.take_failure() {
+                return Err(running.fail(error));
+            }
         }
         let limit = self.options.max_episode_steps;
         if !hook.turn.is_over() && limit.is_none_or(|limit| hook.episode.length() < limit) {
