@@ -25,6 +25,14 @@ pub(crate) fn similar<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     distances.min().filter(|(distance, _)| *distance <= most).map(|(_, Reverse(known))| known)
 }
 
+/// Returns what follows the name of an unknown setting in an error: the most similar known one as a question, or all of them.
+pub(crate) fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    match similar(name, known.clone()) {
+        Some(known) => format!("; did you mean {known}?"),
+        None => format!("; known are {}", known.collect::<Vec<_>>().join(", ")),
+    }
+}
+
 /// Returns the edit distance of two names, whatever their case (Levenshtein: "Binary codes capable of correcting deletions,
 /// insertions and reversals", 1966).
 fn distance(a: &str, b: &str) -> usize {
@@ -98,6 +106,21 @@ pub enum ConfigError {
         /// The cause.
         reason: String,
     },
+}
+
+impl ConfigError {
+    /// Returns the message for settings in the group at this path, in the words of [`RunConfigError`](crate::run::RunConfigError).
+    #[must_use]
+    pub fn at(&self, path: &str) -> String {
+        match self {
+            Self::BadValue { name, reason } => format!("{path}.{name}: {reason}"),
+            Self::Unknown { name, known } => {
+                format!("{path}.{name}: there is no such setting{}", hint(name, known.split(", ")))
+            }
+            Self::BadSettings(reason) => format!("{path}: {reason}"),
+            other => format!("{path}: {other}"),
+        }
+    }
 }
 
 impl Config {
@@ -279,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn some_are_left_out() {
+    fn settings_are_removed_by_name() {
         let config: Config = r#"{"a": 1, "b": 2, "c": 3}"#.parse().unwrap();
         assert_eq!(config.clone().without(&["a", "c", "d"]).to_string(), r#"{"b":2}"#);
         assert_eq!(config.clone().without(&["d"]), config);
@@ -299,6 +322,10 @@ mod tests {
         let error = config.check_known(&["num_lights"]).unwrap_err().to_string();
         assert_eq!(error, "there is no setting 'num_cars'; known are: num_lights");
         assert_eq!(config.check_known(&["num_lights", "num_cars"]), Ok(()));
+        for (known, hint) in [("num_lights", "known are num_lights"), ("num_car", "did you mean num_car?")] {
+            let error = config.check_known(&[known]).unwrap_err().at("env_config");
+            assert_eq!(error, format!("env_config.num_cars: there is no such setting; {hint}"));
+        }
     }
 
     /// Checks that numbers keep their bits: settings pass through several processes on their way to an environment, and a

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_decoded_as_a_whole_or_not_at_all() {
+    fn bytes_are_decoded_in_full_or_not_at_all() {
         let bytes = encode_after(vec![9], &(3_u8, "text"));
         assert_eq!(bytes, [9, 3, 4, b't', b'e', b'x', b't']);
         assert_eq!(decode(&bytes[1..]), Some((3_u8, "text")));

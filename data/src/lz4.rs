@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_of_any_length_come_back() {
+    fn contents_of_any_length_round_trip() {
         for content in
             [vec![], vec![7], vec![0; 100_000], noise(70_000), noise(BLOCK + 1), [vec![1; BLOCK], noise(9)].concat()]
         {

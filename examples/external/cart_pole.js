@@ -101,7 +101,7 @@ function add(episodeReturn) {
   element('best').textContent = Math.max(Number(element('best').textContent) || 0, episodeReturn);
 }
 
-/** Whatever goes wrong with an episode goes wrong with the connection, which tells by itself, but for mistakes of this page. */
+/** Errors of an episode are errors of the connection, which reports them itself, except mistakes of this page. */
 function fail(error) {
   if (error.name === 'HubError' || error.code === 'stopped') return;
   say('offline', error.message);

@@ -324,8 +324,8 @@ export class Episode {
       view.setUint8(10, (terminated[agent] ? 1 : 0) | (truncated[agent] ? 2 : 0));
       returns.push(new Uint8Array(view.buffer));
     }
-    for (const [agent, told] of Object.entries(info === undefined ? {} : this.#isMultiAgent() ? info : { 0: info })) {
-      const text = new TextEncoder().encode(JSON.stringify(told)), view = new DataView(new ArrayBuffer(6));
+    for (const [agent, agentInfo] of Object.entries(info === undefined ? {} : this.#isMultiAgent() ? info : { 0: info })) {
+      const text = new TextEncoder().encode(JSON.stringify(agentInfo)), view = new DataView(new ArrayBuffer(6));
       view.setUint16(0, this.#place(agent), true);
       view.setUint32(2, text.length, true);
       infos.push(new Uint8Array(view.buffer), text);

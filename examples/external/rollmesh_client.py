@@ -298,8 +298,8 @@ class Episode:
         for agent in dict.fromkeys([*rewards, *flagged]):
             flags = bool(of(terminated, agent)) | bool(of(truncated, agent)) << 1
             returns.append(self._client._number(agent) + struct.pack("<dB", rewards.get(agent, 0.0), flags))
-        for agent, told in (info or {}).items() if is_multi_agent else [] if info is None else [(0, info)]:
-            text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+        for agent, agent_info in (info or {}).items() if is_multi_agent else [] if info is None else [(0, info)]:
+            text = json.dumps(agent_info, separators=(",", ":"), ensure_ascii=False).encode()
             infos.append(self._client._number(agent) + struct.pack("<I", len(text)) + text)
         if self._connection == self._client._connections:  # else the next question says that the episode is lost
             try:

@@ -77,7 +77,7 @@ impl DeviceForward {
     }
 }
 
-/// Which outputs the caller has room for.
+/// Which outputs the caller wants.
 #[derive(Clone, Copy)]
 struct Wants {
     dist_inputs: bool,

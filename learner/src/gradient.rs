@@ -13,7 +13,7 @@ use super::{
     optimizer::Optimizer,
     ranks::Ranks,
     rows::{Rows, TrainRows},
-    stats::{Sums, UpdateStats},
+    stats::{GradientSums, UpdateStats},
     update::Learner,
 };
 
@@ -60,7 +60,7 @@ impl Learner {
         }
         let Gradient { values, norm, parts } =
             self.gradient(whole.as_ref(), schedule, &mut ranks)?.ok_or(LearnError::NotFinite)?;
-        let mut sums = Sums::default();
+        let mut sums = GradientSums::default();
         sums.add(parts, norm);
         let learning_rate = self.lr_after(joined.env_steps);
         let stats = UpdateStats { gradient_steps: 0, learning_rate, ..self.stats(&joined, &sums, schedule) };
@@ -68,7 +68,7 @@ impl Learner {
     }
 
     /// Takes one step along gradients, as they are, and publishes the next version of the weights. The clock of annealing
-    /// stands still, since gradients do not tell how many steps they come from.
+    /// stands still, since gradients do not contain the number of their steps.
     ///
     /// # Errors
     /// [`LearnError::Model`] for gradients of another model, [`LearnError::Diverged`] as [`update`](Self::update).

@@ -55,10 +55,10 @@ pub fn report_results(
         let name = |name: &String| if is_single { name.clone() } else { format!("{id}/{name}") };
         results.extend(info.iter().map(|(key, value)| (name(key), *value)));
     }
-    let mut told = results.clone();
-    callbacks.on_train_result(&mut told)?;
-    told.retain(|name, value| results.get(name).map(|known| known.to_bits()) != Some(value.to_bits()));
-    Ok(told)
+    let mut extra_results = results.clone();
+    callbacks.on_train_result(&mut extra_results)?;
+    extra_results.retain(|name, value| results.get(name).map(|known| known.to_bits()) != Some(value.to_bits()));
+    Ok(extra_results)
 }
 
 impl Learners {

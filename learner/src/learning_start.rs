@@ -46,20 +46,12 @@ pub enum LearningStartError {
 
 /// A setting of an algorithm is unknown or out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{}", described(.path, .error))]
+#[error("{}", .error.at(.path))]
 pub struct AlgorithmSettingsError {
     /// The group of settings: `policy_config` or `policies.ID.config`.
     pub path: String,
     /// What is wrong with it.
     pub error: ConfigError,
-}
-
-fn described(path: &str, error: &ConfigError) -> String {
-    match error {
-        ConfigError::BadValue { name, reason } => format!("{path}.{name}: {reason}"),
-        ConfigError::BadSettings(reason) => format!("{path}: {reason}"),
-        other => format!("{path}: {other}"),
-    }
 }
 
 impl LearningStart {
@@ -97,7 +89,7 @@ impl LearningStart {
             config: config.clone(),
             run_dir: String::new(),
             algo: config.algorithm.clone().unwrap_or_default(),
-            pace: Micros(0),
+            throttle: Micros(0),
             layout,
             env_state,
             can_replay_actions,

@@ -135,7 +135,7 @@ fn power(base: f64, mut exponent: u64) -> f64 {
 }
 
 fn concatenated<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Result<Tensor> {
-    // Detached, since a step must not remember all the steps before it.
+    // Detached, since a step must not keep the graphs of all earlier steps.
     Ok(Tensor::cat(&tensors.map(Tensor::flatten_all).collect::<Result<Vec<_>>>()?, 0)?.detach())
 }
 
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn short_gradients_are_left_alone() {
+    fn gradients_within_the_clip_are_unchanged() {
         for grad_clip in [None, Some(6.0)] {
             let (a, b, norm) = first_step(grad_clip);
             close(&a, [-3.0, 1.0]);

@@ -1,6 +1,6 @@
 //! Rows that older weights than the learner's have made, as in the asynchronous and the deadline mode.
 //!
-//! Their advantages and value targets are estimates of a policy that is gone. V-trace (Espeholt et al.: "IMPALA: Scalable
+//! Their advantages and value targets are estimates of an earlier policy. V-trace (Espeholt et al.: "IMPALA: Scalable
 //! distributed deep-RL with importance weighted actor-learner architectures", 2018, equation 1, with both clips at 1) replaces
 //! them when an update begins. With the learner's values `V`, `rho = min(1, pi(a|s) / mu(a|s))` of its policy `pi` and the acting
 //! policy `mu`, and the traces of remark 2, `c = lambda rho`, along each piece of an episode that one version made:

@@ -98,7 +98,7 @@ impl UpdateStats {
 
 /// Sums over gradient steps.
 #[derive(Default)]
-pub(super) struct Sums {
+pub(super) struct GradientSums {
     /// Of the parts of the loss, in their order.
     parts: [f64; PARTS],
     grad_norm: f64,
@@ -108,7 +108,7 @@ pub(super) struct Sums {
     before_epoch: (f64, u32),
 }
 
-impl Sums {
+impl GradientSums {
     pub(super) fn begin_epoch(&mut self) {
         self.before_epoch = (self.parts[KL], self.steps);
     }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_of_parts_are_those_of_the_whole() {
+    fn moments_of_parts_combine_to_those_of_all_rows() {
         let values: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i * i % 7)).collect();
         let of = |range: std::ops::Range<usize>| Moments::of(values[range].iter().copied());
         let (joined, whole) = (Moments::join([of(0..0), of(0..3), of(3..3), of(3..20)].into_iter()), of(0..20));

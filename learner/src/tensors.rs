@@ -54,7 +54,7 @@ pub enum ToDeviceError {
     /// A column has to be decompressed first.
     #[error("column '{0}' is compressed: call decompress_if_needed first")]
     Compressed(ColumnName),
-    /// The device has no room, or does not take such tensors.
+    /// The device is out of memory, or does not support such tensors.
     #[error("column '{name}': {source}")]
     Device {
         /// The column.

@@ -20,7 +20,7 @@ use super::{
     optimizer::Optimizer,
     ranks::{Joined, Ranks},
     rows::{Encoders, Minibatches, OldPolicy, Reading, Rows, TrainRows},
-    stats::{Sums, UpdateStats},
+    stats::{GradientSums, UpdateStats},
 };
 
 /// Maximum number of consecutive gradient steps that are skipped because they are not finite.
@@ -169,7 +169,7 @@ impl Learner {
         // Until the weights are published.
         self.stale = true;
         let (schedule, learning_rate) = (self.schedule(&joined), self.lr());
-        let mut sums = Sums::default();
+        let mut sums = GradientSums::default();
         match self.objective().epochs() {
             None => {
                 let whole = rows.as_ref().map(TrainRows::whole).transpose()?;
@@ -215,7 +215,7 @@ impl Learner {
         joined: &Joined,
         schedule: Schedule,
         ranks: &mut Ranks<'_>,
-        sums: &mut Sums,
+        sums: &mut GradientSums,
     ) -> Result<f64, LearnError> {
         sums.begin_epoch();
         let normals = ranks.normals(rows, minibatches.iter().map(|units| joined.own(units)))?;
@@ -233,7 +233,7 @@ impl Learner {
         rows: Option<&Rows>,
         schedule: Schedule,
         ranks: &mut Ranks<'_>,
-        sums: &mut Sums,
+        sums: &mut GradientSums,
     ) -> Result<(), LearnError> {
         let schedule = Schedule { adaptive: self.adaptive, ..schedule };
         let Some(Gradient { values, norm, parts }) = self.gradient(rows, schedule, ranks)? else {
@@ -313,7 +313,7 @@ impl Learner {
         LearnError::Diverged { reason, last_good: self.weights.clone() }
     }
 
-    pub(super) fn stats(&self, joined: &Joined, sums: &Sums, schedule: Schedule) -> UpdateStats {
+    pub(super) fn stats(&self, joined: &Joined, sums: &GradientSums, schedule: Schedule) -> UpdateStats {
         UpdateStats {
             explained_variance: joined.explained_variance,
             logp_gap: joined.logp_gap,

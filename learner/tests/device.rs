@@ -59,7 +59,7 @@ fn numbers(len: usize) -> Vec<f32> {
 }
 
 /// Everything that a policy says of the rows: log-probabilities, values, distribution inputs and states, and the values alone.
-fn told(policy: &mut dyn Policy, obs_len: usize, action_len: usize) -> Vec<Vec<f32>> {
+fn outputs(policy: &mut dyn Policy, obs_len: usize, action_len: usize) -> Vec<Vec<f32>> {
     let state_len: usize = policy.state_lens().iter().sum();
     let (obs, before) = (numbers(ROWS * obs_len), numbers(ROWS * state_len));
     let moments: Vec<Moment> = (0..ROWS as u32).map(|t| Moment { slot: SlotId(0), episode: 0, t, agent: 0 }).collect();
@@ -88,7 +88,7 @@ fn assert_close(what: &str, left: &[f32], right: &[f32], tolerance: f32) {
 
 #[track_caller]
 fn assert_same_choices(policies: &mut [Box<dyn Policy>; 2], (obs_len, action_len): (usize, usize), what: &str) {
-    let [kernels, device] = policies.each_mut().map(|policy| told(policy.as_mut(), obs_len, action_len));
+    let [kernels, device] = policies.each_mut().map(|policy| outputs(policy.as_mut(), obs_len, action_len));
     for (name, (kernels, device)) in
         ["logp", "vf_preds", "dist_inputs", "state", "values"].iter().zip(kernels.iter().zip(&device))
     {
@@ -121,19 +121,19 @@ fn device_acts_like_the_kernels_for_every_model_and_after_new_weights() {
 #[test]
 fn device_sees_observations_normalised_by_the_filter_among_the_weights() {
     let mut policies = pair("CartPole-v1", MODELS[0]);
-    let before = told(policies[1].as_mut(), 4, 0);
+    let before = outputs(policies[1].as_mut(), 4, 0);
     let mut filter = MeanStdFilter::new(RowShape::vector(4), MeanStdConfig::UNCLIPPED).unwrap();
     filter.filter_rows(&mut numbers(40), true).unwrap();
     let weights = policies[0].weights().with_filter(FILTER_PREFIX, &Filter::MeanStdFilter(filter));
     policies.iter_mut().for_each(|policy| policy.set_weights(&weights).unwrap());
     assert_same_choices(&mut policies, (4, 0), "filtered");
-    assert_ne!(told(policies[1].as_mut(), 4, 0), before);
+    assert_ne!(outputs(policies[1].as_mut(), 4, 0), before);
 }
 
 #[test]
 fn wide_networks_act_within_the_tolerance_of_audits() {
     let [mut kernels, mut device] = pair("CartPole-v1", r#"{"fcnet_hiddens": [1024, 1024, 1024]}"#);
-    let (kernels, device) = (told(kernels.as_mut(), 4, 0), told(device.as_mut(), 4, 0));
+    let (kernels, device) = (outputs(kernels.as_mut(), 4, 0), outputs(device.as_mut(), 4, 0));
     assert_close("logp", &kernels[0], &device[0], 1e-4);
     assert_close("values", &kernels[1], &device[1], 1e-4);
 }

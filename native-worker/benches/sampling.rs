@@ -99,7 +99,7 @@ struct Stepper<E> {
 }
 
 impl<E: VectorEnv<Obs = f32, Act = i64>> Stepper<E> {
-    /// Rows of actions that are taken in turn.
+    /// Rows of actions that are taken cyclically.
     const ROWS: usize = 50;
     const LIMIT: u32 = 500;
     /// Lanes whose flags are looked at together.

@@ -22,7 +22,7 @@ use crate::{
     Registry,
     child::{read_json, write_json},
     control::{HubUrl, HubUrlError, Trust},
-    eval::{ANSWER, Address, EvalHub, EvalNames, Founding, Name, Pictures, Shared, Supervised},
+    eval::{ANSWER, EvalHub, EvalNames, Founding, Name, NameAddress, Pictures, SharedDesk, SupervisedWorker},
     hub::{Hub, HubConfig},
     kernels,
     worker::{self, Duty, EndKind, Evaluating, WorkerConfig},
@@ -38,7 +38,7 @@ pub(crate) fn serve_worker() -> ExitCode {
     let Ok(founding) = read_json::<Founding>(io::stdin().lock()) else { return ExitCode::FAILURE };
     // Detaches from the terminal, so that closing it does not end the worker.
     let _ = rustix::process::setsid();
-    let found = Process::open(founding);
+    let found = EvaluatorProcess::open(founding);
     let said = found.as_ref().map(|_| ()).map_err(Clone::clone);
     let told = write_json(io::stdout().lock(), &said);
     match found {
@@ -51,32 +51,32 @@ pub(crate) fn serve_worker() -> ExitCode {
 ///
 /// # Errors
 /// As [`EvalNames::create`].
-pub(crate) fn serve_name(names: &EvalNames, name: &str, run: &RunConfig) -> Result<Process, EvalWorkerError> {
-    Process::open(names.founding(name, run))
+pub(crate) fn serve_name(names: &EvalNames, name: &str, run: &RunConfig) -> Result<EvaluatorProcess, EvalWorkerError> {
+    EvaluatorProcess::open(names.founding(name, run))
 }
 
 /// A named evaluation worker.
-pub(crate) struct Process {
+pub(crate) struct EvaluatorProcess {
     runtime: Runtime,
     hub: Hub,
-    host: Arc<Host>,
+    host: Arc<EvaluatorState>,
     /// Notified when the worker was shut down.
     ended: Receiver<()>,
     is_at_hub: bool,
 }
 
 /// State shared by all connections.
-struct Host {
-    shared: Arc<Shared>,
+struct EvaluatorState {
+    shared: Arc<SharedDesk>,
     /// `None` once it is shut down.
-    worker: Mutex<Option<Supervised>>,
+    worker: Mutex<Option<SupervisedWorker>>,
     name: Name,
     /// Where its evaluations act.
     device: String,
     ended: Sender<()>,
 }
 
-impl Process {
+impl EvaluatorProcess {
     /// Takes the name, starts the worker and its hub, and writes their address.
     fn open(founding: Founding) -> Result<Self, EvalWorkerError> {
         let Founding { dir, name, run, hub } = founding;
@@ -84,7 +84,7 @@ impl Process {
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
         let taken = || EvalWorkerError::NameTaken(name.clone());
         let file = Name::take(&EvalNames::new(dir), &name).map_err(failed)?.ok_or_else(taken)?;
-        let worker = Supervised::in_process(&crate::program().map_err(failed)?, &run, Pictures::All)?;
+        let worker = SupervisedWorker::in_process(&crate::program().map_err(failed)?, &run, Pictures::All)?;
         let shared = worker.shared.clone();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(failed)?;
@@ -93,14 +93,14 @@ impl Process {
         let (ended, is_ended) = mpsc::channel();
         let env = Some(run.env().to_owned());
         let device = run.host.evaluator.device.unwrap_or_else(|| "cpu".into());
-        let host = Arc::new(Host { shared, worker: Mutex::new(Some(worker)), name: file, device, ended });
+        let host = Arc::new(EvaluatorState { shared, worker: Mutex::new(Some(worker)), name: file, device, ended });
         let url: HubUrl =
             own.worker_url().parse().map_err(|error: HubUrlError| EvalWorkerError::setup("process", error))?;
         let here = EvalHub { url, token: own.worker_token(), trust: Trust::default() };
         let is_at_hub = hub.is_some();
         [here].into_iter().chain(hub).try_for_each(|hub| host.join(&runtime, &hub, &name))?;
         let (port, token) = (own.address().port(), own.worker_token().to_hex());
-        host.name.write(&Address { port, token, pid: std::process::id(), env }).map_err(failed)?;
+        host.name.write(&NameAddress { port, token, pid: std::process::id(), env }).map_err(failed)?;
         Ok(Self { runtime, hub: own, host, ended: is_ended, is_at_hub })
     }
 
@@ -116,7 +116,7 @@ impl Process {
     }
 }
 
-impl Host {
+impl EvaluatorState {
     /// Joins a hub under a name, and reconnects after the hub was lost. Returns once the hub has admitted it.
     fn join(self: &Arc<Self>, runtime: &Runtime, hub: &EvalHub, name: &str) -> Result<(), EvalWorkerError> {
         let (joined, is_in) = mpsc::channel();
@@ -166,11 +166,11 @@ impl Host {
     fn end(self: &Arc<Self>) {
         self.name.give_up();
         self.shared.stop();
-        let (tell, told) = mpsc::channel();
+        let (sender, told) = mpsc::channel();
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
         let end = move || {
             drop(worker);
-            let _ = tell.send(());
+            let _ = sender.send(());
         };
         if thread::Builder::new().name("eval-end".into()).spawn(end).is_ok() {
             let _ = told.recv_timeout(LAST);
@@ -180,7 +180,7 @@ impl Host {
 }
 
 /// The evaluator of a connection: the supervised worker.
-struct Hosted(Arc<Host>);
+struct Hosted(Arc<EvaluatorState>);
 
 impl Evaluates for Hosted {
     fn at_desk(&mut self, work: &mut dyn FnMut(&mut EvalDesk)) {

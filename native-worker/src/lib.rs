@@ -26,6 +26,7 @@ pub mod eval;
 #[cfg(unix)]
 mod evaluator;
 pub mod external;
+mod files;
 pub mod hub;
 pub mod kernels;
 pub mod launch;
@@ -43,6 +44,7 @@ mod pulse;
 mod registry;
 mod relay;
 mod rllink;
+mod runs;
 mod shell;
 mod terminal;
 pub mod train;

@@ -124,13 +124,13 @@ impl Backlog {
         if written.is_err() {
             self.hold(line);
         }
-        self.note(written)
+        self.state_change(written)
     }
 
     /// Retries the queued lines.
     pub(crate) fn retry(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> Option<LineNotice> {
         let written = self.write_waiting(&mut write);
-        self.note(written)
+        self.state_change(written)
     }
 
     /// Returns the number of queued bytes.
@@ -170,7 +170,7 @@ impl Backlog {
     }
 
     /// Returns a notice if the state has changed.
-    fn note(&mut self, written: io::Result<()>) -> Option<LineNotice> {
+    fn state_change(&mut self, written: io::Result<()>) -> Option<LineNotice> {
         let state = match &written {
             Ok(()) => BacklogState::Writing,
             Err(_) if self.missing > 0 => BacklogState::Losing,
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_wait_for_room_and_are_written_in_order() {
+    fn lines_wait_for_disk_space_and_are_written_in_order() {
         let disk = RefCell::new(Disk { room: 3 * 7, ..Disk::default() });
         let mut lines = Backlog::new("lines");
         let write = |line: &[u8]| disk.borrow_mut().write(line);

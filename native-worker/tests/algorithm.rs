@@ -117,7 +117,7 @@ fn policy_of_a_run_in_one_thread_is_that_of_train() {
 }
 
 #[test]
-fn restored_algorithm_continues_with_same_bits() {
+fn restored_algorithm_resumes_bit_identically() {
     let directory = tempfile::tempdir().unwrap();
     let request = RunRequest { run_dir: Some(directory.path().join("run")), ..config(0).into() };
     let mut algorithm = Algorithm::new(request, &Registry::builtin()).unwrap();

@@ -78,7 +78,7 @@ async fn files_are_inspected_in_every_format() {
 }
 
 #[tokio::test]
-async fn people_see_numbers_whole_and_nothing_that_is_empty() {
+async fn printed_reports_show_full_numbers_and_no_empty_sections() {
     let plain = Process::start(["data", "inspect", &golden("single_plain.json")]).finish_with(0).await.stdout;
     assert!(plain.contains("  1000000000000001  "), "ids: {plain}");
     let bars = plain.split_once("episodes by return\n").unwrap().1.lines().count();
@@ -128,9 +128,9 @@ async fn conversions_lose_nothing_or_say_what() {
     let (narrow, wide) = (folder.path("narrow"), folder.path("wide"));
     data(&["merge", &samples, "--to", "parquet", "--output", &narrow], 0).await;
     let end = Process::start(["data", "convert", &narrow, "--to", "json", "--output", &wide]).finish_with(0).await;
-    let told: Vec<&str> = end.stderr.lines().collect();
-    assert!(told.contains(&"lost: the type of column 'rewards': float32 comes back as float64"), "{told:?}");
-    assert!(told.iter().all(|line| line.starts_with("lost: the type of column '")), "no bar, no more: {told:?}");
+    let report: Vec<&str> = end.stderr.lines().collect();
+    assert!(report.contains(&"lost: the type of column 'rewards': float32 comes back as float64"), "{report:?}");
+    assert!(report.iter().all(|line| line.starts_with("lost: the type of column '")), "no bar, no more: {report:?}");
     assert!(!end.stdout.contains("nothing is lost"), "{}", end.stdout);
 
     let set = folder.path("cartpole/random-v0");
@@ -171,7 +171,7 @@ async fn merging_and_splitting_keep_every_step_of_every_episode() {
     let (of_a, of_all) = (numbers(&rows(&a).await), numbers(&rows(&all).await));
     assert_eq!(of_all.len(), 1200);
     let (first, rest) = of_all.split_at(of_a.len());
-    assert!(first.iter().all(|id| !rest.contains(id)), "the episodes of the files are told apart");
+    assert!(first.iter().all(|id| !rest.contains(id)), "the episodes of the files are distinguished");
     assert_eq!(first[0], 0);
 
     let split = data(&["split", &all, "--fractions", "0.75,0.25", "--output", &parts], 0).await;
@@ -481,19 +481,19 @@ async fn estimates_and_corrupt_lines_are_reported() {
     });
     fs::write(&config, settings.to_string()).unwrap();
     let args = ["sample", "--config", &config, "--env-steps", "1200"];
-    let told = json(&Process::start(args.iter().chain(&["--json"])).finish_with(0).await.stdout);
-    assert_eq!((&told["corrupt_lines"], &told["blackholed_env_steps"]), (&1.into(), &1200.into()));
-    assert!(told["estimates"]["is"]["v_behavior"].as_f64() > Some(1.0), "{told}");
-    assert_eq!(told["estimates"]["is"]["episodes"], told["estimates"]["wis"]["episodes"]);
+    let report = json(&Process::start(args.iter().chain(&["--json"])).finish_with(0).await.stdout);
+    assert_eq!((&report["corrupt_lines"], &report["blackholed_env_steps"]), (&1.into(), &1200.into()));
+    assert!(report["estimates"]["is"]["v_behavior"].as_f64() > Some(1.0), "{report}");
+    assert_eq!(report["estimates"]["is"]["episodes"], report["estimates"]["wis"]["episodes"]);
     let text = Process::start(args).finish_with(0).await.stdout;
     assert!(text.contains("\nestimate wis: v_behavior ") && text.contains("1200 env steps, of which none"), "{text}");
     assert!(text.contains("passed over     1 lines"), "{text}");
     let learned = folder.path("learned");
     let args =
         ["train", "--config", &config, "--max-env-steps", "1200", "--evaluation-episodes", "0", "--run-dir", &learned];
-    let told = json(&Process::start(args.iter().chain(&["--json"])).finish_with(0).await.stdout);
-    assert_eq!((&told["corrupt_lines"], &told["blackholed_env_steps"]), (&1.into(), &1200.into()));
-    assert!(told["estimates"]["wis"]["v_target"].is_f64(), "{told}");
+    let report = json(&Process::start(args.iter().chain(&["--json"])).finish_with(0).await.stdout);
+    assert_eq!((&report["corrupt_lines"], &report["blackholed_env_steps"]), (&1.into(), &1200.into()));
+    assert!(report["estimates"]["wis"]["v_target"].is_f64(), "{report}");
     let run = folder.path("run");
     #[rustfmt::skip]
     let args = [
@@ -580,7 +580,7 @@ async fn a_clone_of_fifty_expert_episodes_reaches_475() {
 }
 
 #[tokio::test]
-async fn a_conversion_that_is_interrupted_leaves_nothing_that_looks_whole() {
+async fn interrupted_conversion_removes_its_output() {
     let folder = tempfile::tempdir().unwrap();
     let [input, output] = ["samples", "tables"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
     let sample = ["sample", "--num-envs", "16", "--env-steps", "60000", "--output", &input, "--json"];

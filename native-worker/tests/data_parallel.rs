@@ -1,4 +1,4 @@
-//! `rollmesh train --data-parallel`: processes that learn together, and what happens to the others when one is gone.
+//! `rollmesh train --data-parallel`: processes that learn together, and what happens to the others when one exits.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -83,7 +83,7 @@ fn lines(path: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn two_ranks_learn_what_one_process_does_and_always_the_same() {
+async fn two_ranks_learn_the_weights_of_one_process_deterministically() {
     let directory = directory();
     let (mut hashes, mut last) = (Vec::new(), PathBuf::new());
     for _ in 0..2 {
@@ -151,7 +151,7 @@ async fn a_killed_rank_ends_the_others() {
 }
 
 #[tokio::test]
-async fn a_stopped_rank_ends_the_others_and_itself_when_it_goes_on() {
+async fn suspended_rank_ends_the_others_and_itself_when_resumed() {
     for victim in 0..2 {
         let directory = directory();
         let mut ranks = running(directory.path(), 2).await;
@@ -183,7 +183,7 @@ async fn an_interruption_of_one_ends_all_and_keeps_what_was_learned() {
 
 /// The loss of a rank ends the others; all of them resume from the newest checkpoint, which holds the state of each.
 #[tokio::test]
-async fn ranks_resume_with_same_bits_after_any_is_killed() {
+async fn ranks_resume_bit_identically_after_any_is_killed() {
     let (kills, iterations) = if is_long() { (20, 200) } else { (2, 40) };
     for filter in ["NoFilter", "MeanStdFilter"] {
         let [calm, killed] = [directory(), directory()];

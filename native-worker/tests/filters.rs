@@ -34,7 +34,7 @@ fn outcome(run_dir: &Path) -> PolicyCheckpoint {
 }
 
 #[tokio::test]
-async fn a_filter_counts_every_committed_observation_once_whatever_was_killed() {
+async fn filter_counts_every_committed_observation_once_after_any_kill() {
     const ENV_STEPS: u32 = 20_000;
     let directory = tempfile::tempdir().unwrap();
     let [calm, workers_killed, hub_killed] = ["calm", "workers", "hub"].map(|name| directory.path().join(name));

@@ -57,7 +57,7 @@ fn server(Invitation { address, worker_token, .. }: &Invitation) -> Process {
 }
 
 #[tokio::test]
-async fn weights_do_not_show_where_policies_compute() {
+async fn device_of_policies_does_not_change_the_weights() {
     for model in [&SMALL[..], &MEMORY] {
         let length = ["--max-env-steps", "1500"];
         let expected = end(begin(&[model, &length, &["--workers", "2"]])).await;
@@ -74,7 +74,7 @@ async fn weights_do_not_show_where_policies_compute() {
 }
 
 #[tokio::test]
-async fn worker_that_acts_for_others_takes_over_and_another_one_after_it() {
+async fn inference_worker_takes_over_and_another_one_after_it() {
     let length = ["--max-env-steps", "20000", "--workers", "2"];
     let expected = end(begin(&[&SMALL, &length])).await;
     let (mut run, directory) = begin(&[&SMALL, &length, &SERVER]);
@@ -94,7 +94,7 @@ async fn worker_that_acts_for_others_takes_over_and_another_one_after_it() {
 }
 
 #[tokio::test]
-async fn run_goes_on_while_the_worker_that_acts_for_others_hangs() {
+async fn run_continues_while_the_inference_worker_hangs() {
     let length = ["--max-env-steps", "1500"];
     let expected = end(begin(&[&SMALL, &length, &["--workers", "2"]])).await;
     let (mut run, directory) = begin(&[&SMALL, &length, &SERVER, &["--workers", "0", "--remote-only"]]);

@@ -214,7 +214,7 @@ async fn intervals_that_hang_on_few_episodes_are_reported() {
 }
 
 #[tokio::test]
-async fn runs_with_the_same_ids_are_told_apart() {
+async fn runs_with_the_same_ids_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let own = policy(folder.path(), "own", 1);
     let file = |name: &str, ends: &str, t: &str| {

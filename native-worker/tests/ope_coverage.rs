@@ -163,7 +163,7 @@ use Estimator::{
 };
 
 #[test]
-fn the_value_of_a_policy_lies_in_the_intervals_of_another_ones_log() {
+fn value_of_a_policy_is_within_the_intervals_estimated_from_another_ones_log() {
     let fast = [ImportanceSampling, TrajectoryImportanceSampling, ConsistentWeightedImportanceSampling, DoublyRobust];
     // Nine of ten at least; of a few repetitions one more may fail.
     let (repetitions, enough, estimators) = if is_long() { (100, 90, &Estimator::ALL[..]) } else { (10, 8, &fast[..]) };

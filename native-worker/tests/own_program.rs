@@ -53,7 +53,7 @@ mod own {
         if let Some(code) = eval::be_another_program() {
             return code;
         }
-        eval::be_one_who_forgot();
+        eval::run_program_without_child_process_entry();
         rollmesh::child_process(registry);
         if std::env::args().nth(1).is_some_and(|first| COMMANDS.contains(&&*first)) {
             return rollmesh::main_with(registry());

@@ -499,10 +499,13 @@ async fn settings_that_make_no_sense_end_with_2() {
         ),
         (file("c.txt", "{}"), "must end in .json or .toml"),
         (file("d.json", r#"{"env_config": {"gravity": 1}}"#), "there is no setting 'gravity'; known are: none"),
-        (file("p.json", r#"{"policy_config": {"gama": 0.9}}"#), "policy_config: unknown field `gama`, expected one of"),
+        (
+            file("p.json", r#"{"policy_config": {"gama": 0.9}}"#),
+            "policy_config.gama: there is no such setting; did you mean gamma?",
+        ),
         (
             file("q.json", r#"{"policies": {"default_policy": {"config": {"gama": 0.9}}}}"#),
-            "policies.default_policy.config: unknown field `gama`",
+            "policies.default_policy.config.gama: there is no such setting; did you mean gamma?",
         ),
         (file("e.json", r#"{"policy_mapping_fn": "x"}"#), "known are: agent_id, default, traffic"),
         (file("f.json", r#"{"monitor_path": "/proc/films"}"#), "cannot write /proc/films: No such file"),

@@ -33,7 +33,7 @@ fn commands_end_silently_when_their_output_is_closed() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_command_whose_output_finds_no_room_says_so() {
+fn full_output_device_is_reported() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let end = Command::new(env!("CARGO_BIN_EXE_rollmesh")).arg("schema").stdout(full).output().unwrap();
     let said = "error: standard output: No space left on device (os error 28)\n";

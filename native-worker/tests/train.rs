@@ -122,15 +122,15 @@ async fn report_is_one_file_about_runs() {
 
     // A run that cannot be read is left out, and listed.
     fs::write(second.run_dir().join("config.toml"), "num_envs = 0").unwrap();
-    let told = Process::start(["report", &dirs[0], &dirs[1], "--output", &output]).finish_with(0).await.stderr;
-    assert!(told.contains("left out: ") && told.contains("num_envs is 0"), "{told}");
+    let stderr = Process::start(["report", &dirs[0], &dirs[1], "--output", &output]).finish_with(0).await.stderr;
+    assert!(stderr.contains("left out: ") && stderr.contains("num_envs is 0"), "{stderr}");
     let report = read(&file);
     assert!(report.contains("<title>rollmesh: 1 run</title>") && report.contains("Runs that could not be read"));
     Process::start(["report", &dirs[1], "--output", &output]).finish_with(2).await;
 }
 
 #[tokio::test]
-async fn the_number_of_workers_does_not_show_in_the_weights() {
+async fn number_of_workers_does_not_change_the_weights() {
     let one = undisturbed(2_000).await;
     for (workers, num_envs_per_worker) in [(2, 6), (3, 4), (4, 3)] {
         let setup = Setup::new(workers, num_envs_per_worker, 2_000);
@@ -158,7 +158,7 @@ async fn summary_of(env: &str, more: &str, workers: u32) -> Value {
 }
 
 #[tokio::test]
-async fn zero_workers_sample_in_process_with_the_same_bits() {
+async fn zero_workers_sample_in_process_bit_identically() {
     let in_processes = " --set remote_worker_envs=true";
     let cases = ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"].map(|env| (env, ""));
     let cases = cases.into_iter().chain(["FrozenLake-v1", "MultiAgentCartPole-v1"].map(|env| (env, in_processes)));
@@ -189,7 +189,7 @@ async fn remote_only_run_waits_for_a_worker_and_prints_its_command_without_a_das
 }
 
 #[tokio::test]
-async fn training_need_not_wait_for_the_slowest_and_says_what_it_learned_from() {
+async fn asynchronous_training_does_not_wait_for_stragglers_and_reports_its_staleness() {
     for mode in [["--mode", "async", "--max-staleness", "1"], ["--mode", "deadline", "--deadline-ms", "20"]] {
         let setup = Setup::new(2, 6, 4_000).with(&mode);
         setup.start().finish_with(0).await;
@@ -259,7 +259,7 @@ async fn killed_workers_are_replaced_and_do_not_show_in_the_weights() {
 }
 
 #[tokio::test]
-async fn workers_that_join_do_the_work_and_do_not_show_in_the_weights() {
+async fn joining_workers_do_the_work_and_change_no_weights() {
     let setup = Setup::new(0, 12, 2_000).with(&["--remote-only"]);
     let mut run = setup.start();
     let invitation = run.invitation().await;
@@ -396,7 +396,7 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (&["--stop-return", "NaN"], "--stop-return is NaN; it must be a finite number"),
         (
             &["--policy-config", r#"{"learning_rate": 1}"#],
-            "policy_config: unknown field `learning_rate`, expected one of",
+            "policy_config.learning_rate: there is no such setting; known are gamma, ",
         ),
         (&["--policy-config", r#"{"lr": -1}"#], "policy_config.lr: -1 must be above 0"),
         (

@@ -151,11 +151,11 @@ class PolicyHost:
     def __init__(self, kind: Callable[..., Any], about: str) -> None:
         from ._vector import space
 
-        told = json.loads(about)
-        spaces = told["spaces"]
+        description = json.loads(about)
+        spaces = description["spaces"]
         obs_space = space(spaces["observation"], spaces["observation_type"])
         action_space = space(spaces["action"], spaces["action_type"])
-        self.policy = kind(obs_space, action_space, told["config"])
+        self.policy = kind(obs_space, action_space, description["config"])
         self.action_type = spaces["action_type"]
         initial = self._method("get_initial_state", list)()
         self.initial = [np.asarray(state, dtype="<f4").ravel() for state in initial]
@@ -182,7 +182,7 @@ class PolicyHost:
     def tensors(self) -> list:
         own = self._method("get_weights", dict)()
         tensors, _ = to_tensors(own)
-        # Layers are counted without gaps, and named otherwise when they come back.
+        # Layers are counted without gaps, and keep their original names on the way back.
         self.names = dict(zip(of_tensors(tensors), own, strict=True))
         return tensors
 

@@ -10,7 +10,7 @@ use rollmesh::{
     Registry,
     checkpoint::PolicyCheckpoint,
     eval::EvalWorker,
-    hub::HubConfig,
+    hub::{HubConfig, RunStopper},
     train::{self, AlgorithmError, RunConfig, RunRequest},
 };
 use rollmesh_core::{
@@ -41,21 +41,30 @@ pub(crate) fn whole_run_config<'py>(py: Python<'py>, settings: &Bound<'py, PyDic
 
 /// A training run, iteration by iteration.
 #[pyclass(frozen)]
-pub(crate) struct Algorithm(Owned<train::Algorithm>);
+pub(crate) struct Algorithm(Owned<train::Algorithm>, RunStopper);
+
+impl Algorithm {
+    fn owned(
+        py: Python<'_>,
+        make: impl FnOnce() -> Result<train::Algorithm, AlgorithmError> + Send + 'static,
+    ) -> PyResult<Self> {
+        let algorithm = Owned::new(py, "Algorithm", make)?;
+        let stopper = algorithm.call(py, |algorithm| Ok::<_, AlgorithmError>(algorithm.stopper()))?;
+        Ok(Self(algorithm, stopper))
+    }
+}
 
 #[pymethods]
 impl Algorithm {
     #[new]
     fn new(py: Python<'_>, settings: &Bound<'_, PyDict>, run_dir: Option<PathBuf>) -> PyResult<Self> {
         let request = RunRequest { run_dir, ..RunRequest::from(run_config(settings)?) };
-        Ok(Self(Owned::new(py, "Algorithm", move || {
-            train::Algorithm::on(HubConfig::local()?, request, &Registry::builtin())
-        })?))
+        Self::owned(py, move || train::Algorithm::on(HubConfig::local()?, request, &Registry::builtin()))
     }
 
     #[staticmethod]
     fn restore(py: Python<'_>, run_dir: PathBuf) -> PyResult<Self> {
-        Ok(Self(Owned::new(py, "Algorithm", move || train::Algorithm::restore(run_dir, &Registry::builtin()))?))
+        Self::owned(py, move || train::Algorithm::restore(run_dir, &Registry::builtin()))
     }
 
     /// The metrics of an iteration; none once the run has reached one of its stop conditions.
@@ -97,7 +106,7 @@ impl Algorithm {
 
     /// The summary of the run; none if it was stopped before.
     fn stop<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let summary = self.0.end(py, train::Algorithm::stop)?;
+        let summary = self.0.interrupt_and_end(py, || self.1.stop(), train::Algorithm::stop)?;
         column::json(py, &summary)
     }
 }

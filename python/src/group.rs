@@ -4,8 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 use rollmesh::worker_group::{
-    Evaluation, FailureSettings, ForEachWorker, GroupError, LOCAL_WORKER, ParallelSample, Placement, SyncFilters,
-    SyncWeights, WorkerGroup, WorkerTask,
+    Evaluation, FailureSettings, ForEachWorker, GroupError, GroupStopper, LOCAL_WORKER, ParallelSample, Placement,
+    SyncFilters, SyncWeights, WorkerGroup, WorkerTask,
 };
 use rollmesh_core::{
     episode::GlobalVars,
@@ -28,7 +28,7 @@ use crate::{
 
 /// A local worker and others, commanded together.
 #[pyclass(frozen)]
-pub(crate) struct Group(pub(crate) Owned<WorkerGroup>);
+pub(crate) struct Group(Owned<WorkerGroup>, GroupStopper);
 
 fn no_local() -> Failure {
     Failure::new(Kind::Group, "the group has no local worker: make it with local_worker=True")
@@ -166,7 +166,9 @@ impl Group {
                 None => builder,
             };
         }
-        Ok(Self(Owned::new(py, "WorkerGroup", move || builder.build())?))
+        let group = Owned::new(py, "WorkerGroup", move || builder.build())?;
+        let stopper = group.call(py, |group| Ok::<_, GroupError>(group.stopper()))?;
+        Ok(Self(group, stopper))
     }
 
     /// The next batches, as the mode of sampling has it.
@@ -290,6 +292,6 @@ impl Group {
             group.stop();
             Ok::<_, GroupError>(())
         };
-        self.0.end_or_leave(py, stop)
+        self.0.end_or_leave(py, || self.1.stop(), stop)
     }
 }

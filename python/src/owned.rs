@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// a step of thousands of small environments.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// How long [`Owned::end_or_leave`] waits for a call that Ctrl-C has interrupted.
+/// How long the end of an object waits for a call that Ctrl-C has interrupted.
 const GRACE: Duration = Duration::from_secs(1);
 
 type Job<T> = Box<dyn FnOnce(&mut Option<T>) + Send>;
@@ -100,17 +100,33 @@ impl<T: 'static> Owned<T> {
         answer?.transpose().map_err(PyErr::from)
     }
 
-    /// As [`end`](Self::end), but does not wait for a call that Ctrl-C has interrupted and that continues for longer than
-    /// [`GRACE`], such as the step of an environment that hangs: then the thread ends the object after that call, and the processes
-    /// of the object end with its thread, or with this process if that ends before.
+    /// As [`end`](Self::end). `interrupt` ends a call that Ctrl-C has interrupted and that continues for longer than [`GRACE`],
+    /// such as the step of an environment that hangs.
+    pub(crate) fn interrupt_and_end<R: Send + 'static, E: Into<Failure>>(
+        &self,
+        py: Python<'_>,
+        interrupt: impl FnOnce(),
+        f: impl FnOnce(T) -> Result<R, E> + Send + 'static,
+    ) -> PyResult<Option<R>> {
+        if self.is_stuck(py) {
+            interrupt();
+        }
+        self.end(py, f)
+    }
+
+    /// As [`interrupt_and_end`](Self::interrupt_and_end), but does not wait for the end of the interrupted call: the thread ends
+    /// the object after that call, and the processes of the object end with its thread, or with this process if that ends
+    /// before.
     pub(crate) fn end_or_leave<R: Send + 'static, E: Into<Failure>>(
         &self,
         py: Python<'_>,
+        interrupt: impl FnOnce(),
         f: impl FnOnce(T) -> Result<R, E> + Send + 'static,
     ) -> PyResult<()> {
         if !self.is_stuck(py) {
             return self.end(py, f).map(|_| ());
         }
+        interrupt();
         if let Some(OwnThread { jobs, .. }) = self.of_caller()?.take() {
             send(&jobs, move |object| object.take().map(f).transpose().map_err(Into::into));
         }

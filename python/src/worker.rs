@@ -261,7 +261,8 @@ impl Worker {
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         match &self.place {
-            Place::Own(worker) => worker.end_or_leave(py, |mut worker| worker.stop()),
+            // The step of an environment in this process cannot be ended.
+            Place::Own(worker) => worker.end_or_leave(py, || {}, |mut worker| worker.stop()),
             Place::Member(..) => self.done(py, WorkerCommand::Stop),
         }
     }

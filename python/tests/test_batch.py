@@ -82,7 +82,7 @@ class Batches(unittest.TestCase):
         self.assertEqual(one.as_multi_agent(), MultiAgentBatch({"default_policy": one}, 6))
         self.assertIs(MultiAgentBatch.wrap_as_needed({"default_policy": one}, 6), one)
 
-    def test_writes_into_a_policys_batch_reach_the_whole(self):
+    def test_writes_into_a_policys_batch_reach_the_multi_agent_batch(self):
         multi = concat_samples([MultiAgentBatch({"a": batch(), "b": batch()[:2]}, 6)])
         multi["b"]["advantages"] = np.array([3.0, 4.0])
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(multi))["b"]["advantages"], [3, 4])

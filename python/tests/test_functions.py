@@ -105,7 +105,7 @@ class Functions(unittest.TestCase):
                 np.testing.assert_array_equal(batch["double"], 2 * batch["rewards"])
                 self.assertGreater(worker.get_metrics()["summary"]["custom_metrics"]["widest"]["max"], 0.2)
 
-    def test_what_is_no_callbacks_is_refused(self):
+    def test_invalid_callbacks_are_refused(self):
         class Misspelt(Callbacks):
             def on_episode_stop(self, **kwargs):
                 pass

@@ -31,7 +31,7 @@ def sample_in_fork(worker: RolloutWorker, answers) -> None:
 
 
 class Workers(unittest.TestCase):
-    def test_same_bits_as_the_command_line(self):
+    def test_samples_are_bit_identical_to_the_command_line(self):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "config.json")
             file.write_text(json.dumps(CONFIG))
@@ -515,7 +515,7 @@ class Runs(unittest.TestCase):
             self.assertEqual((evaluated[0]["episodes"], evaluated[0]["iteration"] % 2), (3, 0))
             self.assertEqual(algorithm.stop()["evaluation"]["episodes"], 3)
 
-    def test_settings_of_a_run_are_whole_and_build_it(self):
+    def test_settings_of_a_run_are_complete_and_build_it(self):
         config = rollmesh.RunConfig("CartPole-v1", num_workers=0, num_envs=4, seed=7)
         self.assertEqual((config.num_envs, config["seed"], config["num_workers"]), (4, 7, 0))
         self.assertIn("rollout_fragment_length", config)
@@ -541,7 +541,7 @@ class Runs(unittest.TestCase):
             stored = rollmesh.RunConfig.from_file(os.path.join(run_dir, "config.toml"))
             self.assertEqual((stored.env, stored.seed, stored.num_envs), ("CartPole-v1", 7, 4))
 
-    def test_progress_is_shown_in_terminals_and_where_it_is_wanted(self):
+    def test_progress_is_shown_in_terminals_and_on_request(self):
         for progress, wanted in ((None, False), (True, True)):
             said = io.StringIO()
             with contextlib.redirect_stderr(said), Algorithm({**self.SETTINGS, "stop": {"env_steps": 2_000}}) as algorithm:

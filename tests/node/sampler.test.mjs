@@ -104,7 +104,7 @@ test("sequences of a policy with memory have lengths", () => {
   assert.deepEqual(columns.state_in_0.shape, [8]);
 });
 
-test("metrics tell what became of episodes, once", () => {
+test("metrics report each finished episode once", () => {
   const worker = sampler({ rollout_fragment_length: 200 });
   const { eps_id, terminateds } = worker.step(Infinity).policies.default_policy.columns;
   const { episodes, ...rest } = worker.metrics();

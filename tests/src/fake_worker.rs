@@ -13,7 +13,7 @@ use crate::fake_rows::FakeState;
 
 /// A message from a worker to the group.
 #[derive(Clone, Debug)]
-pub enum Said {
+pub enum WorkerOutput {
     /// Env steps done so far.
     Progress(LeaseId, u64),
     /// Slots of a lease: all, or those finished since the last upload.
@@ -26,7 +26,7 @@ pub enum Said {
 
 /// A message from the group to a worker.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum WorkerInput {
     /// Work.
     Grant(Lease),
     /// Drop a lease.
@@ -38,7 +38,7 @@ pub enum Told {
 pub struct FakeWorker {
     length: u32,
     may_miss_leases: bool,
-    in_turn: bool,
+    sequential: bool,
     is_unable: bool,
     /// States after the slots of the latest lease.
     held: BTreeMap<SlotId, FakeState>,
@@ -66,8 +66,8 @@ impl FakeWorker {
 
     /// Works on one slot at a time, and uploads each when it is finished.
     #[must_use]
-    pub fn in_turn(self) -> Self {
-        Self { in_turn: true, ..self }
+    pub fn sequential(self) -> Self {
+        Self { sequential: true, ..self }
     }
 
     /// Makes the worker report that it cannot run the run's leases.
@@ -78,9 +78,9 @@ impl FakeWorker {
 
     /// Returns the worker's answer to the announcement of the run.
     #[must_use]
-    pub fn answer(&self) -> Said {
+    pub fn answer(&self) -> WorkerOutput {
         let inability = || Inability::new(InabilityKind::UnknownEnv, "there is no environment 'Fake-v0'");
-        Said::Answer(if self.is_unable { Err(inability()) } else { Ok(()) })
+        WorkerOutput::Answer(if self.is_unable { Err(inability()) } else { Ok(()) })
     }
 
     /// Returns true while the worker has work.
@@ -94,11 +94,11 @@ impl FakeWorker {
     /// # Panics
     /// If the group expects the worker to hold a state that it does not hold, although no message can have been lost, or
     /// grants a lease to an incapable worker.
-    pub fn receive(&mut self, told: Told) -> Option<Said> {
-        assert!(!self.is_unable || !matches!(told, Told::Grant(_)), "{told:?} for a worker that is unable");
-        match told {
-            Told::Grant(lease) if self.newest.is_some_and(|newest| lease.id <= newest) => None,
-            Told::Grant(lease) => {
+    pub fn receive(&mut self, input: WorkerInput) -> Option<WorkerOutput> {
+        assert!(!self.is_unable || !matches!(input, WorkerInput::Grant(_)), "{input:?} for a worker that is unable");
+        match input {
+            WorkerInput::Grant(lease) if self.newest.is_some_and(|newest| lease.id <= newest) => None,
+            WorkerInput::Grant(lease) => {
                 self.newest = Some(lease.id);
                 let follows = |work: &Work| lease.is_follow_up_of(&work.lease);
                 if self.follow_up.is_none() && self.current.as_ref().is_some_and(follows) {
@@ -109,12 +109,12 @@ impl FakeWorker {
                 self.drop_current();
                 // A follow-up may have arrived without the previous lease.
                 if self.may_miss_leases && !self.has_states(&lease) {
-                    return Some(Said::Refused(lease.id));
+                    return Some(WorkerOutput::Refused(lease.id));
                 }
                 self.begin(lease);
                 None
             }
-            Told::Revoke(lease) => {
+            WorkerInput::Revoke(lease) => {
                 // Without its states the follow-up is useless; the group revokes it, too.
                 if self.current.as_ref().is_some_and(|work| work.lease.id == lease) {
                     self.drop_current();
@@ -122,15 +122,15 @@ impl FakeWorker {
                 }
                 self.follow_up.take_if(|waiting| waiting.id == lease);
                 self.newest = self.newest.max(Some(lease));
-                Some(Said::Refused(lease))
+                Some(WorkerOutput::Refused(lease))
             }
         }
     }
 
     /// Refuses the latest lease.
-    pub fn refuse(&mut self) -> Option<Said> {
+    pub fn refuse(&mut self) -> Option<WorkerOutput> {
         let latest = self.follow_up.take().or_else(|| self.drop_current());
-        latest.map(|lease| Said::Refused(lease.id))
+        latest.map(|lease| WorkerOutput::Refused(lease.id))
     }
 
     /// Drops the current lease, with all states.
@@ -141,13 +141,13 @@ impl FakeWorker {
     }
 
     /// Performs at most this number of env steps of the lease.
-    pub fn work(&mut self, env_steps: u64) -> Option<Said> {
+    pub fn work(&mut self, env_steps: u64) -> Option<WorkerOutput> {
         let work = self.current.as_mut()?;
         work.env_steps += env_steps;
         let slots = work.starts.len();
         let done = slots.min((work.env_steps / u64::from(self.length)) as usize);
-        if done == work.handed || done < slots && !self.in_turn {
-            return Some(Said::Progress(work.lease.id, work.env_steps));
+        if done == work.handed || done < slots && !self.sequential {
+            return Some(WorkerOutput::Progress(work.lease.id, work.env_steps));
         }
         let make = |start: &FakeState| start.fragment(work.lease.weights_version, self.length);
         let fragments: Vec<SlotFragment> = work.starts[work.handed..done].iter().map(make).collect();
@@ -160,7 +160,7 @@ impl FakeWorker {
                 self.begin(next);
             }
         }
-        Some(Said::Upload(lease, fragments))
+        Some(WorkerOutput::Upload(lease, fragments))
     }
 
     fn begin(&mut self, lease: Lease) {

@@ -133,7 +133,7 @@ impl History {
     pub fn check(&self, rules: Rules) -> Result<(), Violation> {
         let mut model = Model::new(rules);
         for (at, happened) in self.0.iter().enumerate() {
-            model.go_on(happened).map_err(|what| Violation { at, what })?;
+            model.apply(happened).map_err(|what| Violation { at, what })?;
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Model {
         Self { rules, kept, queues, taken: slots, live, newest_lease: None, saved: None, ledger: Ledger::default() }
     }
 
-    fn go_on(&mut self, happened: &Happened) -> Result<(), String> {
+    fn apply(&mut self, happened: &Happened) -> Result<(), String> {
         match happened {
             Happened::Began { weights_version } => self.begin(*weights_version),
             Happened::Granted { worker, lease, fragment, weights_version, slots } => {

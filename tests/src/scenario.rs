@@ -79,7 +79,7 @@ pub struct Watch {
     /// Number of dishonest workers, counted from the first.
     pub divergent: usize,
     /// Falsified fragments among theirs, per thousand.
-    pub lies: u64,
+    pub falsification: u64,
     /// Maximum duration of a replay in milliseconds.
     pub audit_ms: u64,
     /// Fragments that cannot be replayed, per thousand.
@@ -118,7 +118,7 @@ pub struct Faults {
     pub unable: u64,
     /// Uploads in which one bit of a reward is wrong. Chaotic scenarios have none, since an undetected falsification changes
     /// the run.
-    pub lies: u64,
+    pub falsification: u64,
     /// Mean milliseconds between injected faults; 0 for none.
     pub every_ms: u64,
     /// The kinds of injected faults; a repeated kind is more likely.
@@ -206,7 +206,7 @@ impl Scenario {
             corrupted: sometimes(20),
             refused: sometimes(50),
             unable: 0,
-            lies: 0,
+            falsification: 0,
             every_ms: sometimes(3_000),
             kinds: FaultKind::ALL.into(),
             until: Micros::from_secs(20),
@@ -255,8 +255,8 @@ impl Scenario {
         }
         let audits =
             AuditPolicy { share: dice.between(1, 5) as f64 / 10.0, first_fragments: dice.between(0, 2) as u32 };
-        let (lies, audit_ms, unknown) = (dice.between(20, 400), dice.between(1, 1_000), dice.between(0, 50));
-        self.watch = Some(Watch { audits, divergent, lies, audit_ms, unknown });
+        let (falsification, audit_ms, unknown) = (dice.between(20, 400), dice.between(1, 1_000), dice.between(0, 50));
+        self.watch = Some(Watch { audits, divergent, falsification, audit_ms, unknown });
         self
     }
 

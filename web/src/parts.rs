@@ -11,7 +11,7 @@ use leptos::prelude::*;
 use crate::state::State;
 
 /// Computes a part of the state. Boxed, so that there is code for each type of part and not for each part.
-pub(crate) type Part<T> = Box<dyn Fn(&State) -> T>;
+pub(crate) type StatePart<T> = Box<dyn Fn(&State) -> T>;
 /// Computes a part, and sets its signal if that differs.
 type Update = Box<dyn Fn(&State)>;
 /// The worker that a part is about, if it is about one alone, and the number of the part.
@@ -30,7 +30,7 @@ impl Parts {
         &self,
         worker: Option<u32>,
         state: &State,
-        part: Part<T>,
+        part: StatePart<T>,
     ) -> (PartKey, RwSignal<T>) {
         let shown = RwSignal::new(part(state));
         let update = move |state: &State| {

@@ -1,4 +1,4 @@
-//! Plays clips, at a pace that people choose.
+//! Plays clips at a chosen speed.
 
 use std::sync::Arc;
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_pass_at_the_pace_that_was_chosen_and_the_last_stays() {
+    fn steps_are_shown_at_the_chosen_speed_and_the_last_one_stays() {
         let mut playback = Playback::default();
         assert_eq!(shown(&mut playback), None);
         playback.offer(&clip(0, 3), true);

@@ -17,7 +17,7 @@ use web_sys::{Element, File, FileList, HtmlCanvasElement, HtmlElement};
 use crate::{
     data_file::DataFile,
     link,
-    parts::{Part, Parts},
+    parts::{Parts, StatePart},
     player::Player,
     socket::Socket,
     state::{Action, Effect, Event, Played, State, Texts, reduce},
@@ -93,7 +93,7 @@ impl Store {
         self.part(Some(worker), Box::new(part))
     }
 
-    fn part<T: PartialEq + Send + Sync + 'static>(self, worker: Option<u32>, part: Part<T>) -> RwSignal<T> {
+    fn part<T: PartialEq + Send + Sync + 'static>(self, worker: Option<u32>, part: StatePart<T>) -> RwSignal<T> {
         let (key, shown) = self.shell.with_value(|shell| shell.parts.add(worker, &shell.state.borrow(), part));
         on_cleanup(move || self.shell.with_value(|shell| shell.parts.remove(key)));
         shown

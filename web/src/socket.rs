@@ -66,7 +66,7 @@ pub(crate) fn identity(role: Role, token: Token) -> Identity {
 
 fn send(socket: &WebSocket, message: &Message) {
     if socket.ready_state() == WebSocket::OPEN {
-        // Fails only while connecting. What is sent while closing is lost, which the close event tells.
+        // Fails only while connecting. What is sent while closing is lost, which the close event reports.
         let _ = socket.send_with_u8_array(&message.encode());
     }
 }

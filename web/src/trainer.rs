@@ -116,7 +116,7 @@ fn read(store: Store, event: &MessageEvent, workers: &Workers) -> Option<Event> 
     None
 }
 
-/// Starts a Web Worker that works for the hub, and tells that when it has ended.
+/// Starts a Web Worker that works for the hub, and reports its end.
 fn start_worker(hub: &Worker, number: u32, token: &JsValue, port: &JsValue, workers: &Workers) {
     let task = object(&[("token", token.clone()), ("port", port.clone()), ("name", format!("worker-{number}").into())]);
     let (hub, transfer, is_ready) = (hub.clone(), Array::of1(port), Rc::new(Cell::new(false)));

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::{
     job::Job,
-    workspace::{self, cargo, command, find, root, tools},
+    workspace::{cargo, command, find, root, tools},
 };
 
 const TRUNK: &str = "0.21.14";
@@ -39,7 +39,6 @@ pub(crate) fn wasm_bindgen(job: &Job) -> Result<()> {
 pub(crate) fn trunk(job: &Job) -> Result<()> {
     // Without its look for newer versions of itself.
     let options = ["--locked", "--no-default-features", "--features", "rustls"];
-    // It lets others work.
     cargo_install(job, "trunk", "trunk", TRUNK, "0", &options)
 }
 
@@ -58,7 +57,7 @@ fn cargo_install(
     }
     // One of its own: two tools may be built at the same time.
     let build = tools().join("build").join(package);
-    let mut install = patient(cargo());
+    let mut install = cargo();
     install
         .args(["install", package, "--version", version, "--force", "--root"])
         .arg(tools())
@@ -75,16 +74,6 @@ fn cargo_install(
         bail!("{package} was installed, but `{binary} --version` does not answer {version}");
     }
     Ok(())
-}
-
-/// The same command at the lowest priority: what tests at the same time must not wait for it.
-fn patient(command: Command) -> Command {
-    if find("nice").is_none() {
-        return command;
-    }
-    let mut patient = workspace::command("nice");
-    patient.args(["-n", "19"]).arg(command.get_program());
-    patient
 }
 
 /// Whether the first `binary` that our commands would start is of this version.
@@ -108,15 +97,35 @@ pub(crate) fn axe_path() -> PathBuf {
     tools().join("npm/node_modules/axe-core/axe.min.js")
 }
 
+/// The oldest Node.js that the tools and the npm package run in.
+const NODE: u32 = 20;
+
+/// Checks that there are npm and a Node.js of this version or a newer one.
+fn check_node(job: &Job) -> Result<()> {
+    let what_to_do = format!("install Node.js {NODE} or newer, with npm");
+    if find("npm").is_none() {
+        bail!("there is no `npm` here.\n  What to do: {what_to_do}");
+    }
+    let printed = job.output(command("node").arg("--version")).with_context(|| what_to_do.clone())?;
+    let version = printed.trim();
+    match node_version(version) {
+        Some(found) if found >= NODE => Ok(()),
+        _ => bail!("`node` is {version}.\n  What to do: {what_to_do}"),
+    }
+}
+
+/// From `v20.11.1`.
+fn node_version(version: &str) -> Option<u32> {
+    version.strip_prefix('v')?.split('.').next()?.parse().ok()
+}
+
 /// Installs a package of the npm registry in this version.
 fn npm_tool(job: &Job, name: &str, version: &str) -> Result<()> {
+    check_node(job)?;
     job.note(version);
     let folder = tools().join("npm");
     if npm_version(&folder.join("node_modules").join(name)).as_deref() == Some(version) {
         return Ok(());
-    }
-    if find("npm").is_none() {
-        bail!("there is no `npm` here.\n  What to do: install Node.js 20 or newer, with npm");
     }
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut install = command("npm");
@@ -242,6 +251,12 @@ mod tests {
     fn versions_of_python_are_compared_by_number() {
         assert!(python_version("3.11.7") > Some(PYTHON) && python_version("3.9.0rc1") == Some(PYTHON));
         assert!(python_version("3.8.20") < Some(PYTHON) && python_version("command not found").is_none());
+    }
+
+    #[test]
+    fn versions_of_node_are_compared_by_number() {
+        assert!(node_version("v20.11.1") == Some(NODE) && node_version("v100.0.0") > Some(NODE));
+        assert!(node_version("v8.17.0") < Some(NODE) && node_version("command not found").is_none());
     }
 
     const LOCK: &str = "[[package]]\nname = \"wasm-bindgen-macro\"\nversion = \"0.2.1\"\n\n\

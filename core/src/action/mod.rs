@@ -93,7 +93,7 @@ impl ActionTransform {
     pub fn undo_rows<T: Element>(self, space: &Space, rows: &mut [T]) -> Result<(), PointError> {
         match self {
             Self::None | Self::Clip => Ok(()),
-            Self::Unsquash => walk::rows(space, rows, Map::Squash),
+            Self::Unsquash => walk::rows(space, rows, ActionMap::Squash),
         }
     }
 
@@ -116,7 +116,7 @@ impl ActionTransform {
 /// [`PointError`] when the action does not have the structure of the space's points.
 #[doc(alias = "clip_action")]
 pub fn clip(space: &Space, action: &mut Point) -> Result<(), PointError> {
-    walk::point(space, action, Map::Clip)
+    walk::point(space, action, ActionMap::Clip)
 }
 
 /// Maps [-1, 1] to the bounds of a box of floats and clamps to them; adds the lower bound to components of a box of
@@ -126,7 +126,7 @@ pub fn clip(space: &Space, action: &mut Point) -> Result<(), PointError> {
 /// [`PointError`] when the action does not have the structure of the space's points.
 #[doc(alias = "unsquash_action")]
 pub fn unsquash(space: &Space, action: &mut Point) -> Result<(), PointError> {
-    walk::point(space, action, Map::Unsquash)
+    walk::point(space, action, ActionMap::Unsquash)
 }
 
 /// Maps the bounds of a box of floats to [-1, 1] without clamping, and a component with only one possible value to 0. Boxes
@@ -136,7 +136,7 @@ pub fn unsquash(space: &Space, action: &mut Point) -> Result<(), PointError> {
 /// [`PointError`] when the action does not have the structure of the space's points.
 #[doc(alias = "normalize_action")]
 pub fn normalize(space: &Space, action: &mut Point) -> Result<(), PointError> {
-    walk::point(space, action, Map::Normalize)
+    walk::point(space, action, ActionMap::Normalize)
 }
 
 /// Applies [`clip`] to consecutive rows.
@@ -144,7 +144,7 @@ pub fn normalize(space: &Space, action: &mut Point) -> Result<(), PointError> {
 /// # Errors
 /// [`PointError::WrongType`], [`PointError::WrongLength`] unless they are whole rows of the space.
 pub fn clip_rows<T: Element>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
-    walk::rows(space, rows, Map::Clip)
+    walk::rows(space, rows, ActionMap::Clip)
 }
 
 /// Applies [`unsquash`] to consecutive rows.
@@ -152,7 +152,7 @@ pub fn clip_rows<T: Element>(space: &Space, rows: &mut [T]) -> Result<(), PointE
 /// # Errors
 /// As [`clip_rows`].
 pub fn unsquash_rows<T: Element>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
-    walk::rows(space, rows, Map::Unsquash)
+    walk::rows(space, rows, ActionMap::Unsquash)
 }
 
 /// Applies [`normalize`] to consecutive rows.
@@ -160,11 +160,11 @@ pub fn unsquash_rows<T: Element>(space: &Space, rows: &mut [T]) -> Result<(), Po
 /// # Errors
 /// As [`clip_rows`].
 pub fn normalize_rows<T: Element>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
-    walk::rows(space, rows, Map::Normalize)
+    walk::rows(space, rows, ActionMap::Normalize)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Map {
+enum ActionMap {
     Clip,
     Unsquash,
     Normalize,

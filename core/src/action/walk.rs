@@ -1,13 +1,13 @@
 //! Traverses spaces and rows down to single components.
 
-use super::Map;
+use super::ActionMap;
 use crate::{
     column::{DType, Element, by_type},
     prelude::*,
     space::{BoxSpace, Point, PointError, Space},
 };
 
-pub(super) fn point(space: &Space, action: &mut Point, map: Map) -> Result<(), PointError> {
+pub(super) fn point(space: &Space, action: &mut Point, map: ActionMap) -> Result<(), PointError> {
     match (space, action) {
         (Space::Tuple(spaces), Point::Tuple(parts)) if spaces.len() == parts.len() => {
             spaces.iter().zip(parts).try_for_each(|(space, part)| point(space, part, map))
@@ -22,7 +22,7 @@ pub(super) fn point(space: &Space, action: &mut Point, map: Map) -> Result<(), P
     }
 }
 
-fn one_row<T: Element>(space: &Space, row: &mut [T], map: Map) -> Result<(), PointError> {
+fn one_row<T: Element>(space: &Space, row: &mut [T], map: ActionMap) -> Result<(), PointError> {
     let wanted = space.shape().elements();
     if row.len() != wanted {
         return Err(PointError::WrongLength { space: space.to_string(), wanted: wanted as u64, found: row.len() });
@@ -30,7 +30,7 @@ fn one_row<T: Element>(space: &Space, row: &mut [T], map: Map) -> Result<(), Poi
     rows(space, row, map)
 }
 
-pub(super) fn rows<T: Element>(space: &Space, rows: &mut [T], map: Map) -> Result<(), PointError> {
+pub(super) fn rows<T: Element>(space: &Space, rows: &mut [T], map: ActionMap) -> Result<(), PointError> {
     space.check_type(T::DTYPE)?;
     let wanted = space.shape().elements();
     if wanted == 0 || !rows.len().is_multiple_of(wanted) {
@@ -41,7 +41,7 @@ pub(super) fn rows<T: Element>(space: &Space, rows: &mut [T], map: Map) -> Resul
 }
 
 /// Maps rows whose type and length were checked. A row of a tuple or dict joins those of its parts.
-fn checked<T: Element>(space: &Space, rows: &mut [T], map: Map) {
+fn checked<T: Element>(space: &Space, rows: &mut [T], map: ActionMap) {
     match space {
         Space::Box(space) => numbers(space, rows, map),
         Space::Tuple(parts) => rows.chunks_exact_mut(space.shape().elements()).for_each(|row| {
@@ -54,23 +54,23 @@ fn checked<T: Element>(space: &Space, rows: &mut [T], map: Map) {
     }
 }
 
-fn joined<'a, T: Element>(parts: impl Iterator<Item = &'a Space>, mut row: &mut [T], map: Map) {
+fn joined<'a, T: Element>(parts: impl Iterator<Item = &'a Space>, mut row: &mut [T], map: ActionMap) {
     for part in parts {
         let Some(own) = row.split_off_mut(..part.shape().elements()) else { return };
         checked(part, own, map);
     }
 }
 
-fn numbers<T: Element>(space: &BoxSpace, rows: &mut [T], map: Map) {
+fn numbers<T: Element>(space: &BoxSpace, rows: &mut [T], map: ActionMap) {
     let floats = matches!(space.dtype(), DType::F32 | DType::F64);
     match map {
-        Map::Clip => each(space, rows, clip),
-        Map::Unsquash if !space.is_bounded() => {}
-        Map::Unsquash if floats => each(space, rows, unsquash),
-        Map::Unsquash => each(space, rows, |x: T, low, _| T::from_f64(low + x.to_f64())),
-        Map::Normalize | Map::Squash if floats && space.is_bounded() => each(space, rows, normalize),
-        Map::Squash if space.is_bounded() => each(space, rows, |x: T, low, _| T::from_f64(x.to_f64() - low)),
-        Map::Normalize | Map::Squash => {}
+        ActionMap::Clip => each(space, rows, clip),
+        ActionMap::Unsquash if !space.is_bounded() => {}
+        ActionMap::Unsquash if floats => each(space, rows, unsquash),
+        ActionMap::Unsquash => each(space, rows, |x: T, low, _| T::from_f64(low + x.to_f64())),
+        ActionMap::Normalize | ActionMap::Squash if floats && space.is_bounded() => each(space, rows, normalize),
+        ActionMap::Squash if space.is_bounded() => each(space, rows, |x: T, low, _| T::from_f64(x.to_f64() - low)),
+        ActionMap::Normalize | ActionMap::Squash => {}
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
 
 /// The observation before the action. The element type follows the observation space; this is the usual one.
 pub const OBS: ColumnKey<f32> = ColumnKey::new("obs");
-/// The observation after the step. It follows from the other columns, so fragments do not carry it.
+/// The observation after the step. It follows from the other columns, so fragments do not contain it.
 pub const NEW_OBS: ColumnKey<f32> = ColumnKey::new("new_obs");
 /// Discrete actions.
 pub const ACTIONS: ColumnKey<i64> = ColumnKey::new("actions");

@@ -107,11 +107,11 @@ fn observations(batch: &SampleBatch) -> Result<&Column, BatchError> {
 
 /// Calls a function for each piece with its fragment, the number of its episode in the slot, the `t` of its first row, and
 /// its number of rows.
-fn each_piece(fragments: &[SlotFragment], mut tell: impl FnMut(&SlotFragment, u32, i64, usize)) {
+fn each_piece(fragments: &[SlotFragment], mut visit: impl FnMut(&SlotFragment, u32, i64, usize)) {
     for fragment in fragments {
         let (mut episode, mut t) = (fragment.first_episode, i64::from(fragment.first_t));
         for (piece, _) in fragment.pieces() {
-            tell(fragment, episode, t, piece.len());
+            visit(fragment, episode, t, piece.len());
             (episode, t) = (episode.wrapping_add(1), 0);
         }
     }

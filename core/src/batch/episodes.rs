@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn episodes_are_told_apart_by_id_or_by_flags() {
+    fn episodes_are_split_by_id_or_by_flags() {
         let (ids, ends) = (Some(&[0, 0, 0, 0, 1, 1][..]), Some(&[0, 0, 0, 1, 0, 1][..]));
         let expected = [vec![0, 1, 2, 3], vec![4, 5]];
         for key in [None, Some(EpisodeKey::EpsId), Some(EpisodeKey::Dones)] {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn something_must_tell() {
+    fn split_needs_ids_or_flags() {
         let missing = |batch: SampleBatch, key| batch.split_by_episode(key).unwrap_err();
         assert_eq!(missing(episodes(None, None), None), BatchError::MissingColumn("terminateds".into()));
         let by_id = Some(EpisodeKey::EpsId);

@@ -115,7 +115,7 @@ pub enum BatchError {
     #[error("{0} rows are too many to be put into another order: cut the batch first")]
     TooManyRows(usize),
     /// The key for splitting episodes is unknown.
-    #[error("episodes are told apart by 'eps_id' or 'dones', not by '{0}'")]
+    #[error("episodes are split by 'eps_id' or 'dones', not by '{0}'")]
     EpisodeKey(String),
     /// A multi-agent batch has no rows.
     #[error("a multi-agent batch without rows cannot be cut into slices")]

@@ -52,7 +52,7 @@ impl EpisodeMetrics {
     /// Prefix of the name of a policy's reward; the policy's name follows.
     pub const POLICY_REWARD_MEAN: &str = "policy_reward_mean/";
 
-    /// Returns the custom metrics of an episode that an upload carries: the finite ones, the first by name. Summaries ignore
+    /// Returns the custom metrics of an episode that an upload contains: the finite ones, the first by name. Summaries ignore
     /// the others.
     pub(crate) fn that_travel(metrics: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
         let travels = |(name, value): &(&String, &f64)| Self::is_name(name) && value.is_finite();
@@ -60,7 +60,7 @@ impl EpisodeMetrics {
         metrics.map(|(name, value)| (name.clone(), *value)).collect_ordered()
     }
 
-    /// Returns whether an upload carries a custom metric of this name.
+    /// Returns whether an upload contains a custom metric of this name.
     pub(crate) fn is_name(name: &str) -> bool {
         (1..=Self::MAX_NAME_BYTES).contains(&name.len())
     }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uploads_carry_finite_metrics_with_short_names_and_not_too_many() {
+    fn uploads_contain_a_limited_number_of_finite_metrics_with_short_names() {
         let mut metrics: BTreeMap<String, f64> = (0..70).map(|i| (format!("m{i:02}"), f64::from(i))).collect();
         metrics.extend([("a".into(), f64::NAN), ("b".repeat(129), 1.0), (String::new(), 1.0)]);
         let carried = EpisodeMetrics::that_travel(&metrics);

@@ -238,7 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_breaks_a_batch(start in any_batch(), ops in vec(any_op(), 1..12)) {
+    fn any_operations_keep_a_batch_valid(start in any_batch(), ops in vec(any_op(), 1..12)) {
         let mut batch = start;
         check(&batch);
         for op in &ops {

@@ -2,7 +2,7 @@
 //! fragments that slots deliver.
 //!
 //! All columns of a batch have the same number of rows. Slices and clones share buffers, and a write copies its rows first.
-//! Every operation carries `infos`, recurrent states and compressed columns along; `infos` and recurrent states never count
+//! Every operation keeps `infos`, recurrent states and compressed columns; `infos` and recurrent states never count
 //! as steps.
 //!
 //! ```

@@ -157,14 +157,14 @@ impl MultiAgentBatch {
         }
         let batches: Vec<(&PolicyId, &SampleBatch)> =
             self.policy_batches.iter().filter(|(_, b)| !b.is_empty()).collect();
-        let mut order: Vec<Place> = Vec::new();
+        let mut order: Vec<RowKey> = Vec::new();
         for (policy, (_, batch)) in batches.iter().enumerate() {
             batch.check_rows_are_single("timeslices")?;
             let rows = u32::try_from(batch.len()).map_err(|_| BatchError::TooManyRows(batch.len()))?;
             let (eps_ids, ts, agents) = (scalars(batch, EPS_ID)?, scalars(batch, T)?, scalars(batch, AGENT_INDEX)?);
             order.reserve(eps_ids.len());
             let keys = eps_ids.iter().zip(ts).zip(agents).zip(0..rows);
-            order.extend(keys.map(|(((&eps_id, &t), &agent), row)| Place { eps_id, t, agent, policy, row }));
+            order.extend(keys.map(|(((&eps_id, &t), &agent), row)| RowKey { eps_id, t, agent, policy, row }));
         }
         if order.is_empty() {
             return Err(BatchError::NoRows);
@@ -199,7 +199,7 @@ impl MultiAgentBatch {
 
 /// The sort key of a row of a policy's batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct RowKey {
     eps_id: i64,
     t: i64,
     agent: i64,
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_cost_nothing() {
+    fn false_lengths_allocate_nothing() {
         let seq_lens = Some(ColumnData::scalars(vec![i32::MAX; 4]));
         let recurrent = SampleBatch::from_parts(BatchParts { seq_lens, ..BatchParts::default() }).unwrap();
         assert_eq!(recurrent.as_multi_agent().timeslices(1).unwrap_err(), BatchError::HasSequences("timeslices"));

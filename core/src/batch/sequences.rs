@@ -34,7 +34,7 @@ impl SampleBatch {
     }
 
     /// Assembles the columns of steps from these segments. Shares the buffers if there is only one range of rows.
-    fn step_columns(&self, segments: &[Segment], sequences: &Range<usize>) -> Result<Columns, BatchError> {
+    fn step_columns(&self, segments: &[Segment], sequences: &Range<usize>) -> Result<NamedColumns, BatchError> {
         let column = |(name, column): &(ColumnName, Column)| {
             let column = match (self.layout(name), segments) {
                 (Layout::Sequence, _) => column.slice(sequences.clone()),
@@ -117,7 +117,7 @@ fn too_large() -> BatchError {
     BatchError::Column { name: "seq_lens".to_string(), source: ColumnError::TooLarge }
 }
 
-type Columns = Vec<(ColumnName, Column)>;
+type NamedColumns = Vec<(ColumnName, Column)>;
 
 /// Returns how many sequences end at or before a position.
 pub(super) fn sequences_before(lens: &[i32], position: usize) -> usize {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_needs_sequences_and_room() {
+    fn padding_needs_sequences_and_sufficient_length() {
         assert_eq!(rows(&[1, 2]).right_zero_pad(4), Err(BatchError::NoSequences("right_zero_pad")));
         let batch = sequences(&[2, 3, 1]);
         assert_eq!(batch.right_zero_pad(2), Err(BatchError::MaxSeqLen { max_seq_len: 2, longest: 3 }));

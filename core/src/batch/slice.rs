@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_are_sliced_whole() {
+    fn sequences_are_never_split_by_a_slice() {
         let batch = sequences(&[2, 3, 1]);
         let sliced = |range: Range<usize>| batch.index_slice(range);
         assert_eq!((a(&sliced(0..3)), s(&sliced(0..3))), (vec![1, 2], vec![1.0]));

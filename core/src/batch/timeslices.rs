@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_stay_whole() {
+    fn sequences_are_not_split() {
         assert_eq!(cut(&sequences(&[2, 3, 1]), SliceBy::Size(3)), [vec![1, 2], vec![3, 2, 3, 4]]);
     }
 }

@@ -72,7 +72,7 @@ impl<R, T> CallManager<R, T> {
         }
         let Some(known) = self.workers.get_mut(&worker) else { return };
         known.life += 1;
-        // A worker that comes back warms up again.
+        // A worker that reconnects warms up again.
         known.progress = None;
         if core::mem::replace(&mut known.is_healthy, false) {
             self.event(CallEvent::WorkerUnhealthy { worker, cause });

@@ -78,7 +78,7 @@ pub enum UnhealthyCause {
 impl fmt::Display for UnhealthyCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Left => f.write_str("it is gone"),
+            Self::Left => f.write_str("it has disconnected"),
             Self::CallTimeout(limit) => write!(f, "a call took longer than {limit}"),
             Self::LeaseExpired => f.write_str("its lease expired without progress"),
             Self::SampleFailures(failures) => write!(f, "{failures} samples in a row have failed"),

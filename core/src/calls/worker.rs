@@ -47,7 +47,7 @@ pub(super) enum Whose {
     Set(CallSetId, usize),
     /// The caller that fetches asynchronous answers, with the call's tag.
     Async(Option<Arc<str>>),
-    /// None any more: the caller's timeout passed.
+    /// `None` once the caller's timeout has passed.
     TimedOut,
     /// None from the start: the caller does not wait.
     Forgotten,

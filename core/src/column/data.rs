@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn values_must_make_whole_rows() {
+    fn values_must_fill_complete_rows() {
         let error = ColumnData::new(vec![1i64; 5], RowShape::vector(2)).unwrap_err();
         assert_eq!(error.to_string(), "5 values do not make whole rows of shape (2)");
         assert!(ColumnData::new(vec![1i64; 5], RowShape::vector(0)).is_err());

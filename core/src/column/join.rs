@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_tell_zeros_and_nans_apart() {
+    fn bit_comparison_distinguishes_zeros_and_nans() {
         let column = |value: f32| Column::from(ColumnData::scalars(vec![value]));
         assert!(column(f32::NAN).same_bits(&column(f32::NAN)) && column(f32::NAN) != column(f32::NAN));
         assert!(!column(0.0).same_bits(&column(-0.0)) && column(0.0) == column(-0.0));

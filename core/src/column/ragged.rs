@@ -42,7 +42,7 @@ impl BytesColumn {
     /// # Errors
     /// [`ColumnError::LongRow`].
     pub fn bytes<R: AsRef<[u8]>>(rows: impl IntoIterator<Item = R>) -> Result<Self, ColumnError> {
-        let mut builder = Builder::new(BytesKind::Bytes, 0, 0);
+        let mut builder = RaggedBuilder::new(BytesKind::Bytes, 0, 0);
         rows.into_iter().try_for_each(|row| builder.push(row.as_ref()))?;
         Ok(builder.build())
     }
@@ -52,7 +52,7 @@ impl BytesColumn {
     /// # Errors
     /// [`ColumnError::LongRow`].
     pub fn json<R: AsRef<str>>(rows: impl IntoIterator<Item = R>) -> Result<Self, ColumnError> {
-        let mut builder = Builder::new(BytesKind::Json, 0, 0);
+        let mut builder = RaggedBuilder::new(BytesKind::Json, 0, 0);
         rows.into_iter().try_for_each(|row| builder.push(row.as_ref().as_bytes()))?;
         Ok(builder.build())
     }
@@ -150,7 +150,7 @@ impl BytesColumn {
     /// Returns the same rows in a new buffer.
     #[must_use]
     pub fn copy(&self) -> Self {
-        let mut builder = Builder::new(self.kind, self.rows, self.contiguous().len());
+        let mut builder = RaggedBuilder::new(self.kind, self.rows, self.contiguous().len());
         builder.extend(self);
         builder.build()
     }
@@ -159,7 +159,7 @@ impl BytesColumn {
     pub(super) fn concat(parts: &[&Self]) -> Self {
         let kind = parts.first().map_or(BytesKind::Bytes, |part| part.kind);
         let rows = parts.iter().map(|part| part.rows).sum();
-        let mut builder = Builder::new(kind, rows, parts.iter().map(|part| part.contiguous().len()).sum());
+        let mut builder = RaggedBuilder::new(kind, rows, parts.iter().map(|part| part.contiguous().len()).sum());
         parts.iter().for_each(|part| builder.extend(part));
         builder.build()
     }
@@ -170,7 +170,7 @@ impl BytesColumn {
             return gathered;
         }
         let row = |row: &u32| self.row(*row as usize).unwrap_or_else(|| self.kind.zero());
-        let mut builder = Builder::new(self.kind, rows.len(), rows.iter().map(|i| row(i).len()).sum());
+        let mut builder = RaggedBuilder::new(self.kind, rows.len(), rows.iter().map(|i| row(i).len()).sum());
         rows.iter().for_each(|i| builder.append(row(i)));
         builder.build()
     }
@@ -197,7 +197,7 @@ impl BytesColumn {
 
     /// Assembles ranges of rows and empty rows, in order: `rows` in all.
     pub(super) fn assemble(&self, segments: &[Segment], rows: usize) -> Self {
-        let mut builder = Builder::new(self.kind, rows, self.contiguous().len());
+        let mut builder = RaggedBuilder::new(self.kind, rows, self.contiguous().len());
         for segment in segments {
             match segment {
                 Segment::Rows(range) => builder.extend(&self.slice(range.clone())),
@@ -225,13 +225,13 @@ impl BytesKind {
 }
 
 /// A column that grows at its end.
-struct Builder {
+struct RaggedBuilder {
     kind: BytesKind,
     bytes: Vec<u8>,
     offsets: Vec<usize>,
 }
 
-impl Builder {
+impl RaggedBuilder {
     fn new(kind: BytesKind, rows: usize, bytes: usize) -> Self {
         let mut offsets = Vec::with_capacity(rows + 1);
         offsets.push(0);

@@ -109,6 +109,8 @@ pub struct ActionLog {
     steps: u32,
     /// The last observation.
     obs: Vec<u8>,
+    /// The step that is being replayed.
+    replayed: Option<Moment>,
 }
 
 impl ActionLog {
@@ -128,18 +130,29 @@ impl ActionLog {
     /// Ends the episode, also after a failure.
     pub fn end(&mut self) {
         self.bytes.clear();
-        (self.next, self.steps) = (None, 0);
+        (self.next, self.steps, self.replayed) = (None, 0, None);
+    }
+
+    /// Records the step that is about to be replayed. It stays recorded if the environment panics in it.
+    pub(super) fn begin_replayed(&mut self, moment: Moment) {
+        self.replayed = Some(moment);
+    }
+
+    /// Returns the step that is being replayed, or was when the environment panicked.
+    pub(super) const fn replayed(&self) -> Option<Moment> {
+        self.replayed
     }
 
     /// Records a step that was taken; ignored after the episode's end, where a wrapper may still step.
     pub fn push(&mut self, action: RowsRef<'_>, streams: Streams, moment: Moment) {
+        self.replayed = None;
         if self.bytes.is_empty() || self.bytes.len() > MAX_BYTES {
             return;
         }
         let origin = Origin { streams, moment };
-        let told = (self.next != Some(origin)).then_some(origin);
+        let explicit = (self.next != Some(origin)).then_some(origin);
         // Writing into growing memory cannot fail.
-        self.bytes = postcard::to_extend(&told, core::mem::take(&mut self.bytes)).unwrap_or_default();
+        self.bytes = postcard::to_extend(&explicit, core::mem::take(&mut self.bytes)).unwrap_or_default();
         push_row(&mut self.bytes, action);
         self.next = Some(origin.next());
         self.steps = self.steps.saturating_add(1);
@@ -215,10 +228,10 @@ impl<'a> Replay<'a> {
         if self.log.rest().is_empty() {
             return Ok(None);
         }
-        let told = postcard::take_from_bytes::<Option<Origin>>(self.log.rest());
-        let (told, rest) = told.map_err(|_| self.log.bad())?;
+        let explicit = postcard::take_from_bytes::<Option<Origin>>(self.log.rest());
+        let (explicit, rest) = explicit.map_err(|_| self.log.bad())?;
         self.log = SnapshotReader::new(rest);
-        let origin = told.or(self.next).ok_or_else(|| self.log.bad())?;
+        let origin = explicit.or(self.next).ok_or_else(|| self.log.bad())?;
         read_row(&mut self.log, action)?;
         self.next = Some(origin.next());
         Ok(Some((origin.streams, origin.moment)))
@@ -236,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_every_size_come_back_and_damage_is_found() {
+    fn numbers_of_every_size_round_trip_and_damage_is_found() {
         let mut log = Vec::new();
         let numbers = [0, 1, -1, 63, -64, 64, i64::MAX, i64::MIN];
         numbers.iter().for_each(|number| push_number(&mut log, zigzag(*number)));

@@ -1,6 +1,6 @@
 //! Type-erased environments, as samplers see them: one match per batch.
 
-use super::{EnvError, EnvState, Frame, Moments, Rng, RowsMut, RowsRef, StepOut, VectorEnv};
+use super::{EnvError, EnvState, Frame, Moment, Moments, Rng, RowsMut, RowsRef, StepOut, VectorEnv};
 use crate::{
     column::{DType, Element},
     prelude::*,
@@ -65,6 +65,11 @@ pub trait AnyVectorEnv: Send {
     /// # Errors
     /// As there.
     fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError>;
+
+    /// See [`VectorEnv::replayed_at`].
+    fn replayed_at(&self, _lane: usize) -> Option<Moment> {
+        None
+    }
 
     /// See [`VectorEnv::restore_at`].
     ///
@@ -131,6 +136,10 @@ where
 
     fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
         VectorEnv::replay_at(self, lane, snapshot, max_steps)
+    }
+
+    fn replayed_at(&self, lane: usize) -> Option<Moment> {
+        VectorEnv::replayed_at(self, lane)
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {

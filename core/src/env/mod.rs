@@ -522,6 +522,11 @@ pub trait VectorEnv: Send {
         Ok(0)
     }
 
+    /// Returns the step in which a lane that was being replayed has panicked, if that is known.
+    fn replayed_at(&self, _lane: usize) -> Option<Moment> {
+        None
+    }
+
     /// Restores a lane from a snapshot and writes the observation of that moment. The bytes are untrusted. After an error
     /// the lane is restored or reset before it is stepped again.
     ///

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_every_type_come_back() {
+    fn rows_of_every_type_round_trip() {
         round_trip(&[1.5f32, -2.0]);
         round_trip(&[1.5f64, -2.0]);
         round_trip(&[7i32, -2]);

@@ -1,7 +1,7 @@
 //! Vector environments of single environments.
 
 use super::{
-    Env, EnvError, EnvState, Frame, Moments, Rng, StepOut, VectorEnv,
+    Env, EnvError, EnvState, Frame, Moment, Moments, Rng, StepOut, VectorEnv,
     action_log::{ActionLog, Replay},
     check_actions_len, check_len, check_obs_len,
 };
@@ -207,6 +207,7 @@ impl<E: Env> VectorEnv for Vectorized<E> {
                 return Err(EnvError::BadSnapshot(snapshot.len()));
             }
             let mut rng = Moments { streams, lanes: &[], mark: None }.rng_at(moment);
+            log.begin_replayed(moment);
             let taken = env.step(&action, &mut rng, &mut obs).map_err(|error| {
                 log.end();
                 error.in_replay(moment)
@@ -218,6 +219,10 @@ impl<E: Env> VectorEnv for Vectorized<E> {
             }
         }
         Ok(max_steps)
+    }
+
+    fn replayed_at(&self, lane: usize) -> Option<Moment> {
+        self.logs.as_ref()?.get(lane)?.replayed()
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError> {

@@ -22,7 +22,7 @@ pub struct Losses {
     pub quarantined: Vec<Quarantined>,
 }
 
-/// A sub-environment that has failed repeatedly and is not stepped any more.
+/// A sub-environment that has failed repeatedly and is no longer stepped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantined {
     /// Index of the sub-environment.

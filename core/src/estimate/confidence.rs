@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn refits_tell_how_far_an_estimate_strays() {
+    fn intervals_of_refits_follow_from_their_spread() {
         // Quantiles from published tables.
         for (freedom, quantile) in [(2, 4.302_653), (4, 2.776_445), (18, 2.100_922), (100, 1.983_972)] {
             assert!((student_quantile(0.95, freedom) - quantile).abs() < 1e-6, "{freedom}");

@@ -110,7 +110,7 @@ fn with_a_model() {
 }
 
 #[test]
-fn drawn_episodes_are_whole_and_have_ids_of_their_own() {
+fn drawn_episodes_are_complete_and_have_new_ids() {
     let rewards: Vec<f64> = (0..40).map(f64::from).collect();
     let ids: Vec<i64> = (0..40).map(|row| 7 - row / 4).collect();
     let logged = batch(&[("rewards", &rewards)], &ids);
@@ -214,7 +214,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn on_policy_everything_is_worth_what_it_earned(
+    fn on_policy_estimates_equal_the_returns(
         episodes in vec(vec((-9.0f64..9.0, 0.01f64..1.0), 1..30), 1..6),
         gamma in 0.0f64..=1.0,
     ) {
@@ -229,7 +229,7 @@ proptest! {
 
     /// Checks that a single episode has the weight of the mean, however unlikely it is.
     #[test]
-    fn weighted_one_episode_is_worth_what_it_earned(
+    fn weighted_estimate_of_one_episode_equals_its_return(
         rows in vec((-9.0f64..9.0, 1e-12f64..1.0, 1e-12f64..1.0), 1..4000),
         gamma in 0.9f64..=1.0,
     ) {

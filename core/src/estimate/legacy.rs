@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn last_steps_are_left_out() {
+    fn last_steps_are_excluded() {
         // 1 + 0.5 * 2 and 0.5 + 0.75 * 0.5 * 2; 4 and 0.5 * 4.
         let samples = LegacyStepEstimator::is().per_episode(&log(), 0.5).unwrap();
         assert_eq!(pairs(&samples), [(2.0, 1.25), (4.0, 2.0)]);

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn episodes_go_on_in_later_batches_until_they_end() {
+    fn episodes_continue_in_later_batches_until_they_end() {
         let mut log = EpisodeLog::new(&["rewards", "nothing"]);
         log.add(&batch(&[5, 6], &[1.0, 2.0], &[false, false])).unwrap();
         log.add(&batch(&[5, 6, 6], &[3.0, 4.0, 5.0], &[true, true, false])).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_alone_tell_episodes_apart_and_agents_have_their_own() {
+    fn episodes_are_split_by_flags_alone_and_per_agent() {
         let mut log = EpisodeLog::new(&["rewards"]);
         log.add(&batch(&[], &[1.0, 2.0, 3.0], &[false, true, true])).unwrap();
         assert_eq!(log.finish().unwrap().rows.get(EPS_ID).unwrap(), [0, 0, 1]);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_rewards_are_equal_weights_do_not_matter() {
+    fn equal_rewards_make_importance_weights_irrelevant() {
         let interval = |estimator: Estimator| estimator.interval(&log(40, |_| 1.0), 1.0, 0.9, 200, &STREAMS).unwrap();
         let Interval { low, high } = interval(Estimator::WeightedImportanceSampling);
         assert!((low - 2.0).abs() < 1e-12 && (high - 2.0).abs() < 1e-12, "{low} {high}");

@@ -152,7 +152,7 @@ fn alone(weights: Weights, request: &EvaluationRequest) -> EvalOutcome {
 }
 
 #[test]
-fn evaluation_by_call_finds_the_same_bits_as_without_a_hub() {
+fn evaluation_by_call_is_bit_identical_to_one_without_a_hub() {
     let mut hub = start();
     let request = EvaluationRequest { deterministic: false, ..EvaluationRequest::new(50) };
     hub.evaluate(8, Some(weights()), &request);
@@ -171,7 +171,7 @@ fn evaluation_by_call_finds_the_same_bits_as_without_a_hub() {
 }
 
 #[test]
-fn cancelled_call_ends_immediately_and_the_next_one_has_its_turn() {
+fn cancelled_call_ends_immediately_and_the_next_one_starts() {
     let mut hub = start();
     hub.evaluate(1, Some(weights()), &endless());
     hub.evaluate(2, None, &endless());
@@ -197,7 +197,7 @@ fn evaluator_outlives_the_session_with_its_weights() {
     let mut hub = start();
     hub.evaluate(1, Some(weights()), &endless());
     hub.work(2);
-    hub.session.leave("the hub has gone");
+    hub.session.leave("the hub has disconnected");
     let worker = hub.worker.clone();
     drop(hub);
     let mut hub = Hub::start(worker);

@@ -258,7 +258,7 @@ mod tests {
         desk.engine_failed(EvalWorkerError::failed("no engine"));
         assert!(matches!(desk.poll(None), Polled::Found(None, Err(_))) && desk.poll(None) == Polled::Nothing);
         let [first, second] = [1, 2].map(|steps| desk.submit(None, EvaluationRequest::new(steps)).unwrap());
-        desk.engine_failed(EvalWorkerError::failed("before it was told anything"));
+        desk.engine_failed(EvalWorkerError::failed("before any request"));
         assert!(desk.next_command().is_some() && desk.next_command().is_none() && desk.poll(None) == Polled::Nothing);
         desk.engine_failed(EvalWorkerError::failed("it burns"));
         assert_eq!(desk.take(first), Some(Err(EvalWorkerError::failed("it burns"))));

@@ -22,7 +22,7 @@ impl EvaluationLane {
     /// Begins an evaluation, with this many episodes for the lane.
     pub(super) fn of(episodes_left: Option<u32>, max_steps: u32) -> Self {
         let mut lane = Self { episodes_left, ..Self::default() };
-        lane.rest_if_done(max_steps);
+        lane.stop_if_done(max_steps);
         lane
     }
 
@@ -53,7 +53,7 @@ impl EvaluationLane {
     }
 
     /// Stops counting once the lane's share is complete.
-    pub(super) fn rest_if_done(&mut self, max_steps: u32) {
+    pub(super) fn stop_if_done(&mut self, max_steps: u32) {
         self.is_resting = self.steps >= max_steps || self.episodes_left == Some(0);
     }
 

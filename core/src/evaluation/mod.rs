@@ -62,7 +62,7 @@ use serde::{Deserialize, Serialize};
 
 use self::{
     lane::EvaluationLane,
-    watch::{Running, Watch},
+    watch::{RunningEvaluation, Watch},
 };
 use crate::{
     action::ActionTransform,
@@ -165,7 +165,7 @@ pub struct Evaluator {
     spaces: Option<EnvSpaces>,
     version: WeightsVersion,
     options: EvaluatorOptions,
-    running: Option<Running>,
+    running: Option<RunningEvaluation>,
     callbacks: CallbackList,
     info: WorkerInfo,
     /// Whether an environment failed: then all are restarted before the next evaluation.
@@ -263,10 +263,10 @@ impl Evaluator {
         self.callbacks.on_evaluate_start(&self.info)?;
         let num_envs = self.sampler.options().slots.len();
         let options = self.options.sampler(num_envs, !request.deterministic);
-        self.sampler.begin_again(options, self.is_broken)?;
+        self.sampler.restart(options, self.is_broken)?;
         self.is_broken = false;
         let found = Evaluation { weights_version: self.weights_version(), ..Evaluation::default() };
-        self.running = Some(Running::new(request, found, num_envs));
+        self.running = Some(RunningEvaluation::new(request, found, num_envs));
         Ok(())
     }
 
@@ -319,8 +319,8 @@ impl Evaluator {
         Ok(self.sampler.stop()?)
     }
 
-    fn close(&mut self, running: Running) -> Result<Evaluation, EvaluationError> {
-        let Running { request, mut found, lanes, is_signalled, .. } = running;
+    fn close(&mut self, running: RunningEvaluation) -> Result<Evaluation, EvaluationError> {
+        let RunningEvaluation { request, mut found, lanes, is_signalled, .. } = running;
         if found.env_steps > 0 && !is_signalled {
             return Err(EvaluationError::NoSignal(self.options.reward_key_of(&request).clone()));
         }
@@ -333,7 +333,7 @@ impl Evaluator {
         Ok(found)
     }
 
-    fn round(&mut self, running: &mut Running) -> Result<(), EvaluationError> {
+    fn round(&mut self, running: &mut RunningEvaluation) -> Result<(), EvaluationError> {
         let is_first = running.found.env_steps == 0;
         let mut host = SamplerHost {
             worker: &self.info,
@@ -355,7 +355,7 @@ impl Evaluator {
         while self.sampler.take().is_some() {}
         self.sampler.metrics();
         for (env, lane) in running.lanes.iter_mut().enumerate() {
-            lane.rest_if_done(running.request.max_steps);
+            lane.stop_if_done(running.request.max_steps);
             if lane.is_at_last(&running.request) {
                 self.sampler.rest(env);
             }

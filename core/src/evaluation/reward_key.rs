@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_comes_back_as_text() {
+    fn every_key_round_trips_as_text() {
         for text in ["reward", "reward/3", "reward/car_1", "infos/lives", "infos/a/b"] {
             let key: RewardKey = text.parse().unwrap();
             assert_eq!(key.to_string(), text);

@@ -96,7 +96,7 @@ fn on_and_on(max_steps: u32) -> EvaluationRequest {
 }
 
 #[test]
-fn the_first_end_of_an_episode_ends_it_if_so_asked() {
+fn first_end_of_an_episode_ends_it_if_configured() {
     let found = evaluate(&mut evaluator(3), &EvaluationRequest::new(100));
     assert_eq!((found.episodes.len(), found.episodes[0].env), (1, 0));
     let len = found.episodes[0].len;
@@ -105,7 +105,7 @@ fn the_first_end_of_an_episode_ends_it_if_so_asked() {
 }
 
 #[test]
-fn otherwise_those_that_are_done_go_on_and_the_mean_is_of_episodes() {
+fn finished_environments_continue_by_default_and_the_mean_is_of_episodes() {
     let found = evaluate(&mut evaluator(2), &on_and_on(20));
     assert_eq!(found.env_steps, 40);
     assert!(
@@ -215,10 +215,10 @@ fn a_request_may_name_a_signal_in_the_infos_of_a_single_agent() {
     let mut evaluator = Evaluator::new(Box::new(env), policy, EvaluatorOptions::default()).unwrap();
     let plain = evaluate(&mut evaluator, &EvaluationRequest::new(100));
     let reward_key = Some("infos/to_go".parse().unwrap());
-    let told = evaluate(&mut evaluator, &EvaluationRequest { reward_key, ..EvaluationRequest::new(100) });
+    let summed = evaluate(&mut evaluator, &EvaluationRequest { reward_key, ..EvaluationRequest::new(100) });
     let len = plain.reward();
     assert!(len >= 2.0);
-    assert_eq!((told.reward(), told.env_steps), (len * (len - 1.0) / 2.0, plain.env_steps));
+    assert_eq!((summed.reward(), summed.env_steps), (len * (len - 1.0) / 2.0, plain.env_steps));
     assert_eq!(evaluate(&mut evaluator, &EvaluationRequest::new(100)), plain);
     let reward_key = Some("infos/height".parse().unwrap());
     evaluator.begin(EvaluationRequest { reward_key, ..EvaluationRequest::new(100) }).unwrap();

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The evaluation in progress.
-pub(super) struct Running {
+pub(super) struct RunningEvaluation {
     pub(super) request: EvaluationRequest,
     pub(super) found: Evaluation,
     pub(super) lanes: Vec<EvaluationLane>,
@@ -28,13 +28,13 @@ pub(super) struct Running {
 
 /// Accumulates the results of episodes.
 pub(super) struct Watch<'a> {
-    pub(super) running: &'a mut Running,
+    pub(super) running: &'a mut RunningEvaluation,
     pub(super) options: &'a EvaluatorOptions,
     /// The spaces of all agents, if one policy acts for all.
     pub(super) spaces: Option<&'a EnvSpaces>,
 }
 
-impl Running {
+impl RunningEvaluation {
     pub(super) fn new(request: EvaluationRequest, found: Evaluation, num_envs: usize) -> Self {
         let shares = u32::try_from(num_envs).unwrap_or(u32::MAX).max(1);
         let share = |index: u32, episodes: u32| episodes / shares + u32::from(index < episodes % shares);
@@ -85,9 +85,9 @@ impl Running {
 
     fn fail(&mut self, error: impl Into<EvaluationError>) -> CallbackError {
         let error = error.into();
-        let told = CallbackError::new("the evaluation", error.to_string());
+        let callback_error = CallbackError::new("the evaluation", error.to_string());
         self.failure = Some(error);
-        told
+        callback_error
     }
 }
 
@@ -108,7 +108,7 @@ impl Callbacks for Watch<'_> {
             return Err(running.fail(EvaluationError::OtherSpaces { agent: other.agent.to_string() }));
         }
         // One round may include several steps of a sub-environment.
-        lane.rest_if_done(running.request.max_steps);
+        lane.stop_if_done(running.request.max_steps);
         if lane.is_resting {
             return Ok(());
         }

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn all_know_what_one_has_seen() {
+    fn all_filters_have_the_observations_of_each_after_synchronisation() {
         let mut driver = mean_std(RowShape::SCALAR, &[2.0; 10]);
         driver.reset_buffer();
         let mut worker = mean_std(RowShape::SCALAR, &[3.0; 10]);

@@ -15,7 +15,7 @@ use crate::{
 /// The statistics of a run by policy and version of the weights, and the rows since the newest version.
 ///
 /// Fragments hold the environment's raw observations. A fragment's contribution to a policy's statistics follows from the
-/// policy's rows, including rows that callbacks added and excluding rows that they removed, so messages do not carry it: the
+/// policy's rows, including rows that callbacks added and excluding rows that they removed, so messages do not contain it: the
 /// statistics count exactly the rows in the batches, even if their workers were lost later. Contributions are merged in
 /// order of the slots, so the assignment of slots to workers does not change the result.
 ///

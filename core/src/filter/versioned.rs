@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_arrival_leaves_no_trace() {
+    fn merged_filter_does_not_depend_on_the_order_of_arrival() {
         let base = frozen(&[0.1, 0.7]);
         let mut deltas = vec![delta(2, 0, &[0.3, 5.5]), delta(0, 1, &[1.9]), delta(0, 0, &[0.2, 0.6, 8.1])];
         let merged = base.merged(&deltas).unwrap();

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn balance_moves_only_what_is_too_much() {
+    fn rebalancing_moves_only_surplus_slots() {
         let slots = held(&[12, 0]);
         let assigned = assign(&slots, &candidates(&[100, 100]), split(6));
         assert_eq!(assigned[&WorkerId(0)], (0..6).map(SlotId).collect::<Vec<_>>());

@@ -183,14 +183,14 @@ impl LeaseGroup {
             }
             let is_held = self.leases.get(lease).is_some_and(|live| live.leaves_states);
             let (number, weights_version) = (fragment.fragment, fragment.weights_version);
-            self.note_for_audit(worker, lease, &fragment);
+            self.record_for_audit(worker, lease, &fragment);
             if !self.config.reproducible {
                 self.ledger.abandoned_episodes += self.slots.abandoned_before(&fragment);
             }
             let principal = self.audits.principal(worker);
             self.slots.commit(fragment, (lease, worker, principal), is_held);
             self.clear_suspicion(slot, number);
-            self.note_commit(slot, number, weights_version);
+            self.record_commit(slot, number, weights_version);
         }
         self.end_grant(lease, slot, env_steps, End::Came(outcome));
     }

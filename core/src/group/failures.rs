@@ -66,7 +66,8 @@ impl LeaseGroup {
     pub fn handle_failed(&mut self, worker: WorkerId, lease: LeaseId, failure: FragmentFailure, now: Micros) {
         self.record_contact(worker);
         let live = self.leases.of(worker, lease);
-        match (failure.slot, live.map(|live| (live.fragment, live.open.clone()))) {
+        let slot = failure.slot.filter(|_| !failure.is_together());
+        match (slot, live.map(|live| (live.fragment, live.open.clone()))) {
             // The slots failed together, but none of them alone. Their rows are accepted as usual, maybe before this report.
             (None, _) => self.report(worker, failure),
             (Some(slot), Some((fragment, open))) if open.contains(&slot) => {
@@ -128,7 +129,7 @@ impl LeaseGroup {
 
     /// Keeps the unfinished fragments of a worker that is about to be removed: the reason of its disconnect may be reported
     /// later.
-    pub(super) fn remember_unfinished(&mut self, worker: WorkerId) {
+    pub(super) fn keep_unfinished(&mut self, worker: WorkerId) {
         if let Some(unfinished) = self.unfinished_by(worker) {
             if self.failures.left.len() == MAX_LATEST {
                 self.failures.left.pop_front();

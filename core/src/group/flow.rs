@@ -90,7 +90,7 @@ impl LeaseGroup {
     }
 
     /// Records the place of a committed fragment in the commit order.
-    pub(super) fn note_commit(&mut self, slot: SlotId, fragment: FragmentNo, weights_version: WeightsVersion) {
+    pub(super) fn record_commit(&mut self, slot: SlotId, fragment: FragmentNo, weights_version: WeightsVersion) {
         if !self.is_free() {
             return;
         }

@@ -141,7 +141,7 @@ impl LeaseGroup {
 
     /// Records that a worker has no follow-up any more. The worker may have begun it, so the group assumes that the states
     /// it started from are lost, also those of slots it has already uploaded.
-    pub(super) fn note_end_of_follow_up(&mut self, lease: &LiveLease) {
+    pub(super) fn record_end_of_follow_up(&mut self, lease: &LiveLease) {
         if let Some(worker) = self.workers.get_mut(&lease.worker) {
             worker.follow_up = None;
         }

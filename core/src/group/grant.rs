@@ -233,7 +233,7 @@ impl LeaseGroup {
             self.ledger.close(u64::from(self.config.rollout_fragment_length), end);
         }
         if lease.is_waiting() {
-            self.note_end_of_follow_up(&lease);
+            self.record_end_of_follow_up(&lease);
         } else if let Some(worker) = self.workers.get_mut(&lease.worker) {
             worker.lease = None;
             worker.done = (lease.granted_at, lease.env_steps);

@@ -192,14 +192,14 @@ impl LeaseGroup {
                 if !self.commands.contains(&question) {
                     self.commands.push_back(question);
                 }
-                known.ask_again(now);
+                known.schedule_next_ping(now);
             }
         }
     }
 
     /// Removes a worker, with its lease, the states it held and the commands not yet sent to it.
     fn forget(&mut self, worker: WorkerId) {
-        self.remember_unfinished(worker);
+        self.keep_unfinished(worker);
         let Some(known) = self.workers.get(&worker) else { return };
         for lease in [known.lease, known.follow_up].into_iter().flatten() {
             self.expire_unsaid(lease, ExpiryCause::Left);

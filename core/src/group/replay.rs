@@ -214,11 +214,11 @@ impl Audits {
     fn distrust(&mut self, worker: WorkerId, principal: Principal) {
         self.of_workers.insert(worker, principal);
         if self.principals.len() >= Self::MAX_PRINCIPALS && !self.principals.contains_key(&principal) {
-            let gone = |(principal, standing): (&Principal, &Standing)| {
+            let removed = |(principal, standing): (&Principal, &Standing)| {
                 (standing.pending.is_empty() && !self.of_workers.values().any(|here| here == principal))
                     .then_some(*principal)
             };
-            if let Some(oldest) = self.principals.iter().find_map(gone) {
+            if let Some(oldest) = self.principals.iter().find_map(removed) {
                 self.principals.remove(&oldest);
             }
         }
@@ -226,7 +226,7 @@ impl Audits {
     }
 
     /// Records a commit of an untrusted worker, and requests its audit if it is selected.
-    fn note(
+    fn record_commit(
         &mut self,
         (worker, lease): (WorkerId, LeaseId),
         fragment: &SlotFragment,
@@ -307,10 +307,10 @@ impl Audits {
 
     /// Drops the tasks of a principal that were not polled yet.
     fn forget_tasks(&mut self, principal: Principal) {
-        let (gone, kept): (VecDeque<_>, VecDeque<_>) =
+        let (removed, kept): (VecDeque<_>, VecDeque<_>) =
             self.tasks.drain(..).partition(|task| task.principal == principal);
         self.tasks = kept;
-        gone.iter().for_each(|task| self.done(task.number));
+        removed.iter().for_each(|task| self.done(task.number));
     }
 }
 
@@ -394,13 +394,13 @@ impl LeaseGroup {
     }
 
     /// Records a fragment that is about to be committed.
-    pub(super) fn note_for_audit(&mut self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) {
+    pub(super) fn record_for_audit(&mut self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) {
         if self.audits.principal(worker).is_none() || !self.config.audited {
             return;
         }
         let batch = self.batch_of(fragment);
         let start = self.slots.get(fragment.slot).and_then(|slot| slot.state());
-        self.audits.note((worker, lease), fragment, start, batch);
+        self.audits.record_commit((worker, lease), fragment, start, batch);
     }
 
     /// Returns the first batch that may contain a fragment committed now.

@@ -151,7 +151,7 @@ impl Worker {
         self.hung.as_ref().filter(|_| !self.leaving && self.quarantined.is_none()).map(|hung| hung.ask_at)
     }
 
-    pub(super) fn ask_again(&mut self, now: Micros) {
+    pub(super) fn schedule_next_ping(&mut self, now: Micros) {
         if let Some(hung) = &mut self.hung {
             hung.ask_at = now + self.profile.progress_timeout;
         }
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_lease_only_tells_that_a_worker_is_slower_than_it_seemed() {
+    fn lost_lease_only_lowers_the_speed_of_its_worker() {
         let mut worker = Worker::new(WorkerProfile::NATIVE, Micros(0));
         worker.lost(100, Micros::from_secs(1), 80);
         assert_eq!(worker.speed(), None);

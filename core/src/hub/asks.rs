@@ -87,10 +87,10 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     }
 
     /// Cleans up after a peer that disconnected: cancels its own requests and answers those addressed to it with `Left`.
-    pub(super) fn forget_asks(&mut self, gone: u32) {
-        let cancelled = self.asks.close(|open| open.from == gone);
+    pub(super) fn forget_asks(&mut self, left: u32) {
+        let cancelled = self.asks.close(|open| open.from == left);
         self.cancel_calls(cancelled);
-        for (_, open) in self.asks.close(|open| open.to == gone) {
+        for (_, open) in self.asks.close(|open| open.to == left) {
             self.answer_ask(open.from, open.ask, AskOutcome::Left, Vec::new());
         }
     }

@@ -119,7 +119,7 @@ impl Default for Reel {
 }
 
 impl Reel {
-    /// Adds a step, its episode and `t`, unless there is no more room. `picture` draws it, or returns false if it cannot.
+    /// Adds a step, its episode and `t`, unless the clip is full. `picture` draws it, or returns false if it cannot.
     pub fn add(&mut self, at: (u32, u32), picture: &mut dyn FnMut(&mut Frame) -> bool) {
         if self.is_full || self.steps.last() == Some(&at) {
             return;

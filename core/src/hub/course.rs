@@ -9,7 +9,7 @@ use crate::{group::WorkerState, ids::FragmentNo, time::Micros};
 /// Decides which step of a run comes next, without I/O. One per hub: requests outlive the run that they were made for if that
 /// run is rolled back.
 ///
-/// The shell asks for [steps](Self::poll) after everything that happens, until there are none, and carries each out before it
+/// The shell asks for [steps](Self::poll) after everything that happens, until there are none, and executes each before it
 /// asks for the next one. Of several steps that are due the first one of this list is taken:
 ///
 /// 1. The run is rolled back, as soon as the snapshot that it goes back to is complete.

@@ -234,7 +234,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
             // The next dashboard gets a full snapshot.
             return;
         }
-        // Before anything is queued: a run tells of iterations each time.
+        // Before anything is queued: a run reports its iterations each time.
         self.send_missed(|queued_bytes| queued_bytes == 0);
         self.update_states();
         for key in core::mem::take(&mut self.dashboards.unsent) {
@@ -384,7 +384,7 @@ mod tests {
     use crate::protocol::{Kind, Outbox};
 
     #[test]
-    fn new_dashboard_has_room_for_the_curves_of_a_long_run_and_an_answer() {
+    fn backlog_limit_of_a_new_dashboard_holds_the_curves_of_a_long_run_and_an_answer() {
         let name = |number| format!("custom/{number:0width$}", width = NamedMetrics::MAX_NAME - "custom/".len());
         let mut dashboard = Dashboards::default();
         let last = Curve::<Iteration>::MAX_POINTS as u64;

@@ -209,7 +209,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         }
         let server = to.and_then(|id| Some((id, self.inference.servers.get(&id)?)));
         let silence = server.map(|(id, server)| (id, now.since(server.heard.max(sent)), server.patience()));
-        // The worker that asked is not to blame, and others would wait as well.
+        // The requesting worker has not failed, and others would wait as well.
         if silence.is_none_or(|(_, silence, _)| silence >= CHECK_INTERVAL) {
             self.state_mut().into_iter().for_each(|run| run.group.handle_waiting(WorkerId(from), now));
         }
@@ -233,17 +233,17 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     }
 
     /// Cleans up after a worker that disconnected.
-    pub(super) fn forget_inference(&mut self, gone: u32) {
-        for number in self.inference.numbers(|open| open.from == gone) {
+    pub(super) fn forget_inference(&mut self, left: u32) {
+        for number in self.inference.numbers(|open| open.from == left) {
             self.inference.close(number);
         }
-        self.release_server(gone);
+        self.release_server(left);
     }
 
     /// Sends the requests of a worker that acts for others no more to other ones.
-    pub(super) fn release_server(&mut self, gone: u32) {
-        self.inference.servers.remove(&gone);
-        self.orphan(gone);
+    pub(super) fn release_server(&mut self, left: u32) {
+        self.inference.servers.remove(&left);
+        self.orphan(left);
     }
 
     fn orphan(&mut self, server: u32) {

@@ -60,7 +60,7 @@ impl Log {
         self.first + self.lines.len() as u64
     }
 
-    /// Returns the latest lines from this number on, as many as a message has room for.
+    /// Returns the latest lines from this number on, as many as fit into a message.
     fn since(&self, worker: u32, number: u64) -> Option<WorkerLog> {
         let first = number.max(self.first).max(self.end().saturating_sub(WorkerLog::MAX_LINES as u64));
         let lines: Vec<LogLine> = self.lines.iter().skip((first - self.first) as usize).cloned().collect();
@@ -75,7 +75,7 @@ impl Logs {
         let log = self.logs.entry(worker).or_insert_with(|| Log { first: self.evicted, ..Log::default() });
         log.add(LogLine { seconds, level, text });
         log.latest = self.num_lines;
-        // The log that has had no line for longest makes room; the hub's own stay.
+        // The log without a line for longest is evicted; the hub's own stay.
         let of_workers = self.logs.iter().filter(|(id, _)| ![HUB, AUDIT].contains(id));
         if self.logs.len() > MAX_LOGS
             && let Some((&oldest, _)) = of_workers.min_by_key(|(_, log)| log.latest)

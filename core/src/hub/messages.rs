@@ -73,23 +73,23 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
 
     /// Handles a worker's upload that refers to states that only the hub knows, or to no lease of the worker.
     pub fn handle_upload(&mut self, peer: u32, upload: WorkerUpload) {
-        self.note_fragments(peer, upload.fragments());
+        self.record_fragments(peer, upload.fragments());
         self.take_upload(peer, upload.lease(), |run, now| run.handle_upload(WorkerId(peer), upload, now));
     }
 
     /// Handles a worker's upload that its connection has decoded.
     pub fn handle_decoded(&mut self, peer: u32, upload: DecodedUpload) {
-        self.note_fragments(peer, upload.fragments());
+        self.record_fragments(peer, upload.fragments());
         self.take_upload(peer, upload.lease(), |run, now| run.handle_decoded(WorkerId(peer), upload, now));
     }
 
     /// Records which worker has uploaded fragments that dashboards may be shown.
-    fn note_fragments(&mut self, peer: u32, fragments: impl Iterator<Item = (SlotId, FragmentNo)>) {
+    fn record_fragments(&mut self, peer: u32, fragments: impl Iterator<Item = (SlotId, FragmentNo)>) {
         let shows_all = self.has_dashboards();
         if let Some(run) = self.run.as_ref().filter(|_| self.peers.contains_key(&peer)) {
             let (slots, watched) = (run.state().config().num_slots(), run.state().watched_slot);
             let is_shown = |(slot, _): &(SlotId, FragmentNo)| slot.0 == watched || (shows_all && slot.0 < slots);
-            self.dashboards.fragments.note_upload(peer, fragments.filter(is_shown));
+            self.dashboards.fragments.record_upload(peer, fragments.filter(is_shown));
         }
     }
 
@@ -104,7 +104,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         }
         let now = self.now;
         let fault = self.state_mut().and_then(|run| handle(run, now).err());
-        self.note_first_delivery(peer);
+        self.record_first_delivery(peer);
         if let Some(fault) = fault {
             self.record(Record::UploadRejected { worker: peer, lease, why: fault.to_string() });
             let text = format!("an upload of worker {peer} was not accepted: {fault}");
@@ -117,7 +117,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     }
 
     /// Records a worker's first accepted work, and how soon after admission it came.
-    fn note_first_delivery(&mut self, id: u32) {
+    fn record_first_delivery(&mut self, id: u32) {
         let is_new = |peer: &&mut Peer<C>| !peer.has_delivered;
         let (Some(peer), Some(run)) = (self.peers.get_mut(&id).filter(is_new), &self.run) else { return };
         let is_it = |worker: WorkerStatus<'_>| worker.worker == WorkerId(id) && worker.env_steps > 0;

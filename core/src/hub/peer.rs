@@ -44,7 +44,7 @@ pub trait PeerConnection {
     fn set_open_calls(&self, _calls: usize) {}
 
     /// Lets the connection decode the uploads of a lease.
-    fn note_lease(&self, _decoder: UploadDecoder) {}
+    fn record_lease(&self, _decoder: UploadDecoder) {}
 
     /// Drops what decodes uploads, since the run has ended: leases hold the states of their slots.
     fn forget_leases(&self) {}

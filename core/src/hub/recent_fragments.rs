@@ -19,7 +19,7 @@ const MAX_FRAGMENTS: usize = 8;
 const MIN_WATCHED: usize = 2;
 /// Maximum number of bytes of the fragments that are kept, but for [`MIN_WATCHED`].
 const MAX_BYTES: usize = 64 << 20;
-/// Uploads of a slot whose worker is remembered: the learner takes fragments soon after they arrive.
+/// Uploads of a slot whose worker is recorded: the learner takes fragments soon after they arrive.
 const MAX_UPLOADS: usize = 16;
 
 /// The latest fragments by slot, and which workers have uploaded them.
@@ -46,7 +46,7 @@ struct Recent {
 
 impl RecentFragments {
     /// Records the worker of an upload.
-    pub(super) fn note_upload(&mut self, worker: u32, fragments: impl Iterator<Item = (SlotId, FragmentNo)>) {
+    pub(super) fn record_upload(&mut self, worker: u32, fragments: impl Iterator<Item = (SlotId, FragmentNo)>) {
         for (slot, fragment) in fragments {
             let uploads = &mut self.slots.entry(slot).or_default().uploads;
             if uploads.len() == MAX_UPLOADS {
@@ -159,7 +159,7 @@ fn size_of(fragment: &SlotFragment) -> usize {
     agents + fragment.rows.size_bytes() + fragment.final_obs.size_bytes() + fragment.state.len()
 }
 
-/// Encodes the rows, or as many of the first ones as there is room for. Encoded rows are about as large as in memory, so only
+/// Encodes the rows, or as many of the first ones as fit. Encoded rows are about as large as in memory, so only
 /// sizes near the limit are encoded.
 fn batch(fragment: &SlotFragment) -> Option<Vec<u8>> {
     let (rows, bytes) = match &fragment.agents {
@@ -201,7 +201,7 @@ mod tests {
         let mut recent = RecentFragments::default();
         let slot = SlotId(4);
         assert!(recent.report(1, slot, 0).unwrap_err().contains("no batch"));
-        recent.note_upload(7, [(slot, FragmentNo(0))].into_iter());
+        recent.record_upload(7, [(slot, FragmentNo(0))].into_iter());
         recent.add([fragment(200_000)].iter(), slot, |_| None);
         let report = recent.report(1, slot, 0).expect("a fragment");
         let sent = codec::decode(&report.batch).expect("it was encoded").len();

@@ -154,11 +154,11 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         run.interrupt();
         run.state_mut().drain();
         self.course.drain(run.state(), now);
-        let told = match run.state().is_local() {
+        let text = match run.state().is_local() {
             true => "the run is draining: the batch that is being made is not learned from",
             false => "the run is draining: it ends when the leases that are out have",
         };
-        self.notice(0, told.into());
+        self.notice(0, text.into());
     }
 
     /// Removes a worker for good: it is dismissed when its current lease is done.

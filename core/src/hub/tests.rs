@@ -173,7 +173,7 @@ fn effects_of_an_event_come_in_the_order_of_the_transitions() {
 }
 
 #[test]
-fn worker_with_a_revoked_token_is_expelled_with_all_that_it_has_sent_and_not_admitted_again() {
+fn worker_with_a_revoked_token_is_disconnected_without_its_queued_messages_and_not_readmitted() {
     let mut hub = hub();
     let (id, link) = join(&mut hub, Role::Worker).expect("it is admitted");
     let token = hub.peers[&id].token;
@@ -443,7 +443,7 @@ fn operators_are_not_shown_records_that_unauthenticated_peers_cause() {
 }
 
 #[test]
-fn rows_go_to_a_worker_that_acts_for_others_and_to_another_one_when_it_leaves() {
+fn rows_go_to_an_inference_worker_and_to_another_one_when_it_leaves() {
     let mut hub = hub_with_servers();
     assert!(hub.needs_own_server());
     let ((sampler, to_sampler), (first, to_first), (second, to_second)) =
@@ -486,7 +486,7 @@ fn rows_go_to_a_worker_that_acts_for_others_and_to_another_one_when_it_leaves() 
 }
 
 #[test]
-fn requests_of_a_server_that_hangs_go_to_another_one_and_their_workers_do_not_hang() {
+fn requests_of_a_hung_inference_server_go_to_another_one() {
     let mut hub = hub_with_servers();
     let ((sampler, to_sampler), (server, to_server)) = (sampling_worker(&mut hub), acting_worker(&mut hub));
     hub.begin_iteration();
@@ -509,7 +509,7 @@ fn requests_of_a_server_that_hangs_go_to_another_one_and_their_workers_do_not_ha
     assert!(hub.hung.is_empty());
     let (_, to_other) = acting_worker(&mut hub);
     assert_eq!(asked(&to_other), [1]);
-    // The first answer counts, of whom it may be, and shows that a worker answers again.
+    // The first answer counts, from any worker, and shows that a worker answers again.
     hub.handle_message(server, outputs(1));
     assert_eq!(to_sampler.take(), [outputs(70)]);
     hub.handle_message(sampler, request(71));
@@ -541,7 +541,7 @@ fn requests_have_limits_and_too_many_that_are_refused_are_an_offence() {
     }
     let refused: Vec<String> = samplers.iter().flat_map(|(_, link)| errors(link)).collect();
     assert_eq!(refused, ["too many rows of all workers wait for their outputs"; 4]);
-    // One whose requests are forgotten makes room.
+    // A peer whose requests are dropped frees its share.
     hub.handle_left(samplers[0].0, PeerEnd { reason: "gone", is_fault: false, denied: None });
     let (last, link) = samplers.last().expect("many");
     hub.handle_message(*last, large);

@@ -132,7 +132,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
                 let (id, run) = (lease.id, run.state_mut());
                 let message = run.grant(WorkerId(worker), lease);
                 // Before the lease is sent.
-                run.decoder(id).into_iter().for_each(|decoder| peer.link.note_lease(decoder));
+                run.decoder(id).into_iter().for_each(|decoder| peer.link.record_lease(decoder));
                 message
             }
             GroupCommand::Revoke { lease, .. } => Message::Revoke(Revoke { lease: lease.0 }),

@@ -64,7 +64,7 @@ impl dyn AllReduce + '_ {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllReduceError {
-    /// A rank does not answer any more: its process has ended, hangs, or cannot be reached.
+    /// A rank no longer answers: its process has ended, hangs, or cannot be reached.
     #[error("rank {rank} is lost: {reason}; start all ranks again, from what rank 0 has saved")]
     Lost {
         /// The rank.

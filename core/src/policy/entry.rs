@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn stash_restores_state_besides_weights() {
+    fn stash_restores_state_other_than_weights() {
         let new = || PolicyEntry::new("counting", Box::new(Counting(RandomPolicy::new(2, 0), 0)));
         let (mut a, mut b) = (new(), new());
         a.policy

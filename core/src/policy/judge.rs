@@ -26,7 +26,7 @@ pub enum JudgeError {
     )]
     NoLoggedProbs,
     /// The policy's probabilities are not to be had.
-    #[error("the policy does not tell its distribution, or has memory; give a column 'new_action_prob'")]
+    #[error("the policy does not return its distribution, or has memory; give a column 'new_action_prob'")]
     NoDistribution,
     /// Models of values and epsilon-greedy policies take one action of several.
     #[error("{what} needs a Discrete action space, not {space}")]
@@ -56,7 +56,7 @@ pub enum JudgeError {
     /// A column is missing, or of another type.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// The model cannot learn or tell.
+    /// The model cannot be fitted or evaluated.
     #[error(transparent)]
     Estimate(#[from] EstimateError),
 }

@@ -6,8 +6,8 @@
 //! [`NetPolicy`] acts in every space, with the model that its settings ask for ([`ModelConfig`]); [`RandomPolicy`] in
 //! every bounded one. A [`PolicyRegistry`] knows them, and those of a program's own, by name: see [`PolicySpec`].
 //!
-//! A [`PolicyMap`] holds as many policies as there is room for, and stashes the others in a [`PolicyStore`], from
-//! which they come back equal:
+//! A [`PolicyMap`] holds as many policies as its limits allow, and stashes the others in a [`PolicyStore`], from
+//! which they are restored bit-identically:
 //!
 //! ```
 //! use rollmesh_core::{
@@ -25,7 +25,7 @@
 //!     let policy = NetPolicy::new(&spaces, &model, weights, 7, Kernels::PORTABLE)?;
 //!     Ok::<_, rollmesh_core::policy::PolicyError>(Box::new(policy))
 //! };
-//! // How to make an object for a policy that comes back. Its weights are restored afterwards.
+//! // Makes an object for a policy to restore. Its weights are restored afterwards.
 //! let again = make.clone();
 //! let factory = move |_: &PolicyId, spec: &str| Ok(PolicyEntry::new(spec.to_owned(), again(0)?));
 //! let limits = PolicyMapLimits { count: 1, ..PolicyMapLimits::UNLIMITED };
@@ -103,7 +103,7 @@ pub enum PolicyError {
         /// What it was given.
         found: String,
     },
-    /// A buffer has room for more or fewer rows than there are.
+    /// A buffer is longer or shorter than the rows.
     #[error("{buffer} has room for {found} values, {wanted} are wanted")]
     BufferLength {
         /// The buffer, as it is called in [`ActionOutput`].
@@ -231,7 +231,7 @@ pub trait Policy: Send {
     /// Writes the states at the start of an episode, all of them one after the other. They come filled with zeros.
     fn initial_state(&self, _state: &mut [f32]) {}
 
-    /// Numbers per row that the distribution of actions is made of; 0 for a policy that cannot tell.
+    /// Numbers per row that the distribution of actions is made of; 0 for a policy that does not return them.
     fn dist_inputs_len(&self) -> usize {
         0
     }

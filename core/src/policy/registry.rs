@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_of_ones_own_has_a_name_and_replaces_others() {
+    fn custom_policy_kind_has_a_name_and_replaces_others() {
         let mut registry = PolicyRegistry::builtin();
         let needy = PolicySpec::new("needy", |context| {
             let gamma = context.config.get::<f64>("gamma")?;

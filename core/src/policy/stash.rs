@@ -37,7 +37,7 @@ pub trait Stash {
     fn restore(&mut self, state: &[u8]) -> Result<(), StashError>;
 }
 
-/// Why a policy could not be stashed or come back.
+/// Why a policy could not be stashed or restored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StashError {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_damage() {
+    fn false_lengths_are_damage() {
         // With a hash that fits, as only an attacker would write it.
         for lengths in [&[0xff, 0xff, 0xff, 0xff, 0x0f][..], &[0, 0x80, 0x80, 0x04], &[5], &[1, b'a', 4]] {
             let mut bytes = vec![Stashed::VERSION];

@@ -35,7 +35,7 @@ pub enum StoreError {
     /// Nothing was kept for this policy.
     #[error("nothing was stashed for policy '{0}'")]
     Missing(PolicyId),
-    /// There is no room.
+    /// The store is full.
     #[error("no room to stash policy '{id}' of {bytes} bytes: the store takes {capacity}")]
     Full {
         /// The policy.

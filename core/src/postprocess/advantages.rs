@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn gae_wants_a_critic_and_a_critic_wants_values() {
+    fn gae_needs_a_critic_and_a_critic_needs_values() {
         let rewards = SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![1.0])).unwrap();
         let error = compute_advantages(&rewards, 0.0, &AdvantageConfig { use_critic: false, ..GAE }).unwrap_err();
         assert_eq!(error, PostprocessError::GaeNeedsCritic);

@@ -149,7 +149,7 @@ mod tests {
         }
 
         #[test]
-        fn pieces_with_carries_make_the_whole_bit_for_bit(
+        fn advantages_of_pieces_joined_by_carries_are_bit_identical(
             rows in vec((-10.0f32..10.0, -100.0f32..100.0), 1..300),
             cuts in vec(any::<prop::sample::Index>(), 0..5),
             bootstrap in -100.0f32..100.0,

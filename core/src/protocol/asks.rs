@@ -17,7 +17,7 @@ pub struct Ask {
     pub body: Vec<u8>,
 }
 
-/// Cancels a request: it is not answered any more.
+/// Cancels a request: it is no longer answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskCancel {
     /// Id of the request.

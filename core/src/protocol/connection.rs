@@ -261,7 +261,7 @@ impl Connection {
     pub fn handle_close(&mut self, reason: &str, random: u32) -> Result<Retry, ConnectionEnd> {
         let may_retry = |end: &ConnectionEnd| match end {
             ConnectionEnd::Refused { code: Some(RefusalCode::Busy), .. } => true,
-            // Of a peer that comes back, the hub may not have noticed yet that it was disconnected.
+            // The hub may not have noticed yet that a reconnecting peer was disconnected.
             ConnectionEnd::Refused { code: Some(RefusalCode::NameTaken), .. } => self.welcome.is_some(),
             ConnectionEnd::Refused { .. } => false,
             ConnectionEnd::Closed { .. } => self.stays,
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_peer_connects_again_only_if_that_can_help() {
+    fn refused_peer_reconnects_only_if_a_retry_can_succeed() {
         let after = |refused: Refused, was_admitted: bool| {
             let mut connection = connection().staying();
             if was_admitted {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Phase;
 use crate::prelude::*;
 
 /// The state of the hub's run, for dashboards. Sent when anything in it changed, at most ten times a second.
@@ -95,6 +96,23 @@ pub struct RunRow {
     pub error: String,
     /// Its run directory; empty without one, and while it waits.
     pub run_dir: String,
+}
+
+/// Begins the text of a row whose run was rolled back. The number of the run that continues it follows.
+const ROLLED_BACK: &str = "it went back to before the rows of a quarantined principal, and continues as run ";
+
+impl RunRow {
+    /// Returns the row of this run once it is rolled back: another run continues it, under this number.
+    #[must_use]
+    pub fn rolled_back(self, next: u32) -> Self {
+        Self { phase: Phase::Stopped.to_wire(), error: format!("{ROLLED_BACK}{next}"), ..self }
+    }
+
+    /// Returns the number of the run that continues this one, if it was rolled back.
+    #[must_use]
+    pub fn continued_by(&self) -> Option<u32> {
+        self.error.strip_prefix(ROLLED_BACK)?.parse().ok()
+    }
 }
 
 /// The metrics of one iteration.

@@ -3,7 +3,7 @@
 use super::{
     EpisodeCode, Kind, Message,
     convert::{AgentReturn, AgentTable, RowKind},
-    episode_fault::{Fault, reply},
+    episode_fault::{EpisodeRefusal, reply},
     message::{Actions, GetAction, LogAction, LogReturns},
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
 /// caller must not read further messages of the client (back-pressure); queued messages depend only on the sampler, not on
 /// later messages.
 ///
-/// A client that waits for a lane queues [in line](ExternalEpisodes::start_in_turn) with the others. An episode times out if
+/// A client that waits for a lane queues [in line](ExternalEpisodes::start_queued) with the others. An episode times out if
 /// its client sends nothing for it while no answer of the sampler is pending, since other clients may wait for its lane.
 #[derive(Debug)]
 pub struct EpisodeDriver {
@@ -66,7 +66,7 @@ impl Driven {
 }
 
 /// Result of handling a message.
-enum Done {
+enum Handled {
     /// Done, and confirmed by a reply.
     Yes,
     /// Done; the answer follows later, or there is none.
@@ -145,7 +145,7 @@ impl EpisodeDriver {
                 }
             }
             Some(Driven::Starting { .. }) | None => {
-                answers.push(reply(number, about, Err(Fault::of(number, ExternalError::UnknownEpisode(0)))));
+                answers.push(reply(number, about, Err(EpisodeRefusal::of(number, ExternalError::UnknownEpisode(0)))));
             }
         }
     }
@@ -222,13 +222,13 @@ impl EpisodeDriver {
         u64::from(self.client) << 32 | u64::from(number)
     }
 
-    fn may_start(&self, number: u32) -> Result<(), Fault> {
+    fn may_start(&self, number: u32) -> Result<(), EpisodeRefusal> {
         if self.episodes.contains_key(&number) {
-            return Err(Fault::of(number, ExternalError::DuplicateEpisode(0)));
+            return Err(EpisodeRefusal::of(number, ExternalError::DuplicateEpisode(0)));
         }
         if self.episodes.len() >= Self::MAX_EPISODES {
             let reason = format!("{} episodes are open or wait: end some first", Self::MAX_EPISODES);
-            return Err(Fault { code: EpisodeCode::TooMany, reason });
+            return Err(EpisodeRefusal { code: EpisodeCode::TooMany, reason });
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ impl EpisodeDriver {
         episodes: &mut ExternalEpisodes,
         answers: &mut Vec<Message>,
     ) -> bool {
-        let started = match episodes.start_in_turn(self.client, self.id(number), training) {
+        let started = match episodes.start_queued(self.client, self.id(number), training) {
             Ok(_) => {
                 self.episodes.insert(number, Driven::Open { asked: false, kept: VecDeque::new(), since: now });
                 Ok(())
@@ -251,7 +251,7 @@ impl EpisodeDriver {
             Err(ExternalError::TooManyEpisodes(_)) => return false,
             Err(error) => {
                 self.episodes.remove(&number);
-                Err(Fault::of(number, error))
+                Err(EpisodeRefusal::of(number, error))
             }
         };
         answers.push(reply(number, Kind::StartEpisode, started));
@@ -266,7 +266,7 @@ impl EpisodeDriver {
         if !self.is_starting() {
             episodes.leave_line(self.client);
         }
-        answers.push(reply(number, Kind::AbandonEpisode, abandoned.map_err(|error| Fault::of(number, error))));
+        answers.push(reply(number, Kind::AbandonEpisode, abandoned.map_err(|error| EpisodeRefusal::of(number, error))));
     }
 
     /// Times out an episode if its client has been silent for too long; returns true if so.
@@ -293,7 +293,7 @@ impl EpisodeDriver {
         let reason =
             format!("episode {number} was given up: nothing was said of it for {seconds} s; start another one");
         // Refers to `StartEpisode`, which the client cannot be waiting for: it was answered when the episode began.
-        answers.push(reply(number, Kind::StartEpisode, Err(Fault { code: EpisodeCode::TimedOut, reason })));
+        answers.push(reply(number, Kind::StartEpisode, Err(EpisodeRefusal { code: EpisodeCode::TimedOut, reason })));
         true
     }
 
@@ -317,9 +317,9 @@ impl EpisodeDriver {
     ) -> Option<Message> {
         let about = message.kind();
         let done = match self.do_it(number, &message, episodes) {
-            Ok(Done::NotYet) => return Some(message),
-            Ok(Done::Silently) => return None,
-            Ok(Done::Yes) => Ok(()),
+            Ok(Handled::NotYet) => return Some(message),
+            Ok(Handled::Silently) => return None,
+            Ok(Handled::Yes) => Ok(()),
             Err(fault) => Err(fault),
         };
         let is_over = match &done {
@@ -336,12 +336,17 @@ impl EpisodeDriver {
     /// Closes an episode and answers its queued messages, which can no longer be handled, with an error.
     fn close(&mut self, number: u32, answers: &mut Vec<Message>) {
         if let Some(Driven::Open { kept, .. }) = self.forget(number) {
-            let fault = || Fault::of(number, ExternalError::UnknownEpisode(0));
+            let fault = || EpisodeRefusal::of(number, ExternalError::UnknownEpisode(0));
             answers.extend(kept.iter().map(|message| reply(number, message.kind(), Err(fault()))));
         }
     }
 
-    fn do_it(&mut self, number: u32, message: &Message, episodes: &mut ExternalEpisodes) -> Result<Done, Fault> {
+    fn do_it(
+        &mut self,
+        number: u32,
+        message: &Message,
+        episodes: &mut ExternalEpisodes,
+    ) -> Result<Handled, EpisodeRefusal> {
         let id = self.id(number);
         self.observations.clear();
         self.actions.clear();
@@ -353,21 +358,21 @@ impl EpisodeDriver {
                     if let Some(Driven::Open { asked, .. }) = self.episodes.get_mut(&number) {
                         *asked = true;
                     }
-                    Done::Silently
+                    Handled::Silently
                 })
             }
             Message::LogAction(LogAction { observations: rows, actions, .. }) => {
                 table.read_rows(RowKind::Observation, rows, observations)?;
                 table.read_rows(RowKind::Action, actions, &mut self.actions)?;
-                episodes.log_actions(id, observations, &self.actions).map(|()| Done::Yes)
+                episodes.log_actions(id, observations, &self.actions).map(|()| Handled::Yes)
             }
             Message::LogReturns(LogReturns { returns, infos, .. }) => {
                 let returns = table.read_returns(returns)?;
                 let mut infos: BTreeMap<AgentId, &[u8]> = table.read_infos(infos)?.into_iter().collect_ordered();
                 let nothing = |agent: &AgentId| AgentReturn { agent: agent.clone(), outcome: Outcome::default() };
-                let told: Vec<AgentReturn> = infos.keys().map(nothing).collect();
+                let unrewarded: Vec<AgentReturn> = infos.keys().map(nothing).collect();
                 // All of them are checked first, so that either all or none are recorded.
-                let all = || returns.iter().chain(&told);
+                let all = || returns.iter().chain(&unrewarded);
                 all()
                     .try_for_each(|of| episodes.check_returns(id, &of.agent, of.outcome))
                     .and_then(|()| {
@@ -375,17 +380,17 @@ impl EpisodeDriver {
                             episodes.log_returns(id, agent, *outcome, infos.remove(agent))
                         })
                     })
-                    .map(|()| Done::Silently)
+                    .map(|()| Handled::Silently)
             }
             Message::EndEpisode(end) => {
                 table.read_rows(RowKind::Observation, &end.observations, observations)?;
-                episodes.end_episode(id, observations, end.truncated).map(|()| Done::Yes)
+                episodes.end_episode(id, observations, end.truncated).map(|()| Handled::Yes)
             }
-            _ => Ok(Done::Silently),
+            _ => Ok(Handled::Silently),
         };
         match done {
-            Err(ExternalError::QueueFull { .. }) => Ok(Done::NotYet),
-            done => done.map_err(|error| Fault::of(number, error)),
+            Err(ExternalError::QueueFull { .. }) => Ok(Handled::NotYet),
+            done => done.map_err(|error| EpisodeRefusal::of(number, error)),
         }
     }
 
@@ -400,11 +405,11 @@ impl EpisodeDriver {
                 self.table
                     .write_rows(RowKind::Action, &self.actions, &mut actions)
                     .map(|()| actions)
-                    .map_err(Fault::from)
+                    .map_err(EpisodeRefusal::from)
             }
             Err(error) => {
                 *asked = false;
-                Err(Fault::of(number, error))
+                Err(EpisodeRefusal::of(number, error))
             }
         };
         match taken {

@@ -4,12 +4,12 @@ use super::{EpisodeCode, Kind, Message, convert::AgentRowsError, message::Episod
 use crate::{env::external::ExternalError, prelude::*};
 
 /// Why a message could not be handled.
-pub(super) struct Fault {
+pub(super) struct EpisodeRefusal {
     pub(super) code: EpisodeCode,
     pub(super) reason: String,
 }
 
-impl Fault {
+impl EpisodeRefusal {
     /// Converts an error, naming the episode by the client's number.
     pub(super) fn of(number: u32, error: ExternalError) -> Self {
         let error = renumbered(error, u64::from(number));
@@ -38,18 +38,18 @@ impl Fault {
     }
 }
 
-impl From<AgentRowsError> for Fault {
+impl From<AgentRowsError> for EpisodeRefusal {
     fn from(error: AgentRowsError) -> Self {
         Self { code: EpisodeCode::BadRows, reason: error.to_string() }
     }
 }
 
 /// Builds the reply about a client's message.
-pub(super) fn reply(episode: u32, about: Kind, done: Result<(), Fault>) -> Message {
+pub(super) fn reply(episode: u32, about: Kind, done: Result<(), EpisodeRefusal>) -> Message {
     let (code, reason) = match done {
         Ok(()) => (EpisodeCode::Done, String::new()),
         // Far below the limit of the message.
-        Err(Fault { code, reason }) => (code, reason.chars().take(512).collect()),
+        Err(EpisodeRefusal { code, reason }) => (code, reason.chars().take(512).collect()),
     };
     Message::EpisodeReply(EpisodeReply { episode, about: about.to_wire(), code: code.to_wire(), reason })
 }

@@ -71,12 +71,13 @@ impl FailureKind {
 pub struct FragmentFailure {
     /// What failed.
     pub kind: FailureKind,
-    /// The slot; `None` if slots failed that were stepped together, and none of them when it was stepped alone.
+    /// The slot; `None` if slots failed that were stepped together, and which of them is unknown.
     pub slot: Option<SlotId>,
     /// The episode's number within the slot.
     pub episode: u32,
     /// The step of the episode that failed, counted from 0.
     pub t: u32,
+    is_together: bool,
     message: String,
 }
 
@@ -84,7 +85,21 @@ impl FragmentFailure {
     /// Creates a failure; the message may come from a peer and is made [`printable`].
     #[must_use]
     pub fn new(kind: FailureKind, slot: Option<SlotId>, (episode, t): (u32, u32), message: &str) -> Self {
-        Self { kind, slot, episode, t, message: printable(message) }
+        Self { kind, slot, episode, t, is_together: slot.is_none(), message: printable(message) }
+    }
+
+    /// Creates a failure of slots that were stepped together, of which none failed when it was stepped alone; with the slot,
+    /// episode and step that failed first, if they are known.
+    #[must_use]
+    pub fn of_slots(kind: FailureKind, place: Option<(SlotId, (u32, u32))>, message: &str) -> Self {
+        let (slot, at) = place.unzip();
+        Self { is_together: true, ..Self::new(kind, slot, at.unwrap_or_default(), message) }
+    }
+
+    /// Returns true if slots failed that were stepped together, so that no fragment of its slot is missing.
+    #[must_use]
+    pub fn is_together(&self) -> bool {
+        self.is_together
     }
 
     /// Returns the message of the user code or the worker.
@@ -96,9 +111,12 @@ impl FragmentFailure {
 
 impl fmt::Display for FragmentFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, slot, episode, t, message } = self;
+        let Self { kind, slot, episode, t, is_together, message } = self;
+        if *is_together {
+            f.write_str("slots that were stepped together: ")?;
+        }
         match (slot, kind) {
-            (None, _) => write!(f, "slots that were stepped together: {message}"),
+            (None, _) => f.write_str(message),
             (Some(slot), FailureKind::Restore) => {
                 write!(f, "slot {slot}, episode {episode}, step {t}: the state was not restored: {message}")
             }
@@ -161,8 +179,11 @@ impl LeaseRefused {
     /// Reports one failed fragment of a lease.
     #[must_use]
     pub fn one(lease: LeaseId, failure: &FragmentFailure) -> Self {
-        let FragmentFailure { kind, slot, episode, t, message } = failure;
-        let failed = FailedFragment { kind: kind.to_wire(), slot: slot.map(|slot| slot.0), episode: *episode, t: *t };
+        let FragmentFailure { kind, slot, episode, t, is_together, message } = failure;
+        // Without a slot it follows.
+        let together = if *is_together && slot.is_some() { FailedFragment::TOGETHER } else { 0 };
+        let (kind, slot) = (kind.to_wire() | together, slot.map(|slot| slot.0));
+        let failed = FailedFragment { kind, slot, episode: *episode, t: *t };
         Self { lease: lease.0, reason: message.clone(), failed: Some(failed) }
     }
 
@@ -171,8 +192,10 @@ impl LeaseRefused {
     #[must_use]
     pub fn failure(&self) -> Option<FragmentFailure> {
         let FailedFragment { kind, slot, episode, t } = self.failed?;
-        let kind = FailureKind::try_from(kind).unwrap_or(FailureKind::Fragment);
-        Some(FragmentFailure::new(kind, slot.map(SlotId), (episode, t), &self.reason))
+        let is_together = slot.is_none() || kind & FailedFragment::TOGETHER != 0;
+        let kind = FailureKind::try_from(kind & !FailedFragment::TOGETHER).unwrap_or(FailureKind::Fragment);
+        let failure = FragmentFailure::new(kind, slot.map(SlotId), (episode, t), &self.reason);
+        Some(FragmentFailure { is_together, ..failure })
     }
 }
 
@@ -185,6 +208,10 @@ mod tests {
         for &kind in FailureKind::ALL {
             for slot in [None, Some(SlotId(7))] {
                 let failure = FragmentFailure::new(kind, slot, (2, 30), "no");
+                assert_eq!(LeaseRefused::one(LeaseId(1), &failure).failure(), Some(failure));
+            }
+            for place in [None, Some((SlotId(7), (2, 30)))] {
+                let failure = FragmentFailure::of_slots(kind, place, "no");
                 assert_eq!(LeaseRefused::one(LeaseId(1), &failure).failure(), Some(failure));
             }
         }

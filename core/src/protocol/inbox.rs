@@ -259,7 +259,7 @@ impl Inbox {
         if kind != Kind::Chunk || self.joining.is_some() {
             return None;
         }
-        self.check_gate(kind, frame.len()).ok()?;
+        self.check_filter(kind, frame.len()).ok()?;
         let chunk = ChunkRef::decode(body).ok()?;
         self.check_chunk(&chunk).ok()?;
         let kind = self.check_first(&chunk).ok()?;
@@ -290,7 +290,7 @@ impl Inbox {
             self.spare = Vec::new();
         }
         let (kind, body) = header::read(frame)?;
-        self.check_gate(kind, frame.len())?;
+        self.check_filter(kind, frame.len())?;
         if kind == Kind::Chunk {
             return self.handle_chunk(&ChunkRef::decode(body)?, run);
         }
@@ -325,7 +325,7 @@ impl Inbox {
         matches!(self.filter, KindFilter::FromHub(Role::Relay))
     }
 
-    fn check_gate(&self, kind: Kind, bytes: usize) -> Result<(), InboxError> {
+    fn check_filter(&self, kind: Kind, bytes: usize) -> Result<(), InboxError> {
         match self.filter {
             KindFilter::Hello if kind != Kind::Hello || bytes > PRE_AUTH_FRAME_BYTES as usize => {
                 Err(InboxError::HelloExpected { kind, bytes })
@@ -408,7 +408,7 @@ impl Inbox {
         if !kind.may_be_split() {
             return Err(InboxError::NotSplittable { kind });
         }
-        self.check_gate(kind, total as usize)?;
+        self.check_filter(kind, total as usize)?;
         let body = (total as usize).saturating_sub(HEADER_BYTES);
         if body > kind.body_cap() as usize {
             return Err(DecodeError::TooLarge { kind, bytes: body }.into());

@@ -274,14 +274,20 @@ pub struct LeaseRefused {
 /// Where a fragment failed, see [`FragmentFailure`](super::FragmentFailure).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedFragment {
-    /// Wire form of [`FailureKind`](super::FailureKind).
+    /// Wire form of [`FailureKind`](super::FailureKind), with [`TOGETHER`](Self::TOGETHER) for slots that were stepped
+    /// together.
     pub kind: u8,
-    /// The slot, if one failed on its own.
+    /// The slot, if it is known.
     pub slot: Option<u32>,
     /// Number of the episode within the slot.
     pub episode: u32,
     /// The step of the episode, counted from 0.
     pub t: u32,
+}
+
+impl FailedFragment {
+    /// The bit of [`kind`](Self::kind) that says that slots failed together, and none of them alone.
+    pub const TOGETHER: u8 = 0x80;
 }
 
 /// Reports progress of a lease: only this extends it.

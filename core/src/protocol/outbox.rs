@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_message_arrives_whole_and_small_ones_overtake_it() {
+    fn small_messages_overtake_a_large_one_that_arrives_intact() {
         let (mut outbox, mut inbox) = (Outbox::default(), Inbox::of_peer(Role::Worker));
         let large = weights(1, 10 * CHUNK_BYTES);
         outbox.push(&large).unwrap();

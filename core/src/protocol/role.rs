@@ -91,7 +91,7 @@ mod tests {
 
     // The roles of every kind are compared with the table of PROTOCOL.md, in the golden tests of the wire.
     #[test]
-    fn only_those_who_exchange_large_messages_exchange_chunks() {
+    fn only_peers_that_exchange_large_messages_exchange_chunks() {
         for &role in Role::ALL {
             let splits =
                 |may: fn(Role, Kind) -> bool| Kind::ALL.iter().any(|&kind| kind.may_be_split() && may(role, kind));

@@ -40,7 +40,7 @@ impl Draws {
     }
 
     /// Continues after this number of choices.
-    pub fn go_on(&mut self, drawn: u64) {
+    pub fn skip_to(&mut self, drawn: u64) {
         self.drawn = drawn;
     }
 

@@ -132,7 +132,7 @@ impl InputReader for MixedInput {
         if sources.len() != self.sources.len() {
             return Err(SampleError::Input(format!("there are {} inputs, not {}", self.sources.len(), sources.len())));
         }
-        self.draws.go_on(drawn);
+        self.draws.skip_to(drawn);
         self.choice = choice.map(|choice| choice as usize);
         self.sources.iter_mut().zip(&sources).try_for_each(|((_, source), position)| source.set_position(position))
     }

@@ -62,7 +62,7 @@ impl ShuffledInput {
         Some(chosen)
     }
 
-    /// Adds a batch to the waiting ones; if there is no room, returns one of them in exchange.
+    /// Adds a batch to the waiting ones; if the buffer is full, returns one of them in exchange.
     fn exchange(&mut self, next: AnyBatch) -> Result<Option<AnyBatch>, SampleError> {
         let (bytes, buffer) = (next.size_bytes(), self.buffer);
         if bytes > buffer {
@@ -134,7 +134,7 @@ impl InputReader for ShuffledInput {
         }
         self.held = waiting.iter().map(AnyBatch::size_bytes).sum();
         self.waiting = waiting;
-        self.draws.go_on(drawn);
+        self.draws.skip_to(drawn);
         self.input.set_position(&input)
     }
 

@@ -120,7 +120,7 @@ fn shuffling_gives_every_batch_once() {
     assert_eq!(ts(&mut ShuffledInput::new(Box::new(Count(0)), 0, 3, 0), 3), [0, 1, 2]);
 }
 
-/// Returns parts of one buffer, of these sizes in turn.
+/// Returns parts of one buffer, of these sizes.
 struct Parts {
     all: ColumnData<i64>,
     sizes: &'static [usize],
@@ -192,7 +192,7 @@ fn names_files_and_mixtures_are_opened() {
     assert!(error(&registry, r#"{"count": 0.5, "a.json": 0.25}"#).contains("sum to 0.75"));
     let mut shuffled = open(&registry, r#""count""#, r#"{"shuffle_buffer_size": 5}"#).unwrap();
     assert!(!ts(&mut *shuffled, 20).is_sorted());
-    // There is room for only one of them.
+    // The buffer holds only one of them.
     let mut shuffled = open(&registry, r#""count""#, r#"{"shuffle_buffer_size": 5, "buffer_size": 8}"#).unwrap();
     assert!(ts(&mut *shuffled, 20).is_sorted());
     assert_eq!(serde_json::to_string(&source(r#"{"sampler":1.0}"#)).unwrap(), r#"{"sampler":1.0}"#);

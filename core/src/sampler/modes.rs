@@ -110,16 +110,16 @@ impl<'de> Deserialize<'de> for RewardClipping {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "rewards are clipped by null, true, false or a number above 0")]
-        enum Form {
+        enum RewardClippingForm {
             Sign(bool),
             Limit(f64),
         }
-        match Option::<Form>::deserialize(deserializer)? {
+        match Option::<RewardClippingForm>::deserialize(deserializer)? {
             None => Ok(Self::Auto),
-            Some(Form::Sign(false)) => Ok(Self::Off),
-            Some(Form::Sign(true)) => Ok(Self::Sign),
-            Some(Form::Limit(limit)) if limit > 0.0 && limit.is_finite() => Ok(Self::Limit(limit)),
-            Some(Form::Limit(limit)) => {
+            Some(RewardClippingForm::Sign(false)) => Ok(Self::Off),
+            Some(RewardClippingForm::Sign(true)) => Ok(Self::Sign),
+            Some(RewardClippingForm::Limit(limit)) if limit > 0.0 && limit.is_finite() => Ok(Self::Limit(limit)),
+            Some(RewardClippingForm::Limit(limit)) => {
                 Err(serde::de::Error::custom(format!("rewards are clipped to a positive number, not {limit}")))
             }
         }

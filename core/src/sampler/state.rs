@@ -99,10 +99,10 @@ impl SlotState {
             }
         };
         // Each state has exactly one encoding.
-        let remembers = !recurrent.is_empty() && recurrent.len() <= Self::MAX_RECURRENT;
+        let has_memory = !recurrent.is_empty() && recurrent.len() <= Self::MAX_RECURRENT;
         let valid = episode_return.is_finite()
             && t < Self::MAX_T
-            && remembers == (version == Self::WITH_MEMORY)
+            && has_memory == (version == Self::WITH_MEMORY)
             && recurrent.iter().all(|value| value.is_finite());
         valid.then_some(Self { episode, t, episode_return, env, recurrent })
     }

@@ -12,7 +12,7 @@ use crate::{
 /// bounds, they are written once.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Form {
+enum SpaceForm {
     Box {
         dtype: DType,
         shape: Vec<u32>,
@@ -57,7 +57,7 @@ enum Infinity {
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a bound is a number, \"inf\", \"-inf\" or null; bounds are one or a list of them")]
-enum Bounds {
+enum BoundsForm {
     Each(Vec<Bound>),
     One(Bound),
 }
@@ -67,9 +67,9 @@ fn unbounded() -> Vec<Option<f64>> {
 }
 
 fn bounds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<f64>>, D::Error> {
-    let bounds = match Bounds::deserialize(deserializer)? {
-        Bounds::Each(bounds) => bounds,
-        Bounds::One(bound) => vec![bound],
+    let bounds = match BoundsForm::deserialize(deserializer)? {
+        BoundsForm::Each(bounds) => bounds,
+        BoundsForm::One(bound) => vec![bound],
     };
     let number = |bound| match bound {
         Bound::Number(number) => Some(number),
@@ -80,7 +80,7 @@ fn bounds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<f64>>
     Ok(bounds.into_iter().map(number).collect())
 }
 
-impl From<&Space> for Form {
+impl From<&Space> for SpaceForm {
     fn from(space: &Space) -> Self {
         match space {
             Space::Box(space) => {
@@ -107,7 +107,7 @@ impl From<&Space> for Form {
     }
 }
 
-impl Form {
+impl SpaceForm {
     fn into_space(self) -> Result<Space, String> {
         Ok(match self {
             Self::Box { dtype, shape, low, high } => {
@@ -156,7 +156,7 @@ fn filled(bounds: Vec<Option<f64>>, len: usize, open: f64) -> Vec<f64> {
 /// [null]}`.
 impl Serialize for Space {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Form::from(self).serialize(serializer)
+        SpaceForm::from(self).serialize(serializer)
     }
 }
 
@@ -164,7 +164,7 @@ impl Serialize for Space {
 /// bound need not be in a list.
 impl<'de> Deserialize<'de> for Space {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let space = Form::deserialize(deserializer)?.into_space().map_err(D::Error::custom)?;
+        let space = SpaceForm::deserialize(deserializer)?.into_space().map_err(D::Error::custom)?;
         space.validate().map_err(D::Error::custom)?;
         Ok(space)
     }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spaces_come_back() {
+    fn spaces_round_trip() {
         let parts = [
             ("a", Space::vector(&[-1.0, f32::NEG_INFINITY], &[f32::INFINITY, 1.0])),
             ("b", Space::Tuple(vec![Space::Discrete { n: 3 }, Space::MultiBinary { n: 2 }])),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn infinite_bounds_are_left_out_or_written_out() {
+    fn infinite_bounds_are_omitted_or_written_as_text() {
         let space = |bounds: &str| {
             let text = format!(r#"{{"type":"box","dtype":"float32","shape":[2]{bounds}}}"#);
             serde_json::from_str::<Space>(&text).map_err(|error| error.to_string())

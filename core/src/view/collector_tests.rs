@@ -155,7 +155,7 @@ fn nested_observations_have_views_of_their_parts() {
 }
 
 #[test]
-fn acting_sees_no_future_and_wants_to_know_what_rows_look_like() {
+fn inference_refuses_future_rows_and_unknown_layouts() {
     let agent = started(views(&[("new_obs", "obs", "1")]));
     let error = agent.build_for_inference().unwrap_err();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Builds sequences for recurrent policies: rows split where a state does not carry over, padded to one length.
+//! Builds sequences for recurrent policies: rows split where a state is not passed on, padded to one length.
 
 use crate::{
     column::{Column, ColumnData, ColumnType, RowBuffer, RowShape},

@@ -11,7 +11,7 @@ use crate::prelude::*;
 /// A single number, a list, or an inclusive range with a step, written `from:to` or `from:to:step`. In JSON, a number, an
 /// array or a string, as in RLlib.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Form", into = "Form")]
+#[serde(try_from = "ShiftForm", into = "ShiftForm")]
 pub struct Shift(ShiftKind);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,25 +185,25 @@ impl fmt::Display for Shift {
 /// The form in JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "a shift is a whole number, a list of them, or a range such as -3:0")]
-enum Form {
+enum ShiftForm {
     Single(i32),
     List(Vec<i32>),
     Range(String),
 }
 
-impl TryFrom<Form> for Shift {
+impl TryFrom<ShiftForm> for Shift {
     type Error = ShiftError;
 
-    fn try_from(form: Form) -> Result<Self, ShiftError> {
+    fn try_from(form: ShiftForm) -> Result<Self, ShiftError> {
         match form {
-            Form::Single(offset) => Self::single(offset),
-            Form::List(offsets) => Self::list(offsets),
-            Form::Range(text) => text.parse(),
+            ShiftForm::Single(offset) => Self::single(offset),
+            ShiftForm::List(offsets) => Self::list(offsets),
+            ShiftForm::Range(text) => text.parse(),
         }
     }
 }
 
-impl From<Shift> for Form {
+impl From<Shift> for ShiftForm {
     fn from(shift: Shift) -> Self {
         match shift.0 {
             ShiftKind::Single(offset) => Self::Single(offset),

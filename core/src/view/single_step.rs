@@ -53,7 +53,8 @@ pub fn single_step_input(
     if last >= steps.count {
         return Err(ViewError::NoSuchStep { row: last, steps: steps.count });
     }
-    let seen: Vec<Seen<'_>> = batch.iter().map(|(name, column)| Seen::of(name, column, &views)).collect();
+    let seen: Vec<ViewedColumn<'_>> =
+        batch.iter().map(|(name, column)| ViewedColumn::of(name, column, &views)).collect();
     let mut input = SampleBatch::new();
     for (view, requirement) in views.iter().filter(|(_, requirement)| requirement.used_for_compute_actions) {
         let (data_col, shift) = (requirement.data_col(view), &requirement.shift);
@@ -131,7 +132,7 @@ impl<'a> Steps<'a> {
     }
 
     /// Returns the row of a step in a column, if it has one.
-    fn row_in(&self, seen: &Seen<'_>, step: usize) -> Option<usize> {
+    fn row_in(&self, seen: &ViewedColumn<'_>, step: usize) -> Option<usize> {
         if step >= self.count {
             return None;
         }
@@ -143,14 +144,14 @@ impl<'a> Steps<'a> {
 }
 
 /// A column of the batch, as a view of a data column.
-struct Seen<'a> {
+struct ViewedColumn<'a> {
     name: &'a str,
     data: String,
     shift: Shift,
     column: &'a Column,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> ViewedColumn<'a> {
     /// A column without a requirement is data itself.
     fn of(name: &'a str, column: &'a Column, views: &ViewRequirements) -> Self {
         let (data, shift) = match (owner(views, name), suffix(name, NEW_OBS.name())) {
@@ -195,13 +196,13 @@ impl<'a> Seen<'a> {
 
 /// Assembles a view of `data` at a step from all columns that show it; the error gives the distance of the missing step.
 fn put_together(
-    seen: &[Seen<'_>],
+    seen: &[ViewedColumn<'_>],
     steps: &Steps<'_>,
     data: &str,
     step: usize,
     shift: &Shift,
 ) -> Result<Option<Column>, u32> {
-    let mut seen: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.data == data).collect();
+    let mut seen: Vec<&ViewedColumn<'_>> = seen.iter().filter(|seen| seen.data == data).collect();
     // N-step postprocessing changes later steps, except at the end.
     seen.sort_by_key(|seen| seen.shift.latest().max(0));
     let Some(like) = seen.iter().find_map(|seen| seen.data_row()) else { return Ok(None) };
@@ -226,7 +227,7 @@ fn put_together(
 }
 
 /// Appends the known values of the step after the last one: `t` increases, and the rest is unknown.
-fn push_coming(seen: &[&Seen<'_>], steps: &Steps<'_>, data: &str, like: ViewRow<'_>, out: &mut RowBuffer) {
+fn push_coming(seen: &[&ViewedColumn<'_>], steps: &Steps<'_>, data: &str, like: ViewRow<'_>, out: &mut RowBuffer) {
     let last = seen.iter().find_map(|seen| seen.find(steps, steps.count as i64 - 1));
     match last.map(|row| row.values) {
         Some(RowsRef::I64([t])) if data == T.name() => _ = out.push(RowsRef::I64(&[t.wrapping_add(1)])),

@@ -57,7 +57,7 @@ fn after_the_last_row_the_new_is_the_current() {
 }
 
 #[test]
-fn at_a_row_its_views_are_taken() {
+fn views_are_built_at_any_row() {
     let input = single_step_input(&batch(), &views(), StepIndex::At(0)).unwrap();
     assert_eq!(float(&input, "stack"), [10.0, 11.0, 12.0]);
     assert_eq!(float(&input, "state_in_0"), [1.0]);

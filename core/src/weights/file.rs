@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_come_back_bit_for_bit_and_have_one_form() {
+    fn weights_round_trip_bit_identically_and_have_one_encoding() {
         let bytes = weights().to_safetensors().unwrap();
         assert_eq!(Weights::from_safetensors(&bytes, WeightsVersion(3)).unwrap(), weights());
         assert_eq!(weights().to_safetensors().unwrap(), bytes);

@@ -34,7 +34,7 @@ pub(super) struct LockstepSampler {
     episodes: Vec<RolloutMetrics>,
     perf: SamplerPerf,
     /// The fragment in progress between two calls.
-    open: Option<Open>,
+    open: Option<OpenFragment>,
     /// The lanes' positions before the fragment `started`. The buffer is reused.
     starts: Vec<CollectorStart>,
     started: Option<FragmentNo>,
@@ -57,7 +57,7 @@ enum LockstepProgress {
 }
 
 /// A fragment in progress.
-struct Open {
+struct OpenFragment {
     /// Steps of every lane.
     steps: u32,
     /// Time spent on it so far.
@@ -168,14 +168,14 @@ impl LockstepSampler {
         // Policy and environment are one loop here, so their times cannot be separated.
         self.perf.env_wait_ms = (self.perf.env_wait_ms * before + took) / (before + now);
         self.perf.iterations += u64::from(open.steps);
-        self.note_episodes(&fragments);
+        self.record_episodes(&fragments);
         Ok(Some(fragments))
     }
 
     /// Begins a fragment, which may be interrupted between calls if `may_rest`.
-    fn begin(&mut self, steps: u32, entry: &PolicyEntry, may_rest: bool) -> Result<Open, EnvError> {
+    fn begin(&mut self, steps: u32, entry: &PolicyEntry, may_rest: bool) -> Result<OpenFragment, EnvError> {
         if self.has_failed() {
-            self.begin_again()?;
+            self.begin_next_episodes()?;
         }
         if may_rest && self.started != Some(self.next) {
             self.keep_starts();
@@ -183,7 +183,7 @@ impl LockstepSampler {
         self.lanes.collector.begin(self.next, entry.policy.weights().version(), steps);
         self.next.0 += 1;
         self.progress = LockstepProgress::Within;
-        Ok(Open { steps, took: Micros(0) })
+        Ok(OpenFragment { steps, took: Micros(0) })
     }
 
     /// Records the lanes' positions before the next fragment, or before the one in progress between two calls, and returns
@@ -286,7 +286,7 @@ impl LockstepSampler {
     }
 
     /// Begins the next episode in every lane, after a failure in the middle of a fragment.
-    fn begin_again(&mut self) -> Result<(), EnvError> {
+    fn begin_next_episodes(&mut self) -> Result<(), EnvError> {
         let next = |moment: &Moment| LaneStart {
             slot: moment.slot,
             state: Some(SlotState { episode: moment.episode.wrapping_add(1), ..SlotState::default() }),
@@ -298,7 +298,7 @@ impl LockstepSampler {
     }
 
     /// Records finished episodes in the order in which they ended.
-    fn note_episodes(&mut self, fragments: &[SlotFragment]) {
+    fn record_episodes(&mut self, fragments: &[SlotFragment]) {
         let mut ended = Vec::new();
         for (lane, fragment) in fragments.iter().enumerate() {
             let ends = fragment.cuts.iter().filter(|cut| cut.reason != CutReason::FragmentEnd).map(|cut| cut.end);
@@ -331,7 +331,7 @@ fn missing(error: PolicyMapError) -> SampleError {
 
 /// The state of one slot.
 #[derive(Serialize, Deserialize)]
-struct LaneState {
+struct LockstepLaneState {
     slot: SlotId,
     steps: u64,
     state: Vec<u8>,
@@ -381,9 +381,9 @@ impl InputReader for LockstepSampler {
     /// Returns the state at the beginning of the fragment in progress.
     fn resume_point(&self) -> ResumePoint {
         let state = |CollectorStart { lane: LaneStart { slot, state }, seen, steps }| {
-            Some(LaneState { slot, steps, state: state?.encode(), seen })
+            Some(LockstepLaneState { slot, steps, state: state?.encode(), seen })
         };
-        let (next, states): (u64, Vec<LaneState>) = match &self.open {
+        let (next, states): (u64, Vec<LockstepLaneState>) = match &self.open {
             Some(_) => (self.next.0 - 1, self.starts.iter().cloned().filter_map(state).collect()),
             None => (self.next.0, self.positions().filter_map(state).collect()),
         };
@@ -395,13 +395,14 @@ impl InputReader for LockstepSampler {
     fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
         let state = position.as_bytes();
         let damaged = || SampleError::Env(EnvError::BadSnapshot(state.len()));
-        let (next, states): (u64, Vec<LaneState>) = encoding::decode(state).ok_or_else(damaged)?;
+        let (next, states): (u64, Vec<LockstepLaneState>) = encoding::decode(state).ok_or_else(damaged)?;
         // Larger numbers are implausible, and later additions could overflow.
         if next > u64::MAX / 2 || states.iter().any(|state| state.steps > u64::MAX / 2) {
             return Err(damaged());
         }
         // Everything is decoded before anything changes: damaged bytes do not cost the fragment in progress.
-        let by_slot: BTreeMap<SlotId, &LaneState> = states.iter().map(|state| (state.slot, state)).collect_ordered();
+        let by_slot: BTreeMap<SlotId, &LockstepLaneState> =
+            states.iter().map(|state| (state.slot, state)).collect_ordered();
         let found = self.lanes.slots().map(|slot| {
             let found = by_slot.get(&slot).map(|found| Ok((SlotState::decode(&found.state)?, found.seen.clone())));
             found.transpose().map_err(|_: StateError| damaged())
@@ -423,7 +424,7 @@ impl InputReader for LockstepSampler {
             return Err(error.into());
         }
         (self.next, self.progress, self.started) = (FragmentNo(next), LockstepProgress::Between, None);
-        for LaneState { slot, steps, .. } in states {
+        for LockstepLaneState { slot, steps, .. } in states {
             self.finisher.set_steps(slot, steps);
         }
         Ok(())

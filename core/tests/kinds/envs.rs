@@ -24,7 +24,7 @@ pub(super) fn register(registry: Registry) -> Registry {
         .with_env(many("Tuples-v0", || Tuples(Sides(0.0))))
         .with_env(many("OpaqueSides-v0", || Opaque(Sides(0.0))))
         .with_env(many("FragileSides-v0", || Fragile(Sides(0.0))))
-        .with_env(many("ToldSides-v0", || Told(Sides(0.0))))
+        .with_env(many("ToldSides-v0", || SideGame(Sides(0.0))))
         .with_env(many("MaskedSides-v0", || {
             // No step towards the middle is possible.
             let mask = |sides: &Sides, mask: &mut [f32]| {
@@ -192,9 +192,9 @@ impl Env for Fragile {
 }
 
 /// The same walk, with infos.
-struct Told(Sides);
+struct SideGame(Sides);
 
-impl Env for Told {
+impl Env for SideGame {
     walks!();
 
     fn step(&mut self, action: &[i64], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {

@@ -123,16 +123,16 @@ fn finish(runner: &mut SlotRunner) -> Vec<SlotFragment> {
 }
 
 #[test]
-fn slots_that_have_their_turns_are_handed_over_one_by_one_with_the_same_bits() {
-    let (mut together, mut in_turn) = (runner(), runner());
+fn sequentially_sampled_slots_are_handed_over_one_by_one_bit_identically() {
+    let (mut together, mut sequential) = (runner(), runner());
     for fragment in 0..5 {
         let source = if fragment == 0 { SlotSource::New } else { SlotSource::Held };
         let lease = || lease(fragment, &(0..6).map(|slot| (slot, source.clone())).collect::<Vec<_>>());
         together.begin(lease()).unwrap();
         // To change between both moves the states within the worker.
-        in_turn.work_in_turn(fragment != 2);
-        in_turn.begin(lease()).unwrap();
-        let parts = parts(&mut in_turn);
+        sequential.set_sequential(fragment != 2);
+        sequential.begin(lease()).unwrap();
+        let parts = parts(&mut sequential);
         assert_eq!(parts.len(), if fragment == 2 { 1 } else { 6 });
         assert_eq!(parts.concat(), finish(&mut together));
     }

@@ -82,7 +82,7 @@ fn policies_allocate_nothing_after_the_first_rows() {
                 let mut next = state.clone();
                 let mut dist_inputs = vec![0.0; policy.dist_inputs_len() * ROWS];
                 let (mut integers, mut floats) = (vec![0; len * ROWS], vec![0.0; len * ROWS]);
-                let mut act = |explore: bool, told: bool| {
+                let mut act = |explore: bool, with_outputs: bool| {
                     let (mut logp, mut vf_preds) = ([0.0; ROWS], [0.0; ROWS]);
                     let actions = match action_type {
                         DType::F32 => RowsMut::F32(&mut floats),
@@ -90,7 +90,7 @@ fn policies_allocate_nothing_after_the_first_rows() {
                     };
                     let mut out = ActionOutput::new(actions, &mut logp, &mut vf_preds);
                     out.state = &mut next;
-                    if told {
+                    if with_outputs {
                         out.dist_inputs = &mut dist_inputs;
                     }
                     let input = ActionInput { obs: *obs, moments: &moments, state: &state, explore };
@@ -100,9 +100,13 @@ fn policies_allocate_nothing_after_the_first_rows() {
                     ALLOCATIONS.get() - before
                 };
                 let ways = [(true, false), (true, true), (false, true)];
-                ways.iter().for_each(|&(explore, told)| _ = act(explore, told));
-                for (explore, told) in ways {
-                    assert_eq!(act(explore, told), 0, "{name} {config} {spaces:?}, explore: {explore}, told: {told}");
+                ways.iter().for_each(|&(explore, with_outputs)| _ = act(explore, with_outputs));
+                for (explore, with_outputs) in ways {
+                    assert_eq!(
+                        act(explore, with_outputs),
+                        0,
+                        "{name} {config} {spaces:?}, explore: {explore}, with_outputs: {with_outputs}"
+                    );
                 }
             }
         }
@@ -152,7 +156,7 @@ fn external_episodes_allocate_nothing_after_the_first_turns() {
 }
 
 #[test]
-fn turns_are_read_into_the_memory_of_those_before() {
+fn turns_are_decoded_into_the_memory_of_earlier_ones() {
     let agents = [AgentId::Index(0), AgentId::name("car_1"), AgentId::name("car_2")];
     let mut turn = Turn::new();
     for agent in &agents {

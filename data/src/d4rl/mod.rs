@@ -30,7 +30,7 @@ use rollmesh_core::column::{Column, DType};
 
 use super::{
     dataset::{DatasetError, Summary, SummaryBuilder, cast},
-    hdf5::{self, Array},
+    hdf5::{self, RowArray},
     source::{FileSource, Source},
 };
 
@@ -46,7 +46,7 @@ const NEXT_OBSERVATIONS: &str = "next_observations";
 /// An open data set.
 pub struct D4rlFile {
     rows: u64,
-    columns: Vec<(String, Array)>,
+    columns: Vec<(String, RowArray)>,
     /// Arrays with another number of rows, which are not columns.
     left_out: Vec<String>,
     buffer: usize,
@@ -79,7 +79,7 @@ impl D4rlFile {
             columns.extend(infos.into_iter().map(|(name, array)| (format!("infos.{name}"), array)));
         }
         let rows = columns.iter().find(|(name, _)| name == OBSERVATIONS).map_or(0, |(_, column)| column.rows());
-        let fits = |name: &str, column: &Array| {
+        let fits = |name: &str, column: &RowArray| {
             let known = [OBSERVATIONS, ACTIONS, REWARDS, TERMINALS, TIMEOUTS, NEXT_OBSERVATIONS].contains(&name);
             match (column.rows() == rows, known) {
                 (true, _) => Ok(true),

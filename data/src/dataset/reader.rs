@@ -21,8 +21,8 @@ pub struct DatasetReader<S> {
     passed: u64,
     epochs: u64,
     /// Reported corrupt lines of this epoch, and unreported ones of earlier epochs.
-    told: u64,
-    untold: u64,
+    reported_lines: u64,
+    not_reported: u64,
 }
 
 /// The position of the reader.
@@ -32,8 +32,8 @@ struct EpochPosition {
     bytes: u64,
     passed: u64,
     epochs: u64,
-    told: u64,
-    untold: u64,
+    reported_lines: u64,
+    not_reported: u64,
 }
 
 impl<S: BatchStream> DatasetReader<S> {
@@ -45,7 +45,7 @@ impl<S: BatchStream> DatasetReader<S> {
     /// Creates a reader of one shard out of a number of them, or of all batches.
     pub fn sharded(stream: S, shard: Option<(u32, u32)>) -> Self {
         let (shard, shards) = shard.unwrap_or((0, 1));
-        Self { stream, shard, shards: shards.max(1), passed: 0, epochs: 0, told: 0, untold: 0 }
+        Self { stream, shard, shards: shards.max(1), passed: 0, epochs: 0, reported_lines: 0, not_reported: 0 }
     }
 
     /// Returns the number of complete epochs.
@@ -72,8 +72,8 @@ impl<S: BatchStream> DatasetReader<S> {
     }
 
     fn rewind(&mut self) -> Result<(), DatasetError> {
-        self.untold += self.stream.corrupt_lines().saturating_sub(self.told);
-        (self.passed, self.told) = (0, 0);
+        self.not_reported += self.stream.corrupt_lines().saturating_sub(self.reported_lines);
+        (self.passed, self.reported_lines) = (0, 0);
         self.stream.rewind()
     }
 
@@ -115,19 +115,19 @@ impl<S: BatchStream> InputReader for DatasetReader<S> {
             return Losses::default();
         }
         let corrupt = self.stream.corrupt_lines();
-        let corrupt_lines = std::mem::take(&mut self.untold) + corrupt.saturating_sub(self.told);
-        self.told = corrupt;
+        let corrupt_lines = std::mem::take(&mut self.not_reported) + corrupt.saturating_sub(self.reported_lines);
+        self.reported_lines = corrupt;
         Losses { corrupt_lines, ..Losses::default() }
     }
 
     fn position(&self) -> Option<Position> {
-        let Self { passed, epochs, told, untold, .. } = *self;
-        Some(Position::new(&EpochPosition { bytes: self.stream.bytes(), passed, epochs, told, untold }))
+        let Self { passed, epochs, reported_lines, not_reported, .. } = *self;
+        Some(Position::new(&EpochPosition { bytes: self.stream.bytes(), passed, epochs, reported_lines, not_reported }))
     }
 
     /// Skips the batches that were already read in the epoch.
     fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
-        let EpochPosition { bytes, passed, epochs, told, untold } = position.read()?;
+        let EpochPosition { bytes, passed, epochs, reported_lines, not_reported } = position.read()?;
         let changed = |what: &str| SampleError::Input(format!("{what}: bring back what was read, or begin again"));
         let now = self.stream.bytes();
         if now != bytes {
@@ -141,7 +141,8 @@ impl<S: BatchStream> InputReader for DatasetReader<S> {
                 .map_err(input)?
                 .ok_or_else(|| changed("there are fewer batches than there were"))?;
         }
-        (self.passed, self.epochs, self.told, self.untold) = (passed, epochs, told, untold);
+        (self.passed, self.epochs, self.reported_lines, self.not_reported) =
+            (passed, epochs, reported_lines, not_reported);
         Ok(())
     }
 }

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_sum_up_to_the_whole() {
+    fn pieces_sum_up_to_all_rows() {
         let column = Column::from(ColumnData::scalars((0..250i64).collect()));
         for cuts in [vec![0, 250], vec![0, 99, 101, 250], vec![0, 100, 250], vec![0, 1, 100, 101, 102, 250]] {
             let mut builder = SummaryBuilder::default();

@@ -82,14 +82,14 @@ pub(crate) fn open(source: impl Source + 'static, buffer: usize) -> Result<File,
 
 /// A member of a group.
 pub(crate) enum Member {
-    Array(Box<Array>),
+    Array(Box<RowArray>),
     Group(Group),
 }
 
 /// Returns the member of a group with this name, within a [`listing`]; none if there is none.
 pub(crate) fn member(group: &Group, name: &str, file: &File, buffer: usize) -> Result<Option<Member>, Hdf5Error> {
     match group.dataset(name) {
-        Ok(dataset) => Ok(Some(Member::Array(Box::new(Array::new(dataset, file.file_size(), buffer)?)))),
+        Ok(dataset) => Ok(Some(Member::Array(Box::new(RowArray::new(dataset, file.file_size(), buffer)?)))),
         Err(hdf5_pure::Error::NotADataset(_)) => Ok(Some(Member::Group(group.group(name).map_err(unreadable)?))),
         Err(hdf5_pure::Error::Format(FormatError::PathNotFound(_))) => Ok(None),
         Err(error) => Err(unreadable(error)),
@@ -97,13 +97,13 @@ pub(crate) fn member(group: &Group, name: &str, file: &File, buffer: usize) -> R
 }
 
 /// Returns the arrays directly in a group, by their names, within a [`listing`].
-pub(crate) fn arrays(group: &Group, file: &File, buffer: usize) -> Result<Vec<(String, Array)>, Hdf5Error> {
-    let named = |(name, dataset)| Array::new(dataset, file.file_size(), buffer).map(|array| (name, array));
+pub(crate) fn arrays(group: &Group, file: &File, buffer: usize) -> Result<Vec<(String, RowArray)>, Hdf5Error> {
+    let named = |(name, dataset)| RowArray::new(dataset, file.file_size(), buffer).map(|array| (name, array));
     group.iter_datasets().map_err(unreadable)?.map(named).collect()
 }
 
 /// An array whose first dimension counts rows.
-pub(crate) struct Array {
+pub(crate) struct RowArray {
     dataset: hdf5_pure::Dataset,
     element: Stored,
     shape: RowShape,
@@ -180,7 +180,7 @@ impl Stored {
     }
 }
 
-impl Array {
+impl RowArray {
     fn new(dataset: hdf5_pure::Dataset, file_size: u64, buffer: usize) -> Result<Self, Hdf5Error> {
         let datatype = dataset.datatype().map_err(unreadable)?;
         let kind = dataset.dtype().map_err(unreadable)?;

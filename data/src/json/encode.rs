@@ -169,7 +169,7 @@ fn packed(tree: &Tree<'_>, out: &mut Vec<u8>) {
     out.push(b'"');
     let start = out.len();
     out.resize(start + frame.len().div_ceil(3) * 4, 0);
-    // The room was reserved above.
+    // The capacity was reserved above.
     let written = STANDARD.encode_slice(&frame, out.get_mut(start..).unwrap_or_default()).unwrap_or_default();
     out.truncate(start + written);
     out.push(b'"');

@@ -62,7 +62,7 @@ pub enum RecordError {
 impl RecordError {
     /// Returns whether the line may be a valid batch under a higher limit for decompressed data.
     #[must_use]
-    pub fn is_lack_of_room(&self) -> bool {
+    pub fn exceeds_limit(&self) -> bool {
         matches!(self, Self::Lz4 { source: Lz4Error::TooLarge { .. }, .. })
     }
 }
@@ -107,12 +107,12 @@ pub enum JsonError {
 impl JsonError {
     /// Returns whether the line may be a valid batch with a larger buffer.
     #[must_use]
-    pub fn is_lack_of_room(&self) -> bool {
+    pub fn exceeds_limit(&self) -> bool {
         match self {
             Self::LongLine { .. } => true,
-            Self::Line { source, .. } => source.is_lack_of_room(),
-            Self::TooMany { last, .. } => last.is_lack_of_room(),
-            Self::NoData(last) => last.as_ref().is_some_and(|last| last.is_lack_of_room()),
+            Self::Line { source, .. } => source.exceeds_limit(),
+            Self::TooMany { last, .. } => last.exceeds_limit(),
+            Self::NoData(last) => last.as_ref().is_some_and(|last| last.exceeds_limit()),
         }
     }
 }

@@ -118,7 +118,7 @@ impl JsonLines {
     }
 
     /// Continues from these counts.
-    pub fn go_on(&mut self, counts: JsonCounts) {
+    pub fn restore_counts(&mut self, counts: JsonCounts) {
         self.counts = counts;
     }
 

@@ -241,7 +241,7 @@ fn batch() -> impl Strategy<Value = SampleBatch> {
 
 proptest! {
     #[test]
-    fn compressed_columns_come_back_with_all_bits(batch in batch()) {
+    fn compressed_columns_round_trip_bit_identically(batch in batch()) {
         let names: Vec<String> = batch.iter().map(|(name, _)| name.to_string()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let AnyBatch::Single(read) = decode(&encode(&batch.clone().into(), &names)).unwrap() else { panic!() };
@@ -286,7 +286,7 @@ proptest! {
 
     /// Repeated values are read and written as a block.
     #[test]
-    fn values_that_come_again_are_as_many_as_there_were(
+    fn repeated_values_keep_their_number_of_rows(
         runs in prop::collection::vec((0usize..6, 1usize..30), 1..8), kind in 0usize..3, width in 1usize..4,
     ) {
         const TEXTS: [[&str; 6]; 3] = [

@@ -8,7 +8,7 @@ use rollmesh_core::column::Column;
 use super::{
     super::{
         dataset::DatasetError,
-        hdf5::{self, Array, Member},
+        hdf5::{self, Member, RowArray},
         source::{FileSource, Source},
     },
     MinariEpisode,
@@ -19,13 +19,13 @@ const MAX_DEPTH: usize = 16;
 /// Maximum number of groups of an episode. In a damaged file a group may contain the one that it is in.
 const MAX_GROUPS: usize = 10_000;
 
-pub(super) struct Episodes {
+pub(super) struct Hdf5Episodes {
     file: File,
     episodes: Vec<(u64, Group)>,
     buffer: usize,
 }
 
-impl Episodes {
+impl Hdf5Episodes {
     pub(super) fn open(data: &Path, buffer: usize) -> Result<Self, DatasetError> {
         let path = data.join("main_data.hdf5");
         let source = FileSource::open(&path);
@@ -82,7 +82,7 @@ impl Episodes {
     }
 
     /// Reads a whole array.
-    fn column(&self, array: &Array, rest: &mut Rest) -> Result<Column, DatasetError> {
+    fn column(&self, array: &RowArray, rest: &mut Rest) -> Result<Column, DatasetError> {
         let bytes = array.row_bytes().saturating_mul(array.rows());
         let left = rest.bytes.checked_sub(bytes);
         rest.bytes = left.ok_or(DatasetError::TooLarge { what: "an episode", bytes, buffer: self.buffer })?;

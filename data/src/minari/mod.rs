@@ -54,9 +54,9 @@ pub struct MinariDataset {
 
 enum Storage {
     #[cfg(feature = "hdf5")]
-    Hdf5(hdf5::Episodes),
+    Hdf5(hdf5::Hdf5Episodes),
     #[cfg(feature = "parquet")]
-    Tables(tables::Episodes),
+    Tables(tables::TableEpisodes),
 }
 
 impl MinariDataset {
@@ -81,11 +81,11 @@ impl MinariDataset {
         }
         let storage = match metadata.get("data_format").and_then(Value::as_str).unwrap_or("hdf5") {
             #[cfg(feature = "hdf5")]
-            "hdf5" => Storage::Hdf5(hdf5::Episodes::open(&data, buffer)?),
+            "hdf5" => Storage::Hdf5(hdf5::Hdf5Episodes::open(&data, buffer)?),
             #[cfg(feature = "parquet")]
             format @ ("arrow" | "parquet") => {
                 let total = metadata.get("total_episodes").and_then(Value::as_u64);
-                Storage::Tables(tables::Episodes::open(&data, format == "arrow", total, buffer)?)
+                Storage::Tables(tables::TableEpisodes::open(&data, format == "arrow", total, buffer)?)
             }
             format => {
                 return Err(DatasetError::Unsupported {
@@ -100,7 +100,7 @@ impl MinariDataset {
     /// Opens the episodes of one HDF5 file, without the metadata next to it; there are none in files of another layout.
     #[cfg(feature = "hdf5")]
     pub(crate) fn of_hdf5(source: impl crate::Source + 'static, buffer: usize) -> Result<Self, DatasetError> {
-        let storage = Storage::Hdf5(hdf5::Episodes::of(source, buffer)?);
+        let storage = Storage::Hdf5(hdf5::Hdf5Episodes::of(source, buffer)?);
         Ok(Self { metadata: Map::new(), storage, observation_space: None, action_space: None })
     }
 

@@ -18,14 +18,14 @@ use super::{
     MinariEpisode,
 };
 
-pub(super) struct Episodes {
+pub(super) struct TableEpisodes {
     is_arrow: bool,
     folders: Vec<(u64, PathBuf)>,
     /// Maximum size of an episode with its file in bytes.
     buffer: usize,
 }
 
-impl Episodes {
+impl TableEpisodes {
     /// Opens the first `total` episodes, or all of them without a number. Folders beyond it were not finished.
     pub(super) fn open(data: &Path, is_arrow: bool, total: Option<u64>, buffer: usize) -> Result<Self, DatasetError> {
         let mut folders = numbered(data)?;

@@ -172,7 +172,7 @@ fn schema(table: &mut Protocol<'_, '_>, contents: u64) -> thrift::Result<bool> {
 }
 
 /// Returns whether this build lacks a page's decoder: Zstandard's C library needs a C compiler for the target.
-pub(super) fn is_left_out(codec: Compression) -> bool {
+pub(super) fn lacks_decoder(codec: Compression) -> bool {
     matches!(codec, Compression::ZSTD(_)) && !cfg!(feature = "zstd")
 }
 

@@ -71,7 +71,7 @@ impl ParquetFile {
                 return batch.map(Some).map_err(|error| self.source.failed(error));
             }
             let Some(group) = self.metadata.metadata().row_groups().get(self.next_group) else { return Ok(None) };
-            if group.columns().iter().any(|column| claims::is_left_out(column.compression())) {
+            if group.columns().iter().any(|column| claims::lacks_decoder(column.compression())) {
                 return Err(super::NO_ZSTD);
             }
             let source = guarded(|| self.source.of_group(group))??;

@@ -191,10 +191,10 @@ impl Length for Checked {
 }
 
 impl ChunkReader for Checked {
-    type T = Reader;
+    type T = PageReader;
 
-    fn get_read(&self, start: u64) -> parquet::errors::Result<Reader> {
-        Ok(Reader { checked: self.clone(), start, at: start, window: Vec::new(), used: 0 })
+    fn get_read(&self, start: u64) -> parquet::errors::Result<PageReader> {
+        Ok(PageReader { checked: self.clone(), start, at: start, window: Vec::new(), used: 0 })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
@@ -207,7 +207,7 @@ impl ChunkReader for Checked {
 }
 
 /// Reads sequentially from a position, some bytes ahead: the header of a page, or the end of the file.
-pub(super) struct Reader {
+pub(super) struct PageReader {
     checked: Checked,
     start: u64,
     at: u64,
@@ -215,7 +215,7 @@ pub(super) struct Reader {
     used: usize,
 }
 
-impl io::Read for Reader {
+impl io::Read for PageReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.used == self.window.len() {
             let left = self.checked.source.size().saturating_sub(self.at);

@@ -8,7 +8,7 @@ use rollmesh_core::column::{BytesColumn, Column, ColumnData, ColumnName, DType, 
 use super::{
     PickleError,
     text::json_text,
-    values::{Array, DTypeOf, Data, Node, Objects, Value},
+    values::{DTypeOf, Data, Node, Objects, PickleArray, Value},
 };
 use crate::limits::MAX_NESTING;
 
@@ -80,7 +80,7 @@ fn take(room: &mut usize, bytes: usize) -> Result<(), PickleError> {
     Ok(())
 }
 
-fn array_column(objects: &Objects<'_>, array: &Array, room: &mut usize) -> Result<Column, PickleError> {
+fn array_column(objects: &Objects<'_>, array: &PickleArray, room: &mut usize) -> Result<Column, PickleError> {
     let Some((_, row)) = array.dims().split_first() else { return Err(PickleError::NoColumn("a single value")) };
     let shape = RowShape::new(row).map_err(|_| PickleError::NoColumn("rows of too many dimensions"))?;
     let bytes = plain_bytes(objects, array)?;
@@ -114,7 +114,12 @@ fn numbers<T: Element>(rows: &[Value], number: impl Fn(Value) -> Option<T>) -> R
 }
 
 /// Converts arrays, each of them a row.
-fn stacked(objects: &Objects<'_>, rows: &[Value], first: &Array, room: &mut usize) -> Result<Column, PickleError> {
+fn stacked(
+    objects: &Objects<'_>,
+    rows: &[Value],
+    first: &PickleArray,
+    room: &mut usize,
+) -> Result<Column, PickleError> {
     let shape = RowShape::new(first.dims()).map_err(|_| PickleError::NoColumn("rows of too many dimensions"))?;
     take(room, rows.len().saturating_mul(shape.elements()).saturating_mul(usize::from(first.dtype.size)))?;
     let mut bytes = Vec::new();
@@ -148,7 +153,7 @@ fn json_column(objects: &Objects<'_>, rows: &[Value], room: &mut usize) -> Resul
 /// Appends a small array as nested lists of its elements, by dimension.
 pub(super) fn array_text(
     objects: &Objects<'_>,
-    array: &Array,
+    array: &PickleArray,
     out: &mut Vec<u8>,
     room: usize,
 ) -> Result<(), PickleError> {
@@ -209,7 +214,7 @@ fn whole_text(number: Option<i64>, out: &mut Vec<u8>) {
 }
 
 /// Returns the elements in row-major order, as little-endian bytes.
-fn plain_bytes<'a>(objects: &'a Objects<'_>, array: &Array) -> Result<Cow<'a, [u8]>, PickleError> {
+fn plain_bytes<'a>(objects: &'a Objects<'_>, array: &PickleArray) -> Result<Cow<'a, [u8]>, PickleError> {
     let Data::Bytes(data) = array.data else { return Err(PickleError::NoColumn("an array of objects")) };
     if array.dtype.kind == b'O' {
         return Err(PickleError::NoColumn("an array of objects"));

@@ -2,13 +2,13 @@
 
 use super::{
     PickleError,
-    reader::Reader,
+    reader::OpcodeReader,
     shortened,
     values::{Node, Objects, Slice, Value, known_name},
 };
 
 pub(super) struct Machine<'a> {
-    pub(super) reader: Reader<'a>,
+    pub(super) reader: OpcodeReader<'a>,
     pub(super) objects: Objects<'a>,
     pub(super) stack: Vec<Value>,
     /// Stack positions where the open groups begin.
@@ -22,7 +22,7 @@ pub(super) struct Machine<'a> {
 /// [`PickleError`].
 pub(crate) fn read(pickle: &[u8]) -> Result<(Objects<'_>, Value), PickleError> {
     let mut machine = Machine {
-        reader: Reader::new(pickle),
+        reader: OpcodeReader::new(pickle),
         objects: Objects::new(pickle),
         stack: Vec::new(),
         marks: Vec::new(),
@@ -78,7 +78,7 @@ impl Machine<'_> {
         self.push(value)
     }
 
-    fn remember(&mut self, place: usize) -> Result<(), PickleError> {
+    fn memoize(&mut self, place: usize) -> Result<(), PickleError> {
         let value = self.top()?;
         // Memo places are consecutive; a pickle with gaps pays for them.
         let len = place.saturating_add(1);
@@ -93,7 +93,7 @@ impl Machine<'_> {
     }
 
     fn recall(&mut self, place: usize) -> Result<(), PickleError> {
-        let value = self.memo.get(place).copied().ok_or_else(|| self.damaged("nothing is remembered there"))?;
+        let value = self.memo.get(place).copied().ok_or_else(|| self.damaged("the memo has no such entry"))?;
         self.push(value)
     }
 
@@ -160,17 +160,17 @@ impl Machine<'_> {
         match op {
             b'p' => {
                 let place = self.reader.number(b"")?;
-                self.remember(place)
+                self.memoize(place)
             }
             b'q' => {
                 let place = self.reader.u8()?.into();
-                self.remember(place)
+                self.memoize(place)
             }
             b'r' => {
                 let place = self.reader.len(4)? as usize;
-                self.remember(place)
+                self.memoize(place)
             }
-            0x94 => self.remember(self.memo.len()),
+            0x94 => self.memoize(self.memo.len()),
             b'g' => {
                 let place = self.reader.number(b"")?;
                 self.recall(place)

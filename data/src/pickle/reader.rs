@@ -2,12 +2,12 @@
 
 use super::{PickleError, values::Slice};
 
-pub(super) struct Reader<'a> {
+pub(super) struct OpcodeReader<'a> {
     pickle: &'a [u8],
     pub(super) at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> OpcodeReader<'a> {
     pub(super) fn new(pickle: &'a [u8]) -> Self {
         Self { pickle, at: 0 }
     }

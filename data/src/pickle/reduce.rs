@@ -4,7 +4,7 @@ use super::{
     PickleError,
     machine::Machine,
     shortened,
-    values::{Array, DTypeOf, Data, Name, Node, Value},
+    values::{DTypeOf, Data, Name, Node, PickleArray, Value},
 };
 
 impl Machine<'_> {
@@ -15,8 +15,8 @@ impl Machine<'_> {
         match (name, args.as_slice()) {
             (Name::Reconstruct, [Value::Name(Name::NdArray), ..]) => {
                 let dtype = DTypeOf { kind: b'V', size: 0, big_endian: false };
-                self.objects.make(Node::Array(Array {
-                    dims: [0; Array::MAX_DIMS],
+                self.objects.make(Node::Array(PickleArray {
+                    dims: [0; PickleArray::MAX_DIMS],
                     ndim: 0,
                     dtype,
                     fortran: false,
@@ -27,12 +27,12 @@ impl Machine<'_> {
                 let (dims, ndim) = self.shape(*shape)?;
                 let fortran = self.objects.text(*order) == Some("F");
                 let dtype = self.dtype(*dtype)?;
-                self.objects.make(Node::Array(Array { dims, ndim, dtype, fortran, data: Data::Bytes(*data) }))
+                self.objects.make(Node::Array(PickleArray { dims, ndim, dtype, fortran, data: Data::Bytes(*data) }))
             }
             (Name::Scalar, [dtype, data @ (Value::Bytes(_) | Value::Text(_))]) => {
                 let (dtype, data) = (self.dtype(*dtype)?, self.data(*data)?);
-                let dims = [0; Array::MAX_DIMS];
-                self.objects.make(Node::Array(Array { dims, ndim: 0, dtype, fortran: false, data }))
+                let dims = [0; PickleArray::MAX_DIMS];
+                self.objects.make(Node::Array(PickleArray { dims, ndim: 0, dtype, fortran: false, data }))
             }
             (Name::DType, [text, ..]) => self.new_dtype(*text),
             (Name::Encode, [Value::Text(_), encoding]) => {
@@ -71,7 +71,7 @@ impl Machine<'_> {
                 let (dims, ndim) = self.shape(*shape)?;
                 let (dtype, data, fortran) = (self.dtype(*dtype)?, self.data(*data)?, *fortran);
                 if let Some(node) = self.objects.node_mut(object) {
-                    *node = Node::Array(Array { dims, ndim, dtype, fortran, data });
+                    *node = Node::Array(PickleArray { dims, ndim, dtype, fortran, data });
                 }
                 Ok(())
             }
@@ -103,9 +103,9 @@ impl Machine<'_> {
         }
     }
 
-    fn shape(&self, value: Value) -> Result<([u32; Array::MAX_DIMS], u8), PickleError> {
+    fn shape(&self, value: Value) -> Result<([u32; PickleArray::MAX_DIMS], u8), PickleError> {
         let items = self.objects.tuple(value).ok_or_else(|| self.damaged("a shape is needed"))?;
-        let mut dims = [0; Array::MAX_DIMS];
+        let mut dims = [0; PickleArray::MAX_DIMS];
         if items.len() > dims.len() {
             return Err(self.damaged("an array of too many dimensions"));
         }

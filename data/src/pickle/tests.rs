@@ -36,11 +36,11 @@ fn decode(pickle: &[u8]) -> Result<Vec<(ColumnName, Column)>, PickleError> {
 }
 
 /// Summarises names, types, shapes and values.
-fn told(pickle: &[u8]) -> String {
+fn summary(pickle: &[u8]) -> String {
     fn values<T: std::fmt::Debug>(values: &[T]) -> String {
         values.iter().map(|value| format!(" {value:?}")).collect()
     }
-    let tell = |(name, column): &(ColumnName, Column)| {
+    let summarise = |(name, column): &(ColumnName, Column)| {
         let rows = match column {
             Column::F32(data) => values(data.values()),
             Column::F64(data) => values(data.values()),
@@ -53,11 +53,11 @@ fn told(pickle: &[u8]) -> String {
         };
         format!("{name} {}{}:{rows}", column.column_type(), column.shape())
     };
-    decode(pickle).unwrap().iter().map(tell).collect::<Vec<_>>().join("; ")
+    decode(pickle).unwrap().iter().map(summarise).collect::<Vec<_>>().join("; ")
 }
 
 #[test]
-fn whatever_python_writes_is_read() {
+fn pythons_output_is_read() {
     let rows = "c float32(2): 1.5 -2.0 3.0 0.25";
     let expected = |name: &str| match name {
         "big endian" => "c int32(): 1 -2",
@@ -76,7 +76,7 @@ fn whatever_python_writes_is_read() {
         _ => rows,
     };
     for (name, pickle) in WRITTEN {
-        assert_eq!(told(pickle), expected(name), "{name}");
+        assert_eq!(summary(pickle), expected(name), "{name}");
     }
 }
 
@@ -137,5 +137,5 @@ fn written_pickle_is_read_back() {
     pickle.array(&ColumnData::scalars(vec![true, false]));
     pickle.close_dict();
     let expected = format!("c.pos float32(2): 1.5 -2.0 3.0 0.25; c.{} bool(): true false", "long".repeat(100));
-    assert_eq!(told(&pickle.finish()), expected);
+    assert_eq!(summary(&pickle.finish()), expected);
 }

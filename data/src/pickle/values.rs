@@ -37,7 +37,7 @@ pub(crate) enum Value {
 
 /// An array, or its known part.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Array {
+pub(crate) struct PickleArray {
     pub(super) dims: [u32; Self::MAX_DIMS],
     pub(super) ndim: u8,
     pub(super) dtype: DTypeOf,
@@ -45,7 +45,7 @@ pub(crate) struct Array {
     pub(super) data: Data,
 }
 
-impl Array {
+impl PickleArray {
     /// Maximum dimensions: the rows, and the dimensions of a row.
     pub(super) const MAX_DIMS: usize = rollmesh_core::column::RowShape::MAX_DIMS + 1;
 
@@ -81,7 +81,7 @@ pub(crate) enum Node {
     Tuple(Vec<Value>),
     Dict(Vec<(Value, Value)>),
     DType(DTypeOf),
-    Array(Array),
+    Array(PickleArray),
 }
 
 /// All objects of a pickle.

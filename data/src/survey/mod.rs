@@ -62,7 +62,7 @@ pub struct Survey {
 struct PolicySurvey {
     rows: u64,
     columns: BTreeMap<String, ColumnSurvey>,
-    episodes: Episodes,
+    episodes: EpisodeStats,
 }
 
 /// The results of a [`Survey`] so far.
@@ -120,7 +120,7 @@ pub struct ColumnSurvey {
 
 /// Episodes, or single agents' parts of them.
 #[derive(Debug, Default)]
-struct Episodes {
+struct EpisodeStats {
     /// Open episodes: return and length so far.
     open: OpenEpisodes<(f64, u64)>,
     /// Number of abandoned open episodes: there were too many, or other episodes have the same ids.
@@ -130,7 +130,7 @@ struct Episodes {
     histogram: Histogram,
 }
 
-impl Episodes {
+impl EpisodeStats {
     /// Maximum number of open episodes; data with marked ends do not reach it.
     const MOST_OPEN: usize = 1 << 16;
 
@@ -209,7 +209,7 @@ impl Survey {
 
 impl PolicySurvey {
     fn report(&self, bins: u32) -> PolicyReport {
-        let Episodes { returns, lengths, histogram, .. } = &self.episodes;
+        let EpisodeStats { returns, lengths, histogram, .. } = &self.episodes;
         // Few episodes fill only few bins.
         let few = 2 * (sqrt_f64(returns.count as f64) as i64 + 1);
         PolicyReport {

@@ -10,7 +10,7 @@ use rollmesh_core::{
     protocol::message::EnvClip,
 };
 
-use super::{Episodes, Steps, kind_of};
+use super::{EpisodeStats, Steps, kind_of};
 
 /// Columns of a step that are shown, …
 const COLUMNS: [&str; 5] = [OBS.name(), ACTIONS.name(), REWARDS.name(), ACTION_LOGP.name(), VF_PREDS.name()];
@@ -67,7 +67,7 @@ impl Replay {
         }
     }
 
-    /// Returns the episode and `t` of the next row. Episodes are told apart as by the survey, which counts them.
+    /// Returns the episode and `t` of the next row. Episodes are distinguished as by the survey, which counts them.
     fn place(&mut self, key: (i64, i64), t: Option<i64>, end: bool) -> (u32, u32) {
         let at = match self.open.place(key, t, false) {
             Continuation::GoesOn(at) => at,
@@ -79,7 +79,7 @@ impl Replay {
         if !end {
             self.open.leave(key, t.map(|t| t.saturating_add(1)), (at.0, at.1.wrapping_add(1)));
         }
-        if self.open.len() > Episodes::MOST_OPEN {
+        if self.open.len() > EpisodeStats::MOST_OPEN {
             self.open.pop_first();
         }
         at

@@ -24,7 +24,7 @@ fn steps(id: i64, from: i64, to: i64, ends: bool) -> SampleBatch {
 }
 
 #[test]
-fn episodes_go_on_from_batch_to_batch_and_from_file_to_file() {
+fn episodes_continue_across_batches_and_files() {
     let mut survey = Survey::default();
     survey.begin_file();
     survey.add(&steps(1, 0, 3, false).into()).unwrap();
@@ -58,7 +58,7 @@ fn every_episode_is_in_a_bin() {
 }
 
 #[test]
-fn policies_are_told_apart() {
+fn policies_are_counted_separately() {
     let mut survey = Survey::default();
     let rows = [("a", steps(1, 0, 4, true)), ("b", steps(1, 0, 2, false))];
     let batch = MultiAgentBatch::new(rows.map(|(id, rows)| (PolicyId::new(id), rows)).into(), 4);

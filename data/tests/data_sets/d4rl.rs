@@ -34,7 +34,7 @@ fn rows_do_not_depend_on_the_buffer() {
 }
 
 #[test]
-fn the_last_observation_of_a_cut_episode_is_that_of_the_row_given_up() {
+fn last_observation_of_a_cut_episode_is_that_of_the_dropped_row() {
     let file = D4rlFile::open(bytes("pendulum_small_contiguous.hdf5"), BUFFER).unwrap();
     let observations = file.read("observations", 0..250).unwrap();
     let mut stream = file.stream();

@@ -183,7 +183,7 @@ fn columns_share_no_pages_and_their_pages_fit_into_the_buffer_together() {
     assert!(error.to_string().contains("the pages that are read together"), "{error}");
 }
 
-/// Rows of a column of lists of fixed size, of which only the first one is there: all others are filled by who reads them.
+/// Rows of a column of lists of fixed size, of which only the first one is there: a reader fills in all others.
 fn sparse(width: i32, rows: usize) -> Vec<u8> {
     let item = Arc::new(Field::new("item", DataType::UInt8, true));
     let values = UInt8Array::from_iter_values((0..rows * width as usize).map(|n| n as u8));

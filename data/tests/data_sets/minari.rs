@@ -84,7 +84,7 @@ fn metadata_are_read() {
 }
 
 #[test]
-fn a_written_data_set_is_read_again() {
+fn written_data_set_round_trips() {
     let folder = tempfile::tempdir().unwrap();
     let shape = RowShape::new(&[2, 2]).unwrap();
     let pos = BoxSpace::uniform(DType::F32, shape, f64::NEG_INFINITY, 1.0).unwrap();

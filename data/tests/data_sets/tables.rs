@@ -107,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, rng_seed: prop::test_runner::RngSeed::Fixed(7), ..ProptestConfig::default() })]
 
     #[test]
-    fn batches_come_back_bit_for_bit(batches in prop::collection::vec(any_batch(), 1..5), rows in 1usize..20) {
+    fn batches_round_trip_bit_identically(batches in prop::collection::vec(any_batch(), 1..5), rows in 1usize..20) {
         check(&batches, ParquetOptions { row_group_rows: rows, ..ParquetOptions::default() });
     }
 }
@@ -139,7 +139,7 @@ fn every_compression_and_time_major_batches_and_policies_at_odds() {
 }
 
 #[test]
-fn compressed_columns_come_back_plain() {
+fn compressed_columns_are_read_decompressed() {
     let mut batch = SampleBatch::new().with(OBS, ColumnData::scalars(vec![0.5; 1000])).unwrap();
     let plain = batch.clone();
     batch.compress(Granularity::Bulk).unwrap();

@@ -17,7 +17,7 @@ impl Drop for Running {
 
 /// A thread, a process and a worker that connects; with `ROLLMESH_LONG=1` they learn to drive, which takes a release build.
 #[test]
-fn a_thread_a_process_and_who_connects_sample_what_is_learned() {
+fn thread_process_and_connecting_worker_sample_for_the_learner() {
     let program = env!("CARGO_BIN_EXE_rollmesh-example-worker-group");
     let mut example = Command::new(program);
     let mut example = Running(example.arg("96000").stdout(Stdio::piped()).spawn().unwrap());

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AlgorithmConfig, CommonConfig, ConfigError, Epochs, Needs, Objective, Schedule,
     loss::{ADVANTAGE_EPSILON, Loss, PARTS, VF_LOSS},
-    settings::parsed,
+    settings::{complete_settings, parsed},
     table::{POSITIVE, row},
 };
 use crate::{
@@ -32,10 +32,11 @@ use crate::{
 
 /// Settings of learning from logged actions, under RLlib's names where it has them.
 ///
-/// Deserialises complete settings and ignores unknown names; use [`AlgorithmConfig::marwil`] or [`AlgorithmConfig::bc`] to read settings of users.
+/// Deserialises complete settings and refuses unknown names; use [`AlgorithmConfig::marwil`] or [`AlgorithmConfig::bc`] to read settings of users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct MarwilConfig {
-    /// Discount factor of the returns that tell good actions from bad ones.
+    /// Discount factor of the returns that weigh actions.
     pub gamma: f64,
     /// Settings that all algorithms share. The value loss is half the mean squared error.
     #[serde(flatten)]
@@ -54,6 +55,8 @@ pub struct MarwilConfig {
     /// Rows per gradient step, at most, as of [`PpoConfig`](super::PpoConfig).
     pub minibatch_size: u32,
 }
+
+complete_settings!(MarwilConfig);
 
 impl Default for MarwilConfig {
     fn default() -> Self {

@@ -21,14 +21,15 @@ use serde::{Deserialize, Serialize};
 use super::{
     AlgorithmConfig, CommonConfig, ConfigError, Needs, Objective, Schedule,
     loss::{Loss, actor_critic, squared_error},
-    settings::parsed,
+    settings::{complete_settings, parsed},
 };
 use crate::{dist::Dist, ops::mean_all, rows::Rows};
 
 /// Settings of one step along the policy gradient per batch, under RLlib's names where it has them.
 ///
-/// Deserialises complete settings and ignores unknown names; use [`AlgorithmConfig::pg`] or [`AlgorithmConfig::a2c`] to read settings of users.
+/// Deserialises complete settings and refuses unknown names; use [`AlgorithmConfig::pg`] or [`AlgorithmConfig::a2c`] to read settings of users.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct PolicyGradientConfig {
     /// The advantages that it learns from.
     #[serde(flatten)]
@@ -39,6 +40,8 @@ pub struct PolicyGradientConfig {
     /// Weight of the entropy bonus.
     pub entropy_coeff: f64,
 }
+
+complete_settings!(PolicyGradientConfig);
 
 impl PolicyGradientConfig {
     /// REINFORCE (Williams: "Simple statistical gradient-following algorithms for connectionist reinforcement learning",
@@ -79,7 +82,7 @@ impl AlgorithmConfig {
     /// REINFORCE, see [`PolicyGradientConfig::pg`], with these settings over the usual ones.
     ///
     /// # Errors
-    /// [`SettingsError::BadSettings`] for an unknown name, with all that are known, and [`SettingsError::BadValue`] for a
+    /// [`SettingsError::Unknown`] for an unknown name, with all that are known, and [`SettingsError::BadValue`] for a
     /// value out of range.
     pub fn pg(config: &Config) -> Result<Self, SettingsError> {
         parsed(PolicyGradientConfig::pg(), config)

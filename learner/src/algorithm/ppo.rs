@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AlgorithmConfig, CommonConfig, ConfigError, Epochs, Needs, Objective, Schedule,
     loss::{CLIPPED, KL, Loss, actor_critic, normalised, squared_error},
-    settings::parsed,
+    settings::{complete_settings, parsed},
     table::{POSITIVE, row},
 };
 use crate::{
@@ -35,8 +35,9 @@ use crate::{
 /// Settings of proximal policy optimisation (Schulman, Wolski, Dhariwal, Radford, Klimov: "Proximal policy optimization
 /// algorithms", 2017), under RLlib's names where it has them. The defaults are tuned for classic control on 16 slots.
 ///
-/// Deserialises complete settings and ignores unknown names; use [`AlgorithmConfig::ppo`] to read settings of users.
+/// Deserialises complete settings and refuses unknown names; use [`AlgorithmConfig::ppo`] to read settings of users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct PpoConfig {
     /// The advantages that it learns from.
     #[serde(flatten)]
@@ -65,6 +66,8 @@ pub struct PpoConfig {
     /// half of this.
     pub kl_target: f64,
 }
+
+complete_settings!(PpoConfig);
 
 impl Default for PpoConfig {
     fn default() -> Self {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{ALGORITHMS, AlgorithmSpec, all_settings, learns, settings::OPTIONAL, table::SHARED};
 
 /// The JSON Schema of a run's settings, for the environments and algorithms of this registry: see
-/// [`json_schema`]. Policies of one's own may be algorithms as well; their settings are not described.
+/// [`json_schema`]. Custom policies may be algorithms as well; their settings are not described.
 ///
 /// ```
 /// use rollmesh_core::worker::Registry;

@@ -4,17 +4,20 @@ use rollmesh_core::{
     config::{Config, ConfigError},
     run::schema::{Setting, shown},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize as _, Deserializer, Serialize,
+    de::{DeserializeOwned, Error as _},
+};
 
 use super::{
     AlgorithmConfig, Objective,
     table::{SHARED, error},
 };
 
-/// Settings that a policy's configuration carries for others.
+/// Settings in a policy's configuration that belong to other parts.
 const FOR_OTHERS: [&str; 5] = ["model", "num_workers", "rollout_fragment_length", "seed", "worker_index"];
 
-/// Those of a policy's settings that its configuration carries for others.
+/// Returns the settings in a policy's configuration that belong to other parts.
 pub(super) fn for_others(config: &Config) -> Config {
     let own: Vec<&str> = config.names().filter(|name| !FOR_OTHERS.contains(name)).collect();
     config.clone().without(&own)
@@ -61,19 +64,42 @@ pub(super) fn parsed<T: Serialize + DeserializeOwned + Into<AlgorithmConfig> + O
     Ok(algorithm)
 }
 
+/// Reads all settings of an algorithm, and refuses unknown names: derived code with flattened groups ignores them.
+pub(super) fn complete<'de, D: Deserializer<'de>, T: Serialize + Objective>(
+    deserializer: D,
+    read: impl FnOnce(serde_json::Value) -> Result<T, serde_json::Error>,
+) -> Result<T, D::Error> {
+    let settings = Config::deserialize(deserializer)?;
+    let config = read(serde_json::json!(settings)).map_err(D::Error::custom)?;
+    check_known(&settings, &config).map_err(D::Error::custom)?;
+    Ok(config)
+}
+
+/// Implements the traits of a type that derives them with `#[serde(remote = "Self")]`, with [`complete`].
+macro_rules! complete_settings {
+    ($config:ty) => {
+        impl serde::Serialize for $config {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                <$config>::serialize(self, serializer)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $config {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $crate::algorithm::settings::complete(deserializer, |settings| <$config>::deserialize(settings))
+            }
+        }
+    };
+}
+pub(super) use complete_settings;
+
 /// Checks that an algorithm has all these settings.
 fn check_known<T: Serialize + Objective>(settings: &Config, usual: &T) -> Result<(), ConfigError> {
     let set = Config::of(usual)?;
     // What is off is not written.
     let is_known = |row: &&Setting| OPTIONAL.contains(&row.path) || set.names().any(|name| name == row.path);
     let known: Vec<&str> = SHARED.iter().filter(is_known).chain(usual.own_settings()).map(|row| row.path).collect();
-    match settings.names().find(|name| !known.contains(name)) {
-        None => Ok(()),
-        Some(name) => {
-            let known = known.join("`, `");
-            Err(ConfigError::BadSettings(format!("unknown field `{name}`, expected one of `{known}`")))
-        }
-    }
+    settings.check_known(&known)
 }
 
 /// RLlib's older names stand for the newer ones. Two names for one setting would not be noticed after merging.
@@ -98,7 +124,7 @@ mod tests {
     use rollmesh_core::{policy::PolicyRegistry, postprocess::AdvantageConfig};
 
     use super::{
-        super::{CommonConfig, PolicyGradientConfig, PpoConfig, all_settings},
+        super::{CommonConfig, MarwilConfig, PolicyGradientConfig, PpoConfig, all_settings},
         *,
     };
 
@@ -140,14 +166,28 @@ mod tests {
     #[test]
     fn unknown_names_are_refused_with_the_known_ones() {
         let error = AlgorithmConfig::pg(&config(r#"{"learning_rate": 1}"#)).unwrap_err().to_string();
-        assert!(error.contains("unknown field `learning_rate`, expected one of `gamma`, `lambda`"), "{error}");
+        assert!(error.starts_with("there is no setting 'learning_rate'; known are: gamma, lambda, "), "{error}");
         assert!(AlgorithmConfig::pg(&config(r#"{"clip_param": 0.1}"#)).is_err());
         // MARWIL has its own advantages.
         let error = AlgorithmConfig::marwil(&config(r#"{"use_gae": true}"#)).unwrap_err().to_string();
-        let known = "`gamma`, `lr`, `adam_epsilon`, `weight_decay`, `num_epochs`, `minibatch_size`, `vf_loss_coeff`, \
-                     `grad_clip`, `anneal_over_env_steps`, `anneal_to`, `beta`, `bc_logstd_coeff`, \
-                     `moving_average_sqd_adv_norm_start`, `moving_average_sqd_adv_norm_update_rate`";
-        assert_eq!(error, format!("the settings are wrong: unknown field `use_gae`, expected one of {known}"));
+        let known = "gamma, lr, adam_epsilon, weight_decay, num_epochs, minibatch_size, vf_loss_coeff, grad_clip, \
+                     anneal_over_env_steps, anneal_to, beta, bc_logstd_coeff, moving_average_sqd_adv_norm_start, \
+                     moving_average_sqd_adv_norm_update_rate";
+        assert_eq!(error, format!("there is no setting 'use_gae'; known are: {known}"));
+    }
+
+    #[test]
+    fn complete_settings_are_read_and_unknown_names_among_them_refused() {
+        fn check<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(config: T) {
+            let written = serde_json::to_string(&config).unwrap();
+            assert_eq!(serde_json::from_str::<T>(&written).unwrap(), config);
+            let more = written.replacen('{', r#"{"lrx":1,"#, 1);
+            let error = serde_json::from_str::<T>(&more).unwrap_err().to_string();
+            assert!(error.starts_with("there is no setting 'lrx'; known are: gamma, "), "{error}");
+        }
+        check(PpoConfig::default());
+        check(PolicyGradientConfig::pg());
+        check(MarwilConfig::bc());
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct FittedQConfig {
     pub fcnet_hiddens: Vec<u32>,
 }
 
-const SETTINGS: &[Setting] = &[
+const SETTINGS: &[Setting; 7] = &[
     Setting::new("n_iters", &[Kind::AT_LEAST_1], "Passes over the steps."),
     Setting::new("lr", &[Kind::POSITIVE], "Learning rate of Adam."),
     Setting::new("min_loss_threshold", &[Kind::NOT_NEGATIVE], "Mean squared error below which the fit ends."),
@@ -83,6 +83,7 @@ impl FittedQConfig {
             };
             settings = settings.with(here, config.get::<serde_json::Value>(name)?)?;
         }
+        settings.check_known(&SETTINGS.each_ref().map(|row| row.path))?;
         in_range(&settings, SETTINGS)?;
         settings.parse()
     }
@@ -118,7 +119,7 @@ mod tests {
             (r#"{"tau": 2}"#, "'polyak_coef' is wrong: 2 must be from 0 to 1"),
             (r#"{"n_iters": 0}"#, "'n_iters' is wrong: 0 must be from 1 to 4294967295"),
             (r#"{"minibatch_size": 0}"#, "'minibatch_size' is wrong"),
-            (r#"{"momentum": 1}"#, "unknown field `momentum`, expected one of `n_iters`"),
+            (r#"{"momentum": 1}"#, "there is no setting 'momentum'; known are: n_iters, "),
         ] {
             let error = FittedQConfig::default().merged(&text.parse().unwrap()).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");

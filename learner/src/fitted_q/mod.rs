@@ -93,7 +93,7 @@ pub struct Fit {
 }
 
 /// The steps on a device.
-struct Rows {
+struct StepTensors {
     obs: Tensor,
     new_obs: Tensor,
     /// `[rows, 1]`.
@@ -214,7 +214,7 @@ impl FittedQ {
         Ok(fit)
     }
 
-    fn rows(&self, transitions: &Transitions) -> candle_core::Result<Rows> {
+    fn rows(&self, transitions: &Transitions) -> candle_core::Result<StepTensors> {
         let (n, device) = (transitions.len(), &Device::Cpu);
         let matrix = |values: &[f32], columns| Tensor::from_slice(values, (n, columns), device);
         let steps = transitions.new_probs.chunks(transitions.num_actions.max(1)).zip(&transitions.terminateds);
@@ -224,7 +224,7 @@ impl FittedQ {
         };
         let shares: Vec<f32> = steps.flat_map(share).collect();
         let rewards: Vec<f32> = transitions.rewards.iter().map(|reward| reward / self.scale.value).collect();
-        Ok(Rows {
+        Ok(StepTensors {
             obs: matrix(&self.scale.obs(&transitions.obs), transitions.obs_len)?,
             new_obs: matrix(&self.scale.obs(&transitions.new_obs), transitions.obs_len)?,
             actions: Tensor::from_slice(&transitions.actions, (n, 1), device)?,
@@ -234,7 +234,7 @@ impl FittedQ {
     }
 
     /// Makes one pass over all steps, in an order of its own, and returns the mean squared error of unscaled values.
-    fn pass(&mut self, rows: &Rows, order: &mut [u32]) -> Result<f64, EstimateError> {
+    fn pass(&mut self, rows: &StepTensors, order: &mut [u32]) -> Result<f64, EstimateError> {
         let targets = self.targets(rows).map_err(failed)?;
         self.shuffles.at(SlotId(0), self.seen, 0, SHUFFLE).shuffle(order);
         let size = self.config.minibatch_size.map_or(order.len(), |size| size as usize);
@@ -250,7 +250,7 @@ impl FittedQ {
     }
 
     /// Learns from some of the steps, and returns their mean squared error; `None` if the gradient is not finite.
-    fn step(&mut self, rows: &Rows, targets: &Tensor, minibatch: &[u32]) -> candle_core::Result<Option<f64>> {
+    fn step(&mut self, rows: &StepTensors, targets: &Tensor, minibatch: &[u32]) -> candle_core::Result<Option<f64>> {
         let minibatch = Tensor::new(minibatch, &Device::Cpu)?;
         let q = self.q.forward(&rows.obs.index_select(&minibatch, 0)?, None)?;
         let q = q.gather(&rows.actions.index_select(&minibatch, 0)?, 1)?.squeeze(1)?;
@@ -271,7 +271,7 @@ impl FittedQ {
     }
 
     /// What each step was worth, as the older copy has it.
-    fn targets(&self, rows: &Rows) -> candle_core::Result<Tensor> {
+    fn targets(&self, rows: &StepTensors) -> candle_core::Result<Tensor> {
         let n = rows.rewards.dims1()?;
         let piece = |start: usize| {
             let len = ROWS.min(n - start);

@@ -83,7 +83,7 @@ fn a_log_is_fitted_in_any_units() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bits() {
+fn same_seed_gives_bit_identical_fits() {
     let short = FittedQConfig { n_iters: 20, ..config() };
     assert_eq!(fitted(short.clone(), 3), fitted(short.clone(), 3));
     assert_ne!(fitted(short.clone(), 3).0, fitted(short, 4).0);

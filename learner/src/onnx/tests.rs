@@ -20,7 +20,7 @@ fn graph(model: &str, obs_shape: &[usize]) -> (Graph, Weights) {
 }
 
 #[test]
-fn every_value_is_there_before_it_is_used_and_weights_keep_their_bits() {
+fn values_are_defined_before_use_and_weights_keep_their_bits() {
     for (model, obs_shape) in [
         (r#"{"fcnet_hiddens": [6, 5], "fcnet_activation": "gelu", "fcnet_use_layernorm": true}"#, &[3][..]),
         (r#"{"fcnet_hiddens": [5], "use_lstm": true, "lstm_cell_size": 3, "lstm_use_prev_action": true}"#, &[3]),

@@ -23,7 +23,7 @@ pub(in super::super) fn gru(
     kernels: Kernels,
 ) -> Result<Tensor> {
     let cpu = |tensor: &Tensor| tensor.to_device(&Device::Cpu);
-    let recurrence = Recurrence { steps: steps.clone(), kernels };
+    let recurrence = GruRecurrence { steps: steps.clone(), kernels };
     // An operation takes three tensors.
     let w_and_b = Tensor::cat(&[w, &b.unsqueeze(0)?], 0)?;
     let trace = cpu(x)?.contiguous()?.apply_op3(&cpu(&w_and_b)?, &cpu(states)?.detach(), recurrence)?;
@@ -31,7 +31,7 @@ pub(in super::super) fn gru(
 }
 
 /// Gives a trace `[rows, 5 hidden]`: hidden states, the three gates, and the hidden states' part of the candidates.
-struct Recurrence {
+struct GruRecurrence {
     steps: Steps,
     kernels: Kernels,
 }
@@ -39,7 +39,7 @@ struct Recurrence {
 /// Numbers of a row of the trace, by cell.
 const TRACED: usize = 5;
 
-impl CustomOp3 for Recurrence {
+impl CustomOp3 for GruRecurrence {
     fn name(&self) -> &'static str {
         "gru"
     }
@@ -100,7 +100,7 @@ impl CustomOp3 for Recurrence {
     }
 }
 
-impl Recurrence {
+impl GruRecurrence {
     /// A row's step: from the inputs' and the hidden states' part of the gates to the trace, and to the state after the row.
     fn step(&self, x: &[f32], sums: &[f32], trace: &mut [f32], h: &mut [f32]) {
         let hidden = h.len();
@@ -121,7 +121,7 @@ impl Recurrence {
     }
 }
 
-impl Recurrence {
+impl GruRecurrence {
     /// Gradients `[rows, 4 hidden]` of the sums of both gates, of the candidates' inputs and of the hidden states' part of these,
     /// from the trace alongside the gradient of the hidden states.
     fn gradients(&self, [trace, w, states]: [Input<'_>; 3]) -> Result<(Vec<f32>, Shape)> {

@@ -57,13 +57,13 @@ pub(in super::super) fn lstm(
     kernels: Kernels,
 ) -> Result<Tensor> {
     let cpu = |tensor: &Tensor| tensor.to_device(&Device::Cpu);
-    let recurrence = Recurrence { steps: steps.clone(), kernels };
+    let recurrence = LstmRecurrence { steps: steps.clone(), kernels };
     let trace = cpu(x)?.contiguous()?.apply_op3(&cpu(w)?, &cpu(states)?.detach(), recurrence)?;
     trace.narrow(1, 0, w.dim(0)?)?.to_device(x.device())
 }
 
 /// Gives a trace `[rows, 6 hidden]`: hidden states, cells, and the four gates.
-struct Recurrence {
+struct LstmRecurrence {
     steps: Steps,
     kernels: Kernels,
 }
@@ -71,7 +71,7 @@ struct Recurrence {
 /// Numbers of a row of the trace, by cell.
 const TRACED: usize = 6;
 
-impl CustomOp3 for Recurrence {
+impl CustomOp3 for LstmRecurrence {
     fn name(&self) -> &'static str {
         "lstm"
     }
@@ -132,7 +132,7 @@ impl CustomOp3 for Recurrence {
     }
 }
 
-impl Recurrence {
+impl LstmRecurrence {
     /// A row's step: sums become gates, and the states those after the row.
     fn step(&self, gates: &mut [f32], h: &mut [f32], c: &mut [f32]) {
         let hidden = h.len();
@@ -189,7 +189,7 @@ fn step_back(traced: &[f32], c_before: &[f32], h_grad: &[f32], grads: &mut [f32]
     }
 }
 
-impl Recurrence {
+impl LstmRecurrence {
     /// Gradient of what is added to the gates, from the trace alongside the gradient of the hidden states.
     fn gradients(&self, [trace, w, states]: [Input<'_>; 3]) -> Result<(Vec<f32>, Shape)> {
         let Self { steps, kernels } = self;

@@ -11,12 +11,12 @@ const LANES: usize = 16;
 
 /// Sums over the last dimension.
 pub(crate) fn sum_last(x: &Tensor) -> Result<Tensor> {
-    if x.device().is_cpu() { x.contiguous()?.apply_op1(Sums { keeps: x.rank() - 1 }) } else { x.sum(D::Minus1) }
+    if x.device().is_cpu() { x.contiguous()?.apply_op1(SumsOp { keeps: x.rank() - 1 }) } else { x.sum(D::Minus1) }
 }
 
 /// The sum of all elements, without dimension.
 pub(crate) fn sum_all(x: &Tensor) -> Result<Tensor> {
-    if x.device().is_cpu() { x.contiguous()?.apply_op1(Sums { keeps: 0 }) } else { x.sum_all() }
+    if x.device().is_cpu() { x.contiguous()?.apply_op1(SumsOp { keeps: 0 }) } else { x.sum_all() }
 }
 
 /// The mean of all elements, without dimension.
@@ -50,11 +50,11 @@ fn sum(values: &[f32]) -> f32 {
 }
 
 /// Sums over all dimensions but the first ones.
-struct Sums {
+struct SumsOp {
     keeps: usize,
 }
 
-impl CustomOp1 for Sums {
+impl CustomOp1 for SumsOp {
     fn name(&self) -> &'static str {
         "sums"
     }

@@ -146,7 +146,7 @@ fn logged_action_that_its_mask_forbids_is_named() {
 }
 
 #[test]
-fn logged_choices_of_joined_actions_are_whole_numbers() {
+fn logged_choices_of_joined_actions_are_integers() {
     let action = Space::Tuple(vec![Space::Discrete { n: 2 }, Space::vector(&[-1.0], &[1.0])]);
     let spaces = spaces(1, action);
     assert_eq!(refusal(&spaces, &[0.5], &[1.0f32, 0.25]), None);

@@ -144,7 +144,7 @@ fn continuous_actions_find_their_target() {
 }
 
 /// Share of episodes at whose end the action is what the first observation was.
-fn remembered_after(weights: &Weights, updates: u64) -> f32 {
+fn recall_after(weights: &Weights, updates: u64) -> f32 {
     let episodes = 60;
     let mut learner = new_learner(ppo(0.01), &discrete(2, 2), 1, weights, Device::Cpu, Kernels::PORTABLE).unwrap();
     let mut share = 0.0;
@@ -166,8 +166,8 @@ fn remembered_after(weights: &Weights, updates: u64) -> f32 {
 
 #[test]
 fn memory_solves_what_takes_memory() {
-    let lstm = remembered_after(&lstm_weights(2, HIDDEN as u32, 2), 40);
+    let lstm = recall_after(&lstm_weights(2, HIDDEN as u32, 2), 40);
     assert!(lstm > 0.95, "{lstm}");
-    let mlp = remembered_after(&weights(2, &[HIDDEN as u32], 2), 40);
+    let mlp = recall_after(&weights(2, &[HIDDEN as u32], 2), 40);
     assert!(mlp < 0.75, "{mlp}");
 }

@@ -72,7 +72,7 @@ fn the_calling_thread_does_not_matter() {
 }
 
 #[test]
-fn one_bad_batch_is_skipped_and_learning_goes_on() {
+fn one_bad_batch_is_skipped_and_learning_continues() {
     let common = CommonConfig { anneal_over_env_steps: None, ..PpoConfig::default().common };
     let mut ppo = ppo(PpoConfig { common, num_epochs: 2, ..PpoConfig::default() });
     let before = bits(ppo.weights());

@@ -143,7 +143,7 @@ fn a_policy_with_memory_recalls() {
 }
 
 #[test]
-fn a_restored_worker_learns_on_with_the_same_bits() {
+fn restored_worker_resumes_learning_bit_identically() {
     let memory = r#"{"model": {"fcnet_hiddens": [8], "use_lstm": true, "lstm_cell_size": 8, "max_seq_len": 5}}"#;
     let small = r#"{"model": {"fcnet_hiddens": [8]}}"#;
     let learn = |worker: &mut RolloutWorker| {

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_read_one_by_one_and_whole() {
+    fn messages_are_read_one_by_one_and_cut_ones_are_refused() {
         let mut pipe = Vec::new();
         let call = Message::Call(Call { call: 3, body: vec![7; 700_000] });
         write_message(&mut pipe, &call).unwrap();

@@ -7,7 +7,7 @@
 //!   ([`end_with_parent`]): when that closes, it kills its process group, so that the child processes of an environment that
 //!   hangs end, too. Before it watches, Linux kills it when its parent ends ([`bind_to_parent`]).
 //! - **A limit of memory is applied by the child** ([`limit_memory`]), after it has begun to watch: a child without memory
-//!   cannot start a thread any more.
+//!   can no longer start a thread.
 //! - **A child's end is explained** by its exit status and the [last lines](LastWords) of its standard error.
 //!
 //! How long a child may take to start and to answer is decided by its user: the hub for workers, each request for
@@ -27,7 +27,7 @@ pub(crate) use {
     confine::limit_memory,
     frames::{is_readable_within, read_json, read_message, write_json, write_message},
     lifeline::{end_with_pipe, take_stdio},
-    spawn::{Child, Pipes, spawn, spawn_detached},
+    spawn::{Child, ChildStreams, spawn, spawn_detached},
 };
 pub(crate) use {
     lifeline::{bind_to_parent, end_with_parent},

@@ -57,7 +57,7 @@ pub(crate) struct Child {
 
 /// The parent's ends of a child's standard streams.
 #[cfg(unix)]
-pub(crate) struct Pipes {
+pub(crate) struct ChildStreams {
     pub(crate) stdin: ChildStdin,
     pub(crate) stdout: ChildStdout,
     pub(crate) stderr: ChildStderr,
@@ -65,12 +65,12 @@ pub(crate) struct Pipes {
 
 /// Starts a child that ends with this process.
 #[cfg(unix)]
-pub(crate) fn spawn(command: Command) -> io::Result<(Child, Pipes)> {
+pub(crate) fn spawn(command: Command) -> io::Result<(Child, ChildStreams)> {
     let mut process = start(bound(command), |mut command| command.spawn())?;
     let pipes = (process.stdin.take(), process.stdout.take(), process.stderr.take());
     let child = Child { process, status: None, is_reaped: false };
     match pipes {
-        (Some(stdin), Some(stdout), Some(stderr)) => Ok((child, Pipes { stdin, stdout, stderr })),
+        (Some(stdin), Some(stdout), Some(stderr)) => Ok((child, ChildStreams { stdin, stdout, stderr })),
         _ => Err(io::Error::other("it has no pipes")),
     }
 }
@@ -117,34 +117,34 @@ fn start<T: Send + 'static>(
     command: Command,
     spawn: impl FnOnce(Command) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let (tell, told) = mpsc::channel();
+    let (result_sender, result_receiver) = mpsc::channel();
     // A child runs on the CPUs of the thread that asks for it.
     #[cfg(target_os = "linux")]
     let cpus = rustix::thread::sched_getaffinity(None)?;
-    let work: Work = Box::new(move || {
+    let work: SpawnJob = Box::new(move || {
         #[cfg(target_os = "linux")]
         let spawn = |command| {
             rustix::thread::sched_setaffinity(None, &cpus)?;
             spawn(command)
         };
-        drop(tell.send(spawn(command)));
+        drop(result_sender.send(spawn(command)));
     });
     let ended = || io::Error::other("the thread that starts processes has ended");
     spawner()?.send(work).map_err(|_| ended())?;
-    told.recv().map_err(|_| ended())?
+    result_receiver.recv().map_err(|_| ended())?
 }
 
-type Work = Box<dyn FnOnce() + Send>;
+type SpawnJob = Box<dyn FnOnce() + Send>;
 
 /// Returns the channel of the thread that starts children.
-fn spawner() -> io::Result<Sender<Work>> {
+fn spawner() -> io::Result<Sender<SpawnJob>> {
     /// With the id of its process: after a fork there is no such thread.
-    static SPAWNER: Mutex<Option<(u32, Sender<Work>)>> = Mutex::new(None);
+    static SPAWNER: Mutex<Option<(u32, Sender<SpawnJob>)>> = Mutex::new(None);
     let mut spawner = SPAWNER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, sender)) = spawner.as_ref().filter(|(process, _)| *process == process::id()) {
         return Ok(sender.clone());
     }
-    let (sender, works) = mpsc::channel::<Work>();
+    let (sender, works) = mpsc::channel::<SpawnJob>();
     thread::Builder::new().name("children".into()).spawn(move || {
         // A panic concerns one caller, which gets no answer.
         works.into_iter().for_each(|work| _ = catch_unwind(AssertUnwindSafe(work)));

@@ -37,7 +37,7 @@ impl LastWords {
             while let Ok(read @ 1..) = stderr.read(&mut bytes) {
                 kept.push(bytes.get(..read).unwrap_or_default());
             }
-            // The child's user may be gone.
+            // The receiver may have been dropped.
             let _ = done.send(kept);
         })?;
         Ok(words)

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Registry,
     hub::HubConfig,
-    train::{RunConfig, RunEnd, RunRequest, Task},
+    runs::{RunConfig, RunEnd, RunRequest, RunTask},
 };
 
 #[derive(Args)]
@@ -37,15 +37,15 @@ pub(super) struct DemoArgs {
 }
 
 /// Minimum time between two updates: it takes about 60 of them until the pole stays up.
-const PACE: Duration = Duration::from_millis(400);
+const THROTTLE: Duration = Duration::from_millis(400);
 
 /// Mean return at which CartPole-v1 counts as solved.
 const STOP_RETURN: f64 = 475.0;
 
 pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    let pace = if args.full_speed { Duration::ZERO } else { PACE };
+    let throttle = if args.full_speed { Duration::ZERO } else { THROTTLE };
     let run = RunConfig::new("CartPole-v1").seed(1).stop_at_return(STOP_RETURN);
-    let request = RunRequest { pace, ..run.into() };
+    let request = RunRequest { throttle, ..run.into() };
     let security = args.security.config(None)?;
     let (assets, runs_dir) = (args.assets.clone(), Some(args.security.runs_dir()?));
     let config = HubConfig { assets, runs_dir, ..host::config(args.listen, true, security)? };
@@ -59,7 +59,7 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
         host::print_invitations(&hub, &args.security, true);
         eprintln!();
         let stop_return = Some(STOP_RETURN);
-        let summary = host::train(&mut hub, Task::Begin(Box::new(request)), false, &mut endings).await?;
+        let summary = host::train(&mut hub, RunTask::Begin(Box::new(request)), false, &mut endings).await?;
         print_summary(&summary, stop_return);
         let goes_on = matches!(summary.end, RunEnd::Solved | RunEnd::Finished);
         if goes_on && !args.exit_when_solved {

@@ -19,7 +19,7 @@ use crate::{
     envs::{PythonSettings, with_pictures},
     eval::{EvalWorker, makers_of_episodes},
     monitor::EpisodeGif,
-    train::RunConfig,
+    runs::RunConfig,
 };
 
 #[derive(Args)]

@@ -7,7 +7,7 @@ use rollmesh_core::config::Config;
 use serde_json::Value;
 
 use super::{exit::Failure, settings::with_given, table::count};
-use crate::train::{EvaluationMetrics, RunConfig};
+use crate::runs::{EvaluationMetrics, RunConfig};
 
 /// When and how a run is evaluated.
 #[derive(Args, Clone, Debug)]

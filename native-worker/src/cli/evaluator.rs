@@ -23,7 +23,7 @@ use crate::{
     eval::{EvalHub, EvalNames, MAX_STEPS},
     evaluator::serve_name,
     learner::DeviceSpec,
-    train::RunConfig,
+    runs::RunConfig,
 };
 
 #[derive(Args)]
@@ -114,7 +114,7 @@ struct AskArgs {
 
 /// The output of `ask --json`: the result and its request.
 #[derive(Serialize)]
-struct Answer {
+struct AskReport {
     name: String,
     /// The worker's environment; `None` for a worker that was found at another hub.
     env: Option<String>,
@@ -215,7 +215,7 @@ fn ask(args: &AskArgs) -> Result<ExitCode, Failure> {
     let interruption = Interruption::watch_and_end();
     worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(failure)?;
     let found = wait(&mut worker, &interruption, !args.json)?;
-    let answer = Answer {
+    let answer = AskReport {
         name: args.name.clone(),
         env,
         iteration: checkpoint.iteration,
@@ -228,7 +228,7 @@ fn ask(args: &AskArgs) -> Result<ExitCode, Failure> {
         return print_json(&answer).map(|()| ExitCode::SUCCESS);
     }
     let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
-    let Answer { found, env, episode_return_std, weights_hash, .. } = answer;
+    let AskReport { found, env, episode_return_std, weights_hash, .. } = answer;
     let (mean, std) = (number(found.episode_return_mean), number(episode_return_std));
     if let Some(env) = env {
         println!("env           {env}");

@@ -48,7 +48,7 @@ pub(super) struct ListenFlags {
 }
 
 /// The hub for clients, for the duration of the command.
-pub(super) struct Clients {
+pub(super) struct ClientHub {
     env: ExternalMultiAgentEnv,
     hub: JoinHandle<()>,
     shut_down: oneshot::Sender<()>,
@@ -80,7 +80,7 @@ impl ListenFlags {
         &self,
         config: &RolloutConfig,
         registry: &Registry,
-    ) -> Result<(Registry, Option<Clients>), Failure> {
+    ) -> Result<(Registry, Option<ClientHub>), Failure> {
         let Some(listen) = self.listen else {
             // A program may have registered its own environment under this name.
             return if is_external(config, registry) {
@@ -107,7 +107,7 @@ impl ListenFlags {
         let (shut_down, wish) = oneshot::channel();
         let notices = Notices::default();
         let hub = runtime.spawn(serve(hub, wish, notices.clone()));
-        let clients = Clients { env, hub, shut_down, runtime, notices };
+        let clients = ClientHub { env, hub, shut_down, runtime, notices };
         Ok((registry.clone().with_base_env(ENV, clients.env.creator()), Some(clients)))
     }
 }
@@ -163,7 +163,7 @@ fn pages(directory: &Path) -> Vec<String> {
     pages
 }
 
-impl Clients {
+impl ClientHub {
     /// Returns a function that ends all episodes immediately, after which sampling returns an error.
     pub(super) fn stopper(&self) -> impl Fn() + Send + use<> {
         let env = self.env.clone();

@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 
 use super::{
     exit::Failure,
-    meter::{Measured, Meter},
+    meter::{Measured, RunMeter},
     security::SecurityFlags,
-    signals::{Ending, Endings, FINISHING},
+    signals::{EndRequest, Endings, FINISHING},
     train::made,
     worker_spec::SpecFlags,
 };
@@ -18,7 +18,7 @@ use crate::{
     cli::progress::Progress,
     hub::{Hub, HubConfig, HubNotice, SecurityConfig, StartRunError},
     net::TOKEN_VARIABLE,
-    train::{Summary, Task, Work},
+    runs::{RunTask, RunWork, Summary},
 };
 
 /// The default address of hubs.
@@ -92,8 +92,8 @@ pub(super) async fn serve(hub: &mut Hub, endings: &mut Endings) {
     loop {
         tokio::select! {
             ending = endings.first(), if drained.is_none() => match ending {
-                Ending::Terminate => drained = Some(hub.begin_drain().await),
-                Ending::Interrupt => return,
+                EndRequest::Terminate => drained = Some(hub.begin_drain().await),
+                EndRequest::Interrupt => return,
             },
             () = over(&mut drained) => return,
             Some(notice) = hub.next_notice() => eprintln!("{}", notice.text),
@@ -114,14 +114,14 @@ async fn over(drained: &mut Option<oneshot::Receiver<()>>) {
 /// being sampled.
 pub(super) async fn run(
     hub: &mut Hub,
-    task: Task,
-    work: Work,
+    task: RunTask,
+    work: RunWork,
     progress: &Progress,
     quiet: bool,
     endings: &mut Endings,
 ) -> Result<(Summary, Measured), Failure> {
-    let (target, is_sampling) = (task.request().config.stop.episode_return_mean, matches!(work, Work::Take(_)));
-    let mut meter = Meter::new(task.env_steps());
+    let (target, is_sampling) = (task.request().config.stop.episode_return_mean, matches!(work, RunWork::Take(_)));
+    let mut meter = RunMeter::new(task.env_steps());
     let env = task.request().config.env().to_owned();
     let mut summary = made(&env, hub.start_run(task, work, false), endings).await?.map_err(not_begun)?;
     let mut status = hub.status();
@@ -143,9 +143,9 @@ pub(super) async fn run(
                 is_ending = true;
                 match ending {
                     // The summary shows when it is over.
-                    Ending::Terminate if !is_sampling => drop(hub.begin_drain().await),
-                    Ending::Terminate => hub.stop_run().await,
-                    Ending::Interrupt => {
+                    EndRequest::Terminate if !is_sampling => drop(hub.begin_drain().await),
+                    EndRequest::Terminate => hub.stop_run().await,
+                    EndRequest::Interrupt => {
                         // An update may take minutes.
                         progress.println(FINISHING);
                         hub.stop_run().await;
@@ -165,9 +165,14 @@ pub(super) async fn run(
 }
 
 /// Like [`run`], with a learner.
-pub(super) async fn train(hub: &mut Hub, task: Task, quiet: bool, endings: &mut Endings) -> Result<Summary, Failure> {
+pub(super) async fn train(
+    hub: &mut Hub,
+    task: RunTask,
+    quiet: bool,
+    endings: &mut Endings,
+) -> Result<Summary, Failure> {
     let progress = Progress::new(task.request().config.stop.env_steps, "env steps", !quiet);
-    run(hub, task, Work::Learn, &progress, quiet, endings).await.map(|(summary, _)| summary)
+    run(hub, task, RunWork::Learn, &progress, quiet, endings).await.map(|(summary, _)| summary)
 }
 
 /// Converts the error of a run that could not start.

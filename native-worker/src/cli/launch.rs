@@ -17,7 +17,7 @@ use super::{exit::Failure, runtime, security::TrustFlags, signals, worker::Worke
 use crate::{
     NativeHost,
     control::{token_from_env, token_from_file},
-    launch::{Engine, LauncherConfig, LauncherEnd, Template, serve},
+    launch::{LaunchEngine, LauncherConfig, LauncherEnd, Template, serve},
     net::{is_hub_url, is_on_loopback},
     program,
 };
@@ -136,13 +136,13 @@ fn parse_host(text: &str) -> Result<String, String> {
 }
 
 impl EngineFlags {
-    fn engine(&self) -> Engine {
+    fn engine(&self) -> LaunchEngine {
         match self {
-            Self { here: true, .. } => Engine::Here,
-            Self { slurm: true, .. } => Engine::Sbatch,
-            Self { srun: true, .. } => Engine::Srun,
-            Self { hosts, .. } if !hosts.is_empty() => Engine::Ssh(hosts.clone()),
-            Self { command, .. } => Engine::Custom(command.clone()),
+            Self { here: true, .. } => LaunchEngine::Here,
+            Self { slurm: true, .. } => LaunchEngine::Sbatch,
+            Self { srun: true, .. } => LaunchEngine::Srun,
+            Self { hosts, .. } if !hosts.is_empty() => LaunchEngine::Ssh(hosts.clone()),
+            Self { command, .. } => LaunchEngine::Custom(command.clone()),
         }
     }
 }
@@ -162,14 +162,14 @@ pub(super) fn run(args: &LaunchArgs) -> Result<ExitCode, Failure> {
     trust.check(&args.hub).map_err(Failure::usage)?;
     let engine = args.engine.engine();
     let worker_hub = args.worker_hub.as_ref().unwrap_or(&args.hub);
-    if matches!(engine, Engine::Ssh(_) | Engine::Sbatch) && is_on_loopback(worker_hub) {
+    if matches!(engine, LaunchEngine::Ssh(_) | LaunchEngine::Sbatch) && is_on_loopback(worker_hub) {
         eprintln!(
             "workers reach the hub at {worker_hub}, which on their machines is not this one: name its address with \
              --worker-hub, unless a tunnel leads there"
         );
     }
     let usual_name = || format!("{}@{}", engine.name(), NativeHost.hostname().unwrap_or_default());
-    let is_cluster = matches!(engine, Engine::Sbatch | Engine::Srun | Engine::Custom(_));
+    let is_cluster = matches!(engine, LaunchEngine::Sbatch | LaunchEngine::Srun | LaunchEngine::Custom(_));
     let config = LauncherConfig {
         hub: args.hub.clone(),
         trust,
@@ -178,13 +178,13 @@ pub(super) fn run(args: &LaunchArgs) -> Result<ExitCode, Failure> {
         name: shortened(&args.name.clone().unwrap_or_else(usual_name)),
         capacity: args.capacity.unwrap_or(if is_cluster { CAPACITY_OF_CLUSTER } else { CAPACITY }),
         token_seconds: args.join_seconds.unwrap_or(match engine {
-            Engine::Sbatch => LauncherReady::MAX_TOKEN_SECONDS,
+            LaunchEngine::Sbatch => LauncherReady::MAX_TOKEN_SECONDS,
             _ => JOIN_SECONDS,
         }),
         template: Template {
             program: match &args.program {
                 Some(program) => program.clone(),
-                None if engine == Engine::Here => program().map_err(Failure::other)?.display().to_string(),
+                None if engine == LaunchEngine::Here => program().map_err(Failure::other)?.display().to_string(),
                 None => "rollmesh".into(),
             },
             way: [vec!["--hub".into(), worker_hub.clone()], args.trust.arguments()].concat(),
@@ -230,7 +230,7 @@ mod tests {
     fn options_of_workers_are_checked_before_any_is_started() {
         let check = |options: &[&str]| {
             check(&Template {
-                engine: Engine::Here,
+                engine: LaunchEngine::Here,
                 program: "rollmesh".into(),
                 way: vec!["--hub".into(), "ws://127.0.0.1:1".into()],
                 options: Vec::new(),

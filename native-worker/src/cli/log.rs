@@ -16,13 +16,13 @@ use rollmesh_core::{
 use super::progress::{Printer, Progress};
 
 /// A log's targets and level.
-pub(super) struct Log {
+pub(super) struct LogTargets {
     level: LogLevel,
     file: Option<File>,
     printer: Option<Printer>,
 }
 
-impl Log {
+impl LogTargets {
     /// Opens the log of these settings. The file `worker-0.log` is appended to.
     pub(super) fn new(config: &RolloutConfig) -> Result<Self, String> {
         let open = |directory: &String| {

@@ -6,7 +6,7 @@ use super::cpu_time::CpuTimes;
 use crate::hub::Hub;
 
 /// Measures a run in progress.
-pub(super) struct Meter {
+pub(super) struct RunMeter {
     start: Instant,
     /// At the first batch, which includes the start of the workers.
     first: Option<Mark>,
@@ -34,7 +34,7 @@ pub(super) struct Measured {
     pub(super) worker_cpu_ns_per_step: Option<f64>,
 }
 
-impl Meter {
+impl RunMeter {
     /// Starts to measure a run that has made `env_steps` before.
     pub(super) fn new(env_steps: u64) -> Self {
         let start = Instant::now();

@@ -63,11 +63,11 @@ use exit::Failure;
 )]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum CliCommand {
     /// Watch two workers learn, and join them from a browser tab
     Demo(demo::DemoArgs),
     /// Train a policy with local workers; others may join
@@ -94,15 +94,15 @@ enum Command {
     Scale(control::ScaleArgs),
     /// Pause a hub's run
     #[command(after_help = control::PAUSE_HELP)]
-    Pause(control::Target),
+    Pause(control::HubTarget),
     /// Resume a hub's run
     #[command(after_help = control::RESUME_HELP)]
-    Resume(control::Target),
+    Resume(control::HubTarget),
     /// End a run, or remove a worker, once its leases are finished
     Drain(control::DrainArgs),
     /// Write a checkpoint of a hub's run now
     #[command(after_help = control::CHECKPOINT_HELP)]
-    Checkpoint(control::Target),
+    Checkpoint(control::HubTarget),
     /// End a hub's run immediately
     Stop(control::StopArgs),
     /// Manage a hub's tokens: list, create, revoke and rotate
@@ -151,34 +151,34 @@ pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl 
         Err(code) => return code,
     };
     let result = match cli.command {
-        Command::Demo(args) => demo::run(&args, &registry),
-        Command::Train(args) => train::run(&args, &registry),
-        Command::Hub(args) => hub::run(&args, &registry),
-        Command::Worker(args) => worker::run(&args, &registry),
-        Command::Launch(args) => launch::run(&args),
-        Command::Relay(args) => relay::run(&args),
-        Command::Start(args) => args.run(),
-        Command::Runs(args) => args.run(),
-        Command::Report(args) => args.run(),
-        Command::Status(args) => args.run(),
-        Command::Workers(args) => args.run(),
-        Command::Scale(args) => args.run(),
-        Command::Pause(target) => control::pause(&target),
-        Command::Resume(target) => control::resume(&target),
-        Command::Drain(args) => args.run(),
-        Command::Checkpoint(target) => control::checkpoint(&target),
-        Command::Stop(args) => args.run(),
-        Command::Tokens(args) => control::tokens(&args),
-        Command::Sample(args) => sample::run(&args, &registry),
-        Command::Evaluate(args) => evaluate::run(&args, &registry),
+        CliCommand::Demo(args) => demo::run(&args, &registry),
+        CliCommand::Train(args) => train::run(&args, &registry),
+        CliCommand::Hub(args) => hub::run(&args, &registry),
+        CliCommand::Worker(args) => worker::run(&args, &registry),
+        CliCommand::Launch(args) => launch::run(&args),
+        CliCommand::Relay(args) => relay::run(&args),
+        CliCommand::Start(args) => args.run(),
+        CliCommand::Runs(args) => args.run(),
+        CliCommand::Report(args) => args.run(),
+        CliCommand::Status(args) => args.run(),
+        CliCommand::Workers(args) => args.run(),
+        CliCommand::Scale(args) => args.run(),
+        CliCommand::Pause(target) => control::pause(&target),
+        CliCommand::Resume(target) => control::resume(&target),
+        CliCommand::Drain(args) => args.run(),
+        CliCommand::Checkpoint(target) => control::checkpoint(&target),
+        CliCommand::Stop(args) => args.run(),
+        CliCommand::Tokens(args) => control::tokens(&args),
+        CliCommand::Sample(args) => sample::run(&args, &registry),
+        CliCommand::Evaluate(args) => evaluate::run(&args, &registry),
         #[cfg(unix)]
-        Command::Evaluator(args) => evaluator::run(&args, &registry),
-        Command::Weights(args) => weights::run(&args, &registry),
-        Command::Data(args) => data::run(&args, &registry),
-        Command::Ope(args) => ope::run(&args, &registry),
-        Command::Envs(args) => envs::run(&args, &registry),
-        Command::Policies(args) => policies::run(&args, &registry),
-        Command::Schema => schema::run(&registry),
+        CliCommand::Evaluator(args) => evaluator::run(&args, &registry),
+        CliCommand::Weights(args) => weights::run(&args, &registry),
+        CliCommand::Data(args) => data::run(&args, &registry),
+        CliCommand::Ope(args) => ope::run(&args, &registry),
+        CliCommand::Envs(args) => envs::run(&args, &registry),
+        CliCommand::Policies(args) => policies::run(&args, &registry),
+        CliCommand::Schema => schema::run(&registry),
     };
     match result {
         Ok(code) => code,

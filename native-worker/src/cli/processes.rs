@@ -13,10 +13,10 @@ use tokio::{sync::watch, time::sleep};
 use super::{
     exit::Failure,
     runtime,
-    signals::{Ending, Endings},
+    signals::{EndRequest, Endings},
     worker::WorkerArgs,
 };
-use crate::{launch::Supervised, net::TOKEN_VARIABLE, program};
+use crate::{launch::SupervisedChild, net::TOKEN_VARIABLE, program};
 
 /// A process that lives at least this long is restarted immediately.
 const LONG_LIFE: Duration = Duration::from_secs(60);
@@ -67,7 +67,7 @@ async fn keep_running(
         // It reads its token from standard input, or from the file.
         command.env_remove(TOKEN_VARIABLE);
         let began = Instant::now();
-        let started = Supervised::start(command, &format!("{}\n", token.to_hex())).await;
+        let started = SupervisedChild::start(command, &format!("{}\n", token.to_hex())).await;
         let worker = started.map_err(|error| Failure::other(format!("worker {name} cannot be started: {error}")))?;
         let pid = worker.pid();
         let (mut asked, mut over) = (endings.clone(), is_over.clone());
@@ -96,11 +96,11 @@ async fn keep_running(
 }
 
 /// Asks a worker to leave when its lease is done, as the signal asked this process. Returns if there is no time for that.
-async fn leave_politely(pid: Option<u32>, ending: Ending, over: &mut watch::Receiver<bool>) {
+async fn leave_politely(pid: Option<u32>, ending: EndRequest, over: &mut watch::Receiver<bool>) {
     #[cfg(unix)]
     if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw) {
         use rustix::process::{Signal, kill_process};
-        let signal = if ending == Ending::Interrupt { Signal::INT } else { Signal::TERM };
+        let signal = if ending == EndRequest::Interrupt { Signal::INT } else { Signal::TERM };
         if kill_process(pid, signal).is_ok() {
             // The worker has a deadline of its own; a second signal ends this process, and with it the worker.
             when_over(over).await;

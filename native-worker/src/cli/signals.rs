@@ -83,14 +83,14 @@ pub(super) fn exit_after_grace() {
 
 /// How the program was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum EndRequest {
     /// Ctrl-C: a user does not want to wait.
     Interrupt,
     /// SIGTERM: a service manager gives it time.
     Terminate,
 }
 
-impl Ending {
+impl EndRequest {
     /// Returns the conventional exit code of shells.
     fn code(self) -> i32 {
         match self {
@@ -102,7 +102,7 @@ impl Ending {
 
 /// The requests that the program end. The second one ends it immediately, whatever it is doing.
 #[derive(Clone)]
-pub(super) struct Endings(watch::Receiver<Option<Ending>>);
+pub(super) struct Endings(watch::Receiver<Option<EndRequest>>);
 
 impl Endings {
     /// Listens until the event loop ends.
@@ -122,7 +122,7 @@ impl Endings {
     }
 
     /// Waits for the first request; returns immediately if there was one.
-    pub(super) async fn first(&mut self) -> Ending {
+    pub(super) async fn first(&mut self) -> EndRequest {
         let heard = self.0.wait_for(Option::is_some).await.ok().and_then(|ending| *ending);
         match heard {
             Some(ending) => ending,
@@ -155,7 +155,7 @@ impl SignalWishes {
     }
 
     #[cfg(unix)]
-    async fn next(&mut self) -> Ending {
+    async fn next(&mut self) -> EndRequest {
         async fn heard(signal: &mut Option<tokio::signal::unix::Signal>) {
             match signal {
                 Some(signal) => _ = signal.recv().await,
@@ -163,17 +163,17 @@ impl SignalWishes {
             }
         }
         tokio::select! {
-            () = heard(&mut self.interrupt) => Ending::Interrupt,
-            () = heard(&mut self.terminate) => Ending::Terminate,
+            () = heard(&mut self.interrupt) => EndRequest::Interrupt,
+            () = heard(&mut self.terminate) => EndRequest::Terminate,
         }
     }
 
     #[cfg(not(unix))]
-    async fn next(&mut self) -> Ending {
+    async fn next(&mut self) -> EndRequest {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
-        Ending::Interrupt
+        EndRequest::Interrupt
     }
 }
 

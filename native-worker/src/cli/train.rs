@@ -45,7 +45,7 @@ use crate::{
     hub::HubConfig,
     kernels::KernelChoice,
     learner::{ALGORITHMS, DeviceSpec},
-    train::{RunConfig, RunDir, RunEnd, RunRequest, RunRequestError, SavedRun, Summary, Task, new_run_dir},
+    runs::{RunConfig, RunDir, RunEnd, RunRequest, RunRequestError, RunTask, SavedRun, Summary, new_run_dir},
 };
 
 /// Interval at which the user is informed what a run waits for before it starts.
@@ -320,8 +320,8 @@ fn variable(text: &str) -> Result<(String, String), String> {
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     args.python.install(args.env.as_deref());
     let task = || match &args.resume {
-        Some(dir) => go_on(args, dir),
-        None => Ok(Task::Begin(Box::new(args.request(args.config()?)?))),
+        Some(dir) => resume(args, dir),
+        None => Ok(RunTask::Begin(Box::new(args.request(args.config()?)?))),
     };
     runtime(2)?.block_on(async {
         // Before anything is printed: a user who sees that the run is starting may send a signal.
@@ -335,7 +335,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         };
         // Before anything is announced; the run makes another environment.
         let layout = check(&request, registry, RunRequest::check, &mut endings).await?;
-        if let (Task::Begin(_), Some(directory)) = (&task, &request.run_dir) {
+        if let (RunTask::Begin(_), Some(directory)) = (&task, &request.run_dir) {
             // Checked first, since the hub writes there earlier and would report another error.
             RunDir::check_writable(directory).map_err(Failure::usage)?;
         }
@@ -414,7 +414,7 @@ pub(super) async fn made<T>(env: &str, making: impl Future<Output = T>, endings:
 }
 
 /// Returns the run in a directory, with the changes of the flags.
-fn go_on(args: &TrainArgs, dir: &Path) -> Result<Task, Failure> {
+fn resume(args: &TrainArgs, dir: &Path) -> Result<RunTask, Failure> {
     let (output, remote_only, data_parallel) = (args.output.clone(), args.remote_only, args.ranks.config()?);
     let is_other_rank = data_parallel.as_ref().is_some_and(|ranks| ranks.rank > 0);
     let saved = if is_other_rank { SavedRun::load_for_other_rank(dir) } else { SavedRun::load(dir) };
@@ -426,7 +426,7 @@ fn go_on(args: &TrainArgs, dir: &Path) -> Result<Task, Failure> {
     if !args.json {
         eprintln!("resuming after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
     }
-    Ok(Task::Resume(Box::new(saved)))
+    Ok(RunTask::Resume(Box::new(saved)))
 }
 
 pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {

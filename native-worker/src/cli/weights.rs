@@ -11,7 +11,7 @@ use super::exit::Failure;
 use crate::{
     Registry,
     checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint, replace},
-    train::set_weights,
+    runs::set_weights,
 };
 
 #[derive(Args)]

@@ -130,6 +130,12 @@ impl Control {
         self.connection.welcome().map_or("", |welcome| &welcome.server)
     }
 
+    /// Returns when the hub's certificate expires, in seconds since 1970; `None` without encryption.
+    #[must_use]
+    pub fn certificate_expiry(&self) -> Option<u64> {
+        self.socket.get_ref().certificate_expiry()
+    }
+
     /// Returns the status of the run; all zeros before the first.
     #[must_use]
     pub fn status(&self) -> &RunStatus {
@@ -230,6 +236,29 @@ impl Control {
             failed(&message).map_or(Ok(()), Err)?;
         }
         Ok(())
+    }
+
+    /// Waits until a run is over, without a timeout, and returns its row; `None` if it was removed before it began. A run that
+    /// is rolled back continues under another number: the row is that of the run that continues it.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub async fn until_over(&mut self, mut run: u32) -> Result<Option<RunRow>, ControlError> {
+        // A run that is rolled back is not listed again until its environment is made.
+        let mut is_continued = false;
+        loop {
+            let row = self.runs.iter().find(|row| row.run == run);
+            if let Some(next) = row.and_then(RunRow::continued_by) {
+                (run, is_continued) = (next, true);
+                continue;
+            }
+            let is_over =
+                |row: &RunRow| row.place == 0 && Phase::try_from(row.phase).is_ok_and(|phase| !phase.is_active());
+            if row.map_or(!is_continued, is_over) {
+                return Ok(row.cloned());
+            }
+            self.next().await?;
+        }
     }
 
     /// Says goodbye, so that the hub does not count a fault.

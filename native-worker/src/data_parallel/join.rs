@@ -129,11 +129,11 @@ fn is_closed(stream: &TcpStream) -> bool {
 /// Refuses the ranks that have joined, after an error.
 fn send_away(ranks: Vec<Option<TcpStream>>, error: DataParallelError) -> DataParallelError {
     let reason = format!("rank 0 waits no longer: {error}");
-    let told = match &error {
+    let reported = match &error {
         DataParallelError::Missing { .. } => &DataParallelError::Lost { rank: 0, reason },
         other => other,
     };
-    ranks.iter().flatten().for_each(|stream| refuse(stream, told));
+    ranks.iter().flatten().for_each(|stream| refuse(stream, reported));
     error
 }
 

@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     cell::OnceCell,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
 use rollmesh_core::{
@@ -121,7 +121,7 @@ impl<E> Guarded<E> {
 
     fn call<T>(&mut self, call: impl FnOnce(&mut E) -> Result<T, EnvError>) -> Result<T, EnvError> {
         self.still_fine()?;
-        let Some(env) = &mut self.env else { return Err(gone()) };
+        let Some(env) = &mut self.env else { return Err(panicked_before()) };
         match catch_unwind(AssertUnwindSafe(|| call(env))) {
             Ok(result) => result,
             Err(panic) => {
@@ -134,7 +134,7 @@ impl<E> Guarded<E> {
 
     fn ask<T>(&self, ask: impl FnOnce(&E) -> T) -> Result<T, EnvError> {
         self.still_fine()?;
-        let Some(env) = &self.env else { return Err(gone()) };
+        let Some(env) = &self.env else { return Err(panicked_before()) };
         catch_unwind(AssertUnwindSafe(|| ask(env))).map_err(|panic| self.panicked(panic))
     }
 
@@ -162,7 +162,7 @@ impl<E> Drop for Guarded<E> {
 
 /// Returns the error for a dropped environment. Unreachable, since the first panic is returned instead; needed for
 /// exhaustive types.
-fn gone() -> EnvError {
+fn panicked_before() -> EnvError {
     EnvError::Failed("panicked before".into())
 }
 
@@ -189,6 +189,28 @@ struct Lanes {
     env: Guarded<Box<dyn AnyVectorEnv>>,
     num_envs: usize,
     spaces: EnvSpaces,
+}
+
+impl Lanes {
+    /// Like [`Guarded::begin`]; the failure names the step in which a replay has panicked.
+    fn begin_replay<T>(
+        &mut self,
+        lane: usize,
+        replay: impl FnOnce(&mut dyn AnyVectorEnv) -> Result<T, EnvError>,
+    ) -> Result<T, EnvError> {
+        let mut at = None;
+        let replayed = self.env.begin(|env| {
+            catch_unwind(AssertUnwindSafe(|| replay(env.as_mut()))).unwrap_or_else(|panic| {
+                // The environment is about to be dropped.
+                at = env.replayed_at(lane);
+                resume_unwind(panic)
+            })
+        });
+        match at {
+            Some(at) => replayed.map_err(|error| error.in_replay(at)),
+            None => replayed,
+        }
+    }
 }
 
 impl AnyVectorEnv for Lanes {
@@ -261,11 +283,11 @@ impl AnyVectorEnv for Lanes {
     }
 
     fn replay_at(&mut self, lane: usize, snapshot: &[u8], max_steps: u32) -> Result<u32, EnvError> {
-        self.env.begin(|env| env.replay_at(lane, snapshot, max_steps))
+        self.begin_replay(lane, |env| env.replay_at(lane, snapshot, max_steps))
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {
-        self.env.begin(|env| env.restore_at(lane, snapshot, obs))
+        self.begin_replay(lane, |env| env.restore_at(lane, snapshot, obs))
     }
 }
 

@@ -17,7 +17,7 @@ const PROGRESS: Duration = Duration::from_millis(50);
 
 /// An engine's report.
 #[derive(Debug)]
-pub(super) enum Report {
+pub(super) enum EngineReport {
     /// This evaluation makes progress.
     Progress(Ticket),
     /// Environments and policy have been made.
@@ -29,21 +29,21 @@ pub(super) enum Report {
 }
 
 /// Makes environments and policy, whose init function has run, and executes commands until the sender is dropped. `report`
-/// returns false once its receiver is gone.
+/// returns false once its receiver was dropped.
 pub(super) fn run(
     makers: Result<EvalMakers, EvalWorkerError>,
     commands: &Receiver<EvalCommand>,
-    report: impl Fn(Report) -> bool,
+    report: impl Fn(EngineReport) -> bool,
 ) {
     let mut engine = match makers.and_then(|makers| EvalEngine::start(&makers)) {
         Ok(engine) => engine,
         Err(error) => {
-            report(Report::Broken(error));
+            report(EngineReport::Broken(error));
             return;
         }
     };
-    let mut listens = report(Report::Ready);
-    let mut told = Instant::now();
+    let mut listens = report(EngineReport::Ready);
+    let mut reported_at = Instant::now();
     while listens {
         let patience = engine.playing().map_or(Duration::MAX, |_| Duration::ZERO);
         let command = match commands.recv_timeout(patience) {
@@ -52,10 +52,10 @@ pub(super) fn run(
             Err(RecvTimeoutError::Disconnected) => return,
         };
         if let Some(done) = engine.work(command, ROUNDS) {
-            listens = report(Report::Done(done));
-        } else if let Some(ticket) = engine.playing().filter(|_| told.elapsed() >= PROGRESS) {
-            told = Instant::now();
-            listens = report(Report::Progress(ticket));
+            listens = report(EngineReport::Done(done));
+        } else if let Some(ticket) = engine.playing().filter(|_| reported_at.elapsed() >= PROGRESS) {
+            reported_at = Instant::now();
+            listens = report(EngineReport::Progress(ticket));
         }
     }
 }

@@ -61,14 +61,14 @@ use rollmesh_core::{
     worker::Registry,
 };
 
-pub(crate) use self::supervisor::{Source, Supervised};
+pub(crate) use self::supervisor::{EngineSource, SupervisedWorker};
 #[cfg(unix)]
 pub use self::{hub::EvalHub, names::EvalNames};
 #[cfg(unix)]
 pub(crate) use self::{
-    names::{Address, Founding, Name, WORKER_COMMAND},
+    names::{Founding, Name, NameAddress, WORKER_COMMAND},
     process::{ENGINE_COMMAND, Pictures, serve_engine},
-    supervisor::Shared,
+    supervisor::SharedDesk,
     there::ANSWER,
 };
 use crate::kernels::AUTO;
@@ -108,7 +108,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct EvalWorker {
     /// The worker; `None` once it has ended.
-    link: Option<Box<dyn Link>>,
+    link: Option<Box<dyn EvalLink>>,
     /// This handle's evaluations that have not been polled.
     pending: VecDeque<Ticket>,
     /// The reward signal of this handle's evaluations.
@@ -116,7 +116,7 @@ pub struct EvalWorker {
 }
 
 /// A handle's connection to its worker: one that this process supervises, or one found by its name.
-trait Link: fmt::Debug + Send + Sync {
+trait EvalLink: fmt::Debug + Send + Sync {
     /// Requests an evaluation.
     fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError>;
     /// Cancels an evaluation.
@@ -142,7 +142,7 @@ impl EvalWorker {
     /// # Errors
     /// As there.
     pub fn in_thread_with(makers: EvalMakers, timeout: Duration) -> Result<Self, EvalWorkerError> {
-        Ok(Self::over(Supervised::start(Source::Thread(makers), timeout)?))
+        Ok(Self::over(SupervisedWorker::start(EngineSource::Thread(makers), timeout)?))
     }
 
     /// Evaluates the policy of a run in a process of its own, see [`EvalMakers::of_run`]: the current executable, which
@@ -171,7 +171,7 @@ impl EvalWorker {
     #[cfg(unix)]
     pub(crate) fn with_pictures(program: &Path, run: &RunConfig, pictures: Pictures) -> Result<Self, EvalWorkerError> {
         process::check_not_started_as_one()?;
-        Ok(Self::over(Supervised::in_process(program, run, pictures)?))
+        Ok(Self::over(SupervisedWorker::in_process(program, run, pictures)?))
     }
 
     /// Starts a worker that outlives this process, under a name of this user: see [`EvalNames::create`].
@@ -193,7 +193,7 @@ impl EvalWorker {
         EvalNames::of_user().find(name)
     }
 
-    fn over(link: impl Link + 'static) -> Self {
+    fn over(link: impl EvalLink + 'static) -> Self {
         Self { link: Some(Box::new(link)), pending: VecDeque::new(), reward_key: None }
     }
 

@@ -27,12 +27,12 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    engine::{self, Report},
+    engine::{self, EngineReport},
     names::WORKER_COMMAND,
 };
 use crate::{
     child::{
-        self, Child, ConfineFlags, Confinement, LastWords, Pipes, check_is_not_one, end_with_pipe, read_json,
+        self, Child, ChildStreams, ConfineFlags, Confinement, LastWords, check_is_not_one, end_with_pipe, read_json,
         read_message, take_stdio, write_json, write_message,
     },
     envs::{catch_panics, python},
@@ -75,7 +75,7 @@ struct Birth {
 pub(crate) enum Pictures {
     /// As many as its limit of bytes admits.
     All,
-    /// Not more than a dashboard's clip has room for.
+    /// Not more than fit into a dashboard's clip.
     Clip,
 }
 
@@ -94,18 +94,18 @@ impl Pictures {
 }
 
 /// The supervisor's side of the process. Dropping it kills the process and its child processes.
-pub(super) struct Process {
+pub(super) struct EvalProcess {
     child: Arc<Mutex<Child>>,
     _grant: Grant,
 }
 
-impl Process {
-    /// Starts the program. `tell` gets its reports, and the end of its standard error when it exits.
+impl EvalProcess {
+    /// Starts the program. `send_report` gets its reports, and the end of its standard error when it exits.
     pub(super) fn start(
         program: &Path,
         (run, pictures): (&RunConfig, Pictures),
         commands: Receiver<EvalCommand>,
-        tell: impl Fn(Result<Report, String>) -> bool + Clone + Send + 'static,
+        send_report: impl Fn(Result<EngineReport, String>) -> bool + Clone + Send + 'static,
     ) -> io::Result<Self> {
         let grant = INVENTORY.grant(&run.host.evaluator).map_err(io::Error::other)?;
         let confinement = Confinement { cpus: grant.cpus(), gpus: grant.gpus(), memory: grant.memory() };
@@ -116,27 +116,27 @@ impl Process {
             .envs(&run.rollout.extra_environs)
             .envs(confinement.variables())
             .envs(python::child_environs());
-        let (child, Pipes { stdin, stdout, stderr }) = child::spawn(command)?;
+        let (child, ChildStreams { stdin, stdout, stderr }) = child::spawn(command)?;
         let child = Arc::new(Mutex::new(child));
         let process = Self { child: child.clone(), _grant: grant };
         // A hung process does not read: only this thread blocks on it, until it is killed.
-        let refuse = tell.clone();
+        let refuse = send_report.clone();
         thread::Builder::new().name("eval-commands".into()).spawn(move || {
             // If the process ends, the other thread reports it.
             let _ = write_json(&stdin, &birth).and_then(|()| send_all(&commands, &stdin, refuse));
         })?;
         let words = LastWords::listen(stderr)?;
         thread::Builder::new().name("eval-reports".into()).spawn(move || {
-            let error = receive(&mut BufReader::new(stdout), &tell);
+            let error = receive(&mut BufReader::new(stdout), &send_report);
             let status = child.lock().unwrap_or_else(PoisonError::into_inner).kill();
             let words = words.recv_timeout(GRACE).unwrap_or_default();
-            tell(Err(farewell(&error, status, &words)));
+            send_report(Err(farewell(&error, status, &words)));
         })?;
         Ok(process)
     }
 }
 
-impl Drop for Process {
+impl Drop for EvalProcess {
     fn drop(&mut self) {
         self.child.lock().unwrap_or_else(PoisonError::into_inner).kill();
     }
@@ -146,7 +146,7 @@ impl Drop for Process {
 fn send_all(
     commands: &Receiver<EvalCommand>,
     mut to: impl io::Write,
-    tell: impl Fn(Result<Report, String>) -> bool,
+    send_report: impl Fn(Result<EngineReport, String>) -> bool,
 ) -> io::Result<()> {
     for command in commands {
         let (ticket, message) = match command {
@@ -158,7 +158,10 @@ fn send_all(
         match message {
             Ok(message) => write_message(&mut to, &message)?,
             Err(error) => {
-                _ = tell(Ok(Report::Done(EvalDone { ticket, result: Err(EvalWorkerError::failed(error)) })));
+                _ = send_report(Ok(EngineReport::Done(EvalDone {
+                    ticket,
+                    result: Err(EvalWorkerError::failed(error)),
+                })));
             }
         }
     }
@@ -180,12 +183,12 @@ fn command_in(message: Message) -> Option<EvalCommand> {
 }
 
 /// Returns the message of a report.
-fn message(report: Report) -> Message {
+fn message(report: EngineReport) -> Message {
     let (ticket, result) = match report {
-        Report::Progress(ticket) => return Message::CallProgress(CallProgress { call: ticket.0 }),
-        Report::Ready => return WorkerAnswer::message(CallId(READY.0), &Ok(WorkerAnswer::Done)),
-        Report::Broken(error) => (READY, Err(error)),
-        Report::Done(EvalDone { ticket, result }) => (ticket, result),
+        EngineReport::Progress(ticket) => return Message::CallProgress(CallProgress { call: ticket.0 }),
+        EngineReport::Ready => return WorkerAnswer::message(CallId(READY.0), &Ok(WorkerAnswer::Done)),
+        EngineReport::Broken(error) => (READY, Err(error)),
+        EngineReport::Done(EvalDone { ticket, result }) => (ticket, result),
     };
     let cancelled = || CommandError::new(CommandErrorKind::Cancelled, "the evaluation was cancelled");
     let result = result.transpose().map(|outcome| WorkerAnswer::Evaluated(Box::new(outcome))).ok_or_else(cancelled);
@@ -193,31 +196,31 @@ fn message(report: Report) -> Message {
 }
 
 /// Reads the report of a result.
-fn report(result: &CallResult) -> Report {
+fn report(result: &CallResult) -> EngineReport {
     let ticket = Ticket(result.call);
     let result = match WorkerAnswer::read(result) {
-        Ok(WorkerAnswer::Done) => return Report::Ready,
+        Ok(WorkerAnswer::Done) => return EngineReport::Ready,
         Ok(WorkerAnswer::Evaluated(outcome)) => outcome.map(Some),
         Ok(_) => Err(EvalWorkerError::failed("it answers something else")),
         Err(CommandError { kind: CommandErrorKind::Cancelled, .. }) => Ok(None),
         Err(error) => Err(EvalWorkerError::failed(error)),
     };
     match result {
-        Err(error) if ticket == READY => Report::Broken(error),
-        result => Report::Done(EvalDone { ticket, result }),
+        Err(error) if ticket == READY => EngineReport::Broken(error),
+        result => EngineReport::Done(EvalDone { ticket, result }),
     }
 }
 
 /// Forwards the process's reports until it exits.
-fn receive(from: &mut impl Read, tell: &impl Fn(Result<Report, String>) -> bool) -> io::Error {
+fn receive(from: &mut impl Read, send_report: &impl Fn(Result<EngineReport, String>) -> bool) -> io::Error {
     loop {
         let report = match read_message(&mut *from) {
             Ok(Message::CallResult(result)) => report(&result),
-            Ok(Message::CallProgress(progress)) => Report::Progress(Ticket(progress.call)),
+            Ok(Message::CallProgress(progress)) => EngineReport::Progress(Ticket(progress.call)),
             Ok(other) => return io::Error::new(ErrorKind::InvalidData, format!("it sends {:?}", other.kind())),
             Err(error) => return error,
         };
-        tell(Ok(report));
+        send_report(Ok(report));
     }
 }
 

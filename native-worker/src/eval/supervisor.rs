@@ -20,10 +20,10 @@ use rollmesh_core::{
 use tokio::sync::watch;
 
 #[cfg(unix)]
-use super::process::{Pictures, Process};
+use super::process::{EvalProcess, Pictures};
 use super::{
-    Link,
-    engine::{self, Report},
+    EvalLink,
+    engine::{self, EngineReport},
 };
 use crate::envs::catch_panics;
 
@@ -33,7 +33,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
 /// State shared by handles and the supervising thread.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedDesk {
     desk: Mutex<EvalDesk>,
     changed: Condvar,
     /// The same for asynchronous callers.
@@ -46,14 +46,14 @@ enum EvalEvent {
     /// An evaluation was submitted or cancelled.
     Wake,
     /// A report of the engine with this number.
-    Report(u64, Report),
+    Report(u64, EngineReport),
     /// The engine with this number has ended; with the end of its standard error.
     Gone(u64, String),
 }
 
 /// How to make engines.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum EngineSource {
     Thread(EvalMakers),
     #[cfg(unix)]
     Process {
@@ -65,17 +65,21 @@ pub(crate) enum Source {
 
 /// A worker that this process supervises. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Supervised {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct SupervisedWorker {
+    pub(crate) shared: Arc<SharedDesk>,
     supervisor: Option<thread::JoinHandle<()>>,
 }
 
-impl Supervised {
+impl SupervisedWorker {
     /// Starts the supervisor and the first engine. An engine may make no progress for this long.
-    pub(crate) fn start(source: Source, timeout: Duration) -> Result<Self, EvalWorkerError> {
+    pub(crate) fn start(source: EngineSource, timeout: Duration) -> Result<Self, EvalWorkerError> {
         let (events, heard) = mpsc::channel();
-        let shared =
-            Arc::new(Shared { desk: Mutex::default(), changed: Condvar::new(), notify: watch::channel(()).0, events });
+        let shared = Arc::new(SharedDesk {
+            desk: Mutex::default(),
+            changed: Condvar::new(),
+            notify: watch::channel(()).0,
+            events,
+        });
         let supervisor = Supervisor { shared: shared.clone(), source, timeout, engine: None, number: 0 };
         let thread = thread::Builder::new().name("eval-supervisor".into()).spawn(move || supervisor.run(&heard));
         let thread = thread.map_err(|error| EvalWorkerError::setup("thread", error))?;
@@ -86,18 +90,18 @@ impl Supervised {
     #[cfg(unix)]
     pub(crate) fn in_process(program: &Path, run: &RunConfig, pictures: Pictures) -> Result<Self, EvalWorkerError> {
         let timeout = Duration::from_secs(run.evaluation.timeout_s.get().into());
-        Self::start(Source::Process { program: program.into(), run: Box::new(run.clone()), pictures }, timeout)
+        Self::start(EngineSource::Process { program: program.into(), run: Box::new(run.clone()), pictures }, timeout)
     }
 }
 
-impl Drop for Supervised {
+impl Drop for SupervisedWorker {
     fn drop(&mut self) {
         self.shared.stop();
         self.supervisor.take().into_iter().for_each(|supervisor| _ = supervisor.join());
     }
 }
 
-impl Link for Supervised {
+impl EvalLink for SupervisedWorker {
     fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
         self.shared.at_desk(|desk| desk.submit(weights, request))
     }
@@ -124,7 +128,7 @@ impl Link for Supervised {
     fn end(self: Box<Self>) {}
 }
 
-impl Shared {
+impl SharedDesk {
     fn desk(&self) -> MutexGuard<'_, EvalDesk> {
         // No code panics while holding the lock.
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
@@ -158,19 +162,19 @@ impl Shared {
 }
 
 struct Supervisor {
-    shared: Arc<Shared>,
-    source: Source,
+    shared: Arc<SharedDesk>,
+    source: EngineSource,
     timeout: Duration,
-    engine: Option<Engine>,
+    engine: Option<RunningEngine>,
     /// Number of the latest engine.
     number: u64,
 }
 
-struct Engine {
+struct RunningEngine {
     /// An engine that has ended reports that separately.
     commands: Sender<EvalCommand>,
     #[cfg(unix)]
-    _process: Option<Process>,
+    _process: Option<EvalProcess>,
     is_ready: bool,
     last_contact: Instant,
     /// Since when it has been cancelling its evaluation.
@@ -223,10 +227,10 @@ impl Supervisor {
         }
     }
 
-    fn start_engine(&mut self) -> Result<Engine, EvalWorkerError> {
+    fn start_engine(&mut self) -> Result<RunningEngine, EvalWorkerError> {
         self.number += 1;
         let (number, events) = (self.number, self.shared.events.clone());
-        let tell = move |report: Result<Report, String>| {
+        let send_report = move |report: Result<EngineReport, String>| {
             let event =
                 report.map_or_else(|words| EvalEvent::Gone(number, words), |report| EvalEvent::Report(number, report));
             events.send(event).is_ok()
@@ -235,22 +239,22 @@ impl Supervisor {
         #[cfg(unix)]
         let mut process = None;
         match &self.source {
-            Source::Thread(makers) => {
+            EngineSource::Thread(makers) => {
                 let makers = makers.clone().with_guard(catch_panics);
                 let work = move || {
-                    engine::run(makers.init().map(|()| makers), &received, |report| tell(Ok(report)));
-                    tell(Err("its thread has ended".into()));
+                    engine::run(makers.init().map(|()| makers), &received, |report| send_report(Ok(report)));
+                    send_report(Err("its thread has ended".into()));
                 };
                 let spawned = thread::Builder::new().name("evaluation".into()).spawn(work);
                 spawned.map_err(|error| EvalWorkerError::setup("thread", error))?;
             }
             #[cfg(unix)]
-            Source::Process { program, run, pictures } => {
-                let started = Process::start(program, (run, *pictures), received, tell);
+            EngineSource::Process { program, run, pictures } => {
+                let started = EvalProcess::start(program, (run, *pictures), received, send_report);
                 process = Some(started.map_err(|error| EvalWorkerError::setup("process", error))?);
             }
         }
-        Ok(Engine {
+        Ok(RunningEngine {
             commands,
             #[cfg(unix)]
             _process: process,
@@ -270,22 +274,22 @@ impl Supervisor {
         Some(grace.map_or(patience, |grace| patience.min(grace)))
     }
 
-    fn handle(&mut self, report: Report) {
+    fn handle(&mut self, report: EngineReport) {
         let Some(engine) = &mut self.engine else { return };
         engine.last_contact = Instant::now();
         match report {
-            Report::Progress(_) => {}
-            Report::Ready => {
+            EngineReport::Progress(_) => {}
+            EngineReport::Ready => {
                 engine.is_ready = true;
                 engine.cancelled = engine.cancelled.map(|_| engine.last_contact);
                 self.shared.desk().engine_ready();
                 self.shared.notify_all_callers();
             }
-            Report::Broken(error) => {
+            EngineReport::Broken(error) => {
                 self.engine = None;
                 self.fail(error);
             }
-            Report::Done(done) => {
+            EngineReport::Done(done) => {
                 if self.shared.desk().finish(done) {
                     self.engine = None;
                 }

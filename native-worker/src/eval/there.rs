@@ -23,7 +23,7 @@ use rollmesh_core::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::{EvalHub, Link};
+use super::{EvalHub, EvalLink};
 use crate::{
     kernels,
     net::{Linked, Route, connect},
@@ -116,7 +116,7 @@ impl There {
     }
 }
 
-impl Link for There {
+impl EvalLink for There {
     fn submit(&mut self, weights: Option<Weights>, request: EvaluationRequest) -> Result<Ticket, EvalWorkerError> {
         self.wait(None, Some(Instant::now()))?;
         let body = WorkerCommand::Evaluate { weights, request }.encode().map_err(EvalWorkerError::failed)?;

@@ -11,14 +11,14 @@ use rollmesh_core::{
     ids::AgentId,
 };
 
-use super::shared::Shared;
+use super::shared::SharedEpisodes;
 
 /// How long a poll waits for drivers before it returns with nothing, so that its caller can check for an interruption.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// The shared episodes as the sampler's [`BaseEnv`].
 pub(super) struct Sampled {
-    shared: Arc<Shared>,
+    shared: Arc<SharedEpisodes>,
     /// True once a sampler has polled it.
     polled: bool,
     /// Reused buffer for the tasks to wake.
@@ -27,7 +27,7 @@ pub(super) struct Sampled {
 
 impl Sampled {
     /// Returns the sampler's side, of which there can be only one.
-    pub(super) fn new(shared: Arc<Shared>) -> Result<Self, EnvError> {
+    pub(super) fn new(shared: Arc<SharedEpisodes>) -> Result<Self, EnvError> {
         let mut state = shared.lock();
         if std::mem::replace(&mut state.sampled, true) {
             let reason = "the external environment has a sampler already: make one for each worker";
@@ -85,7 +85,7 @@ impl BaseEnv for Sampled {
             let waited = self.shared.said.wait_timeout(state, left);
             state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
-        // There is room in these lanes.
+        // The queues of these lanes are not full.
         updates.entries().iter().for_each(|entry| state.take_waiting(entry.env, &mut self.woken));
         drop(state);
         self.wake();

@@ -8,13 +8,13 @@ use std::{
 use rollmesh_core::env::{BaseEnv as _, ExternalEpisodes, ExternalError};
 
 /// Episodes shared between threads.
-pub(super) struct Shared {
-    state: Mutex<State>,
+pub(super) struct SharedEpisodes {
+    state: Mutex<EpisodesState>,
     /// Notified when a driver has passed something.
     pub(super) said: Condvar,
 }
 
-pub(super) struct State {
+pub(super) struct EpisodesState {
     pub(super) episodes: ExternalEpisodes,
     /// Tasks waiting for changes, by lane.
     waiting: Vec<Vec<Waker>>,
@@ -22,7 +22,7 @@ pub(super) struct State {
     drivers: usize,
     /// Number of driving threads.
     threads: usize,
-    /// Why the environment has no drivers any more.
+    /// Why the environment has lost its drivers.
     pub(super) undriven: Option<String>,
     /// The next number to try for an episode without a chosen one.
     next_id: u64,
@@ -30,10 +30,10 @@ pub(super) struct State {
     pub(super) sampled: bool,
 }
 
-impl Shared {
+impl SharedEpisodes {
     pub(super) fn new(episodes: ExternalEpisodes) -> Self {
         let lanes = episodes.num_envs();
-        let state = State {
+        let state = EpisodesState {
             episodes,
             waiting: vec![Vec::new(); lanes],
             drivers: 0,
@@ -46,7 +46,7 @@ impl Shared {
     }
 
     /// Locks the state. No code panics while holding the lock, except for lack of memory.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, EpisodesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,8 +106,8 @@ impl Shared {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Records that the environment has no drivers any more, and abandons its episodes.
-    fn end(&self, mut state: MutexGuard<'_, State>, why: String) {
+    /// Records that the environment has lost its drivers, and abandons its episodes.
+    fn end(&self, mut state: MutexGuard<'_, EpisodesState>, why: String) {
         let mut woken = Vec::new();
         let open: Vec<(u64, usize)> = state.episodes.open_episodes().collect();
         for (id, lane) in open {
@@ -122,7 +122,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl EpisodesState {
     /// Registers the task to be woken after a change in the episode's lane.
     pub(super) fn wait(&mut self, id: u64, context: &Context<'_>) {
         let lane = self.episodes.lane_of(id).ok();
@@ -154,15 +154,15 @@ impl State {
 }
 
 /// A driver's handle.
-pub(super) struct Driver(Arc<Shared>);
+pub(super) struct Driver(Arc<SharedEpisodes>);
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<SharedEpisodes>) -> Self {
         shared.lock().drivers += 1;
         Self(shared)
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<SharedEpisodes> {
         &self.0
     }
 }
@@ -185,12 +185,12 @@ impl Drop for Driver {
 
 /// A driving thread, from its start to its end.
 pub(super) struct Serving {
-    shared: Arc<Shared>,
+    shared: Arc<SharedEpisodes>,
     last_words: String,
 }
 
 impl Serving {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<SharedEpisodes>) -> Self {
         let mut state = shared.lock();
         state.threads += 1;
         // The environment has a driver again.

@@ -47,7 +47,7 @@ use super::{
 use crate::{
     child::HUB_GRACE,
     launch::{LaunchedEnd, WorkerSpec},
-    train::{
+    runs::{
         Consuming, IterationMetrics, Run, RunEnd, RunMaker, RunParts, SaveReport, StartError, Summary, SyncError,
         Update,
     },
@@ -70,7 +70,7 @@ pub(super) enum Event {
     /// A peer was refused before its Hello was accepted.
     Refused { from: SocketAddr, reason: String },
     /// A record for the audit log.
-    Remember(Record),
+    Audit(Record),
     /// A peer sent a message that its role allows.
     Received {
         peer: u32,
@@ -262,7 +262,7 @@ impl Actor {
                 self.hub.record(Record::Refused { from, why: "no Hello" });
                 self.hub.notice_offence(format!("a connection was refused: {reason}"));
             }
-            Event::Remember(record) => self.hub.record(record),
+            Event::Audit(record) => self.hub.record(record),
             Event::Received { peer, received, budget } => {
                 self.handle_received(peer, *received);
                 drop(budget);
@@ -294,7 +294,7 @@ impl Actor {
         }
     }
 
-    /// Keeps an event for the run that continues. The program's own requests always have room.
+    /// Keeps an event for the run that continues. The program's own requests are never dropped.
     fn defer(&mut self, event: Event) {
         match event {
             Event::Received { peer, .. } if self.deferred.len() >= MAX_DEFERRED => {

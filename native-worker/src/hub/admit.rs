@@ -50,7 +50,7 @@ impl Actor {
         });
         // A peer that has disconnected meanwhile is removed as soon as its task notices; without a task, remove it here.
         if let Err(Ok(Admission { peer, .. })) = answer.send(admitted) {
-            self.hub.handle_left(peer, PeerEnd { reason: "its connection is gone", is_fault: true, denied: None });
+            self.hub.handle_left(peer, PeerEnd { reason: "its connection is closed", is_fault: true, denied: None });
         }
     }
 

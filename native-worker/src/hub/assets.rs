@@ -26,7 +26,7 @@ use super::{
 };
 
 /// A complete HTTP response.
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type HttpResponse = Response<Full<Bytes>>;
 
 /// Trunk's output directory, relative to the repository.
 #[cfg(not(feature = "embed"))]
@@ -70,7 +70,7 @@ impl Assets {
     }
 
     /// Answers a request for a path that has these headers.
-    pub(super) async fn answer(&self, path: &str, headers: &HeaderMap) -> Answer {
+    pub(super) async fn answer(&self, path: &str, headers: &HeaderMap) -> HttpResponse {
         let path = match path.trim_start_matches('/') {
             "" => "index.html",
             path => path,
@@ -92,7 +92,7 @@ impl Assets {
     }
 
     /// Answers with a file, compressed if the client takes that, or that the client has it already.
-    async fn content(&self, path: &str, file: Bytes, request: &HeaderMap) -> Answer {
+    async fn content(&self, path: &str, file: Bytes, request: &HeaderMap) -> HttpResponse {
         let (kind, compresses) = kind_of(path);
         let (compressed, accepts_gzip) = (self.compressed.clone(), accepts_gzip(request));
         let raw = file.clone();
@@ -196,12 +196,12 @@ fn has_hash(path: &str) -> bool {
 }
 
 /// Returns a plain-text response for people.
-pub(super) fn text(status: StatusCode, text: &'static str) -> Answer {
+pub(super) fn text(status: StatusCode, text: &'static str) -> HttpResponse {
     answer(status, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
 }
 
 /// Returns a response with content of this media type.
-pub(super) fn answer(status: StatusCode, kind: &'static str, bytes: Bytes) -> Answer {
+pub(super) fn answer(status: StatusCode, kind: &'static str, bytes: Bytes) -> HttpResponse {
     let mut answer = Response::new(Full::new(bytes));
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

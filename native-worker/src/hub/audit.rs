@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::limits::{MAX_AUDIT_BYTES, MAX_AUDIT_RECORDS};
 use crate::{
+    files::if_exists,
     lines::{Backlog, LineFile, LineNotice},
     private_file,
 };
@@ -33,8 +34,8 @@ struct AuditLine<'a> {
 /// The audit log's files and budgets.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
-    log: Option<Log>,
-    leases: Option<Log>,
+    log: Option<AuditLog>,
+    leases: Option<AuditLog>,
     budgets: BTreeMap<Causer, Budget>,
 }
 
@@ -60,15 +61,15 @@ impl Budget {
 }
 
 #[derive(Debug)]
-struct Log {
+struct AuditLog {
     name: &'static str,
-    files: Files,
+    files: AuditFiles,
     backlog: Backlog,
 }
 
 /// The current file; one older file is kept.
 #[derive(Debug)]
-struct Files {
+struct AuditFiles {
     path: PathBuf,
     newest: LineFile,
     max_bytes: u64,
@@ -81,8 +82,8 @@ impl Audit {
     }
 
     fn open_with(path: &Path, max_bytes: u64) -> io::Result<Self> {
-        let log = Log::open(FILE, path, max_bytes)?;
-        let leases = Log::open(LEASES_FILE, &path.with_extension("leases.jsonl"), max_bytes)?;
+        let log = AuditLog::open(FILE, path, max_bytes)?;
+        let leases = AuditLog::open(LEASES_FILE, &path.with_extension("leases.jsonl"), max_bytes)?;
         Ok(Self { log: Some(log), leases: Some(leases), ..Self::default() })
     }
 
@@ -94,18 +95,18 @@ impl Audit {
     fn add_at(&mut self, record: &Record, at_ms: u64) -> Option<LineNotice> {
         // Nothing may follow the record of the hub's end.
         let is_last = matches!(record, Record::Stopped);
-        let notice = self.report_left_out(at_ms, is_last);
+        let notice = self.report_dropped(at_ms, is_last);
         let has_room = |of| self.budgets.entry(of).or_default().take(at_ms / 1000);
         if record.causer().is_none_or(has_room) { self.write(&AuditLine { at_ms, record }).or(notice) } else { notice }
     }
 
     /// Writes how many records were dropped in past seconds, and in the current one if `with_this`.
-    fn report_left_out(&mut self, at_ms: u64, with_this: bool) -> Option<LineNotice> {
+    fn report_dropped(&mut self, at_ms: u64, with_this: bool) -> Option<LineNotice> {
         let ended = self.budgets.iter_mut().filter(|(_, budget)| with_this || budget.second != at_ms / 1000);
         let left_out: Vec<_> =
             ended.map(|(&of, budget)| (of, budget.end())).filter(|(_, records)| *records > 0).collect();
-        let tell = |(of, records)| self.write(&AuditLine { at_ms, record: &Record::LeftOut { records, of } });
-        left_out.into_iter().filter_map(tell).last()
+        let write_dropped = |(of, records)| self.write(&AuditLine { at_ms, record: &Record::LeftOut { records, of } });
+        left_out.into_iter().filter_map(write_dropped).last()
     }
 
     fn write(&mut self, line: &AuditLine<'_>) -> Option<LineNotice> {
@@ -119,15 +120,15 @@ impl Audit {
     }
 
     fn catch_up_at(&mut self, at_ms: u64) -> Option<LineNotice> {
-        let mut notice = self.report_left_out(at_ms, false);
-        for Log { files, backlog, .. } in [&mut self.log, &mut self.leases].into_iter().flatten() {
+        let mut notice = self.report_dropped(at_ms, false);
+        for AuditLog { files, backlog, .. } in [&mut self.log, &mut self.leases].into_iter().flatten() {
             notice = backlog.retry(|line| files.add(line)).or(notice);
         }
         notice
     }
 }
 
-impl Log {
+impl AuditLog {
     fn open(name: &'static str, path: &Path, max_bytes: u64) -> io::Result<Self> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
@@ -135,7 +136,7 @@ impl Log {
         let file = private_file::append(path)?;
         let bytes = file.metadata()?.len();
         let newest = LineFile::new(file, bytes);
-        let files = Files { path: path.to_owned(), newest, max_bytes };
+        let files = AuditFiles { path: path.to_owned(), newest, max_bytes };
         Ok(Self { name, files, backlog: Backlog::new(name) })
     }
 
@@ -153,17 +154,14 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-impl Files {
+impl AuditFiles {
     fn add(&mut self, line: &[u8]) -> io::Result<()> {
         let bytes = self.newest.bytes();
         if bytes + line.len() as u64 > self.max_bytes && bytes > 0 {
             let mut older = self.path.as_os_str().to_owned();
             older.push(".1");
             // The file is renamed already if a new one could not be created last time.
-            fs::rename(&self.path, older).or_else(|error| match error.kind() {
-                io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            })?;
+            if_exists(fs::rename(&self.path, older))?;
             self.newest = LineFile::new(private_file::append(&self.path)?, 0);
         }
         self.newest.add(line)
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_cannot_flood_it_either_nor_hide_what_strangers_do() {
+    fn workers_can_neither_flood_the_log_nor_hide_records_of_unauthenticated_peers() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
         let mut audit = Audit::open(&path).unwrap();

@@ -9,7 +9,7 @@ use rollmesh_core::{
 };
 
 use super::{actor::Actor, checkpoints::CheckpointNowError, queue::StartCause};
-use crate::train::{RunEnd, RunParts, StartError, Summary, write_summary};
+use crate::runs::{RunEnd, RunParts, StartError, Summary, write_summary};
 
 /// Time for the summary of a lost run to be written. The run may have been lost because its directory hangs.
 const SUMMARY_PATIENCE: Duration = Duration::from_secs(1);
@@ -46,6 +46,8 @@ pub(super) struct StoppedRun {
     phase: Phase,
     /// Env steps that its ledger counts as rejected by audits.
     rejected: u64,
+    /// The number of the run that continues it.
+    next: u32,
     /// Row, summary and directory, reported if the run cannot continue.
     remains: Box<(RunRow, Summary, Option<PathBuf>)>,
 }
@@ -63,8 +65,13 @@ impl Actor {
             run.state.taint();
         }
         let summary = run.summary(RunEnd::Stopped, now);
-        let remains = Box::new((run.state.final_row(now), summary, run.request.run_dir.clone()));
-        let stopped = StoppedRun { iteration: run.state.iteration(), phase: run.state.phase(), rejected, remains };
+        let (next, row) = (self.next_run, run.state.final_row(now));
+        self.next_run += 1;
+        // A command that waits for this run can tell from its row which run to wait for.
+        self.hub.queue.add_past(row.clone().rolled_back(next), None);
+        let remains = Box::new((RunRow { run: next, ..row }, summary, run.request.run_dir.clone()));
+        let stopped =
+            StoppedRun { iteration: run.state.iteration(), phase: run.state.phase(), rejected, next, remains };
         let config = run.config().clone();
         let task = move || {
             let task = run.undo(first);
@@ -76,21 +83,21 @@ impl Actor {
 
     /// Begins the run whose parts have been made in place of the stopped one.
     pub(super) fn continue_rolled_back(&mut self, stopped: StoppedRun, parts: Result<RunParts, StartError>) {
-        let StoppedRun { iteration: before, phase, rejected, remains } = stopped;
+        let StoppedRun { iteration: before, phase, rejected, next, remains } = stopped;
         let begun = parts.and_then(|parts| {
             let iteration = parts.iteration();
             self.hub.notice(
                 1,
                 format!("the run goes back from iteration {before} to {iteration}, before the rows of a quarantined principal"),
             );
-            self.begin_run(None, parts)
+            self.begin_run(Some(next), parts)
         });
         match begun {
             Ok(()) => {
                 if let Some(run) = &mut self.hub.run {
                     run.state.group.count_taken_back(rejected);
                 }
-                self.be_again(phase);
+                self.reapply_commands(phase);
             }
             Err(error) => {
                 let error = format!("the run could not go back to before these rows, and is over: {error}");
@@ -101,8 +108,8 @@ impl Actor {
     }
 
     /// Re-applies operators' commands (pause, stop, checkpoints) to a run that was rolled back.
-    fn be_again(&mut self, phase: Phase) {
-        self.askers.ask_again();
+    fn reapply_commands(&mut self, phase: Phase) {
+        self.askers.requeue();
         let now = self.now();
         let now_paused =
             self.hub.run.as_mut().filter(|_| phase == Phase::Paused).map_or(Ok(()), |run| run.state.pause(now));
@@ -150,14 +157,18 @@ mod tests {
         sync::{Arc, Condvar, Mutex},
     };
 
-    use rollmesh_core::env::{EnvRegistry, EnvSpec};
+    use rollmesh_core::{
+        env::{EnvRegistry, EnvSpec},
+        protocol::Role,
+    };
     use tokio::time::timeout;
 
     use super::*;
     use crate::{
         Registry,
+        control::{Control, ControlConfig, Trust},
         hub::{Hub, HubConfig, PendingSummary, actor::Event},
-        train::{RunConfig, RunRequest},
+        runs::{RunConfig, RunRequest},
     };
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -187,7 +198,8 @@ mod tests {
             passed.pass();
             cart_pole.make(contexts, kernels)
         });
-        let hub = Hub::start(HubConfig::local().unwrap(), &Registry::builtin().with_env(env)).await.unwrap();
+        let config = HubConfig { dashboard: true, ..HubConfig::local().unwrap() };
+        let hub = Hub::start(config, &Registry::builtin().with_env(env)).await.unwrap();
         let config = RunConfig::new("Gated-v0").num_workers(0).fcnet_hiddens(&[4]);
         let config = RunConfig { hung_worker_timeout_s: patience_s, ..config };
         let run_dir = run_dir.map(Path::to_owned);
@@ -218,6 +230,33 @@ mod tests {
         let next = hub.train(RunConfig::new("Gated-v0").num_workers(0).fcnet_hiddens(&[4])).await.unwrap();
         drop(next);
         hub.shutdown().await;
+    }
+
+    /// Connects to a hub as an operator.
+    async fn control(hub: &Hub) -> Control {
+        let (url, trust) = (format!("ws://{}", hub.address()), Trust::default());
+        let (hub, token, role) = (url.parse().unwrap(), hub.operator_token(), Role::Operator);
+        Control::connect(&ControlConfig { hub, token, role, trust, patience: PATIENCE }).await.unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn run_is_awaited_under_the_number_with_which_it_continues_after_a_rollback() {
+        for patience_s in [0.0, 0.1] {
+            let gate = Arc::default();
+            let (hub, _run) = rolling_back(&gate, patience_s, None).await;
+            let mut control = control(&hub).await;
+            let is_listed = |hub: &Control| hub.runs().iter().any(|row| (row.run, row.continued_by()) == (1, Some(2)));
+            control.until("the rollback", is_listed).await.unwrap();
+            hub.stop_run().await;
+            if patience_s == 0.0 {
+                gate.set_closed(false);
+            }
+            let row = timeout(PATIENCE, control.until_over(1)).await.expect("it ends").unwrap().expect("it had begun");
+            let phase = if patience_s == 0.0 { Phase::Stopped } else { Phase::Failed };
+            assert_eq!((row.run, row.phase, row.continued_by()), (2, phase.to_wire(), None), "{}", row.error);
+            gate.set_closed(false);
+            hub.shutdown().await;
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

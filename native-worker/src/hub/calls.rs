@@ -1,4 +1,4 @@
-//! Commands of the program itself to workers, outside of a run: who joins and leaves, calls and their results.
+//! Commands of the program itself to workers, outside of a run: joining and leaving workers, calls and their results.
 
 use std::{
     collections::BTreeMap,
@@ -82,7 +82,7 @@ impl CalledWorkers {
     }
 }
 
-pub(super) type Reply = Box<dyn FnOnce() + Send>;
+pub(super) type OnExit = Box<dyn FnOnce() + Send>;
 
 /// A handle for commands of the program to a hub's workers. The hub handles them in order; one that has stopped ignores them.
 #[derive(Clone, Debug)]
@@ -160,8 +160,8 @@ impl Workers {
 
     /// Ends a local process and does not replace it: after a goodbye if it has joined, else immediately. Replies when it has
     /// exited and its resources are released.
-    pub(crate) fn end(&self, child: u32, gone: impl FnOnce() + Send + 'static) {
-        self.command(move |actor| actor.end_child(child, Box::new(gone)));
+    pub(crate) fn end(&self, child: u32, exited: impl FnOnce() + Send + 'static) {
+        self.command(move |actor| actor.end_child(child, Box::new(exited)));
     }
 
     /// Kills a local process; it is replaced as if it had ended by itself.
@@ -216,7 +216,7 @@ impl Actor {
     pub(super) fn notify_joined(&mut self, peer: u32) {
         let Some(known) = self.hub.peers.get(&peer) else { return };
         if let (Some(run), Some(child)) = (&mut self.hub.run, known.child) {
-            run.note_joined(child);
+            run.record_joined(child);
         }
         self.notify(joined(peer, known));
     }

@@ -6,7 +6,7 @@ use rollmesh_core::protocol::Kind;
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
-use crate::train::{Run, SaveReport};
+use crate::runs::{Run, SaveReport};
 
 /// A checkpoint that was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +35,13 @@ pub enum CheckpointNowError {
     Ended,
 }
 
-type Answer = Result<SavedCheckpoint, CheckpointNowError>;
+type CheckpointResult = Result<SavedCheckpoint, CheckpointNowError>;
 
 /// Who requested a checkpoint.
 #[derive(Debug)]
 pub(super) enum Asker {
     /// The program.
-    Program(oneshot::Sender<Answer>),
+    Program(oneshot::Sender<CheckpointResult>),
     /// An operator.
     Peer { peer: u32, request: u32 },
 }
@@ -57,7 +57,7 @@ pub(super) struct Askers {
 
 impl Askers {
     /// Requeues requests for a checkpoint that was being saved when the run was rolled back.
-    pub(super) fn ask_again(&mut self) {
+    pub(super) fn requeue(&mut self) {
         self.waiting.append(&mut self.being_served);
     }
 }
@@ -76,7 +76,7 @@ impl Actor {
         self.answer_asker(asker, Err(error));
     }
 
-    fn answer_asker(&mut self, asker: Asker, answer: Answer) {
+    fn answer_asker(&mut self, asker: Asker, answer: CheckpointResult) {
         match asker {
             // The caller may have dropped the receiver.
             Asker::Program(sender) => _ = sender.send(answer),
@@ -100,7 +100,7 @@ impl Actor {
 
     pub(super) fn handle_save(&mut self, report: SaveReport) {
         let Some(run) = &mut self.hub.run else { return };
-        if let Some(text) = run.note_save(&report) {
+        if let Some(text) = run.record_save(&report) {
             self.hub.notice(if report.saved.is_ok() { 0 } else { 2 }, text);
         }
         let iteration = report.iteration;

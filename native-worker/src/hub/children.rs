@@ -19,7 +19,7 @@ use tokio::{
 use super::{
     UNENCRYPTED_FLAG,
     actor::Event,
-    calls::{Replacement, Reply},
+    calls::{OnExit, Replacement},
     random_token,
 };
 use crate::{
@@ -85,7 +85,7 @@ pub(super) struct Children {
     pub(super) way: Way,
     pub(super) events: mpsc::Sender<Event>,
     next: u32,
-    running: BTreeMap<u32, Running>,
+    running: BTreeMap<u32, RunningChild>,
     /// A spare child, started before it is needed: it takes the place of the next one that ends. Until then it is not
     /// counted.
     spare: Option<u32>,
@@ -98,7 +98,7 @@ pub(super) struct Children {
     awaited: BTreeMap<u32, Arc<ChildTerms>>,
 }
 
-struct Running {
+struct RunningChild {
     terms: Arc<ChildTerms>,
     token: TokenId,
     pid: Option<u32>,
@@ -117,7 +117,7 @@ struct Running {
     /// Dropped when it connects, which lifts its deadline.
     starting: Option<oneshot::Sender<()>>,
     /// Callers waiting for its exit.
-    when_gone: Vec<Reply>,
+    when_gone: Vec<OnExit>,
 }
 
 /// A child that has exited.
@@ -125,12 +125,12 @@ pub(super) struct Exit {
     /// The token to revoke.
     pub(super) token: TokenId,
     pub(super) terms: Arc<ChildTerms>,
-    pub(super) ended: Ended,
+    pub(super) ended: AfterExit,
 }
 
 /// What follows from a child's exit.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum AfterExit {
     /// It was dismissed, or was a spare.
     AsWished,
     /// Replace it after this delay.
@@ -233,7 +233,7 @@ impl Children {
         let (starting, started) = oneshot::channel();
         tokio::spawn(watch(number, worker, (killed, started), limit, self.events.clone()));
         let id = TokenHash::of(&token).id();
-        let running = Running {
+        let running = RunningChild {
             terms: terms.clone(),
             token: id,
             pid,
@@ -409,7 +409,7 @@ impl Children {
     }
 
     /// Replies when the child has exited and its resources are released.
-    pub(super) fn notify_when_exited(&mut self, number: u32, reply: Reply) {
+    pub(super) fn notify_when_exited(&mut self, number: u32, reply: OnExit) {
         match self.running.get_mut(&number) {
             Some(child) => child.when_gone.push(reply),
             None => reply(),
@@ -419,15 +419,24 @@ impl Children {
     /// Handles the exit of a child and decides what follows.
     pub(super) fn handle_exit(&mut self, number: u32) -> Option<Exit> {
         let child = self.running.remove(&number)?;
-        let Running {
-            terms, token, peer, began, is_useful, crashed_at_work, dismissed, is_restarted, when_gone, ..
+        let RunningChild {
+            terms,
+            token,
+            peer,
+            began,
+            is_useful,
+            crashed_at_work,
+            dismissed,
+            is_restarted,
+            when_gone,
+            ..
         } = child;
         when_gone.into_iter().for_each(|reply| reply());
         if dismissed || self.spare.take_if(|spare| *spare == number).is_some() {
-            return Some(Exit { token, terms, ended: Ended::AsWished });
+            return Some(Exit { token, terms, ended: AfterExit::AsWished });
         }
         if is_restarted {
-            return Some(Exit { token, terms, ended: Ended::Replace(Duration::ZERO) });
+            return Some(Exit { token, terms, ended: AfterExit::Replace(Duration::ZERO) });
         }
         // One that never connected has failed however long that took, in the queue of a cluster for example.
         let failed = !is_useful && (peer.is_none() || began.elapsed() < SHORT_LIFE);
@@ -440,35 +449,35 @@ impl Children {
             self.failed_starts = 0;
         }
         let ended = match self.replaced >= self.replacement.max {
-            true => Ended::NotReplaced,
+            true => AfterExit::NotReplaced,
             false if crashed_at_work => self.attempt_after(self.crashes),
             false => self.attempt_after(self.failed_starts),
         };
-        self.replaced = self.replaced.saturating_add(u32::from(matches!(ended, Ended::Replace(_))));
+        self.replaced = self.replaced.saturating_add(u32::from(matches!(ended, AfterExit::Replace(_))));
         Some(Exit { token, terms, ended })
     }
 
     /// Handles a child that could not be started and decides what follows. Waiting for a launcher is no failure: the hub
     /// limits that itself.
-    pub(super) fn handle_failed_start(&mut self, error: &LaunchError) -> Ended {
+    pub(super) fn handle_failed_start(&mut self, error: &LaunchError) -> AfterExit {
         if let LaunchError::NotYet(_) = error {
-            return Ended::Replace(self.replacement.delay.max(NOT_YET));
+            return AfterExit::Replace(self.replacement.delay.max(NOT_YET));
         }
         self.count_failed_start();
         match self.attempt_after(self.failed_starts) {
-            Ended::Replace(pause) => Ended::Replace(pause.max(pause_after(self.failed_starts))),
+            AfterExit::Replace(pause) => AfterExit::Replace(pause.max(pause_after(self.failed_starts))),
             ended => ended,
         }
     }
 
     /// Decides after this many consecutive failures: the first ones are retried immediately, the next ones after exponential
     /// backoff, and then it gives up.
-    fn attempt_after(&self, failures: u32) -> Ended {
+    fn attempt_after(&self, failures: u32) -> AfterExit {
         let delay = self.replacement.delay;
         match failures {
-            0..=FREE_FAILED_STARTS => Ended::Replace(delay),
-            n if n <= MAX_FAILED_STARTS => Ended::Replace(delay.max(pause_after(n))),
-            _ => Ended::GiveUp,
+            0..=FREE_FAILED_STARTS => AfterExit::Replace(delay),
+            n if n <= MAX_FAILED_STARTS => AfterExit::Replace(delay.max(pause_after(n))),
+            _ => AfterExit::GiveUp,
         }
     }
 }

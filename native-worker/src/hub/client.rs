@@ -33,7 +33,7 @@ const USUAL_ANSWER_BYTES: usize = 512;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// State shared by all clients.
-pub(super) struct Clients {
+pub(super) struct ClientsState {
     env: ExternalMultiAgentEnv,
     table: Arc<AgentTable>,
     spaces: OutFrame,
@@ -44,7 +44,7 @@ pub(super) struct Clients {
     epoch: Instant,
 }
 
-impl Clients {
+impl ClientsState {
     pub(super) fn new(env: ExternalMultiAgentEnv) -> Result<Self, AgentTableError> {
         let agents = env.agents().into_iter().filter_map(|agent| env.spaces(&agent).map(|spaces| (agent, spaces)));
         let table = AgentTable::new(agents)?;
@@ -58,7 +58,7 @@ impl Clients {
 
 /// A client's side of the environment. Dropping it abandons its open episodes.
 pub(super) struct Client {
-    clients: Arc<Clients>,
+    clients: Arc<ClientsState>,
     driver: EpisodeDriver,
     link: PeerLink,
     /// Scratch buffer for the episodes that wait for the sampler.
@@ -67,7 +67,7 @@ pub(super) struct Client {
 
 impl Client {
     /// Sends a new client the spaces of all agents.
-    pub(super) fn new(peer: u32, clients: Arc<Clients>, link: PeerLink) -> Self {
+    pub(super) fn new(peer: u32, clients: Arc<ClientsState>, link: PeerLink) -> Self {
         link.send_frame(clients.spaces.clone());
         let timeout = Micros::from(clients.env.episode_timeout);
         Self { driver: EpisodeDriver::new(peer, clients.table.clone(), timeout), clients, link, waiting: Vec::new() }

@@ -9,7 +9,7 @@ use rollmesh_core::{
 };
 
 use super::{actor::Actor, checkpoints::Asker, queue::Starter, random_token, socket::Received, token_file};
-use crate::train::MAX_LOCAL_WORKERS;
+use crate::runs::MAX_LOCAL_WORKERS;
 
 impl Actor {
     pub(super) fn handle_received(&mut self, peer: u32, received: Received) {

@@ -8,7 +8,7 @@ use rollmesh_core::{
 use super::{HubNotice, actor::Actor, calls::WorkerNotification, link::PeerLink};
 use crate::{
     lines::LineNotice,
-    train::{Run, RunEnd},
+    runs::{Run, RunEnd},
 };
 
 impl Actor {
@@ -36,7 +36,7 @@ impl Actor {
                     self.publish_status();
                 }
                 let notices = self.audit.add(&record);
-                self.note_lines(notices);
+                self.report_lines(notices);
             }
             // Notices that the program does not read are dropped.
             HubEffect::Notice { level, text } => _ = self.notices.try_send(HubNotice { level, text }),
@@ -70,12 +70,12 @@ impl Actor {
                 self.expel_invalid();
             }
             HubEffect::Reply { peer, kind, request } => self.hub.reply(peer, kind, request, Ok(0)),
-            HubEffect::WeightsApplied => self.note_applied(),
+            HubEffect::WeightsApplied => self.record_applied(),
             HubEffect::Consume(Ok(work)) => self.update = self.hub.run.as_mut().and_then(|run| run.submit(work)),
             HubEffect::Consume(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
             HubEffect::Journal(entry) => {
                 let notices = self.hub.run.as_mut().and_then(|run| run.add_to_journal(&entry));
-                self.note_lines(notices);
+                self.report_lines(notices);
             }
             HubEffect::Audit { run, task, weights } => self.audit_fragment(run, *task, weights),
             HubEffect::Draw(job) => self.draw_fragment(*job),
@@ -86,13 +86,13 @@ impl Actor {
     /// Retries lines that could not be written, and writes the audit log's pending counts.
     pub(super) fn catch_up_lines(&mut self) {
         let notices = self.hub.run.as_mut().map_or_else(Vec::new, Run::retry_lines);
-        self.note_lines(notices);
+        self.report_lines(notices);
         let notices = self.audit.catch_up();
-        self.note_lines(notices);
+        self.report_lines(notices);
     }
 
     /// Reports failures and recoveries of files of lines.
-    pub(super) fn note_lines(&mut self, notices: impl IntoIterator<Item = LineNotice>) {
+    pub(super) fn report_lines(&mut self, notices: impl IntoIterator<Item = LineNotice>) {
         notices.into_iter().for_each(|notice| self.hub.notice(notice.level(), notice.to_string()));
     }
 }

@@ -6,9 +6,13 @@ use std::{
 };
 
 use rollmesh_core::{batch::SlotFragment, protocol::message::RunStatus};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot, watch},
+};
 
-use crate::train::Summary;
+use super::actor::Event;
+use crate::runs::Summary;
 
 /// The hub has stopped, and with it the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +65,22 @@ impl StatusWatch {
     /// [`HubStopped`].
     pub async fn wait_for(&mut self, condition: impl FnMut(&RunStatus) -> bool) -> Result<RunStatus, HubStopped> {
         self.0.wait_for(condition).await.map(|status| status.clone()).map_err(|_| HubStopped)
+    }
+}
+
+/// Stops the current run of a hub from any thread, also while another one waits for the run. Clones share the hub.
+#[derive(Clone, Debug)]
+pub struct RunStopper {
+    pub(super) events: mpsc::WeakSender<Event>,
+    pub(super) runtime: Handle,
+}
+
+impl RunStopper {
+    /// Like [`Hub::stop_run`](super::Hub::stop_run), without waiting for the hub.
+    pub fn stop(&self) {
+        // A hub that has stopped has no run.
+        let Some(events) = self.events.upgrade() else { return };
+        self.runtime.spawn(async move { _ = events.send(Event::ask(|actor| actor.hub.stop_run())).await });
     }
 }
 

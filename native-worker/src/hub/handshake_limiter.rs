@@ -88,7 +88,7 @@ impl Pass {
     }
 
     /// Records that the connection has sent something; it has to send more soon.
-    pub(super) fn go_on(&self) {
+    pub(super) fn record_activity(&self) {
         self.record(false);
     }
 
@@ -113,14 +113,14 @@ impl Drop for Pass {
 }
 
 /// A connection waiting outside; dropping it removes the entry.
-struct Waiting<'a> {
+struct WaitingConnection<'a> {
     limiter: &'a HandshakeLimiter,
     number: u64,
     from: IpAddr,
     wake: Arc<Notify>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingConnection<'_> {
     fn drop(&mut self) {
         let mut state = self.limiter.state();
         state.outside.remove(&self.number);
@@ -129,7 +129,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// Outcome of an attempt to enter.
-enum Turn {
+enum EntryOutcome {
     In(Pass),
     /// The connection was rejected: its waiting place was needed.
     SentAway,
@@ -191,10 +191,10 @@ impl HandshakeLimiter {
             }
             loop {
                 match self.try_enter(waiting.number, Instant::now()) {
-                    Turn::In(pass) => return Some(pass),
-                    Turn::SentAway => return None,
-                    Turn::Later => waiting.wake.notified().await,
-                    Turn::At(time) => tokio::select! {
+                    EntryOutcome::In(pass) => return Some(pass),
+                    EntryOutcome::SentAway => return None,
+                    EntryOutcome::Later => waiting.wake.notified().await,
+                    EntryOutcome::At(time) => tokio::select! {
                         () = waiting.wake.notified() => {}
                         () = sleep_until(time) => {}
                     },
@@ -205,7 +205,7 @@ impl HandshakeLimiter {
     }
 
     /// Registers a waiting connection. Above the limit, the oldest one is rejected.
-    fn wait(&self, from: IpAddr) -> Waiting<'_> {
+    fn wait(&self, from: IpAddr) -> WaitingConnection<'_> {
         let mut state = self.state();
         if state.outside.len() >= MAX_WAITING
             && let Some((_, oldest)) = state.outside.pop_first()
@@ -215,20 +215,20 @@ impl HandshakeLimiter {
         let (number, wake) = (state.next, Arc::new(Notify::new()));
         state.next += 1;
         state.outside.insert(number, Outside { from, has_spoken: false, wake: wake.clone() });
-        Waiting { limiter: self, number, from, wake }
+        WaitingConnection { limiter: self, number, from, wake }
     }
 
-    fn try_enter(self: &Arc<Self>, number: u64, now: Instant) -> Turn {
+    fn try_enter(self: &Arc<Self>, number: u64, now: Instant) -> EntryOutcome {
         let mut state = self.state();
-        let Some(&Outside { from, .. }) = state.outside.get(&number) else { return Turn::SentAway };
+        let Some(&Outside { from, .. }) = state.outside.get(&number) else { return EntryOutcome::SentAway };
         if state.first(now) != Some(number) {
             let is_last = state.last_of_addresses().any(|(last, _)| last == number);
             let bearable = state.bearable_from(from, now);
-            return if is_last && bearable > now { Turn::At(bearable) } else { Turn::Later };
+            return if is_last && bearable > now { EntryOutcome::At(bearable) } else { EntryOutcome::Later };
         }
         let bearable = state.debt.bearable_from(now);
         if bearable > now {
-            return Turn::At(bearable);
+            return EntryOutcome::At(bearable);
         }
         let of_address = |address: IpAddr| state.places.values().filter(move |place| place.from == address).count();
         // If all places are taken, the address with the most places gives one up.
@@ -248,14 +248,14 @@ impl HandshakeLimiter {
                         place.lost.notify_one();
                     }
                 }
-                Some((free_from, _)) => return Turn::At(free_from),
-                None => return Turn::At(now + PENDING_GRACE),
+                Some((free_from, _)) => return EntryOutcome::At(free_from),
+                None => return EntryOutcome::At(now + PENDING_GRACE),
             }
         }
         let lost = Arc::new(Notify::new());
         state.outside.remove(&number);
         state.places.insert(number, PeerPlace { from, heard: now, has_asked: false, lost: lost.clone() });
-        Turn::In(Pass { limiter: self.clone(), number, lost, deadline: now + HANDSHAKE_DEADLINE })
+        EntryOutcome::In(Pass { limiter: self.clone(), number, lost, deadline: now + HANDSHAKE_DEADLINE })
     }
 
     /// Records that a peer broke the rules or was refused. Returns how long to delay the answer.

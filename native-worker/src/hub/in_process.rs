@@ -21,7 +21,7 @@ use super::{
 use crate::{
     learner::{DeviceError, DeviceSpec},
     registry::{acting_on, device_of, shown_device},
-    train::{Run, RunEnd},
+    runs::{Run, RunEnd},
     worker::{Duty, EndKind, WorkerConfig, WorkerEnd, run},
 };
 
@@ -160,9 +160,7 @@ impl Actor {
             EndKind::Untrusted | EndKind::Closed | EndKind::NameTaken => {}
         }
     }
-}
 
-impl Actor {
     /// Ends an in-process worker's connection. If it is still needed, another one is started.
     pub(super) fn end_in_process(&mut self, child: u32) {
         if let Some(worker) = self.in_process.remove(&child) {

@@ -9,7 +9,7 @@ use rollmesh_core::{
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
-use crate::train::{IterationMetrics, Run, RunEnd, SyncError, Update};
+use crate::runs::{IterationMetrics, Run, RunEnd, SyncError, Update};
 
 impl Actor {
     pub(super) fn handle_update(&mut self, update: Update) {
@@ -32,7 +32,7 @@ impl Actor {
         // A rollback to this point keeps that metrics line.
         run.keep_for_undoing(now);
         self.hub.dashboards.add_iteration(metrics.point(number), metrics.named(number));
-        self.note_lines(notices);
+        self.report_lines(notices);
         warnings.into_iter().for_each(|warning| self.hub.notice(1, warning));
         if let Some(run) = &mut self.hub.run {
             run.evaluate_if_due(now);
@@ -48,7 +48,7 @@ impl Actor {
 
     /// Reschedules the evaluation that had not finished when the resumed run was saved. It begins immediately: otherwise one of
     /// the next iterations could take its place in the queue.
-    pub(super) fn evaluate_again(&mut self, known: &[EvaluationPoint]) {
+    pub(super) fn reschedule_evaluation(&mut self, known: &[EvaluationPoint]) {
         // A run that reads its input is evaluated at its end, too.
         let now = self.now();
         let goes_on = |run: &Run| run.state.end_reached(now).is_none() || run.config().reads_input();
@@ -83,7 +83,7 @@ impl Actor {
         let point = evaluated.metrics.point(number);
         let clip = evaluated.clip.map(|clip| EnvClip { run: number, ..clip });
         self.hub.dashboards.add_evaluation(point, clip);
-        self.note_lines(notices);
+        self.report_lines(notices);
         fault.into_iter().for_each(|fault| self.hub.notice(1, fault));
     }
 
@@ -131,11 +131,11 @@ impl Actor {
             // The caller may have dropped the receiver.
             Err(error) => _ = applied.send(Err(error)),
         }
-        self.note_applied();
+        self.record_applied();
     }
 
     /// Answers callers whose weights have been applied by all workers.
-    pub(super) fn note_applied(&mut self) {
+    pub(super) fn record_applied(&mut self) {
         let now = self.now();
         let Some(run) = &self.hub.run else { return };
         let (done, open) = std::mem::take(&mut self.syncing)

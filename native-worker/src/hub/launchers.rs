@@ -354,7 +354,7 @@ impl LaunchedWorker for WorkerElsewhere {
             };
             match ended {
                 Ok(Ok(end)) => end,
-                Ok(Err(_)) => LaunchedEnd::plain("its launcher is gone"),
+                Ok(Err(_)) => LaunchedEnd::plain("its launcher has disconnected"),
                 Err(late) => LaunchedEnd::plain(late),
             }
         })

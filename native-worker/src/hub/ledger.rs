@@ -3,7 +3,7 @@
 use rollmesh_core::{group::UnbalancedLedger, hub::Record};
 
 use super::actor::Actor;
-use crate::train::{Run, RunEnd};
+use crate::runs::{Run, RunEnd};
 
 impl Actor {
     /// Ends a run that has lost an env step or counted one twice, since everything after that would be wrong.
@@ -34,11 +34,11 @@ mod tests {
         Registry,
         hub::{Hub, HubConfig, SecurityConfig, actor::Event},
         kernels::AUTO,
-        train::{RunConfig, RunRequest},
+        runs::{RunConfig, RunRequest},
     };
 
     #[tokio::test]
-    async fn a_lost_step_ends_the_run_and_is_written_down() {
+    async fn lost_step_ends_the_run_and_is_logged() {
         let directory = tempfile::tempdir().unwrap();
         let audit_log = directory.path().join("audit.jsonl");
         let config = HubConfig {

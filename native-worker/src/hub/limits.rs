@@ -121,6 +121,7 @@ fn limits_of_connections() -> Vec<Limit> {
             "newer ones wait, or take the place of silent ones",
         ),
         limit("pending_grace", ms(PENDING_GRACE), "ms", "a silent connection may lose its place"),
+        limit("request_grace", ms(REQUEST_GRACE), "ms", "one that has requested a file may lose its place"),
         limit("waiting", MAX_WAITING as u64, "connections", "the oldest is closed"),
         limit("connections_per_s", MAX_CONNECTIONS_PER_S.into(), "connections", "newer ones wait"),
         limit("failures_per_s", FAILURES_PER_S.into(), "failures of all strangers", "newer connections wait"),
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_all_messages_but_the_largest_results() {
+    fn partial_message_budget_holds_every_message_except_requested_results() {
         let unasked = Kind::ALL.iter().filter(|kind| !matches!(kind, Kind::CallResult | Kind::Asked));
         let largest = unasked.map(|kind| kind.body_cap()).max().unwrap() as usize;
         assert!(largest + HEADER_BYTES <= MAX_PARTIAL_BYTES);

@@ -91,7 +91,7 @@ impl PeerLink {
     }
 
     /// Records a received frame of this many bytes.
-    pub(super) fn note_received(&self, bytes: u64) {
+    pub(super) fn record_received(&self, bytes: u64) {
         self.shared.received.fetch_add(bytes, Ordering::Relaxed);
         self.shared.pulse.beat();
     }
@@ -158,7 +158,7 @@ impl PeerConnection for PeerLink {
         self.shared.calls.store(calls, Ordering::Relaxed);
     }
 
-    fn note_lease(&self, decoder: UploadDecoder) {
+    fn record_lease(&self, decoder: UploadDecoder) {
         let decoders = &mut self.state().decoders;
         if decoders.len() == UploadDecoder::KEPT {
             decoders.pop_front();

@@ -5,7 +5,7 @@ use std::{io, sync::Arc, thread};
 
 use tokio::{net::TcpListener, runtime::Builder, sync::oneshot};
 
-use super::server::{self, Shared};
+use super::server::{self, ServerState};
 
 /// Accepts connections until it is dropped.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(super) struct ListenerThread {
 }
 
 impl ListenerThread {
-    pub(super) fn open(listener: TcpListener, shared: Shared) -> io::Result<Self> {
+    pub(super) fn open(listener: TcpListener, shared: ServerState) -> io::Result<Self> {
         let listener = listener.into_std()?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (open, closed) = oneshot::channel::<()>();

@@ -12,13 +12,13 @@ use rollmesh_core::{
 use super::{
     NO_MORE_ATTEMPTS,
     actor::Actor,
-    calls::{Reply, WorkerNotification},
-    children::{ChildTerms, Ended, Exit},
+    calls::{OnExit, WorkerNotification},
+    children::{AfterExit, ChildTerms, Exit},
     token_file,
 };
 use crate::{
     launch::{LaunchError, LaunchedEnd},
-    train::{Run, RunEnd, StartError, WorkerTerms},
+    runs::{Run, RunEnd, StartError, WorkerTerms},
 };
 
 /// Time for a local worker to reconnect after it has lost its connection.
@@ -92,7 +92,7 @@ impl Actor {
     }
 
     /// Ends a local worker that is no longer needed, whether it is running, connected or about to be replaced.
-    pub(super) fn end_child(&mut self, child: u32, gone: Reply) {
+    pub(super) fn end_child(&mut self, child: u32, exited: OnExit) {
         // If it has ended already, its replacement may be scheduled.
         self.children.begin_replacement(child);
         self.children.do_not_replace(child);
@@ -103,7 +103,7 @@ impl Actor {
             }
             None => self.children.kill(child),
         }
-        self.children.notify_when_exited(child, gone);
+        self.children.notify_when_exited(child, exited);
     }
 
     fn terms_of_child(&self, terms: Option<&WorkerTerms>) -> Arc<ChildTerms> {
@@ -183,7 +183,7 @@ impl Actor {
 
     fn handle_failed_start(&mut self, number: u32, terms: &Arc<ChildTerms>, error: &LaunchError) {
         match self.children.handle_failed_start(error) {
-            Ended::Replace(pause) => {
+            AfterExit::Replace(pause) => {
                 // The user knows that a launcher is absent, or was commanded to end workers.
                 if !matches!(error, LaunchError::NotYet(_)) {
                     let again = pause.as_secs_f64();
@@ -213,7 +213,7 @@ impl Actor {
     }
 
     /// Ends workers that have hung for longer than the run's timeout: local ones are replaced, others are disconnected and
-    /// may come back, so that their slots are tried again.
+    /// may reconnect, so that their slots are retried.
     pub(super) fn end_hung(&mut self) {
         let now = self.now();
         let Some(run) = self.hub.run.as_ref().filter(|run| !run.is_over()) else { return };
@@ -330,15 +330,15 @@ impl Actor {
         let Some(Exit { token, terms, ended }) = self.children.handle_exit(number) else { return };
         self.hub.tokens.revoke(token);
         match ended {
-            Ended::AsWished => {}
-            Ended::NotReplaced => {
+            AfterExit::AsWished => {}
+            AfterExit::NotReplaced => {
                 let text = format!("local worker {number} ended ({status}), and is not replaced");
                 self.notify(WorkerNotification::GaveUp(text.clone()));
                 self.hub.notice(1, text);
             }
             // A Ctrl-C in the terminal may have reached the workers as well.
-            Ended::Replace(_) if self.hub.is_leaving => {}
-            Ended::Replace(pause) => {
+            AfterExit::Replace(_) if self.hub.is_leaving => {}
+            AfterExit::Replace(pause) => {
                 self.hub.num_worker_restarts += 1;
                 self.hub.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
                 if pause.is_zero() {
@@ -347,7 +347,7 @@ impl Actor {
                     self.children.replace_after(number, terms, pause);
                 }
             }
-            Ended::GiveUp => {
+            AfterExit::GiveUp => {
                 self.give_up(format!("{NO_MORE_ATTEMPTS}: they end as soon as they start ({status})"));
             }
         }

@@ -51,12 +51,12 @@ struct BudgetState {
 }
 
 /// The turn of a caller, until this is dropped.
-struct Turn<'a> {
+struct BudgetTurn<'a> {
     shared: &'a SharedBudget,
     number: u64,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> BudgetTurn<'a> {
     fn new(budget: &'a MemoryBudget) -> Self {
         let mut state = budget.state();
         let number = state.number();
@@ -69,7 +69,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for BudgetTurn<'_> {
     fn drop(&mut self) {
         self.shared.state().waiting.remove(&self.number);
         self.shared.freed.notify_waiters();
@@ -119,7 +119,7 @@ impl MemoryBudget {
     /// than a small one.
     pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
         let bytes = bytes.min(self.shared.bytes / 4 * 3);
-        let turn = Turn::new(self);
+        let turn = BudgetTurn::new(self);
         loop {
             let freed = self.shared.freed.notified();
             if !turn.has_come() {
@@ -245,7 +245,7 @@ mod tests {
         let (third, ()) = soon(async { tokio::join!(budget.reserve(50), async { drop(second) }) }).await;
         must_wait(&budget, 1).await;
         drop((first, third));
-        // A message larger than the budget leaves room for others.
+        // A message larger than the budget does not block others.
         let large = soon(budget.reserve(usize::MAX)).await;
         assert_eq!(large.bytes, 75);
         must_wait(&budget, usize::MAX).await;

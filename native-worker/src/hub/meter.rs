@@ -15,9 +15,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Number of bytes that may still be read.
 #[derive(Clone, Debug)]
-pub(super) struct Meter(Arc<AtomicUsize>);
+pub(super) struct ReadAllowance(Arc<AtomicUsize>);
 
-impl Meter {
+impl ReadAllowance {
     pub(super) fn new(bytes: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(bytes)))
     }
@@ -31,11 +31,11 @@ impl Meter {
 /// A byte stream from which no more is read than the meter allows.
 pub(super) struct Metered<T> {
     io: T,
-    meter: Meter,
+    meter: ReadAllowance,
 }
 
 impl<T> Metered<T> {
-    pub(super) fn new(io: T, meter: Meter) -> Self {
+    pub(super) fn new(io: T, meter: ReadAllowance) -> Self {
         Self { io, meter }
     }
 }

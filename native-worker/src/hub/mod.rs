@@ -33,10 +33,10 @@ mod local;
 mod memory_budget;
 mod meter;
 mod movable;
-mod pace;
 mod peer;
 mod prometheus;
 mod queue;
+mod rate_limiter;
 mod recompute;
 mod requests;
 mod run_tokens;
@@ -58,21 +58,21 @@ use tokio::{
 };
 
 use self::actor::Event;
-use crate::{net::Fingerprint, train::RunMaker};
+use crate::{net::Fingerprint, runs::RunMaker};
 
 pub use self::{
     auditor::{Distrust, OnDivergence},
     checkpoints::{CheckpointNowError, SavedCheckpoint},
     config::{HubConfig, HubError, HubNotice, SecurityConfig},
-    handles::{HubStopped, PendingSummary, Sampling, StatusWatch},
+    handles::{HubStopped, PendingSummary, RunStopper, Sampling, StatusWatch},
     limits::{Limit, limits},
     requests::{StartRunError, Traffic},
     tls::{TlsConfig, TlsError},
     token_file::TokenFileError,
 };
-pub use crate::train::SyncError;
 pub(crate) use access::random_token;
 pub(crate) use calls::{CalledWorkers, NotificationSink, Replacement, WorkerNotification, Workers};
+pub use rollmesh_core::hub::SyncError;
 pub(crate) use tls::{Tls, is_of_one_machine};
 pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_of};
 

@@ -16,6 +16,8 @@ use tokio::{
     runtime::Handle,
 };
 
+use crate::net::Io;
+
 /// The socket at the bottom of the protocol stack.
 pub(super) struct Movable {
     /// `None` if a move has failed.
@@ -95,6 +97,8 @@ impl Movable {
     }
 }
 
+impl Io for Movable {}
+
 impl AsyncRead for Movable {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -143,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_goes_on_in_another_event_loop_when_its_own_has_ended() {
+    fn socket_moves_to_another_event_loop_when_its_own_has_ended() {
         let new = || Builder::new_current_thread().enable_all().build().unwrap();
         let (here, there) = (new(), new());
         let control = SocketControl::default();

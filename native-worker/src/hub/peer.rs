@@ -24,15 +24,15 @@ use tokio_tungstenite::tungstenite::{self, Message as Frame};
 
 use super::{
     actor::Event,
-    client::{Client, Clients},
+    client::{Client, ClientsState},
     departure::{Departure, LAST_WORDS},
     handshake_limiter::{HandshakeLimiter, Pass},
     limits::HANDSHAKE_DEADLINE,
     link::PeerLink,
     memory_budget::MemoryBudget,
-    meter::Meter,
+    meter::ReadAllowance,
     server::READ_BYTES,
-    socket::{ReadLimits, Sink, Socket, Stream, close_frame, flush, read, read_client, write},
+    socket::{ReadLimits, Socket, SocketSink, Stream, close_frame, flush, read, read_client, write},
 };
 
 /// Most bytes of a refused peer that are read and discarded.
@@ -62,7 +62,7 @@ pub(super) struct Unauthenticated {
     /// True if the request had an `Origin`.
     pub(super) is_of_page: bool,
     pub(super) pass: Pass,
-    pub(super) meter: Meter,
+    pub(super) meter: ReadAllowance,
     pub(super) limiter: Arc<HandshakeLimiter>,
     pub(super) budget: MemoryBudget,
 }
@@ -72,7 +72,7 @@ pub(super) async fn receive(
     socket: Socket,
     unauthenticated: Unauthenticated,
     events: mpsc::Sender<Event>,
-    clients: Option<Arc<Clients>>,
+    clients: Option<Arc<ClientsState>>,
 ) -> Option<Authenticated> {
     let (mut sink, mut stream) = socket.split();
     let mut inbox = Inbox::of_hub();
@@ -133,13 +133,13 @@ pub(super) struct Authenticated {
     role: Role,
     from: IpAddr,
     limiter: Arc<HandshakeLimiter>,
-    sink: Sink,
+    sink: SocketSink,
     stream: Stream,
     inbox: Inbox,
     link: PeerLink,
     hearing: ReadLimits,
     events: mpsc::Sender<Event>,
-    clients: Option<Arc<Clients>>,
+    clients: Option<Arc<ClientsState>>,
 }
 
 impl Authenticated {

@@ -12,7 +12,7 @@ use rollmesh_core::{
 use tokio::time::timeout;
 
 use super::{actor::Actor, auditor::StoppedRun};
-use crate::train::{Run, RunParts, RunRequest, SavedRun, StartError, Task, Work, new_run_dir};
+use crate::runs::{Run, RunParts, RunRequest, RunTask, RunWork, SavedRun, StartError, new_run_dir};
 
 /// Directory of a run's outputs within that of the run.
 const OUTPUTS: &str = "outputs";
@@ -88,7 +88,7 @@ impl Actor {
     /// Resumes a run from the hub's directory; the reply follows once it has begun.
     pub(super) fn resume_from_page(&mut self, starter: Starter, saved: SavedRun) -> Result<(), String> {
         let (notices, config) = (saved.notices().to_vec(), saved.config().clone());
-        self.begin(StartCause::Operator(starter, self.next_run), Task::Resume(Box::new(saved)))?;
+        self.begin(StartCause::Operator(starter, self.next_run), RunTask::Resume(Box::new(saved)))?;
         self.starting.iter_mut().for_each(|starting| starting.notices.clone_from(&notices));
         self.list_starting(config);
         Ok(())
@@ -113,11 +113,11 @@ impl Actor {
             let root = root.to_str().ok_or("the directory of runs is no UTF-8, so outputs have no place there")?;
             config.rollout.place_outputs(root).map_err(|error| error.to_string())?;
         }
-        self.begin(cause, Task::Begin(Box::new(RunRequest { run_dir, ..config.into() })))
+        self.begin(cause, RunTask::Begin(Box::new(RunRequest { run_dir, ..config.into() })))
     }
 
     /// Begins to make a run's parts.
-    fn begin(&mut self, cause: StartCause, task: Task) -> Result<(), String> {
+    fn begin(&mut self, cause: StartCause, task: RunTask) -> Result<(), String> {
         if self.hub.is_leaving {
             return Err(StartError::HubExited.to_string());
         }
@@ -134,10 +134,10 @@ impl Actor {
         &mut self,
         cause: StartCause,
         config: &RunConfig,
-        task: impl FnOnce() -> Result<Task, StartError> + Send + 'static,
+        task: impl FnOnce() -> Result<RunTask, StartError> + Send + 'static,
     ) {
         let (env, patience_s) = (config.env().to_owned(), config.hung_worker_timeout_s);
-        let making = self.maker.clone().make_on_thread(task, Work::Learn);
+        let making = self.maker.clone().make_on_thread(task, RunWork::Learn);
         let parts = async move {
             if patience_s <= 0.0 {
                 return making.await;

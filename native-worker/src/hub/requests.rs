@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use rollmesh_core::{ids::WeightsVersion, weights::Weights};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+};
 
 use super::{
-    CheckpointNowError, Hub, HubNotice, PendingSummary, Sampling, SavedCheckpoint, SyncError,
+    CheckpointNowError, Hub, HubNotice, PendingSummary, RunStopper, Sampling, SavedCheckpoint, SyncError,
     actor::{Actor, Event},
     checkpoints::Asker,
 };
@@ -14,7 +17,7 @@ use crate::{
     checkpoint::PolicyCheckpoint,
     child::HUB_GRACE,
     learner::LearnError,
-    train::{EvaluationMetrics, IterationMetrics, Run, RunRequest, SavedRun, StartError, Taker, Task, Work},
+    runs::{EvaluationMetrics, IterationMetrics, Run, RunRequest, RunTask, RunWork, SavedRun, StartError, Taker},
 };
 
 impl Hub {
@@ -23,7 +26,7 @@ impl Hub {
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is in progress.
     pub async fn train(&self, request: impl Into<RunRequest>) -> Result<PendingSummary, StartRunError> {
-        self.start_run(Task::Begin(Box::new(request.into())), Work::Learn, false).await
+        self.start_run(RunTask::Begin(Box::new(request.into())), RunWork::Learn, false).await
     }
 
     /// Resumes a run bit-identically, as if it had never ended; otherwise like [`train`](Self::train).
@@ -32,7 +35,7 @@ impl Hub {
     /// [`StartRunError`] when the run cannot be resumed or another run is in progress.
     #[doc(alias = "restore")]
     pub async fn resume(&self, saved: SavedRun) -> Result<PendingSummary, StartRunError> {
-        self.start_run(Task::Resume(Box::new(saved)), Work::Learn, false).await
+        self.start_run(RunTask::Resume(Box::new(saved)), RunWork::Learn, false).await
     }
 
     /// Lets the actor execute a request, after earlier events, and waits for its answer; `None` if the hub has stopped, or has
@@ -104,8 +107,8 @@ impl Hub {
         // The caller has the rows.
         let request = RunRequest { output: None, ..request.into() };
         let (sender, batches) = mpsc::channel(1);
-        let work = Work::Take(Taker::Caller(sender));
-        let summary = self.start_run(Task::Begin(Box::new(request)), work, false).await?;
+        let work = RunWork::Take(Taker::Caller(sender));
+        let summary = self.start_run(RunTask::Begin(Box::new(request)), work, false).await?;
         Ok(Sampling { batches, summary })
     }
 
@@ -129,8 +132,8 @@ impl Hub {
     /// Starts a run; each iteration of a stepwise one begins only when [`step`](Self::step) is called.
     pub(crate) async fn start_run(
         &self,
-        task: Task,
-        work: Work,
+        task: RunTask,
+        work: RunWork,
         stepwise: bool,
     ) -> Result<PendingSummary, StartRunError> {
         let parts = self.maker.clone().make_on_thread(|| Ok(task), work).await.map_err(StartRunError)?;
@@ -168,6 +171,11 @@ impl Hub {
     pub async fn stop_run(&self) {
         // A hub that has stopped has no run.
         let _ = self.events.send(Event::ask(|actor| actor.hub.stop_run())).await;
+    }
+
+    /// Returns what stops the run from any thread, with the event loop of this hub.
+    pub(crate) fn stopper(&self, runtime: Handle) -> RunStopper {
+        RunStopper { events: self.events.downgrade(), runtime }
     }
 
     /// Says goodbye to all peers, ends the local workers and stops the hub. Returns the notices that have not been read, for

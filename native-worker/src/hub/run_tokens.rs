@@ -3,14 +3,14 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
 use rollmesh_core::protocol::{Role, Token, TokenHash, TokenId};
 
 use super::{random_token, token_file::TokenFileError};
-use crate::private_file;
+use crate::{files::if_exists, private_file};
 
 /// One token per role. Unlike the file of `--tokens`, this file holds the tokens themselves, since the hub prints them.
 #[derive(Debug, Default)]
@@ -29,10 +29,7 @@ impl RunTokens {
     pub(super) fn open(path: Option<&Path>) -> Result<Self, TokenFileError> {
         let Some(path) = path else { return Ok(Self::default()) };
         let failed = |error| TokenFileError::Io(path.into(), error);
-        let text = match fs::read_to_string(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => "{}".into(),
-            text => text.map_err(failed)?,
-        };
+        let text = if_exists(fs::read_to_string(path)).map_err(failed)?.unwrap_or_else(|| "{}".into());
         if path.exists() && private_file::is_public(path).map_err(failed)? {
             return Err(TokenFileError::Public(path.into()));
         }
@@ -69,7 +66,7 @@ impl RunTokens {
             Some(token) => self.tokens.insert(role, token.to_hex()),
             None => self.tokens.remove(&role),
         };
-        // A revoked token must not come back: if the file cannot be written, it is deleted.
+        // A revoked token must not become valid again: if the file cannot be written, it is deleted.
         if let (Err(_), Some(path)) = (self.save(), &self.path) {
             let _ = fs::remove_file(path);
         }

@@ -6,7 +6,7 @@ use rollmesh_core::hub::Record;
 use tokio::sync::oneshot;
 
 use super::{actor::Actor, checkpoints::CheckpointNowError};
-use crate::train::{LastPictures, Run, RunEnd, RunParts, RunPlace, StartError, Summary};
+use crate::runs::{LastPictures, Run, RunEnd, RunParts, RunPlace, StartError, Summary};
 
 /// A run that is over, while its last pictures are being drawn.
 pub(super) struct Finishing {
@@ -53,7 +53,7 @@ impl Actor {
         for metrics in &history {
             self.hub.dashboards.add_iteration(metrics.point(number), metrics.named(number));
         }
-        self.evaluate_again(&evaluations);
+        self.reschedule_evaluation(&evaluations);
         evaluations.into_iter().for_each(|point| self.hub.dashboards.add_evaluation(point, None));
         self.hub.bring_all_into_run();
         Ok(())

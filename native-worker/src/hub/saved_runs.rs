@@ -19,7 +19,8 @@ use super::{
 };
 use crate::{
     envs::catch_panics,
-    train::{FoundRun, SavedCurves, SavedRun, delete_run},
+    files::if_exists,
+    runs::{FoundRun, SavedCurves, SavedRun, delete_run},
 };
 
 /// Maximum number of requests whose files are being read.
@@ -147,11 +148,8 @@ fn directory_of(runs: &Path, id: &str) -> Result<PathBuf, String> {
 /// Lists the newest runs. Files of runs that are left out are not read.
 fn saved_runs(runs: &Path) -> Result<SavedRuns, String> {
     let failed = |error| format!("{}: {error}", runs.display());
-    let entries = match fs::read_dir(runs) {
-        // The first run creates it.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(SavedRuns::default()),
-        entries => entries.map_err(failed)?,
-    };
+    // The first run creates the directory.
+    let Some(entries) = if_exists(fs::read_dir(runs)).map_err(failed)? else { return Ok(SavedRuns::default()) };
     let mut all: Vec<(SystemTime, String)> = Vec::new();
     for entry in entries.filter_map(Result::ok) {
         if let Ok(id) = entry.file_name().into_string()

@@ -37,19 +37,19 @@ use tokio_tungstenite::{
 use super::{
     access::Names,
     actor::Event,
-    assets::{self, Answer, Assets, text},
-    client::Clients,
+    assets::{self, Assets, HttpResponse, text},
+    client::ClientsState,
     handshake_limiter::{HandshakeLimiter, Pass},
     limits::{
         DASHBOARD_SOCKET_BYTES, MAX_CONNECTIONS_PER_S, MAX_HEAD_BYTES, MAX_HEADERS, PRE_AUTH_SOCKET_BYTES,
         REQUEST_DEADLINE,
     },
     memory_budget::MemoryBudget,
-    meter::{Meter, Metered},
+    meter::{Metered, ReadAllowance},
     movable::{Movable, SocketControl},
-    pace::Pace,
     peer::{self, Unauthenticated},
     prometheus,
+    rate_limiter::RateLimiter,
     tls::Tls,
 };
 use crate::net::Io;
@@ -60,7 +60,7 @@ pub(super) const READ_BYTES: usize = 16 << 10;
 const LISTEN_AGAIN: Duration = Duration::from_millis(100);
 
 /// State shared by all connections.
-pub(super) struct Shared {
+pub(super) struct ServerState {
     pub(super) tls: Option<Tls>,
     /// Names of the hub, in addition to its addresses.
     pub(super) hosts: Vec<String>,
@@ -69,30 +69,30 @@ pub(super) struct Shared {
     pub(super) frame_origins: Vec<String>,
     pub(super) assets: Assets,
     pub(super) events: mpsc::Sender<Event>,
-    pub(super) clients: Option<Arc<Clients>>,
+    pub(super) clients: Option<Arc<ClientsState>>,
     pub(super) limiter: Arc<HandshakeLimiter>,
     pub(super) budget: MemoryBudget,
     /// The event loop for the sockets of workers and clients.
     pub(super) inside: Handle,
 }
 
-impl Shared {
+impl ServerState {
     /// Adds an audit record if the channel has space: a flood of connections must not fill the memory with records.
-    fn remember(&self, record: Record) {
-        let _ = self.events.try_send(Event::Remember(record));
+    fn try_record(&self, record: Record) {
+        let _ = self.events.try_send(Event::Audit(record));
     }
 
     /// Adds an audit record and charges its failure to the address.
     fn record_failure(&self, from: SocketAddr, record: Record) {
         self.limiter.fail(from.ip());
-        self.remember(record);
+        self.try_record(record);
     }
 }
 
-pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    let mut pace = Pace::new(MAX_CONNECTIONS_PER_S);
+pub(super) async fn serve(listener: TcpListener, shared: Arc<ServerState>) {
+    let mut rate_limiter = RateLimiter::new(MAX_CONNECTIONS_PER_S);
     loop {
-        pace.next().await;
+        rate_limiter.next().await;
         match listener.accept().await {
             Ok((stream, from)) => drop(tokio::spawn(connection(stream, from, shared.clone()))),
             Err(_) => sleep(LISTEN_AGAIN).await,
@@ -101,14 +101,14 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Serves one connection until its request is answered or it has become a peer's socket, which has a task of its own.
-async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
+async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<ServerState>) {
     // Small messages are sent immediately. A socket that refuses the option works all the same.
     let _ = stream.set_nodelay(true);
     let Ok(address) = stream.local_addr() else { return };
     // If waiting fails, the next use of the socket fails, too.
     let speaks = async { _ = stream.readable().await };
     let Some(pass) = shared.limiter.enter(from.ip(), speaks).await else {
-        return shared.remember(Record::Limit { from, what: "waiting" });
+        return shared.try_record(Record::Limit { from, what: "waiting" });
     };
     let control = SocketControl::default();
     let stream = Movable::new(stream, control.clone());
@@ -121,14 +121,14 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
                 Ok(Err(error)) => {
                     return shared.record_failure(from, Record::NoTls { from, why: shortened(&error.to_string()) });
                 }
-                Err(_) => return shared.remember(Record::Limit { from, what: "handshake deadline" }),
+                Err(_) => return shared.try_record(Record::Limit { from, what: "handshake deadline" }),
             },
         };
         let visit = Visit {
             shared: &shared,
             from,
             address,
-            meter: Meter::new(usize::MAX),
+            meter: ReadAllowance::new(usize::MAX),
             control,
             pass: Mutex::new(Some(pass)),
         };
@@ -144,12 +144,12 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
             && (error.is_timeout() || error.is_parse_too_large())
         {
             let what = if error.is_timeout() { "handshake deadline" } else { "request head" };
-            shared.remember(Record::Limit { from, what });
+            shared.try_record(Record::Limit { from, what });
         }
     };
     tokio::select! {
         () = answered => {}
-        () = lost => shared.remember(Record::Limit { from, what: "pending" }),
+        () = lost => shared.try_record(Record::Limit { from, what: "pending" }),
     }
 }
 
@@ -159,11 +159,11 @@ const FOREIGN: &str = "This hub answers its own pages and local programs only; i
 
 /// A connection that may send a request.
 struct Visit<'a> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<ServerState>,
     from: SocketAddr,
     /// The hub's address, as seen by the connection.
     address: SocketAddr,
-    meter: Meter,
+    meter: ReadAllowance,
     control: SocketControl,
     /// Passed on to the socket, if the connection becomes one.
     pass: Mutex<Option<Pass>>,
@@ -171,8 +171,8 @@ struct Visit<'a> {
 
 impl Visit<'_> {
     /// Rejects foreign requests before anything else processes them, and adds the common headers to every answer.
-    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
-        let Shared { hosts, allow_origins, frame_origins, tls, .. } = &**self.shared;
+    async fn answer(&self, request: Request<Incoming>) -> Result<HttpResponse, Infallible> {
+        let ServerState { hosts, allow_origins, frame_origins, tls, .. } = &**self.shared;
         let names = Names::new(self.address, tls.is_some(), hosts, allow_origins);
         let mut answer = if !names.is_own(request.headers()) {
             self.shared.record_failure(self.from, Record::Foreign { from: self.from });
@@ -210,7 +210,7 @@ impl Visit<'_> {
     }
 
     /// Answers with the hub's numbers for Prometheus, if the request has the token of a viewer or an operator.
-    async fn metrics(&self, headers: &HeaderMap) -> Answer {
+    async fn metrics(&self, headers: &HeaderMap) -> HttpResponse {
         if let Some(pass) = &*self.pass() {
             pass.ask();
         }
@@ -222,7 +222,7 @@ impl Visit<'_> {
         match known {
             Some(Some(metrics)) => assets::answer(StatusCode::OK, prometheus::CONTENT_TYPE, metrics.into()),
             Some(None) => {
-                self.shared.remember(Record::Refused { from: self.from, why: "token" });
+                self.shared.try_record(Record::Refused { from: self.from, why: "token" });
                 // Delays the answer, to slow down guessing of tokens.
                 sleep(self.shared.limiter.fail(self.from.ip())).await;
                 text(
@@ -240,15 +240,15 @@ impl Visit<'_> {
     }
 
     /// Upgrades the connection to a peer's WebSocket.
-    fn socket(&self, mut request: Request<Incoming>) -> Answer {
+    fn socket(&self, mut request: Request<Incoming>) -> HttpResponse {
         let Some(key) = upgrade_key(request.headers()) else {
             return text(StatusCode::BAD_REQUEST, "This is for WebSockets, version 13.\n");
         };
         let Some(pass) = self.pass().take() else {
             return text(StatusCode::BAD_REQUEST, "One socket is enough.\n");
         };
-        pass.go_on();
-        self.shared.remember(Record::Connected { from: self.from });
+        pass.record_activity();
+        self.shared.try_record(Record::Connected { from: self.from });
         let (shared, from, meter, control) = (self.shared.clone(), self.from, self.meter.clone(), self.control.clone());
         let is_of_page = request.headers().contains_key(header::ORIGIN);
         let upgrade = hyper::upgrade::on(&mut request);

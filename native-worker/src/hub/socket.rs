@@ -28,12 +28,12 @@ use super::{
     limits::{MAX_DASHBOARD_MESSAGES_PER_S, PARTIAL_PATIENCE, PING_INTERVAL, SILENCE_LIMIT, WRITE_DEADLINE},
     link::PeerLink,
     memory_budget::{MemoryBudget, Reserved},
-    meter::Meter,
-    pace::Pace,
+    meter::ReadAllowance,
+    rate_limiter::RateLimiter,
 };
 
 pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
-pub(super) type Sink = SplitSink<Socket, Frame>;
+pub(super) type SocketSink = SplitSink<Socket, Frame>;
 pub(super) type Stream = SplitStream<Socket>;
 
 pub(super) fn close_frame(code: CloseReason) -> Frame {
@@ -43,7 +43,7 @@ pub(super) fn close_frame(code: CloseReason) -> Frame {
 /// What a peer may send before its next message is complete.
 pub(super) struct ReadLimits {
     pub(super) cap: usize,
-    pub(super) meter: Meter,
+    pub(super) meter: ReadAllowance,
     /// The memory budget for messages that come in parts.
     pub(super) budget: MemoryBudget,
     /// The reservation of the message that is arriving in parts.
@@ -149,10 +149,10 @@ pub(super) async fn read(
     events: &mpsc::Sender<Event>,
 ) -> Departure {
     let sends_little = matches!(role, Role::Viewer | Role::Operator | Role::Launcher);
-    let mut pace = sends_little.then(|| Pace::new(MAX_DASHBOARD_MESSAGES_PER_S));
+    let mut rate_limiter = sends_little.then(|| RateLimiter::new(MAX_DASHBOARD_MESSAGES_PER_S));
     loop {
-        if let Some(pace) = &mut pace {
-            pace.next().await;
+        if let Some(rate_limiter) = &mut rate_limiter {
+            rate_limiter.next().await;
         }
         match next_message(stream, inbox, link, hearing).await {
             Ok(None) => {}
@@ -222,7 +222,7 @@ async fn next_message(
         Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
     };
     hearing.next();
-    link.note_received(socket_bytes(frame.len()));
+    link.record_received(socket_bytes(frame.len()));
     if let Some((kind, bytes)) = inbox.announced(&frame) {
         if kind == Kind::CallResult && !link.is_called() {
             return Err(Departure::fault("a result in parts, and no call that waits for one"));
@@ -253,7 +253,7 @@ fn socket_bytes(payload: usize) -> u64 {
     payload as u64 + header + 4
 }
 
-pub(super) async fn write(sink: &mut Sink, link: &PeerLink) -> Departure {
+pub(super) async fn write(sink: &mut SocketSink, link: &PeerLink) -> Departure {
     let mut pings = interval(PING_INTERVAL);
     loop {
         let sent = tokio::select! {
@@ -270,14 +270,14 @@ pub(super) async fn write(sink: &mut Sink, link: &PeerLink) -> Departure {
     }
 }
 
-pub(super) async fn flush(sink: &mut Sink, link: &PeerLink) -> Result<(), String> {
+pub(super) async fn flush(sink: &mut SocketSink, link: &PeerLink) -> Result<(), String> {
     while let Some(bytes) = link.poll_frame() {
         deliver(sink, Frame::Binary(Bytes::from_owner(bytes))).await?;
     }
     Ok(())
 }
 
-async fn deliver(sink: &mut Sink, frame: Frame) -> Result<(), String> {
+async fn deliver(sink: &mut SocketSink, frame: Frame) -> Result<(), String> {
     let began = Instant::now();
     match timeout(WRITE_DEADLINE, sink.send(frame)).await {
         Ok(Ok(())) => Ok(()),
@@ -294,7 +294,8 @@ mod tests {
     async fn connection_whose_message_is_arriving_does_not_wait_for_memory_for_ever() {
         let budget = MemoryBudget::new(100, Duration::from_millis(50));
         let arriving = budget.reserve(60).await;
-        let hearing = ReadLimits { cap: 0, meter: Meter::new(0), budget: budget.clone(), reserved: Some(arriving) };
+        let hearing =
+            ReadLimits { cap: 0, meter: ReadAllowance::new(0), budget: budget.clone(), reserved: Some(arriving) };
         let end = timeout(Duration::from_secs(60), hearing.reserve(60)).await.expect("it does not wait for ever");
         assert!(end.expect_err("there is no memory").reason.contains("others wait for its budget"));
         drop(hearing);

@@ -31,40 +31,31 @@ use super::{
     listener_thread, memory_budget,
     recompute::Recomputer,
     run_tokens::RunTokens,
-    server, tls,
+    seconds_now, server, tls,
     token_file::TokenFile,
 };
 use crate::{
     NativeHost, Registry,
     kernels::AUTO,
-    launch::{Launcher, LocalLauncher, WorkerSpec},
+    launch::{Launcher, WorkerSpec},
     learner::run_schema,
     lines::LineNotice,
     machine::{Machine, REPORT_INTERVAL},
-    net::{Fingerprint, Trust},
-    train::RunMaker,
+    net::{ExpiryWarning, Fingerprint, Trust, expiry_warning},
+    runs::{RunMaker, StartReaders},
 };
 
-impl Hub {
-    /// Starts a hub: listens and serves workers and dashboards.
-    ///
-    /// # Errors
-    /// [`HubError`], which says what to change.
-    pub async fn start(config: HubConfig, registry: &Registry) -> Result<Self, HubError> {
-        let launcher = Arc::new(LocalLauncher::new(&config.worker_program));
-        Self::start_with(config, registry, launcher, WorkerSpec::default()).await
-    }
+/// Interval of warnings about a certificate.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// Like [`start`](Self::start), with a custom launcher for local workers instead of processes of the configured program,
-    /// and with the resources that each worker needs unless a run says otherwise.
-    ///
-    /// # Errors
-    /// [`HubError`], which says what to change.
-    pub async fn start_with(
+impl Hub {
+    /// Starts a hub, see [`start_with`](Self::start_with): its runs from files have the readers that `start_readers` starts.
+    pub(crate) async fn start_over(
         config: HubConfig,
         registry: &Registry,
         launcher: Arc<dyn Launcher>,
         worker_spec: WorkerSpec,
+        start_readers: StartReaders,
     ) -> Result<Self, HubError> {
         let SecurityConfig {
             tls,
@@ -91,6 +82,7 @@ impl Hub {
         let hosts = names(config.listen, hosts);
         let tls = tls.map(|tls| tls::Tls::open(&tls, config.listen, &hosts, client_ca.as_deref())).transpose()?;
         let fingerprint = tls.as_ref().map(|tls| tls.fingerprint);
+        let expires = tls.as_ref().and_then(|tls| tls.expires);
         // Bind before anything is written: another hub may be running with the same files.
         let failed = |source| HubError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
@@ -105,7 +97,7 @@ impl Hub {
         let mut tokens = HubTokens::default();
         let token_file = token_file.as_deref().map(TokenFile::open).transpose()?;
         let token_files = access::TokenFiles::new(token_file, kept, &mut tokens);
-        let clients = config.external.clone().map(client::Clients::new).transpose()?.map(Arc::new);
+        let clients = config.external.clone().map(client::ClientsState::new).transpose()?.map(Arc::new);
         let assets = assets::Assets::find(config.dashboard, config.assets.as_deref())?;
         let mut let_in = |token, role| tokens.add(token, TokenGrant { role, child: None, expires: None });
         let_in(&worker, Role::Worker);
@@ -143,7 +135,7 @@ impl Hub {
         let mut core = rollmesh_core::hub::Hub::new(setup, tokens);
         core.keeps_queue = config.runs_dir.is_some();
         let (registry, kernels, program) = (registry.clone(), config.kernels, config.worker_program.clone());
-        let maker = RunMaker { registry, kernels, program };
+        let maker = RunMaker { registry, kernels, program, start_readers };
         let actor = Actor {
             hub: core,
             maker: maker.clone(),
@@ -185,7 +177,7 @@ impl Hub {
             Some(host) => format!("{host}:{}", address.port()),
             None => address.to_string(),
         };
-        let server = server::Shared {
+        let server = server::ServerState {
             tls,
             hosts,
             allow_origins: config.allow_origins,
@@ -199,6 +191,9 @@ impl Hub {
         };
         if config.dashboard {
             tokio::spawn(measure(events.clone()));
+        }
+        if let Some(expires) = expires {
+            tokio::spawn(warn_of_expiry(expires, events.downgrade()));
         }
         let listener_thread = listener_thread::ListenerThread::open(listener, server).map_err(failed)?;
         Ok(Self {
@@ -263,5 +258,19 @@ async fn warn_each_minute(address: SocketAddr, notices: mpsc::Sender<HubNotice>)
     while !notices.is_closed() {
         minutes.tick().await;
         let _ = notices.try_send(HubNotice { level: 1, text: text.clone() });
+    }
+}
+
+/// Warns once a day while the certificate is about to expire or has expired.
+async fn warn_of_expiry(expires: u64, events: mpsc::WeakSender<Event>) {
+    let mut days = tokio::time::interval(DAY);
+    loop {
+        days.tick().await;
+        // The hub has ended.
+        let Some(events) = events.upgrade() else { return };
+        if let Some(ExpiryWarning { has_expired, text }) = expiry_warning(expires, seconds_now()) {
+            let warn = Event::ask(move |actor| actor.hub.notice(if has_expired { 2 } else { 1 }, text));
+            let _ = events.send(warn).await;
+        }
     }
 }

@@ -20,7 +20,10 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
-use crate::{net::Fingerprint, private_file};
+use crate::{
+    net::{Fingerprint, expiry},
+    private_file,
+};
 
 /// How a hub encrypts.
 #[derive(Clone, Debug)]
@@ -59,6 +62,8 @@ pub(crate) struct Tls {
     /// Accepts only clients with a certificate.
     strict: Option<TlsAcceptor>,
     pub(crate) fingerprint: Fingerprint,
+    /// When the certificate expires, in seconds since 1970, if that can be read.
+    pub(crate) expires: Option<u64>,
 }
 
 const SELF_SIGNED_CERT: &str = "hub-cert.pem";
@@ -101,7 +106,8 @@ impl Tls {
         let unusable = |error: &dyn std::fmt::Display| TlsError::Unusable(error.to_string());
         let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let chain = chain.map_err(|error| file(cert, error))?;
-        let fingerprint = Fingerprint::of(chain.first().ok_or_else(|| file(cert, "there is no certificate in it"))?);
+        let own = chain.first().ok_or_else(|| file(cert, "there is no certificate in it"))?;
+        let (fingerprint, expires) = (Fingerprint::of(own), expiry(own));
         let key = PrivateKeyDer::from_pem_file(key).map_err(|error| file(key, error))?;
         let provider = Arc::new(ring::default_provider());
         let acceptor = |verifier: Arc<dyn ClientCertVerifier>| {
@@ -118,7 +124,7 @@ impl Tls {
         });
         let strict = strict.transpose()?;
         let acceptor = acceptor(WebPkiClientVerifier::no_client_auth()).map_err(|error| unusable(&error))?;
-        Ok(Self { acceptor, strict, fingerprint })
+        Ok(Self { acceptor, strict, fingerprint, expires })
     }
 }
 

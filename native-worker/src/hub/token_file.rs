@@ -13,7 +13,7 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize};
 
 use super::random_token;
-use crate::private_file;
+use crate::{files::if_exists, private_file};
 
 /// Returns the current time in seconds since 1970.
 pub(crate) fn now() -> u64 {
@@ -44,10 +44,7 @@ struct Stamp {
 impl Stamp {
     /// Returns the stamp of the file at this path; `None` if there is none.
     fn of(path: &Path) -> io::Result<Option<Self>> {
-        let metadata = match fs::metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            metadata => metadata?,
-        };
+        let Some(metadata) = if_exists(fs::metadata(path))? else { return Ok(None) };
         #[cfg(unix)]
         use std::os::unix::fs::MetadataExt as _;
         Ok(Some(Self {
@@ -86,12 +83,12 @@ pub enum TokenFileError {
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    tokens: Vec<Row>,
+    tokens: Vec<StoredToken>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct StoredToken {
     sha256: String,
     role: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,7 +151,7 @@ impl TokenFile {
         if file.tokens.len() > HubTokens::MAX {
             return Err(TokenFileError::Full(TokensFull));
         }
-        let row = |row: Row| {
+        let row = |row: StoredToken| {
             let hash = TokenHash::from_hex(&row.sha256).map_err(|_| format(&"'sha256' has 64 hexadecimal digits"))?;
             let role = role_of(&row.role)
                 .ok_or_else(|| format(&"'role' is viewer, operator, worker, client, launcher or relay"))?;
@@ -247,7 +244,7 @@ impl TokenFile {
 
     fn save(&mut self, rows: &[(TokenHash, TokenGrant)]) -> Result<(), TokenFileError> {
         let failed = |error| TokenFileError::Io(self.path.clone(), error);
-        let row = |(hash, grant): &(TokenHash, TokenGrant)| Row {
+        let row = |(hash, grant): &(TokenHash, TokenGrant)| StoredToken {
             sha256: hash.to_hex(),
             role: grant.role.name().into(),
             expires: grant.expires,

@@ -10,7 +10,7 @@ use crate::{child::LIMITED, net::TOKEN_VARIABLE};
 
 /// Where workers run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Engine {
+pub(crate) enum LaunchEngine {
     /// On this machine.
     Here,
     /// On these machines, through `ssh`.
@@ -26,7 +26,7 @@ pub(crate) enum Engine {
 /// What the workers of a launcher have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
-    pub(crate) engine: Engine,
+    pub(crate) engine: LaunchEngine,
     /// The program on the workers' machines.
     pub(crate) program: String,
     /// How workers reach the hub: arguments of `worker`.
@@ -44,7 +44,7 @@ pub(crate) struct StartOrder {
     /// The token as text. A secret, which must not be among a command's arguments.
     pub(crate) token: String,
     pub(crate) spec: WorkerSpec,
-    /// The machine, for [`Engine::Ssh`].
+    /// The machine, for [`LaunchEngine::Ssh`].
     pub(crate) host: Option<String>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct CannotProvide {
     setting: &'static str,
 }
 
-impl Engine {
+impl LaunchEngine {
     /// Returns its name, which begins the names of its launcher and workers.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -106,14 +106,14 @@ impl Template {
         self.engine.check(&start.spec)?;
         let input = format!("{}\n", start.token);
         let mut started = match &self.engine {
-            Engine::Here => {
+            LaunchEngine::Here => {
                 let mut command = Command::new(&self.program);
                 command.args(self.worker(start)).args(READS_TOKEN).envs(limits(start));
                 StartCommand { command, input }
             }
-            Engine::Ssh(_) => {
+            LaunchEngine::Ssh(_) => {
                 let mut command = Command::new("ssh");
-                // It must fail where it would ask, and notice soon that the machine is gone.
+                // It must fail where it would ask, and notice soon that the machine is unreachable.
                 command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
                 command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]).args(&self.options);
                 let host = start.host.as_deref().unwrap_or_default();
@@ -122,13 +122,13 @@ impl Template {
                 command.args(["--", host, &(limits + &self.line(start, &READS_TOKEN))]);
                 StartCommand { command, input }
             }
-            Engine::Srun => {
+            LaunchEngine::Srun => {
                 let mut command = Command::new("srun");
                 command.args(["--ntasks=1", "--nodes=1"]).args(slurm_options(start)).args(&self.options);
                 command.arg(&self.program).args(self.worker(start)).args(READS_TOKEN);
                 StartCommand { command, input }
             }
-            Engine::Sbatch => {
+            LaunchEngine::Sbatch => {
                 let mut command = Command::new("sbatch");
                 command.args(["--wait", "--parsable", "--ntasks=1", "--nodes=1", "--export=ALL"]);
                 command.args(slurm_options(start)).args(&self.options);
@@ -136,13 +136,13 @@ impl Template {
                 command.arg(format!("--wrap=exec {}", self.line(start, &[]))).env(TOKEN_VARIABLE, &start.token);
                 StartCommand { command, input: String::new() }
             }
-            Engine::Custom(words) => {
+            LaunchEngine::Custom(words) => {
                 let mut command = Command::new(words.first().map_or("", String::as_str));
                 command.args(words.iter().skip(1)).envs(limits(start)).envs(self.variables(start));
                 StartCommand { command, input }
             }
         };
-        if self.engine != Engine::Sbatch {
+        if self.engine != LaunchEngine::Sbatch {
             // The launcher's own token, which is valid for longer than a worker's.
             started.command.env_remove(TOKEN_VARIABLE);
         }
@@ -162,7 +162,7 @@ impl Template {
         arguments.extend(self.way.iter().cloned());
         arguments.extend(["--name".into(), start.name.clone()]);
         arguments.extend(start.spec.device.iter().flat_map(|device| ["--device".into(), device.clone()]));
-        let is_limited_by_engine = matches!(self.engine, Engine::Srun | Engine::Sbatch);
+        let is_limited_by_engine = matches!(self.engine, LaunchEngine::Srun | LaunchEngine::Sbatch);
         let limit = start.spec.memory.filter(|_| !is_limited_by_engine);
         arguments.extend(limit.into_iter().flat_map(|bytes| ["--memory-limit".into(), bytes.to_string()]));
         arguments.extend(self.worker_options.iter().cloned());
@@ -232,7 +232,7 @@ pub(crate) async fn cancel(job: &str) {
 mod tests {
     use super::*;
 
-    fn command(engine: Engine, spec: WorkerSpec) -> Result<Command, CannotProvide> {
+    fn command(engine: LaunchEngine, spec: WorkerSpec) -> Result<Command, CannotProvide> {
         let way = vec!["--hub".into(), "ws://h:1".into()];
         let (options, worker_options) = (vec!["-v".into()], vec!["--data-root=/d".into()]);
         let template = Template { engine, program: "my rollmesh".into(), way, options, worker_options };
@@ -240,7 +240,7 @@ mod tests {
         template.command(&start).map(|started| started.command)
     }
 
-    fn words(engine: Engine, spec: WorkerSpec) -> Result<Vec<String>, CannotProvide> {
+    fn words(engine: LaunchEngine, spec: WorkerSpec) -> Result<Vec<String>, CannotProvide> {
         let command = command(engine, spec)?;
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         Ok(words.map(|word| word.to_str().unwrap().to_owned()).collect())
@@ -249,29 +249,29 @@ mod tests {
     #[test]
     fn commands_hold_what_a_worker_needs_and_never_its_token() {
         let spec = WorkerSpec { cpus: 2, gpus: Some(1), memory: Some((1 << 30) + 1), ..WorkerSpec::default() };
-        let line = words(Engine::Sbatch, spec.clone()).unwrap().join("|");
+        let line = words(LaunchEngine::Sbatch, spec.clone()).unwrap().join("|");
         let expected = "sbatch|--wait|--parsable|--ntasks=1|--nodes=1|--export=ALL|--job-name=n-7|--cpus-per-task=2|\
                         --gpus-per-task=1|--mem=1025M|-v|--wrap=exec 'my rollmesh' worker --hub ws://h:1 --name n-7 --data-root=/d";
         assert_eq!(line, expected);
-        let line = words(Engine::Srun, spec).unwrap().join("|");
+        let line = words(LaunchEngine::Srun, spec).unwrap().join("|");
         assert!(line.starts_with("srun|--ntasks=1|--nodes=1|--job-name=n-7|--cpus-per-task=2|"), "{line}");
         assert!(line.ends_with(
             "|my rollmesh|worker|--hub|ws://h:1|--name|n-7|--data-root=/d|--token-file|-|--until-stdin-closes"
         ));
         let spec = WorkerSpec { memory: Some(5), ..WorkerSpec::default() };
-        let line = words(Engine::Ssh(vec!["desk".into()]), spec).unwrap();
+        let line = words(LaunchEngine::Ssh(vec!["desk".into()]), spec).unwrap();
         let remote = "env MIMALLOC_ARENA_EAGER_COMMIT=0 RUST_BACKTRACE=0 'my rollmesh' worker --hub ws://h:1 --name n-7 --memory-limit 5 \
                       --data-root=/d --token-file - --until-stdin-closes";
         assert_eq!(line[line.len() - 4..], ["-v", "--", "desk", remote]);
-        let custom = words(Engine::Custom(vec!["run".into(), "one".into()]), WorkerSpec::default()).unwrap();
+        let custom = words(LaunchEngine::Custom(vec!["run".into(), "one".into()]), WorkerSpec::default()).unwrap();
         assert_eq!(custom, ["run", "one"]);
     }
 
     #[test]
     fn commands_do_not_inherit_the_launchers_token() {
-        let [ssh, custom] = [Engine::Ssh(vec!["desk".into()]), Engine::Custom(vec!["run".into()])];
-        for engine in [Engine::Here, ssh, Engine::Srun, Engine::Sbatch, custom] {
-            let of_job = (engine == Engine::Sbatch).then_some("secret".as_ref());
+        let [ssh, custom] = [LaunchEngine::Ssh(vec!["desk".into()]), LaunchEngine::Custom(vec!["run".into()])];
+        for engine in [LaunchEngine::Here, ssh, LaunchEngine::Srun, LaunchEngine::Sbatch, custom] {
+            let of_job = (engine == LaunchEngine::Sbatch).then_some("secret".as_ref());
             let command = command(engine, WorkerSpec::default()).unwrap();
             let token = command.get_envs().find(|(name, _)| *name == TOKEN_VARIABLE);
             assert_eq!(token, Some((TOKEN_VARIABLE.as_ref(), of_job)), "{command:?}");
@@ -281,7 +281,8 @@ mod tests {
     #[test]
     fn own_command_receives_the_environment_of_a_worker_with_limited_memory() {
         let environment = |memory| {
-            let command = command(Engine::Custom(vec!["run".into()]), WorkerSpec { memory, ..WorkerSpec::default() });
+            let command =
+                command(LaunchEngine::Custom(vec!["run".into()]), WorkerSpec { memory, ..WorkerSpec::default() });
             let command = command.unwrap();
             let value = |name| command.get_envs().find(|(key, _)| *key == name)?.1?.to_str().map(str::to_owned);
             (value("ROLLMESH_WORKER_ENVIRONMENT").unwrap(), value("RUST_BACKTRACE"))
@@ -294,12 +295,12 @@ mod tests {
     #[test]
     fn resources_that_an_engine_cannot_reserve_are_refused() {
         let spec = WorkerSpec { cpus: 1, ..WorkerSpec::default() };
-        let error = words(Engine::Here, spec).unwrap_err().to_string();
+        let error = words(LaunchEngine::Here, spec).unwrap_err().to_string();
         let expected = "here cannot reserve CPUs for a worker: leave worker.cpus out, or use an engine that can";
         assert_eq!(error, expected);
         let spec = WorkerSpec::default().with_resource("simulator", 1);
-        assert!(words(Engine::Sbatch, spec.clone()).unwrap_err().to_string().contains("worker.resources"));
-        assert!(words(Engine::Custom(vec!["run".into()]), spec).is_ok());
+        assert!(words(LaunchEngine::Sbatch, spec.clone()).unwrap_err().to_string().contains("worker.resources"));
+        assert!(words(LaunchEngine::Custom(vec!["run".into()]), spec).is_ok());
     }
 
     #[test]

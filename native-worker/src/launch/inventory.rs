@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn nothing_is_granted_twice_and_everything_comes_back() {
+    fn resources_are_granted_once_and_returned() {
         let inventory = Inventory::new([0, 2, 4]).with_gpus(["GPU-a", "GPU-b"]).with_memory(100);
         let spec = WorkerSpec { gpus: Some(1), memory: Some(60), ..worker(2) };
         let first = inventory.grant(&spec).unwrap();

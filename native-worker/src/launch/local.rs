@@ -82,11 +82,20 @@ impl Launcher for LocalLauncher {
         // Taken out, since waiting for the child would close it, which the child takes for the end of the hub.
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
         let words = LastWords::default();
-        Ok(Box::new(LocalWorker { child, _stdin: stdin, stderr, words, log: None, is_killed: false, oom_kills, grant }))
+        Ok(Box::new(LaunchedChild {
+            child,
+            _stdin: stdin,
+            stderr,
+            words,
+            log: None,
+            is_killed: false,
+            oom_kills,
+            grant,
+        }))
     }
 }
 
-struct LocalWorker {
+struct LaunchedChild {
     child: Child,
     _stdin: Option<ChildStdin>,
     /// `None` once it has been read to its end.
@@ -100,7 +109,7 @@ struct LocalWorker {
     grant: Grant,
 }
 
-impl LocalWorker {
+impl LaunchedChild {
     /// Waits for the process's end, and reads its standard error meanwhile.
     async fn wait(&mut self) -> io::Result<ExitStatus> {
         loop {
@@ -154,7 +163,7 @@ async fn read(stderr: &mut Option<ChildStderr>, words: &mut LastWords, log: &mut
     }
 }
 
-impl LaunchedWorker for LocalWorker {
+impl LaunchedWorker for LaunchedChild {
     fn pid(&self) -> Option<u32> {
         self.child.id()
     }
@@ -218,8 +227,10 @@ mod tests {
     #[test]
     fn sigkill_is_a_crash_only_while_system_kills_for_memory() {
         assert!(oom_kills().is_some());
-        let [killed, aborted, told] = [9, 6, 15].map(ExitStatus::from_raw);
-        assert!(!end_of(killed, false).is_crash && !end_of(told, true).is_crash && end_of(aborted, false).is_crash);
+        let [killed, aborted, terminated] = [9, 6, 15].map(ExitStatus::from_raw);
+        assert!(
+            !end_of(killed, false).is_crash && !end_of(terminated, true).is_crash && end_of(aborted, false).is_crash
+        );
         let end = end_of(killed, true);
         assert!(
             end.is_crash && end.status == "signal: 9 (SIGKILL), killed by the system for lack of memory",

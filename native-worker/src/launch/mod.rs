@@ -13,7 +13,7 @@
 //! let spec = WorkerSpec { cpus: 1, memory: Some(2 << 30), ..WorkerSpec::default() }.with_resource("simulator", 1);
 //! let first = inventory.grant(&spec)?;
 //! assert_eq!(first.cpus(), [0]);
-//! // The only licence of the simulator is taken, until the first worker is gone.
+//! // The only licence of the simulator is taken, until the first worker has exited.
 //! let refused = inventory.grant(&spec).unwrap_err();
 //! assert_eq!(
 //!     refused.to_string(),
@@ -38,12 +38,12 @@ use rollmesh_core::protocol::Token;
 #[cfg(unix)]
 use rustix::process::Signal;
 
-pub(crate) use engine::{Engine, Template};
+pub(crate) use engine::{LaunchEngine, Template};
 pub use inventory::{Grant, Inventory};
 pub use local::LocalLauncher;
 pub use rollmesh_core::worker::{BadAmount, WorkerSpec};
 pub(crate) use service::{LauncherConfig, LauncherEnd, serve};
-pub(crate) use supervised::Supervised;
+pub(crate) use supervised::SupervisedChild;
 
 /// Starts workers in a place of its choice.
 ///

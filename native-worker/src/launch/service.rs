@@ -28,8 +28,8 @@ use tokio::{
 
 use super::{
     LaunchedEnd,
-    engine::{Engine, StartOrder, Template, cancel},
-    supervised::Supervised,
+    engine::{LaunchEngine, StartOrder, Template, cancel},
+    supervised::SupervisedChild,
 };
 use crate::net::{FollowedToken, LAUNCHER_ABSENCE, Linked, PeerEnd, Route, Trust, asked, reconnect};
 
@@ -99,7 +99,7 @@ struct LaunchService {
 pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<bool>, say: impl Fn(&str)) -> LauncherEnd {
     let (ended, mut ends) = mpsc::channel(64);
     let hosts = match &config.template.engine {
-        Engine::Ssh(hosts) => hosts.iter().cloned().map(Some).collect(),
+        LaunchEngine::Ssh(hosts) => hosts.iter().cloned().map(Some).collect(),
         _ => vec![None],
     };
     let machines = hosts.into_iter().map(|host| LaunchMachine { host, running: 0, failed_at: None }).collect();
@@ -118,7 +118,7 @@ pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<boo
             tokio::select! {
                 socket = &mut connecting => socket,
                 () = absent => {
-                    service.order_all_to_end();
+                    service.release_all();
                     connecting.await
                 }
             }
@@ -180,8 +180,8 @@ impl LaunchService {
             () = asked(leave) => String::new(),
         };
         if let Some(ConnectionEnd::Closed { .. }) = link.connection.end() {
-            // After the hub's goodbye their tokens are worth nothing any more.
-            self.order_all_to_end();
+            // After the hub's goodbye their tokens are invalid.
+            self.release_all();
         } else if *leave.borrow() {
             // A hub that does not hear it waits for a while, and then removes this launcher.
             link.leave("it was asked to leave").await;
@@ -262,7 +262,7 @@ impl LaunchService {
         let best = free.min_by_key(|(_, machine)| (in_doubt(machine), machine.running));
         let (index, host) = best.map(|(index, machine)| (index, machine.host.clone())).ok_or("all places are taken")?;
         let prefix = host.as_deref().unwrap_or_else(|| match &self.config.template.engine {
-            Engine::Custom(_) => &self.config.name,
+            LaunchEngine::Custom(_) => &self.config.name,
             engine => engine.name(),
         });
         let start = StartOrder { name: name_of(prefix, order.number), token: order.token.to_hex(), spec, host };
@@ -288,7 +288,7 @@ impl LaunchService {
         machine.failed_at = (life < SHORT_LIFE && running.keeps.is_some()).then(Instant::now);
     }
 
-    fn order_all_to_end(&mut self) {
+    fn release_all(&mut self) {
         self.workers.values_mut().for_each(|worker| worker.keeps = None);
     }
 
@@ -319,11 +319,11 @@ async fn run(template: &Template, start: &StartOrder, stop: oneshot::Receiver<()
         Err(error) => return LaunchedEnd::plain(error.to_string()),
     };
     let program = started.command.get_program().to_string_lossy().into_owned();
-    let worker = match Supervised::start(started.command, &started.input).await {
+    let worker = match SupervisedChild::start(started.command, &started.input).await {
         Ok(worker) => worker,
         Err(error) => return LaunchedEnd::plain(format!("{program} cannot be started: {error}")),
     };
-    let is_job = template.engine == Engine::Sbatch;
+    let is_job = template.engine == LaunchEngine::Sbatch;
     let job = Arc::new(Mutex::new(None));
     let heard_job = job.clone();
     // `sbatch --parsable` prints the number of the job, and a cluster's name behind a semicolon.
@@ -346,10 +346,10 @@ async fn run(template: &Template, start: &StartOrder, stop: oneshot::Receiver<()
 }
 
 /// Describes the end of a worker's command. An engine's own failure is no fault inside the worker.
-fn end_of(engine: &Engine, program: &str, status: ExitStatus, last_line: &str) -> LaunchedEnd {
+fn end_of(engine: &LaunchEngine, program: &str, status: ExitStatus, last_line: &str) -> LaunchedEnd {
     let end = LaunchedEnd::from(status);
     let is_crash = match engine {
-        Engine::Here => end.is_crash,
+        LaunchEngine::Here => end.is_crash,
         _ => status.code().is_some_and(|code| CRASHES.contains(&code)),
     };
     let said = if last_line.is_empty() || status.success() { String::new() } else { format!(": {last_line}") };

@@ -26,7 +26,7 @@ const MAX_LINE: u64 = 4096;
 
 /// A running child process. It is killed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Supervised {
+pub(crate) struct SupervisedChild {
     child: Child,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct SupervisedEnd {
     pub(crate) last_line: String,
 }
 
-impl Supervised {
+impl SupervisedChild {
     /// Starts a process in a process group of its own, so that Ctrl-C in the terminal reaches its parent alone, and writes
     /// `input` to its standard input, which stays open.
     ///
@@ -63,7 +63,7 @@ impl Supervised {
     /// writes to standard error is printed as lines behind `prefix`; lines of its standard output go to `heard`.
     ///
     /// # Errors
-    /// The operating system's, if it does not tell how the process has ended.
+    /// The operating system's, if it does not report how the process has ended.
     pub(crate) async fn run(
         self,
         prefix: &str,
@@ -150,7 +150,7 @@ mod tests {
         ] {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            let end = Supervised::start(command, "").await.unwrap().run("", |_| {}, pending()).await.unwrap();
+            let end = SupervisedChild::start(command, "").await.unwrap().run("", |_| {}, pending()).await.unwrap();
             assert_eq!(end.last_line, expected);
         }
     }

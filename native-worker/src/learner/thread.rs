@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn updates_come_back_in_order() {
+    async fn updates_are_applied_in_order_of_submission() {
         let learner = learner();
         let (first, second) = (submit(&learner, bandit(32, 1)), submit(&learner, bandit(32, 2)));
         assert_eq!(second.await.unwrap().weights.version().0, 2);

@@ -8,19 +8,19 @@ use std::{
 };
 
 use super::{EpisodeStats, MonitorError, film::Film};
-use crate::{checkpoint::replace, lines::LineFile};
+use crate::{checkpoint::replace, files::if_exists, lines::LineFile};
 
 const STATS: &str = "stats.jsonl";
 const UNFINISHED: &str = ".tmp";
 
 /// The directory of a worker's recordings: `stats.jsonl`, which workers share, and a GIF per episode.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct RecordingFiles {
     dir: PathBuf,
     worker_index: u32,
 }
 
-impl Files {
+impl RecordingFiles {
     pub(super) fn open(dir: &Path, worker_index: u32) -> Result<Self, MonitorError> {
         fs::create_dir_all(dir).map_err(failed(dir))?;
         Ok(Self { dir: dir.to_owned(), worker_index })
@@ -61,10 +61,7 @@ impl Files {
     /// Returns the lines of all workers, with their statistics; `None` for a line that was cut off by a crash.
     fn lines(&self) -> Result<Vec<(String, Option<EpisodeStats>)>, MonitorError> {
         let path = self.dir.join(STATS);
-        let bytes = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            read => read.map_err(failed(&path))?,
-        };
+        let bytes = if_exists(fs::read(&path)).map_err(failed(&path))?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes)
             .lines()
             .map(|line| (line.to_owned(), serde_json::from_str(line).ok()))
@@ -146,10 +143,10 @@ mod tests {
 
     /// Set in the process whose files may not grow beyond the shell's limit of one block, 512 bytes or 1 KiB.
     const DIR: &str = "ROLLMESH_TEST_FULL_DISK";
-    const TEST: &str = "monitor::files::tests::line_that_does_not_fit_on_the_disk_leaves_the_log_whole";
+    const TEST: &str = "monitor::files::tests::line_that_does_not_fit_on_the_disk_leaves_no_partial_line";
 
     #[test]
-    fn line_that_does_not_fit_on_the_disk_leaves_the_log_whole() {
+    fn line_that_does_not_fit_on_the_disk_leaves_no_partial_line() {
         let stats = |episode| EpisodeStats { episode, ..EpisodeStats::default() };
         if let Some(dir) = env::var_os(DIR) {
             let path = Path::new(&dir).join(STATS);

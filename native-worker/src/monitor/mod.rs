@@ -44,7 +44,7 @@ use std::{
 use rollmesh_core::{env::Frame, episode::RolloutMetrics, evaluation::Evaluation};
 use serde::{Deserialize, Serialize};
 
-use self::{files::Files, film::Film};
+use self::{files::RecordingFiles, film::Film};
 
 pub use self::{film::Cut, recorder::Recorder, schedule::Schedule};
 
@@ -128,7 +128,7 @@ pub enum MonitorError {
 /// Dropping it finishes open episodes like [`stop`](Self::stop), ignoring errors.
 #[derive(Debug)]
 pub struct Monitor {
-    files: Files,
+    files: RecordingFiles,
     options: MonitorOptions,
     /// Number of the latest episode.
     begun: u64,
@@ -152,7 +152,7 @@ impl Monitor {
     /// # Errors
     /// [`MonitorError::Io`].
     pub fn new(dir: impl AsRef<Path>, options: MonitorOptions) -> Result<Self, MonitorError> {
-        let files = Files::open(dir.as_ref(), options.worker_index)?;
+        let files = RecordingFiles::open(dir.as_ref(), options.worker_index)?;
         let begun = files.latest()?;
         Ok(Self { files, options, begun, open: BTreeMap::new() })
     }

@@ -64,7 +64,7 @@ fn metrics(env: usize, length: u32) -> RolloutMetrics {
 }
 
 #[test]
-fn an_episode_of_cart_pole_comes_back_picture_by_picture() {
+fn recorded_cart_pole_episode_round_trips_picture_by_picture() {
     let dir = tempdir().unwrap();
     let mut monitor = Monitor::new(dir.path(), MonitorOptions { worker_index: 3, ..all() }).unwrap();
     let mut env = CartPole::new(1, Kernels::PORTABLE);
@@ -119,7 +119,7 @@ fn failed_render_is_named_in_the_statistics_of_the_episode() {
 
 /// Each environment's colours fit into one palette, so nothing is lost.
 #[test]
-fn the_first_pictures_of_all_environments_come_back() {
+fn first_pictures_of_all_environments_round_trip() {
     let dir = tempdir().unwrap();
     let mut monitor = Monitor::new(dir.path(), all()).unwrap();
     for (number, spec) in (1..).zip(EnvRegistry::builtin().iter()) {

@@ -128,7 +128,7 @@ fn tls_failure(error: &io::Error) -> ConnectError {
     }
 }
 
-struct Address {
+struct HubAddress {
     uri: Uri,
     host: String,
     port: u16,
@@ -136,7 +136,7 @@ struct Address {
 }
 
 /// Parses the address that users write.
-fn parse(hub: &str) -> Result<Address, String> {
+fn parse(hub: &str) -> Result<HubAddress, String> {
     let expected = || "the address of a hub is ws://HOST:PORT or wss://HOST:PORT".to_owned();
     let url = hub.trim_end_matches('/');
     let url = if url.ends_with("/ws") { url.to_owned() } else { format!("{url}/ws") };
@@ -152,7 +152,7 @@ fn parse(hub: &str) -> Result<Address, String> {
     if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err("tokens have no place in an address; set ROLLMESH_TOKEN".into());
     }
-    Ok(Address { uri, host, port, is_encrypted })
+    Ok(HubAddress { uri, host, port, is_encrypted })
 }
 
 fn is_this_machine(host: &str) -> bool {
@@ -165,7 +165,7 @@ impl Trust {
     /// # Errors
     /// The mistake, as a message for users.
     pub(crate) fn check(&self, hub: &str) -> Result<(), String> {
-        let Address { host, is_encrypted, .. } = parse(hub)?;
+        let HubAddress { host, is_encrypted, .. } = parse(hub)?;
         if is_encrypted {
             return self.connector().map(|_| ()).map_err(|error| error.to_string());
         }
@@ -178,7 +178,7 @@ impl Trust {
 
 /// Opens a socket to the address of a hub, without encryption.
 pub(crate) async fn dial_plain(url: &str) -> io::Result<TcpStream> {
-    let Address { host, port, .. } = parse(url).map_err(io::Error::other)?;
+    let HubAddress { host, port, .. } = parse(url).map_err(io::Error::other)?;
     let stream = TcpStream::connect((&*host, port)).await?;
     // Small messages are sent immediately. A socket that refuses the option works all the same.
     let _ = stream.set_nodelay(true);
@@ -193,7 +193,7 @@ pub(super) async fn dial(url: &str, trust: &Trust) -> Result<Box<dyn Io>, Connec
 }
 
 async fn encrypted(stream: Box<dyn Io>, url: &str, trust: &Trust) -> Result<Box<dyn Io>, ConnectError> {
-    let Address { host, is_encrypted, .. } = parse(url)?;
+    let HubAddress { host, is_encrypted, .. } = parse(url)?;
     if !is_encrypted {
         return Ok(stream);
     }
@@ -212,7 +212,7 @@ async fn upgrade(stream: Box<dyn Io>, hub: &str, trust: &Trust) -> Result<HubSoc
 }
 
 async fn upgrade_encrypted(stream: Box<dyn Io>, hub: &str) -> Result<HubSocket, ConnectError> {
-    let Address { uri, .. } = parse(hub)?;
+    let HubAddress { uri, .. } = parse(hub)?;
     let limits = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)
         .max_message_size(Some(MAX_FRAME_BYTES as usize))

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::OfflineError;
 use crate::child::{
-    self, Child, Confinement, LastWords, Pipes, end_with_parent, is_readable_within, limit_memory, read_json,
+    self, Child, ChildStreams, Confinement, LastWords, end_with_parent, is_readable_within, limit_memory, read_json,
     take_stdio, write_json,
 };
 
@@ -56,7 +56,7 @@ enum ReplyKind {
     Opened = 1,
     /// A batch, as [`codec::encode_any`] writes it.
     Batch = 2,
-    /// There are no more batches: an [`Ending`] as JSON.
+    /// There are no more batches: a [`BatchesEnd`] as JSON.
     Ending = 3,
 }
 
@@ -68,7 +68,7 @@ impl ReplyKind {
 
 /// Why there are no more batches, and what none of them contains.
 #[derive(Default, Serialize, Deserialize)]
-struct Ending {
+struct BatchesEnd {
     error: Option<String>,
     left_out: Vec<String>,
 }
@@ -78,11 +78,11 @@ pub(super) struct ReaderProcess {
     program: PathBuf,
     request: ReadRequest,
     /// `None` before the first batch after a rewind, and after the last one.
-    running: Option<Running>,
-    ending: Option<Ending>,
+    running: Option<RunningReader>,
+    ending: Option<BatchesEnd>,
 }
 
-struct Running {
+struct RunningReader {
     child: Child,
     messages: BufReader<ChildStdout>,
     /// Open as long as the process is to run.
@@ -106,13 +106,13 @@ impl ReaderProcess {
         let confinement = Confinement { cpus: &[], gpus: None, memory: Some(self.request.memory) };
         let mut command = Command::new(&self.program);
         command.arg(COMMAND).envs(confinement.variables());
-        let (child, Pipes { mut stdin, stdout, stderr }) = child::spawn(command).map_err(failed)?;
+        let (child, ChildStreams { mut stdin, stdout, stderr }) = child::spawn(command).map_err(failed)?;
         let words = LastWords::listen(stderr).map_err(failed)?;
         // A process that has ended says why when its first message is read.
         let _ = write_json(&mut stdin, &self.request);
         let is_ready = is_readable_within(&stdout, limit).map_err(failed)?;
         let messages = BufReader::with_capacity(1 << 16, stdout);
-        self.running = Some(Running { child, messages, _stdin: stdin, words, content: Vec::new() });
+        self.running = Some(RunningReader { child, messages, _stdin: stdin, words, content: Vec::new() });
         self.ending = None;
         if !is_ready {
             return Err(self.fail(&format!("it did not start within {} s: {NO_MAIN}", limit.as_secs_f64())));
@@ -131,10 +131,10 @@ impl ReaderProcess {
         let Some(running) = &mut self.running else { return Ok(None) };
         match running.receive() {
             Ok(ReplyKind::Ending) => {
-                let ending = serde_json::from_slice::<Ending>(&running.content);
+                let ending = serde_json::from_slice::<BatchesEnd>(&running.content);
                 self.running = None;
-                let Ending { error, left_out } = ending.map_err(|error| DatasetError::Host(error.into()))?;
-                self.ending = Some(Ending { error: None, left_out });
+                let BatchesEnd { error, left_out } = ending.map_err(|error| DatasetError::Host(error.into()))?;
+                self.ending = Some(BatchesEnd { error: None, left_out });
                 match error {
                     None => Ok(None),
                     // What opens the files may find too little memory and survive.
@@ -152,8 +152,8 @@ impl ReaderProcess {
     /// Ends the process, which has failed, and says why.
     fn fail(&mut self, error: &str) -> DatasetError {
         let path = self.request.path.clone();
-        let Some(Running { mut child, words, .. }) = self.running.take() else { return DatasetError::Closed };
-        self.ending = Some(Ending::default());
+        let Some(RunningReader { mut child, words, .. }) = self.running.take() else { return DatasetError::Closed };
+        self.ending = Some(BatchesEnd::default());
         let has_ended = child.exits_within(GRACE);
         let status = child.kill().filter(|_| has_ended);
         let words = words.recv_timeout(GRACE).unwrap_or_default().to_string();
@@ -167,7 +167,7 @@ impl ReaderProcess {
     }
 }
 
-impl Running {
+impl RunningReader {
     fn receive(&mut self) -> io::Result<ReplyKind> {
         let mut head = [0; HEAD];
         self.messages.read_exact(&mut head)?;
@@ -225,7 +225,7 @@ pub(crate) fn serve() -> io::Result<()> {
 }
 
 fn end(said: &mut impl Write, error: Option<DatasetError>, left_out: Vec<String>) -> io::Result<()> {
-    let ending = Ending { error: error.map(|error| error.to_string()), left_out };
+    let ending = BatchesEnd { error: error.map(|error| error.to_string()), left_out };
     say(said, ReplyKind::Ending, &serde_json::to_vec(&ending)?)
 }
 

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_means_nothing_is_reported_with_its_fix() {
+    fn unknown_name_is_reported_with_its_fix() {
         let (folder, folders) = folder();
         let error = |name: &str| {
             let name = name.replace("ROOT", folder.path().to_str().unwrap());

@@ -56,7 +56,7 @@ pub struct Logged {
     buffer: Option<usize>,
     memory: Option<u64>,
     next: usize,
-    open: Option<Open>,
+    open: Option<OpenFormat>,
     /// Position of the latest batch, and the rows before it in its file.
     place: Option<LoggedPlace>,
     rows: u64,
@@ -80,7 +80,7 @@ pub struct LoggedPlace {
     pub is_first: bool,
 }
 
-enum Open {
+enum OpenFormat {
     Lines(Box<AllFiles>),
     Dataset(Box<dyn BatchStream>),
 }
@@ -126,7 +126,7 @@ impl Logged {
     /// Returns the number of corrupt lines since the [beginning](Self::rewind).
     #[must_use]
     pub fn corrupt_lines(&self) -> u64 {
-        let open = if let Some(Open::Lines(lines)) = &self.open { lines.corrupt_lines() } else { 0 };
+        let open = if let Some(OpenFormat::Lines(lines)) = &self.open { lines.corrupt_lines() } else { 0 };
         self.corrupt_lines + open
     }
 
@@ -134,14 +134,14 @@ impl Logged {
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         let behind: u64 = self.sizes.iter().take(self.next.saturating_sub(usize::from(self.open.is_some()))).sum();
-        let within = if let Some(Open::Lines(lines)) = &self.open { lines.bytes_read() } else { 0 };
+        let within = if let Some(OpenFormat::Lines(lines)) = &self.open { lines.bytes_read() } else { 0 };
         (behind + within, self.sizes.iter().sum())
     }
 
-    fn begin(&mut self, file: &Located) -> Result<Open, DatasetError> {
+    fn begin(&mut self, file: &Located) -> Result<OpenFormat, DatasetError> {
         if file.format != Format::Json {
             let opened = self.open_dataset(&file.path);
-            return opened.map(Open::Dataset).map_err(|error| error.of(&file.path));
+            return opened.map(OpenFormat::Dataset).map_err(|error| error.of(&file.path));
         }
         let default = JsonReaderOptions::default();
         let buffer_size = self.buffer.unwrap_or(default.buffer_size);
@@ -151,7 +151,7 @@ impl Logged {
                 (hear.lock().unwrap_or_else(PoisonError::into_inner))(path, error);
             });
         }
-        Ok(Open::Lines(Box::new(reader.read_all_files())))
+        Ok(OpenFormat::Lines(Box::new(reader.read_all_files())))
     }
 
     fn open_dataset(&self, path: &Path) -> Result<Box<dyn BatchStream>, DatasetError> {
@@ -167,7 +167,7 @@ impl Logged {
     /// Skips the rest of the open file, to continue after an error.
     pub fn skip_file(&mut self) {
         self.corrupt_lines = self.corrupt_lines();
-        if let Some(Open::Dataset(stream)) = self.open.take() {
+        if let Some(OpenFormat::Dataset(stream)) = self.open.take() {
             self.left_out.extend(stream.left_out());
         }
         self.open = None;
@@ -195,8 +195,8 @@ impl BatchStream for Logged {
             };
             let file = self.next.saturating_sub(1);
             let (batch, line) = match &mut open {
-                Open::Lines(lines) => (lines.next().transpose().map_err(DatasetError::from), Some(lines.line())),
-                Open::Dataset(stream) => {
+                OpenFormat::Lines(lines) => (lines.next().transpose().map_err(DatasetError::from), Some(lines.line())),
+                OpenFormat::Dataset(stream) => {
                     let of_file = |error: DatasetError| match self.files.get(file) {
                         Some(file) => error.of(&file.path),
                         None => error,
@@ -226,7 +226,7 @@ impl BatchStream for Logged {
     }
 
     fn left_out(&self) -> Vec<String> {
-        let open = if let Some(Open::Dataset(stream)) = &self.open { stream.left_out() } else { Vec::new() };
+        let open = if let Some(OpenFormat::Dataset(stream)) = &self.open { stream.left_out() } else { Vec::new() };
         self.left_out.iter().cloned().chain(open).collect::<BTreeSet<_>>().into_iter().collect()
     }
 

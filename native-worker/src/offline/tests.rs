@@ -101,7 +101,7 @@ fn formats_are_mixed_by_probabilities_and_shuffled() {
 }
 
 #[test]
-fn a_worker_goes_on_where_another_one_was() {
+fn worker_resumes_from_the_input_position_of_another_one() {
     let folder = tempfile::tempdir().unwrap();
     write_parquet(&folder.path().join("tables"), 0..7);
     for part in 0..4 {
@@ -190,7 +190,7 @@ fn actions_of_recorded_environments_become_those_of_policies() {
 }
 
 #[test]
-fn a_registered_name_goes_before_files_and_several_formats_are_an_error() {
+fn registered_name_precedes_files_and_several_formats_are_an_error() {
     let folder = tempfile::tempdir().unwrap();
     write_parquet(folder.path(), 0..1);
     write_json(folder.path(), 0..1);

@@ -13,6 +13,8 @@ use rollmesh_core::{
 };
 use rollmesh_data::{FileKind, replace};
 
+use crate::files::if_exists;
+
 /// Maximum size of a file in bytes.
 const MAX_FILE_BYTES: u64 = Stashed::MAX_BYTES as u64;
 /// File systems allow names of 255 bytes; this leaves space for prefix and suffix.
@@ -115,11 +117,8 @@ impl PolicyStore for DiskStore {
     }
 
     fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
-        match fs::remove_file(self.path(id)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(failed(id, error)),
-        }
+        let removed = if_exists(fs::remove_file(self.path(id))).map_err(|error| failed(id, error))?;
+        Ok(removed.is_some())
     }
 }
 
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_that_should_not_be() {
+    fn files_of_dropped_stores_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let left = ["policy-a.tmp", "policy-b.bin", "policy-c.txt", "other.tmp"];
         left.iter().for_each(|name| fs::write(dir.path().join(name), []).unwrap());

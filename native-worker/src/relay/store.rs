@@ -50,7 +50,7 @@ impl Store {
         Reader { blobs: self.blobs.subscribe() }
     }
 
-    /// Makes room for a message; one that is there already stays. Returns whether it has yet to arrive.
+    /// Reserves space for a message; a stored one stays. Returns whether it has yet to arrive.
     pub(super) fn announce(&self, notice: WeightsNotice) -> bool {
         self.blobs.send_if_modified(|blobs| {
             let is_new = blobs.find(&notice.hash).is_none();
@@ -208,7 +208,7 @@ mod tests {
         assert!(store.has(&one));
         // Those that the hub has skipped are not waited for.
         assert_eq!(reader.part(&notice(7).hash, 0).await, None);
-        assert_eq!(reader.length(&notice(7).hash).now_or_never(), Some(None), "it answers at once");
+        assert_eq!(reader.length(&notice(7).hash).now_or_never(), Some(None), "it answers immediately");
         assert_eq!(reader.length(&notice(10).hash).now_or_never(), None, "it may yet be announced");
         assert_eq!(reader.length(&notice(9).hash).await, Some(10));
     }

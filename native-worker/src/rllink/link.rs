@@ -52,11 +52,11 @@ pub(super) struct Array {
 }
 
 /// A connection to an env runner of RLlib.
-pub(super) struct Link<S> {
+pub(super) struct RunnerLink<S> {
     stream: S,
 }
 
-impl<S: Read + Write> Link<S> {
+impl<S: Read + Write> RunnerLink<S> {
     pub(super) fn new(stream: S) -> Self {
         Self { stream }
     }
@@ -233,7 +233,7 @@ mod tests {
     fn message_of_too_many_values_is_refused_before_it_is_decoded() {
         let body = [&[0xdd, 0x00, 0x10, 0x00, 0x00][..], &vec![0xc0; 1 << 20]].concat();
         let bytes = [format!("{:08}", body.len()).as_bytes(), &body].concat();
-        let error = Link::new(std::io::Cursor::new(bytes)).receive("any").unwrap_err();
+        let error = RunnerLink::new(std::io::Cursor::new(bytes)).receive("any").unwrap_err();
         assert!(error.to_string().contains("more than 262144 values"), "{error}");
     }
 }

@@ -21,7 +21,7 @@ use rollmesh_core::{
 };
 
 pub(crate) use self::link::LinkError;
-use self::{episodes::Episodes, link::Link, module::Module};
+use self::{episodes::Episodes, link::RunnerLink, module::Module};
 
 /// Pauses between attempts to connect.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -105,17 +105,17 @@ pub(crate) fn serve(
     }
 }
 
-fn connect(config: &RllinkConfig) -> Result<Link<TcpStream>, RllinkError> {
+fn connect(config: &RllinkConfig) -> Result<RunnerLink<TcpStream>, RllinkError> {
     let lost = |error: io::Error| LinkError::Lost(format!("cannot reach RLlib at {}: {error}", config.server));
     let stream = TcpStream::connect(&config.server).map_err(lost)?;
     // A socket that refuses the option works all the same.
     let _ = stream.set_nodelay(true);
-    Ok(Link::new(stream))
+    Ok(RunnerLink::new(stream))
 }
 
 /// Samples and sends, with the weights that RLlib answers, until the connection is lost.
 fn sample(
-    mut link: Link<TcpStream>,
+    mut link: RunnerLink<TcpStream>,
     config: &RllinkConfig,
     sampler: &mut Option<Sampler>,
     make: &impl Fn(RolloutConfig) -> Result<RolloutWorker, SetupError>,

@@ -22,7 +22,7 @@ use rollmesh_core::{
 use super::{
     callbacks::SharedCallbacks,
     changes::Known,
-    thread::{Command, Engine, Item},
+    thread::{Item, SamplerCommand, SamplerParts},
 };
 use crate::envs::words;
 
@@ -74,8 +74,8 @@ pub struct AsyncSampler {
 
 /// Where the sampler is.
 enum SamplerPlace {
-    Here(Box<Engine>),
-    Away { thread: JoinHandle<Engine>, commands: Sender<Command>, items: Receiver<Item> },
+    Here(Box<SamplerParts>),
+    Away { thread: JoinHandle<SamplerParts>, commands: Sender<SamplerCommand>, items: Receiver<Item> },
     Dead(String),
     Stopped,
 }
@@ -101,7 +101,7 @@ impl AsyncSampler {
         let sampler = Self {
             known: Known::of(&mut sampling)?,
             point: sampling.sampler.resume_point(),
-            place: SamplerPlace::Here(Box::new(Engine::new(sampling))),
+            place: SamplerPlace::Here(Box::new(SamplerParts::new(sampling))),
             interrupt: Arc::default(),
             waiting: VecDeque::new(),
             taken: 0,
@@ -129,7 +129,7 @@ impl AsyncSampler {
         };
     }
 
-    fn send(&self, command: Command) {
+    fn send(&self, command: SamplerCommand) {
         if let SamplerPlace::Away { commands, .. } = &self.place {
             // A thread that has ended reports the reason through the queue.
             let _ = commands.send(command);
@@ -137,8 +137,8 @@ impl AsyncSampler {
     }
 
     /// Calls the sampler back between two batches. `None` if it was stopped or has died.
-    fn call_back(&mut self) -> Option<&mut Engine> {
-        self.send(Command::ComeBack);
+    fn call_back(&mut self) -> Option<&mut SamplerParts> {
+        self.send(SamplerCommand::ComeBack);
         if let SamplerPlace::Away { items, .. } = &self.place {
             // Empties the queue until the thread has ended.
             self.waiting.extend(items.iter());
@@ -253,9 +253,9 @@ impl InputReader for AsyncSampler {
         }
         let change = self.known.changes(host, self.taken)?;
         self.send_away();
-        self.send(change.map_or(Command::Taken(self.taken), |change| Command::Change(Box::new(change))));
+        self.send(change.map_or(SamplerCommand::Taken(self.taken), |change| SamplerCommand::Change(Box::new(change))));
         if core::mem::take(&mut self.failed) {
-            self.send(Command::GoOn);
+            self.send(SamplerCommand::GoOn);
         }
         let within = budget.left(host.clock).map(Duration::from);
         let Some(item) = self.next_item(within)? else { return Ok(None) };

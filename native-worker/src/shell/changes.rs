@@ -16,7 +16,7 @@ use rollmesh_core::{
 
 /// An update for the thread.
 #[derive(Default)]
-pub(super) struct Change {
+pub(super) struct ThreadUpdate {
     /// Number of the change, from 1.
     pub(super) number: u64,
     /// Number of items taken: their observations are in the filters.
@@ -31,7 +31,7 @@ pub(super) struct Change {
     pub(super) observation_fn: Option<Option<ObservationFn>>,
 }
 
-impl Change {
+impl ThreadUpdate {
     fn is_empty(&self) -> bool {
         self.removed.is_empty()
             && self.added.is_empty()
@@ -98,8 +98,12 @@ impl Known {
     /// # Errors
     /// [`SampleError::PolicyMap`] for a new policy that cannot be made a second time, or a stashed one that cannot be
     /// restored. The next call reports it again.
-    pub(super) fn changes(&mut self, host: &mut SamplerHost<'_>, taken: u64) -> Result<Option<Change>, SampleError> {
-        let mut change = Change { number: self.number + 1, taken, ..Change::default() };
+    pub(super) fn changes(
+        &mut self,
+        host: &mut SamplerHost<'_>,
+        taken: u64,
+    ) -> Result<Option<ThreadUpdate>, SampleError> {
+        let mut change = ThreadUpdate { number: self.number + 1, taken, ..ThreadUpdate::default() };
         if self.looked != Some(host.policies.changes()) {
             self.look(host, &mut change)?;
         }
@@ -122,7 +126,7 @@ impl Known {
         Ok(Some(change))
     }
 
-    fn look(&mut self, host: &mut SamplerHost<'_>, change: &mut Change) -> Result<(), SampleError> {
+    fn look(&mut self, host: &mut SamplerHost<'_>, change: &mut ThreadUpdate) -> Result<(), SampleError> {
         let mut changed = Vec::new();
         host.policies.for_each(|id, entry: &PolicyEntry| {
             let Some(known) = self.policies.get(id).filter(|known| known.is(entry)) else {

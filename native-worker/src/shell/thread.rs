@@ -15,12 +15,12 @@ use rollmesh_core::{
     worker::AsyncSampling,
 };
 
-use super::changes::Change;
+use super::changes::ThreadUpdate;
 
 /// Commands to the thread, which reads them between two batches.
-pub(super) enum Command {
+pub(super) enum SamplerCommand {
     /// Something in the worker has changed.
-    Change(Box<Change>),
+    Change(Box<ThreadUpdate>),
     /// This many items have been taken.
     Taken(u64),
     /// The error has been returned.
@@ -45,7 +45,7 @@ pub(super) struct Item {
 type Seen = Vec<(PolicyId, Filter)>;
 
 /// A sampler with all its parts.
-pub(super) struct Engine {
+pub(super) struct SamplerParts {
     pub(super) sampling: AsyncSampling,
     /// Number of the latest item, from 1.
     made: u64,
@@ -59,13 +59,18 @@ pub(super) struct Engine {
     waits: bool,
 }
 
-impl Engine {
+impl SamplerParts {
     pub(super) fn new(sampling: AsyncSampling) -> Self {
         Self { sampling, made: 0, ahead: VecDeque::new(), change: 0, trouble: None, waits: false }
     }
 
     /// Samples until it is stopped or called back, or the receiver of batches is dropped.
-    pub(super) fn run(mut self, commands: &Receiver<Command>, items: &SyncSender<Item>, interrupt: &Interrupt) -> Self {
+    pub(super) fn run(
+        mut self,
+        commands: &Receiver<SamplerCommand>,
+        items: &SyncSender<Item>,
+        interrupt: &Interrupt,
+    ) -> Self {
         while self.listen(commands) && !interrupt.is_set() {
             let item = self.make(interrupt);
             if items.send(item).is_err() {
@@ -76,21 +81,21 @@ impl Engine {
     }
 
     /// Executes pending commands. False if the thread has to end.
-    fn listen(&mut self, commands: &Receiver<Command>) -> bool {
+    fn listen(&mut self, commands: &Receiver<SamplerCommand>) -> bool {
         loop {
             let command = match self.waits {
                 true => commands.recv().map_err(|_| TryRecvError::Disconnected),
                 false => commands.try_recv(),
             };
             match command {
-                Ok(Command::Change(change)) => {
+                Ok(SamplerCommand::Change(change)) => {
                     if let Err(error) = self.apply(*change) {
                         self.trouble = Some(error);
                     }
                 }
-                Ok(Command::Taken(count)) => self.ahead.retain(|(number, _)| *number > count),
-                Ok(Command::GoOn) => self.waits = false,
-                Ok(Command::ComeBack) | Err(TryRecvError::Disconnected) => return false,
+                Ok(SamplerCommand::Taken(count)) => self.ahead.retain(|(number, _)| *number > count),
+                Ok(SamplerCommand::GoOn) => self.waits = false,
+                Ok(SamplerCommand::ComeBack) | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,
             }
         }
@@ -150,7 +155,7 @@ impl Engine {
         })
     }
 
-    fn apply(&mut self, change: Change) -> Result<(), SampleError> {
+    fn apply(&mut self, change: ThreadUpdate) -> Result<(), SampleError> {
         self.change = change.number;
         self.ahead.retain(|(number, _)| *number > change.taken);
         let sampling = &mut self.sampling;

@@ -128,7 +128,7 @@ pub(crate) async fn run(
                 Duty::Evaluates(evaluating) => session.with_evaluator((evaluating.evaluator)()),
             }
         };
-        let heard = tells(say.clone(), joined);
+        let heard = report_status(say.clone(), joined);
         // The hub measures its own machine.
         let measures = host_settings != HostSettings::Taken;
         let sources = Sources { weights: weights.as_mut(), tokens: &mut tokens, changes, measures };
@@ -162,7 +162,7 @@ async fn changed(changes: &mut Option<watch::Receiver<()>>) {
 
 /// Returns a function that reports runs that this worker cannot execute, and calls `joined` when the hub has admitted the
 /// worker.
-fn tells(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>) -> impl FnMut(&WorkerSession) {
+fn report_status(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>) -> impl FnMut(&WorkerSession) {
     let mut unable_for = None;
     move |session| {
         if let Some(joined) = joined.as_ref().filter(|_| session.connection().is_ready()) {
@@ -211,7 +211,7 @@ async fn serve(
     };
     let (reports, fetched, renewed) = (from_hub.clone(), from_hub.clone(), from_hub.clone());
     let lost = tokio::select! {
-        lost = carry(socket, (from_hub, answers), to_hub, (wish, changes)) => lost,
+        lost = transport(socket, (from_hub, answers), to_hub, (wish, changes)) => lost,
         never = report(reports, measures) => match never {},
         never = fetch_weights(weights, notices, fetched, say) => match never {},
         never = follow_token(tokens, renewed) => match never {},
@@ -235,7 +235,7 @@ async fn serve(
         Ok(Ok(connection)) => Ok((connection, lost)),
         Ok(Err(panic)) => Err(SessionError::Abandoned(format!("the rollout thread {panic}"))),
         // Panics are caught: the thread always reports how it ended.
-        Err(_) => Err(SessionError::Abandoned("the rollout thread is gone".into())),
+        Err(_) => Err(SessionError::Abandoned("the rollout thread has ended".into())),
     }
 }
 
@@ -299,7 +299,7 @@ async fn report(incoming: mpsc::Sender<Incoming>, measures: bool) -> Infallible 
 }
 
 /// Transports frames in both directions until the connection is lost, and returns why, or until the session is over.
-async fn carry(
+async fn transport(
     socket: HubSocket,
     (from_hub, mut answers): (mpsc::Sender<Incoming>, AnswerFrames),
     mut to_hub: mpsc::Receiver<Bytes>,
@@ -309,8 +309,8 @@ async fn carry(
     let read = async move {
         let mut is_leaving = false;
         let mut heard = tokio::time::Instant::now();
-        // What the thread has no room for. Without room nothing more is read, so that the hub replaces weights that it has not
-        // sent; but while the thread waits for an answer it makes no room, and the answer comes behind other frames.
+        // Frames beyond the thread's queue. While it is full nothing more is read, so that the hub replaces weights that it has not
+        // sent; but while the thread waits for an answer it takes no frames, and the answer comes behind other frames.
         let mut waiting = VecDeque::new();
         loop {
             let reads = waiting.is_empty() || answers.is_wanted();
@@ -348,7 +348,7 @@ async fn carry(
         while let Some(bytes) = to_hub.recv().await {
             if let Err(error) = sink.send(Frame::Binary(bytes)).await {
                 // The hub's last frames, a goodbye in particular, may still be on their way. The thread has to get there: it does
-                // not while its own frames find no room.
+                // not while its own frames are blocked.
                 let discard = async { while to_hub.recv().await.is_some() {} };
                 let _ = timeout(LAST_WORDS, discard).await;
                 return Some(format!("the connection broke: {error}"));
@@ -499,7 +499,7 @@ mod tests {
         let (outgoing, to_hub) = mpsc::channel(QUEUED_FRAMES);
         let (asks, answers) = Asks::new(outgoing.clone());
         let (_wish, leave) = watch::channel(false);
-        let carried = tokio::spawn(carry(socket, (from_hub, answers), to_hub, (leave, None)));
+        let transported = tokio::spawn(transport(socket, (from_hub, answers), to_hub, (leave, None)));
         let asking = spawn_blocking(move || asks.ask(Infer { rows: 1, ..Infer::default() }));
         let Some(Ok(Frame::Binary(_))) = hub.next().await else { panic!("no request") };
         let number = 3 * QUEUED_FRAMES;
@@ -514,18 +514,18 @@ mod tests {
             assert!(matches!(incoming.recv().await, Some(Incoming::Frame(_))));
         }
         drop(hub);
-        assert!(carried.await.unwrap().is_some());
+        assert!(transported.await.unwrap().is_some());
         drop(outgoing);
     }
 
     #[tokio::test]
-    async fn frames_without_room_reach_the_thread_after_the_connection_was_lost() {
+    async fn frames_beyond_the_queue_reach_the_thread_after_the_connection_is_lost() {
         let (mut hub, socket) = connected().await;
         let (from_hub, mut incoming) = mpsc::channel(1);
         let (outgoing, to_hub) = mpsc::channel(QUEUED_FRAMES);
         let (asks, answers) = Asks::new(outgoing.clone());
         let (_wish, leave) = watch::channel(false);
-        let carried = tokio::spawn(carry(socket, (from_hub, answers), to_hub, (leave, None)));
+        let transported = tokio::spawn(transport(socket, (from_hub, answers), to_hub, (leave, None)));
         // While the thread waits for an answer, everything is read.
         let asking = spawn_blocking(move || asks.ask(Infer { rows: 1, ..Infer::default() }));
         let Some(Ok(Frame::Binary(_))) = hub.next().await else { panic!("no request") };
@@ -539,7 +539,7 @@ mod tests {
             frames += 1;
         }
         assert_eq!(frames, 3);
-        assert!(carried.await.unwrap().is_some());
+        assert!(transported.await.unwrap().is_some());
         drop(outgoing);
     }
 

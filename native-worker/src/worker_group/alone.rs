@@ -5,6 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread,
+    time::Instant,
 };
 
 use rollmesh_core::{
@@ -14,7 +15,7 @@ use rollmesh_core::{
 };
 
 use super::{GroupError, LOCAL_WORKER, ParallelSample, WorkerGroup};
-use crate::train::{SampleWatch, Watchdog};
+use crate::runs::{SampleWatch, Watchdog};
 
 /// The thread on which the local worker samples if it has a deadline. Dropping it ends the thread after its current sample.
 pub(super) struct LocalThread(Sender<Box<dyn FnOnce() + Send>>);
@@ -50,11 +51,16 @@ impl WorkerGroup {
     /// is abandoned after the [deadline](super::FailureSettings::progress_timeout).
     ///
     /// # Errors
-    /// [`GroupError::LocalHangs`]: then the group has no local worker any more.
+    /// [`GroupError::LocalHangs`], and [`GroupError::NotSetUp`] if it hangs while the group is [stopped](super::GroupStopper):
+    /// then the group has no local worker any more.
     pub(super) fn watch_local<T: Send + 'static>(
         &mut self,
         sample: impl FnOnce(&mut RolloutWorker) -> Result<T, RolloutError> + Send + 'static,
     ) -> Result<T, GroupError> {
+        if self.stopper.local_deadline().is_some() {
+            self.stop();
+            return Err(GroupError::NotSetUp);
+        }
         let watch = SampleWatch::of(self.need_local("sampling")?.step_mark());
         let unhurried = if self.is_local_warm { 1 } else { CallConfig::UNHURRIED as u32 };
         let timeout = self.plan.failures.progress_timeout.filter(|_| !self.waits_for_clients());
@@ -72,6 +78,7 @@ impl WorkerGroup {
             // The group may have given up.
             let _ = back.send((worker, made));
         });
+        let mut abandoned_at = None;
         loop {
             match made.recv_timeout(interval) {
                 Ok((worker, made)) => {
@@ -81,6 +88,10 @@ impl WorkerGroup {
                 Err(RecvTimeoutError::Timeout) => {
                     if let Some(fatal) = dog.check() {
                         return Err(GroupError::LocalHangs { worker: LOCAL_WORKER, why: fatal.explain(&self.config) });
+                    }
+                    abandoned_at = abandoned_at.or_else(|| self.stopper.local_deadline());
+                    if abandoned_at.is_some_and(|at| at <= Instant::now()) {
+                        return Err(GroupError::NotSetUp);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(GroupError::NoLocalWorker("sampling")),

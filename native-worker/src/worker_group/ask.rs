@@ -7,7 +7,6 @@ use rollmesh_core::{
     calls::{CallError, CallResult, ForEach},
     ids::{CallSetId, WorkerId},
     time::Micros,
-    worker::CommandError,
 };
 
 use super::{
@@ -16,7 +15,7 @@ use super::{
 };
 
 /// The result of each worker.
-pub(super) type Said = Vec<(WorkerId, Result<TaskAnswer, CallError>)>;
+pub(super) type TaskAnswers = Vec<(WorkerId, Result<TaskAnswer, CallError>)>;
 
 impl WorkerGroup {
     /// Calls all selected workers; `request` makes each worker's request.
@@ -24,13 +23,16 @@ impl WorkerGroup {
         &mut self,
         options: &ForEachWorker,
         mut request: impl FnMut(WorkerId) -> SharedRequest,
-    ) -> Result<Said, GroupError> {
+    ) -> Result<TaskAnswers, GroupError> {
         self.take_notifications();
         let what = self.what(options, &mut request)?;
-        let mut said = Said::new();
-        if options.local_worker && self.local.is_some() {
+        let mut said = TaskAnswers::new();
+        if options.local_worker
+            && let Some(local) = &mut self.local
+        {
             let request = request(LOCAL_WORKER);
-            let answer = self.ask_local(&request).map_err(CallError::Failed);
+            // A panic becomes an error, as in remote workers.
+            let answer = guarded(|| task::run(LOCAL_WORKER, local, &request)).map_err(CallError::Failed);
             let failed = answer.is_err();
             said.push((LOCAL_WORKER, answer));
             if failed && !self.plan.failures.ignore_worker_failures {
@@ -38,9 +40,7 @@ impl WorkerGroup {
                 return Ok(said);
             }
         }
-        let set = self.manager.foreach(what, self.now())?;
-        let results = self.wait_for_set(set);
-        said.extend(results.into_iter().map(|CallResult { worker, result, .. }| (worker, result)));
+        said.extend(self.call(what)?);
         Ok(said)
     }
 
@@ -56,7 +56,7 @@ impl WorkerGroup {
         };
         let requests: Vec<SharedRequest> = ids.iter().map(|&id| request(id)).collect();
         let abroad = ids.iter().zip(&requests).find(|(id, request)| {
-            request.is_code() && self.members.get(id).is_some_and(|member| !member.is_in_process())
+            request.is_code() && self.members.get(id).is_some_and(|member| member.seat().is_some())
         });
         if let Some((&id, _)) = abroad {
             return Err(GroupError::NotInProcess(id));
@@ -74,25 +74,17 @@ impl WorkerGroup {
         ids: &[WorkerId],
         request: SharedRequest,
         timeout: Duration,
-    ) -> Result<Said, GroupError> {
-        let what = ForEach::new(request).workers(ids).healthy_only(false).timeout(Micros::from(timeout));
+    ) -> Result<TaskAnswers, GroupError> {
+        self.call(ForEach::new(request).workers(ids).healthy_only(false).timeout(Micros::from(timeout)))
+    }
+
+    /// Calls remote workers, and waits for their results.
+    pub(super) fn call(&mut self, what: ForEach<task::Request>) -> Result<TaskAnswers, GroupError> {
         let set = self.manager.foreach(what, self.now())?;
-        let results = self.wait_for_set(set);
-        Ok(results.into_iter().map(|CallResult { worker, result, .. }| (worker, result)).collect())
+        Ok(self.wait_for_set(set))
     }
 
-    /// Calls the local worker. A panic becomes an error, as in remote workers.
-    pub(super) fn ask_local(&mut self, request: &task::Request) -> Result<TaskAnswer, CommandError> {
-        match &mut self.local {
-            Some(local) => guarded(|| task::run(LOCAL_WORKER, local, request)),
-            None => Err(CommandError::new(
-                rollmesh_core::worker::CommandErrorKind::NotSetUp,
-                "the group has no local worker",
-            )),
-        }
-    }
-
-    pub(super) fn wait_for_set(&mut self, set: CallSetId) -> Vec<CallResult<TaskAnswer>> {
+    pub(super) fn wait_for_set(&mut self, set: CallSetId) -> TaskAnswers {
         self.pump();
         let mut results = None;
         // A call set always ends, by its timeout or because its workers are lost.
@@ -100,12 +92,15 @@ impl WorkerGroup {
             results = group.manager.poll_results(set);
             results.is_some()
         });
-        results.unwrap_or_default()
+        results.into_iter().flatten().map(|CallResult { worker, result, .. }| (worker, result)).collect()
     }
 
     /// Returns the answers that arrived. Failures are returned as an error unless they are to be ignored; workers that were
     /// lost have no answer and are marked unhealthy.
-    pub(super) fn settle<T: WorkerTask>(&mut self, said: Said) -> Result<Vec<(WorkerId, T::Answer)>, GroupError> {
+    pub(super) fn settle<T: WorkerTask>(
+        &mut self,
+        said: TaskAnswers,
+    ) -> Result<Vec<(WorkerId, T::Answer)>, GroupError> {
         let mut answers = Vec::new();
         for (worker, result) in said {
             match result {

@@ -57,7 +57,7 @@ pub struct Evaluation {
     /// Settings of its environments, if different.
     #[doc(alias = "evaluation_config")]
     pub env_config: Option<Config>,
-    /// Whether actions are sampled. The most likely actions tell more about a policy.
+    /// Whether actions are sampled. For the quality of a policy, the most likely actions are the better measure.
     pub explore: bool,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Plan {
     pub(super) has_closures: bool,
 }
 
-type Change = Arc<dyn Fn(RolloutWorkerBuilder) -> RolloutWorkerBuilder + Send + Sync>;
+type BuilderChange = Arc<dyn Fn(RolloutWorkerBuilder) -> RolloutWorkerBuilder + Send + Sync>;
 
 /// Builds a [`WorkerGroup`], with the arguments of RLlib's `EnvRunnerGroup`.
 ///
@@ -99,7 +99,7 @@ pub struct WorkerGroupBuilder {
     config: RolloutConfig,
     plan: Plan,
     setup: bool,
-    changes: Vec<Change>,
+    changes: Vec<BuilderChange>,
 }
 
 impl WorkerGroupBuilder {

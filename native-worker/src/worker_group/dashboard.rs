@@ -9,11 +9,7 @@ use rollmesh_core::{
     worker::{CommandError, WorkerAnswer},
 };
 
-use super::{
-    WorkerGroup,
-    members::{Link, Member},
-    task::TaskAnswer,
-};
+use super::{WorkerGroup, members::Member, task::TaskAnswer};
 use crate::hub::CalledWorkers;
 
 impl WorkerGroup {
@@ -62,12 +58,7 @@ impl Member {
             calls => (WorkerState::Sampling, format!("{calls} calls are under way")),
         };
         let peer = self.seat().and_then(|seat| seat.peer);
-        let kind = match &self.link {
-            _ if peer.is_some() => "",
-            Link::Thread { .. } => "thread",
-            Link::Seat(seat) if seat.is_local => "process",
-            Link::Seat(_) => "remote",
-        };
+        let kind = if peer.is_some() { "" } else { self.kind() };
         let worker = health.worker;
         WorkerRow {
             worker: peer.unwrap_or(self.number),

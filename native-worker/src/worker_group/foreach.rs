@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollmesh_core::{
-    calls::{CallError, CallResult, ForEach, ForEachError},
+    calls::{CallError, ForEach, ForEachError},
     ids::{CallSetId, WorkerId},
 };
 
@@ -202,8 +202,7 @@ impl WorkerGroup {
     /// As [`foreach_worker`](Self::foreach_worker).
     #[doc(alias = "ray.get")]
     pub fn take_results<T: WorkerTask>(&mut self, refs: WorkerRefs) -> Result<Vec<(WorkerId, T::Answer)>, GroupError> {
-        let results = self.wait_for_set(refs.0);
-        let said = results.into_iter().map(|CallResult { worker, result, .. }| (worker, result)).collect();
+        let said = self.wait_for_set(refs.0);
         self.settle::<T>(said)
     }
 }

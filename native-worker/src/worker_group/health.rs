@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollmesh_core::{
     callbacks::Callbacks as _,
-    calls::{CallConfig, CallResult},
+    calls::{CallConfig, CallError},
     ids::WorkerId,
     time::Micros,
     worker::{RolloutConfig, WorkerCommand},
@@ -12,7 +12,7 @@ use rollmesh_core::{
 
 use super::{
     GroupError, WorkerGroup,
-    members::{Link, Member},
+    members::{Member, MemberLink},
     state::GroupState,
     task::Request,
 };
@@ -119,12 +119,9 @@ impl WorkerGroup {
         }
         let ping = Request::from(WorkerCommand::Ping);
         let set = self.manager.probe_unhealthy(ping, Some(timeout.into()), false, self.now());
-        let results = self.wait_for_set(set);
-        let alive: Vec<WorkerId> = results
-            .into_iter()
-            .filter(|result| result.result.as_ref().map_or_else(|error| error.is_answer(), |_| true))
-            .map(|CallResult { worker, .. }| worker)
-            .collect();
+        let said = self.wait_for_set(set).into_iter();
+        let is_alive = |result: &Result<_, CallError>| result.as_ref().map_or_else(CallError::is_answer, |_| true);
+        let alive: Vec<WorkerId> = said.filter(|(_, result)| is_alive(result)).map(|(worker, _)| worker).collect();
         self.restore(&alive)
     }
 
@@ -235,7 +232,7 @@ impl WorkerGroup {
             }
             member.restarts += 1;
             match &member.link {
-                Link::Thread { generation, .. } => {
+                MemberLink::Thread { generation, .. } => {
                     let next = *generation + 1;
                     // The old thread ends when its hung call returns; its answers are ignored.
                     match self.thread_link(id, next) {
@@ -248,7 +245,7 @@ impl WorkerGroup {
                         Err(error) => self.notice(format_args!("worker {id}: the system gives no thread: {error}")),
                     }
                 }
-                Link::Seat(seat) => {
+                MemberLink::Seat(seat) => {
                     if let (Some(child), Some(hub)) = (seat.child, &self.hub) {
                         hub.workers.kill(child);
                     }

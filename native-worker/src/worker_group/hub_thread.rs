@@ -56,7 +56,7 @@ impl HubThread {
         };
         // The group may have been dropped.
         let group = notifications.clone();
-        let sink: NotificationSink = Box::new(move |told| _ = group.send(GroupNotification::Hub(told)));
+        let sink: NotificationSink = Box::new(move |notification| _ = group.send(GroupNotification::Hub(notification)));
         let (spec, registry) = (plan.worker_spec.clone(), registry.clone());
         let started = wait_for(&runtime, async move {
             let mut hub = Hub::start_with(config, &registry, launcher, spec).await?;
@@ -82,15 +82,15 @@ impl HubThread {
 
     /// Ends local processes, and waits until they have exited and their resources are released.
     pub(super) fn end_workers(&self, children: impl IntoIterator<Item = u32>) {
-        let (gone, is_closed) = mpsc::channel();
+        let (exited, is_closed) = mpsc::channel();
         let mut ending = 0;
         for child in children {
-            let gone = gone.clone();
-            self.workers.end(child, move || _ = gone.send(()));
+            let exited = exited.clone();
+            self.workers.end(child, move || _ = exited.send(()));
             ending += 1;
         }
         // If the hub has stopped, so have its workers.
-        drop(gone);
+        drop(exited);
         let deadline = Instant::now() + FAREWELL;
         // Processes that do not exit are killed meanwhile.
         let wait = |_: &u32| is_closed.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok();

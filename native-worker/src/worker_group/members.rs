@@ -24,7 +24,7 @@ use crate::{hub::WorkerNotification, pulse::Pulse};
 /// A remote worker of the group.
 pub(super) struct Member {
     pub(super) place: WorkerPlace,
-    pub(super) link: Link,
+    pub(super) link: MemberLink,
     /// True if it was set up since it last connected.
     pub(super) is_set_up: bool,
     /// True if it has been healthy: a worker that connects now replaces it.
@@ -42,7 +42,7 @@ pub(super) struct Member {
 }
 
 /// Transport to a worker.
-pub(super) enum Link {
+pub(super) enum MemberLink {
     Thread { link: ThreadLink, generation: u64 },
     Seat(Seat),
 }
@@ -69,17 +69,12 @@ impl Seat {
 
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let link = match &self.link {
-            Link::Thread { .. } => "thread",
-            Link::Seat(seat) if seat.is_local => "process",
-            Link::Seat(_) => "remote",
-        };
-        f.debug_struct("Member").field("place", &self.place).field("link", &link).finish_non_exhaustive()
+        f.debug_struct("Member").field("place", &self.place).field("kind", &self.kind()).finish_non_exhaustive()
     }
 }
 
 impl Member {
-    pub(super) fn new(place: WorkerPlace, link: Link, number: u32) -> Self {
+    pub(super) fn new(place: WorkerPlace, link: MemberLink, number: u32) -> Self {
         Self {
             place,
             link,
@@ -93,29 +88,35 @@ impl Member {
         }
     }
 
-    pub(super) fn is_in_process(&self) -> bool {
-        matches!(self.link, Link::Thread { .. })
+    /// Returns the kind of its transport.
+    pub(super) fn kind(&self) -> &'static str {
+        match &self.link {
+            MemberLink::Thread { .. } => "thread",
+            MemberLink::Seat(seat) if seat.is_local => "process",
+            MemberLink::Seat(_) => "remote",
+        }
     }
 
+    /// Returns its seat; `None` for a worker in this process.
     pub(super) fn seat(&self) -> Option<&Seat> {
         match &self.link {
-            Link::Seat(seat) => Some(seat),
-            Link::Thread { .. } => None,
+            MemberLink::Seat(seat) => Some(seat),
+            MemberLink::Thread { .. } => None,
         }
     }
 
     pub(super) fn seat_mut(&mut self) -> Option<&mut Seat> {
         match &mut self.link {
-            Link::Seat(seat) => Some(seat),
-            Link::Thread { .. } => None,
+            MemberLink::Seat(seat) => Some(seat),
+            MemberLink::Thread { .. } => None,
         }
     }
 
     /// Returns when the worker last made progress, as far as that is visible from here.
     fn last_progress(&self) -> Option<Instant> {
         match &self.link {
-            Link::Thread { link, .. } => Some(link.last_progress()),
-            Link::Seat(seat) => seat.pulse.as_ref().map(Pulse::last),
+            MemberLink::Thread { link, .. } => Some(link.last_progress()),
+            MemberLink::Seat(seat) => seat.pulse.as_ref().map(Pulse::last),
         }
     }
 
@@ -127,23 +128,23 @@ impl Member {
 
 impl WorkerGroup {
     /// Creates the link to a new worker.
-    pub(super) fn link(&mut self, id: WorkerId, placement: &Placement) -> std::io::Result<Link> {
+    pub(super) fn link(&mut self, id: WorkerId, placement: &Placement) -> std::io::Result<MemberLink> {
         match placement {
             Placement::Threads => self.thread_link(id, 0),
-            Placement::Processes(_) => Ok(Link::Seat(Seat::new(true))),
-            Placement::Remote => Ok(Link::Seat(Seat::new(false))),
+            Placement::Processes(_) => Ok(MemberLink::Seat(Seat::new(true))),
+            Placement::Remote => Ok(MemberLink::Seat(Seat::new(false))),
         }
     }
 
-    pub(super) fn thread_link(&self, id: WorkerId, generation: u64) -> std::io::Result<Link> {
+    pub(super) fn thread_link(&self, id: WorkerId, generation: u64) -> std::io::Result<MemberLink> {
         let link = ThreadLink::start(id, generation, self.factory.clone(), self.notification_sender.clone())?;
-        Ok(Link::Thread { link, generation })
+        Ok(MemberLink::Thread { link, generation })
     }
 
     /// Sends the manager's commands and handles its events.
     pub(super) fn pump(&mut self) {
         while let Some(command) = self.manager.poll_command() {
-            self.carry(command);
+            self.forward(command);
         }
         while let Some(event) = self.manager.poll_event() {
             if let CallEvent::WorkerUnhealthy {
@@ -160,16 +161,16 @@ impl WorkerGroup {
         self.show();
     }
 
-    fn carry(&mut self, command: CallCommand<Request>) {
+    fn forward(&mut self, command: CallCommand<Request>) {
         let CallCommand { worker, call, request } = command;
         let Some(member) = self.members.get_mut(&worker) else { return };
         match &mut member.link {
-            Link::Thread { link, .. } => {
+            MemberLink::Thread { link, .. } => {
                 if !link.send(call, request) {
                     self.manager.handle_left(worker);
                 }
             }
-            Link::Seat(seat) => match message(call, &request) {
+            MemberLink::Seat(seat) => match message(call, &request) {
                 Ok(message) => match (seat.peer, &self.hub) {
                     (Some(peer), Some(hub)) => hub.workers.send(peer, message),
                     _ => seat.waiting.push_back(message),
@@ -201,16 +202,18 @@ impl WorkerGroup {
         }
     }
 
-    /// Waits until the condition holds or the timeout is over. True if it holds.
+    /// Waits until the condition holds, the timeout is over, or the group is stopped meanwhile. True if the condition holds.
     pub(super) fn wait_until(&mut self, timeout: Option<Duration>, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        // A group that is being stopped waits for its workers, too.
+        let was_stopped = self.is_stopped;
         loop {
             self.take_notifications();
             if is_so(self) {
                 return true;
             }
             let now = Instant::now();
-            if deadline.is_some_and(|deadline| deadline <= now) {
+            if deadline.is_some_and(|deadline| deadline <= now) || (self.is_stopped && !was_stopped) {
                 return false;
             }
             let due = self.manager.poll_timeout().map(|at| self.epoch + Duration::from(at));
@@ -233,7 +236,7 @@ impl WorkerGroup {
         match notification {
             GroupNotification::Answer { worker, generation, call, result } => {
                 let is_current = self.members.get(&worker).is_some_and(
-                    |member| matches!(member.link, Link::Thread { generation: current, .. } if current == generation),
+                    |member| matches!(member.link, MemberLink::Thread { generation: current, .. } if current == generation),
                 );
                 if is_current {
                     self.count_env_steps(worker, &result);
@@ -270,6 +273,7 @@ impl WorkerGroup {
                 }
             }
             GroupNotification::Notice(text) => self.notice(text),
+            GroupNotification::Stop => self.stop(),
             GroupNotification::Hub(WorkerNotification::GaveUp(reason)) => {
                 self.notice(&reason);
                 self.gave_up = Some(reason);
@@ -304,7 +308,7 @@ impl WorkerGroup {
         let member = self.members.get_mut(&id)?;
         let came_before = member.is_set_up;
         (member.is_set_up, member.is_stuck) = (false, false);
-        let Link::Seat(seat) = &mut member.link else { return None };
+        let MemberLink::Seat(seat) = &mut member.link else { return None };
         let was_taken = seat.peer.replace(peer).is_some();
         seat.pulse = Some(pulse);
         if let Some(hub) = &self.hub {

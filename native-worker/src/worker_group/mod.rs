@@ -56,13 +56,16 @@ mod envs;
 mod error;
 mod foreach;
 mod health;
+mod hub_start;
 mod hub_thread;
 mod members;
 mod policies;
+mod row_source;
 mod sample;
 mod sampling;
 mod setup;
 mod state;
+mod stopper;
 mod sync_filters;
 mod sync_weights;
 mod task;
@@ -90,6 +93,7 @@ pub use foreach::{ForEachWorker, WorkerRefs, WorkerResult};
 pub use health::FailureSettings;
 pub use rollmesh_core::worker::NamedFn;
 pub use sample::ParallelSample;
+pub use stopper::GroupStopper;
 pub use sync_filters::SyncFilters;
 pub use sync_weights::{SyncWeights, WeightsSource};
 pub use task::{
@@ -141,6 +145,7 @@ pub struct WorkerGroup {
     /// Why local processes are no longer started.
     gave_up: Option<String>,
     is_stopped: bool,
+    stopper: GroupStopper,
     epoch: Instant,
 }
 
@@ -153,6 +158,8 @@ enum GroupNotification {
     Hub(WorkerNotification),
     /// A notice from the hub.
     Notice(String),
+    /// Another thread asks the group to stop.
+    Stop,
 }
 
 impl WorkerGroup {
@@ -172,6 +179,7 @@ impl WorkerGroup {
             local_thread: None,
             is_local_warm: false,
             members: BTreeMap::new(),
+            stopper: Self::new_stopper(notification_sender.clone()),
             notifications,
             notification_sender,
             hub: None,

@@ -47,7 +47,7 @@ impl WorkerGroup {
         state: Option<PolicyState>,
         roles: PolicyRoles,
     ) -> Result<(), GroupError> {
-        self.synced.note_changed_policies();
+        self.synced.record_changed_policies();
         let command = WorkerCommand::AddPolicy { id, policy, state, roles };
         self.foreach_worker_with(options, command).map(|_| ())
     }
@@ -62,7 +62,7 @@ impl WorkerGroup {
         id: PolicyId,
         roles: PolicyRoles,
     ) -> Result<(), GroupError> {
-        self.synced.note_changed_policies();
+        self.synced.record_changed_policies();
         self.foreach_worker_with(options, WorkerCommand::RemovePolicy { id, roles }).map(|_| ())
     }
 

@@ -162,6 +162,9 @@ impl WorkerGroup {
 
     /// Returns the error for a group without healthy workers.
     pub(super) fn no_worker(&self) -> GroupError {
+        if self.is_stopped {
+            return GroupError::NotSetUp;
+        }
         let why = self.samples.last_failure().map_or_else(String::new, |why| format!(": {why}"));
         GroupError::NoHealthyWorkers { workers: self.num_remote_workers(), why }
     }

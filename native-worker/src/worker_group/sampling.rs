@@ -22,9 +22,9 @@ const INTERRUPTION_SPAN: Duration = Duration::from_millis(50);
 pub(super) struct Samples {
     /// Version of the latest weights: the number of syncs.
     pub(super) newest: WeightsVersion,
-    asked: BTreeMap<WorkerId, Asked>,
+    asked: BTreeMap<WorkerId, PendingSample>,
     /// In the order in which they are handed over.
-    made: VecDeque<Made>,
+    made: VecDeque<ReceivedSample>,
     counters: SampleCounters,
     /// The latest failure.
     last_failure: Option<String>,
@@ -32,7 +32,7 @@ pub(super) struct Samples {
 
 /// A sample in progress.
 #[derive(Debug)]
-struct Asked {
+struct PendingSample {
     set: CallSetId,
     weights: WeightsVersion,
     /// True if other samples of the same round have been handed over without it.
@@ -41,7 +41,7 @@ struct Asked {
 
 /// A received sample that has not been handed over.
 #[derive(Debug)]
-struct Made {
+struct ReceivedSample {
     weights: WeightsVersion,
     is_late: bool,
     batch: AnyBatch,
@@ -50,7 +50,7 @@ struct Made {
 /// The outcome of a sample; `result` is `None` if the worker's calls were dropped.
 pub(super) struct Came {
     worker: WorkerId,
-    asked: Asked,
+    asked: PendingSample,
     result: Option<Result<TaskAnswer, CallError>>,
 }
 
@@ -71,12 +71,12 @@ impl Samples {
     }
 
     fn ask(&mut self, worker: WorkerId, set: CallSetId, weights: WeightsVersion) {
-        self.asked.insert(worker, Asked { set, weights, is_late: false });
+        self.asked.insert(worker, PendingSample { set, weights, is_late: false });
         self.counters.granted += 1;
     }
 
-    fn commit(&mut self, asked: &Asked, batch: AnyBatch) {
-        self.made.push_back(Made { weights: asked.weights, is_late: asked.is_late, batch });
+    fn commit(&mut self, asked: &PendingSample, batch: AnyBatch) {
+        self.made.push_back(ReceivedSample { weights: asked.weights, is_late: asked.is_late, batch });
         self.counters.committed += 1;
     }
 
@@ -102,7 +102,7 @@ impl Samples {
     pub(super) fn take(&mut self, env_steps: u64) -> Vec<AnyBatch> {
         let (mut batches, mut taken) = (Vec::new(), 0);
         while taken < env_steps
-            && let Some(Made { is_late, batch, .. }) = self.made.pop_front()
+            && let Some(ReceivedSample { is_late, batch, .. }) = self.made.pop_front()
         {
             taken += batch.env_steps() as u64;
             self.counters.consumed += 1;
@@ -146,7 +146,8 @@ impl WorkerGroup {
             came.extend(group.poll_samples());
             !group.samples.is_any_asked() || (!all && !came.is_empty())
         });
-        self.take_all_in(came)
+        self.take_all_in(came)?;
+        if self.is_stopped { Err(GroupError::NotSetUp) } else { Ok(()) }
     }
 
     /// Samples like [`synchronous_parallel_sample`](Self::synchronous_parallel_sample), or returns `None` once
@@ -176,22 +177,17 @@ impl WorkerGroup {
                 return Err(self.no_worker());
             }
             let mut came = Vec::new();
-            while self.samples.is_any_asked() {
-                if is_interrupted() {
-                    return self.take_all_in(came).map(|()| None);
-                }
-                self.wait_until(Some(INTERRUPTION_SPAN), |group| {
-                    came.extend(group.poll_samples());
-                    !group.samples.is_any_asked()
-                });
-            }
-            let has_any = !came.is_empty();
+            let mut have_all_come = |group: &mut Self| {
+                came.extend(group.poll_samples());
+                !group.samples.is_any_asked()
+            };
+            while !is_interrupted() && !self.wait_until(Some(INTERRUPTION_SPAN), &mut have_all_come) {}
             self.take_all_in(came)?;
+            if self.samples.is_any_asked() {
+                return Ok(None);
+            }
             if sample.is_enough(self.samples.made()) {
                 return Ok(Some(self.samples.take(u64::MAX)));
-            }
-            if !has_any || self.manager.num_healthy_workers() == 0 {
-                return Err(self.no_worker());
             }
         }
     }

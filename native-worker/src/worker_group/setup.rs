@@ -13,7 +13,7 @@ use rollmesh_core::{
 use super::{
     GroupError, LOCAL_WORKER, Placement, WorkerGroup,
     hub_thread::HubThread,
-    members::{Link, Member, Seat},
+    members::{Member, MemberLink, Seat},
     state::Synced,
     task::Request,
 };
@@ -30,6 +30,7 @@ impl WorkerGroup {
     #[doc(alias = "_setup")]
     pub fn setup(&mut self) -> Result<(), GroupError> {
         self.is_stopped = false;
+        self.stopper.withdraw();
         if self.plan.dashboard {
             self.start_hub()?;
         }
@@ -205,15 +206,10 @@ impl WorkerGroup {
             requests.push(Request::setup(WorkerSetup { config, place: member.place }));
         }
         let what = ForEach::each(requests).workers(ids).healthy_only(false).timeout(Micros::from(timeout));
-        let set = self.manager.foreach(what, self.now())?;
-        for result in self.wait_for_set(set) {
-            match result.result {
-                Ok(_) => {
-                    if let Some(member) = self.members.get_mut(&result.worker) {
-                        (member.is_set_up, member.has_worked) = (true, true);
-                    }
-                }
-                Err(error) => return Err(raised(result.worker, error)),
+        for (worker, result) in self.call(what)? {
+            result.map_err(|error| raised(worker, error))?;
+            if let Some(member) = self.members.get_mut(&worker) {
+                (member.is_set_up, member.has_worked) = (true, true);
             }
         }
         match ids.iter().filter(|id| !self.members.get(id).is_some_and(|member| member.is_set_up)).count() {
@@ -242,7 +238,8 @@ impl WorkerGroup {
         let mut children = Vec::new();
         for id in ids {
             // A thread ends when its link is dropped.
-            if let (Some(Member { link: Link::Seat(seat), .. }), Some(hub)) = (self.members.remove(id), &self.hub) {
+            if let (Some(Member { link: MemberLink::Seat(seat), .. }), Some(hub)) = (self.members.remove(id), &self.hub)
+            {
                 match seat {
                     Seat { child: Some(child), .. } => children.push(child),
                     Seat { peer: Some(peer), .. } => hub.workers.dismiss(peer),

@@ -23,12 +23,12 @@ pub(super) struct Synced {
 
 impl Synced {
     /// Records the latest weights and global variables.
-    pub(super) fn note(&mut self, weights: BTreeMap<PolicyId, Weights>, global_vars: Option<&GlobalVars>) {
+    pub(super) fn record(&mut self, weights: BTreeMap<PolicyId, Weights>, global_vars: Option<&GlobalVars>) {
         self.weights.extend(weights);
         self.global_vars = global_vars.or(self.global_vars.as_ref()).cloned();
     }
 
-    pub(super) fn note_changed_policies(&mut self) {
+    pub(super) fn record_changed_policies(&mut self) {
         self.changed_policies = true;
     }
 }

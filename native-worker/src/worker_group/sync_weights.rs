@@ -111,7 +111,7 @@ impl WorkerGroup {
         self.samples.newest.0 += u64::from(has_changed);
         self.foreach_worker_with(&options, command)?;
         if let Some(weights) = for_later {
-            self.synced.note(weights, global_vars);
+            self.synced.record(weights, global_vars);
         }
         let is_synced = |id: &WorkerId| to_worker_indices.is_none_or(|ids| ids.contains(id));
         for (id, member) in self.members.iter_mut().filter(|(id, _)| has_changed && is_synced(id)) {

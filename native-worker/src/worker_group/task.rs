@@ -45,7 +45,8 @@ pub trait PolicyTask {
 #[derive(Debug)]
 pub struct Request(pub(super) Kind);
 
-pub(super) type Code = Box<dyn Fn(WorkerId, &mut RolloutWorker) -> Box<dyn Any + Send> + Send + Sync>;
+pub(super) type Code =
+    Box<dyn Fn(WorkerId, &mut RolloutWorker) -> Result<Box<dyn Any + Send>, CommandError> + Send + Sync>;
 
 pub(super) enum Kind {
     Setup(WorkerSetup),
@@ -237,7 +238,7 @@ impl<R: Send + 'static, F: Fn(WorkerId, &mut RolloutWorker) -> R + Send + Sync +
     type Answer = R;
 
     fn into_request(self) -> Request {
-        Request(Kind::Code(Box::new(move |id, worker| Box::new((self.0)(id, worker)))))
+        Request(Kind::Code(Box::new(move |id, worker| Ok(Box::new((self.0)(id, worker))))))
     }
 
     fn read(answer: TaskAnswer) -> Option<R> {
@@ -253,9 +254,6 @@ impl<R: Send + 'static, F: Fn(SubEnv<'_>, &EnvContext) -> R + Send + Sync + 'sta
     }
 }
 
-/// Why a closure was not called.
-struct NotCalled(CommandError);
-
 /// Wraps a closure over policies; fails if a stashed policy cannot be restored.
 struct OfPolicies<F>(F);
 
@@ -266,10 +264,7 @@ where
     type Answer = Vec<R>;
 
     fn into_request(self) -> Request {
-        Request(Kind::Code(Box::new(move |_, worker| match (self.0)(worker) {
-            Ok(answers) => Box::new(answers),
-            Err(error) => Box::new(NotCalled(error)),
-        })))
+        Request(Kind::Code(Box::new(move |_, worker| Ok(Box::new((self.0)(worker)?)))))
     }
 
     fn read(answer: TaskAnswer) -> Option<Vec<R>> {
@@ -295,14 +290,7 @@ pub(super) fn run(id: WorkerId, worker: &mut RolloutWorker, request: &Request) -
         // The code that creates workers has done the setup already.
         Kind::Setup(_) => Ok(TaskAnswer::Answer(WorkerAnswer::Done)),
         Kind::Command(command, _) => worker.execute(command.clone()).map(TaskAnswer::Answer),
-        Kind::Code(code) => {
-            let value = code(id, worker);
-            // A closure that could not be called returns its error as the value.
-            match value.downcast::<NotCalled>() {
-                Ok(error) => Err(error.0),
-                Err(value) => Ok(TaskAnswer::Value(value)),
-            }
-        }
+        Kind::Code(code) => code(id, worker).map(TaskAnswer::Value),
     }
 }
 

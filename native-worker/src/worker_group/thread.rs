@@ -33,7 +33,7 @@ pub(super) struct ThreadLink {
 }
 
 impl ThreadLink {
-    /// Starts a thread. Its answers carry this generation, so that those of an abandoned thread can be recognised.
+    /// Starts a thread. Its answers contain this generation, so that those of an abandoned thread can be recognised.
     pub(super) fn start(
         id: WorkerId,
         generation: u64,

@@ -35,7 +35,7 @@ pub(crate) fn samples_go_on(mut behind: WorkerGroup, mut calm: WorkerGroup, prox
     ] {
         match fault {
             Fault::Weather(weather) => proxy.set(weather),
-            // A worker that comes back may not have reached the network yet.
+            // A reconnecting worker may not have reached the network yet.
             Fault::Injected(fault) => {
                 let start = Instant::now();
                 while !proxy.hit(fault) {

@@ -36,8 +36,8 @@ const FATAL: u32 = 7;
 pub(crate) fn register(registry: Registry) -> Registry {
     let env = |name, pause| {
         EnvSpec::fallible(name, move |contexts, _| {
-            let aside = std::env::var_os("ROLLMESH_CHAOS_DIR").map(PathBuf::from);
-            Ok(Box::new(Vectorized::new(vec![Stuck { t: 0, sum: 0, aside, pause }; contexts.len()])))
+            let sibling = std::env::var_os("ROLLMESH_CHAOS_DIR").map(PathBuf::from);
+            Ok(Box::new(Vectorized::new(vec![Stuck { t: 0, sum: 0, sibling, pause }; contexts.len()])))
         })
     };
     let never = EnvSpec::fallible("Never-v0", |_, _| {
@@ -51,13 +51,13 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .with_env(env("Slow-v0", Duration::from_millis(1)))
 }
 
-/// Counts its actions. The first worker that finds a file `trap` takes it away, and does not come back before there is a file `way`.
+/// Counts its actions. The first worker that finds a file `trap` removes it, and does not return before there is a file `way`.
 #[derive(Clone)]
 struct Stuck {
     t: u32,
     sum: u32,
     /// Where these files may be.
-    aside: Option<PathBuf>,
+    sibling: Option<PathBuf>,
     /// How long a step takes at least.
     pause: Duration,
 }
@@ -90,10 +90,10 @@ impl Env for Stuck {
     fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
         // The hub recomputes fragments for its page, too, on a thread of its own.
         let is_drawn = || std::thread::current().name() == Some("pictures");
-        if let Some(aside) = self.aside.as_ref().filter(|_| self.t == FATAL && !is_drawn())
-            && std::fs::remove_file(aside.join("trap")).is_ok()
+        if let Some(sibling) = self.sibling.as_ref().filter(|_| self.t == FATAL && !is_drawn())
+            && std::fs::remove_file(sibling.join("trap")).is_ok()
         {
-            while !aside.join("way").exists() {
+            while !sibling.join("way").exists() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -141,7 +141,7 @@ async fn end(rig: &Rig, run: Process) -> Outcome {
 }
 
 /// Stopped workers resume after their leases have expired, and upload what is no longer wanted.
-pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
+pub(crate) async fn suspended_workers_are_detected_by_their_leases() {
     let rounds = if is_long() { 20 } else { 1 };
     let rig = Rig::new(4, u64::MAX, 64, &[]);
     let mut run = rig.start();
@@ -173,13 +173,13 @@ pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
 }
 
 /// A worker whose environment hangs answers pings and is not well.
-pub(crate) async fn an_environment_that_hangs_is_found_by_its_lease() {
+pub(crate) async fn hanging_environment_is_detected_by_its_lease() {
     let rig = Rig::new(3, u64::MAX, 64, &["--env", "Stuck-v0"]);
     let mut run = rig.start();
     let mut hub = watch(&run.invitation().await).await;
     until("some iterations", || children_of(run.pid()).len() == 3 && rig.iterations() > 3).await;
-    OpenOptions::new().write(true).create_new(true).open(rig.aside("trap")).unwrap();
-    until("a worker in the trap", || !rig.aside("trap").exists()).await;
+    OpenOptions::new().write(true).create_new(true).open(rig.sibling("trap")).unwrap();
+    until("a worker in the trap", || !rig.sibling("trap").exists()).await;
     let found = until_hung(&mut hub, 1).await;
     assert!(found <= LEASE + LATER, "{found:?}");
     let stuck = hung(&hub);
@@ -202,7 +202,7 @@ pub(crate) async fn an_environment_that_hangs_is_found_by_its_lease() {
 }
 
 /// The thread that hangs is in the hub's process, which ends without it.
-pub(crate) async fn an_environment_that_hangs_in_process_leaves_signals_their_effect() {
+pub(crate) async fn hanging_environment_in_process_does_not_block_signals() {
     for signal in [Signal::INT, Signal::TERM] {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("trap"), "").unwrap();
@@ -218,9 +218,9 @@ pub(crate) async fn an_environment_that_hangs_in_process_leaves_signals_their_ef
 }
 
 /// This program with these arguments; its environments find their trap in a directory.
-fn start(args: &[&str], aside: &std::path::Path) -> Process {
+fn start(args: &[&str], sibling: &std::path::Path) -> Process {
     Process::start_program(std::env::current_exe().unwrap(), args, |command| {
-        _ = command.env("ROLLMESH_CHAOS_DIR", aside);
+        _ = command.env("ROLLMESH_CHAOS_DIR", sibling);
     })
 }
 
@@ -269,8 +269,8 @@ pub(crate) async fn a_run_whose_environment_cannot_be_made_says_so_and_ends_at_t
         let args = ["train", "--env", "Never-v0", "--run-dir", run.to_str().unwrap()];
         let mut process = start(&args, directory.path());
         process.line("waiting for environment Never-v0 to be made").await;
-        let told = ends_at(process, signal).await.stderr;
-        assert!(told.contains("interrupted: environment Never-v0 was not made yet"), "{told}");
+        let stderr = ends_at(process, signal).await.stderr;
+        assert!(stderr.contains("interrupted: environment Never-v0 was not made yet"), "{stderr}");
         assert!(!run.join("config.toml").exists());
     }
 }

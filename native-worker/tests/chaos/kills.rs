@@ -155,7 +155,7 @@ pub(crate) async fn workers_that_are_killed_twice_a_second_cost_time_but_no_data
 }
 
 /// Ready workers continue: batches are not the calm run's, but every slot's fragments are there, in order, once.
-pub(crate) async fn slots_that_do_not_keep_step_have_no_gaps_either() {
+pub(crate) async fn slots_have_no_gaps_in_asynchronous_mode() {
     let time = Duration::from_secs(if is_long() { 60 } else { 4 });
     let mut dice = Dice::new();
     // Where sampling takes its time, there is always a lease to hit.

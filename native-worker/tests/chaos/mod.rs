@@ -20,22 +20,22 @@ pub(crate) fn tests() -> Vec<Trial> {
         crate::asynchronous_alone;
         kills:
             workers_that_are_killed_twice_a_second_cost_time_but_no_data,
-            slots_that_do_not_keep_step_have_no_gaps_either;
+            slots_have_no_gaps_in_asynchronous_mode;
         hangs:
-            workers_that_stand_still_are_found_by_their_leases,
-            an_environment_that_hangs_is_found_by_its_lease,
-            an_environment_that_hangs_in_process_leaves_signals_their_effect,
+            suspended_workers_are_detected_by_their_leases,
+            hanging_environment_is_detected_by_its_lease,
+            hanging_environment_in_process_does_not_block_signals,
             commands_whose_step_hangs_end_at_the_first_signal,
             a_run_whose_environment_cannot_be_made_says_so_and_ends_at_the_first_signal;
         network:
-            a_network_that_does_what_it_wants_changes_nothing,
+            injected_network_faults_change_no_weights,
             group_samples_the_same_behind_such_a_network,
             dead_connections_are_detected_by_their_leases,
             late_upload_of_a_stopped_worker_is_refused,
-            a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else;
+            flipped_bit_under_tls_ends_only_the_connection;
         storm:
             two_hundred_workers_that_reconnect_together_change_nothing;
         soak:
-            a_run_takes_no_more_of_the_machine_as_it_goes_on;
+            long_run_does_not_grow_in_memory_files_or_threads;
     }
 }

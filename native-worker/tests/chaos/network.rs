@@ -62,7 +62,7 @@ impl Scene {
         scene
     }
 
-    /// Starts the next worker. Files set aside are for the first.
+    /// Starts the next worker. Files next to the run's directory are for the first.
     fn add_worker(&mut self) {
         let (hub, proxy) = (&self.hub, &self.proxies[self.workers.len()]);
         proxy.lead_to(hub.address.parse().unwrap());
@@ -70,7 +70,7 @@ impl Scene {
         let worker = Process::start_program(std::env::current_exe().unwrap(), args, |command| {
             command.env("ROLLMESH_TOKEN", &hub.worker_token);
             if self.workers.is_empty() {
-                command.env("ROLLMESH_CHAOS_DIR", self.rig.aside(""));
+                command.env("ROLLMESH_CHAOS_DIR", self.rig.sibling(""));
             }
         });
         self.workers.push(worker);
@@ -110,7 +110,7 @@ fn is_whole(hub: &Control) -> bool {
 }
 
 /// Every fault by itself, and then all of them as they come.
-pub(crate) async fn a_network_that_does_what_it_wants_changes_nothing() {
+pub(crate) async fn injected_network_faults_change_no_weights() {
     let ms = |millis| Way::Late(Duration::from_millis(millis));
     let scene = Scene::start().await;
     for fault in [InjectedFault::Cut, InjectedFault::ResetMidFrame, InjectedFault::Twice, InjectedFault::Replay] {
@@ -212,7 +212,7 @@ pub(crate) async fn late_upload_of_a_stopped_worker_is_refused() {
     // No hedge helps it, so that its lease expires.
     let mut scene = Scene::start_with(1, &ENV).await;
     let mut hub = watch(&scene.hub).await;
-    let (trap, way) = (scene.rig.aside("trap"), scene.rig.aside("way"));
+    let (trap, way) = (scene.rig.sibling("trap"), scene.rig.sibling("way"));
     File::create_new(&trap).unwrap();
     listen_until(&mut hub, "a worker in the trap", || !trap.exists()).await;
     scene.workers[0].signal(Signal::STOP);
@@ -235,7 +235,7 @@ pub(crate) async fn late_upload_of_a_stopped_worker_is_refused() {
 }
 
 /// Under TLS a bit that flips ends the connection, and nothing else.
-pub(crate) async fn a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else() {
+pub(crate) async fn flipped_bit_under_tls_ends_only_the_connection() {
     let proxy = Proxy::start().await;
     let address = proxy.address.to_string();
     let rig = Rig::new(0, u64::MAX, LENGTH, &["--tls-self-signed", "--public-host", &address]);

@@ -103,7 +103,7 @@ impl Proxy {
         let carried = shared.clone();
         let listener = tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                tokio::spawn(carry(near, carried.clone()));
+                tokio::spawn(forward(near, carried.clone()));
             }
         });
         Self { address, shared, listener }
@@ -140,7 +140,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn carry(mut near: TcpStream, shared: Arc<Shared>) {
+async fn forward(mut near: TcpStream, shared: Arc<Shared>) {
     let Some(&hub) = shared.hub.get() else { return };
     let Ok(mut far) = TcpStream::connect(hub).await else { return };
     shared.connections.fetch_add(1, Ordering::Relaxed);

@@ -86,7 +86,7 @@ impl Rig {
     }
 
     /// A file next to the run's directory.
-    pub(crate) fn aside(&self, name: &str) -> PathBuf {
+    pub(crate) fn sibling(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 

@@ -36,7 +36,7 @@ fn slack() -> u64 {
 }
 
 /// Hub and worker take as much in the last third of their time as in the second.
-pub(crate) async fn a_run_takes_no_more_of_the_machine_as_it_goes_on() {
+pub(crate) async fn long_run_does_not_grow_in_memory_files_or_threads() {
     let time = Duration::from_secs(if is_long() { 600 } else { 9 });
     let rig = Rig::new(2, u64::MAX, 64, &[]);
     let run = rig.start();

@@ -1,4 +1,4 @@
-//! Hundreds of workers that come back at the same time.
+//! Hundreds of workers that reconnect at the same time.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ impl Light {
         }
     }
 
-    /// Works as long as the connection lasts. True once it is not to come back.
+    /// Works as long as the connection lasts. True once it must not reconnect.
     async fn serve(&self) -> bool {
         let Ok((mut socket, _)) = connect_async_with_config(format!("ws://{}/ws", self.hub), None, true).await else {
             return false;

@@ -26,7 +26,7 @@ async fn play(command: &[&str], more: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_client_connects_again_and_asks_for_several_episodes() {
+async fn python_client_reconnects_and_requests_several_episodes() {
     let script = folder().join("connection.py");
     let python = ["python3", "-X", "dev", "-W", "error", script.to_str().unwrap()];
     play(&python, &[]).await;
@@ -34,7 +34,7 @@ async fn python_client_connects_again_and_asks_for_several_episodes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn javascript_client_connects_again_and_asks_for_several_episodes() {
+async fn javascript_client_reconnects_and_requests_several_episodes() {
     let script = folder().join("connection.mjs");
     play(&["node", "--experimental-websocket", "--no-warnings", script.to_str().unwrap()], &[]).await;
 }

@@ -75,7 +75,7 @@ async fn several_clients_drive_several_episodes_each() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_goes_abandons_its_episodes() {
+async fn disconnecting_client_abandons_its_episodes() {
     let game = Game::Single;
     let env = game.env(2);
     let mut hub = hub(&env).await;
@@ -105,14 +105,14 @@ async fn a_client_that_goes_abandons_its_episodes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_says_nothing_loses_its_lane_to_another() {
+async fn silent_client_loses_its_lane_to_another() {
     let env = Game::Single.env(1).with_episode_timeout(Duration::from_millis(50));
     let hub = hub(&env).await;
     let (mut silent, mut other) = (join(&hub).await, join(&hub).await);
     silent.start(3).await.unwrap();
     // It answers pings, and that is all.
-    let (told, started) = tokio::join!(silent.client.receive(), other.start(3));
-    let (code, reason) = reply(told, Kind::StartEpisode);
+    let (refusal, started) = tokio::join!(silent.client.receive(), other.start(3));
+    let (code, reason) = reply(refusal, Kind::StartEpisode);
     assert_eq!(code, EpisodeCode::TimedOut.to_wire());
     assert_eq!(reason, "episode 3 was given up: nothing was said of it for 0.05 s; start another one");
     started.unwrap();

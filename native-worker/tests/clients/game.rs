@@ -25,7 +25,7 @@ pub(crate) enum Game {
     Pair,
 }
 
-/// The episode cannot continue; in the end every client is told so.
+/// The episode cannot continue; in the end every client gets that error.
 #[derive(Debug)]
 pub(crate) struct Over;
 

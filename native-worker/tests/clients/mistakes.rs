@@ -142,9 +142,9 @@ async fn client_that_never_reads_blocks_no_other() {
     soon("the end of the game", player).await.unwrap();
 }
 
-/// Takes every lane that it can get, again and again: other waiting clients are served in turn.
+/// Takes every lane that it can get, repeatedly: other waiting clients are served round-robin.
 #[tokio::test(flavor = "multi_thread")]
-async fn sampler_that_wants_all_lanes_leaves_some_to_others() {
+async fn client_that_requests_all_lanes_does_not_starve_others() {
     let game = Game::Single;
     let env = game.env(1);
     let hub = hub(&env).await;
@@ -169,7 +169,7 @@ async fn sampler_that_wants_all_lanes_leaves_some_to_others() {
     soon("the end of the game", player).await.unwrap();
 }
 
-/// What is asked twice is answered once, and the mistake is told.
+/// A repeated request is answered once, and reported as a mistake.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_question_before_the_answer_is_a_mistake() {
     let game = Game::Single;

@@ -1,5 +1,5 @@
 //! Clients that drive episodes through a hub: the same batches as in process, and what happens when they are wrong, slow,
-//! too fast or gone. Some of them are programs in Python and JavaScript, so that no bare `cargo test` runs any of this:
+//! too fast or disconnected. Some of them are programs in Python and JavaScript, so that no bare `cargo test` runs any of this:
 //! `cargo xtask test clients` does.
 
 mod connections;

@@ -48,6 +48,7 @@ async fn the_status_has_this_shape() {
     });
     let idle = json!({
         "server": concat!("rollmesh ", env!("CARGO_PKG_VERSION")),
+        "certificate_expires": null,
         "run": 0,
         "phase": "idle",
         "starting": null,
@@ -157,7 +158,7 @@ async fn workers_are_as_many_as_asked_for() {
 }
 
 #[tokio::test]
-async fn one_worker_drains_and_does_not_come_back() {
+async fn drained_worker_is_not_replaced() {
     let hub = HubProcess::start().await;
     hub.start_run(2).await;
     hub.until_status("both", |status| status["num_workers"] == 2 && count(&status["iteration"]) > 0).await;
@@ -191,7 +192,7 @@ async fn a_drained_run_has_lost_nothing() {
 }
 
 #[tokio::test]
-async fn a_hung_worker_is_unhealthy_and_why_is_said() {
+async fn hung_worker_is_unhealthy_with_its_reason() {
     let hub = HubProcess::start().await;
     hub.start_run(2).await;
     hub.until_status("an iteration", |status| count(&status["iteration"]) > 0).await;
@@ -252,7 +253,7 @@ async fn looking_takes_a_viewers_token_and_nothing_is_refused() {
 
 /// The limits list every kind of message.
 #[tokio::test]
-async fn all_limits_are_printed_those_of_every_kind_of_message_that_may_come_too() {
+async fn printed_limits_include_every_kind_of_accepted_message() {
     let text = Process::start(["hub", "--print-limits"]).finish_with(0).await.stdout;
     let json = Process::start(["hub", "--print-limits", "--json"]).finish_with(0).await.stdout;
     let rows: Vec<Value> = serde_json::from_str(&json).unwrap();

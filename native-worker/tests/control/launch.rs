@@ -189,7 +189,7 @@ async fn launcher_starts_replaces_and_ends_the_hubs_workers() {
 }
 
 #[tokio::test]
-async fn workers_end_with_a_launcher_that_is_killed_and_come_back_with_the_next_one() {
+async fn workers_of_a_killed_launcher_exit_and_are_started_by_the_next_one() {
     let mut hub = HubProcess::start().await;
     let (url, token) = (format!("ws://{}", hub.invitation.address), hub.launcher_token().await);
     let mut launcher = launch(&hub, &token, &["--here"], |_| {});

@@ -28,7 +28,7 @@ impl HubProcess {
 }
 
 #[tokio::test]
-async fn runs_wait_for_those_before_them() {
+async fn runs_wait_for_earlier_ones_in_the_queue() {
     let directory = tempfile::tempdir().unwrap();
     let runs_dir = directory.path().display().to_string();
     let hub = HubProcess::start_with(&["--runs-dir", &runs_dir]).await;
@@ -38,10 +38,10 @@ async fn runs_wait_for_those_before_them() {
         assert_eq!(parse(&started.stdout), json!({ "run": seed, "place": place }));
     }
     let runs = hub.runs().await;
-    let told: Vec<_> =
+    let queue: Vec<_> =
         runs.iter().map(|run| (run["run"].clone(), run["state"].clone(), run["place"].clone())).collect();
     let expected = [(1, "running", Value::Null), (2, "queued", json!(1)), (3, "queued", json!(2))];
-    assert_eq!(told, expected.map(|(run, state, place)| (json!(run), json!(state), place)));
+    assert_eq!(queue, expected.map(|(run, state, place)| (json!(run), json!(state), place)));
     let names = ["algo", "dir", "env", "env_steps", "episode_return_mean", "error", "place", "run", "seed", "state"];
     let mut found = keys(&runs[0]);
     found.sort_unstable();

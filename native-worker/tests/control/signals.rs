@@ -43,7 +43,7 @@ async fn undisturbed(env_steps: u64) -> Value {
 }
 
 #[tokio::test]
-async fn sigterm_drains_a_run_and_what_it_has_made_is_whole() {
+async fn sigterm_drains_a_run_and_saves_complete_iterations() {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
     let mut run = Process::start(train(&run_dir, 2, u64::MAX));
@@ -65,7 +65,7 @@ async fn sigterm_drains_a_run_and_what_it_has_made_is_whole() {
 }
 
 #[tokio::test]
-async fn a_rolling_restart_of_all_workers_loses_nothing() {
+async fn rolling_restart_of_all_workers_expires_no_lease() {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
     let mut run = Process::start(train(&run_dir, 3, u64::MAX));
@@ -138,7 +138,7 @@ impl Drop for Slow {
 }
 
 #[tokio::test]
-async fn draining_hub_takes_no_workers_and_ends_immediately_when_asked_again() {
+async fn draining_hub_admits_no_workers_and_exits_at_the_second_request() {
     let mut hub = HubProcess::start().await;
     hub.start_run(0).await;
     let _slow = Slow::join(&hub).await;

@@ -51,7 +51,7 @@ pub(crate) fn both(run: &RunConfig) -> [EvalWorker; 2] {
     [EvalWorker::in_thread(makers).unwrap(), EvalWorker::in_process(run).unwrap()]
 }
 
-pub(crate) fn there_is_nothing_before_something_was_submitted() {
+pub(crate) fn nothing_is_ready_before_a_submission() {
     for mut worker in both(&lab(json!({}))) {
         assert_eq!(worker.poll(Duration::ZERO), Ok(None));
     }
@@ -84,7 +84,7 @@ pub(crate) fn only_the_second_result_is_ever_returned() {
         let (ticket, found) = worker.poll_ticket(LONG).unwrap();
         assert_eq!((ticket, found.unwrap().env_steps), (Some(second), 3));
         assert_eq!(worker.poll(Duration::ZERO), Ok(None));
-        // One whose result is there and was not asked for is gone, too.
+        // A finished one whose result was not fetched is dropped, too.
         worker.submit(None, 1, true, true).unwrap();
         worker.submit(None, 2, true, true).unwrap();
         assert_eq!((result(&mut worker).env_steps, worker.poll(Duration::ZERO)), (2, Ok(None)));
@@ -123,8 +123,8 @@ pub(crate) fn the_init_function_comes_before_everything() {
     let notes = dir.path().join("notes");
     let settings: rollmesh_core::config::Config = json!({ "notes": notes }).to_string().parse().unwrap();
     let mut run = one("Lab-v0", "noted").env_config(settings.clone()).policy_config(settings.clone());
-    run.rollout.callbacks = vec!["note".into()];
-    run.evaluation.init = Some(InitSpec { name: "note".into(), arguments: settings });
+    run.rollout.callbacks = vec!["record".into()];
+    run.evaluation.init = Some(InitSpec { name: "record".into(), arguments: settings });
     let mut worker = EvalWorker::in_process(&run).unwrap();
     worker.submit(None, 10, true, true).unwrap();
     assert_eq!(result(&mut worker).reward(), 5.0);
@@ -156,7 +156,7 @@ pub(crate) fn any_signal_can_be_the_reward() {
     assert_eq!(worker.poll(Duration::ZERO), Ok(None));
 }
 
-pub(crate) fn a_process_has_what_its_worker_spec_says_and_no_more() {
+pub(crate) fn process_has_exactly_the_resources_of_its_worker_spec() {
     let mut run = lab(json!({}));
     run.evaluation.init = Some(InitSpec { name: "one_cpu".into(), ..InitSpec::default() });
     run.host.evaluator.cpus = 1;
@@ -167,7 +167,7 @@ pub(crate) fn a_process_has_what_its_worker_spec_says_and_no_more() {
     let mut worker = EvalWorker::in_process(&run).unwrap();
     let error = worker.poll(LONG).unwrap_err().to_string();
     assert!(error.contains("a worker needs the resource 'simulator', and there is none of that name"), "{error}");
-    // Who does not wait for that is told once, too.
+    // A caller that does not wait for it gets the report once, too.
     let mut worker = EvalWorker::in_process(&run).unwrap();
     let ticket = worker.submit(None, 10, true, true).unwrap();
     let (about, outcome) = worker.poll_ticket(LONG).unwrap();

@@ -1,4 +1,4 @@
-//! Whatever goes wrong is told once, and the next evaluation is as if it had not been.
+//! Each failure is reported once, and does not affect the next evaluation.
 
 use std::{
     fs,
@@ -63,9 +63,9 @@ pub(crate) fn abandoned_hung_evaluation_delays_no_other() {
     let makers = EvalMakers::of_run(&hangs, &native(registry()), AUTO).unwrap();
     let process = lab(json!({ "does": "hang", "once": dir.path().join("again"), "pid": dir.path().join("pid") }));
     let thread = EvalWorker::in_thread_with(makers, LIMIT).unwrap();
-    for (mut worker, told) in [(thread, "once"), (EvalWorker::in_process(&process).unwrap(), "pid")] {
+    for (mut worker, marker) in [(thread, "once"), (EvalWorker::in_process(&process).unwrap(), "pid")] {
         worker.submit(None, 100, true, true).unwrap();
-        while !dir.path().join(told).exists() {
+        while !dir.path().join(marker).exists() {
             assert_eq!(worker.poll(Duration::from_millis(10)), Ok(None));
         }
         let second = worker.submit(None, 100, true, true).unwrap();
@@ -92,7 +92,7 @@ pub(crate) fn crashed_engine_is_reported_once_and_replaced() {
     }
 }
 
-pub(crate) fn weights_are_kept_whatever_becomes_of_the_process() {
+pub(crate) fn weights_are_kept_if_the_process_ends() {
     let dir = tempfile::tempdir().unwrap();
     let registry = registry();
     let RegisteredEnv::SingleAgent(env) = registry.env("Lab-v0").unwrap() else { unreachable!() };

@@ -96,7 +96,7 @@ pub(crate) fn policies_of_several_agents_are_evaluated_everywhere() {
     runtime.block_on(hub.shutdown());
 }
 
-pub(crate) fn a_worker_comes_back_to_a_hub_that_was_started_again() {
+pub(crate) fn worker_reconnects_to_a_restarted_hub() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let tokens = dir.path().join("tokens.json");

@@ -32,7 +32,7 @@ struct Lab {
     only_in: Option<String>,
     /// It does that only where this file is not.
     once: Option<PathBuf>,
-    /// Where the numbers of its process, and of one that it has started, are told before it hangs.
+    /// Where the ids of its process, and of one that it has started, are written before it hangs.
     pid: Option<PathBuf>,
     t: i64,
 }
@@ -40,7 +40,7 @@ struct Lab {
 impl Lab {
     fn new(context: &EnvContext) -> Result<Self, EnvError> {
         let text = |name| context.config.get::<String>(name).map_err(EnvError::Config);
-        note(&context.config, "environment");
+        record(&context.config, "environment");
         let does = text("does")?.unwrap_or_default();
         if does == "refuse" {
             return Err(EnvError::Failed("closed today".into()));
@@ -217,16 +217,16 @@ pub(crate) fn register(registry: Registry) -> Registry {
         }))
         .with_multi_agent_env(MultiAgentSpec::new("Stroll-v0", |_| Ok(Box::new(Walk(0)))))
         .with_policy(PolicySpec::new("noted", |context| {
-            note(&context.config, "policy");
+            record(&context.config, "policy");
             Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))
         }))
-        .with_callbacks("note", |config| Ok(Box::new(Noted(config.clone()))))
-        .with_init_fn("note", |config| {
-            note(config, "init");
+        .with_callbacks("record", |config| Ok(Box::new(Noted(config.clone()))))
+        .with_init_fn("record", |config| {
+            record(config, "init");
             let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
             match status.lines().find(|line| line.starts_with("Threads:")) {
                 Some(line) if line.trim_start_matches("Threads:").trim() == "1" => Ok(()),
-                line => Err(CallbackError::new("note", format!("not the first: {line:?}"))),
+                line => Err(CallbackError::new("record", format!("not the first: {line:?}"))),
             }
         })
         .with_init_fn("one_cpu", |_| {
@@ -254,18 +254,18 @@ struct Noted(Config);
 
 impl Callbacks for Noted {
     fn on_evaluate_start(&mut self, _: &WorkerInfo) -> Result<(), CallbackError> {
-        note(&self.0, "start");
+        record(&self.0, "start");
         Ok(())
     }
 
     fn on_evaluate_end(&mut self, _: &WorkerInfo, episodes: &[RolloutMetrics]) -> Result<(), CallbackError> {
-        note(&self.0, &format!("end of {}", episodes.len()));
+        record(&self.0, &format!("end of {}", episodes.len()));
         Ok(())
     }
 }
 
 /// Adds a line to the file that the settings name.
-fn note(config: &Config, what: &str) {
+fn record(config: &Config, what: &str) {
     if let Ok(Some(file)) = config.get::<PathBuf>("notes") {
         let file = fs::OpenOptions::new().create(true).append(true).open(file);
         writeln!(file.unwrap(), "{what}").unwrap();

@@ -24,7 +24,7 @@ use super::{
 const VARIABLE: &str = "ROLLMESH_TEST_OTHER_PROCESS";
 
 /// Starts a worker in a program that cannot be one, and is the same as what it starts.
-pub(crate) fn be_one_who_forgot() {
+pub(crate) fn run_program_without_child_process_entry() {
     let job = env::var(VARIABLE).unwrap_or_default();
     let Some(dir) = job.strip_prefix("forget ") else { return };
     let error = EvalNames::new(dir).create("missing", &lab(json!({}))).unwrap_err();
@@ -166,7 +166,7 @@ pub(crate) fn others_find_a_worker_by_its_name() {
     assert!(!file.exists());
 }
 
-pub(crate) fn a_worker_outlives_who_started_it() {
+pub(crate) fn worker_outlives_its_starter() {
     let dir = tempfile::tempdir().unwrap();
     in_other_process("create", dir.path());
     let names = EvalNames::new(dir.path());
@@ -174,7 +174,7 @@ pub(crate) fn a_worker_outlives_who_started_it() {
     let mut worker = names.find("lasting").unwrap();
     worker.submit(None, 100, true, true).unwrap();
     assert_eq!(result(&mut worker).reward(), 5.0);
-    // What is gone without a word is not found.
+    // A worker that exited without a message is not found.
     let address: Value = serde_json::from_str(&fs::read_to_string(dir.path().join("lasting.json")).unwrap()).unwrap();
     let pid = rustix::process::Pid::from_raw(address["pid"].as_i64().unwrap() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
@@ -183,7 +183,7 @@ pub(crate) fn a_worker_outlives_who_started_it() {
     assert!(names.list().is_empty());
 }
 
-pub(crate) fn names_are_taken_once_and_free_again() {
+pub(crate) fn names_are_unique_and_released_when_their_worker_ends() {
     let dir = tempfile::tempdir().unwrap();
     let names = EvalNames::new(dir.path());
     let mut worker = names.create("one", &lab(json!({}))).unwrap();

@@ -85,7 +85,7 @@ fn several_agents_under_one_policy_count_env_steps() {
 }
 
 #[test]
-fn an_impossible_action_is_the_samplers_trouble() {
+fn impossible_action_is_an_error_of_the_sampler() {
     let env = ExternalEnv::new(1, counted()).unwrap();
     env.run(|env| count(env, 100)).unwrap();
     let builder = RolloutWorker::builder().config(config(BatchMode::TruncateEpisodes));

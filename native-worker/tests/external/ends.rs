@@ -42,7 +42,7 @@ fn sampling_ends_with_the_thread_that_drives() {
 }
 
 #[test]
-fn another_thread_can_go_on_where_one_has_ended() {
+fn another_thread_continues_episodes_of_an_ended_one() {
     let env = ExternalEnv::new(1, counted()).unwrap();
     let mut worker = worker(&env, config(BatchMode::TruncateEpisodes));
     env.run(|_| Err("out of memory")).unwrap();
@@ -141,7 +141,7 @@ fn every_client_is_notified_of_a_stop() {
 
 #[test]
 fn a_worker_that_waits_for_drivers_can_be_stopped() {
-    // No client drives: the sampling thread waits, and ends when it is told to.
+    // No client drives: the sampling thread waits, and ends when it is stopped.
     let env = ExternalEnv::new(1, counted()).unwrap();
     let config = RolloutConfig { sample_async: true, ..config(BatchMode::TruncateEpisodes) };
     let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::kind(7)).native();

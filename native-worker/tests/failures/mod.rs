@@ -31,9 +31,9 @@ pub(crate) fn tests() -> Vec<Trial> {
         moving:
             opaque_environment_loses_open_episodes_of_dead_workers,
             replay_that_ends_elsewhere_ends_run_or_episode,
-            failures_of_replayed_steps_are_told_apart,
+            failures_at_different_replayed_steps_are_distinguished,
             replayed_environment_resumes_bit_identically,
-            replayed_environment_trains_with_one_hash_whichever_workers_die;
+            replayed_environment_trains_with_one_hash_for_any_worker_deaths;
         runs:
             environment_that_always_fails_ends_run_with_its_place,
             transient_failure_leaves_no_trace_in_weights,
@@ -43,13 +43,15 @@ pub(crate) fn tests() -> Vec<Trial> {
             environment_that_ends_its_worker_ends_run_with_its_slot,
             environment_that_ends_its_worker_once_leaves_no_trace_in_weights,
             failures_of_other_user_code_end_run,
-            environment_that_is_restarted_goes_on;
+            restarted_environment_continues;
         signals:
             commands_end_with_signal_while_a_step_hangs,
+            runs_end_with_signal_while_a_worker_hangs_and_leave_no_process,
+            iteration_ends_when_its_run_is_stopped_while_a_step_hangs,
             environment_that_is_never_made_is_named_and_ends_with_first_signal,
             run_of_another_program_is_evaluated_by_that_one;
         waiting:
-            run_without_workers_waits_and_says_so,
+            run_without_workers_waits_and_reports_it,
             failures_are_in_the_status,
             hang_is_named_when_the_run_is_ended,
             start_that_waits_reports_the_hang_of_a_drained_run,

@@ -30,11 +30,13 @@ const KILLS: u32 = 3;
 const FAILS: [u32; 3] = [20, 7, 3];
 
 /// Walks at random, and back or on. With `kills`, a directory, the first processes in which it comes to a certain step of one
-/// slot kill themselves there; with `fails`, a directory, that slot fails at [`FAILS`].
+/// slot kill themselves there; with `fails`, a directory, that slot fails at [`FAILS`], with
+/// `panics` by a panic.
 pub(crate) struct Walk {
     state: EnvState,
     kills: Option<PathBuf>,
     fails: Option<PathBuf>,
+    panics: bool,
     /// It walks otherwise in each process, whatever it says.
     step_length: f32,
     place: f32,
@@ -42,7 +44,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    pub(crate) const SETTINGS: &[&str] = &["state", "kills", "fails"];
+    pub(crate) const SETTINGS: &[&str] = &["state", "kills", "fails", "panics"];
 
     pub(crate) fn new(context: &EnvContext) -> Result<Self, EnvError> {
         let setting = |name| context.config.get::<String>(name).map_err(EnvError::Config);
@@ -52,6 +54,7 @@ impl Walk {
             state: if state == "opaque" { EnvState::Opaque } else { EnvState::Replay },
             kills: setting("kills")?.filter(|_| is_it).map(PathBuf::from),
             fails: setting("fails")?.filter(|_| is_it).map(PathBuf::from),
+            panics: context.config.get("panics").map_err(EnvError::Config)?.unwrap_or(false),
             step_length: if state == "other" { 0.01 + process::id() as f32 * 1e-9 } else { 0.01 },
             place: 0.0,
             t: 0,
@@ -96,6 +99,7 @@ impl Env for Walk {
     fn step(&mut self, action: &[i64], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
         self.kill_process();
         if self.fails() {
+            assert!(!self.panics, "no brakes");
             return Err(EnvError::Failed("no fuel".into()));
         }
         self.t += 1;
@@ -125,7 +129,7 @@ async fn calm(state: &str) -> Value {
     rig.summary()
 }
 
-pub(crate) async fn replayed_environment_trains_with_one_hash_whichever_workers_die() {
+pub(crate) async fn replayed_environment_trains_with_one_hash_for_any_worker_deaths() {
     let expected = calm("replay").await;
     assert_eq!(expected["reproducible"], true, "{expected}");
     for workers in [1, 2, 3] {
@@ -140,7 +144,7 @@ pub(crate) async fn replayed_environment_trains_with_one_hash_whichever_workers_
 }
 
 /// One fragment fails three times in the same way, each time at another step: also while its open episode is replayed.
-pub(crate) async fn failures_of_replayed_steps_are_told_apart() {
+pub(crate) async fn failures_at_different_replayed_steps_are_distinguished() {
     let expected = calm("replay").await;
     let sample = ["sample", "--json", "--env", "Walk-v0", "--num-envs", "4", "--rollout-fragment-length", "16"];
     let sampled = async |config: &Value| {
@@ -149,32 +153,34 @@ pub(crate) async fn failures_of_replayed_steps_are_told_apart() {
         assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
         support::json(&finished.stdout)
     };
-    let failing = || {
+    let failing = |panics: bool| {
         let rig = Rig::new();
         std::fs::create_dir(rig.path("fails")).unwrap();
-        let config = json!({ "fails": rig.path("fails") });
+        let config = json!({ "fails": rig.path("fails"), "panics": panics });
         (rig, config)
     };
     let places = |failures: &Value| -> Vec<Value> {
         let latest = failures["latest"].as_array().cloned().unwrap_or_default();
         latest.iter().map(|at| json!([at["slot"], at["episode"], at["t"], at["kind"]])).collect()
     };
-    let replayed = [json!([SLOT, 0, 7, "error"]), json!([SLOT, 0, 3, "error"])];
-    for workers in [0, 2] {
-        let (rig, config) = failing();
-        let (finished, _) = rig.train(workers, &config, &["--env", "Walk-v0"]).await;
-        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
-        rig.check_ledger();
-        let summary = rig.summary();
-        assert_eq!(summary["weights_hash"], expected["weights_hash"], "{summary}");
-        assert_eq!(places(&summary["failures"]), replayed, "{summary}");
+    for (panics, kind) in [(false, "error"), (true, "panic")] {
+        let replayed = [json!([SLOT, 0, 7, kind]), json!([SLOT, 0, 3, kind])];
+        for workers in [0, 2] {
+            let (rig, config) = failing(panics);
+            let (finished, _) = rig.train(workers, &config, &["--env", "Walk-v0"]).await;
+            assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+            rig.check_ledger();
+            let summary = rig.summary();
+            assert_eq!(summary["weights_hash"], expected["weights_hash"], "{summary}");
+            assert_eq!(places(&summary["failures"]), replayed, "{summary}");
+        }
+        // Without leases.
+        let (rig, config) = failing(panics);
+        let summary = sampled(&config).await;
+        assert_eq!(summary["rollout_hash"], sampled(&json!({})).await["rollout_hash"], "{summary}");
+        assert_eq!(places(&summary["failures"])[1..], replayed, "{summary}");
+        drop(rig);
     }
-    // Without leases.
-    let (rig, config) = failing();
-    let summary = sampled(&config).await;
-    assert_eq!(summary["rollout_hash"], sampled(&json!({})).await["rollout_hash"], "{summary}");
-    assert_eq!(places(&summary["failures"])[1..], replayed, "{summary}");
-    drop(rig);
 }
 
 /// The hub dies, and with it its workers, in the middle of episodes.

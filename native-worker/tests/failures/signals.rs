@@ -1,7 +1,14 @@
 //! What becomes of commands that are asked to end while an environment hangs.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
+use rollmesh::{
+    hub::HubConfig,
+    train::{Algorithm, RunConfig, RunEnd},
+};
 use serde_json::json;
 
 use super::runs::{Rig, run};
@@ -36,6 +43,66 @@ pub(crate) async fn commands_end_with_signal_while_a_step_hangs() {
         let run_dir = rig.path("run").display().to_string();
         let end = signalled(&["evaluate", "--checkpoint", &run_dir], &hangs, signal).await;
         assert!(end.stderr.contains("interrupted: "), "{signal:?}: {}", end.stderr);
+    }
+}
+
+/// Local workers end with the run, however long their environments hang.
+pub(crate) async fn runs_end_with_signal_while_a_worker_hangs_and_leave_no_process() {
+    for signal in [Signal::INT, Signal::TERM] {
+        for workers in [Some(2), Some(0), None] {
+            let rig = Rig::new();
+            let host = rig.path("host");
+            // The process that creates the file hangs.
+            let config = json!({ "kind": "hang", "host": host });
+            let timeout = ["--hung-worker-timeout", "600"];
+            let sample = ["--num-workers", "2", "--env", "Faulty-v0", "--env-config", &config.to_string()];
+            let args = match workers {
+                Some(workers) => rig.args(workers, &config, &timeout),
+                None => [&["sample"], &sample[..], &timeout].concat().into_iter().map(String::from).collect(),
+            };
+            let process = Process::start_program(std::env::current_exe().unwrap(), args, |_| {});
+            let pid = || std::fs::read_to_string(&host).ok().filter(|pid| !pid.is_empty());
+            until("a step that hangs", || pid().is_some()).await;
+            let since = Instant::now();
+            process.signal(signal);
+            let end = process.finish_with(3).await;
+            // Ten seconds for leases to end, and four for the processes.
+            assert!(since.elapsed() < Duration::from_secs(25), "{signal:?}, {workers:?}: {}", end.stderr);
+            let pid = pid().unwrap();
+            assert!(!Path::new("/proc").join(&pid).exists(), "{signal:?}, {workers:?}: process {pid} is left");
+        }
+    }
+}
+
+/// The run of a program's own, whose caller waits for an iteration on another thread.
+pub(crate) async fn iteration_ends_when_its_run_is_stopped_while_a_step_hangs() {
+    // Its methods block.
+    std::thread::spawn(stop_while_a_step_hangs).join().unwrap();
+}
+
+fn stop_while_a_step_hangs() {
+    for workers in [0, 2] {
+        let rig = Rig::new();
+        let hangs = rig.path("hangs");
+        let env_config = json!({ "kind": "hang", "once": hangs }).to_string().parse().unwrap();
+        let config = RunConfig::new("Faulty-v0").env_config(env_config).num_workers(workers).num_envs(2);
+        let config = RunConfig { hung_worker_timeout_s: 600.0, ..config };
+        let hub = HubConfig { worker_program: std::env::current_exe().unwrap(), ..HubConfig::local().unwrap() };
+        let registry = super::faulty::register(rollmesh::Registry::builtin());
+        let mut algorithm = Algorithm::on(hub, config, &registry).unwrap();
+        let stopper = algorithm.stopper();
+        let waiting = hangs.clone();
+        let stopping = std::thread::spawn(move || {
+            while !waiting.exists() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            stopper.stop();
+            Instant::now()
+        });
+        while algorithm.step().unwrap().is_some() {}
+        assert_eq!(algorithm.stop().unwrap().end, RunEnd::Stopped);
+        let since = stopping.join().unwrap();
+        assert!(since.elapsed() < Duration::from_secs(20), "{workers} workers: {:?}", since.elapsed());
     }
 }
 

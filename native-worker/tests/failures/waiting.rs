@@ -40,7 +40,7 @@ async fn status(hub: &Invitation) -> Value {
     support::json(&command(hub, &["status", "--json"]).finish_with(0).await.stdout)
 }
 
-pub(crate) async fn run_without_workers_waits_and_says_so() {
+pub(crate) async fn run_without_workers_waits_and_reports_it() {
     let rig = Rig::new();
     let mut run = remote_only(&rig, &json!({}), &[]);
     let hub = run.invitation().await;
@@ -110,7 +110,7 @@ pub(crate) async fn start_that_waits_reports_the_hang_of_a_drained_run() {
     assert!(is_named, "{}", ended.stderr);
 }
 
-/// The worker is disconnected whenever it hangs, and comes back with another thread.
+/// The worker is disconnected whenever it hangs, and reconnects with another thread.
 pub(crate) async fn only_remote_worker_that_hangs_ends_run_with_its_slot() {
     let rig = Rig::new();
     let mut run = remote_only(&rig, &json!({ "kind": "hang" }), &["--hung-worker-timeout", "1"]);

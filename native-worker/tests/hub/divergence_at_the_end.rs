@@ -165,12 +165,12 @@ async fn divergent_fragment_found_after_the_end_taints_the_run() {
     hub.notice("the run that has ended contains rows of a quarantined principal: it is tainted").await;
     let mut again = hub.connect().await;
     again.say(&Message::Hello(hello(Role::Worker, token))).await;
-    assert!(again.refusal().await.is_some(), "its token is worth nothing any more");
+    assert!(again.refusal().await.is_some(), "its token is revoked");
     hub.hub.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_hub_that_is_about_to_end_goes_back_first() {
+async fn hub_that_is_about_to_exit_rolls_back_first() {
     let (replayed, mut audited) = watch::channel(0);
     let registry = counting("Counted-v0", move || {
         if thread::current().name() == Some("audits") {

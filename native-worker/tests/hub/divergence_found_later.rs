@@ -1,4 +1,4 @@
-//! Lies that are found after a restart, and hubs that are told on the command line whom to trust.
+//! Divergent fragments found after a restart, and the flags that set which workers a hub trusts.
 
 use std::{path::Path, process::Command};
 
@@ -28,14 +28,14 @@ fn lasting_token(file: &Path) -> Token {
 }
 
 /// A life of a hub in which the run gets to an iteration, with uploads that are false or not.
-async fn live(hub: TestHub, run: PendingSummary, token: Token, (iteration, lies): (u64, bool)) {
+async fn live(hub: TestHub, run: PendingSummary, token: Token, (iteration, falsifies): (u64, bool)) {
     let mut worker = HandMade::join_as(&hub, token, "native").await;
     // The status of a resumed run may come after its first lease: the uploads say where it is.
     let mut done = 0;
     while done < iteration {
         let upload = worker.next_upload().await.unwrap();
         done = upload.fragment + 1;
-        let upload = if lies { worker.changed(&upload, flip_a_reward) } else { upload };
+        let upload = if falsifies { worker.changed(&upload, flip_a_reward) } else { upload };
         worker.client.say(&rollmesh_core::protocol::Message::FragmentUpload(upload)).await;
         hub.status("the next iteration", |status| status.iteration == done).await;
     }
@@ -112,19 +112,19 @@ async fn diverged_from(flags: &str, is_found: bool) -> (String, Value) {
 }
 
 #[tokio::test]
-async fn the_command_line_says_whom_to_trust_how_often_to_look_and_what_to_do() {
+async fn flags_set_trust_audit_rate_and_reaction_to_divergence() {
     let expected = undisturbed().await;
-    let (told, summary) = diverged_from("--distrust-workers --audit-share 1", true).await;
-    assert!(told.contains("the run goes back from iteration"), "{told}");
+    let (stderr, summary) = diverged_from("--distrust-workers --audit-share 1", true).await;
+    assert!(stderr.contains("the run goes back from iteration"), "{stderr}");
     assert_eq!((&summary["weights_hash"], &summary["tainted"]), (&expected.as_str().into(), &Value::Null));
 
-    let (told, summary) = diverged_from("--distrust-workers --audit-share 1 --on-divergence continue", true).await;
-    assert!(told.contains("the run continues with rows of a quarantined principal: it is tainted"), "{told}");
+    let (stderr, summary) = diverged_from("--distrust-workers --audit-share 1 --on-divergence continue", true).await;
+    assert!(stderr.contains("the run continues with rows of a quarantined principal: it is tainted"), "{stderr}");
     assert_eq!(summary["tainted"], true);
 
     for flags in ["--audit-share 1", "--distrust-workers --audit-share 0"] {
-        let (told, summary) = diverged_from(flags, false).await;
-        assert!(!told.contains("divergent") && summary["tainted"].is_null(), "{flags}: {told}");
+        let (stderr, summary) = diverged_from(flags, false).await;
+        assert!(!stderr.contains("divergent") && summary["tainted"].is_null(), "{flags}: {stderr}");
         assert_ne!(summary["weights_hash"], expected.as_str(), "{flags}: the false rows were learned from");
     }
 }

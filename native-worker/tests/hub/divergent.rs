@@ -139,7 +139,7 @@ async fn divergent_tab_is_quarantined_and_its_rows_are_undone() {
         assert!(back <= 3, "{line}");
         let mut again = Client::connect(hub.hub.address()).await;
         again.say(&Message::Hello(hello(Role::Worker, token))).await;
-        assert!(again.refusal().await.is_some(), "its token is worth nothing any more");
+        assert!(again.refusal().await.is_some(), "its token is revoked");
 
         let helper = hub.worker();
         let summary = end(run).await;
@@ -162,7 +162,7 @@ async fn divergent_tab_is_quarantined_and_its_rows_are_undone() {
 
 /// It has a higher number from then on, and is listed before the runs that wait for its end.
 #[tokio::test]
-async fn run_that_goes_back_keeps_its_place_before_those_that_wait() {
+async fn rolled_back_run_keeps_its_place_before_queued_runs() {
     let runs = tempfile::tempdir().unwrap();
     let with_runs = |config| HubConfig {
         security: watchful(1.0, OnDivergence::RollBack),
@@ -182,7 +182,7 @@ async fn run_that_goes_back_keeps_its_place_before_those_that_wait() {
         _ => None,
     };
     let listed = operator.wait_for(|message| places(message).filter(|rows| rows.contains(&(3, 0)))).await;
-    assert_eq!(listed, [(3, 0), (2, 1)]);
+    assert_eq!(listed, [(1, 0), (3, 0), (2, 1)]);
     hub.hub.stop_run().await;
     end(run).await;
     hub.hub.shutdown().await;
@@ -253,7 +253,7 @@ async fn run_that_only_samples_continues_tainted() {
 }
 
 #[tokio::test]
-async fn a_run_that_goes_back_is_still_paused() {
+async fn rolled_back_run_is_still_paused() {
     let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;
     let mut operator = hub.operator().await;
     let run = hub.train(small(0, 2_000)).await;
@@ -291,7 +291,7 @@ async fn tab_that_is_only_contradicted_is_disconnected() {
     hub.notice("a fragment of its principal failed an audit").await;
     let mut again = Client::connect(hub.hub.address()).await;
     again.say(&Message::Hello(hello(Role::Worker, of_divergent))).await;
-    assert!(again.refusal().await.is_some(), "its token is worth nothing any more");
+    assert!(again.refusal().await.is_some(), "its token is revoked");
     let summary = tokio::select! {
         summary = end(run) => summary,
         () = honest.stay() => panic!("an honest tab was disconnected"),
@@ -301,8 +301,8 @@ async fn tab_that_is_only_contradicted_is_disconnected() {
 }
 
 #[tokio::test]
-async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
-    const PACE: Duration = Duration::from_millis(400);
+async fn rolled_back_run_keeps_its_throttle_and_its_output() {
+    const THROTTLE: Duration = Duration::from_millis(400);
     let directory = tempfile::tempdir().unwrap();
     let (run_dir, output) = (directory.path().join("run"), directory.path().join("output"));
     let lines = || -> usize {
@@ -317,7 +317,7 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
         Duration::from_secs_f64(at[iteration + 1] - at[iteration - 1])
     };
     let config = RunRequest {
-        pace: PACE,
+        throttle: THROTTLE,
         run_dir: Some(run_dir.clone()),
         output: Some(output.clone()),
         ..small(0, 5 * 12 * 16)
@@ -328,14 +328,14 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
     assert!(line.contains(" to 2, before the rows of a quarantined principal"), "{line}");
     let helper = hub.worker();
     assert_eq!(end(run).await.end, RunEnd::Finished);
-    assert!(lines() >= 5 && took(3) > PACE, "{} {:?}", lines(), took(3));
+    assert!(lines() >= 5 && took(3) > THROTTLE, "{} {:?}", lines(), took(3));
     // So does one that resumes in another process, if it is started with the same flag.
     let before = lines();
     let later = RunRequest { config: config.config.stop_after(8 * 12 * 16), ..config };
     let run = hub.hub.resume(SavedRun::load(&run_dir).unwrap().with_request(later).unwrap()).await.unwrap();
     assert_eq!(end(run).await.end, RunEnd::Finished);
     assert_eq!(lines(), before + 3);
-    assert!(took(6) > PACE, "{:?}", took(6));
+    assert!(took(6) > THROTTLE, "{:?}", took(6));
     hub.hub.shutdown().await;
     helper.finish_with(0).await;
 }

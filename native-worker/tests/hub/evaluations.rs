@@ -1,4 +1,4 @@
-//! What dashboards are told of evaluations.
+//! Updates about evaluations that dashboards receive.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use rollmesh_core::{
 use super::{TestHub, end, small};
 use crate::support::client::Client;
 
-/// The first points that a dashboard is told, and the first episode, which is that of the latest of these.
-async fn told(dashboard: &mut Client) -> (Vec<EvaluationPoint>, EnvClip) {
+/// The first points that a dashboard receives, and the first episode, which is that of the latest of these.
+async fn first_updates(dashboard: &mut Client) -> (Vec<EvaluationPoint>, EnvClip) {
     let (mut points, mut clip) = (Vec::new(), None);
     dashboard
         .wait_for(|message| {
@@ -36,15 +36,16 @@ async fn dashboards_receive_evaluations_also_if_they_join_later() {
     let mut early = hub.viewer().await;
     let evaluation = EvaluationConfig { interval: 1, episodes: 1, ..EvaluationConfig::default() };
     // Slow enough for a process of the lowest priority.
-    let pace = Duration::from_millis(20);
-    let run = hub.train_with(RunRequest { pace, ..small(1, u64::MAX) }, |config| config.evaluation = evaluation).await;
-    let (mut before, clip) = told(&mut early).await;
+    let throttle = Duration::from_millis(20);
+    let run =
+        hub.train_with(RunRequest { throttle, ..small(1, u64::MAX) }, |config| config.evaluation = evaluation).await;
+    let (mut before, clip) = first_updates(&mut early).await;
     let check = |points: &[EvaluationPoint], clip: &EnvClip| {
         let latest = points.last().expect("a point comes before its episode");
         assert_eq!((latest.run, latest.episodes, latest.unfinished), (clip.run, 1, 0));
         assert_eq!(latest.episode_return_mean, latest.episode_len_mean);
         assert_eq!(clip.weights_version, latest.iteration);
-        // A picture after each step, or after as many as there is room for.
+        // A picture after each step, or after every n-th so that all fit.
         let steps: Vec<_> = (0..latest.episode_len_mean as u32).map(|t| (0, t)).collect();
         let mut film = Film::read(clip.width, clip.height, &clip.film).expect("a film");
         let shown: Vec<_> = clip.steps().collect();
@@ -54,11 +55,11 @@ async fn dashboards_receive_evaluations_also_if_they_join_later() {
     };
     check(&before, &clip);
     // As it continues.
-    let (more, clip) = told(&mut early).await;
+    let (more, clip) = first_updates(&mut early).await;
     check(&more, &clip);
     before.extend(more);
 
-    let (points, clip) = told(&mut hub.viewer().await).await;
+    let (points, clip) = first_updates(&mut hub.viewer().await).await;
     check(&points, &clip);
     assert!(points.starts_with(&before), "{points:?} begin with {before:?}");
     hub.hub.stop_run().await;

@@ -30,11 +30,11 @@ const LEFT: &str = "worker 1 left: it was asked to leave";
 
 /// A run that begins without workers, with time for some to come.
 fn alone(max_env_steps: u64) -> RunRequest {
-    RunRequest { remote_only: false, pace: Duration::from_millis(20), ..small(0, max_env_steps) }
+    RunRequest { remote_only: false, throttle: Duration::from_millis(20), ..small(0, max_env_steps) }
 }
 
 #[tokio::test]
-async fn worker_takes_all_slots_over_and_the_process_samples_again_when_it_is_lost() {
+async fn process_resumes_sampling_when_the_worker_of_all_slots_is_lost() {
     const ENV_STEPS: u64 = 20_000;
     let mut hub = TestHub::start().await;
     let run = hub.train(alone(ENV_STEPS)).await;
@@ -97,7 +97,7 @@ async fn panic_in_process_is_a_failure_and_the_run_finishes() {
         }
     });
     let mut hub = TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(config, &registry).await }).await;
-    let mut request = RunRequest { pace: Duration::ZERO, ..alone(2_000) };
+    let mut request = RunRequest { throttle: Duration::ZERO, ..alone(2_000) };
     request.config.rollout.env = Some("Fragile-v0".into());
     let disturbed = hub.train(request.clone()).await;
     hub.notice("a fragment failed on worker 1: ").await;

@@ -44,7 +44,7 @@ async fn order(launcher: &mut Client) -> LaunchWorker {
         .await
 }
 
-async fn told_to_end(launcher: &mut Client) -> u64 {
+async fn next_end_worker(launcher: &mut Client) -> u64 {
     launcher
         .wait_for(|message| match message {
             Message::EndWorker(end) => Some(end.worker),
@@ -118,7 +118,7 @@ async fn workers_token_admits_one_worker_which_may_reconnect() {
 }
 
 #[tokio::test]
-async fn workers_go_with_their_launchers_token_and_are_not_replaced() {
+async fn workers_exit_with_their_launchers_token_and_are_not_replaced() {
     let (mut hub, mut operator, token, mut launcher) = ready().await;
     assert_eq!(scale(&mut operator, 2).await, "");
     let (first, second) = (order(&mut launcher).await, order(&mut launcher).await);
@@ -136,7 +136,7 @@ async fn workers_go_with_their_launchers_token_and_are_not_replaced() {
 }
 
 #[tokio::test]
-async fn launcher_that_returns_says_which_workers_are_left() {
+async fn reconnecting_launcher_reports_its_running_workers() {
     let (mut hub, mut operator, token, mut launcher) = ready().await;
     assert_eq!(scale(&mut operator, 2).await, "");
     let (kept, lost) = (order(&mut launcher).await, order(&mut launcher).await);
@@ -150,7 +150,7 @@ async fn launcher_that_returns_says_which_workers_are_left() {
     let mut newer = Client::join(hub.hub.address(), Role::Launcher, token).await;
     let unknown = 7;
     newer.say(&Message::LauncherReady(LauncherReady { running: vec![kept.worker, unknown], ..READY })).await;
-    assert_eq!(told_to_end(&mut newer).await, unknown);
+    assert_eq!(next_end_worker(&mut newer).await, unknown);
     // It takes a place until then.
     newer.say(&Message::WorkerEnded(WorkerEnded { worker: unknown, status: "asked".into(), is_crash: false })).await;
     let replacement = order(&mut newer).await;
@@ -232,7 +232,7 @@ async fn places_of_absent_launchers_and_of_workers_that_still_end_are_awaited() 
     // Of a hub's earlier life.
     let (capacity, old) = (1, 7);
     launcher.say(&Message::LauncherReady(LauncherReady { capacity, running: vec![old], ..READY })).await;
-    assert_eq!(told_to_end(&mut launcher).await, old);
+    assert_eq!(next_end_worker(&mut launcher).await, old);
     let refused = scale(&mut operator, 1).await;
     assert!(refused.starts_with("the launchers' places are free once they have ended other workers"), "{refused}");
     let settings = r#"{"num_workers": 1, "stop": {"env_steps": 1000000000}}"#.to_owned();
@@ -264,7 +264,7 @@ async fn worker_that_does_not_join_while_its_token_is_valid_is_ended_and_replace
     hub.notice("has places").await;
     assert_eq!(scale(&mut operator, 1).await, "");
     let ordered = order(&mut launcher).await;
-    assert_eq!(told_to_end(&mut launcher).await, ordered.worker);
+    assert_eq!(next_end_worker(&mut launcher).await, ordered.worker);
     let ended = WorkerEnded { worker: ordered.worker, status: "signal: 9".into(), is_crash: false };
     launcher.say(&Message::WorkerEnded(ended)).await;
     hub.notice("it was killed, since it had not connected after 0 s; signal: 9").await;
@@ -297,10 +297,10 @@ async fn removed_worker_that_has_not_joined_is_ended_by_its_launcher_alone() {
     assert_eq!(scale(&mut operator, 2).await, "");
     let waiting = order(&mut launcher).await;
     assert_eq!(scale(&mut operator, 1).await, "");
-    assert_eq!(told_to_end(&mut launcher).await, waiting.worker);
+    assert_eq!(next_end_worker(&mut launcher).await, waiting.worker);
     // A restart is an end and an order for its launcher.
     assert_eq!(operator.ask(|request| Message::RestartWorker(WorkerRequest { request, worker })).await, "");
-    assert_eq!(told_to_end(&mut launcher).await, ordered.worker);
+    assert_eq!(next_end_worker(&mut launcher).await, ordered.worker);
     let ended = WorkerEnded { worker: ordered.worker, status: "killed".into(), is_crash: true };
     launcher.say(&Message::WorkerEnded(ended)).await;
     assert!(order(&mut launcher).await.number > waiting.number);

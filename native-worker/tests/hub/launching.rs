@@ -24,7 +24,7 @@ fn fact(pid: u32, file: &str, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn workers_get_what_they_need_and_the_operator_hears_what_cannot_be_granted() {
+async fn workers_get_their_resources_and_the_operator_is_notified_of_refusals() {
     let inventory = Inventory::new([0, 1]).with_gpus(["GPU-a", "GPU-b"]).with_resource("simulator", 2);
     let launcher = LocalLauncher::new(env!("CARGO_BIN_EXE_rollmesh")).with_inventory(inventory);
     let mut hub = TestHub::start_with(Arc::new(launcher), WorkerSpec::default()).await;
@@ -54,8 +54,8 @@ async fn workers_get_what_they_need_and_the_operator_hears_what_cannot_be_grante
     assert_eq!(operator.ask(|request| Message::RemoveWorker(WorkerRequest { request, worker: 2 })).await, "");
     hub.notice("worker 2 left").await;
     hub.hub.traffic().await;
-    let gone = || async { hub.hub.traffic().await.worker_pids.len() == 1 };
-    while !gone().await {}
+    let one_remains = || async { hub.hub.traffic().await.worker_pids.len() == 1 };
+    while !one_remains().await {}
     assert_eq!(operator.ask(plus).await, "");
     hub.hub.stop_run().await;
     assert_eq!(end(run).await.end, RunEnd::Stopped);
@@ -110,7 +110,7 @@ async fn a_program_that_is_none_is_a_notice() {
 }
 
 #[tokio::test]
-async fn the_command_line_says_what_workers_need() {
+async fn flags_set_the_resources_of_workers() {
     let flags = ["--worker-cpus", "1", "--worker-resource", "simulator=1", "--resources", "simulator=1"];
     let dir = tempfile::tempdir().unwrap();
     let refused = dir.path().join("refused");
@@ -129,7 +129,7 @@ async fn the_command_line_says_what_workers_need() {
 }
 
 #[tokio::test]
-async fn worker_that_ends_for_lack_of_memory_says_its_last_words_and_its_limit() {
+async fn worker_killed_for_memory_is_reported_with_its_last_output_and_limit() {
     for (memory, bytes) in [("1MiB", 1_048_576), ("12MiB", 12_582_912)] {
         let dir = tempfile::tempdir().unwrap();
         let run_dir = dir.path().join("run").display().to_string();

@@ -1,4 +1,4 @@
-//! The hub among peers that behave, misbehave, diverge and vanish: real sockets, and workers as processes.
+//! The hub among peers that behave, misbehave, diverge and disconnect: real sockets, and workers as processes.
 
 mod access;
 mod checkpoints;

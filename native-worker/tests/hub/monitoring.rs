@@ -1,4 +1,4 @@
-//! What the hub tells about hosts, workers and fragments, on the page and to Prometheus.
+//! What the hub reports about hosts, workers and fragments, on the page and to Prometheus.
 
 use rollmesh_core::{
     batch::codec,

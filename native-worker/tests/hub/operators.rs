@@ -139,7 +139,7 @@ async fn compare(hub: &TestHub, first: &RunStatus) {
 }
 
 #[tokio::test]
-async fn a_run_that_an_operator_starts_has_a_directory_and_goes_on_from_there() {
+async fn run_started_by_an_operator_has_a_directory_and_resumes_from_it() {
     let directory = tempfile::tempdir().unwrap();
     let runs_dir = directory.path().join("runs");
     let at = |config| HubConfig { runs_dir: Some(runs_dir.clone()), ..config };
@@ -217,7 +217,7 @@ async fn an_operator_adds_and_removes_workers() {
     });
     let (request, token) = token.await;
     assert_eq!(request, 99);
-    let guest = Process::worker(&hub.hub.address().to_string(), &token.to_hex());
+    let invited = Process::worker(&hub.hub.address().to_string(), &token.to_hex());
     hub.notice(" joined: worker (native, cpu)").await;
 
     let run = hub.train(small(1, 1_000_000_000)).await;
@@ -234,7 +234,7 @@ async fn an_operator_adds_and_removes_workers() {
     assert_eq!(end(run).await.end, RunEnd::Stopped);
     assert!(!hub.seen.iter().any(|line| line.contains("takes its place")), "{:?}", hub.seen);
     hub.hub.shutdown().await;
-    guest.finish_with(0).await;
+    invited.finish_with(0).await;
 }
 
 #[tokio::test]
@@ -266,15 +266,15 @@ async fn an_operator_restarts_workers_of_the_hub_and_no_others() {
         Message::WorkerToken(answer) => Some(answer.token),
         _ => None,
     });
-    let guest = Process::worker(&hub.hub.address().to_string(), &token.await.to_hex());
-    let guest_id = operator.wait_for(row(false)).await;
-    let refusal = format!("worker {guest_id} was not started by this hub: restart it where it was started");
-    assert_eq!(operator.ask(restart(guest_id)).await, refusal);
+    let invited = Process::worker(&hub.hub.address().to_string(), &token.await.to_hex());
+    let invited_id = operator.wait_for(row(false)).await;
+    let refusal = format!("worker {invited_id} was not started by this hub: restart it where it was started");
+    assert_eq!(operator.ask(restart(invited_id)).await, refusal);
 
     assert_eq!(operator.ask(|request| Message::RemoveWorker(WorkerRequest { request, worker: second })).await, "");
     assert_eq!(operator.ask(|request| Message::Stop(Request { request })).await, "");
     let summary = end(run).await;
     assert_eq!((summary.end, summary.failures.count), (RunEnd::Stopped, 0), "a restart is no failure");
     hub.hub.shutdown().await;
-    guest.finish_with(0).await;
+    invited.finish_with(0).await;
 }

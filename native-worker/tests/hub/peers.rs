@@ -19,7 +19,7 @@ async fn no_peer_disturbs_a_run() {
     let operator = hub.operator_token();
     let worker = hub.hub.worker_token();
     // Slow enough to continue while others misbehave.
-    let run = hub.train(RunRequest { pace: Duration::from_millis(250), ..small(2, 2_000) }).await;
+    let run = hub.train(RunRequest { throttle: Duration::from_millis(250), ..small(2, 2_000) }).await;
 
     let garbage = || Frame::Binary(vec![0xA5; 1000].into());
     let first_frames = [

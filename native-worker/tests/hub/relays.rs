@@ -130,7 +130,7 @@ async fn weights_through_relays_make_the_same_run_and_outlive_them() {
     drop(leaf);
     let workers = ["a", "b"].map(|name| worker_at(&hub, &second_url, name));
     hub.status("the run has begun", |status| status.iteration >= 5).await;
-    // Their connections break with the relay; they come back directly, and the hub sends the weights.
+    // Their connections break with the relay; they reconnect directly, and the hub sends the weights.
     drop(second);
     let then = hub.hub.status().current().iteration;
     hub.status("the run continues", |status| status.iteration > then + 5).await;

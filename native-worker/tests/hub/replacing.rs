@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use super::{TestHub, end, hand_made::HandMade, small};
 use crate::support::{client::Client, soon};
 
-/// Starts nothing, and tells the test who should have been started.
+/// Starts nothing, and reports to the test which workers should have been started.
 #[derive(Debug)]
 struct Stage {
     started: mpsc::UnboundedSender<Token>,
@@ -98,7 +98,7 @@ async fn next(tokens: &mut mpsc::UnboundedReceiver<Token>) -> Token {
 }
 
 #[tokio::test]
-async fn a_process_that_lost_its_connection_and_stands_still_is_replaced() {
+async fn suspended_process_that_lost_its_connection_is_replaced() {
     let (stage, mut tokens) = Stage::new(u32::MAX, 0);
     let mut hub = TestHub::on_stage(stage).await;
     let _run = hub.train(small(1, 2_000)).await;
@@ -139,7 +139,7 @@ async fn local_worker_in_quarantine_is_replaced() {
 }
 
 #[tokio::test]
-async fn where_a_worker_has_ended_the_next_one_is_there_before_it_is_needed() {
+async fn spare_worker_is_started_after_a_worker_has_ended() {
     let (stage, mut tokens) = Stage::new(u32::MAX, 0);
     let mut hub = TestHub::on_stage(stage.clone()).await;
     let run = hub.train(small(1, 2_000)).await;
@@ -179,7 +179,7 @@ async fn a_spare_worker_is_the_next_one_also_where_more_are_wanted_and_does_not_
     operator.ask(|request| Message::AddWorker(Request { request })).await;
     assert!(matches!(spare.receive().await, Some(Message::RunStart(_))));
     assert_eq!(stage.orders.load(Ordering::Relaxed), 3);
-    // One that has lost its connection and does not come back is of no use.
+    // One that has lost its connection and does not reconnect is of no use.
     drop(spare);
     hub.notice("another one takes its place").await;
     let (_third, spare) = (next(&mut tokens).await, next(&mut tokens).await);
@@ -219,7 +219,7 @@ async fn a_worker_that_hangs_for_too_long_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_replacement_that_does_not_start_is_tried_again() {
+async fn replacement_that_does_not_start_is_retried() {
     let (stage, mut tokens) = Stage::new(1, 2);
     let mut hub = TestHub::on_stage(stage.clone()).await;
     let mut operator = hub.operator().await;

@@ -193,13 +193,13 @@ async fn weights_act_everywhere_when_their_sync_is_done() {
         assert!(versions[0] >= newest, "{versions:?} after {newest}");
         newest = versions[0];
     }
-    // No batch is taken any more: the run ends.
+    // No further batch is taken: the run ends.
     assert_eq!(end(sampling.end()).await.end, RunEnd::Stopped);
     hub.hub.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_worker_in_quarantine_keeps_no_weights_waiting() {
+async fn quarantined_worker_delays_no_weights() {
     let mut hub = TestHub::start().await;
     let mut failing = hub.hand_made_worker().await;
     let sampling = hub.hub.sample(config(1).stop_after(u64::MAX)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Workers that vanish, send garbage or false rows, or have no hub yet.
+//! Workers that disconnect, send garbage or falsified rows, or have no hub yet.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn a_worker_that_vanishes_with_a_lease_costs_nothing_but_time() {
+async fn worker_that_disconnects_with_a_lease_changes_no_weights() {
     let expected = undisturbed().await;
     let mut hub = TestHub::start().await;
     let run = hub.train(small(0, 2_000)).await;
@@ -46,7 +46,7 @@ async fn a_worker_that_vanishes_with_a_lease_costs_nothing_but_time() {
 }
 
 #[tokio::test]
-async fn garbage_for_a_lease_is_refused_and_done_again() {
+async fn garbage_for_a_lease_is_rejected_and_the_lease_re_granted() {
     let expected = undisturbed().await;
     let mut hub = TestHub::start().await;
     let run = hub.train(small(0, 2_000)).await;
@@ -175,7 +175,7 @@ async fn run_ends_if_no_connected_worker_is_able() {
 }
 
 #[tokio::test]
-async fn unable_worker_says_why_stays_and_works_for_the_next_run() {
+async fn unable_worker_reports_the_reason_and_works_for_the_next_run() {
     let mut cart_pole = EnvRegistry::builtin().spec("CartPole-v1").unwrap();
     cart_pole.name = "Mine-v0".into();
     let registry = Registry::builtin().with_env(cart_pole);
@@ -292,7 +292,7 @@ async fn an_extra_worker_may_help_local_ones() {
     let expected = undisturbed().await;
     let mut hub = TestHub::start().await;
     let mut operator = hub.operator().await;
-    let run = hub.train(RunRequest { pace: Duration::from_millis(100), ..small(2, 2_000) }).await;
+    let run = hub.train(RunRequest { throttle: Duration::from_millis(100), ..small(2, 2_000) }).await;
     // It comes in the middle: the run waits for it.
     hub.status("an iteration", |status| status.iteration > 0).await;
     assert_eq!(operator.ask(|request| Message::Pause(Request { request })).await, "");
@@ -319,7 +319,7 @@ async fn the_commands_of_the_hub_and_its_worker_fit_together() {
 }
 
 #[tokio::test]
-async fn a_worker_without_a_proper_token_says_what_to_do() {
+async fn worker_without_a_valid_token_names_the_fix() {
     let tokenless = Process::start(["worker", "--hub", "ws://127.0.0.1:1"]).finish_with(2).await;
     assert!(tokenless.stderr.contains("ROLLMESH_TOKEN is not set"), "{}", tokenless.stderr);
     let garbled = Process::worker("127.0.0.1:1", "secret").finish_with(2).await;

@@ -56,7 +56,7 @@ pub(crate) fn rows_and_episodes_are_written_everywhere() {
     }
 }
 
-pub(crate) fn files_are_read_mixed_and_judged_alike() {
+pub(crate) fn files_are_read_mixed_and_estimated_alike() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     for format in ["json", "parquet"] {
@@ -77,7 +77,7 @@ pub(crate) fn files_are_read_mixed_and_judged_alike() {
         assert!(threads == processes, "{input}: {:?} and {:?}", threads.1, processes.1);
     }
     let judged = read(&json!(at("json")), &json!({ "read_all_files": true }), &Placement::Threads).1;
-    assert!(judged.iter().any(|told| told.contains("v_behavior")), "{judged:?}");
+    assert!(judged.iter().any(|line| line.contains("v_behavior")), "{judged:?}");
 
     let limited = json!({ "memory_limit": 1 << 20 });
     for placement in trusting() {

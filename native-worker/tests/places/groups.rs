@@ -42,13 +42,13 @@ pub(super) fn samples(group: &mut WorkerGroup, rounds: u64) -> (Vec<AnyBatch>, V
     let sample = |_| group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
     let batches = (0..rounds).flat_map(sample).collect();
     match group.foreach_worker_with(&ForEachWorker::remote(), WorkerCommand::Metrics).unwrap().remove(0) {
-        WorkerAnswer::Metrics(metrics) => (batches, told(&metrics)),
+        WorkerAnswer::Metrics(metrics) => (batches, summary(&metrics)),
         other => panic!("{other:?}"),
     }
 }
 
 /// Episodes with their custom metrics, failures, and estimates; without times.
-fn told(metrics: &WorkerMetrics) -> Vec<String> {
+fn summary(metrics: &WorkerMetrics) -> Vec<String> {
     let episodes = metrics.episodes.iter().map(|episode| {
         let rollmesh_core::episode::RolloutMetrics { episode_id, length, episode_return, .. } = episode;
         format!("{episode_id} {length} {episode_return} {:?} {:?}", episode.custom_metrics, episode.faulty)
@@ -57,7 +57,7 @@ fn told(metrics: &WorkerMetrics) -> Vec<String> {
     episodes.chain(metrics.estimates.iter().map(|estimate| format!("{estimate:?}"))).chain(rest).collect()
 }
 
-pub(crate) fn every_kind_is_sampled_with_the_same_bits_everywhere() {
+pub(crate) fn every_kind_of_run_is_sampled_bit_identically_in_every_placement() {
     let builder = || RolloutWorkerBuilder::new(native(registry())).native();
     for kind in Kinds::read().in_programs() {
         let Kind { config, samples: rounds, batch_hash, .. } = &kind;
@@ -68,7 +68,7 @@ pub(crate) fn every_kind_is_sampled_with_the_same_bits_everywhere() {
             "{config}"
         );
         let mut here = builder().config(rollout.clone()).place(WorkerPlace::remote(1, 1)).build().unwrap();
-        let expected = (kind.batches(&mut here), told(&here.metrics()));
+        let expected = (kind.batches(&mut here), summary(&here.metrics()));
         for placement in everywhere() {
             // A worker that connects lets no hub name its inputs and outputs.
             if matches!(placement, Placement::Remote) && rollout.output.is_some() {
@@ -96,7 +96,7 @@ pub(crate) fn groups_act_and_learn_on_devices() {
     group.sync_weights(SyncWeights::default()).unwrap();
     assert!(group.weights(None).unwrap() != first);
     assert_eq!(samples(&mut group, 1).0[0].env_steps(), 12);
-    // Processes are told on which device they act: by the group, or by the command that starts them. A program that knows no
+    // Processes get their device from the group, or from the command that starts them. A program that knows no
     // GPUs says so.
     if cfg!(feature = "cuda") {
         return;

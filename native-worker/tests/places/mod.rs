@@ -21,10 +21,10 @@ pub(crate) fn tests() -> Vec<Trial> {
         crate::blocking;
         files:
             rows_and_episodes_are_written_everywhere,
-            files_are_read_mixed_and_judged_alike,
+            files_are_read_mixed_and_estimated_alike,
             imitation_from_files_is_the_same_everywhere;
         groups:
-            every_kind_is_sampled_with_the_same_bits_everywhere,
+            every_kind_of_run_is_sampled_bit_identically_in_every_placement,
             groups_act_and_learn_on_devices,
             several_policies_learn_the_same_everywhere;
     };

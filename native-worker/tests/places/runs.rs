@@ -43,7 +43,7 @@ pub(crate) async fn the_command_line_samples_every_kind_with_its_golden_hash() {
     }
 }
 
-/// A run that leases cannot carry is sampled by its own worker, whose policy brings its learner.
+/// A run that leases do not support is sampled by its own worker, whose policy brings its learner.
 pub(crate) async fn policy_of_a_user_learns_in_a_run_without_leases() {
     let run_dir = tempfile::tempdir().unwrap();
     let train = ["train", "--json", "--no-dashboard", "--workers", "0", "--env", "Base-v0", "--max-env-steps", "48"];

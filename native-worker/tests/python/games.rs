@@ -1,4 +1,4 @@
-//! Games in the form of PettingZoo's, whose agents act simultaneously or in turn.
+//! Games in the form of PettingZoo's, whose agents act simultaneously or sequentially.
 
 use rollmesh_core::{
     env::{
@@ -20,11 +20,11 @@ fn rng(episode: u32) -> Rng {
     Streams::new(1, Purpose::Reset).at(SlotId(0), episode, 0, 0)
 }
 
-/// What a turn tells of an agent: its name, its reward, and whether it was terminated and truncated.
-type Told = (String, f64, bool, bool);
+/// A turn's outcome for an agent: its name, its reward, and whether it was terminated and truncated.
+type AgentOutcome = (String, f64, bool, bool);
 
-/// The agents that observe, and what the turn tells of agents.
-fn told(turn: &Turn) -> (Vec<String>, Vec<Told>) {
+/// The agents that observe, and the turn's outcomes of agents.
+fn outcomes_of(turn: &Turn) -> (Vec<String>, Vec<AgentOutcome>) {
     let outcome = |(agent, outcome): (&AgentId, rollmesh_core::env::multi_agent::Outcome)| {
         (agent.to_string(), outcome.reward, outcome.terminated, outcome.truncated)
     };
@@ -58,7 +58,7 @@ fn agents_that_act_simultaneously_may_leave_before_the_others() {
         env.step(&actions, &mut rng(0), &mut turn).unwrap();
         // What the space calls -1 is 0 here.
         assert_eq!(turn.obs().row_of::<i64>(&hider), Some(&[t % 3 + 1][..]));
-        let (_, outcomes) = told(&turn);
+        let (_, outcomes) = outcomes_of(&turn);
         let point = f64::from(t % 3 == 1);
         let mut wanted = vec![
             ("guesser".to_owned(), point, false, t == 4),
@@ -73,13 +73,13 @@ fn agents_that_act_simultaneously_may_leave_before_the_others() {
 }
 
 #[test]
-fn agents_that_act_in_turn_are_rewarded_for_what_the_others_do() {
+fn agents_that_act_sequentially_receive_rewards_for_actions_of_others() {
     let mut env = game("pettingzoo:lab:in_turn", "{}");
     let (mut turn, mut actions) = (Turn::new(), AgentRows::new());
     env.reset(&mut rng(0), &mut turn).unwrap();
     let mut acted = Vec::new();
     while !turn.is_over() {
-        let (observing, outcomes) = told(&turn);
+        let (observing, outcomes) = outcomes_of(&turn);
         let ended = |agent: &String| outcomes.iter().any(|(other, _, terminated, _)| other == agent && *terminated);
         let next: Vec<_> = observing.into_iter().filter(|agent| !ended(agent)).collect();
         assert_eq!(next.len(), 1, "{next:?}");
@@ -92,7 +92,7 @@ fn agents_that_act_in_turn_are_rewarded_for_what_the_others_do() {
     // Cleo is out once she has passed ten; the player who reaches twenty wins against the other one.
     assert_eq!(acted[..3], ["ada", "bob", "cleo"]);
     let winner = acted.last().unwrap();
-    let (observing, mut outcomes) = told(&turn);
+    let (observing, mut outcomes) = outcomes_of(&turn);
     outcomes.sort_by(|one, other| other.1.total_cmp(&one.1));
     assert_eq!(outcomes.iter().map(|outcome| outcome.1).collect::<Vec<_>>(), [1.0, -1.0]);
     assert!(outcomes[0].0 == *winner && outcomes.iter().all(|outcome| outcome.2), "{outcomes:?}");

@@ -141,7 +141,7 @@ print(*(all(continues(probability, seed) for seed in range(10)) for probability 
 #[test]
 fn games_of_pettingzoo_keep_the_rules_of_environments_with_several_agents() {
     let registry = registry();
-    // Simultaneously, in turn with an action mask in the observation, and in turn although they could act simultaneously.
+    // Simultaneously, sequentially with an action mask in the observation, and sequentially although they could act simultaneously.
     let games =
         ["pettingzoo:classic/rps_v2", "pettingzoo:classic/tictactoe_v3", "pettingzoo:pettingzoo.classic.rps_v2:env"];
     for (name, n) in games.iter().zip([3, 9, 3]) {
@@ -156,7 +156,7 @@ fn games_of_pettingzoo_keep_the_rules_of_environments_with_several_agents() {
 
 /// The packages of `CartPole-v1` are those of the short suite.
 #[tokio::test]
-async fn weights_are_the_same_for_any_workers_and_whichever_dies() {
+async fn weights_are_the_same_for_any_workers_and_any_death() {
     // Pictures of 84x84, four of them, into a dense net: the wrappers are DeepMind's. Few slots, since a reset of Breakout loads the
     // game, which takes as long as hundreds of steps.
     let smooth = ["--max-env-steps", "480", "--env-config", r#"{"repeat_action_probability": 0}"#];

@@ -39,7 +39,7 @@ async fn page_shows_the_watched_slot_and_evaluations() {
     // Whole episodes, so that fragments begin with one; slow enough for the evaluation's process of the lowest priority.
     let run = RunConfig::new("py:lab:counter").num_workers(1).slots(2).fcnet_hiddens(&[8]).rollout_fragment_length(20);
     let run = RunConfig { evaluation, ..run.stop_after(u64::MAX) };
-    let run = hub.train(RunRequest { pace: Duration::from_millis(20), ..run.into() }).await;
+    let run = hub.train(RunRequest { throttle: Duration::from_millis(20), ..run.into() }).await;
     let (mut slot, mut evaluated) = (None, None);
     viewer
         .wait_for(|message| {

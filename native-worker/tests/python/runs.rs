@@ -11,7 +11,7 @@ async fn rollmesh(args: &[&str]) -> Finished {
 }
 
 #[tokio::test]
-async fn weights_are_the_same_for_any_workers_and_hosts_and_whichever_dies() {
+async fn weights_are_the_same_for_any_workers_hosts_and_deaths() {
     let directory = tempfile::tempdir().unwrap();
     let more = ["--max-env-steps", "6400", "--python-processes", "2"];
     Run { env: "gym:CartPole-v1", more: &more, python_path: "", slots: 8 }.check(directory.path()).await;

@@ -46,7 +46,7 @@ fn spaces_are_translated() {
 }
 
 #[test]
-fn points_come_back_as_they_were_sent() {
+fn points_round_trip() {
     // The environment asserts that its actions are in its space, and observes them.
     for name in
         ["discrete", "multi_discrete", "multi_binary", "float64", "float16", "uint8", "int8", "tuple", "dict", "mixed"]

@@ -53,7 +53,7 @@ async fn worker_refuses_what_only_the_hub_names() {
         let line = process.line("this worker cannot run the hub's run 1").await;
         assert!(line.contains(&reason), "{line}");
     }
-    let told = soon("what the hub is told", async {
+    let notice = soon("the notice at the hub", async {
         loop {
             let text = hub.next_notice().await.expect("the hub continues").text;
             if text.contains("cannot run this") {
@@ -62,7 +62,7 @@ async fn worker_refuses_what_only_the_hub_names() {
         }
     })
     .await;
-    assert!(told.contains(&reason), "{told}");
+    assert!(notice.contains(&reason), "{notice}");
     soon("the end of the run", summary).await.unwrap();
     assert!(!trace.exists());
     hub.shutdown().await;

@@ -27,7 +27,7 @@ fn overdue(doing: &'static str) -> ProcessEnd {
     ProcessEnd::Overdue { doing, limit_ms: 3_000 }
 }
 
-pub(crate) fn failures_are_reported_for_what_they_are() {
+pub(crate) fn failures_are_reported_with_their_kind() {
     let dir = tempfile::tempdir().unwrap();
     let kinds = [
         "",
@@ -91,7 +91,7 @@ pub(crate) fn failures_are_reported_for_what_they_are() {
     }
 }
 
-pub(crate) fn environment_that_always_fails_is_given_up_alone() {
+pub(crate) fn environment_that_always_fails_is_quarantined_alone() {
     let mut rig = Rig::new(&animals(&["", "exit3", "second", ""]));
     rig.until(|rig| [1, 2].iter().all(|env| rig.envs.quarantine(*env).is_some()));
     let before = rig.stories[0].steps();
@@ -145,7 +145,7 @@ pub(crate) fn the_last_failure_is_reported_before_a_reset_is_refused() {
     assert!(matches!(envs.try_reset(1, &mut turn), Err(EnvError::GivenUp { env: 1, .. })));
 }
 
-pub(crate) fn a_worker_goes_on_without_those_that_only_fail() {
+pub(crate) fn worker_continues_without_environments_that_always_fail() {
     let config = animals(&["", "exit3", "second"]).rollout_fragment_length(24).single_policy("random");
     for wait in [0, FULL_WAIT] {
         let config = RolloutConfig { remote_env_batch_wait_ms: wait, ..config.clone() };
@@ -172,7 +172,7 @@ pub(crate) fn a_worker_goes_on_without_those_that_only_fail() {
         assert!(one.env == 1 && one.reason.contains("exit code 3"), "{one:?}");
         assert!(two.env == 2 && two.reason.contains("every second step"), "{two:?}");
         assert_eq!(all.warnings.len(), 2, "{:?}", all.warnings);
-        // Those two are not called any more.
+        // Those two are no longer called.
         let batch = worker.sample().unwrap();
         assert!(batch.single().unwrap().get(EPS_ID).unwrap().iter().all(|id| id >> 32 == 0));
         let metrics = worker.metrics();
@@ -185,7 +185,7 @@ pub(crate) fn a_worker_goes_on_without_those_that_only_fail() {
     }
 }
 
-pub(crate) fn a_worker_without_environments_that_are_left_says_so_each_time() {
+pub(crate) fn worker_with_all_environments_quarantined_fails_every_sample() {
     let config = animals(&["exit0", "abort"]).rollout_fragment_length(24).single_policy("random");
     let mut worker = builder(config).build().unwrap();
     for _ in 0..2 {

@@ -28,7 +28,7 @@ fn is_there(process: u32) -> bool {
     fs::exists(format!("/proc/{process}")).unwrap()
 }
 
-pub(crate) fn nothing_is_left_behind() {
+pub(crate) fn no_process_or_file_remains_after_drop() {
     // The thread that starts processes lives as long as this one.
     Rig::new(&animals(&[""])).envs.stop().unwrap();
     let before = (count("/proc/self/fd"), count("/proc/self/task"));
@@ -109,7 +109,7 @@ pub(crate) fn processes_end_with_the_worker_also_while_they_hang() {
     worker.wait().unwrap();
     assert_eq!(ids.len(), 2);
     for id in ids {
-        // It may be gone already.
+        // It may have exited already.
         let Ok(process) = pidfd_open(Pid::from_raw(id).unwrap(), PidfdFlags::empty()) else { continue };
         let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
         assert_eq!(poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout)), Ok(1), "{id} is still there");

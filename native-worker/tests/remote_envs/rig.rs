@@ -31,7 +31,7 @@ pub(crate) fn animals(kinds: &[&str]) -> RolloutConfig {
     }
 }
 
-/// The same, but each does it in its first process only: `dir` remembers.
+/// The same, but each does it in its first process only, which a file in `dir` records.
 pub(crate) fn only_once(config: RolloutConfig, dir: &tempfile::TempDir) -> RolloutConfig {
     let env_config = config.env_config.clone().with("once", dir.path()).unwrap();
     config.env_config(env_config)

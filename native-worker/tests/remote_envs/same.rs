@@ -113,7 +113,7 @@ fn by_slot(batch: &SampleBatch, slots: &mut BTreeMap<i64, Rows>) {
     }
 }
 
-pub(crate) fn without_waits_every_slot_has_its_rows() {
+pub(crate) fn asynchronous_mode_gives_every_slot_its_rows() {
     let mut here = builder(cartpoles()).build().unwrap();
     let mut there = builder(RolloutConfig { remote_worker_envs: true, ..cartpoles() }).build().unwrap();
     let (mut wanted, mut found) = (BTreeMap::new(), BTreeMap::new());

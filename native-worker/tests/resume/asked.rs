@@ -23,7 +23,7 @@ async fn an_operator_has_the_run_saved_when_the_command_returns() {
     run.signal(Signal::KILL);
     run.finish().await;
     assert_eq!(rig.checkpoints().len(), 2);
-    let mut run = rig.go_on();
+    let mut run = rig.resume();
     run.line("resuming after iteration").await;
     // SIGTERM lets the leases end, and saves what came of them.
     until("an iteration", || rig.iterations() > 0).await;

@@ -24,38 +24,38 @@ async fn a_damaged_checkpoint_gives_way_to_the_one_before() {
     let newest = rig.checkpoints().pop().unwrap();
     let older = PolicyCheckpoint::load(&rig.checkpoints()[0]).unwrap().iteration;
     fs::write(newest.join("group.bin"), b"").unwrap();
-    let end = rig.go_on().finish_with(0).await;
+    let end = rig.resume().finish_with(0).await;
     assert!(end.stderr.contains("group.bin has 0 bytes"), "{}", end.stderr);
     assert!(end.stderr.contains(&format!("resuming after iteration {older},")), "{}", end.stderr);
     assert_eq!(rig.outcome(), undisturbed(120).await);
 }
 
 #[tokio::test]
-async fn a_run_without_a_whole_checkpoint_says_what_to_do_and_can_begin_again() {
+async fn run_without_a_valid_checkpoint_names_the_fix_and_can_restart() {
     let rig = killed(60).await;
     for checkpoint in rig.checkpoints() {
         fs::remove_file(checkpoint.join("manifest.json")).unwrap();
     }
-    let end = rig.go_on().finish_with(2).await;
+    let end = rig.resume().finish_with(2).await;
     assert!(
         end.stderr.contains("no checkpoint in") && end.stderr.contains("to begin from the start"),
         "{}",
         end.stderr
     );
     fs::remove_dir_all(rig.path("checkpoints")).unwrap();
-    let end = rig.go_on().finish_with(0).await;
+    let end = rig.resume().finish_with(0).await;
     assert!(end.stderr.contains("the run has no checkpoint yet, it begins from the start"), "{}", end.stderr);
     assert_eq!(rig.outcome(), undisturbed(60).await);
     assert!(rig.regenerated() > 0);
 }
 
 #[tokio::test]
-async fn a_disk_that_takes_no_checkpoint_harms_neither_the_run_nor_what_was_saved() {
+async fn failed_checkpoint_write_changes_neither_the_run_nor_earlier_checkpoints() {
     let rig = killed(100_000).await;
     let newest = rig.checkpoints().pop().unwrap();
     let saved = PolicyCheckpoint::load(&newest).unwrap();
     let number: u64 = newest.file_name().unwrap().to_str().unwrap().parse().unwrap();
-    let mut process = rig.go_on();
+    let mut process = rig.resume();
     until("the run", || rig.iterations() as u64 > saved.iteration).await;
     // From now on there is a file where the checkpoints should be.
     let aside = rig.path("aside");
@@ -78,23 +78,23 @@ async fn a_disk_that_takes_no_checkpoint_harms_neither_the_run_nor_what_was_save
 }
 
 #[tokio::test]
-async fn metrics_that_lost_their_end_are_reported_and_go_on() {
+async fn truncated_metrics_are_reported_and_the_run_resumes() {
     let rig = killed(60).await;
     let metrics = rig.text("metrics.jsonl");
     fs::write(rig.path("metrics.jsonl"), &metrics[..metrics.len() / 2]).unwrap();
-    let end = rig.go_on().finish_with(0).await;
+    let end = rig.resume().finish_with(0).await;
     assert!(end.stderr.contains("metrics.jsonl lacks lines from before the checkpoint"), "{}", end.stderr);
     assert_eq!(rig.outcome().weights_hash, undisturbed(60).await.weights_hash);
     assert!(rig.outcome().metrics.len() < 60);
 }
 
 #[tokio::test]
-async fn a_journal_that_lost_its_end_is_reported() {
+async fn truncated_journal_is_reported() {
     let rig = Rig::new(20).with(&["--mode", "async"]);
     rig.begin().finish_with(0).await;
     let journal = rig.text("journal.jsonl");
     fs::write(rig.path("journal.jsonl"), &journal[..journal.len() / 2]).unwrap();
-    let end = rig.go_on_with(&["--max-env-steps", &(30 * 192).to_string()]).finish_with(0).await;
+    let end = rig.resume_with(&["--max-env-steps", &(30 * 192).to_string()]).finish_with(0).await;
     assert!(end.stderr.contains("journal.jsonl lacks lines from before the checkpoint"), "{}", end.stderr);
     assert!(!end.stderr.contains("metrics.jsonl lacks"), "{}", end.stderr);
 }
@@ -116,7 +116,7 @@ async fn lines(process: &mut Process, texts: &[&str]) {
 }
 
 #[tokio::test]
-async fn lines_for_which_a_full_disk_has_no_room_are_written_once_it_has() {
+async fn lines_that_a_full_disk_refuses_are_written_once_there_is_space() {
     let rig = Rig::new(100_000);
     let mut process = rig.begin_on_small_disk();
     let invitation = process.invitation().await;
@@ -156,7 +156,7 @@ async fn lines_for_which_a_full_disk_has_no_room_are_written_once_it_has() {
 }
 
 #[tokio::test]
-async fn a_disk_that_stays_full_changes_no_weights_and_is_reported() {
+async fn full_disk_changes_no_weights_and_is_reported() {
     let calm = undisturbed(60).await;
     let rig = Rig::new(60);
     let process = rig.begin_on_small_disk();
@@ -169,8 +169,8 @@ async fn a_disk_that_stays_full_changes_no_weights_and_is_reported() {
     let written = found.metrics.len();
     assert!((1..60).contains(&written) && found.metrics[..] == calm.metrics[..written], "{written} lines");
     assert_eq!(found.summary["lost_lines"], 60 - written);
-    // A resumed run is told, too.
-    let end = rig.go_on().finish_with(0).await;
+    // A resumed run reports it, too.
+    let end = rig.resume().finish_with(0).await;
     assert!(end.stderr.contains("metrics.jsonl lacks lines from before the checkpoint"), "{}", end.stderr);
 }
 

@@ -64,14 +64,14 @@ impl FilesRig {
         Process::start(self.args.iter().map(String::as_str).chain(more))
     }
 
-    fn go_on(&self, more: &[&str]) -> Process {
+    fn resume(&self, more: &[&str]) -> Process {
         let dir = self.dir().display().to_string();
         Process::start(["train", "--resume", &dir, "--json"].into_iter().chain(more.iter().copied()))
     }
 
     /// Begins the run, or resumes it if it has come far enough for that.
     fn start(&self) -> Process {
-        if self.dir().join("config.toml").exists() { self.go_on(&[]) } else { self.begin(UPDATES) }
+        if self.dir().join("config.toml").exists() { self.resume(&[]) } else { self.begin(UPDATES) }
     }
 
     fn updates(&self) -> u64 {
@@ -95,7 +95,7 @@ impl FilesRig {
 
 async fn killed_and_not(input: &str, config: Value, more: &[&str]) {
     let rig = FilesRig::new(input, &config, more).await;
-    let told = json(&rig.begin(UPDATES).finish_with(0).await.stdout);
+    let report = json(&rig.begin(UPDATES).finish_with(0).await.stdout);
     let calm = rig.outcome();
     let updates = calm.updates.len() as u64;
     assert_eq!(calm.evaluations.len() as u64, updates.div_ceil(20));
@@ -116,34 +116,34 @@ async fn killed_and_not(input: &str, config: Value, more: &[&str]) {
     assert!(kills > 0, "none of {points} lives was cut short");
     let again = json(&rig.start().finish_with(0).await.stdout);
     assert_eq!(rig.outcome(), calm);
-    assert_eq!((&again["corrupt_lines"], &again["weights_hash"]), (&told["corrupt_lines"], &told["weights_hash"]));
+    assert_eq!((&again["corrupt_lines"], &again["weights_hash"]), (&report["corrupt_lines"], &report["weights_hash"]));
 }
 
 #[tokio::test]
-async fn files_by_chance_go_on_where_they_were() {
+async fn shuffled_files_resume_at_their_position() {
     killed_and_not("<lines>", object!({"shuffle_buffer_size": 5}), &["--algo", "bc"]).await;
 }
 
 #[tokio::test]
-async fn epochs_go_on_where_they_were() {
+async fn epochs_resume_at_their_position() {
     killed_and_not("<lines>", object!({"read_all_files": true}), &["--algo", "marwil"]).await;
 }
 
 #[tokio::test]
-async fn mixtures_go_on_where_they_were() {
+async fn mixtures_resume_at_their_position() {
     let mixture = r#"{"<lines>": 0.7, "<tables>": 0.3}"#;
     killed_and_not(mixture, object!({"shuffle_buffer_size": 3}), &["--algo", "bc"]).await;
 }
 
 /// Each worker reads by itself, in an order of its own.
 #[tokio::test]
-async fn files_that_two_workers_read_go_on_where_they_were() {
+async fn files_read_by_two_workers_resume_at_their_positions() {
     killed_and_not("<lines>", object!({"shuffle_buffer_size": 5}), &["--algo", "bc", "--workers", "2"]).await;
 }
 
 /// Rows of the sampler have advantages, which MARWIL needs of what is read, too.
 #[tokio::test]
-async fn mixtures_with_a_sampler_go_on_where_they_were_without_and_with_workers() {
+async fn mixtures_with_a_sampler_resume_at_their_position_without_and_with_workers() {
     let mixture = r#"{"<lines>": 0.5, "sampler": 0.5}"#;
     for workers in ["0", "2"] {
         let flags = ["--algo", "marwil", "--workers", workers, "--rollout-fragment-length", "8"];
@@ -162,18 +162,18 @@ async fn a_run_is_interrupted_and_prolonged() {
     run.signal(Signal::INT);
     run.finish_with(3).await;
     let rows = (40 * UPDATES).to_string();
-    rig.go_on(&["--max-env-steps", &rows]).finish_with(0).await;
+    rig.resume(&["--max-env-steps", &rows]).finish_with(0).await;
     let prolonged = rig.outcome();
     assert!(prolonged.weights == calm.weights);
     assert_eq!(prolonged.summary["env_steps"], calm.summary["env_steps"]);
     // Nothing is left to do.
-    rig.go_on(&[]).finish_with(0).await;
+    rig.resume(&[]).finish_with(0).await;
     assert_eq!(rig.outcome(), prolonged);
 }
 
 /// In the middle of the run, and at its end.
 #[tokio::test]
-async fn an_evaluation_that_is_interrupted_is_made_again() {
+async fn interrupted_evaluation_is_rescheduled() {
     let rig = FilesRig::new("<lines>", &object!({}), &["--stop-return", "10000"]).await;
     rig.begin(40).finish_with(3).await;
     let calm = rig.outcome();
@@ -183,7 +183,7 @@ async fn an_evaluation_that_is_interrupted_is_made_again() {
         until("an update that is evaluated", || rig.updates() >= updates).await;
         run.signal(Signal::INT);
         run.finish_with(3).await;
-        rig.go_on(&[]).finish_with(3).await;
+        rig.resume(&[]).finish_with(3).await;
         assert_eq!(rig.outcome(), calm, "interrupted after update {updates}");
     }
 }
@@ -196,7 +196,7 @@ async fn a_run_that_goes_further_is_one_that_was_always_that_long() {
     fs::remove_dir_all(rig.dir()).unwrap();
     rig.begin(UPDATES / 2).finish_with(0).await;
     let first_end = rig.updates();
-    rig.go_on(&["--max-env-steps", &(40 * UPDATES).to_string()]).finish_with(0).await;
+    rig.resume(&["--max-env-steps", &(40 * UPDATES).to_string()]).finish_with(0).await;
     let mut further = rig.outcome();
     // It was evaluated where it ended first, too, which later evaluations do not notice.
     further.evaluations.retain(|line| line["evaluation"]["iteration"] != first_end);
@@ -215,12 +215,12 @@ async fn whatever_would_be_another_run_is_refused() {
         (["--workers", "2"], "num_workers is 0, not 2"),
         (["--input", "other"], "cannot be used with"),
     ] {
-        let end = rig.go_on(&flags).finish_with(2).await;
+        let end = rig.resume(&flags).finish_with(2).await;
         assert!(end.stderr.contains(what), "{}", end.stderr);
     }
     let lines = rig.directory.path().join("lines");
     let file = fs::read_dir(lines).unwrap().next().unwrap().unwrap().path();
     OpenOptions::new().append(true).open(&file).unwrap().write_all(b"\n").unwrap();
-    let end = rig.go_on(&[]).finish_with(2).await;
+    let end = rig.resume(&[]).finish_with(2).await;
     assert!(end.stderr.contains("bytes, but had") && end.stderr.contains("bring back what was read"), "{}", end.stderr);
 }

@@ -52,7 +52,7 @@ pub(crate) async fn killed_at(rig: &Rig, points: u64, iterations: u64, random_st
 }
 
 #[tokio::test]
-async fn hub_killed_at_random_points_ends_with_the_same_bits_and_ledger() {
+async fn hub_killed_at_random_points_ends_with_bit_identical_weights_and_ledger() {
     let (runs, points, iterations) = if is_long() { (5, 10, 300) } else { (1, 6, 120) };
     let calm = undisturbed(iterations).await;
     assert_eq!(calm.metrics.len() as u64, iterations);
@@ -68,7 +68,7 @@ async fn hub_killed_at_random_points_ends_with_the_same_bits_and_ledger() {
 /// Without slots, since the hub cannot recompute episodes of `device_rows` to record them: its open episodes are part of the
 /// checkpoint.
 #[tokio::test]
-async fn run_that_samples_by_itself_ends_with_same_bits_after_kills() {
+async fn run_without_workers_is_bit_identical_after_kills() {
     let (points, iterations) = if is_long() { (20, 400) } else { (3, 80) };
     let pictures = tempfile::tempdir().unwrap();
     let monitor = format!("monitor_path={}", pictures.path().display());
@@ -87,7 +87,7 @@ async fn run_that_samples_by_itself_ends_with_same_bits_after_kills() {
 
 /// Counted by agent steps, a sample leaves batches that wait for the next one: they are part of the checkpoint.
 #[tokio::test]
-async fn run_that_samples_by_itself_and_counts_agent_steps_ends_with_same_bits_after_kills() {
+async fn run_without_workers_that_counts_agent_steps_is_bit_identical_after_kills() {
     let (points, iterations) = if is_long() { (20, 400) } else { (3, 80) };
     let pictures = tempfile::tempdir().unwrap();
     let settings = object!({
@@ -151,7 +151,7 @@ async fn evaluated_and_recorded_run_of_several_policies_ends_with_same_files_aft
 
 /// An iteration has ten samples: of one that is interrupted nothing is kept, and all of it is sampled a second time.
 #[tokio::test]
-async fn run_that_samples_by_itself_ends_with_same_bits_after_interruptions() {
+async fn run_without_workers_is_bit_identical_after_interruptions() {
     let pictures = tempfile::tempdir().unwrap();
     let monitor = format!("monitor_path={}", pictures.path().display());
     let flags = ["--workers", "0", "--set", "device_rows=true", "--set", &monitor, "--set", "train_batch_size=1920"];
@@ -172,10 +172,10 @@ async fn run_that_samples_by_itself_ends_with_same_bits_after_interruptions() {
     assert_eq!((&found.weights_hash, &found.metrics), (&calm.weights_hash, &calm.metrics));
 }
 
-/// With several workers it depends on time who is asked for what another one is slow with: `granted`, `superseded` and
+/// With several workers timing decides which leases are hedged: `granted`, `superseded` and
 /// `expired` are not those of a calm run. What was committed and what became of it is, and so is the filter.
 #[tokio::test]
-async fn several_workers_and_a_filter_end_with_the_same_bits_too() {
+async fn run_with_several_workers_and_a_filter_is_bit_identical_after_kills() {
     let (points, iterations) = if is_long() { (10, 300) } else { (2, 60) };
     let calm = Rig::new(iterations).with(&FILTER);
     calm.begin().finish_with(0).await;
@@ -194,7 +194,7 @@ async fn several_workers_and_a_filter_end_with_the_same_bits_too() {
 /// fragments were committed in order and once, none was too old for its batch, and what was learned from is what the
 /// journal says.
 #[tokio::test]
-async fn runs_whose_slots_do_not_keep_step_lose_nothing_to_kills() {
+async fn runs_in_asynchronous_and_deadline_mode_lose_no_fragment_to_kills() {
     let asynchronous = SamplingMode::Asynchronous { batch_env_steps: 192, max_staleness: 1 };
     let deadline = SamplingMode::Deadline { after: Micros::from_millis(20), max_staleness: 1 };
     let modes: [(&[&str], SamplingMode); 2] =
@@ -211,7 +211,7 @@ async fn runs_whose_slots_do_not_keep_step_lose_nothing_to_kills() {
             process.finish().await;
         }
         let last = json(rig.text("metrics.jsonl").lines().next_back().unwrap())["env_steps"].as_u64().unwrap();
-        rig.go_on_with(&["--max-env-steps", &(last + 10 * 192).to_string()]).finish_with(0).await;
+        rig.resume_with(&["--max-env-steps", &(last + 10 * 192).to_string()]).finish_with(0).await;
 
         let found = rig.outcome();
         let ledger: Ledger = serde_json::from_value(found.ledger.clone()).unwrap();
@@ -246,7 +246,7 @@ fn assert_counted_once(rig: &Rig, found: &Outcome) {
 }
 
 #[tokio::test]
-async fn an_interrupted_run_goes_on_where_it_was() {
+async fn interrupted_run_resumes_from_its_last_iteration() {
     let calm = undisturbed(120).await;
     let rig = Rig::new(120);
     for target in [20, 40, 60] {
@@ -257,12 +257,12 @@ async fn an_interrupted_run_goes_on_where_it_was() {
         let saved = PolicyCheckpoint::load(rig.dir()).unwrap();
         assert_eq!(saved.iteration, rig.iterations() as u64, "the last iteration is saved");
     }
-    rig.go_on().finish_with(0).await;
+    rig.resume().finish_with(0).await;
     assert_eq!(rig.outcome(), calm);
     assert_eq!(rig.regenerated() % 192, 0);
     assert!(rig.regenerated() <= 3 * 192, "no more than what was being made: {}", rig.regenerated());
     // Nothing is left to do, and nothing changes.
-    let end = rig.go_on().finish_with(0).await;
+    let end = rig.resume().finish_with(0).await;
     assert!(end.stderr.contains("resuming after iteration 120, 23040 env steps"), "{}", end.stderr);
     assert_eq!(rig.outcome(), calm);
 }

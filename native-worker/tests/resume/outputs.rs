@@ -19,7 +19,7 @@ fn lines(directory: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_output_has_every_row_once_whatever_was_killed() {
+async fn output_has_every_row_once_after_any_kill() {
     let (points, iterations) = if is_long() { (10, 300) } else { (4, 80) };
     let directory = tempfile::tempdir().unwrap();
     let [calm, killed] = ["calm", "killed"].map(|name| directory.path().join(name));
@@ -42,7 +42,7 @@ async fn an_output_has_every_row_once_whatever_was_killed() {
 }
 
 #[tokio::test]
-async fn an_output_that_is_gone_or_forgotten_is_reported() {
+async fn removed_or_omitted_output_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let output = directory.path().join("output");
     let flags = ["--output", output.to_str().unwrap()];
@@ -52,21 +52,21 @@ async fn an_output_that_is_gone_or_forgotten_is_reported() {
     assert_eq!(all.len(), 20);
     let until = async |iterations: u64, flags: &[&str]| {
         let env_steps = (192 * iterations).to_string();
-        rig.go_on_with(&[flags, &["--max-env-steps", &env_steps]].concat()).finish_with(0).await.stderr
+        rig.resume_with(&[flags, &["--max-env-steps", &env_steps]].concat()).finish_with(0).await.stderr
     };
-    let told = until(25, &[]).await;
-    assert!(told.contains("the run was begun with --output: without it, no more rows are written"), "{told}");
+    let stderr = until(25, &[]).await;
+    assert!(stderr.contains("the run was begun with --output: without it, no more rows are written"), "{stderr}");
     assert_eq!(lines(&output), all);
     // It continues where it ended, and lacks the rows of the run without it.
-    let told = until(30, &flags).await;
-    assert!(told.contains("the output lacks the rows of iterations 21 to 25,"), "{told}");
+    let stderr = until(30, &flags).await;
+    assert!(stderr.contains("the output lacks the rows of iterations 21 to 25,"), "{stderr}");
     let more = lines(&output);
     assert_eq!((more.len(), &more[..20]), (25, &all[..]));
 
     for file in fs::read_dir(&output).unwrap() {
         fs::remove_file(file.unwrap().path()).unwrap();
     }
-    let told = until(35, &flags).await;
-    assert!(told.contains("the output lacks rows from before the checkpoint"), "{told}");
+    let stderr = until(35, &flags).await;
+    assert!(stderr.contains("the output lacks rows from before the checkpoint"), "{stderr}");
     assert_eq!(lines(&output).len(), 5);
 }

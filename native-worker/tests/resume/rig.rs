@@ -100,11 +100,11 @@ impl Rig {
         ours.chain(self.always.iter().map(OsString::from)).chain(args.iter().map(OsString::from)).collect()
     }
 
-    pub(crate) fn go_on(&self) -> Process {
-        self.go_on_with(&[])
+    pub(crate) fn resume(&self) -> Process {
+        self.resume_with(&[])
     }
 
-    pub(crate) fn go_on_with(&self, args: &[&str]) -> Process {
+    pub(crate) fn resume_with(&self, args: &[&str]) -> Process {
         let dir = self.dir();
         let resume = ["train".as_ref(), "--resume".as_ref(), dir.as_os_str()];
         let always = self.always.iter().map(AsRef::as_ref);
@@ -113,7 +113,7 @@ impl Rig {
 
     /// Begins the run, or continues with it if it has come far enough for that.
     pub(crate) fn start(&self) -> Process {
-        if self.path("config.toml").exists() { self.go_on() } else { self.begin() }
+        if self.path("config.toml").exists() { self.resume() } else { self.begin() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -6,14 +6,14 @@ use super::rig::{Rig, undisturbed};
 use crate::support::{process::Signal, until};
 
 #[tokio::test]
-async fn a_run_that_was_over_goes_on_to_a_later_end() {
+async fn finished_run_resumes_to_a_later_end() {
     let rig = Rig::new(20);
     rig.begin().finish_with(0).await;
     assert_eq!(rig.outcome(), undisturbed(20).await);
-    rig.go_on_with(&["--max-env-steps", &(50 * 192).to_string(), "--checkpoint-interval", "7"]).finish_with(0).await;
+    rig.resume_with(&["--max-env-steps", &(50 * 192).to_string(), "--checkpoint-interval", "7"]).finish_with(0).await;
     assert_eq!(rig.outcome(), undisturbed(50).await);
     // The new end is the run's from now on.
-    rig.go_on().finish_with(0).await;
+    rig.resume().finish_with(0).await;
     assert!(rig.text("config.toml").contains("env_steps = 9600"));
 }
 
@@ -30,28 +30,28 @@ async fn flags_that_contradict_the_run_are_named_and_change_nothing() {
         (&["--checkpoint-interval", "0"], "checkpoint_interval is 0; it must be at least 1"),
     ];
     for (args, message) in cases {
-        let end = rig.go_on_with(args).finish_with(2).await;
+        let end = rig.resume_with(args).finish_with(2).await;
         assert!(end.stderr.contains(message), "{args:?}: {}", end.stderr);
     }
     // The same again is no contradiction.
     // Nor is another number of workers.
-    rig.go_on_with(&["--seed", "1", "--workers", "2"]).finish_with(0).await;
+    rig.resume_with(&["--seed", "1", "--workers", "2"]).finish_with(0).await;
     assert_eq!(rig.outcome(), outcome);
     let config = rig.text("config.toml");
     fs::write(rig.path("config.toml"), config.replace("seed = 1", "seed = 3")).unwrap();
-    let end = rig.go_on().finish_with(2).await;
+    let end = rig.resume().finish_with(2).await;
     assert!(end.stderr.contains("was changed since the last checkpoint: seed is 1, not 3"), "{}", end.stderr);
     fs::remove_file(rig.path("config.toml")).unwrap();
-    let end = rig.go_on().finish_with(2).await;
+    let end = rig.resume().finish_with(2).await;
     assert!(end.stderr.contains("holds no run: begin one with --run-dir"), "{}", end.stderr);
 }
 
 #[tokio::test]
-async fn a_run_that_goes_on_elsewhere_is_left_alone() {
+async fn run_in_progress_in_another_process_is_not_resumed() {
     let rig = Rig::new(100_000);
     let process = rig.begin();
     until("some iterations", || rig.iterations() > 3).await;
-    let end = rig.go_on().finish_with(2).await;
+    let end = rig.resume().finish_with(2).await;
     assert!(end.stderr.contains("is in progress in another process: stop that first"), "{}", end.stderr);
     process.signal(Signal::INT);
     process.finish_with(3).await;

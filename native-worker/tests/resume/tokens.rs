@@ -19,13 +19,13 @@ async fn a_remote_worker_works_on_for_a_hub_that_was_killed_and_resumed() {
     hub.signal(Signal::KILL);
     hub.finish().await;
 
-    let mut hub = rig.go_on();
+    let mut hub = rig.resume();
     assert_eq!(hub.invitation().await.worker_token, token);
     hub.finish_with(0).await;
     assert_eq!(rig.outcome().weights_hash, undisturbed(200).await.weights_hash);
     assert!(worker.finish_with(0).await.stderr.contains("trying again"));
 
-    let mut hub = rig.go_on_with(&["--new-tokens", "--max-env-steps", "40000"]);
+    let mut hub = rig.resume_with(&["--new-tokens", "--max-env-steps", "40000"]);
     assert_ne!(hub.invitation().await.worker_token, token);
     let refused = Process::worker(&address, &token).finish_with(2).await.stderr;
     assert!(refused.contains("a hub that was restarted may have new tokens: take the one that it prints"), "{refused}");

@@ -29,15 +29,15 @@ async fn weights_set_are_those_a_run_resumes_with_and_an_edit_is_not_ignored_sil
     // An edit in place is not used, and both commands say so.
     let own = fs::read(rig.path("weights.safetensors")).unwrap();
     fs::copy(&file, rig.path("weights.safetensors")).unwrap();
-    let told = run(0, &evaluate).await;
-    assert!(told.stderr.contains("weights.safetensors was changed and is not used"), "{}", told.stderr);
-    assert!(told.stderr.contains("rollmesh weights set"), "{}", told.stderr);
-    let report = json(&told.stdout);
+    let output = run(0, &evaluate).await;
+    assert!(output.stderr.contains("weights.safetensors was changed and is not used"), "{}", output.stderr);
+    assert!(output.stderr.contains("rollmesh weights set"), "{}", output.stderr);
+    let report = json(&output.stdout);
     assert_eq!(report["weights_hash"], hash(&dir).as_str());
     assert_eq!(report["deterministic_return_mean"], report["episode_return_mean"]);
     assert!(report["explored_return_mean"].is_number());
-    let told = rig.go_on_with(&["--max-env-steps", "1152"]).finish_with(0).await.stderr;
-    assert!(told.contains("rollmesh weights set"), "{told}");
+    let output = rig.resume_with(&["--max-env-steps", "1152"]).finish_with(0).await.stderr;
+    assert!(output.contains("rollmesh weights set"), "{output}");
     fs::write(rig.path("weights.safetensors"), own).unwrap();
 
     let version = || json(&rig.text("policy.json"))["weights_version"].as_u64().unwrap();
@@ -48,20 +48,23 @@ async fn weights_set_are_those_a_run_resumes_with_and_an_edit_is_not_ignored_sil
         (hash(&other.dir()), before + 1),
         "workers have other weights of the version before"
     );
-    let told = run(0, &evaluate).await;
-    assert_eq!((json(&told.stdout)["weights_hash"].as_str(), told.stderr.as_str()), (Some(hash(&dir).as_str()), ""));
+    let output = run(0, &evaluate).await;
+    assert_eq!(
+        (json(&output.stdout)["weights_hash"].as_str(), output.stderr.as_str()),
+        (Some(hash(&dir).as_str()), "")
+    );
     // The run stops where it is, with what was set; later it learns on from that.
-    let told = rig.go_on_with(&["--max-env-steps", "1152"]).finish_with(0).await.stderr;
-    assert!(!told.contains("not used"), "{told}");
+    let output = rig.resume_with(&["--max-env-steps", "1152"]).finish_with(0).await.stderr;
+    assert!(!output.contains("not used"), "{output}");
     assert_eq!(rig.outcome().weights_hash, hash(&other.dir()));
-    rig.go_on_with(&["--max-env-steps", "1344"]).finish_with(0).await;
+    rig.resume_with(&["--max-env-steps", "1344"]).finish_with(0).await;
     assert_ne!(hash(&dir), hash(&other.dir()));
 
     // Without checkpoints the file next to the policy may be the one that was edited.
     fs::remove_dir_all(rig.path("checkpoints")).unwrap();
     fs::copy(&file, rig.path("weights.safetensors")).unwrap();
-    let told = run(2, &evaluate).await.stderr;
-    assert!(told.contains("has other weights than policy.json says; `rollmesh weights set"), "{told}");
+    let output = run(2, &evaluate).await.stderr;
+    assert!(output.contains("has other weights than policy.json says; `rollmesh weights set"), "{output}");
     run(0, &["weights", "set", text(&dir), text(&rig.path("weights.safetensors"))]).await;
     assert_eq!(hash(&dir), hash(&other.dir()));
 }
@@ -80,7 +83,7 @@ async fn a_run_begins_with_weights_of_a_file_and_keeps_them() {
     assert_eq!(here.outcome().weights_hash, begun.weights_hash);
     // Begun again without any checkpoint, it starts from the same weights.
     fs::remove_dir_all(second.path("checkpoints")).unwrap();
-    second.go_on().finish_with(0).await;
+    second.resume().finish_with(0).await;
     assert_eq!(second.outcome().weights_hash, begun.weights_hash);
     let plain = Rig::new(3);
     plain.begin().finish_with(0).await;
@@ -110,8 +113,8 @@ async fn weights_that_do_not_fit_are_named() {
         run(2, &[&["sample", "--hidden", "16,16", "--num-workers", "1"], &init[..]].concat()).await.stderr,
         run(2, &[&["sample", "--hidden", "16,16"], &init[..]].concat()).await.stderr,
     ];
-    for told in wrong {
-        assert!(told.contains("has shape [8]; the policy's has shape [16]"), "{told}");
+    for output in wrong {
+        assert!(output.contains("has shape [8]; the policy's has shape [16]"), "{output}");
     }
     assert_eq!(fs::read(rig.path("policy.json")).unwrap(), before);
     assert!(!other.path("config.toml").exists());
@@ -124,11 +127,11 @@ async fn weights_are_exported_as_safetensors_and_onnx() {
     let (dir, tensors, onnx) = (rig.dir(), rig.path("copy.safetensors"), rig.path("policy.onnx"));
     run(0, &["weights", "export", text(&dir), text(&tensors)]).await;
     assert_eq!(fs::read(&tensors).unwrap(), fs::read(rig.path("weights.safetensors")).unwrap());
-    let told = run(0, &["weights", "export", text(&dir), text(&onnx)]).await.stdout;
-    assert!(told.contains(&hash(&dir)), "{told}");
+    let output = run(0, &["weights", "export", text(&dir), text(&onnx)]).await.stdout;
+    assert!(output.contains(&hash(&dir)), "{output}");
     // Field 1, the version of the format, and the name of a constant.
     let (bytes, name) = (fs::read(&onnx).unwrap(), b"policy.0.weight");
     assert!(bytes.starts_with(&[8, 8]) && bytes.windows(name.len()).any(|window| window == name));
-    let told = run(2, &["weights", "export", text(&dir), "policy.pt"]).await.stderr;
-    assert!(told.contains("policy.pt: the name of the file must end with .onnx or .safetensors"), "{told}");
+    let output = run(2, &["weights", "export", text(&dir), "policy.pt"]).await.stderr;
+    assert!(output.contains("policy.pt: the name of the file must end with .onnx or .safetensors"), "{output}");
 }

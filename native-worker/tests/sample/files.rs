@@ -64,7 +64,7 @@ async fn run_without_learner_is_evaluated_with_pictures() {
 }
 
 #[tokio::test]
-async fn samples_are_written_and_read_again() {
+async fn written_samples_are_read_back() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     let args = ["sample", "--json", "--num-envs", "2", "--env-steps", "800"];

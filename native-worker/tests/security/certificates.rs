@@ -1,4 +1,4 @@
-//! Encryption: who believes whom, and that no token is said before.
+//! Encryption: which certificates are trusted, and that no token is sent before.
 
 use std::{
     fs,
@@ -70,7 +70,7 @@ fn by_ca(path: &Path) -> Trust {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_the_right_certificate_is_believed() {
+async fn only_the_right_certificate_is_trusted() {
     let (authority, other) = (Authority::new(), Authority::new());
     let good = hub_with(authority.sign("localhost", |_| {})).await;
     let url = |hub: &TestHub| format!("wss://localhost:{}", hub.hub.address().port());
@@ -106,6 +106,31 @@ async fn only_the_right_certificate_is_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hub_warns_about_a_certificate_that_is_about_to_expire_or_has_expired() {
+    let authority = Authority::new();
+    let now = date_time_ymd(1970, 1, 1) + std::time::UNIX_EPOCH.elapsed().unwrap();
+    let hours = |hours: u64| Duration::from_secs(hours * 3_600);
+    for (expires, level, text) in [
+        (now + hours(9 * 24 + 12), 1, "the hub's certificate expires in 9 days: renew it"),
+        (now - hours(3 * 24 + 12), 2, "the hub's certificate expired 3 days ago, "),
+    ] {
+        let mut hub = hub_with(authority.sign("localhost", |params| params.not_after = expires)).await;
+        let notice = soon("a warning", hub.hub.next_notice()).await.unwrap();
+        assert!(notice.level == level && notice.text.starts_with(text), "{notice:?}");
+        let fingerprint = hub.hub.fingerprint().unwrap();
+        for (args, said) in [(&[][..], text), (&["--json"], "\"certificate_expires\":")] {
+            let address = hub.hub.worker_url();
+            let args = [&["status", "--hub", &address, "--tls-fingerprint", &fingerprint], args].concat();
+            let token = hub.operator_token().to_hex();
+            let status = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", &token));
+            let status = status.finish_with(0).await;
+            assert!(status.stdout.contains(said), "{}", status.stdout);
+            assert!(!status.stdout.contains("\"certificate_expires\":null"), "{}", status.stdout);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker_that_does_not_trust_the_hub_ends_and_names_the_fingerprint() {
     let own = tempfile::tempdir().unwrap();
     let hub = hub_with(TlsConfig::SelfSigned(own.path().to_owned())).await;
@@ -126,7 +151,7 @@ async fn worker_that_does_not_trust_the_hub_ends_and_names_the_fingerprint() {
     assert!(hub.audit().contains("alert"), "{}", hub.audit());
 }
 
-/// A server that keeps what it is told, and answers nothing.
+/// A server that records what it receives, and answers nothing.
 async fn recorder() -> (SocketAddr, tokio::task::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -147,7 +172,7 @@ async fn recorder() -> (SocketAddr, tokio::task::JoinHandle<Vec<u8>>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_token_is_said_before_the_hub_is_believed() {
+async fn no_token_is_sent_before_the_hub_is_trusted() {
     let (address, recorded) = recorder().await;
     let token = Token::new(*b"0123456789abcdef0123456789abcdef");
     let error = join(&format!("wss://{address}"), token, Trust::default()).await.expect_err("no hub");
@@ -187,13 +212,13 @@ async fn tls_port_speaks_only_tls_and_waits_for_no_handshake() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beyond_this_machine_a_hub_encrypts_or_does_not_start() {
+async fn hub_beyond_loopback_encrypts_or_does_not_start() {
     let mut open = config();
     open.listen = "0.0.0.0:0".parse().unwrap();
     let error = Hub::start(open.clone(), &Registry::builtin()).await.unwrap_err();
     assert!(matches!(error, HubError::NotEncrypted(_)) && error.to_string().contains("--tls-self-signed"), "{error}");
 
-    // Its own workers come in through the same door.
+    // Its own workers connect to the same listener.
     let hub = TestHub::start_with(|config, directory| {
         config.listen = "0.0.0.0:0".parse().unwrap();
         config.security.tls = Some(TlsConfig::SelfSigned(directory.join("state")));
@@ -204,7 +229,7 @@ async fn beyond_this_machine_a_hub_encrypts_or_does_not_start() {
     assert_eq!(summary.end, RunEnd::Finished);
     assert!(hub.hub.worker_url().starts_with("wss://") && hub.hub.dashboard_url().starts_with("https://"));
 
-    // Who insists is told what that means.
+    // With the flag that permits it, a warning names the consequence.
     open.security.allow_unencrypted = true;
     let mut hub = Hub::start(open, &Registry::builtin()).await.unwrap();
     let notice = soon("a warning", hub.next_notice()).await.unwrap();

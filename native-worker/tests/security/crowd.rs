@@ -30,7 +30,7 @@ use tokio_tungstenite::{
     tungstenite::{Bytes, Message as Frame},
 };
 
-use super::{TURN, fresh_address, hostile::Pace, memory, peak, reset_peak};
+use super::{TURN, fresh_address, hostile::Throughput, memory, peak, reset_peak};
 use crate::support::{
     Process,
     client::{Client, hello},
@@ -75,7 +75,7 @@ async fn stop(run: Process, mut operator: Client) {
 }
 
 /// A socket with the smallest system buffers, which is never read.
-async fn deaf(address: SocketAddr, token: Token) -> tokio_tungstenite::WebSocketStream<TcpStream> {
+async fn slow_consumer(address: SocketAddr, token: Token) -> tokio_tungstenite::WebSocketStream<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(2048).unwrap();
     socket.bind((fresh_address(), 0).into()).unwrap();
@@ -98,17 +98,18 @@ fn departures(audit: &std::path::Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn viewers_that_never_read_are_disconnected_unnoticed_by_others() {
+async fn slow_consumers_are_disconnected_without_effect_on_others() {
     let _turn = TURN.write().await;
     let directory = tempfile::tempdir().unwrap();
     let (run, address, mut operator, viewer, _) = train(&directory.path().join("run"), "1", "8").await;
     status(&mut operator, |status| status.iteration > 0).await;
-    let (mut calm, mut crowded) = (Pace::default(), Pace::default());
+    let (mut calm, mut crowded) = (Throughput::default(), Throughput::default());
     calm.watch(&mut operator, 3.0).await;
     let (before, open) = (memory(run.pid()), files(run.pid()));
     reset_peak(run.pid());
     let began = Instant::now();
-    let sockets = stream::iter(0..100).map(move |_| deaf(address, viewer)).buffer_unordered(8).collect::<Vec<_>>();
+    let sockets =
+        stream::iter(0..100).map(move |_| slow_consumer(address, viewer)).buffer_unordered(8).collect::<Vec<_>>();
     let sockets = tokio::spawn(sockets);
     let audit = directory.path().join("run/audit.jsonl");
     // A checkpoint may be being written.
@@ -116,10 +117,10 @@ async fn viewers_that_never_read_are_disconnected_unnoticed_by_others() {
         crowded.watch(&mut operator, 1.0).await;
         assert!(began.elapsed() < Duration::from_secs(100), "{} of {open} files are left", files(run.pid()));
     }
-    let gone = began.elapsed().as_secs_f64();
+    let closed_s = began.elapsed().as_secs_f64();
     assert_eq!(sockets.await.unwrap().len(), 100);
     calm.watch(&mut operator, 3.0).await;
-    // How long each of them had room for nothing is in the log, unless too many leave within a second.
+    // How long each of them took nothing is in the log, unless too many leave within a second.
     let faults = departures(&audit);
     assert!(faults.len() >= 50, "{faults:?}");
     for fault in &faults {
@@ -129,7 +130,7 @@ async fn viewers_that_never_read_are_disconnected_unnoticed_by_others() {
     let growth = peak(run.pid()).saturating_sub(before) >> 10;
     let ratio = crowded.per_second() / calm.per_second();
     println!(
-        "100 viewers that never read: closed 5 s after their buffers were full, the last one {gone:.1} s after the first \
+        "100 viewers that never read: closed 5 s after their buffers were full, the last one {closed_s:.1} s after the first \
          came; memory grew by {growth} KiB; training at {:.1} % of {:.0} env steps per second",
         100.0 * ratio,
         calm.per_second(),
@@ -158,8 +159,8 @@ impl IdleWorkers {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let (joined, left) = (&counts.0, &counts.1);
             // Not all at the same time: a peer of a crowded hub may have to wait for too long.
-            let doors = &Semaphore::new(16);
-            let work = join_all((0..number).map(|_| idle_worker((address, token), doors, joined, left)));
+            let handshakes = &Semaphore::new(16);
+            let work = join_all((0..number).map(|_| idle_worker((address, token), handshakes, joined, left)));
             runtime.block_on(async {
                 tokio::select! {
                     _ = work => {}
@@ -181,13 +182,13 @@ impl Drop for IdleWorkers {
 /// Joins, and works if it is asked to.
 async fn idle_worker(
     (address, token): (SocketAddr, Token),
-    doors: &Semaphore,
+    handshakes: &Semaphore,
     joined: &AtomicUsize,
     left: &AtomicUsize,
 ) {
     let began = Instant::now();
     loop {
-        let mut door = Some(doors.acquire().await.unwrap());
+        let mut permit = Some(handshakes.acquire().await.unwrap());
         let Ok(mut client) = Client::try_connect_from(fresh_address(), address).await else { continue };
         let identity = Identity::new(Role::Worker, token, "native", "idle", "cpu");
         let identity = Identity { core_fingerprint: core_fingerprint(AUTO), ..identity };
@@ -202,13 +203,13 @@ async fn idle_worker(
                 session.work(16, Micros(began.elapsed().as_micros() as u64));
                 continue;
             }
-            if session.connection().is_ready() && door.take().is_some() {
+            if session.connection().is_ready() && permit.take().is_some() {
                 joined.fetch_add(1, Ordering::Relaxed);
             }
             match client.receive_frame().await {
                 Some(frame) => session.handle_frame(&frame),
                 // Fifty processes alongside it may leave too little time for the handshake's deadline.
-                None if door.is_some() => break,
+                None if permit.is_some() => break,
                 None => {
                     left.fetch_add(1, Ordering::Relaxed);
                     return;
@@ -236,7 +237,7 @@ async fn many_idle_workers_and_busy_ones_share_a_hub() {
     }
     let grown = memory(run.pid()).saturating_sub(memory_before);
     let each = grown / many as u64;
-    // They stay, are told the weights, and answer pings, while iterations go by. Others ask for answers, too.
+    // They stay connected, receive weights, and answer pings, while iterations go by. Others ask for answers, too.
     let seconds = if is_long() { 30 } else { 16 };
     let end = Instant::now() + Duration::from_secs(seconds);
     let ask = || async move {

@@ -3,7 +3,7 @@
 //! 20,000 in the suite; a million with `ROLLMESH_LONG=1`. Goodput is env steps per second while the attack continues, divided
 //! by those of the pauses in it: calm and attack take turns, so that both see the same machine. Attackers share its
 //! processors with the run. Their priority is lower, so that what is measured is what they cost the hub and less what their own
-//! work costs the machine; what both took is told. They say as much as they get through, in at most 200 connections of 24
+//! work costs the machine; the processor time of both is printed. They send as much as they can, in at most 200 connections of 24
 //! frames per second, each from another address: one address alone would soon have to wait.
 
 use std::{
@@ -39,12 +39,12 @@ const BURST: usize = 24;
 
 /// Env steps, and the time that they took.
 #[derive(Default)]
-pub(crate) struct Pace {
+pub(crate) struct Throughput {
     env_steps: u64,
     seconds: f64,
 }
 
-impl Pace {
+impl Throughput {
     /// Watches for some seconds, from one update to the last one, so that nothing waits at the hub.
     pub(crate) async fn watch(&mut self, operator: &mut Client, seconds: f64) {
         // What was said before is old: the answer to this comes after it.
@@ -90,7 +90,7 @@ struct Attack {
 async fn attack(number: usize, attack: Arc<Attack>, mut goes_on: watch::Receiver<bool>) {
     let mut dice = Dice::new(number as u64 + 1);
     let pools: Vec<_> = attack.tokens.iter().map(|(role, _)| proper(*role)).collect();
-    let mut pace = interval(Duration::from_millis(40));
+    let mut connection_interval = interval(Duration::from_millis(40));
     for round in 0usize.. {
         if !*goes_on.borrow_and_update() {
             attack.busy.fetch_sub(1, Ordering::SeqCst);
@@ -99,7 +99,7 @@ async fn attack(number: usize, attack: Arc<Attack>, mut goes_on: watch::Receiver
             }
             attack.busy.fetch_add(1, Ordering::SeqCst);
         }
-        pace.tick().await;
+        connection_interval.tick().await;
         let place = dice.roll(attack.tokens.len());
         // A peer that connects after many recent failures has to wait, maybe for too long.
         let Ok(mut client) = Client::try_connect_from(fresh_address(), attack.address).await else { continue };
@@ -176,10 +176,11 @@ async fn hostile_frames_do_not_disturb_a_run() {
         tokens.push((role, token.await));
     }
     let (calm_seconds, attack_seconds) = if is_long() { (5.0, 20.0) } else { (2.0, 3.0) };
-    let (mut calm, mut attacked) = (Pace::default(), Pace::default());
+    let (mut calm, mut attacked) = (Throughput::default(), Throughput::default());
     calm.watch(&mut operator, 1.0).await;
-    calm = Pace::default();
-    let (began, memory_before, door_before) = (Instant::now(), memory(run.pid()), processor_seconds(run.pid(), "door"));
+    calm = Throughput::default();
+    let (began, memory_before, listener_before) =
+        (Instant::now(), memory(run.pid()), processor_seconds(run.pid(), "listener"));
     reset_peak(run.pid());
     let shared = Arc::new(Attack {
         address,
@@ -197,7 +198,7 @@ async fn hostile_frames_do_not_disturb_a_run() {
         signal.send_replace(true);
         attacked.watch(&mut operator, attack_seconds).await;
         eprintln!(
-            "{} of {frames} frames after {:.0} s, {:.1} % of the calm pace",
+            "{} of {frames} frames after {:.0} s, {:.1} % of the calm connection_interval",
             shared.sent.load(Ordering::Relaxed),
             began.elapsed().as_secs_f64(),
             100.0 * attacked.per_second() / calm.per_second(),
@@ -216,7 +217,7 @@ async fn hostile_frames_do_not_disturb_a_run() {
     let goodput = attacked.per_second() / calm.per_second();
     println!(
         "{} hostile frames in {} connections, {:.0} s of {:.0} s under attack: memory grew by {growth} KiB; {:.0} env steps \
-         per second while calm, {:.0} under attack: goodput {:.1} %; the door took {:.1} s of a processor, \
+         per second while calm, {:.0} under attack: goodput {:.1} %; the listener took {:.1} s of a processor, \
          the attackers {attackers_took:.1} s",
         shared.sent.load(Ordering::Relaxed),
         shared.connections.load(Ordering::Relaxed),
@@ -225,7 +226,7 @@ async fn hostile_frames_do_not_disturb_a_run() {
         calm.per_second(),
         attacked.per_second(),
         100.0 * goodput,
-        processor_seconds(run.pid(), "door") - door_before,
+        processor_seconds(run.pid(), "listener") - listener_before,
     );
     assert!(growth < 64 << 10, "{growth} KiB");
     // Machines have other things to do; the long form is for figures, and the short one sees a run that is held up.

@@ -16,7 +16,7 @@ fn bare(kind: Kind) -> Frame {
     Frame::Binary(frame.to_vec().into())
 }
 
-/// What the hub says to a peer of this role that says this; none if it has gone without a word.
+/// What the hub says to a peer of this role that says this; `None` if it has disconnected without a message.
 async fn reason(hub: &TestHub, role: Role, token: Token, kind: Kind) -> Option<String> {
     let mut client = Client::join_from(fresh_address(), hub.hub.address(), role, token).await;
     client.send(bare(kind)).await.unwrap();
@@ -86,7 +86,7 @@ async fn peers_without_a_valid_token_send_no_message() {
             if let Some(token) = token {
                 client.say(&Message::Hello(hello(Role::Operator, token))).await;
             }
-            // The hub may have gone by now.
+            // The hub may have disconnected by now.
             let _ = client.send(bare(kind)).await;
             (token.is_some(), kind, client.refusal().await)
         })

@@ -74,7 +74,7 @@ async fn connections_do_not_wait_for_each_others_memory_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_that_never_end_take_no_more_memory_than_there_is_for_them() {
+async fn incomplete_messages_stay_within_the_memory_budget() {
     let _turn = TURN.write().await;
     let bound = limits().into_iter().find(|limit| limit.name == "partial_messages").unwrap().value;
     // The run's own memory comes on top, and what the allocator has yet to give back.
@@ -120,14 +120,14 @@ async fn messages_that_never_end_take_no_more_memory_than_there_is_for_them() {
         let faults = audit.lines().map(json).filter_map(|line| line["fault"].as_str().map(str::to_owned));
         faults.filter(|fault| fault.ends_with("and others wait for its budget")).count() as u64
     };
-    let full = soon("the first ones give their room to the others", async {
+    let full = soon("the first ones are dropped in favour of the others", async {
         while sent_away() + bound / u64::from(TOTAL) < senders {
             iterations(&mut operator, 0).await;
         }
         iterations(&mut operator, 0).await
     });
     let full = full.await;
-    // However many stay: the run continues, and its uploads find room.
+    // However many stay: the run continues, and its uploads are accepted.
     let after = iterations(&mut operator, full + 3).await;
     let growth = peak(run.pid()).saturating_sub(before);
     println!(

@@ -180,7 +180,7 @@ async fn silent_connections_lock_out_no_peer() {
     }
     let mut times = Vec::new();
     for round in 0..40 {
-        // Those who were sent away come back.
+        // Refused peers reconnect.
         let again = crowd.len();
         for stream in &mut crowd[round * 7 % again..][..7.min(again - round * 7 % again)] {
             *stream = TcpStream::connect(address).await.unwrap();

@@ -39,7 +39,7 @@ async fn peer_with_revoked_token_is_disconnected_within_a_second() {
         listening.refusal().await;
         assert!(began.elapsed() < Duration::from_secs(1), "{role:?}: {:?}", began.elapsed());
         assert!(!list(&mut operator).await.ids.contains(&id_of(&token).0));
-        // Nothing that it says is heard any more.
+        // Its further messages are ignored.
         while deaf.receive().await.is_some() {}
         assert!(began.elapsed() < Duration::from_secs(1), "{role:?}: {:?}", began.elapsed());
     }

@@ -69,7 +69,7 @@ impl Game {
     }
 }
 
-/// Plays in all lanes in turn, until the environment is stopped. What a step brought is said in the lanes' order, ends
+/// Plays in all lanes sequentially, until the environment is stopped. What a step brought is said in the lanes' order, ends
 /// too: so fragments are complete in the order in which an environment in the worker's process completes them.
 pub(crate) fn play(env: &ExternalMultiAgentEnv, seed: u64) -> Result<(), ExternalEnvError> {
     let mut games: Vec<Game> = (0..env.num_envs()).map(|slot| Game::new(seed, slot as u32)).collect();

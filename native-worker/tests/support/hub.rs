@@ -79,7 +79,7 @@ impl TestHub {
         Process::worker(&self.hub.address().to_string(), &self.hub.worker_token().to_hex())
     }
 
-    /// Waits until people were told something with this text.
+    /// Waits for a notice with this text.
     pub(crate) async fn notice(&mut self, text: &str) -> String {
         loop {
             let line = soon(text, self.hub.next_notice()).await.expect("the hub continues").text;

@@ -47,7 +47,7 @@ fn run(env: &str, settings: &str, seed: u64, num_workers: u32) -> RunConfig {
 #[derive(Clone, Copy, PartialEq)]
 enum Disturbance {
     None,
-    /// The operator removes and adds a worker, in turn.
+    /// The operator alternately removes and adds a worker.
     Rescaled,
     /// Kills one of two workers again and again, until this number of them died while they held a lease.
     Killed(u32),
@@ -56,7 +56,7 @@ enum Disturbance {
 /// Updates between two disturbances.
 const PAUSE: u64 = 3;
 /// The least time of an update in a run that is disturbed: one that learns without delay would be over before its first disturbance.
-const PACE: Duration = Duration::from_millis(50);
+const THROTTLE: Duration = Duration::from_millis(50);
 
 /// Returns what comes of a run, and how many workers were killed while they held a lease: after their death env steps of
 /// leases had expired.
@@ -64,8 +64,8 @@ async fn train(registry: &Registry, config: RunConfig, disturbance: Disturbance)
     let mut hub = TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(config, registry).await }).await;
     let has_equal_fragments = config.rollout.has_equal_fragments();
     let mut num_workers = config.num_workers;
-    let pace = if disturbance == Disturbance::None { Duration::ZERO } else { PACE };
-    let mut summary = hub.train(RunRequest { pace, ..config.into() }).await;
+    let throttle = if disturbance == Disturbance::None { Duration::ZERO } else { THROTTLE };
+    let mut summary = hub.train(RunRequest { throttle, ..config.into() }).await;
     let mut status = hub.hub.status();
     let (mut expired, mut lost, mut next) = (0, 0, PAUSE);
     // A worker that stands still and is to be killed with a lease, whether the last kill has not yet shown in the ledger,

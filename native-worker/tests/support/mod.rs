@@ -31,7 +31,7 @@ pub(crate) async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
     }
 }
 
-/// Waits for what the system tells only when asked.
+/// Waits for a state of the system that has to be polled.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let mut pause = tokio::time::interval(Duration::from_millis(10));
     soon(what, async {

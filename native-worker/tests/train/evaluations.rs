@@ -46,6 +46,11 @@ async fn run_is_evaluated_alongside_itself_and_its_policy_afterwards() {
         let refused = Process::start(["evaluate", "--checkpoint", &checkpoint, "--render", film]).finish_with(2).await;
         assert!(refused.stderr.contains(why) && refused.stdout.is_empty(), "{}", refused.stderr);
     }
+    let counts = setup.summary()["evaluations"].clone();
+    let count = |name: &str| counts[name].as_u64().unwrap_or_else(|| panic!("no {name} in {counts}"));
+    assert_eq!((count("done"), count("failed")), (evaluations(&setup).len() as u64, 0), "{counts}");
+    assert_eq!(count("due"), setup.summary()["iterations"].as_u64().unwrap() / 3, "{counts}");
+    assert_eq!(count("skipped"), count("due") - count("done"), "{counts}");
     // It leaves no trace in the run.
     let watched = Setup::new(1, 12, 2_000).with(&evaluated);
     watched.start().finish_with(0).await;
@@ -108,7 +113,7 @@ async fn policies_of_a_run_are_evaluated_together_alongside_it_and_afterwards() 
 }
 
 #[tokio::test]
-async fn a_run_that_goes_on_is_evaluated_where_it_was_saved() {
+async fn resumed_run_is_evaluated_at_its_saved_iteration() {
     let setup = Setup::new(1, 12, 2_000).with(&["--evaluation-interval", "1", "--evaluation-episodes", "1"]);
     setup.start().finish_with(0).await;
     let last = setup.file("metrics.jsonl").lines().filter_map(|line| json(line)["iteration"].as_u64()).max().unwrap();

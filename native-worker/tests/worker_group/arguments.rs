@@ -47,7 +47,7 @@ pub(crate) fn workers_are_validated_by_default() {
     }
 }
 
-pub(crate) fn workers_have_so_long_to_come() {
+pub(crate) fn joining_workers_has_a_timeout() {
     let wait = Duration::from_millis(300);
     let stalling = builder(moody_in("stalls", &[1]), &Placement::Threads, 1).start_timeout(wait);
     match stalling.build().unwrap_err() {
@@ -56,7 +56,7 @@ pub(crate) fn workers_have_so_long_to_come() {
     }
 }
 
-pub(crate) fn calls_in_flight_have_the_limit_that_one_sets() {
+pub(crate) fn calls_in_flight_have_the_configured_limit() {
     let failures = FailureSettings { max_in_flight: 3, ..FailureSettings::default() };
     let mut group = builder(cart_pole(), &Placement::Threads, 1).failures(failures).build().unwrap();
     let many = ForEachWorker::remote().remote_workers(vec![WorkerId(1); 5]);
@@ -83,7 +83,7 @@ fn lose_the_process(group: &mut WorkerGroup) {
     }
 }
 
-pub(crate) fn processes_are_replaced_after_a_while_and_so_often() {
+pub(crate) fn processes_are_replaced_after_a_delay_up_to_a_limit() {
     let delay = Duration::from_millis(700);
     let failures = FailureSettings {
         recreate_failed_workers: true,
@@ -103,7 +103,7 @@ pub(crate) fn processes_are_replaced_after_a_while_and_so_often() {
     assert!(group.worker_pids().is_empty());
 }
 
-pub(crate) fn a_thread_is_replaced_so_often() {
+pub(crate) fn thread_is_replaced_up_to_a_limit() {
     let failures = FailureSettings {
         recreate_failed_workers: true,
         max_worker_restarts: 1,
@@ -123,7 +123,7 @@ pub(crate) fn a_thread_is_replaced_so_often() {
     }
 }
 
-pub(crate) fn workers_have_so_long_to_be_brought_back() {
+pub(crate) fn restoring_workers_has_a_timeout() {
     let wait = Duration::from_millis(300);
     let failures =
         FailureSettings { recreate_failed_workers: true, restore_timeout: wait, ..FailureSettings::default() };
@@ -136,14 +136,14 @@ pub(crate) fn workers_have_so_long_to_be_brought_back() {
     assert_eq!(group.healthy_worker_ids(), [WorkerId(2)]);
 }
 
-pub(crate) fn whom_a_group_lets_in_it_believes() {
+pub(crate) fn group_trusts_the_workers_that_it_admits() {
     let distrust = Distrust { distrust_remote: true, ..Distrust::default() };
     let security = SecurityConfig { distrust, ..SecurityConfig::default() };
     let refused = builder(cart_pole(), &Placement::Remote, 1).security(security).build().unwrap_err();
     assert!(matches!(refused, GroupError::Distrust), "{refused}");
 }
 
-pub(crate) fn a_group_without_encryption_says_so() {
+pub(crate) fn group_without_encryption_warns() {
     let security = SecurityConfig { allow_unencrypted: true, ..SecurityConfig::default() };
     let group = builder(cart_pole(), &Placement::Remote, 0).security(security).listen(([0, 0, 0, 0], 0).into());
     let mut group = group.build().unwrap();

@@ -1,4 +1,4 @@
-//! Who is asked, in which order, and who waits for what.
+//! Which workers are called, in which order, and which calls wait.
 
 use std::{net::TcpListener, time::Duration};
 
@@ -64,7 +64,7 @@ pub(crate) fn calls_in_flight_are_limited() {
     }
 }
 
-pub(crate) fn a_worker_that_is_there_twice_is_asked_twice() {
+pub(crate) fn worker_listed_twice_is_called_twice() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
         let twice = ForEachWorker::remote().remote_workers(ids(&[1, 1]));
@@ -105,7 +105,7 @@ pub(crate) fn calls_without_a_waiting_caller_are_executed() {
     }
 }
 
-pub(crate) fn late_worker_is_left_out_and_stays_healthy() {
+pub(crate) fn late_worker_is_skipped_and_stays_healthy() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
         let gate = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -65,7 +65,7 @@ pub(crate) fn dashboards_show_the_workers_of_a_group_with_their_calls() {
     runtime.block_on(hub.leave());
 }
 
-pub(crate) fn operators_of_a_group_restart_its_processes_and_leave_the_rest_to_the_program() {
+pub(crate) fn operators_of_a_group_can_only_restart_its_processes() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut group = builder(cart_pole(), &processes(), 1).dashboard(true).build().unwrap();
     let mut hub = runtime.block_on(connect(&group));

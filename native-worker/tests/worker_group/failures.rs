@@ -82,7 +82,7 @@ pub(crate) fn group_continues_with_its_healthy_workers() {
     }
 }
 
-pub(crate) fn workers_that_only_fail_are_made_anew() {
+pub(crate) fn workers_that_always_fail_are_recreated() {
     for placement in placements() {
         let failures = FailureSettings {
             ignore_worker_failures: true,
@@ -108,7 +108,7 @@ pub(crate) fn workers_that_only_fail_are_made_anew() {
     }
 }
 
-pub(crate) fn a_process_that_is_killed_comes_back_with_weights_and_filters() {
+pub(crate) fn killed_process_is_replaced_and_restored_with_weights_and_filters() {
     let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_pole() };
     let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
     let mut group = builder(config.clone(), &processes(), 2).failures(failures).build().unwrap();
@@ -168,7 +168,7 @@ pub(crate) fn a_process_is_replaced_by_its_own_launcher() {
     );
 }
 
-pub(crate) fn a_process_that_is_not_recreated_stays_away() {
+pub(crate) fn process_that_is_not_recreated_stays_removed() {
     let failures = FailureSettings { health_probe_timeout: Duration::from_secs(20), ..FailureSettings::default() };
     let mut group = builder(cart_pole(), &processes(), 2).failures(failures).build().unwrap();
     kill(group.worker_pids()[1]);
@@ -221,7 +221,7 @@ fn with_and_without_a_thread(test: fn(RolloutConfig), config: &RolloutConfig) {
     });
 }
 
-pub(crate) fn a_sample_that_makes_no_progress_is_found_by_its_lease() {
+pub(crate) fn sample_without_progress_is_detected_by_its_lease() {
     with_and_without_a_thread(hangs_are_found, &moody_in("hangs", &[1, 3]));
 }
 
@@ -242,7 +242,7 @@ fn hangs_are_found(config: RolloutConfig) {
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::env_steps(80)).unwrap().len(), 8);
 }
 
-pub(crate) fn a_sample_that_takes_longer_than_its_lease_but_gets_on_is_awaited() {
+pub(crate) fn sample_with_progress_is_awaited_beyond_its_lease() {
     with_and_without_a_thread(slow_ones_are_awaited, &moody_in("slow", &[1, 3]));
 }
 
@@ -289,7 +289,33 @@ pub(crate) fn local_worker_that_samples_alone_has_a_deadline() {
     assert!(matches!(after, GroupError::NoLocalWorker("sampling")), "{after}");
 }
 
-pub(crate) fn a_worker_that_cannot_be_made_says_why() {
+/// Without the stop, they would hang for the minutes of their leases.
+pub(crate) fn group_is_stopped_while_its_workers_hang() {
+    let patience = Some(Duration::from_secs(600));
+    let failures = FailureSettings { progress_timeout: patience, ..FailureSettings::default() };
+    for (placement, workers) in [(processes(), 2), (Placement::Threads, 2), (Placement::Threads, 0)] {
+        let config = moody_in("hangs", if workers > 0 { &[1] } else { &[0] }).num_envs(1);
+        let mut group = builder(config, &placement, workers).failures(failures.clone()).build().unwrap();
+        group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
+        let (pids, stopper) = (group.worker_pids(), group.stopper());
+        let stopping = std::thread::spawn(move || {
+            // Nothing shows when a sample hangs. One that does not hang yet, or has not begun, ends, too.
+            std::thread::sleep(Duration::from_millis(500));
+            stopper.stop();
+        });
+        let start = Instant::now();
+        let error = group.synchronous_parallel_sample(ParallelSample::default()).unwrap_err();
+        assert!(matches!(error, GroupError::NotSetUp), "{error}");
+        group.stop();
+        // Five seconds for the worker to stop, and four for its process to exit.
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        stopping.join().unwrap();
+        let is_there = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+        assert!(!pids.iter().any(is_there), "{pids:?}");
+    }
+}
+
+pub(crate) fn worker_that_cannot_be_created_reports_the_reason() {
     for placement in placements() {
         let settings = Config::new().with("refuses", [2]).unwrap();
         let error = builder(moody(&[]).env_config(settings), &placement, 2).build().unwrap_err();

@@ -25,7 +25,7 @@ use super::rig::{
     builder, cart_pole, connect, everywhere, group, launcher, moody, named, number, placements, processes,
 };
 
-pub(crate) fn workers_come_with_ids_that_are_never_used_again() {
+pub(crate) fn new_workers_have_ids_that_are_never_reused() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 1);
         group.add_workers(2, true).unwrap();
@@ -33,7 +33,7 @@ pub(crate) fn workers_come_with_ids_that_are_never_used_again() {
         let counts = |group: &WorkerGroup| (group.num_remote_workers(), group.num_healthy_workers());
         assert_eq!(counts(&group), (3, 4));
         let places = group.foreach_worker_with(&ForEachWorker::remote(), named("place")).unwrap();
-        // The first one keeps the number that it was told.
+        // The first one keeps the number from its set-up.
         assert_eq!(places.iter().map(|place| number(place, "num_workers")).collect::<Vec<_>>(), [1, 3, 3]);
         group.reset(2).unwrap();
         assert_eq!(group.remote_workers(), [WorkerId(4), WorkerId(5)]);
@@ -118,7 +118,7 @@ pub(crate) fn a_group_needs_a_local_worker_only_where_it_does() {
     }
 }
 
-pub(crate) fn policies_come_and_go_everywhere() {
+pub(crate) fn policies_are_added_and_removed_in_every_placement() {
     for placement in everywhere() {
         let mut group = group(cart_pole(), &placement, 2);
         let (all, id) = (ForEachWorker::default(), PolicyId::new("second"));
@@ -178,7 +178,7 @@ pub(crate) fn worker_that_connects_by_itself_is_like_any_other() {
     assert_eq!((group.num_remote_worker_restarts(), group.healthy_worker_ids()), (1, vec![WorkerId(1)]));
     assert_eq!(place(&mut group).get("recreated").unwrap(), Some(true));
     group.stop();
-    // It was told to go.
+    // It was dismissed.
     assert!(second.wait().unwrap().success());
 }
 

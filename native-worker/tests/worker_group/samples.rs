@@ -41,7 +41,7 @@ pub(crate) fn a_group_of_processes_samples_the_bits_of_one_of_threads() {
     assert!(bytes > 64 << 20, "{bytes}");
 }
 
-pub(crate) fn rounds_go_on_until_there_is_enough() {
+pub(crate) fn rounds_repeat_until_there_are_enough_steps() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
         let steps = |batches: Vec<AnyBatch>| batches.iter().map(AnyBatch::env_steps).sum::<usize>();
@@ -72,7 +72,7 @@ impl Gate {
     }
 }
 
-pub(crate) fn late_fragment_is_carried_over() {
+pub(crate) fn late_fragment_is_part_of_the_next_sample() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
         let gate = Gate::close(&mut group, WorkerId(1));
@@ -127,7 +127,7 @@ pub(crate) fn batches_do_not_wait_for_stragglers_and_staleness_is_bounded() {
     assert!(error.to_string().contains("batch_env_steps is 0"), "{error}");
 }
 
-pub(crate) fn a_deadline_takes_what_is_ready_and_carries_the_rest() {
+pub(crate) fn deadline_returns_ready_fragments_and_keeps_late_ones_for_the_next_call() {
     let mut calm = group(cart_pole(), &Placement::Threads, 2);
     // In turn of worker 1 and of worker 2.
     let calm = calm.synchronous_parallel_sample(ParallelSample::env_steps(160)).unwrap();

@@ -26,7 +26,7 @@ use super::rig::{
 
 const SOON: Duration = Duration::from_secs(60);
 
-pub(crate) fn weights_come_from_where_one_says() {
+pub(crate) fn weights_come_from_the_configured_source() {
     for placement in everywhere() {
         let mut group = group(cart_pole(), &placement, 2);
         let (one, two) = (other_weights(11), other_weights(12));
@@ -38,11 +38,11 @@ pub(crate) fn weights_come_from_where_one_says() {
         let second = SyncWeights { to_worker_indices: Some(&[WorkerId(2)]), ..SyncWeights::default() };
         group.sync_weights(second).unwrap();
         assert_eq!(weights_of_all(&mut group), [two.clone(), one.clone(), two.clone()]);
-        // Of no policy, but with news; and a caller waits.
+        // Of no policy, but with update; and a caller waits.
         let vars = GlobalVars { timestep: 77, ..GlobalVars::default() };
-        let news =
+        let update =
             SyncWeights { policies: Some(&[]), global_vars: Some(&vars), timeout: SOON, ..SyncWeights::default() };
-        group.sync_weights(news).unwrap();
+        group.sync_weights(update).unwrap();
         assert_eq!(weights_of_all(&mut group)[1], one);
         let heard = group.foreach_worker(WorkerCommand::GlobalVars).unwrap();
         assert_eq!(heard, vec![WorkerAnswer::GlobalVars(vars); 3]);
@@ -139,7 +139,7 @@ fn with_unmerged_statistics<const N: usize>(placement: &Placement) -> (WorkerGro
     (group, counted)
 }
 
-pub(crate) fn statistics_of_workers_can_be_left_to_them() {
+pub(crate) fn statistics_of_workers_are_kept_local_if_configured() {
     for placement in placements() {
         let (mut group, [shared, one, two]) = with_unmerged_statistics(&placement);
         assert!(one > shared && two > shared, "{shared} {one} {two}");

@@ -23,7 +23,7 @@ use super::{
     link::SimLink,
     run::{SimRun, Snapshot, Snapshots, parts},
 };
-use crate::{fake_worker::Told, simnet::replay};
+use crate::{fake_worker::WorkerInput, simnet::replay};
 
 pub(super) struct SimHub {
     parts: RunLoopConfig,
@@ -65,7 +65,7 @@ impl SimHub {
         tokens.add(&token(OPERATOR), TokenGrant { role: Role::Operator, child: None, expires: None });
         for place in 0..scenario.workers.len() {
             // Trusted workers are the hub's own.
-            let child = scenario.workers[place].lies.is_none().then_some(place as u32 + 1);
+            let child = scenario.workers[place].falsification.is_none().then_some(place as u32 + 1);
             tokens.add(&Self::token_of(scenario, place), TokenGrant { role: Role::Worker, child, expires: None });
         }
         tokens.share(&token(SHARED));
@@ -89,7 +89,7 @@ impl SimHub {
 
     fn token_of(scenario: &RunScenario, place: usize) -> Token {
         let worker = &scenario.workers[place];
-        token(if worker.shares_token && worker.lies.is_some() { SHARED } else { OWN + place as u8 })
+        token(if worker.shares_token && worker.falsification.is_some() { SHARED } else { OWN + place as u8 })
     }
 
     /// Returns a hub as a process begins. Tokens outlive it.
@@ -145,7 +145,7 @@ impl RunSim {
         self.accepted.insert(place, accepted.clone());
         let id = self.hub.admit(accepted, link.clone());
         let principal = self.hub.core.principal(id);
-        self.note(RunEvent::Admitted { principal });
+        self.record(RunEvent::Admitted { principal });
         Some((id, link))
     }
 
@@ -168,7 +168,7 @@ impl RunSim {
         match effect {
             HubEffect::Left { id, .. } => {
                 if let Some(worker) = self.workers.remove(&WorkerId(id)) {
-                    // It does not know yet that it is not wanted any more.
+                    // It does not know yet that it was dismissed.
                     self.after(Micros::from_secs(1), Event::Join(worker.place));
                 }
             }
@@ -178,11 +178,11 @@ impl RunSim {
             }
             HubEffect::Quarantine { principal, tokens, first_doubtful } => {
                 let first = first_doubtful.map(|first| first.0);
-                self.note(RunEvent::AuditFailed { principal, first });
+                self.record(RunEvent::AuditFailed { principal, first });
                 self.revoke(tokens);
             }
             HubEffect::Consume(Ok(BatchWork::Learn(rows))) => {
-                self.note(RunEvent::Batch { number: self.hub.batches.len() as u64 });
+                self.record(RunEvent::Batch { number: self.hub.batches.len() as u64 });
                 self.hub.batches.push(rows.fragments().to_vec());
                 let took = Micros::from_millis(self.scenario.learner_ms);
                 self.after(took, Event::Learned { life: self.hub.life });
@@ -218,10 +218,10 @@ impl RunSim {
                     Message::RunStart(start) => self.announce(id, start.run),
                     Message::LeaseGrant(grant) => {
                         let lease = convert::lease(&grant, &self.hub.parts.config).expect("a lease of the hub");
-                        self.note(RunEvent::Granted { principal: self.hub.core.principal(id.0) });
-                        self.send_to_worker(id, Told::Grant(lease));
+                        self.record(RunEvent::Granted { principal: self.hub.core.principal(id.0) });
+                        self.send_to_worker(id, WorkerInput::Grant(lease));
                     }
-                    Message::Revoke(revoke) => self.send_to_worker(id, Told::Revoke(LeaseId(revoke.lease))),
+                    Message::Revoke(revoke) => self.send_to_worker(id, WorkerInput::Revoke(LeaseId(revoke.lease))),
                     _ => {}
                 }
             }
@@ -242,7 +242,7 @@ impl RunSim {
             RunStep::RollBack(before) => self.roll_back(before.0),
             RunStep::End(end) => {
                 let end = self.hub.core.course.end(end);
-                self.note(RunEvent::Ended(end.clone()));
+                self.record(RunEvent::Ended(end.clone()));
                 if plant == Some(Plant::EndTwice) && end == RunEnd::Finished {
                     self.begin_iteration();
                 }
@@ -267,7 +267,7 @@ impl RunSim {
     }
 
     fn begin_iteration(&mut self) {
-        self.note(RunEvent::Began);
+        self.record(RunEvent::Began);
         self.hub.core.begin_iteration();
     }
 
@@ -275,7 +275,7 @@ impl RunSim {
         let (iteration, snapshot) = (self.hub.run().state().iteration(), self.hub.run().snapshot());
         let is_busy = self.hub.checkpoints.values().any(|(_, complete_at)| *complete_at > self.now);
         if self.scenario.has_files && !is_busy {
-            self.note(RunEvent::Saved { iteration });
+            self.record(RunEvent::Saved { iteration });
             let on_disk = self.now + Micros::from_millis(self.scenario.save_ms);
             self.hub.checkpoints.insert(iteration, (snapshot, on_disk));
         }
@@ -294,15 +294,15 @@ impl RunSim {
             run.evaluating_until = now + Micros::from_millis(self.scenario.evaluation_ms);
         }
         self.hub.core.course.handle_counted();
-        self.note(RunEvent::Counted { iteration });
+        self.record(RunEvent::Counted { iteration });
         if is_evaluated {
             let until = self.hub.run().evaluating_until;
-            self.note(RunEvent::Evaluating { until });
+            self.record(RunEvent::Evaluating { until });
         }
     }
 
     pub(super) fn ask(&mut self, request: Request) {
-        self.note(RunEvent::Asked(request));
+        self.record(RunEvent::Asked(request));
         let plant = self.scenario.plant;
         let asked = Asked { request: self.hub.asked };
         let message = match request {
@@ -342,7 +342,7 @@ impl RunSim {
         self.hub.life += 1;
         let to = self.hub.begin(from, snapshots, &self.scenario, self.now);
         self.hub.rollbacks += 1;
-        self.note(RunEvent::RolledBack { before, to });
+        self.record(RunEvent::RolledBack { before, to });
         let now = self.now;
         match phase {
             Phase::Paused => self.hub.run().state_mut().pause(now).expect("it is running"),
@@ -365,7 +365,7 @@ impl RunSim {
         let from = checkpoints.last_key_value().map(|(_, (snapshot, _))| snapshot.clone());
         let to = self.hub.begin(from, Snapshots::new(), &self.scenario, self.now);
         self.set_turns();
-        self.note(RunEvent::Restarted { to });
+        self.record(RunEvent::Restarted { to });
     }
 
     pub(super) fn set_turns(&mut self) {

@@ -26,27 +26,27 @@ pub use self::{
 };
 use self::{hub::SimHub, workers::SimWorker};
 use crate::{
-    fake_worker::{Said, Told},
+    fake_worker::{WorkerInput, WorkerOutput},
     scenario::Dice,
 };
 
 /// Virtual time after which a run that has not ended counts as stuck.
 const TOO_LATE: Micros = Micros::from_secs(3_600);
 
-/// An event of the simulation. Those of a run carry its `life`: how often the hub has restarted the run, or itself, before. Those
-/// of a connection carry how often the hub had crashed.
+/// An event of the simulation. Those of a run contain its `life`: how often the hub has restarted the run, or itself, before. Those
+/// of a connection contain how often the hub had crashed.
 #[derive(Debug)]
 enum Event {
     ToHub {
         from: WorkerId,
         crashes: u64,
         run: u32,
-        said: Said,
+        said: WorkerOutput,
     },
     ToWorker {
         to: WorkerId,
         life: u32,
-        told: Told,
+        input: WorkerInput,
     },
     Tick(WorkerId),
     /// The worker at this place of the scenario connects.
@@ -157,7 +157,7 @@ impl RunSim {
             Event::ToHub { from, crashes, run, said } if crashes == self.hub.crashes => {
                 self.hub_receives(from, run, said)
             }
-            Event::ToWorker { to, life, told } => self.worker_receives(to, life, told),
+            Event::ToWorker { to, life, input } => self.worker_receives(to, life, input),
             Event::Tick(worker) => self.tick(worker),
             Event::Join(place) => self.join(place),
             Event::Lost { worker, crashes } if crashes == self.hub.crashes => self.handle_lost(worker),
@@ -178,7 +178,7 @@ impl RunSim {
         self.queue.insert((self.now + span, self.scheduled), event);
     }
 
-    fn note(&mut self, event: RunEvent) {
+    fn record(&mut self, event: RunEvent) {
         self.history.0.push((self.now, event));
     }
 }

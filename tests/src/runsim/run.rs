@@ -47,9 +47,9 @@ pub(super) fn parts(scenario: &RunScenario) -> RunLoopConfig {
         .fcnet_hiddens(&[1])
         .stop_after(steps);
     let parts = RolloutWorkerBuilder::new(Registry::builtin()).learning_parts(&config).expect("a run");
-    let pace = Micros::from_millis(scenario.pace_ms);
+    let throttle = Micros::from_millis(scenario.throttle_ms);
     let consumer = BatchConsumer::Learner(Postprocessing::None);
-    RunLoopConfig { pace, consumer, ..RunLoopConfig::sampling(1, config, &parts).expect("weights") }
+    RunLoopConfig { throttle, consumer, ..RunLoopConfig::sampling(1, config, &parts).expect("weights") }
 }
 
 impl SimRun {

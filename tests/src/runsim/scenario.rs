@@ -27,7 +27,7 @@ pub struct RunWorker {
     /// Microseconds per env step.
     pub us_per_step: u64,
     /// False fragments among its own, per thousand; `None` for a trusted worker.
-    pub lies: Option<u64>,
+    pub falsification: Option<u64>,
     /// Whether it presents the token that all workers may have.
     pub shares_token: bool,
 }
@@ -45,7 +45,7 @@ pub enum Plant {
     BlindAudits,
     /// The token of a principal that failed an audit stays valid.
     KeepTokens,
-    /// A paused run is not told so.
+    /// A paused run is not notified.
     IgnorePause,
     /// The next iteration begins before the checkpoint is taken.
     SaveLate,
@@ -103,7 +103,7 @@ pub struct RunScenario {
     /// Whether the run has checkpoints.
     pub has_files: bool,
     /// Least milliseconds between two iterations.
-    pub pace_ms: u64,
+    pub throttle_ms: u64,
     /// Milliseconds that the learner takes for a batch, …
     pub learner_ms: u64,
     /// … the disk for a snapshot, …
@@ -139,15 +139,18 @@ impl RunScenario {
         let stepwise = dice.chance(250);
         let mut sometimes = |most: u64| if dice.chance(500) { dice.between(1, most) } else { 0 };
         let (lost, delay_ms, fault_every_ms) = (sometimes(50), sometimes(200), sometimes(1_500));
-        let (pace_ms, evaluation_every) = (sometimes(100), sometimes(4));
+        let (throttle_ms, evaluation_every) = (sometimes(100), sometimes(4));
         // The first worker is honest and trusted.
-        let mut workers =
-            vec![RunWorker { us_per_step: 10u64.pow(dice.between(1, 3) as u32), lies: None, shares_token: true }];
+        let mut workers = vec![RunWorker {
+            us_per_step: 10u64.pow(dice.between(1, 3) as u32),
+            falsification: None,
+            shares_token: true,
+        }];
         for _ in 0..dice.between(0, 3) {
-            let lies = dice.chance(500).then(|| dice.one_of(&[0, 50, 400]));
+            let falsification = dice.chance(500).then(|| dice.one_of(&[0, 50, 400]));
             // A divergent worker that shares its token is another principal with every connection.
-            let shares_token = lies.unwrap_or(0) == 0 && dice.chance(500);
-            workers.push(RunWorker { us_per_step: 10u64.pow(dice.between(1, 4) as u32), lies, shares_token });
+            let shares_token = falsification.unwrap_or(0) == 0 && dice.chance(500);
+            workers.push(RunWorker { us_per_step: 10u64.pow(dice.between(1, 4) as u32), falsification, shares_token });
         }
         let mut requests: Vec<(Micros, Request)> = Vec::new();
         for _ in 0..dice.between(0, 2) {
@@ -181,7 +184,7 @@ impl RunScenario {
             workers,
             stepwise,
             has_files: dice.chance(700),
-            pace_ms,
+            throttle_ms,
             learner_ms: dice.between(1, 100),
             save_ms: dice.between(1, 300),
             evaluation_ms: dice.between(1, 500),

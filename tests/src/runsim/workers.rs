@@ -13,7 +13,7 @@ use rollmesh_core::{
 use super::{Event, RunSim, link::SimLink};
 use crate::{
     fake_rows::{flip_a_reward_bit, flip_a_state_bit},
-    fake_worker::{FakeWorker, Said, Told},
+    fake_worker::{FakeWorker, WorkerInput, WorkerOutput},
 };
 
 /// Env steps between two looks at what is asked of a worker.
@@ -60,28 +60,28 @@ impl RunSim {
     }
 
     /// The hub handles what a worker has said about a run.
-    pub(super) fn hub_receives(&mut self, WorkerId(from): WorkerId, run: u32, said: Said) {
+    pub(super) fn hub_receives(&mut self, WorkerId(from): WorkerId, run: u32, said: WorkerOutput) {
         let message = match said {
-            Said::Answer(answer) => Message::RunAnswer(RunAnswer::new(run, answer.as_ref().copied())),
-            Said::Progress(lease, env_steps) => Message::Progress(Progress { lease: lease.0, env_steps }),
-            Said::Refused(lease) => {
+            WorkerOutput::Answer(answer) => Message::RunAnswer(RunAnswer::new(run, answer.as_ref().copied())),
+            WorkerOutput::Progress(lease, env_steps) => Message::Progress(Progress { lease: lease.0, env_steps }),
+            WorkerOutput::Refused(lease) => {
                 Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: "no".into(), failed: None })
             }
-            Said::Upload(lease, fragments) => {
+            WorkerOutput::Upload(lease, fragments) => {
                 return self.hub.core.handle_decoded(from, DecodedUpload::new(lease, fragments));
             }
         };
         assert_eq!(self.hub.core.handle_message(from, message), None, "the shell has no part in it");
     }
 
-    /// The hub notices that a connection is gone.
+    /// The hub notices that a connection is closed.
     pub(super) fn handle_lost(&mut self, WorkerId(id): WorkerId) {
-        self.hub.core.handle_left(id, PeerEnd { reason: "gone", is_fault: true, denied: None });
+        self.hub.core.handle_left(id, PeerEnd { reason: "disconnected", is_fault: true, denied: None });
     }
 
-    pub(super) fn worker_receives(&mut self, to: WorkerId, life: u32, told: Told) {
+    pub(super) fn worker_receives(&mut self, to: WorkerId, life: u32, input: WorkerInput) {
         let Some(worker) = self.workers.get_mut(&to).filter(|worker| worker.life == life) else { return };
-        let answer = worker.machine.receive(told);
+        let answer = worker.machine.receive(input);
         answer.into_iter().for_each(|said| self.send_to_hub(to, said));
         self.keep_ticking(to);
     }
@@ -104,12 +104,12 @@ impl RunSim {
         }
     }
 
-    fn send_to_hub(&mut self, from: WorkerId, mut said: Said) {
+    fn send_to_hub(&mut self, from: WorkerId, mut said: WorkerOutput) {
         let Some(worker) = self.workers.get(&from) else { return };
-        let (run, lies) = (worker.run, self.scenario.workers[worker.place].lies.unwrap_or(0));
-        if let Said::Upload(_, fragments) = &mut said {
+        let (run, falsification) = (worker.run, self.scenario.workers[worker.place].falsification.unwrap_or(0));
+        if let WorkerOutput::Upload(_, fragments) = &mut said {
             for fragment in fragments {
-                if self.dice.chance(lies) {
+                if self.dice.chance(falsification) {
                     self.dice.one_of(&[flip_a_reward_bit, flip_a_state_bit])(fragment);
                 }
             }
@@ -119,10 +119,10 @@ impl RunSim {
         }
     }
 
-    pub(super) fn send_to_worker(&mut self, to: WorkerId, told: Told) {
+    pub(super) fn send_to_worker(&mut self, to: WorkerId, input: WorkerInput) {
         let life = self.hub.life;
         if let Some(delay) = self.delivery(to) {
-            self.after(delay, Event::ToWorker { to, life, told });
+            self.after(delay, Event::ToWorker { to, life, input });
         }
     }
 

@@ -60,7 +60,7 @@ impl Hub {
         self.group.distrust(worker, principal);
     }
 
-    pub(super) fn is_expelled(&self, principal: Principal) -> bool {
+    pub(super) fn has_failed_audit(&self, principal: Principal) -> bool {
         self.watched.has_failed_audit(principal)
     }
 }
@@ -106,7 +106,7 @@ impl SimNet {
 
     /// Handles a failed_audit: the principal's workers are removed for good, and its fragments are rolled back.
     fn fail_audit(&mut self, failed_audit: &FailedAudit) {
-        self.note(format_args!("{failed_audit:?}"));
+        self.log(format_args!("{failed_audit:?}"));
         let &FailedAudit { principal, first_doubtful, .. } = failed_audit;
         assert!(self.scenario.watch.is_some_and(|watch| watch.is_divergent(principal)), "{principal:?} is honest");
         self.processes.retain(|_, process| process.who.principal != Some(principal));

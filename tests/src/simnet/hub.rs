@@ -14,7 +14,7 @@ use rollmesh_core::{
 
 use super::{Event, Peer, SimNet, Watched};
 use crate::{
-    fake_worker::{Said, Told},
+    fake_worker::{WorkerInput, WorkerOutput},
     history::{Happened, History},
 };
 
@@ -147,7 +147,7 @@ impl SimNet {
         while self.hub.begun < self.scenario.iterations && self.hub.group.may_begin(self.next_version()) {
             let weights_version = self.next_version();
             let begun = self.hub.begun;
-            self.note(format_args!("iteration {begun} begins with weights {weights_version}"));
+            self.log(format_args!("iteration {begun} begins with weights {weights_version}"));
             let number = self.hub.group.begin_iteration(weights_version, self.now).expect("the one before is over");
             assert_eq!(number.0, begun);
             self.hub.begun += 1;
@@ -155,38 +155,38 @@ impl SimNet {
         }
     }
 
-    pub(super) fn group_receives(&mut self, from: Peer, said: Said, corrupted: bool) {
+    pub(super) fn group_receives(&mut self, from: Peer, said: WorkerOutput, corrupted: bool) {
         if from.life != self.hub.life && self.dice.chance(500) {
             return;
         }
         let (worker, now) = (from.worker, self.now);
         match said {
             // The answer belongs to the run of another life.
-            Said::Answer(_) if from.life != self.hub.life => {}
-            Said::Answer(answer) => {
-                self.note(format_args!("worker {worker} answers {answer:?}"));
+            WorkerOutput::Answer(_) if from.life != self.hub.life => {}
+            WorkerOutput::Answer(answer) => {
+                self.log(format_args!("worker {worker} answers {answer:?}"));
                 if answer.is_ok() {
                     self.hub.able.insert(worker);
                 }
                 self.hub.group.handle_answer(worker, answer, now);
             }
-            Said::Progress(lease, env_steps) => self.hub.group.handle_progress(worker, lease, env_steps, now),
-            Said::Refused(lease) => {
-                self.note(format_args!("worker {worker} refuses lease {lease}"));
+            WorkerOutput::Progress(lease, env_steps) => self.hub.group.handle_progress(worker, lease, env_steps, now),
+            WorkerOutput::Refused(lease) => {
+                self.log(format_args!("worker {worker} refuses lease {lease}"));
                 self.hub.group.handle_refused(worker, lease, "no", now);
                 self.hub.over(lease);
             }
-            Said::Upload(lease, _) if corrupted => {
+            WorkerOutput::Upload(lease, _) if corrupted => {
                 self.hub.group.handle_invalid(worker, lease, now);
                 self.hub.over(lease);
             }
-            Said::Upload(lease, fragments) => self.upload(worker, lease, fragments),
+            WorkerOutput::Upload(lease, fragments) => self.upload(worker, lease, fragments),
         }
     }
 
     fn upload(&mut self, worker: WorkerId, lease: LeaseId, fragments: Vec<SlotFragment>) {
         let receipt = self.hub.group.handle_fragments(worker, lease, fragments.clone(), self.now);
-        self.note(format_args!("worker {worker} uploads lease {lease}: {receipt:?}"));
+        self.log(format_args!("worker {worker} uploads lease {lease}: {receipt:?}"));
         for ((_, outcome), fragment) in receipt.outcomes.iter().zip(fragments) {
             if *outcome == FragmentOutcome::Committed {
                 self.hub.watched.committed(worker, &fragment);
@@ -199,7 +199,7 @@ impl SimNet {
 
     pub(super) fn lose(&mut self, peer: Peer) {
         if peer.life == self.hub.life {
-            self.note(format_args!("worker {} left", peer.worker));
+            self.log(format_args!("worker {} left", peer.worker));
             self.hub.group.handle_left(peer.worker, self.now);
             self.hub.history.0.push(Happened::Left { worker: peer.worker });
         }
@@ -210,11 +210,11 @@ impl SimNet {
         self.deliver_commands();
         while let Some(batch) = self.hub.group.poll_batch() {
             self.take(batch);
-            // The group may now have room for more.
+            // The group may now accept more.
             self.deliver_commands();
         }
         while let Some(event) = self.hub.group.poll_event() {
-            self.note(format_args!("{event}"));
+            self.log(format_args!("{event}"));
             if let GroupEvent::WorkerQuarantined { worker, cause } = event {
                 self.check_failed_audit(worker, cause);
             }
@@ -233,17 +233,17 @@ impl SimNet {
 
     fn deliver_commands(&mut self) {
         while let Some(command) = self.hub.group.poll_command() {
-            self.note(format_args!("to worker {}: {}", command.worker(), summary(&command)));
+            self.log(format_args!("to worker {}: {}", command.worker(), summary(&command)));
             let to = Peer { life: self.hub.life, worker: command.worker() };
             match command {
                 GroupCommand::Grant { worker, lease } => {
                     assert!(self.hub.able.contains(&worker), "lease {} before worker {worker} was able", lease.id);
                     self.hub.history.0.push(Happened::granted(worker, &lease));
-                    self.send_to_worker(to, Told::Grant(lease));
+                    self.send_to_worker(to, WorkerInput::Grant(lease));
                 }
                 GroupCommand::Revoke { lease, .. } => {
                     self.hub.over(lease);
-                    self.send_to_worker(to, Told::Revoke(lease));
+                    self.send_to_worker(to, WorkerInput::Revoke(lease));
                 }
                 GroupCommand::Dismiss { .. } => {
                     self.processes.remove(&to);
@@ -255,7 +255,7 @@ impl SimNet {
     }
 
     fn take(&mut self, batch: Vec<SlotFragment>) {
-        self.note(format_args!("batch {} is complete with {} fragments", self.hub.batches.len(), batch.len()));
+        self.log(format_args!("batch {} is complete with {} fragments", self.hub.batches.len(), batch.len()));
         self.hub.history.0.push(Happened::Batch { fragments: batch.clone() });
         self.hub.observe(&batch);
         self.hub.batches.push(batch);

@@ -16,7 +16,7 @@ impl SimNet {
         let victims: Vec<Peer> = self.processes.keys().copied().collect();
         match kind {
             FaultKind::Pause => {
-                self.note(format_args!("the run is paused"));
+                self.log(format_args!("the run is paused"));
                 self.hub.group.pause();
                 let span = self.dice.within_ms(2_000);
                 self.after(span, Event::Resume);
@@ -25,13 +25,13 @@ impl SimNet {
             FaultKind::HubCrash => self.crash_hub(),
             FaultKind::HubFreeze => {
                 let span = self.dice.within_ms(9_000);
-                self.note(format_args!("the hub stands still for {span}"));
+                self.log(format_args!("the hub stands still for {span}"));
                 self.hub.frozen_until = self.hub.frozen_until.max(self.now + span);
             }
             _ if victims.is_empty() => {}
             kind => {
                 let victim = self.dice.one_of(&victims);
-                self.note(format_args!("worker {} is hit: {kind:?}", victim.worker));
+                self.log(format_args!("worker {} is hit: {kind:?}", victim.worker));
                 self.hit(victim, kind);
             }
         }
@@ -46,7 +46,7 @@ impl SimNet {
         match kind {
             FaultKind::Freeze => process.frozen_until = now + span,
             FaultKind::Partition => {
-                process.deaf_until = if to_worker { now + span } else { process.deaf_until };
+                process.unreachable_until = if to_worker { now + span } else { process.unreachable_until };
                 process.mute_until = if to_hub { now + span } else { process.mute_until };
             }
             FaultKind::Clock => process.clock = clock,
@@ -75,7 +75,7 @@ impl SimNet {
 
     /// Breaks all connections at the same time; all workers reconnect within a second.
     fn storm(&mut self) {
-        self.note(format_args!("all connections break"));
+        self.log(format_args!("all connections break"));
         for (peer, process) in std::mem::take(&mut self.processes) {
             let delay = self.delay();
             self.after(delay, Event::Lost(peer));
@@ -87,7 +87,7 @@ impl SimNet {
     /// Restarts the hub from its last saved state. Messages in transit may still arrive, with ids that now belong to other
     /// workers.
     fn crash_hub(&mut self) {
-        self.note(format_args!("the hub is gone and comes back"));
+        self.log(format_args!("the hub crashes and restarts"));
         if self.scenario.mode != SamplingMode::Synchronous && self.dice.chance(500) {
             // The saved state includes queued fragments.
             self.hub.check();

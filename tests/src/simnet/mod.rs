@@ -25,7 +25,7 @@ use self::{
     workers::{Process, Who},
 };
 use crate::{
-    fake_worker::{Said, Told},
+    fake_worker::{WorkerInput, WorkerOutput},
     history::{Happened, History, Rules},
     scenario::{Dice, Scenario},
 };
@@ -56,8 +56,8 @@ pub struct Report {
 
 #[derive(Debug)]
 enum Event {
-    ToGroup { from: Peer, said: Said, corrupted: bool },
-    ToWorker { to: Peer, told: Told },
+    ToGroup { from: Peer, said: WorkerOutput, corrupted: bool },
+    ToWorker { to: Peer, input: WorkerInput },
     Join(Who),
     Audited { life: u32, task: Box<AuditTask>, verdict: Verdict },
     Lost(Peer),
@@ -161,7 +161,7 @@ impl SimNet {
         let Some(event) = self.wait_for_hub(event) else { return };
         match event {
             Event::ToGroup { from, said, corrupted } => self.group_receives(from, said, corrupted),
-            Event::ToWorker { to, told } => self.worker_receives(to, told),
+            Event::ToWorker { to, input } => self.worker_receives(to, input),
             Event::Tick(worker) => self.tick(worker),
             Event::InjectFault => self.inject_fault(),
             Event::Timer if self.hub.group.poll_timeout().is_none_or(|at| at > self.now) => return,
@@ -200,7 +200,7 @@ impl SimNet {
         self.queue.insert((self.now + span, self.scheduled), event);
     }
 
-    fn note(&mut self, what: std::fmt::Arguments<'_>) {
+    fn log(&mut self, what: std::fmt::Arguments<'_>) {
         writeln!(self.log, "{} {what}", self.now).expect("a string takes everything");
     }
 }

@@ -10,7 +10,7 @@ use rollmesh_core::{
 use super::{Event, Peer, SimNet};
 use crate::{
     fake_rows::{flip_a_reward_bit, flip_a_state_bit},
-    fake_worker::{FakeWorker, Said, Told},
+    fake_worker::{FakeWorker, WorkerInput, WorkerOutput},
 };
 
 /// Env steps between two checks of the clock.
@@ -33,7 +33,7 @@ pub(super) struct Process {
     ticking: bool,
     pub(super) frozen_until: Micros,
     /// When messages from the hub, and to it, get through again.
-    pub(super) deaf_until: Micros,
+    pub(super) unreachable_until: Micros,
     pub(super) mute_until: Micros,
     pub(super) clock: Clock,
     /// On the worker's own clock.
@@ -58,12 +58,12 @@ impl Clock {
 
 impl SimNet {
     pub(super) fn join(&mut self, who: Who) {
-        if who.principal.is_some_and(|principal| self.hub.is_expelled(principal)) {
+        if who.principal.is_some_and(|principal| self.hub.has_failed_audit(principal)) {
             return;
         }
         let worker = WorkerId(self.hub.next_worker);
         self.hub.next_worker += 1;
-        self.note(format_args!("worker {worker} joins"));
+        self.log(format_args!("worker {worker} joins"));
         let never = Micros(0);
         let is_synchronous = self.scenario.mode == SamplingMode::Synchronous;
         // Where leases follow up on each other, one may be lost while the next arrives.
@@ -77,7 +77,7 @@ impl SimNet {
             who,
             ticking: false,
             frozen_until: never,
-            deaf_until: never,
+            unreachable_until: never,
             mute_until: never,
             clock: Clock { set: (never, never), per_mille: 1_000 },
             reported: never,
@@ -91,16 +91,16 @@ impl SimNet {
         self.send_to_group(peer, answer);
     }
 
-    pub(super) fn worker_receives(&mut self, to: Peer, told: Told) {
+    pub(super) fn worker_receives(&mut self, to: Peer, input: WorkerInput) {
         let Some(process) = self.processes.get(&to) else { return };
         if process.frozen_until > self.now {
             let thaw = process.frozen_until.since(self.now);
-            return self.after(thaw, Event::ToWorker { to, told });
+            return self.after(thaw, Event::ToWorker { to, input });
         }
         let refuses =
-            matches!(told, Told::Grant(_)) && self.is_chaos() && self.dice.chance(self.scenario.faults.refused);
+            matches!(input, WorkerInput::Grant(_)) && self.is_chaos() && self.dice.chance(self.scenario.faults.refused);
         let Some(process) = self.processes.get_mut(&to) else { return };
-        let mut answer = process.machine.receive(told);
+        let mut answer = process.machine.receive(input);
         if refuses {
             answer = process.machine.refuse();
         }
@@ -119,7 +119,7 @@ impl SimNet {
         process.ticking = false;
         let clock = process.clock.read(self.now);
         let is_due = clock.since(process.reported) >= PROGRESS_INTERVAL || clock < process.reported;
-        let said = process.machine.work(CHUNK).filter(|said| is_due || !matches!(said, Said::Progress(..)));
+        let said = process.machine.work(CHUNK).filter(|said| is_due || !matches!(said, WorkerOutput::Progress(..)));
         if let Some(said) = said {
             process.reported = clock;
             self.send_to_group(worker, said);
@@ -137,15 +137,15 @@ impl SimNet {
         }
     }
 
-    fn send_to_group(&mut self, from: Peer, mut said: Said) {
-        if let Said::Upload(_, fragments) = &mut said
-            && self.scenario.faults.lies > 0
-            && self.dice.chance(self.scenario.faults.lies)
+    fn send_to_group(&mut self, from: Peer, mut said: WorkerOutput) {
+        if let WorkerOutput::Upload(_, fragments) = &mut said
+            && self.scenario.faults.falsification > 0
+            && self.dice.chance(self.scenario.faults.falsification)
         {
             fragments.iter_mut().take(1).for_each(flip_a_reward_bit);
         }
-        if let Said::Upload(_, fragments) = &mut said {
-            self.lie(from, fragments);
+        if let WorkerOutput::Upload(_, fragments) = &mut said {
+            self.falsify(from, fragments);
         }
         let corrupted = self.is_chaos() && self.dice.chance(self.scenario.faults.corrupted);
         let cut_off = self.processes.get(&from).map_or(Micros(0), |process| process.mute_until);
@@ -155,23 +155,23 @@ impl SimNet {
     }
 
     /// Falsifies the fragments of a dishonest worker.
-    fn lie(&mut self, from: Peer, fragments: &mut [SlotFragment]) {
+    fn falsify(&mut self, from: Peer, fragments: &mut [SlotFragment]) {
         let Some(watch) = self.scenario.watch else { return };
         let principal = self.processes.get(&from).and_then(|process| process.who.principal);
         if !principal.is_some_and(|principal| watch.is_divergent(principal)) {
             return;
         }
         for fragment in fragments {
-            if self.dice.chance(watch.lies) {
+            if self.dice.chance(watch.falsification) {
                 self.dice.one_of(&[flip_a_reward_bit, flip_a_state_bit])(fragment);
             }
         }
     }
 
-    pub(super) fn send_to_worker(&mut self, to: Peer, told: Told) {
-        let cut_off = self.processes.get(&to).map_or(Micros(0), |process| process.deaf_until);
+    pub(super) fn send_to_worker(&mut self, to: Peer, input: WorkerInput) {
+        let cut_off = self.processes.get(&to).map_or(Micros(0), |process| process.unreachable_until);
         for delay in self.deliveries(cut_off) {
-            self.after(delay, Event::ToWorker { to, told: told.clone() });
+            self.after(delay, Event::ToWorker { to, input: input.clone() });
         }
     }
 

@@ -34,7 +34,7 @@ async fn a_page_without_a_hub_attaches_when_one_appears() {
     assert_eq!(page.attribute("banner", "data-kind").await, None);
     assert_eq!(page.points("return").await, 0, "nothing is left of the run in this tab");
 
-    // It disappears: the page keeps what it knows, and comes back with the hub.
+    // It disappears: the page keeps its state, and reconnects with the hub.
     page.fill("start-stop.episode_return_mean", "1000").await;
     page.fill("start-stop.env_steps", "1,000,000,000").await;
     page.click("start-run").await;
@@ -51,7 +51,7 @@ async fn a_page_without_a_hub_attaches_when_one_appears() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_without_a_hub_is_forgotten_and_the_address_of_another_page_is_gone_to() {
+async fn token_without_a_hub_is_discarded_and_an_address_of_another_page_is_opened() {
     let page = Dashboard::start().await;
     let hub = Program::start("hub", [""; 0]);
     let front = Front::start("127.0.0.1:1").await;

@@ -95,7 +95,7 @@ fn count(audit: &Path, event: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_others_do_not_get_in() {
+async fn pages_of_other_origins_have_no_access() {
     let browser = Browser::start().await;
     let state = TempDir::new().expect("a directory");
     let audit = state.path().join("audit.jsonl");
@@ -166,7 +166,7 @@ async fn shows_as_text(page: &Dashboard, texts: &[String]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workers_name_is_text_and_a_page_asks_for_its_token() {
+async fn workers_name_is_shown_as_text_and_a_page_asks_for_its_token() {
     let page = Dashboard::start().await;
     let state = TempDir::new().expect("a directory");
     let tokens = state.path().join("tokens.json");
@@ -218,7 +218,7 @@ async fn a_workers_name_is_text_and_a_page_asks_for_its_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_viewer_sees_everything_and_changes_nothing() {
+async fn viewer_sees_all_state_and_changes_none() {
     let page = Dashboard::start().await;
     let state = TempDir::new().expect("a directory");
     let tokens = state.path().join("tokens.json");
@@ -299,7 +299,7 @@ async fn bad_hub() -> (String, JoinHandle<()>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_hub_says_is_text() {
+async fn strings_of_a_hub_are_shown_as_text() {
     let page = Dashboard::start().await;
     let (hub, server) = bad_hub().await;
     let front = Front::start(&hub).await;

@@ -62,7 +62,7 @@ impl Dashboard {
 
     /// Watches a value for a while: it must not change.
     pub(crate) async fn stays(&self, what: &str, value: impl AsyncFn() -> u64) {
-        // Ten times as long as the hub takes to tell what changed.
+        // Ten times as long as the hub takes to send an update.
         let until = Instant::now() + Duration::from_secs(1);
         let before = value().await;
         while Instant::now() < until {

@@ -87,7 +87,7 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     page.wait("the first step has its observation", is_step).await;
     let is_reward = async || page.text("live-agents").await.is_some_and(|text| text.ends_with("8"));
     page.wait("the first step has its reward", is_reward).await;
-    // One that stands at a later step makes room for another one, which begins. The form keeps the focus meanwhile.
+    // One that stands at a later step is replaced by another one, which begins. The form keeps the focus meanwhile.
     let seek = "const step = document.querySelector(arguments[0]);
         step.value = 1;
         step.dispatchEvent(new Event('input', { bubbles: true }))";

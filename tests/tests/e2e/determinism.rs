@@ -1,4 +1,4 @@
-//! The weights of a run do not depend on who has sampled for it.
+//! The weights of a run do not depend on the workers that sampled for it.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::{
 const RUN: [&str; 6] = ["--num-envs-per-worker", "12", "--max-env-steps", "400000", "--seed", "5"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tab_among_the_workers_leaves_no_trace_in_the_weights() {
+async fn tab_among_the_workers_changes_no_weights() {
     let page = Dashboard::start().await;
     let directory = TempDir::new().expect("a directory");
     let expected = weights_of_run_without_a_tab(directory.path());

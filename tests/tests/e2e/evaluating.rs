@@ -57,12 +57,12 @@ async fn hub() -> Hub {
 
 /// Makes the tab an evaluation worker, as a person does.
 async fn evaluate_as(page: &Dashboard, name: &str) {
-    want_to_evaluate_as(page, name).await;
+    offer_evaluator(page, name).await;
     wait_for_state(page, "idle").await;
     assert_eq!(page.text("tab-name").await.as_deref(), Some(name));
 }
 
-async fn want_to_evaluate_as(page: &Dashboard, name: &str) {
+async fn offer_evaluator(page: &Dashboard, name: &str) {
     page.wait_for("connection", "data-state", "online").await;
     page.click("evaluate-more").await;
     page.choose("evaluate-env", ENV).await;
@@ -83,7 +83,7 @@ async fn wait_for_state(page: &Dashboard, state: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tab_evaluates_under_a_name_with_the_same_bits() {
+async fn named_evaluator_in_a_tab_is_bit_identical() {
     let page = Dashboard::start().await;
     let hub = hub().await;
     let url = format!("ws://{}", hub.address()).parse().expect("a hub's address");
@@ -123,9 +123,11 @@ async fn a_tab_evaluates_under_a_name_with_the_same_bits() {
     let next = client.new_window(true).await.expect("another tab").handle;
     client.switch_to_window(next.clone()).await.expect("the other one is there");
     page.go_to(&hub.dashboard_url()).await;
-    want_to_evaluate_as(&page, "judge").await;
-    page.wait("it is told", async || page.text("toast").await.is_some_and(|text| text.contains("'judge' is taken")))
-        .await;
+    offer_evaluator(&page, "judge").await;
+    page.wait("the refusal is shown", async || {
+        page.text("toast").await.is_some_and(|text| text.contains("'judge' is taken"))
+    })
+    .await;
     wait_for_state(&page, "not a worker").await;
     page.assert_accessible("the form of an evaluation worker").await;
     assert_eq!(
@@ -133,17 +135,17 @@ async fn a_tab_evaluates_under_a_name_with_the_same_bits() {
         ("judge", "7")
     );
 
-    // The tab is closed in the middle: that is told once.
+    // The tab is closed in the middle: that is reported once.
     client.switch_to_window(tab).await.expect("the first one is still there");
     client.close_window().await.expect("it closes");
     client.switch_to_window(next).await.expect("the other one is there");
     let asked = find.clone();
-    let told = spawn_blocking(move || {
+    let refused = spawn_blocking(move || {
         assert!(matches!(worker.poll(DEADLINE), Err(EvalWorkerError::Io(_))));
         assert_eq!(worker.poll(Duration::ZERO), Ok(None));
         assert!(matches!(asked(), Err(EvalWorkerError::UnknownName { .. })));
     });
-    told.await.expect("no panic");
+    refused.await.expect("no panic");
 
     // Another one takes its place.
     page.reload().await;

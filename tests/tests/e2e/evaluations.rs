@@ -59,9 +59,9 @@ async fn caption(page: &Dashboard) -> String {
     page.text("live-caption").await.unwrap_or_default()
 }
 
-/// Chooses a pace; returns the milliseconds from one change of the shown step to the second one after it.
-async fn two_steps_ms(page: &Dashboard, pace: &str) -> f64 {
-    page.choose("live-pace", pace).await;
+/// Chooses a speed; returns the milliseconds from one change of the shown step to the second one after it.
+async fn two_steps_ms(page: &Dashboard, speed: &str) -> f64 {
+    page.choose("live-speed", speed).await;
     let measure = "const [canvas, done] = arguments, changes = [];
         const observer = new MutationObserver(() => {
             if (changes.push(performance.now()) < 3) return;

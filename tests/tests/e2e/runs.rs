@@ -30,7 +30,7 @@ async fn runs_start_and_stop_on_the_page() {
     page.wait("the second run waits", waits).await;
     page.browser.screenshot("queued", DESKTOP).await;
     page.click("remove-run").await;
-    page.wait("the second run is gone", async || page.text("run-2").await.is_none()).await;
+    page.wait("the second run is removed", async || page.text("run-2").await.is_none()).await;
 
     // Stopping takes two steps, and the first can be taken back.
     page.click("stop").await;

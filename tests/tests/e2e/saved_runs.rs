@@ -63,7 +63,7 @@ async fn settings_are_found_and_saved_runs_cloned_resumed_and_deleted() {
     page.click("saved-delete").await;
     page.browser.screenshot("saved-runs", DESKTOP).await;
     page.click("saved-delete-confirm").await;
-    page.wait("it is gone", async || state().await == "").await;
+    page.wait("it is removed", async || state().await == "").await;
     assert_eq!(fs::read_dir(runs.path()).expect("the directory").count(), 0);
     page.assert_quiet_console().await;
 }

@@ -36,7 +36,7 @@ fn policy(name: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_plays_from_a_folder_until_a_person_takes_over_with_the_keyboard() {
+async fn policy_plays_from_a_folder_until_the_user_takes_over_with_the_keyboard() {
     let page = Dashboard::start().await;
     let _front = open(&page, "#policy=tab/policy").await;
     wait_said(&page, "CartPole-v1: the policy plays episode 1").await;
@@ -52,7 +52,7 @@ async fn a_policy_plays_from_a_folder_until_a_person_takes_over_with_the_keyboar
     page.press(Key::Right).await;
     wait_said(&page, "the policy plays episode").await;
     page.click("player-close").await;
-    page.wait("it is gone", async || page.text("player-said").await.is_none()).await;
+    page.wait("it is removed", async || page.text("player-said").await.is_none()).await;
     page.assert_quiet_console().await;
 }
 

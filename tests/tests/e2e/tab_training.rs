@@ -17,7 +17,7 @@ async fn open(page: &Dashboard, fragment: &str) -> Front {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_without_a_hub_solves_cart_pole_and_shows_the_hash_that_the_program_gives() {
+async fn page_without_a_hub_solves_cart_pole_with_the_hash_of_the_program() {
     let page = Dashboard::start().await;
     let _front = open(&page, "").await;
     page.wait_for("banner", "data-kind", "no-token").await;
@@ -87,7 +87,7 @@ async fn pause_and_resume(page: &Dashboard) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_restores_a_set_up_and_a_stopped_run_has_its_proof_too() {
+async fn link_restores_the_set_up_and_a_stopped_run_shows_its_hash() {
     let page = Dashboard::start().await;
     let settings =
         "#env=PixelBreakout-v0&algorithm=a2c&seed=3&model_config.fcnet_hiddens=[8]&num_slots=4&stop.env_steps=1e9";
@@ -133,7 +133,7 @@ async fn a_link_restores_a_set_up_and_a_stopped_run_has_its_proof_too() {
         page.text("start-error").await.is_some_and(|error| error.contains("num_slots is 0"))
     })
     .await;
-    // All wrong fields are marked, and the first one is gone to, also where it is folded.
+    // All wrong fields are marked, and the first one is focused, also where it is folded.
     let enter = "const field = document.querySelector(arguments[0]);
         field.value = arguments[1];
         field.dispatchEvent(new Event('input', { bubbles: true }))";
@@ -146,7 +146,7 @@ async fn a_link_restores_a_set_up_and_a_stopped_run_has_its_proof_too() {
     assert_eq!(focused().await, "start-num_slots");
     page.fill("start-num_slots", "4").await;
     page.click("start-run").await;
-    page.wait("the folded one is gone to", async || focused().await == folded).await;
+    page.wait("the folded one is focused", async || focused().await == folded).await;
     page.assert_quiet_console().await;
 }
 
@@ -189,7 +189,7 @@ async fn a_web_worker_that_is_never_ready_is_replaced() {
     let page = Dashboard::start().await;
     let _front = open(&page, "#env=CartPole-v1&num_slots=4&stop.env_steps=20000").await;
     page.wait("the form is there", async || page.text("start-form").await.is_some()).await;
-    // The first Web Worker that is to sample is silent, and its minute passes at once.
+    // The first Web Worker that is to sample is silent, and its minute passes immediately.
     let silent = "const { Worker, setTimeout } = window;
         let isFirst = true, isNext = false;
         window.Worker = function (url, options) {

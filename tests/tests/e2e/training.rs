@@ -204,7 +204,7 @@ async fn leave(page: &Dashboard) {
     page.click("leave").await;
     page.wait("no tab is among the workers", async || page.workers_of_kind("browser").await.is_empty()).await;
     page.wait("it can join again", async || page.text("join").await.is_some()).await;
-    // With every core at once, if there are several.
+    // With all cores concurrently, if there are several.
     let cores = page.run("return navigator.hardwareConcurrency", vec![]).await.as_u64().expect("a number");
     if cores > 1 {
         page.click("join-all").await;

@@ -13,7 +13,7 @@ export interface Metrics {
   discardedEnvSteps: number;
   /** Rows of agents in those. */
   discardedAgentSteps: number;
-  /** Environments that failed again and again: the others continue without them. */
+  /** Environments that failed repeatedly: the others continue without them. */
   quarantined: { env: number; reason: string }[];
   /** What may be a mistake; each is mentioned once. */
   warnings: string[];

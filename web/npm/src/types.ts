@@ -92,7 +92,7 @@ export type LayerDescription =
   | { layer: "layer_norm"; activation?: Activation }
   | { layer: "lstm" | "gru"; cells: number };
 
-/** Hidden layers of a model of one's own. */
+/** Hidden layers of a custom model. */
 export interface ModelDescription {
   trunk?: LayerDescription[];
   policy?: LayerDescription[];

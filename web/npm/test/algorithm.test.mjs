@@ -62,7 +62,7 @@ test("a run learns in an environment of JavaScript", async () => {
   assert.ok(last.episodeReturnMean > 0);
 });
 
-test("the event loop turns while a run learns, and only one call trains", async () => {
+test("the event loop is not blocked while a run learns, and only one call trains", async () => {
   // Sampling takes many slices, however fast the machine is: 512 steps of 0.2 ms.
   registerEnv("Slow-v0", () => {
     const env = corridor();

@@ -37,7 +37,7 @@ test("rows are objects", () => {
   assert.deepEqual([rows[2].t, rows[2].terminateds, new TextDecoder().decode(rows[2].infos)], [2n, 1, "{}"]);
 });
 
-test("slices are cut and joined again", () => {
+test("slices are cut and rejoined", () => {
   const rows = batch();
   assert.deepEqual(ts(rows.slice(1, 4)), [1, 2, 0]);
   assert.deepEqual([ts(rows.slice()), rows.slice(3, 99).length, rows.slice(9).length], [ts(rows), 2, 0]);
@@ -96,7 +96,7 @@ test("columns that do not fit are named", () => {
   assert.throws(make({ a: new Int8Array(2) }), { kind: "batch" });
 });
 
-test("sequences of a policy with memory stay whole", () => {
+test("sequences of a recurrent policy are not split", () => {
   const worker = new RolloutWorker({ env: "StatelessCartPole-v1", rollout_fragment_length: 60, model_config: { use_lstm: true, lstm_cell_size: 8 } });
   const rows = worker.sample().single();
   assert.equal(rows.seqLens.reduce((sum, length) => sum + length, 0), 60);

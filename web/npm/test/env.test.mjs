@@ -11,7 +11,7 @@ await init();
 const worker = (env, changes = {}) =>
   new RolloutWorker({ env, num_envs: 3, rollout_fragment_length: 40, seed: 5, model_config: { fcnet_hiddens: [8] }, ...changes });
 
-test("an environment in JavaScript is sampled with the same bits each time", () => {
+test("an environment in JavaScript is sampled bit-identically each time", () => {
   registerEnv("Corridor-v0", () => corridor(), { maxEpisodeSteps: 30 });
   const [one, other] = [worker("Corridor-v0"), worker("Corridor-v0")];
   const batch = one.sample(), rows = batch.single();
@@ -204,7 +204,7 @@ test("environments are closed with their worker", () => {
   assert.equal(open, 0);
 });
 
-/** Two agents count in turn; the one that says twenty wins. */
+/** Two agents count alternately; the one that says twenty wins. */
 const twenty = () => {
   let count = 0, player = 0;
   return {
@@ -225,7 +225,7 @@ const twenty = () => {
   };
 };
 
-test("agents in JavaScript act in turn under policies of their own", () => {
+test("agents in JavaScript act sequentially under policies of their own", () => {
   registerMultiAgentEnv("Twenty-v0", twenty);
   const settings = { policy_mapping_fn: "agent_id", policies: { left: {}, right: { policy: "random" } } };
   const [one, other] = [worker("Twenty-v0", settings), worker("Twenty-v0", settings)];

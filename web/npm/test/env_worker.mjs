@@ -1,4 +1,4 @@
-// A Web Worker of one's own, which knows environments of JavaScript.
+// A custom Web Worker that registers environments in JavaScript.
 import { existsSync, writeFileSync } from "node:fs";
 
 import { init, registerEnv, serve } from "rollmesh";

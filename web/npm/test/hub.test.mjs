@@ -49,7 +49,7 @@ test("a worker posts its task when the Web Worker is ready, and hears how it goe
   assert.ok(thread.isOver && worker.status.state === "ended" && worker.status.envSteps === 640);
 });
 
-test("a callback that throws keeps nothing from being done", async (t) => {
+test("a throwing status callback does not stop the worker", async (t) => {
   globalThis.Worker = Thread;
   t.after(() => delete globalThis.Worker);
   const worker = new Worker({ url: "wss://hub.example.org", token, onStatus: () => { throw new Error("mine"); } });

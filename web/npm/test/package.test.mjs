@@ -37,7 +37,7 @@ test("the inlined build loads by itself", () => {
 });
 
 for (const module of ["rollmesh_wasm", "rollmesh_trainer"]) {
-  test(`${module} tells what a panic says`, () => {
+  test(`${module} reports the message of a panic`, () => {
     // The class of errors cannot be replaced while it makes one.
     const code = `
       import { readFileSync } from "node:fs";

@@ -84,7 +84,7 @@ test("an impossible request to a hub is an error, and a run pauses, resumes and 
   assert.deepEqual([hub.status.phase, (await all(hub.results())).length >= 0], ["stopped", true]);
 });
 
-test("a worker that cannot be started, or never says that it is ready, is told and replaced", async (t) => {
+test("a worker that cannot be started, or does not become ready, is reported and replaced", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const notices = [], silent = { postMessage() {}, terminate() { this.isOver = true; } };
   let calls = 0, isSilent;
@@ -116,7 +116,7 @@ test("an environment of JavaScript is trained in", async () => {
 });
 
 for (const [fault, message] of [["throws", /the motor is stuck/], ["nan", /reward/], ["length", /observation/]]) {
-  test(`an environment of JavaScript that fails is told, and the run continues: ${fault}`, async () => {
+  test(`a failing environment in JavaScript is reported, and the run continues: ${fault}`, async () => {
     const hub = await Hub.start({ workers: 1, spawn });
     await hub.train({ ...config, num_slots: 2, env: "Faulty-v0", env_config: { fault }, stop: { env_steps: 1024 } });
     const results = await all(hub.results());
@@ -126,7 +126,7 @@ for (const [fault, message] of [["throws", /the motor is stuck/], ["nan", /rewar
   });
 }
 
-test("a worker whose environment hangs is told and replaced, and the run continues", { timeout: 120_000 }, async (t) => {
+test("a worker whose environment hangs is reported and replaced, and the run continues", { timeout: 120_000 }, async (t) => {
   const notices = [];
   const hub = await Hub.start({ workers: 1, spawn, onNotice: (text) => notices.push(text) });
   const env_config = { fault: "hangs", flag: join(folder(t), "has_hung") };

@@ -146,7 +146,7 @@ test("arguments that are of no use are named, before the wasm module reads them"
   assert.equal(worker.sample().envSteps, 200);
 });
 
-test("a worker's policy that was freed is there again when it is asked for", () => {
+test("a freed policy of a worker is recreated on request", () => {
   const worker = new RolloutWorker(config), policy = worker.policy(), { weights } = policy;
   policy.free();
   assert.throws(() => policy.weights, { kind: "freed" });

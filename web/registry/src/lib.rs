@@ -1,7 +1,7 @@
 //! What everything that samples in a browser knows by name: the Web Workers of a tab that works for a run or trains by itself,
 //! and the module for JavaScript. The page learns the names from the schema of a run's settings.
 //!
-//! Environments and policies of one's own join in [`registry`], as they do natively before
+//! Your own environments and policies are added in [`registry`], as they do natively before
 //! `rollmesh::main_with`: with a dependency on the crate that has them, for example
 //!
 //! ```

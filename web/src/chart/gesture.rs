@@ -8,7 +8,7 @@ const ZOOM: f64 = 0.8;
 const PAN: f64 = 0.25;
 
 /// A part of what is shown now.
-pub(crate) type Part = (f64, f64);
+pub(crate) type ViewWindow = (f64, f64);
 
 /// Pointers that are down on a chart.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ impl Gesture {
     }
 
     /// A pointer has moved. Returns the part to show now: what was under the pointers stays under them.
-    pub(crate) fn moved(&mut self, id: i32, at: f64) -> Option<Part> {
+    pub(crate) fn moved(&mut self, id: i32, at: f64) -> Option<ViewWindow> {
         let before = self.pointers.clone();
         let pointer = self.pointers.iter_mut().find(|pointer| pointer.id == id)?;
         pointer.at = at;
@@ -56,7 +56,7 @@ impl Gesture {
     }
 
     /// A pointer goes up. Returns the part that it has selected.
-    pub(crate) fn up(&mut self, id: i32) -> Option<Part> {
+    pub(crate) fn up(&mut self, id: i32) -> Option<ViewWindow> {
         let selected = self.selected().filter(|(low, high)| high - low > SHORTEST_DRAG);
         self.cancel(id);
         selected
@@ -68,7 +68,7 @@ impl Gesture {
     }
 
     /// The part that is being selected.
-    pub(crate) fn selected(&self) -> Option<Part> {
+    pub(crate) fn selected(&self) -> Option<ViewWindow> {
         match &self.pointers[..] {
             [Pointer { from, at, .. }] if self.selects => {
                 let (from, at) = (from.clamp(0.0, 1.0), at.clamp(0.0, 1.0));
@@ -80,18 +80,18 @@ impl Gesture {
 }
 
 /// Zooms around a place, by a number of notches; negative ones zoom out.
-fn zoom(at: f64, notches: f64) -> Part {
+fn zoom(at: f64, notches: f64) -> ViewWindow {
     let factor = ZOOM.powf(notches);
     (at - at * factor, at + (1.0 - at) * factor)
 }
 
 /// What a turn of the wheel shows; none if it turns sideways.
-pub(crate) fn wheel(at: f64, delta_y: f64) -> Option<Part> {
+pub(crate) fn wheel(at: f64, delta_y: f64) -> Option<ViewWindow> {
     (delta_y != 0.0).then(|| zoom(at, -delta_y.signum()))
 }
 
 /// What a key shows, with the place that it zooms around; none if it means nothing here. `0` is not among them.
-pub(crate) fn key(key: &str, is_shift: bool, at: f64) -> Option<Part> {
+pub(crate) fn key(key: &str, is_shift: bool, at: f64) -> Option<ViewWindow> {
     match (key, is_shift) {
         ("+" | "=", _) => Some(zoom(at, 2.0)),
         ("-" | "_", _) => Some(zoom(at, -2.0)),
@@ -105,7 +105,7 @@ pub(crate) fn key(key: &str, is_shift: bool, at: f64) -> Option<Part> {
 mod tests {
     use super::*;
 
-    fn is_near(part: Option<Part>, wanted: Part) -> bool {
+    fn is_near(part: Option<ViewWindow>, wanted: ViewWindow) -> bool {
         part.is_some_and(|part| (part.0 - wanted.0).abs() < 1e-9 && (part.1 - wanted.1).abs() < 1e-9)
     }
 
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn two_fingers_keep_what_is_under_them() {
+    fn two_finger_zoom_keeps_the_values_under_the_fingers() {
         let mut gesture = Gesture::default();
         gesture.down(1, 0.4, false);
         gesture.down(2, 0.6, false);

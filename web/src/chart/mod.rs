@@ -20,7 +20,7 @@ pub(crate) use self::{
 };
 use self::{
     draw::{COLOURS, Pointed, draw},
-    gesture::{Gesture, Part},
+    gesture::{Gesture, ViewWindow},
     plot::Plot,
     series::nearest,
 };
@@ -92,7 +92,7 @@ pub(crate) fn Chart(
         let (width, height) = canvas.size_now();
         plot.with_untracked(|plot| plot.axes(width, height))
     };
-    let show = move |part: Option<Part>| {
+    let show = move |part: Option<ViewWindow>| {
         if let Some((part, axes)) = part.zip(axes()) {
             store.dispatch(Event::Charts(ViewChange::Part { whole: axes.whole, part }));
         }

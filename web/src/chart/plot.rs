@@ -188,7 +188,7 @@ fn widened((low, high): (f64, f64), value: f64) -> (f64, f64) {
     (low, if value > high { value + air(value - low) } else { high })
 }
 
-/// Values with labels: times are round in the unit in which they are told.
+/// Values with labels: times are round in the unit in which they are shown.
 pub(super) fn x_ticks(scale: &Scale, axis: XAxis, most: usize) -> Vec<(f64, String)> {
     let high = scale.values.1;
     let (unit, name) = match axis {

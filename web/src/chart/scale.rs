@@ -1,6 +1,6 @@
 //! Axes: from data to pixels, and where the ticks go.
 
-/// Values needed before outliers are told from the rest.
+/// Values needed before outliers are detected.
 const FEWEST_TO_FENCE: usize = 20;
 
 /// Maps a range of values to a range of pixels.
@@ -112,7 +112,7 @@ fn tick_step(spread: f64, most: usize) -> f64 {
     nice.into_iter().find(|step| *step >= least * (1.0 - 1e-9)).unwrap_or(power * 10.0)
 }
 
-/// Powers of ten, and with room enough their double and fivefold.
+/// Powers of ten, and with enough space their double and fivefold.
 fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let (first, last) = (low.log10().floor() as i32, high.log10().floor() as i32);
     let decades = (last - first + 1) as usize;
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn first_values_far_off_do_not_flatten_the_rest_but_a_rise_is_shown_whole() {
+    fn first_outliers_do_not_flatten_later_values_and_a_rise_is_shown_in_full() {
         let rest = (0..100).map(|i| f64::from(i % 10));
         let (_, high) = range([1e6, 1e5].into_iter().chain(rest)).expect("values");
         assert!(high < 20.0, "{high}");

@@ -50,7 +50,7 @@ fn closest(kind: &Value, value: &Value) -> Option<String> {
 }
 
 /// Returns the items or fields of a value with their names and schemas; `None` if the value is not of the kind's form. The
-/// only word of a field tells forms of objects apart.
+/// only word of a field distinguishes forms of objects.
 fn parts<'a>(kind: &'a Value, value: &'a Value) -> Option<Vec<(String, &'a Value, &'a Value)>> {
     match (kind["type"].as_str()?, value) {
         ("array", Value::Array(list)) => {

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn link_restores_the_view_and_nonsense_is_left_out() {
+    fn link_restores_the_view_and_invalid_parts_are_ignored() {
         let view =
             ChartView { x: XAxis::Iteration, window: Some((12.5, 80.0)), smoothing: 60, log_x: false, log_y: true };
         assert_eq!(view.texts()["chart.window"], "12.5..80");

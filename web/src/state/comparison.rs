@@ -37,7 +37,7 @@ impl fmt::Display for RunKey {
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     wanted: BTreeSet<RunKey>,
-    /// Those that the hub has refused to tell about.
+    /// Those whose metrics the hub has refused to send.
     refused: BTreeSet<RunKey>,
     known: BTreeMap<RunKey, ComparedRun>,
     revision: u64,

@@ -136,7 +136,7 @@ pub enum Source {
     None,
     /// The trainer of this tab, because no hub is in reach.
     Tab,
-    /// The hub; possibly not in reach any more.
+    /// The hub; possibly unreachable.
     Hub,
 }
 
@@ -191,7 +191,7 @@ pub enum Event {
     },
     /// A file was read a bit further.
     FileRead(OpenedFile),
-    /// The person wants to see no file any more.
+    /// The user closes the file.
     FileClosed,
     /// A policy plays in this tab, or cannot.
     Played(Played),

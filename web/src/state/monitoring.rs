@@ -73,7 +73,7 @@ impl Monitoring {
         self.hosts.insert(report.worker, report);
     }
 
-    /// Returns the worker whose log made room, if any.
+    /// Returns the worker whose log was evicted, if any.
     pub(super) fn add_log(&mut self, log: WorkerLog) -> Option<u32> {
         self.num_messages += 1;
         let known = self.logs.entry(log.worker).or_default();
@@ -82,7 +82,7 @@ impl Monitoring {
         if self.logs.len() <= MAX_LOGS {
             return None;
         }
-        // The log that has had no line for longest makes room; the hub's own stay.
+        // The log without a line for longest is evicted; the hub's own stay.
         let of_workers = self.logs.iter().filter(|(id, _)| ![HUB, AUDIT].contains(id));
         let oldest = *of_workers.min_by_key(|(_, log)| log.latest)?.0;
         self.logs.remove(&oldest);

@@ -37,7 +37,7 @@ impl State {
             Action::ResumeSaved { .. } if !is_over => Some("A run is in progress; stop it first."),
             Action::ShowFragment { .. } if self.run.is_none() => Some("There is no run yet."),
             Action::RemoveWorker { worker } | Action::RestartWorker { worker } => match self.workers.get(worker) {
-                None => Some("This worker is gone."),
+                None => Some("This worker has disconnected."),
                 Some(row) if row.state == WorkerState::Leaving.to_wire() => Some("This worker is leaving already."),
                 Some(row) if !row.local && matches!(action, Action::RestartWorker { .. }) => {
                     Some("This worker was not started by the hub: restart it where it was started.")

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn sentence_says_what_lacks_and_who_plays() {
+    fn sentence_names_missing_inputs_and_the_playing_policy() {
         let file = Played { missing: "policy.json".into(), ..Played::default() };
         assert!(file.say().contains("policy.json"));
         let game = Played { env: "A".into(), episode: 2, steps: 3, total: 4.5, last: Some(9.0), taken: true, ..file };

@@ -19,7 +19,7 @@ use super::{
     RunSchema, Source, State, TabJob, TabRun, TabStatus, Toast, chart_view::CHART,
 };
 
-/// Toasts on the page at a time; older ones make room.
+/// Toasts on the page at a time; older ones are removed.
 const MAX_TOASTS: usize = 4;
 /// Consecutive tries to reach a hub that was never there: the browser's console gets a line for each.
 const MAX_TRIES: u32 = 12;
@@ -256,7 +256,7 @@ fn list_saved(state: &mut State) -> Option<Effect> {
     state.requests.ask(Action::ListSaved).map(|message| Effect::Send(Box::new(message)))
 }
 
-/// Applies a message that only carries something to look at.
+/// Applies a message that only contains something to show.
 fn show(state: &mut State, message: Message) -> Vec<Effect> {
     match message {
         Message::RunStatus(status) => {
@@ -438,8 +438,8 @@ fn receive_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
             Action::ResumeSaved { .. } | Action::DeleteSaved { .. } => list_saved(state),
             _ => None,
         };
-        let told = action.done().map(|text| toast(state, Level::Info, text.into())).unwrap_or_default();
-        return next.into_iter().chain(told).collect();
+        let toast_effects = action.done().map(|text| toast(state, Level::Info, text.into())).unwrap_or_default();
+        return next.into_iter().chain(toast_effects).collect();
     }
     if matches!(action, Action::Start(_)) {
         state.start_error = Some(reply.error);
@@ -475,7 +475,7 @@ fn handle_tab(state: &mut State, worker: u32, status: TabStatus) -> Vec<Effect> 
     effects
 }
 
-/// The token of a tab that has left is good for nothing any more. It waits for a hub that hears.
+/// The token of a tab that has left is of no further use. It waits for a hub that answers.
 fn revoke_unused(state: &mut State) -> Option<Effect> {
     if !state.tab.is_out() || !state.is_online() || state.is_viewer {
         return None;

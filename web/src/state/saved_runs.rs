@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn list_is_asked_for_again_after_a_run_was_deleted() {
+    fn list_is_requested_after_a_run_was_deleted() {
         let mut state = online();
         let effects = act(&mut state, Action::ListSaved);
         assert_eq!(effects, sent(Message::SavedRunsRequest(Request { request: 1 })));

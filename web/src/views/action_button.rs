@@ -14,7 +14,7 @@ pub(crate) fn ActionButton(
     /// Its look.
     #[prop(default = "button")]
     class: &'static str,
-    /// Name for people who cannot see where it is.
+    /// Accessible name.
     #[prop(optional, into)]
     label: Option<String>,
     /// Its text.

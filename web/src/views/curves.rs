@@ -77,7 +77,7 @@ pub(crate) fn MoreCurves() -> impl IntoView {
     }
 }
 
-/// Everything else that tells how learning goes.
+/// All other metrics of learning.
 #[component]
 pub(crate) fn SmallCurves() -> impl IntoView {
     let curve = |(title, id, from_zero, value): (&str, &str, _, _)| Curve {

@@ -21,7 +21,7 @@ struct HostNode {
 
 /// A worker's mark.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Mark {
+struct WorkerMark {
     slots: u32,
     tone: &'static str,
     text: String,
@@ -100,14 +100,14 @@ fn Worker(
     }
 }
 
-fn mark(state: &State, id: u32) -> Mark {
-    let Some(row) = state.workers.get(&id) else { return Mark::default() };
+fn mark(state: &State, id: u32) -> WorkerMark {
+    let Some(row) = state.workers.get(&id) else { return WorkerMark::default() };
     let (kind, slots, lag, name) = (&row.kind, row.slots, row.weights_lag, state_name(row.state));
     let last_error = || state.monitoring.last_error(id).map(|line| format!("last error: {}", line.text));
     let trouble = state.reason(id).or_else(last_error).map(|text| format!(". {text}")).unwrap_or_default();
     let (num_slots, updates) = (format::number_of(slots.into(), "slot"), format::number_of(lag, "update"));
     let text = format!("worker {id}, {kind}: {name}, {num_slots}, {updates} behind{trouble}");
-    Mark { slots, tone: state_tone(row.state), text }
+    WorkerMark { slots, tone: state_tone(row.state), text }
 }
 
 /// The hub's other peers but this page, in a sentence: those of equal service and name are counted.

@@ -1,4 +1,4 @@
-//! Where every granted env step has gone.
+//! The outcome of every granted env step.
 
 use leptos::prelude::*;
 use rollmesh_core::{

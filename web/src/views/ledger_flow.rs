@@ -1,4 +1,4 @@
-//! The ledger as a flow: what was granted, and where it has gone.
+//! The ledger as a flow: granted env steps and their outcomes.
 
 use leptos::prelude::*;
 use rollmesh_core::group::Ledger;
@@ -14,7 +14,7 @@ const BAR: f64 = 8.0;
 
 /// A part of what was granted.
 #[derive(Clone, Debug, PartialEq)]
-struct Band {
+struct LedgerBand {
     name: &'static str,
     count: u64,
     /// Upper end and height on the left and on the right.
@@ -47,12 +47,12 @@ pub(crate) fn LedgerFlow() -> impl IntoView {
     }
 }
 
-fn label(band: &Band) -> &'static str {
+fn label(band: &LedgerBand) -> &'static str {
     if band.height >= 10.0 { band.name } else { "" }
 }
 
 /// A bar on the left, a curved band, and a bar on the right.
-fn shape(Band { from, to, height, .. }: &Band) -> String {
+fn shape(LedgerBand { from, to, height, .. }: &LedgerBand) -> String {
     let (left, right, middle) = (BAR, WIDTH - BAR, WIDTH / 2.0);
     let (from_end, to_end) = (from + height, to + height);
     format!(
@@ -61,7 +61,7 @@ fn shape(Band { from, to, height, .. }: &Band) -> String {
     )
 }
 
-fn bands(ledger: &Ledger) -> Vec<Band> {
+fn bands(ledger: &Ledger) -> Vec<LedgerBand> {
     let parts = [
         ("learned from", ledger.consumed),
         ("queued", ledger.queued),
@@ -77,7 +77,7 @@ fn bands(ledger: &Ledger) -> Vec<Band> {
     let (mut from, mut to) = (0.0, 0.0);
     let place = |(name, count): (&'static str, u64)| {
         let height = room * count as f64 / total as f64;
-        let band = Band { name, count, from: from + (HEIGHT - room) / 2.0, to, height };
+        let band = LedgerBand { name, count, from: from + (HEIGHT - room) / 2.0, to, height };
         from += height;
         to += height + GAP;
         band

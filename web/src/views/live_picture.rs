@@ -14,8 +14,8 @@ use crate::{
 };
 
 /// The paces that can be chosen, in steps per second.
-const PACES: [u32; 6] = [2, 5, 10, 25, 50, 100];
-const USUAL_PACE: u32 = 25;
+const SPEEDS: [u32; 6] = [2, 5, 10, 25, 50, 100];
+const USUAL_SPEED: u32 = 25;
 
 /// Plays what is watched; says so where there is nothing to draw.
 #[component]
@@ -28,7 +28,7 @@ pub(crate) fn LivePicture(
     let playback = StoredValue::new_local(Playback::default());
     let shown = RwSignal::new(None::<Moment>);
     let is_playing = RwSignal::new(!reduced_motion());
-    let pace = RwSignal::new(USUAL_PACE);
+    let speed = RwSignal::new(USUAL_SPEED);
 
     let clips = store.select(|state| ClipSource::ALL.map(|source| state.clip(source).cloned()));
     let clip = Memo::new(move |_| (source.get(), clips.with(|clips| clips[source.get() as usize].clone())));
@@ -60,8 +60,8 @@ pub(crate) fn LivePicture(
         last.set_value(Some(now));
         let passed = if is_playing.get_untracked() { passed } else { 0.0 };
         let again = source.get_untracked() != ClipSource::Slot || is_over.get_untracked();
-        let pace = pace.get_untracked().into();
-        playback.update_value(|playback| playback.advance(passed, pace, again));
+        let speed = speed.get_untracked().into();
+        playback.update_value(|playback| playback.advance(passed, speed, again));
         look();
     });
 
@@ -85,8 +85,8 @@ pub(crate) fn LivePicture(
             look();
         }
     };
-    let choose_pace = move |event: leptos::ev::Event| {
-        event_target_value(&event).parse().into_iter().for_each(|wanted| pace.set(wanted));
+    let choose_speed = move |event: leptos::ev::Event| {
+        event_target_value(&event).parse().into_iter().for_each(|wanted| speed.set(wanted));
     };
     let reason = move || {
         let reason = shown.with(|shown| shown.as_ref().map(|moment| moment.clip.report.reason.clone()));
@@ -132,9 +132,9 @@ pub(crate) fn LivePicture(
             />
             <label class="inline-field">
                 <span class="hidden">"Steps per second"</span>
-                <select data-testid="live-pace" title="Steps per second" on:change=choose_pace>
-                    {PACES.map(|choice| view! {
-                        <option value=choice.to_string() selected=choice == USUAL_PACE>{format!("{choice}/s")}</option>
+                <select data-testid="live-speed" title="Steps per second" on:change=choose_speed>
+                    {SPEEDS.map(|choice| view! {
+                        <option value=choice.to_string() selected=choice == USUAL_SPEED>{format!("{choice}/s")}</option>
                     })}
                 </select>
             </label>

@@ -61,7 +61,7 @@ pub(crate) fn Logs() -> impl IntoView {
     }
 }
 
-/// The newest lines, each with its number, which tells equal lines apart.
+/// The newest lines, each with its number, which distinguishes equal lines.
 fn newest(log: &Log) -> Vec<(u64, Line)> {
     log.numbered().rev().take(SHOWN).map(|(number, line)| (number, Line::of(line))).collect()
 }

@@ -116,7 +116,7 @@ fn Evaluating(
     }
 }
 
-/// A number that the Web Worker tells.
+/// A number that the Web Worker reports.
 #[component]
 fn Line(
     /// Name for tests.

@@ -75,7 +75,7 @@ impl Failure {
 }
 
 impl From<(FragmentFailure, String)> for Failure {
-    /// A failure that has ended a run, with what to tell its user.
+    /// A failure that has ended a run, with a message for its user.
     fn from((failure, message): (FragmentFailure, String)) -> Self {
         let kind = match failure.kind {
             FailureKind::Policy => "policy",

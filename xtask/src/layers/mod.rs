@@ -1,5 +1,5 @@
-//! The architecture as a check: who may use whom, what core may not use, that documents lead somewhere, names, dependencies in
-//! the public API, controls of the page without a test, and words that hide who acts.
+//! The architecture as a check: which crate may use which, what core may not use, that documents lead somewhere, names, dependencies in
+//! the public API, controls of the page without a test, and words that hide the actor.
 //!
 //! Reads text, not types, so it takes milliseconds; what it cannot see, the compiler or a test does.
 

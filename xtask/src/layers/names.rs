@@ -1,4 +1,4 @@
-//! Names of types: a public type has its name for itself in its crate, so that a name alone says which type is meant.
+//! Names of types: each is unique in its crate, so that a name alone says which type is meant.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,6 @@ const MESSAGES: [&str; 4] = ["message.rs", "dashboard.rs", "external.rs", "reque
 struct Declared {
     file: PathBuf,
     line: usize,
-    is_public: bool,
 }
 
 pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
@@ -42,9 +41,9 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
         let mut types: BTreeMap<String, Vec<Declared>> = BTreeMap::new();
         for file in files(root, Path::new(of_crate), "rs")?.into_iter().filter(|file| is_checked(file)) {
             let Code { text, .. } = shipped_code(&read(root, &file)?);
-            for (offset, name, is_public) in declared(&text) {
+            for (offset, name) in declared(&text) {
                 let line = line_at(&text, offset);
-                types.entry(name.to_owned()).or_default().push(Declared { file: file.clone(), line, is_public });
+                types.entry(name.to_owned()).or_default().push(Declared { file: file.clone(), line });
             }
         }
         violations.extend(types.into_iter().flat_map(|(name, places)| repeated(&name, &places)));
@@ -60,15 +59,15 @@ fn is_checked(file: &Path) -> bool {
         && !file.iter().any(|part| part.to_str().is_some_and(is_test))
 }
 
-/// The types that are declared in a module itself or in modules within it, each with its offset and whether it is `pub`.
-fn declared(code: &str) -> impl Iterator<Item = (usize, &str, bool)> {
+/// The types that are declared in a module itself or in modules within it, each with its offset.
+fn declared(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let starts = std::iter::once(0).chain(code.match_indices('\n').map(|(at, _)| at + 1));
     starts.zip(code.lines()).filter_map(|(offset, line)| {
         let item = line.trim_start();
-        let (visibility, item) = match item.strip_prefix("pub") {
-            Some(rest) if rest.starts_with('(') => rest.split_once(") ")?,
-            Some(rest) => ("pub", rest.strip_prefix(' ')?),
-            None => ("", item),
+        let item = match item.strip_prefix("pub") {
+            Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+            Some(rest) => rest.strip_prefix(' ')?,
+            None => item,
         };
         let (keyword, rest) = item.split_once(' ')?;
         // A type within an item, as of a trait, is no type of the module.
@@ -78,19 +77,16 @@ fn declared(code: &str) -> impl Iterator<Item = (usize, &str, bool)> {
             _ => false,
         };
         let end = rest.find(|next: char| !next.is_alphanumeric() && next != '_').unwrap_or(rest.len());
-        (is_type && end > 0).then(|| (offset, &rest[..end], visibility == "pub"))
+        (is_type && end > 0).then(|| (offset, &rest[..end]))
     })
 }
 
 fn repeated(name: &str, places: &[Declared]) -> Vec<Violation> {
-    let Some(public) = places.iter().position(|place| place.is_public) else { return Vec::new() };
-    let others = places.iter().enumerate().filter(|(at, _)| *at != public).map(|(_, other)| Violation {
+    let Some((first, others)) = places.split_first() else { return Vec::new() };
+    let others = others.iter().map(|other| Violation {
         file: other.file.clone(),
         line: other.line,
-        what: format!(
-            "`{name}` is the name of a public type in {}, too: choose another one",
-            places[public].file.display()
-        ),
+        what: format!("`{name}` is the name of a type in {}, too: choose another one", first.file.display()),
     });
     others.collect()
 }
@@ -99,21 +95,17 @@ fn repeated(name: &str, places: &[Declared]) -> Vec<Violation> {
 mod tests {
     use super::*;
 
-    fn found(code: &str) -> Vec<(&str, bool)> {
-        declared(code).map(|(_, name, is_public)| (name, is_public)).collect()
-    }
-
     #[test]
-    fn types_of_a_module_are_found_with_their_visibility() {
+    fn types_of_a_module_are_found() {
         let code = "pub struct One<T>(T);\npub(crate) enum Two {\n    Three,\n}\ntrait Four {\n    type Five;\n}\npub type Six = u8;\n";
-        assert_eq!(found(code), [("One", true), ("Two", false), ("Four", false), ("Six", true)]);
+        assert_eq!(declared(code).map(|(_, name)| name).collect::<Vec<_>>(), ["One", "Two", "Four", "Six"]);
     }
 
     #[test]
-    fn other_type_with_a_public_name_is_a_violation() {
-        let place = |file: &str, is_public| Declared { file: file.into(), line: 3, is_public };
-        assert_eq!(repeated("Frame", &[place("a.rs", false), place("b.rs", false)]), []);
-        let [violation] = &repeated("Frame", &[place("a.rs", false), place("b.rs", true)])[..] else { panic!() };
-        assert_eq!((violation.file.as_path(), violation.line), (Path::new("a.rs"), 3));
+    fn second_type_of_a_name_is_a_violation() {
+        let place = |file: &str| Declared { file: file.into(), line: 3 };
+        assert_eq!(repeated("Frame", &[place("a.rs")]), []);
+        let [violation] = &repeated("Frame", &[place("a.rs"), place("b.rs")])[..] else { panic!() };
+        assert_eq!((violation.file.as_path(), violation.line), (Path::new("b.rs"), 3));
     }
 }

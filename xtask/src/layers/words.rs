@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::{Violation, documents, files, read};
 
-/// Words that hide who acts, and words that have a usual one, each with what to write instead. They are beginnings of words, unless
+/// Words that hide the actor, and words that have a standard term, each with what to write instead. They are beginnings of words, unless
 /// a space follows.
 const WORDS: [(&str, &str); 11] = [
     ("nobody", "the actor"),

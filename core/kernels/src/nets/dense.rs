@@ -158,9 +158,9 @@ impl Dense {
         }
     }
 
-    /// A single row through the layer, to as many numbers as [`stride`] tells.
+    /// A single row through the layer, to as many numbers as [`stride`] returns.
     ///
-    /// Places are told by indices: iterators over pieces divide by their lengths, which takes longer than a small layer.
+    /// Places are given by indices: iterators over pieces divide by their lengths, which takes longer than a small layer.
     /// A function of its own in wasm, as [`tiles`] is.
     #[cfg_attr(target_arch = "wasm32", inline(never))]
     #[cfg_attr(not(target_arch = "wasm32"), inline(always))]

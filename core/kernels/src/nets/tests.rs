@@ -55,7 +55,7 @@ struct Case {
 }
 
 /// Distributions' parameters, values and states.
-type Told = (Vec<u32>, Vec<u32>, Vec<u32>);
+type OutputBits = (Vec<u32>, Vec<u32>, Vec<u32>);
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
@@ -71,7 +71,7 @@ impl Case {
     }
 
     /// One row after the other, number by number.
-    fn definition(&self) -> Told {
+    fn definition(&self) -> OutputBits {
         let (mut dist_inputs, mut values, mut states) = (Vec::new(), Vec::new(), Vec::new());
         let (width, state_len) = (self.obs.len() / self.rows, self.state.len() / self.rows);
         for i in 0..self.rows {
@@ -106,21 +106,21 @@ impl Case {
     }
 
     /// Of some of the rows.
-    fn run<const ROWS: usize, const LANES: usize>(&self, from: usize, to: usize) -> Told {
+    fn run<const ROWS: usize, const LANES: usize>(&self, from: usize, to: usize) -> OutputBits {
         let (nets, mut buffers) = (self.networks(), NetBuffers::default());
         let (width, state_len) = (self.obs.len() / self.rows, self.state.len() / self.rows);
         let input =
             Input { obs: &self.obs[from * width..to * width], state: &self.state[from * state_len..to * state_len] };
         let rows = to - from;
-        let told = |wanted: bool, buffers: &mut NetBuffers| {
+        let results = |wanted: bool, buffers: &mut NetBuffers| {
             let mut dist_inputs = vec![9.0; if wanted { rows * nets.dist_inputs_len() } else { 0 }];
             let (mut values, mut state) = (vec![9.0; rows], vec![9.0; if wanted { rows * state_len } else { 0 }]);
             let out = Output { dist_inputs: &mut dist_inputs, values: &mut values, state: &mut state };
             forward::<ROWS, LANES>(&nets, input, buffers, out);
             (bits(&dist_inputs), bits(&values), bits(&state))
         };
-        let all = told(true, &mut buffers);
-        assert_eq!(told(false, &mut buffers).1, all.1);
+        let all = results(true, &mut buffers);
+        assert_eq!(results(false, &mut buffers).1, all.1);
         all
     }
 }
@@ -184,19 +184,19 @@ proptest! {
 
     #[test]
     fn every_tile_gives_the_bits_of_the_definition(case in case()) {
-        let told = case.definition();
-        prop_assert_eq!(&case.run::<4, 8>(0, case.rows), &told);
-        prop_assert_eq!(&case.run::<4, 16>(0, case.rows), &told);
-        prop_assert_eq!(&case.run::<16, 16>(0, case.rows), &told);
+        let results = case.definition();
+        prop_assert_eq!(&case.run::<4, 8>(0, case.rows), &results);
+        prop_assert_eq!(&case.run::<4, 16>(0, case.rows), &results);
+        prop_assert_eq!(&case.run::<16, 16>(0, case.rows), &results);
         let alone = case.run::<16, 16>(case.rows - 1, case.rows);
-        prop_assert_eq!(&told.0[told.0.len() - alone.0.len()..], alone.0);
-        prop_assert_eq!(told.1.last(), alone.1.last());
-        prop_assert_eq!(&told.2[told.2.len() - alone.2.len()..], alone.2);
+        prop_assert_eq!(&results.0[results.0.len() - alone.0.len()..], alone.0);
+        prop_assert_eq!(results.1.last(), alone.1.last());
+        prop_assert_eq!(&results.2[results.2.len() - alone.2.len()..], alone.2);
     }
 }
 
 #[test]
-fn zeros_are_left_out_where_no_bit_changes() {
+fn zeros_are_skipped_where_no_bit_changes() {
     let weights = [1.0, -1.0, 0.0, -0.0, f32::MIN_POSITIVE, -f32::MIN_POSITIVE, f32::MAX, -f32::MAX];
     for bias in [0.0, -0.0, 1.5, -f32::MIN_POSITIVE] {
         for inputs in [[0.0, -0.0], [-0.0, -0.0], [0.0, 1e-9], [-1e-9, 0.0], [0.0, f32::MAX]] {
@@ -267,14 +267,14 @@ proptest! {
             head.forward(&features)
         });
         let expected = bits(&expected.collect::<Vec<_>>());
-        let told = |forward: fn(&Networks, Input<'_>, &mut NetBuffers, Output<'_>)| {
+        let results = |forward: fn(&Networks, Input<'_>, &mut NetBuffers, Output<'_>)| {
             let (mut values, mut dist_inputs) = (vec![9.0; rows], vec![9.0; rows]);
             let out = Output { dist_inputs: &mut dist_inputs, values: &mut values, state: &mut [] };
             forward(&nets, Input { obs: &images, state: &[] }, &mut NetBuffers::default(), out);
             (bits(&values), bits(&dist_inputs))
         };
-        prop_assert_eq!(told(forward::<4, 8>), (expected.clone(), expected.clone()));
-        prop_assert_eq!(told(forward::<16, 16>), (expected.clone(), expected));
+        prop_assert_eq!(results(forward::<4, 8>), (expected.clone(), expected.clone()));
+        prop_assert_eq!(results(forward::<16, 16>), (expected.clone(), expected));
     }
 
     /// The adjoint: for all images and patches, `<patches(image), p> = <image, add_patches(p)>`.
@@ -301,7 +301,7 @@ fn numbers_of_the_previous_step_are_taken_from_the_state() {
     let (rows, inputs, previous, cells) = (7, 3, 2, 4);
     for (kind, own) in [(MemoryKind::Lstm, 2 * cells), (MemoryKind::Gru, cells)] {
         let gates = || Dense::pack(&[&numbers((inputs + previous + cells) * 4 * cells, 37)], &numbers(4 * cells, 11));
-        let told = |previous: usize, obs: &[f32], state: &[f32]| {
+        let results = |previous: usize, obs: &[f32], state: &[f32]| {
             let head = || vec![Layer::Dense(Dense::pack(&[&numbers(cells, 7)], &[0.5]), Activation::Linear)];
             let trunk = vec![Layer::Memory(Memory::new(kind, gates(), previous))];
             let nets = Networks { trunk, policy: head(), value: head() };
@@ -316,8 +316,8 @@ fn numbers_of_the_previous_step_are_taken_from_the_state() {
             let pairs = a.chunks(a.len() / rows).zip(b.chunks(b.len() / rows));
             pairs.flat_map(|(a, b)| [a, b].concat()).collect()
         };
-        let (values, after) = told(previous, &obs, &joined(&state, &steps));
-        let (expected, states) = told(0, &joined(&obs, &steps), &state);
+        let (values, after) = results(previous, &obs, &joined(&state, &steps));
+        let (expected, states) = results(0, &joined(&obs, &steps), &state);
         assert_eq!((values, after), (expected, joined(&states, &vec![0.0; rows * previous])));
     }
 }
@@ -331,7 +331,7 @@ fn every_tile_normalises_rows_alike() {
         let norm = || Layer::Norm(LayerNorm::new(&weight, &bias), Activation::Tanh);
         let head = || Layer::Dense(Dense::pack(&[&numbers(width)], &[0.5]), Activation::Linear);
         let nets = Networks { trunk: vec![norm()], policy: vec![norm(), head()], value: vec![head()] };
-        let told = |forward: fn(&Networks, Input<'_>, &mut NetBuffers, Output<'_>)| {
+        let results = |forward: fn(&Networks, Input<'_>, &mut NetBuffers, Output<'_>)| {
             let (mut values, mut dist_inputs) = (vec![9.0; rows], vec![9.0; rows]);
             let out = Output { dist_inputs: &mut dist_inputs, values: &mut values, state: &mut [] };
             forward(&nets, Input { obs: &obs, state: &[] }, &mut NetBuffers::default(), out);
@@ -349,8 +349,8 @@ fn every_tile_normalises_rows_alike() {
         };
         let features = normal(&obs);
         let expected = (bits(&sums(&features)), bits(&sums(&normal(&features))));
-        assert_eq!(told(forward::<4, 8>), expected, "{width}");
-        assert_eq!(told(forward::<16, 16>), expected, "{width}");
+        assert_eq!(results(forward::<4, 8>), expected, "{width}");
+        assert_eq!(results(forward::<16, 16>), expected, "{width}");
     }
 }
 

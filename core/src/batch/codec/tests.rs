@@ -37,7 +37,7 @@ fn multi() -> MultiAgentBatch {
 }
 
 #[test]
-fn everything_comes_back_bit_for_bit() {
+fn everything_round_trips_bit_identically() {
     let padded = sequences(&[2, 3, 1]).right_zero_pad(4).unwrap();
     let slices = [everything().slice_rows(1..3), sequences(&[2, 3, 1]).index_slice(2..), padded.clone()];
     for batch in [SampleBatch::new(), everything(), padded, time_major(2, &[1, 2, 3, 4])].iter().chain(&slices) {

@@ -13,7 +13,7 @@ use crate::{
 #[must_use]
 pub fn encode(batch: &SampleBatch) -> Vec<u8> {
     let mut bytes = vec![0; HEAD + batch_len(batch)];
-    let mut out = Out(&mut bytes);
+    let mut out = EncodedBytes(&mut bytes);
     out.head(SINGLE);
     out.batch(batch);
     debug_assert!(out.0.is_empty(), "{} bytes too many", out.0.len());
@@ -25,7 +25,7 @@ pub fn encode(batch: &SampleBatch) -> Vec<u8> {
 pub fn encode_multi_agent(batch: &MultiAgentBatch) -> Vec<u8> {
     let policies = batch.policy_batches.iter().map(|(policy, batch)| 4 + policy.as_str().len() + batch_len(batch));
     let mut bytes = vec![0; HEAD + 12 + policies.sum::<usize>()];
-    let mut out = Out(&mut bytes);
+    let mut out = EncodedBytes(&mut bytes);
     out.head(MULTI);
     out.numbers(&[batch.env_steps as u64]);
     out.numbers(&[batch.policy_batches.len() as u32]);
@@ -71,9 +71,9 @@ fn data_len(column: &Column) -> usize {
 }
 
 /// The bytes that remain to be written. Its length is exactly the required one, so no write is cut off.
-struct Out<'a>(&'a mut [u8]);
+struct EncodedBytes<'a>(&'a mut [u8]);
 
-impl Out<'_> {
+impl EncodedBytes<'_> {
     fn numbers<T: LittleEndian>(&mut self, values: &[T]) {
         T::write_le(values, self.0.split_off_mut(..values.len() * T::BYTES).unwrap_or_default());
     }

@@ -23,7 +23,7 @@ fn call_of_a_removed_worker_answers_with_an_error() {
     let fetched = workers.calls.fetch_ready_async(&["tag"], true);
     assert_eq!(outcomes(fetched), [(1, Err(lost))]);
     assert_eq!((workers.healthy(), workers.calls.counters().lost), (vec![2], 2));
-    assert_eq!(workers.events(), ["worker 1 is unhealthy: it is gone"]);
+    assert_eq!(workers.events(), ["worker 1 is unhealthy: it has disconnected"]);
 
     // A disconnected worker can neither be called nor be healthy.
     let not_there = [(1, Err(CallError::NotThere)), (2, Ok(2))];
@@ -90,7 +90,7 @@ fn worker_that_warms_up_or_is_throttled_has_ten_times_as_long() {
     fresh.calls.handle_progress(WorkerId(1), fresh.now);
     assert_eq!(fresh.calls.poll_timeout(), Some(fresh.now + LEASE));
 
-    // A worker that comes back, or its replacement, warms up again.
+    // A worker that reconnects, or its replacement, warms up again.
     fresh.calls.handle_joined(WorkerId(1));
     assert_eq!(end(&mut fresh), LEASE.times(10));
 
@@ -116,11 +116,11 @@ fn lease_that_expired_while_the_caller_was_away_is_renewed_once() {
 }
 
 #[test]
-fn worker_marked_as_unhealthy_is_waited_for_no_longer() {
+fn worker_marked_as_unhealthy_is_not_awaited() {
     let (mut workers, results) = when(|workers| workers.calls.set_worker_state(WorkerId(1), false).unwrap());
     assert_eq!(results, ok(&[(2, 1)]));
     assert_eq!(workers.calls.fetch_ready_async(&[], false), []);
-    // It has no calls in flight any more.
+    // It has no calls in flight.
     assert_eq!((workers.calls.num_in_flight_async(), workers.calls.counters().dropped), (0, 2));
     let again = ask().healthy_only(false).workers(ids(&[1, 1]));
     assert_eq!(workers.calls.foreach_async(again, None, Micros(0)), Ok(2));
@@ -183,7 +183,7 @@ fn a_call_that_is_refused_says_nothing_of_the_one_that_hangs() {
 }
 
 #[test]
-fn samples_that_fail_again_and_again_make_their_worker_unhealthy() {
+fn repeatedly_failing_samples_make_their_worker_unhealthy() {
     let mut workers = Workers::new(2);
     workers.failing.insert(WorkerId(2));
     for round in 1..=2 {
@@ -214,9 +214,9 @@ fn without_a_threshold_samples_may_fail_for_ever() {
     assert_eq!(workers.healthy(), [1]);
 }
 
-/// One worker fails, then both; then both are restored, and can tell that from their count.
+/// One worker fails, then both; then both are restored, as their counters show.
 #[test]
-fn the_healthy_ones_go_on_until_there_are_none_and_the_others_come_back() {
+fn healthy_workers_continue_until_none_is_left_and_restored_ones_rejoin() {
     let mut workers = Workers::with(2, CallConfig { max_sample_failures: 1, ..CallConfig::default() });
     let sample = || ForEach::new(Ask::Sample);
     workers.failing.insert(WorkerId(1));

@@ -16,7 +16,7 @@ fn workers_are_called_in_the_order_of_ids() {
 }
 
 #[test]
-fn an_id_that_is_there_twice_is_asked_twice() {
+fn id_listed_twice_is_called_twice() {
     let mut workers = Workers::new(1);
     assert_eq!(workers.foreach(ask().workers(ids(&[1, 1]))), ok(&[(1, 1), (1, 2)]));
 }
@@ -51,7 +51,7 @@ fn asynchronous_calls_above_the_limit_do_not_begin() {
 }
 
 #[test]
-fn requests_of_unhealthy_workers_are_passed_over() {
+fn requests_of_unhealthy_workers_are_skipped() {
     let mut workers = Workers::new(4);
     for id in [2, 3] {
         workers.calls.set_worker_state(WorkerId(id), false).unwrap();
@@ -97,7 +97,7 @@ fn failure_of_a_call_without_a_waiting_caller_is_an_event() {
 }
 
 #[test]
-fn worker_without_an_answer_in_time_is_left_out_and_stays_healthy() {
+fn worker_that_misses_the_deadline_is_skipped_and_stays_healthy() {
     let mut workers = Workers::new(3);
     workers.silent.insert(WorkerId(2));
     let set = workers.calls.foreach(ask().timeout(SECOND), Micros(5)).unwrap();
@@ -155,7 +155,7 @@ fn errors_are_results() {
 }
 
 #[test]
-fn ids_are_not_used_again() {
+fn ids_of_removed_workers_are_not_reused() {
     let mut workers = Workers::new(2);
     workers.calls.remove_worker(WorkerId(2)).unwrap();
     assert_eq!(workers.calls.add_worker(), WorkerId(3));

@@ -120,7 +120,7 @@ pub trait BaseEnv: Send {
     }
 
     /// Returns a sub-environment that was restarted since the last call, with its context.
-    fn made_again(&mut self, _env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
+    fn take_restarted(&mut self, _env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
         None
     }
 

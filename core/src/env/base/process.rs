@@ -56,7 +56,7 @@ mod tests {
     use crate::env::EnvError;
 
     #[test]
-    fn the_error_says_who_what_and_the_last_words() {
+    fn error_names_the_environment_the_fault_and_the_last_output() {
         let error = |end, last_words: &str| EnvError::Process { env: 3, end, last_words: last_words.into() };
         assert_eq!(
             error(ProcessEnd::Signal(6), "memory allocation failed\n").to_string(),

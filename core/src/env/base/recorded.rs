@@ -179,8 +179,8 @@ impl BaseEnv for Recorded {
         self.env.forgotten_steps()
     }
 
-    fn made_again(&mut self, env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
-        self.env.made_again(env)
+    fn take_restarted(&mut self, env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
+        self.env.take_restarted(env)
     }
 
     fn mark_with(&mut self, mark: &StepMark) {

@@ -95,7 +95,7 @@ mod tests {
     use crate::{env::RowsRef, ids::AgentId};
 
     #[test]
-    fn room_that_is_used_again_is_empty() {
+    fn reused_entries_are_empty() {
         let mut updates = EnvUpdates::new();
         for env in [3, 5] {
             updates.clear();

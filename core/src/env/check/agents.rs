@@ -27,8 +27,9 @@ const STEPS: u32 = 300;
 /// The first [`CheckError`] found.
 pub fn check_multi_agent_env(spec: &MultiAgentSpec, seed: u64) -> Result<(), CheckError> {
     check_agents(spec)?;
-    let mut probes = [Probe::new(spec, 2, seed)?, Probe::new(spec, 2, seed)?, Probe::new(spec, 1, seed)?];
-    let compare = |[first, second, alone]: &[Probe; 3], during| {
+    let mut probes =
+        [AgentProbe::new(spec, 2, seed)?, AgentProbe::new(spec, 2, seed)?, AgentProbe::new(spec, 1, seed)?];
+    let compare = |[first, second, alone]: &[AgentProbe; 3], during| {
         let step = first.step;
         if let Some(agent) = first.turns.iter().zip(&second.turns).find_map(|(one, other)| difference(one, other)) {
             return Err(CheckError::AgentNotDeterministic { during, agent, step });
@@ -36,12 +37,12 @@ pub fn check_multi_agent_env(spec: &MultiAgentSpec, seed: u64) -> Result<(), Che
         let coupled = first.turns.iter().zip(&alone.turns).any(|(one, other)| difference(one, other).is_some());
         if coupled { Err(CheckError::Coupled { lane: 0, step }) } else { Ok(()) }
     };
-    probes.iter_mut().try_for_each(Probe::begin)?;
+    probes.iter_mut().try_for_each(AgentProbe::begin)?;
     compare(&probes, "a reset")?;
     for _ in 0..STEPS {
-        probes.iter_mut().try_for_each(Probe::step)?;
+        probes.iter_mut().try_for_each(AgentProbe::step)?;
         compare(&probes, "a step")?;
-        probes.iter_mut().try_for_each(Probe::reset_ended)?;
+        probes.iter_mut().try_for_each(AgentProbe::reset_ended)?;
         compare(&probes, "a reset")?;
     }
     Ok(())
@@ -69,7 +70,7 @@ fn check_agents(spec: &MultiAgentSpec) -> Result<(), CheckError> {
 }
 
 /// Several environments whose agents act at random: the same for the same seed, slot, episode and step.
-struct Probe {
+struct AgentProbe {
     envs: InProcess,
     updates: EnvUpdates,
     /// The latest turn of each environment.
@@ -81,7 +82,7 @@ struct Probe {
     step: u32,
 }
 
-impl Probe {
+impl AgentProbe {
     fn new(spec: &MultiAgentSpec, num_envs: u32, seed: u64) -> Result<Self, CheckError> {
         let start = |slot| EnvStart { slot: SlotId(slot), episode: 0, context: context(slot) };
         let envs = InProcess::new(EnvMaker::multi_agent(spec), (0..num_envs).map(start).collect(), seed);

@@ -8,7 +8,7 @@ pub(super) mod rows;
 pub use agents::check_multi_agent_env;
 pub use error::CheckError;
 
-use self::probe::Probe;
+use self::probe::LaneProbe;
 use super::{EnvError, EnvSpec, EnvState};
 use crate::{
     ids::SlotId,
@@ -88,7 +88,7 @@ pub fn check_env_all(spec: &EnvSpec, options: impl Into<CheckOptions>) -> Vec<Ch
 
 /// Returns the checks for an environment with this state capability.
 fn checks(spec: &EnvSpec, options: &CheckOptions) -> Result<&'static [Check], CheckError> {
-    match Probe::new(spec, options, 0..1)?.state() {
+    match LaneProbe::new(spec, options, 0..1)?.state() {
         EnvState::Opaque => Ok(&CHECKS[..1]),
         EnvState::Snapshot | EnvState::Replay => Ok(&CHECKS),
     }
@@ -96,7 +96,7 @@ fn checks(spec: &EnvSpec, options: &CheckOptions) -> Result<&'static [Check], Ch
 
 /// Checks lanes, spaces and rewards.
 fn check_rows(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
-    let mut probe = Probe::new(spec, options, 0..options.lanes)?;
+    let mut probe = LaneProbe::new(spec, options, 0..options.lanes)?;
     probe.reset()?;
     for _ in 0..options.steps {
         probe.step("a step")?;
@@ -107,9 +107,9 @@ fn check_rows(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> 
 
 /// Compares three instances; the third one has other content in its buffers before it writes there.
 fn check_determinism(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
-    let probe = || Probe::new(spec, options, 0..options.lanes);
+    let probe = || LaneProbe::new(spec, options, 0..options.lanes);
     let mut twins = [probe()?, probe()?, probe()?.with_ones_in_buffers()];
-    let compare = |[first, second, third]: &[Probe; 3], during| {
+    let compare = |[first, second, third]: &[LaneProbe; 3], during| {
         let step = first.step;
         match (first.first_difference(second), first.first_difference(third)) {
             (Some(lane), _) => Err(CheckError::NotDeterministic { during, lane, step }),
@@ -139,12 +139,12 @@ fn check_determinism(spec: &EnvSpec, options: &CheckOptions) -> Result<(), Check
 
 /// Compares all lanes together with each alone.
 fn check_independence(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
-    let mut together = Probe::new(spec, options, 0..options.lanes)?;
+    let mut together = LaneProbe::new(spec, options, 0..options.lanes)?;
     let mut alone = Vec::new();
     for slot in 0..options.lanes {
-        alone.push(Probe::new(spec, options, slot..slot + 1)?);
+        alone.push(LaneProbe::new(spec, options, slot..slot + 1)?);
     }
-    let compare = |together: &Probe, alone: &[Probe]| {
+    let compare = |together: &LaneProbe, alone: &[LaneProbe]| {
         let mut lanes = alone.iter().enumerate();
         match lanes.find(|(lane, probe)| !together.agrees(*lane, probe, 0)) {
             Some((lane, _)) => Err(CheckError::Coupled { lane, step: together.step }),
@@ -152,14 +152,14 @@ fn check_independence(spec: &EnvSpec, options: &CheckOptions) -> Result<(), Chec
         }
     };
     together.reset()?;
-    alone.iter_mut().try_for_each(Probe::reset)?;
+    alone.iter_mut().try_for_each(LaneProbe::reset)?;
     compare(&together, &alone)?;
     for _ in 0..options.steps {
         together.step("a step")?;
         alone.iter_mut().try_for_each(|probe| probe.step("a step"))?;
         compare(&together, &alone)?;
         together.reset_ended()?;
-        alone.iter_mut().try_for_each(Probe::reset_ended)?;
+        alone.iter_mut().try_for_each(LaneProbe::reset_ended)?;
         compare(&together, &alone)?;
     }
     Ok(())
@@ -167,16 +167,16 @@ fn check_independence(spec: &EnvSpec, options: &CheckOptions) -> Result<(), Chec
 
 /// Repeatedly continues from snapshots in a fresh instance.
 fn check_snapshots(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
-    let mut original = Probe::new(spec, options, 0..options.lanes)?;
+    let mut original = LaneProbe::new(spec, options, 0..options.lanes)?;
     original.reset()?;
-    let mut twin: Option<Probe> = None;
-    let compare = |original: &Probe, twin: &Option<Probe>| {
+    let mut twin: Option<LaneProbe> = None;
+    let compare = |original: &LaneProbe, twin: &Option<LaneProbe>| {
         let difference = twin.as_ref().and_then(|twin| original.first_difference(twin));
         difference.map_or(Ok(()), |lane| Err(CheckError::BadRestore { lane, step: original.step }))
     };
     for step in 0..options.steps {
         if step % 16 == 3 {
-            let mut fresh = Probe::new(spec, options, 0..options.lanes)?;
+            let mut fresh = LaneProbe::new(spec, options, 0..options.lanes)?;
             fresh.restore_from(&original)?;
             twin = Some(fresh);
             compare(&original, &twin)?;
@@ -210,10 +210,10 @@ fn invalid_numbers(space: &Space) -> Vec<f64> {
 
 /// Gives the last lane an action from outside of the space. If that is rejected, all lanes must continue unaffected.
 fn check_refusals(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
-    let space = Probe::new(spec, options, 0..options.lanes)?.action_space;
+    let space = LaneProbe::new(spec, options, 0..options.lanes)?.action_space;
     for number in invalid_numbers(&space) {
-        let mut probe = Probe::new(spec, options, 0..options.lanes)?;
-        let mut twin = Probe::new(spec, options, 0..options.lanes)?;
+        let mut probe = LaneProbe::new(spec, options, 0..options.lanes)?;
+        let mut twin = LaneProbe::new(spec, options, 0..options.lanes)?;
         for probe in [&mut probe, &mut twin] {
             probe.reset()?;
             probe.step("a step")?;
@@ -248,7 +248,7 @@ fn check_refusals(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckErr
 
 /// Restores snapshots that are truncated, extended, damaged or made up.
 fn check_damage(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
-    let mut probe = Probe::new(spec, options, 0..1)?;
+    let mut probe = LaneProbe::new(spec, options, 0..1)?;
     probe.reset()?;
     let streams = Streams::new(options.seed, Purpose::Audit);
     for step in 0..options.steps.min(100) {

@@ -15,7 +15,7 @@ use crate::{
 
 /// Lanes of a fresh environment. All random numbers depend on the seed and on the lane's own slot, episode and step, so a
 /// lane's trajectory does not depend on the other lanes.
-pub(super) struct Probe {
+pub(super) struct LaneProbe {
     pub(super) env: Box<dyn AnyVectorEnv>,
     pub(super) actions: RowBuffer,
     obs_space: Space,
@@ -34,7 +34,7 @@ pub(super) struct Probe {
     pub(super) step: u32,
 }
 
-impl Probe {
+impl LaneProbe {
     /// Makes the lanes of these slots.
     pub(super) fn new(spec: &EnvSpec, options: &CheckOptions, slots: Range<u32>) -> Result<Self, CheckError> {
         let contexts: Vec<_> =

@@ -215,7 +215,7 @@ fn lanes_that_depend_on_each_other_are_found() {
 }
 
 #[test]
-fn snapshots_that_are_believed_without_a_look_are_found() {
+fn snapshots_restored_without_validation_are_found() {
     let error = check_env(&spec(Fault::BelievesAll), 2).unwrap_err();
     assert!(
         matches!(error, CheckError::Failed { during: "a step after `restore` accepted damaged bytes", .. }),

@@ -45,7 +45,7 @@ pub(super) enum Request {
 
 /// The open episode.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenExternal {
     pub(super) id: u64,
     pub(super) serial: u64,
     pub(super) training_enabled: bool,
@@ -67,7 +67,7 @@ pub(super) struct Taken {
 #[derive(Debug, Default)]
 pub(super) struct DrivenLane {
     /// The driver's episode.
-    pub(super) open: Option<Open>,
+    pub(super) open: Option<OpenExternal>,
     /// The last closed episode, and the error for calls that refer to it.
     past: Option<(u64, ExternalError)>,
     /// The next turn so far.
@@ -90,7 +90,7 @@ pub(super) struct DrivenLane {
 
 impl DrivenLane {
     pub(super) fn begin(&mut self, id: u64, serial: u64, training_enabled: bool) {
-        self.open = Some(Open { id, serial, training_enabled, observed: false, request: Request::None });
+        self.open = Some(OpenExternal { id, serial, training_enabled, observed: false, request: Request::None });
         self.next.clear();
         self.debts.clear();
         self.seen.clear();
@@ -102,7 +102,7 @@ impl DrivenLane {
     }
 
     /// Returns the error for a closed episode, if it was here.
-    pub(super) fn remembers(&self, id: u64) -> Option<ExternalError> {
+    pub(super) fn closed_reason(&self, id: u64) -> Option<ExternalError> {
         self.past.as_ref().filter(|(other, _)| *other == id).map(|(_, past)| past.clone())
     }
 

@@ -9,7 +9,7 @@ impl ExternalEpisodes {
     ///
     /// # Errors
     /// [`ExternalError::TooManyEpisodes`] until it is the driver's turn; those of `start_episode`.
-    pub fn start_in_turn(&mut self, driver: u32, id: u64, training_enabled: bool) -> Result<usize, ExternalError> {
+    pub fn start_queued(&mut self, driver: u32, id: u64, training_enabled: bool) -> Result<usize, ExternalError> {
         let full = ExternalError::TooManyEpisodes(self.lanes.len());
         let is_first = self.line.front().is_none_or(|first| *first == driver);
         let started = if is_first || self.stopped { self.start_episode(id, training_enabled) } else { Err(full) };

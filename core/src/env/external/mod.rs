@@ -144,7 +144,7 @@ impl ExternalEpisodes {
             return Err(ExternalError::Stopped);
         }
         let past =
-            || self.lanes.iter().find_map(|lane| lane.remembers(id)).unwrap_or(ExternalError::UnknownEpisode(id));
+            || self.lanes.iter().find_map(|lane| lane.closed_reason(id)).unwrap_or(ExternalError::UnknownEpisode(id));
         self.open.get(&id).copied().ok_or_else(past)
     }
 

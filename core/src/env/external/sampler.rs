@@ -2,7 +2,7 @@
 
 use super::{
     ExternalEpisodes, ExternalError,
-    lane::{DrivenLane, Entry, Open, Request, Taken, TurnKind},
+    lane::{DrivenLane, Entry, OpenExternal, Request, Taken, TurnKind},
 };
 use crate::{
     env::{
@@ -129,7 +129,7 @@ impl DrivenLane {
     fn take_answer(&mut self, actions: &AgentRows) {
         let Some(taken) = &mut self.taken else { return };
         taken.waits = false;
-        let asks = |open: &&mut Open| taken.asked && open.serial == taken.serial;
+        let asks = |open: &&mut OpenExternal| taken.asked && open.serial == taken.serial;
         if let Some(open) = self.open.as_mut().filter(asks) {
             open.request = Request::Answered;
             self.answer.clear();

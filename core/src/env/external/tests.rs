@@ -41,20 +41,20 @@ fn reward(reward: f64) -> Outcome {
 struct Bench {
     episodes: ExternalEpisodes,
     updates: EnvUpdates,
-    told: Vec<String>,
+    served: Vec<String>,
 }
 
 impl Bench {
     fn new(lanes: usize, agents: u32) -> Self {
         let agents = (0..agents).map(|index| (agent(index), spaces()));
-        Self { episodes: ExternalEpisodes::new(lanes, agents).unwrap(), updates: EnvUpdates::new(), told: Vec::new() }
+        Self { episodes: ExternalEpisodes::new(lanes, agents).unwrap(), updates: EnvUpdates::new(), served: Vec::new() }
     }
 
     /// Polls, and answers.
     fn serve(&mut self) -> Vec<String> {
         self.poll();
         self.answer();
-        core::mem::take(&mut self.told)
+        core::mem::take(&mut self.served)
     }
 
     fn poll(&mut self) {
@@ -77,7 +77,7 @@ impl Bench {
                 text += if all { what } else { "" };
             }
             text += if entry.fault.is_some() { " fault" } else { "" };
-            self.told.push(text);
+            self.served.push(text);
         }
     }
 
@@ -104,7 +104,7 @@ impl Bench {
 }
 
 #[test]
-fn a_turn_goes_there_and_its_answer_back() {
+fn turn_and_its_answer_reach_each_other() {
     let mut bench = Bench::new(1, 1);
     assert_eq!(bench.episodes.start_episode(7, true), Ok(0));
     bench.ask(7, 3).unwrap();
@@ -139,7 +139,7 @@ fn silent_agents_wait_for_their_returns() {
     bench.episodes.log_returns(1, &agent(1), reward(0.5), None).unwrap();
     bench.episodes.request_actions(1, &rows(&[(1, 3)])).unwrap();
     bench.poll();
-    assert_eq!(core::mem::take(&mut bench.told), ["0: 1 sees 3 1 gets 2.75 terminated"]);
+    assert_eq!(core::mem::take(&mut bench.served), ["0: 1 sees 3 1 gets 2.75 terminated"]);
     assert_eq!(bench.updates.entries()[0].turn.info_of(&agent(1)), Some(&b"bye"[..]));
     bench.answer();
     assert!(bench.taken(1).unwrap().unwrap().is_empty(), "no agent acts");
@@ -168,9 +168,9 @@ fn drivers_that_log_run_ahead_as_far_as_the_queue_is_long() {
     assert_eq!((turns, full), (64, ExternalError::QueueFull { id: 21, turns: 64 }));
     assert_eq!(bench.serve(), ["0: 0 sees 0 0 did I64([2])"]);
     bench.episodes.log_actions(21, &row(1), &row(2)).unwrap();
-    let told: Vec<_> = (0..64).flat_map(|_| bench.serve()).collect();
+    let served: Vec<_> = (0..64).flat_map(|_| bench.serve()).collect();
     assert_eq!(
-        (told.len(), told[1].as_str(), told[2].as_str()),
+        (served.len(), served[1].as_str(), served[2].as_str()),
         (64, "0: 0 sees 2 terminated", "0: 0 sees 0 0 did I64([2])")
     );
 }
@@ -227,7 +227,7 @@ fn a_reset_loses_the_episode_that_the_sampler_is_in() {
     assert_eq!(bench.episodes.start_episode(2, true), Ok(0));
     assert_eq!(bench.ask(1, 3), Err(ExternalError::LostEpisode(1)));
     bench.ask(2, 4).unwrap();
-    bench.told.clear();
+    bench.served.clear();
     assert_eq!(bench.serve(), ["0: 0 sees 4"]);
     bench.episodes.abandon(2).unwrap();
     assert_eq!(bench.ask(1, 3), Err(ExternalError::UnknownEpisode(1)), "that is too long ago");
@@ -243,14 +243,14 @@ fn an_episode_that_ended_before_a_reset_is_not_the_next_one() {
     }
     bench.poll();
     bench.episodes.try_restart(0).unwrap();
-    bench.told.clear();
+    bench.served.clear();
     assert_eq!(bench.serve(), ["0: 0 sees 1 0 did I64([1])"]);
     assert_eq!(bench.serve(), ["0: 0 sees 2 terminated"]);
     assert!(bench.serve().is_empty());
 }
 
 #[test]
-fn episodes_without_observations_are_never_told() {
+fn episodes_without_observations_are_never_reported() {
     let mut bench = Bench::new(1, 1);
     for id in 0..100 {
         bench.episodes.start_episode(id, true).unwrap();
@@ -269,15 +269,15 @@ fn episode_without_training_says_so_in_its_infos() {
     bench.episodes.start_episode(1, false).unwrap();
     bench.episodes.request_actions(1, &rows(&[(0, 1), (1, 1)])).unwrap();
     bench.poll();
-    let told =
+    let served =
         |bench: &Bench| [0, 1].map(|index| bench.updates.entries()[0].turn.info_of(&agent(index)).map(<[u8]>::to_vec));
     let no = Some(br#"{"training_enabled": false}"#.to_vec());
-    assert_eq!(told(&bench), [no.clone(), no.clone()]);
+    assert_eq!(served(&bench), [no.clone(), no.clone()]);
     bench.answer();
     bench.taken(1).unwrap();
     bench.episodes.end_episode(1, &rows(&[(0, 1)]), false).unwrap();
     bench.poll();
-    assert_eq!(told(&bench), [no.clone(), no], "also who sees nothing at the end");
+    assert_eq!(served(&bench), [no.clone(), no], "also an agent that observes nothing at the end");
 }
 
 #[test]

@@ -237,7 +237,7 @@ mod tests {
     proptest! {
         /// Encoding is lossless, whatever the memory contained before: decoding and encoding again gives the same bytes.
         #[test]
-        fn a_turn_comes_back(first in turns(), second in turns()) {
+        fn turn_round_trips(first in turns(), second in turns()) {
             let mut read = Turn::new();
             for turn in [&first, &second, &first] {
                 let bytes = written(turn);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_checked_before_anything_is_made() {
+    fn lengths_are_checked_before_allocating() {
         let mut rows = AgentRows::new();
         // One agent, number 0, that claims four billion 64-bit floats.
         let claim = [1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0xFF, 0xFF, 0xFF, 0xFF];

@@ -102,7 +102,6 @@ impl MultiAgentEnv for RockPaperScissors {
 /// In the first step player 0 chooses the table of the second: action 0 one with a payoff of 7 for all moves, action 1 one
 /// with a payoff of 8 if both choose 1, 0 if both choose 0, and else 1. Both players get the payoff, and both observe the
 /// state: 0 at first, then 1 or 2.
-/// are: 0 at first, then 1 or 2.
 #[derive(Clone, Debug, Default)]
 #[doc(alias = "TwoStepGame-v0")]
 pub struct TwoStepGame {

@@ -137,10 +137,10 @@ mod tests {
                     1 => {
                         let mut taken = Vec::new();
                         roster.take_where(|_, other| *other >= agent, |other, value| taken.push((other.clone(), value)));
-                        let (gone, kept) = list.drain(..).partition(|(other, _)| *other >= agent);
+                        let (removed, kept) = list.drain(..).partition(|(other, _)| *other >= agent);
                         list = kept;
-                        let gone: Vec<(AgentId, u32)> = gone;
-                        prop_assert_eq!(taken, gone);
+                        let removed: Vec<(AgentId, u32)> = removed;
+                        prop_assert_eq!(taken, removed);
                     }
                     2 => {
                         let removed = list.iter().position(|(other, _)| *other == agent).map(|at| list.remove(at).1);

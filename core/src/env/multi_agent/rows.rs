@@ -10,20 +10,20 @@ use crate::{
 /// One row per agent: their observations, or their actions. Refilling it allocates nothing.
 #[derive(Clone, Debug)]
 pub struct AgentRows {
-    spans: Roster<Span>,
+    spans: Roster<RowSpan>,
     /// The elements, by type: that of a `DType` is at its number.
     buffers: [RowBuffer; 6],
 }
 
 /// The range of a row in the buffer of its element type.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct RowSpan {
     dtype: DType,
     start: usize,
     len: usize,
 }
 
-impl Default for Span {
+impl Default for RowSpan {
     fn default() -> Self {
         Self { dtype: DType::F32, start: 0, len: 0 }
     }
@@ -61,7 +61,7 @@ impl AgentRows {
         let buffer = &mut self.buffers[row.dtype() as usize];
         let start = buffer.len();
         buffer.push(row);
-        *self.spans.entry(agent) = Span { dtype: row.dtype(), start, len: row.len() };
+        *self.spans.entry(agent) = RowSpan { dtype: row.dtype(), start, len: row.len() };
     }
 
     /// Sets an agent's row to `len` zeros, and returns it mutably.
@@ -69,7 +69,7 @@ impl AgentRows {
         let buffer = &mut self.buffers[dtype as usize];
         let start = buffer.len();
         buffer.push_zeros(len);
-        *self.spans.entry(agent) = Span { dtype, start, len };
+        *self.spans.entry(agent) = RowSpan { dtype, start, len };
         buffer.part_mut(start..start + len)
     }
 
@@ -117,7 +117,7 @@ impl AgentRows {
         self.len() == 0
     }
 
-    fn row(&self, span: &Span) -> RowsRef<'_> {
+    fn row(&self, span: &RowSpan) -> RowsRef<'_> {
         // The span refers to this very buffer.
         self.buffers[span.dtype as usize].part(span.start..span.start + span.len)
     }
@@ -129,7 +129,7 @@ mod tests {
     use crate::prelude::*;
 
     #[test]
-    fn rows_of_every_type_come_back() {
+    fn rows_of_every_type_round_trip() {
         let agents: Vec<AgentId> = (0..6).map(AgentId::Index).collect();
         let mut rows = AgentRows::new();
         for _ in 0..2 {

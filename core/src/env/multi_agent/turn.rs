@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_turn_says_nothing() {
+    fn cleared_turn_is_empty() {
         let mut turn = turn(&[0], &[(0, 1.0)]);
         turn.truncate_all();
         turn.info(&AgentId::Index(0), *b"x");

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_that_is_gone_is_built_anew() {
+    fn cleared_wall_is_rebuilt() {
         let mut game = Breakout { bricks: Bits::default(), ..flying([4, 8], [1, 1]) };
         game.fly();
         assert_eq!(game.bricks, Breakout::wall());

@@ -32,11 +32,11 @@ pub struct Freeway {
     /// Row of the chicken.
     chicken: i8,
     rest: u8,
-    cars: [Car; LANES],
+    cars: [FreewayCar; LANES],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Car {
+struct FreewayCar {
     x: i8,
     to_right: bool,
     /// Frames between two moves: 1 is the fastest.
@@ -44,7 +44,7 @@ struct Car {
     timer: u8,
 }
 
-impl Car {
+impl FreewayCar {
     fn with_new_speed(self, rng: &mut Rng) -> Self {
         let wait = rng.below(u32::from(MAX_WAIT)) as u8 + 1;
         Self { x: self.x, to_right: rng.below(2) == 0, wait, timer: wait }
@@ -66,7 +66,7 @@ impl Freeway {
             let mut hit = [car.x, row] == [COLUMN, self.chicken];
             if car.timer == 0 {
                 car.timer = car.wait;
-                car.x = Car::next(car.x, car.to_right);
+                car.x = FreewayCar::next(car.x, car.to_right);
                 hit |= [car.x, row] == [COLUMN, self.chicken];
             } else {
                 car.timer -= 1;
@@ -122,7 +122,7 @@ impl Game for Freeway {
             cells.mark(car.x, row, CAR);
             // The cell behind a car shows its speed.
             let speed = SPEED + usize::from(car.wait.saturating_sub(1));
-            cells.mark(Car::next(car.x, !car.to_right), row, speed);
+            cells.mark(FreewayCar::next(car.x, !car.to_right), row, speed);
         }
     }
 
@@ -136,7 +136,7 @@ impl Game for Freeway {
     fn read(snapshot: &mut SnapshotReader<'_>) -> Result<Self, EnvError> {
         let mut game = Self { chicken: read_coordinate(snapshot)?, rest: snapshot.below(REST + 1)?, ..Self::default() };
         for car in &mut game.cars {
-            *car = Car {
+            *car = FreewayCar {
                 x: read_coordinate(snapshot)?,
                 to_right: snapshot.bool()?,
                 wait: snapshot.below(MAX_WAIT + 1)?.max(1),
@@ -154,7 +154,7 @@ mod tests {
 
     /// Cars far from the chicken's column that stand for a while.
     fn quiet_road() -> Freeway {
-        Freeway { chicken: BOTTOM, rest: 0, cars: [Car { x: 0, to_right: true, wait: 5, timer: 5 }; LANES] }
+        Freeway { chicken: BOTTOM, rest: 0, cars: [FreewayCar { x: 0, to_right: true, wait: 5, timer: 5 }; LANES] }
     }
 
     #[test]
@@ -181,16 +181,16 @@ mod tests {
     #[test]
     fn a_car_sends_the_chicken_back() {
         let mut game = Freeway { chicken: 3, ..quiet_road() };
-        game.cars[2] = Car { x: 3, to_right: true, wait: 1, timer: 0 };
+        game.cars[2] = FreewayCar { x: 3, to_right: true, wait: 1, timer: 0 };
         assert_eq!(game.play(Move::Stay, &mut rng()), GameFrame::default());
         assert_eq!((game.cars[2].x, game.chicken), (4, BOTTOM));
     }
 
     #[test]
-    fn cars_drive_around_the_edge_at_their_own_pace() {
+    fn cars_wrap_around_the_edge_at_their_own_speed() {
         let mut game = quiet_road();
-        game.cars[0] = Car { x: 9, to_right: true, wait: 2, timer: 0 };
-        game.cars[1] = Car { x: 0, to_right: false, wait: 1, timer: 0 };
+        game.cars[0] = FreewayCar { x: 9, to_right: true, wait: 2, timer: 0 };
+        game.cars[1] = FreewayCar { x: 0, to_right: false, wait: 1, timer: 0 };
         let mut seen = Vec::new();
         for _ in 0..5 {
             game.drive();

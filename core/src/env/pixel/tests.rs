@@ -16,7 +16,7 @@ fn rng(purpose: Purpose, episode: u32, t: u32) -> Rng {
     Streams::new(11, purpose).at(SlotId(0), episode, t, 0)
 }
 
-/// Runs `$body` with `$game` as the type of every game in turn.
+/// Runs `$body` with `$game` once for each game, as its type.
 macro_rules! for_every_game {
     ($game:ident, $body:block) => {{
         fn asterix() {
@@ -94,7 +94,7 @@ fn a_chicken_that_goes_straight_gets_across() {
 }
 
 #[test]
-fn a_snapshot_goes_on_with_the_same_frames() {
+fn restored_snapshot_continues_with_the_same_frames() {
     for_every_game!(G, {
         let mut twin = Pixel::<G>::default();
         let mut obs = vec![0; twin.observation_space().shape().elements()];

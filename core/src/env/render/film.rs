@@ -41,7 +41,7 @@ impl FilmWriter {
     /// Maximum number of pixels of a picture in each direction; larger ones are reduced by a whole factor.
     pub const MAX_SIDE: u32 = 320;
 
-    /// Adds a picture. Returns false, without a change, if there is no more room, or if it has another size than the first one.
+    /// Adds a picture. Returns false, without a change, if the film is full, or if it has another size than the first one.
     #[must_use]
     pub fn add(&mut self, frame: &Frame) -> bool {
         let frame = reduced(frame);

@@ -248,7 +248,7 @@ fn recordings_keep_the_running_and_the_last_episode() {
 }
 
 #[test]
-fn noops_are_as_many_as_chance_says_and_begin_again_after_an_end() {
+fn noops_are_drawn_at_random_and_repeated_after_each_episode() {
     let mut lengths = Vec::new();
     for t in 0..200 {
         let mut env = NoopReset::new(script(&[0.0; 99]), 30).unwrap();
@@ -473,7 +473,7 @@ fn frozen_statistics_stay() {
 
 /// Pictures and infos are those of the environment inside, whatever policies observe.
 #[test]
-fn all_wrappers_together_show_what_is_inside() {
+fn combined_wrappers_display_the_inner_environment() {
     let env = deepmind(Arcade::new(Some(50)), DeepMindOptions::default()).unwrap();
     let env = NormalizeReward::new(ClipReward::new(env, RewardClip::Sign), 0.99, 1e-8);
     let mut env = ScaleObs::new(RecordEpisode::new(env, 1)).unwrap();

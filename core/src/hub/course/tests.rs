@@ -29,14 +29,14 @@ struct Course {
 }
 
 impl Course {
-    fn new(pace: Micros) -> Self {
+    fn new(throttle: Micros) -> Self {
         let config =
             RunConfig::sampling("CartPole-v1", 1).rollout_fragment_length(4).fcnet_hiddens(&[1]).stop_after(12);
         let builder = || RolloutWorkerBuilder::new(Registry::builtin()).kernels(Kernels::PORTABLE);
         let parts = builder().learning_parts(&config).unwrap();
         let runner = SlotRunner::new(&config, builder()).unwrap();
         let consumer = BatchConsumer::Learner(Postprocessing::None);
-        let parts = RunLoopConfig { consumer, pace, ..RunLoopConfig::sampling(1, config, &parts).unwrap() };
+        let parts = RunLoopConfig { consumer, throttle, ..RunLoopConfig::sampling(1, config, &parts).unwrap() };
         let mut run = RunLoop::new(parts, Micros(0)).unwrap();
         run.group.handle_joined(WORKER, WorkerProfile::NATIVE, Micros(0));
         run.group.handle_answer(WORKER, Ok(()), Micros(0));

@@ -56,7 +56,7 @@ pub struct RunLoopConfig {
     /// The algorithm as it is shown to people.
     pub algo: String,
     /// The least time between two batches; has no influence on the rows.
-    pub pace: Micros,
+    pub throttle: Micros,
     /// What the rows of fragments hold.
     pub layout: FragmentLayout,
     /// How open episodes move from one worker to another.
@@ -140,7 +140,7 @@ pub struct RunLoop {
     config: RunConfig,
     run_dir: String,
     algo: String,
-    pace: Micros,
+    throttle: Micros,
     mode: SamplingMode,
     env_state: EnvState,
     /// The leases of the run.
@@ -208,7 +208,7 @@ impl RunLoopConfig {
             number,
             run_dir: String::new(),
             algo: Self::SAMPLING.into(),
-            pace: Micros(0),
+            throttle: Micros(0),
             layout: parts.layout.clone(),
             env_state: parts.env_state,
             can_replay_actions: parts.can_replay_actions(),
@@ -229,7 +229,7 @@ impl RunLoop {
     /// # Errors
     /// [`RunLoopError`] names what does not fit.
     pub fn new(parts: RunLoopConfig, now: Micros) -> Result<Self, RunLoopError> {
-        let RunLoopConfig { number, config, run_dir, algo, pace, layout, env_state, .. } = parts;
+        let RunLoopConfig { number, config, run_dir, algo, throttle, layout, env_state, .. } = parts;
         let (num_slots, mode) = (config.num_slots(), config.sampling_mode());
         let limits = FragmentLimits::new(&config, &layout);
         if parts.consumer != BatchConsumer::OwnWorker {
@@ -257,7 +257,7 @@ impl RunLoop {
             config,
             run_dir,
             algo,
-            pace,
+            throttle,
             mode,
             env_state,
             group,
@@ -480,7 +480,7 @@ impl RunLoop {
         if !self.mode.is_synchronous() {
             return Micros(0);
         }
-        self.pace.since(self.stopwatch.elapsed(now).since(self.iteration_began))
+        self.throttle.since(self.stopwatch.elapsed(now).since(self.iteration_began))
     }
 
     /// Pauses the run: it grants no more leases, and its stopwatch stops.

@@ -1,6 +1,6 @@
-//! Who makes room, and how a policy comes back.
+//! Which policy is evicted, and how a stashed one is restored.
 
-use super::{Place, PolicyId, PolicyMap, PolicyMapError, PolicyMapLimits, Stashing};
+use super::{PolicyId, PolicyMap, PolicyMapError, PolicyMapLimits, PolicyPlace, Stashing};
 use crate::{
     policy::{PolicyStore as _, Stash, StashError, Stashed, StoreError},
     prelude::*,
@@ -15,7 +15,7 @@ impl<T: Stash> PolicyMap<T> {
         // An object changes places only after its policy has been stashed. If there is no room for that yet, a new
         // object does it.
         let swappable = self.stashing.as_ref().is_some_and(|stashing| stashing.swappable);
-        let spare = if swappable { self.make_room(bytes).unwrap_or_default() } else { None };
+        let spare = if swappable { self.evict_for(bytes).unwrap_or_default() } else { None };
         let item = self.rebuild(&stashed, spare)?;
         // If the store cannot forget the bytes now it does so later: the policy is here.
         let _ = self.forget(id);
@@ -40,7 +40,7 @@ impl<T: Stash> PolicyMap<T> {
     }
 
     /// Stashes policies until another one of that many bytes may come in; the object of the last one is left over.
-    fn make_room(&mut self, bytes: usize) -> Result<Option<T>, PolicyMapError> {
+    fn evict_for(&mut self, bytes: usize) -> Result<Option<T>, PolicyMapError> {
         let Some(PolicyMapLimits { count, bytes: limit }) = self.limits() else { return Ok(None) };
         let mut resident_bytes = self.resident_bytes(limit);
         let mut spare = None;
@@ -68,19 +68,19 @@ impl<T: Stash> PolicyMap<T> {
     /// there may be none then. On an error it stays resident.
     fn evict(&mut self, kept: Option<u64>) -> Result<Option<T>, PolicyMapError> {
         let may_leave = |id: &PolicyId| match self.places.get(id) {
-            Some(Place::Resident { item, .. }) => item.may_leave(),
+            Some(PolicyPlace::Resident { item, .. }) => item.may_leave(),
             _ => false,
         };
         let mut others = self.order.iter().filter(|(used, _)| Some(**used) != kept);
         let Some((&used, id)) = others.find(|(_, id)| may_leave(id)) else { return Ok(None) };
         let mut bytes = 0;
-        if let (Some(Place::Resident { item, .. }), Some(stashing)) = (self.places.get(id), &mut self.stashing) {
+        if let (Some(PolicyPlace::Resident { item, .. }), Some(stashing)) = (self.places.get(id), &mut self.stashing) {
             stashing.put(id, item)?;
             bytes = item.size_bytes();
         }
-        let place = self.order.remove(&used).and_then(|id| self.places.insert(id, Place::Stashed { bytes }));
+        let place = self.order.remove(&used).and_then(|id| self.places.insert(id, PolicyPlace::Stashed { bytes }));
         Ok(match place {
-            Some(Place::Resident { item, .. }) => Some(item),
+            Some(PolicyPlace::Resident { item, .. }) => Some(item),
             _ => None,
         })
     }
@@ -89,7 +89,7 @@ impl<T: Stash> PolicyMap<T> {
     pub(super) fn place(&mut self, id: PolicyId, item: T) {
         self.uses += 1;
         self.order.insert(self.uses, id.clone());
-        self.places.insert(id, Place::Resident { item, used: self.uses });
+        self.places.insert(id, PolicyPlace::Resident { item, used: self.uses });
     }
 
     /// Makes a resident the most recently used one.
@@ -99,7 +99,7 @@ impl<T: Stash> PolicyMap<T> {
         }
         let Some(id) = self.order.remove(&used) else { return };
         self.uses += 1;
-        if let Some(Place::Resident { used, .. }) = self.places.get_mut(&id) {
+        if let Some(PolicyPlace::Resident { used, .. }) = self.places.get_mut(&id) {
             *used = self.uses;
         }
         self.order.insert(self.uses, id);
@@ -131,8 +131,8 @@ impl<T: Stash> PolicyMap<T> {
     /// Sizes change in use, so they are asked for when they matter.
     fn resident_bytes(&self, limit: usize) -> usize {
         let sizes = self.places.values().map(|place| match place {
-            Place::Resident { item, .. } => item.size_bytes(),
-            Place::Stashed { .. } => 0,
+            PolicyPlace::Resident { item, .. } => item.size_bytes(),
+            PolicyPlace::Stashed { .. } => 0,
         });
         if limit == usize::MAX { 0 } else { sizes.fold(0, usize::saturating_add) }
     }

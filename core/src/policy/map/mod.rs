@@ -51,7 +51,7 @@ impl PolicyMapLimits {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct PolicyMap<T = PolicyEntry> {
-    places: BTreeMap<PolicyId, Place<T>>,
+    places: BTreeMap<PolicyId, PolicyPlace<T>>,
     /// The residents by when they were last used.
     order: BTreeMap<u64, PolicyId>,
     uses: u64,
@@ -61,7 +61,7 @@ pub struct PolicyMap<T = PolicyEntry> {
     stashing: Option<Stashing<T>>,
 }
 
-enum Place<T> {
+enum PolicyPlace<T> {
     Resident {
         item: T,
         used: u64,
@@ -88,7 +88,7 @@ impl<T> PolicyMap<T> {
         Self { places: BTreeMap::new(), order: BTreeMap::new(), uses: 0, constructions: 0, changes: 0, stashing: None }
     }
 
-    /// A map that stashes policies beyond the limits in `store`. One that comes back is made by `factory` from its
+    /// A map that stashes policies beyond the limits in `store`. A restored one is made by `factory` from its
     /// id and its [specification](Stash::spec), whatever its state, and then [restored](Stash::restore). One that
     /// [may not leave](Stash::may_leave) stays, also beyond the limits.
     #[must_use]
@@ -102,7 +102,7 @@ impl<T> PolicyMap<T> {
         Self { stashing: Some(stashing), ..Self::new() }
     }
 
-    /// Sets whether the object of the policy that makes room becomes the one that comes in, if both have the same
+    /// Sets whether the object of the evicted policy becomes that of the restored one, if both have the same
     /// specification, which saves making one.
     #[must_use]
     #[doc(alias = "policy_states_are_swappable")]
@@ -144,7 +144,7 @@ impl<T> PolicyMap<T> {
 
     /// Ids of the stashed policies, in order.
     pub fn stashed(&self) -> impl Iterator<Item = &PolicyId> {
-        self.places.iter().filter_map(|(id, place)| matches!(place, Place::Stashed { .. }).then_some(id))
+        self.places.iter().filter_map(|(id, place)| matches!(place, PolicyPlace::Stashed { .. }).then_some(id))
     }
 
     /// How many objects there have been: those inserted and those made for policies that came back.
@@ -153,7 +153,7 @@ impl<T> PolicyMap<T> {
         self.constructions
     }
 
-    /// A number that is another one whenever a policy may have come, gone or changed.
+    /// A number that changes whenever a policy may have been added, removed or changed.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
@@ -163,8 +163,8 @@ impl<T> PolicyMap<T> {
     #[must_use]
     pub fn peek(&self, id: &PolicyId) -> Option<&T> {
         match self.places.get(id)? {
-            Place::Resident { item, .. } => Some(item),
-            Place::Stashed { .. } => None,
+            PolicyPlace::Resident { item, .. } => Some(item),
+            PolicyPlace::Stashed { .. } => None,
         }
     }
 }
@@ -173,7 +173,7 @@ impl<T: Stash> PolicyMap<T> {
     /// Adds a policy or replaces the one of this id. It is the most recently used one then.
     ///
     /// # Errors
-    /// [`PolicyMapError`] when there is no room and the store cannot make some, or cannot forget the old one. The policy
+    /// [`PolicyMapError`] when the limits are reached and the store is full, or cannot remove the old one. The policy
     /// is in the map nevertheless, and no other policy has left it: more than the limits allow are resident until the store
     /// works again.
     #[doc(alias = "__setitem__")]
@@ -183,11 +183,11 @@ impl<T: Stash> PolicyMap<T> {
         self.changes += 1;
         // The stashed policy is obsolete now, and frees its bytes.
         let forgotten = match self.places.get(&id) {
-            Some(Place::Resident { used, .. }) => {
+            Some(PolicyPlace::Resident { used, .. }) => {
                 self.order.remove(used);
                 Ok(())
             }
-            Some(Place::Stashed { .. }) => self.forget(&id),
+            Some(PolicyPlace::Stashed { .. }) => self.forget(&id),
             None => Ok(()),
         };
         self.place(id, item);
@@ -203,8 +203,8 @@ impl<T: Stash> PolicyMap<T> {
         if self.contains(&id) { Err(PolicyMapError::AlreadyExists(id)) } else { self.insert(id, item) }
     }
 
-    /// Lends a policy, which is the most recently used one then. If it was stashed it comes back, and the least
-    /// recently used ones make room.
+    /// Lends a policy, which is the most recently used one then. If it was stashed it is restored, and the least
+    /// recently used ones are evicted.
     ///
     /// # Errors
     /// [`PolicyMapError::Unknown`]; others when it cannot be restored, or no policy can be evicted. Neither it nor any other
@@ -213,12 +213,12 @@ impl<T: Stash> PolicyMap<T> {
     pub fn get_mut(&mut self, id: &PolicyId) -> Result<&mut T, PolicyMapError> {
         self.changes += 1;
         match self.places.get(id) {
-            Some(Place::Resident { used, .. }) => self.touch(*used),
-            Some(&Place::Stashed { bytes }) => self.admit(id, bytes)?,
+            Some(PolicyPlace::Resident { used, .. }) => self.touch(*used),
+            Some(&PolicyPlace::Stashed { bytes }) => self.admit(id, bytes)?,
             None => return Err(self.unknown(id)),
         }
         let found = match self.places.get_mut(id) {
-            Some(Place::Resident { item, .. }) => Some(item),
+            Some(PolicyPlace::Resident { item, .. }) => Some(item),
             _ => None,
         };
         found.ok_or_else(|| UnknownPolicy { id: id.clone(), known: Vec::new(), more: 0 }.into())
@@ -227,17 +227,17 @@ impl<T: Stash> PolicyMap<T> {
     /// Drops a policy from everywhere.
     ///
     /// # Errors
-    /// [`PolicyMapError::Unknown`]; [`PolicyMapError::Store`] when it is gone from the map but its bytes are still in the
+    /// [`PolicyMapError::Unknown`]; [`PolicyMapError::Store`] when it was removed from the map but its bytes are still in the
     /// store, which is asked again before anything else is stashed.
     #[doc(alias = "__delitem__")]
     pub fn remove(&mut self, id: &PolicyId) -> Result<(), PolicyMapError> {
         self.changes += 1;
         match self.places.remove(id) {
-            Some(Place::Resident { used, .. }) => {
+            Some(PolicyPlace::Resident { used, .. }) => {
                 self.order.remove(&used);
                 self.tidy(id)
             }
-            Some(Place::Stashed { .. }) => self.forget(id),
+            Some(PolicyPlace::Stashed { .. }) => self.forget(id),
             None => Err(self.unknown(id)),
         }
     }

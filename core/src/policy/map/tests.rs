@@ -53,7 +53,7 @@ fn ids_are_unique_and_known() {
 }
 
 #[test]
-fn the_least_recently_used_makes_room() {
+fn least_recently_used_policy_is_evicted() {
     let mut map = bounded(2, MemoryStore::default());
     (0..4).for_each(|i| map.insert(id(i), random(i)).unwrap());
     let places = |map: &PolicyMap| {
@@ -93,7 +93,7 @@ fn bytes_are_a_limit_too() {
     let mut map = PolicyMap::bounded(limits, MemoryStore::default(), factory);
     (0..4).for_each(|i| map.insert(id(i), random(i)).unwrap()); // 8 bytes each.
     assert_eq!(places(&map), (vec!["p2".into(), "p3".into()], vec!["p0".into(), "p1".into()]));
-    // One that has grown leaves room for itself alone; the one used last is resident, however large.
+    // One that has grown evicts all others; the one used last is resident, however large.
     let big = vec![Tensor { name: "w".into(), shape: vec![9], values: vec![0.0; 9] }];
     map.policy_mut(&id(3)).unwrap().set_weights(&Weights::new(WeightsVersion(3), big).unwrap()).unwrap();
     assert_eq!(version(&mut map, 1), 1);
@@ -119,7 +119,7 @@ fn objects_change_places_only_with_their_like() {
 }
 
 #[test]
-fn all_are_visited_where_they_lie() {
+fn all_policies_are_visited_in_place() {
     let mut map = bounded(2, MemoryStore::default());
     (0..5).for_each(|i| map.insert(id(i), random(i)).unwrap());
     let before = places(&map);
@@ -166,12 +166,12 @@ fn a_full_store_loses_nothing() {
     let full = |error| matches!(error, Err(PolicyMapError::Store(StoreError::Full { .. })));
     assert!(full(map.insert(id(2), random(2))));
     assert_eq!(places(&map), (vec!["p1".into(), "p2".into()], vec!["p0".into()]));
-    // One that comes back makes room for one of those that must leave.
+    // A restored policy frees its place in the store for an evicted one.
     assert!(full(map.get_mut(&id(0)).map(drop)));
     assert_eq!(places(&map), (vec!["p2".into(), "p0".into()], vec!["p1".into()]));
     assert_eq!((version(&mut map, 0), version(&mut map, 2)), (0, 2));
     map.remove(&id(2)).unwrap();
-    // Now there is room for all, and a policy that is restored changes places with the other.
+    // Now the store holds all, and a restored policy is exchanged for the other.
     for _ in 0..2 {
         assert_eq!((version(&mut map, 1), version(&mut map, 0)), (1, 0));
         assert_eq!(places(&map), (vec!["p0".into()], vec!["p1".into()]));
@@ -182,7 +182,7 @@ fn a_full_store_loses_nothing() {
 }
 
 #[test]
-fn an_object_changes_places_where_the_store_has_room_for_both() {
+fn object_is_exchanged_if_the_store_holds_both() {
     let one = Stashed::of(&id(0), &random(0)).unwrap().encode().unwrap().len();
     let run = |capacity| {
         let mut map = bounded(1, MemoryStore::bounded(capacity)).with_swapping(true);

@@ -1,6 +1,6 @@
-//! All policies in turn, without moving any.
+//! Visits all policies sequentially, without moving any.
 
-use super::{Place, PolicyId, PolicyMap, PolicyMapError, admit::failed};
+use super::{PolicyId, PolicyMap, PolicyMapError, PolicyPlace, admit::failed};
 use crate::{
     policy::{Stash, Stashed},
     prelude::*,
@@ -39,7 +39,7 @@ impl<T: Stash> PolicyMap<T> {
     ) -> Result<(), E> {
         self.changes += u64::from(write_back);
         for (id, place) in &mut self.places {
-            if let Place::Resident { item, .. } = place {
+            if let PolicyPlace::Resident { item, .. } = place {
                 f(id, item)?;
             }
         }
@@ -58,7 +58,7 @@ impl<T: Stash> PolicyMap<T> {
                     return Err(error.into());
                 }
                 let bytes = item.size_bytes();
-                self.places.insert(id, Place::Stashed { bytes });
+                self.places.insert(id, PolicyPlace::Stashed { bytes });
             }
             temporary = Some(item);
         }

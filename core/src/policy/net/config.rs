@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_come_back() {
+    fn settings_round_trip() {
         let fcnet_activation = Activation::Gelu;
         let filters = vec![ConvFilter(16, Extent::Square(3), Extent::Sides([2, 1]))];
         let model = ModelConfig {

@@ -57,7 +57,7 @@ fn moments(rows: usize) -> Vec<Moment> {
 
 /// All outputs of a policy for some rows.
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
+struct ActionOutputs {
     actions: Vec<f64>,
     logp: Vec<f32>,
     values: Vec<f32>,
@@ -65,7 +65,7 @@ struct Told {
     dist_inputs: Vec<f32>,
 }
 
-fn act(policy: &mut NetPolicy, input: ActionInput<'_>) -> Told {
+fn act(policy: &mut NetPolicy, input: ActionInput<'_>) -> ActionOutputs {
     macro_rules! act {
         ($ty:ty, $rows:path) => {{
             let (rows, state_len) = (input.moments.len(), policy.net.state_len);
@@ -79,7 +79,7 @@ fn act(policy: &mut NetPolicy, input: ActionInput<'_>) -> Told {
             };
             policy.compute_actions(input, out).unwrap();
             let actions = actions.iter().map(|x| crate::column::Element::to_f64(*x)).collect();
-            Told { actions, logp, values, state, dist_inputs }
+            ActionOutputs { actions, logp, values, state, dist_inputs }
         }};
     }
     match policy.action_type {
@@ -155,10 +155,10 @@ fn logp_and_mode_are_those_of_the_distribution() {
         let distribution = ActionDistribution::for_space(&space).unwrap();
         for explore in [true, false] {
             let input = ActionInput { obs: RowsRef::F32(&obs), moments: &moments, state: &state, explore };
-            let told = act(&mut policy, input);
-            let actions = told.actions.chunks(policy.net.head.action_len());
-            let inputs = told.dist_inputs.chunks(distribution.input_len());
-            for ((action, inputs), (logp, m)) in actions.zip(inputs).zip(told.logp.iter().zip(&moments)) {
+            let acted = act(&mut policy, input);
+            let actions = acted.actions.chunks(policy.net.head.action_len());
+            let inputs = acted.dist_inputs.chunks(distribution.input_len());
+            for ((action, inputs), (logp, m)) in actions.zip(inputs).zip(acted.logp.iter().zip(&moments)) {
                 let mut rng = Streams::new(1, Purpose::Action).at(m.slot, m.episode, m.t, m.agent);
                 let expected = match explore {
                     true => distribution.sample(inputs, &mut rng).unwrap(),
@@ -174,13 +174,13 @@ fn logp_and_mode_are_those_of_the_distribution() {
 fn continuous_actions_have_the_density_of_their_gaussian() {
     let mut policy = policy(&spaces(floats(4), floats(2)), &model(&[7], None));
     let (obs, moments) = (numbers(4 * 9), moments(9));
-    let told = act(&mut policy, ActionInput::new(RowsRef::F32(&obs), &moments));
-    let actions: Vec<f32> = told.actions.iter().map(|&x| x as f32).collect();
+    let acted = act(&mut policy, ActionInput::new(RowsRef::F32(&obs), &moments));
+    let actions: Vec<f32> = acted.actions.iter().map(|&x| x as f32).collect();
     let gaussian = DiagGaussian::new(2).unwrap();
-    let rows = told.dist_inputs.chunks(4).zip(actions.chunks(2));
-    assert_eq!(told.logp, rows.map(|(inputs, action)| gaussian.logp(inputs, action).unwrap()).collect::<Vec<f32>>());
+    let rows = acted.dist_inputs.chunks(4).zip(actions.chunks(2));
+    assert_eq!(acted.logp, rows.map(|(inputs, action)| gaussian.logp(inputs, action).unwrap()).collect::<Vec<f32>>());
     // Means first, and the actions are neither the means nor all alike.
-    assert!(told.dist_inputs.chunks(4).zip(actions.chunks(2)).all(|(inputs, action)| inputs[..2] != *action));
+    assert!(acted.dist_inputs.chunks(4).zip(actions.chunks(2)).all(|(inputs, action)| inputs[..2] != *action));
     let mode = act(&mut policy, ActionInput { explore: false, ..ActionInput::new(RowsRef::F32(&obs), &moments) });
     let means = mode.dist_inputs.chunks(4).flat_map(|inputs| inputs[..2].iter().map(|&x| f64::from(x)));
     assert!(means.eq(mode.actions));
@@ -228,11 +228,11 @@ fn two_lstm_steps_are_those_of_the_definition() {
     };
     for (obs, expected, dist_inputs, value) in steps {
         let input = ActionInput { state: &state, ..ActionInput::new(RowsRef::F32(&obs), NOW) };
-        let told = act(&mut policy, input);
-        assert!(close(&told.state, &expected), "{:?} {expected:?}", told.state);
-        assert!(close(&told.dist_inputs, &dist_inputs), "{:?} {dist_inputs:?}", told.dist_inputs);
-        assert!(close(&told.values, &[value]), "{:?} {value}", told.values);
-        state = told.state;
+        let acted = act(&mut policy, input);
+        assert!(close(&acted.state, &expected), "{:?} {expected:?}", acted.state);
+        assert!(close(&acted.dist_inputs, &dist_inputs), "{:?} {dist_inputs:?}", acted.dist_inputs);
+        assert!(close(&acted.values, &[value]), "{:?} {value}", acted.values);
+        state = acted.state;
     }
 }
 
@@ -242,9 +242,9 @@ fn bits_are_frozen() {
     let mut bytes = Vec::new();
     for (_, mut policy) in policies() {
         let (obs, state, moments) = (numbers(4 * 5), numbers(policy.net.state_len * 5), moments(5));
-        let told = act(&mut policy, ActionInput { state: &state, ..ActionInput::new(RowsRef::F32(&obs), &moments) });
-        told.actions.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
-        let floats = [told.logp, told.values, told.state, told.dist_inputs].concat();
+        let acted = act(&mut policy, ActionInput { state: &state, ..ActionInput::new(RowsRef::F32(&obs), &moments) });
+        acted.actions.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
+        let floats = [acted.logp, acted.values, acted.state, acted.dist_inputs].concat();
         floats.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
     }
     assert_eq!(crate::hash::bytes_hash(&bytes).to_string(), "43d3238c9e581863eef45ab6b1f15cdf");
@@ -269,8 +269,8 @@ fn bits_of_every_layer_are_frozen() {
         let action = if model.contains("free_log_std") { floats(2) } else { Space::Discrete { n: 3 } };
         let mut policy = policy(&spaces(images, action), &serde_json::from_str(model).unwrap());
         let (obs, state, moments) = (numbers(40 * 5), numbers(policy.net.state_len * 5), moments(5));
-        let told = act(&mut policy, ActionInput { state: &state, ..ActionInput::new(RowsRef::F32(&obs), &moments) });
-        let floats = [told.logp, told.values, told.state, told.dist_inputs].concat();
+        let acted = act(&mut policy, ActionInput { state: &state, ..ActionInput::new(RowsRef::F32(&obs), &moments) });
+        let floats = [acted.logp, acted.values, acted.state, acted.dist_inputs].concat();
         let bytes: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
         crate::hash::bytes_hash(&bytes).to_string()[..8].to_owned()
     });
@@ -369,7 +369,7 @@ fn outputs_depend_on_earlier_observations_only_with_memory() {
 }
 
 #[test]
-fn buffers_that_are_left_empty_change_nothing() {
+fn empty_buffers_change_nothing() {
     for cells in [None, Some(3)] {
         let mut policy = policy(&spaces(floats(4), floats(2)), &model(&[5], cells));
         let (obs, state) = (numbers(4), numbers(policy.net.state_len));
@@ -377,9 +377,9 @@ fn buffers_that_are_left_empty_change_nothing() {
         let (mut actions, mut logp, mut values) = ([0.0; 2], [0.0], [0.0]);
         let out = ActionOutput::new(RowsMut::F32(&mut actions), &mut logp, &mut values);
         policy.compute_actions(input, out).unwrap();
-        let told = act(&mut policy, input);
-        assert_eq!(actions.map(f64::from)[..], told.actions);
-        assert_eq!((&logp[..], &values[..]), (&told.logp[..], &told.values[..]));
+        let acted = act(&mut policy, input);
+        assert_eq!(actions.map(f64::from)[..], acted.actions);
+        assert_eq!((&logp[..], &values[..]), (&acted.logp[..], &acted.values[..]));
     }
 }
 
@@ -422,8 +422,8 @@ fn buffers_have_an_entry_per_row() {
 #[test]
 fn observations_of_all_spaces_are_taken() {
     let discrete = spaces(Space::Discrete { n: 500 }, Space::Discrete { n: 6 });
-    let told = act(&mut policy(&discrete, &model(&[8], None)), ActionInput::new(RowsRef::I64(&[499, 0]), &moments(2)));
-    assert_ne!(told.values[0], told.values[1]);
+    let acted = act(&mut policy(&discrete, &model(&[8], None)), ActionInput::new(RowsRef::I64(&[499, 0]), &moments(2)));
+    assert_ne!(acted.values[0], acted.values[1]);
     let pixels = spaces(Space::uniform(DType::U8, RowShape::vector(400), 0.0, 1.0), floats(1));
     let mut policy = policy(&pixels, &model(&[8], Some(4)));
     let input = ActionInput { state: &[0.0; 8], ..ActionInput::new(RowsRef::U8(&[1; 400]), NOW) };
@@ -515,7 +515,7 @@ fn weights(spec: &ModelSpec) -> impl Strategy<Value = Weights> + use<> {
 
 proptest! {
     #[test]
-    fn any_weights_come_back_and_act(
+    fn any_weights_round_trip_and_act(
         (cells, weights) in proptest::option::of(1..5u32).prop_flat_map(|cells| {
             let spec = ModelSpec::for_spaces(&spaces(floats(2), floats(1)), &model(&[3], cells)).unwrap();
             (Just(cells), weights(&spec))
@@ -567,9 +567,9 @@ fn policy_draws_from_outputs_of_another_forward_with_its_weights() {
     let mut policy = policy(&spaces, &model(&[3], None)).with_forward(Box::new(Constant::default()));
     for first in [policy.weights().tensors()[0].values[0], 5.0] {
         let moments = moments(6);
-        let told = act(&mut policy, ActionInput::new(RowsRef::F32(&[0.5; 12]), &moments));
-        assert_eq!((told.values, told.dist_inputs), (vec![first; 6], vec![0.0; 24]));
-        assert!(told.logp.iter().all(|logp| (logp + 4f32.ln()).abs() < 1e-6), "{:?}", told.logp);
+        let acted = act(&mut policy, ActionInput::new(RowsRef::F32(&[0.5; 12]), &moments));
+        assert_eq!((acted.values, acted.dist_inputs), (vec![first; 6], vec![0.0; 24]));
+        assert!(acted.logp.iter().all(|logp| (logp + 4f32.ln()).abs() < 1e-6), "{:?}", acted.logp);
         let mut tensors = policy.weights().tensors().to_vec();
         tensors[0].values[0] = 5.0;
         policy.set_weights(&Weights::new(policy.weights().version(), tensors).unwrap()).unwrap();

@@ -3,7 +3,7 @@
 use super::{
     ImageError, Interpolation, Size,
     colour::check_output,
-    resize::{Span, check},
+    resize::{PixelSpan, check},
 };
 use crate::prelude::*;
 
@@ -13,8 +13,8 @@ use crate::prelude::*;
 pub struct AreaResizer {
     from: Size,
     to: Size,
-    vertical: Vec<Span>,
-    horizontal: Vec<Span>,
+    vertical: Vec<PixelSpan>,
+    horizontal: Vec<PixelSpan>,
     /// A row of the new height and the old width: weighted sums of old rows, below 2^24.
     row: Vec<u32>,
 }

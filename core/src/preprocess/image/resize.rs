@@ -16,10 +16,10 @@ pub enum Interpolation {
 impl Interpolation {
     /// Returns the function that computes the source span of a pixel in a new line from its index and the lengths of the old
     /// and new line.
-    pub(super) fn span(self) -> fn(u16, u16, u16) -> Span {
+    pub(super) fn span(self) -> fn(u16, u16, u16) -> PixelSpan {
         match self {
-            Self::Area => Span::area,
-            Self::Bilinear => Span::bilinear,
+            Self::Area => PixelSpan::area,
+            Self::Bilinear => PixelSpan::bilinear,
         }
     }
 }
@@ -94,7 +94,7 @@ pub(super) fn check(image: &[u8], from: Size, to: Size) -> Result<usize, ImageEr
 
 /// The pixels of an old line that contribute to a pixel of the new line, and their weights.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+pub(super) struct PixelSpan {
     pub(super) first: usize,
     pub(super) len: usize,
     /// Weight of the first pixel, also if it is the only one.
@@ -107,7 +107,7 @@ pub(super) struct Span {
     pub(super) total: u64,
 }
 
-impl Span {
+impl PixelSpan {
     /// Computes the span by area. On a line of `from` x `to` parts, an old pixel covers `to` of them and a new one `from`.
     fn area(index: u16, from: u16, to: u16) -> Self {
         let (index, from, to) = (u64::from(index), u64::from(from), u64::from(to));

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn uploads_come_back_as_they_were() {
+    fn compressed_uploads_round_trip() {
         let short = compressed(&upload()).unwrap();
         assert!(short.block.len() < 200, "{}", short.block.len());
         assert_eq!(decompressed(&short), Ok(upload()));

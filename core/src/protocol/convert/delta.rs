@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn states_come_back_whole_and_short_of_what_is_known() {
+    fn states_round_trip_in_full_and_without_the_known_start() {
         let (start, end) = (state(90, log(300)), state(130, [log(310), vec![1; 8]].concat()));
         let fragment = SlotFragment { slot: SLOT, state: end.clone(), ..SlotFragment::default() };
         let short = without_known(&fragment, &start).unwrap().state;

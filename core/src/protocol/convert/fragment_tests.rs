@@ -90,7 +90,7 @@ fn recurrent() -> RecurrentShape {
 }
 
 /// The same fragment from a recurrent policy.
-fn remembering(mut fragment: SlotFragment) -> SlotFragment {
+fn recurrent_fragment(mut fragment: SlotFragment) -> SlotFragment {
     let state = SlotState::decode(&fragment.state).unwrap();
     fragment.state = SlotState { recurrent: vec![0.25, -1.0, 3.0], ..state }.encode();
     let shape = recurrent();
@@ -133,7 +133,7 @@ fn fragments_travel_unchanged() {
 
 #[test]
 fn fragments_with_memory_travel_in_their_sequences() {
-    let fragments: Vec<_> = two_slots().into_iter().map(remembering).collect();
+    let fragments: Vec<_> = two_slots().into_iter().map(recurrent_fragment).collect();
     assert_eq!(fragments[1].rows.seq_lens(), Some(&[1, 3, 2, 2][..]));
     let limits = FragmentLimits { recurrent: recurrent(), ..limits(8, 2) };
     let decode = |upload: &FragmentUpload| slot_fragments(upload, RUN, &lease_of(&two_slots()), &limits);
@@ -378,13 +378,13 @@ proptest! {
         (rows, cuts) in (1u32..40).prop_flat_map(|rows| (Just(rows), proptest::collection::vec(any_cuts(rows), 1..5))),
         num_actions in 1u32..70_000,
         seed in any::<u32>(),
-        remembers in any::<bool>(),
+        has_memory in any::<bool>(),
     ) {
         let fragment = |(i, cuts): (u32, &Vec<_>)| fragment(3 * i, cuts, num_actions, seed.wrapping_add(i));
         let mut fragments: Vec<_> = (0u32..).zip(&cuts).map(fragment).collect();
         let mut limits = limits(rows, num_actions);
-        if remembers {
-            fragments = fragments.into_iter().map(remembering).collect();
+        if has_memory {
+            fragments = fragments.into_iter().map(recurrent_fragment).collect();
             limits.recurrent = recurrent();
         }
         let bytes = Message::FragmentUpload(upload(&fragments)).encode();

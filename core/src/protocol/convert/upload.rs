@@ -86,8 +86,8 @@ pub fn fragment_upload(run: u32, lease: LeaseId, fragments: &[SlotFragment]) -> 
 /// Appends everything of a slot but its columns.
 fn push_slot(upload: &mut FragmentUpload, fragment: &SlotFragment) -> Result<(), EncodeError> {
     let finished = finished_episodes(fragment.first_episode, fragment.first_t, &fragment.cuts);
-    let told = fragment.episodes.iter().map(|episode| (episode.episode, episode.len));
-    if !finished.is_some_and(|finished| finished.into_iter().eq(told)) {
+    let reported = fragment.episodes.iter().map(|episode| (episode.episode, episode.len));
+    if !finished.is_some_and(|finished| finished.into_iter().eq(reported)) {
         return Err(EncodeError::Episodes(fragment.slot));
     }
     upload.slots.push(fragment.slot.0);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     /// Sends a frame to a worker of run 3.
-    fn carry(frame: MessageFrame) -> Vec<Option<(u32, Weights)>> {
+    fn transport(frame: MessageFrame) -> Vec<Option<(u32, Weights)>> {
         let (mut outbox, mut inbox) = (Outbox::default(), Inbox::of_peer(Role::Worker));
         outbox.push_frame(frame);
         let mut heard = vec![];
@@ -199,12 +199,12 @@ mod tests {
         };
         let tensors = vec![tensor("a", &[400, 1_000]), tensor("b", &[0]), tensor("odd", &[7]), tensor("z", &[300_000])];
         let large = Weights::new(WeightsVersion(7), tensors).unwrap();
-        let heard = carry(weights_frame(3, &large).unwrap());
+        let heard = transport(weights_frame(3, &large).unwrap());
         let chunks = (4 * 700_007usize).div_ceil(CHUNK_BYTES as usize);
         assert_eq!(heard.len(), chunks);
         assert!(heard[..chunks - 1].iter().all(Option::is_none));
         assert_eq!(heard[chunks - 1], Some((3, large.clone())));
-        assert!(carry(weights_frame(4, &large).unwrap()).iter().all(Option::is_none), "another run's");
+        assert!(transport(weights_frame(4, &large).unwrap()).iter().all(Option::is_none), "another run's");
         let mut joined = Inbox::of_peer(Role::Worker);
         let mut outbox = Outbox::new(u32::MAX);
         outbox.push_frame(weights_frame(3, &large).unwrap());

@@ -128,14 +128,14 @@ fn turns_beyond_the_sampler_buffer_wait_in_order() {
     let mut table = table(1, 1);
     table.say(0, start(1));
     let mut said = 0;
-    let mut told = 0;
+    let mut accepted = 0;
     while !table.clients[0].is_full() {
-        told += table.say(0, log(1, 5)).len();
+        accepted += table.say(0, log(1, 5)).len();
         table.say(0, returns(1, 1.0));
         said += 1;
     }
     // Of each queued pair only the first message can be handled.
-    assert_eq!((told, said), (ExternalEpisodes::MAX_QUEUED_TURNS, ExternalEpisodes::MAX_QUEUED_TURNS + 128));
+    assert_eq!((accepted, said), (ExternalEpisodes::MAX_QUEUED_TURNS, ExternalEpisodes::MAX_QUEUED_TURNS + 128));
     assert_eq!(table.say(0, end(1)), []);
     let (mut turns, mut answers) = (0, Vec::new());
     while table.episodes.open_episodes().len() > 0 || table.clients[0].kept > 0 {
@@ -146,13 +146,13 @@ fn turns_beyond_the_sampler_buffer_wait_in_order() {
         turns += 1;
     }
     assert_eq!(turns, said + 1);
-    assert_eq!(answers.len(), said - told + 1);
+    assert_eq!(answers.len(), said - accepted + 1);
     assert_eq!(answers.last(), Some(&done(1, Kind::EndEpisode)));
     assert_eq!((table.clients[0].kept, table.clients[0].kept_bytes), (0, 0));
 }
 
 #[test]
-fn mistakes_are_named_and_the_episode_goes_on() {
+fn mistakes_are_named_and_the_episode_continues() {
     let mut table = table(1, 1);
     table.say(0, start(1));
     let cases = [
@@ -297,7 +297,7 @@ fn driver_whose_messages_are_not_read_is_not_silent() {
 }
 
 #[test]
-fn lanes_go_to_those_who_wait_in_turn() {
+fn lanes_are_granted_to_waiting_clients_round_robin() {
     let mut table = table(1, 3);
     table.say(0, start(0));
     // Client 0 requests a hundred more episodes, the others one each.

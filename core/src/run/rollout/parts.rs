@@ -44,14 +44,14 @@ impl<'de> Deserialize<'de> for FragmentLength {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "a fragment's length is a number of steps or auto")]
-        enum Form {
+        enum FragmentLengthForm {
             Steps(u32),
             Word(String),
         }
-        match Form::deserialize(deserializer)? {
-            Form::Steps(steps) => Ok(Self::Steps(steps)),
-            Form::Word(word) if word == "auto" => Ok(Self::Auto),
-            Form::Word(word) => Err(serde::de::Error::custom(format!(
+        match FragmentLengthForm::deserialize(deserializer)? {
+            FragmentLengthForm::Steps(steps) => Ok(Self::Steps(steps)),
+            FragmentLengthForm::Word(word) if word == "auto" => Ok(Self::Auto),
+            FragmentLengthForm::Word(word) => Err(serde::de::Error::custom(format!(
                 "a fragment's length is a number of steps or \"auto\", not \"{word}\""
             ))),
         }
@@ -153,15 +153,15 @@ impl<'de> Deserialize<'de> for Compression {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "observations are compressed by true, false or bulk")]
-        enum Form {
+        enum CompressionForm {
             Flag(bool),
             Word(String),
         }
-        match Form::deserialize(deserializer)? {
-            Form::Flag(false) => Ok(Self::None),
-            Form::Flag(true) => Ok(Self::Rows),
-            Form::Word(word) if word == "bulk" => Ok(Self::Bulk),
-            Form::Word(word) => Err(serde::de::Error::custom(format!(
+        match CompressionForm::deserialize(deserializer)? {
+            CompressionForm::Flag(false) => Ok(Self::None),
+            CompressionForm::Flag(true) => Ok(Self::Rows),
+            CompressionForm::Word(word) if word == "bulk" => Ok(Self::Bulk),
+            CompressionForm::Word(word) => Err(serde::de::Error::custom(format!(
                 "observations are compressed by true, false or \"bulk\", not \"{word}\""
             ))),
         }

@@ -43,7 +43,7 @@ fn auto_divides_the_train_batch() {
 }
 
 #[test]
-fn every_form_of_a_setting_comes_back() {
+fn every_form_of_a_setting_round_trips() {
     for clipping in [RewardClipping::Auto, RewardClipping::Off, RewardClipping::Sign, RewardClipping::Limit(2.5)] {
         let text = serde_json::to_string(&clipping).unwrap();
         assert_eq!(serde_json::from_str::<RewardClipping>(&text).unwrap(), clipping, "{text}");

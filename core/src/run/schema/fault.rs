@@ -8,7 +8,7 @@ use super::{
     setting::{Field, Kind, shown},
 };
 use crate::{
-    config::{plain, similar},
+    config::{hint, plain},
     prelude::*,
     space::Space,
 };
@@ -66,11 +66,7 @@ fn check_fields(path: &str, object: &Map<String, Value>, fields: &[Field]) -> Re
     for (name, value) in object {
         let path = format!("{path}.{name}");
         let Some(field) = fields.iter().find(|field| field.name == name) else {
-            let names = || fields.iter().map(|field| field.name);
-            let hint = match similar(name, names()) {
-                Some(known) => format!("; did you mean {known}?"),
-                None => format!("; known are {}", names().collect::<Vec<_>>().join(", ")),
-            };
+            let hint = hint(name, fields.iter().map(|field| field.name));
             return Err(RunConfigError::Unknown { path, hint });
         };
         check(&Kind::OneOf(field.kinds), &path, value)?;

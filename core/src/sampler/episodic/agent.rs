@@ -241,7 +241,7 @@ impl Agent {
     }
 
     /// Begins a trajectory in the middle of the environment's episode, keeping the recurrent states.
-    pub(super) fn begin_again(&mut self, start: TrajectoryStart) -> Result<(), ViewError> {
+    pub(super) fn restart_trajectory(&mut self, start: TrajectoryStart) -> Result<(), ViewError> {
         self.collector = self.wants.collector(&self.state)?;
         self.infos.clear();
         if self.started { self.begin(start) } else { Ok(()) }
@@ -262,7 +262,7 @@ impl Agent {
         let lost = self.rows();
         self.state = wants.initial_state(policy);
         self.wants = wants;
-        self.begin_again(start)?;
+        self.restart_trajectory(start)?;
         Ok(lost)
     }
 

@@ -8,13 +8,13 @@ use crate::{
 
 /// The finished pieces of one environment since its last batch.
 #[derive(Debug, Default)]
-pub(super) struct Builder {
+pub(super) struct PieceBuilder {
     pieces: BTreeMap<PolicyId, Vec<SampleBatch>>,
     pub(super) env_steps: usize,
     pub(super) agent_steps: usize,
 }
 
-impl Builder {
+impl PieceBuilder {
     pub(super) fn add(&mut self, policy: &PolicyId, piece: SampleBatch) {
         match self.pieces.get_mut(policy) {
             Some(pieces) => pieces.push(piece),

@@ -29,11 +29,11 @@ struct Group {
     state: Vec<f32>,
     state_len: usize,
     dist_inputs: usize,
-    out: Out,
+    out: InferenceOutputs,
 }
 
 #[derive(Debug, Default)]
-struct Out {
+struct InferenceOutputs {
     actions: RowBuffer,
     logp: Vec<f32>,
     vf_preds: Vec<f32>,

@@ -275,7 +275,7 @@ impl Episodic {
     ///
     /// # Errors
     /// As [`BaseEnv::try_restart`].
-    pub(crate) fn begin_again(&mut self, options: SamplerOptions, remake: bool) -> Result<(), SampleError> {
+    pub(crate) fn restart(&mut self, options: SamplerOptions, remake: bool) -> Result<(), SampleError> {
         self.options = options;
         self.stale_updates = true;
         self.outputs.clear();

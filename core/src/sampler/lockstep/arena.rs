@@ -34,7 +34,7 @@ pub(super) struct Shapes {
 
 /// Reused buffers of the columns.
 #[derive(Debug, Default)]
-pub(super) struct Columns {
+pub(super) struct ColumnRecyclers {
     obs: Recycler,
     actions: Recycler,
     logp: Recycler,
@@ -88,7 +88,7 @@ impl<O: Element> Arena<O> {
     }
 
     /// Returns the rows as columns, lane-major.
-    pub(super) fn columns(&self, to: &mut Columns) -> SampleBatch {
+    pub(super) fn columns(&self, to: &mut ColumnRecyclers) -> SampleBatch {
         let Shapes { obs, action, dist_inputs } = self.shapes;
         let actions = by_type!(RowBuffer, &self.actions, rows => self.lane_major(&mut to.actions, rows, action));
         let mut columns = vec![
@@ -121,7 +121,7 @@ impl<O: Element> Arena<O> {
     }
 }
 
-impl Columns {
+impl ColumnRecyclers {
     /// Returns the observations at the cuts as a batch.
     pub(super) fn finals<O: Element>(&mut self, shape: RowShape, obs: &[O]) -> SampleBatch {
         let rows = obs.len() / shape.elements().max(1);

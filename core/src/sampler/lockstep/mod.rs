@@ -7,9 +7,9 @@ mod seen;
 mod tests;
 
 use self::{
-    arena::{Arena, Columns, Shapes},
+    arena::{Arena, ColumnRecyclers, Shapes},
     memory::Memory,
-    seen::Seen,
+    seen::SeenRows,
 };
 use super::{
     Collector, Horizon, LaneStart, Lanes, Need, RewardClipping, SampleError, SamplerOptions, SlotState, ValueRequest,
@@ -35,10 +35,10 @@ use crate::{
 pub struct Lockstep<O> {
     lanes: Lanes,
     arena: Arena<O>,
-    columns: Columns,
+    columns: ColumnRecyclers,
     memory: Memory,
     /// The environments' observations, if the policy sees others.
-    seen: Option<Seen>,
+    seen: Option<SeenRows>,
     /// Whether observations go through a filter.
     filters: bool,
     /// The environments' actions, if the policy chooses in another form.
@@ -113,9 +113,9 @@ impl<O: Element> Lockstep<O> {
         let mut lockstep = Self {
             lanes: Lanes::new(options),
             arena: Arena::new(Shapes { obs, action: space.shape(), dist_inputs }, env.dtypes().1),
-            columns: Columns::default(),
+            columns: ColumnRecyclers::default(),
             memory: Memory::new(&wants, policy),
-            seen: changes.then(Seen::default),
+            seen: changes.then(SeenRows::default),
             filters,
             sent: Sent {
                 transform: ActionTransform::for_space(&space, options.normalize_actions, options.clip_actions),
@@ -286,7 +286,7 @@ impl<O: Element> Collector for Lockstep<O> {
         let (wanted, found) = (O::DTYPE.name(), first.all().dtype().name());
         let obs = match (&mut self.seen, O::rows(first.all())) {
             (Some(seen), _) => {
-                *seen = Seen::new(first, starts.len());
+                *seen = SeenRows::new(first, starts.len());
                 vec![O::default(); starts.len() * self.arena.shapes.obs.elements()]
             }
             (None, Some(obs)) => obs.to_vec(),

@@ -13,7 +13,7 @@ use crate::{
 
 /// The environments' rows of a fragment, time-major, and the last ones of the episodes that ended in the latest step.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenRows {
     rows: RowBuffer,
     finals: RowBuffer,
     lanes: usize,
@@ -23,7 +23,7 @@ pub(super) struct Seen {
     known: Vec<(usize, Vec<f64>)>,
 }
 
-impl Seen {
+impl SeenRows {
     /// Creates it for lanes with these first rows.
     pub(super) fn new(first: RowBuffer, lanes: usize) -> Self {
         let finals = RowBuffer::new(first.all().dtype());

@@ -1,6 +1,6 @@
 //! The policies that act in the environments of a run.
 
-use super::{NewPolicy, RolloutWorkerBuilder, SamplerChoice, Workshop, envs::spaces_of_policy, sampler::Envs};
+use super::{NewPolicy, RolloutWorkerBuilder, SamplerChoice, Workshop, envs::spaces_of_policy, sampler::WorkerEnvs};
 use crate::{
     callbacks::{ObservationFn, PolicyMappingFn},
     env::{BaseEnv, EnvSpaces},
@@ -47,8 +47,8 @@ impl RolloutWorkerBuilder {
         self.sampler = SamplerChoice::Episodic;
         let contexts = self.contexts();
         match self.make_envs(&contexts, false)?.envs {
-            Envs::Base(envs) => Ok(envs),
-            Envs::None | Envs::Lanes(_) => Err(super::conflict("an evaluation needs an environment")),
+            WorkerEnvs::Base(envs) => Ok(envs),
+            WorkerEnvs::None | WorkerEnvs::Lanes(_) => Err(super::conflict("an evaluation needs an environment")),
         }
     }
 

@@ -54,7 +54,7 @@ impl RolloutWorkerBuilder {
     }
 
     /// Returns the setting that needs a thread for the sampler, if any does.
-    pub(super) fn wants_a_thread(&self) -> Option<&'static str> {
+    pub(super) fn needs_thread(&self) -> Option<&'static str> {
         match (self.simulates(), self.config.sample_async) {
             (true, _) => Some("input_evaluation"),
             (false, true) => Some("sample_async"),

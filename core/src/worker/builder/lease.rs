@@ -5,7 +5,7 @@ use super::{
     assign::Assignment,
     capability::{lanes_need_episodic, views_only_states},
     conflict,
-    sampler::Envs,
+    sampler::WorkerEnvs,
 };
 use crate::{
     callbacks::{CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
@@ -250,7 +250,7 @@ impl RolloutWorkerBuilder {
             check_recording(limit, &made.envs)?;
         }
         let info = self.info();
-        let base = if let Envs::Base(env) = &made.envs { Some(env.as_ref()) } else { None };
+        let base = if let WorkerEnvs::Base(env) = &made.envs { Some(env.as_ref()) } else { None };
         let Assignment { policies: ids, mapping } = self.assignment(base)?;
         let workshop = Workshop { pref: PreprocessorPref::None, whole_batches: true, ..self.workshop(made.pref) };
         let (mut policies, mut layouts) = (BTreeMap::new(), BTreeMap::new());
@@ -274,8 +274,8 @@ impl RolloutWorkerBuilder {
             layouts.insert(id, layout);
         }
         let reason = match (&made.envs, policies.get(&PolicyId::DEFAULT)) {
-            (Envs::Lanes(env), Some(entry)) => lanes_need_episodic(env.as_ref(), entry.policy.as_ref()),
-            (Envs::Lanes(_) | Envs::None | Envs::Base(_), _) => made.needs_episodic,
+            (WorkerEnvs::Lanes(env), Some(entry)) => lanes_need_episodic(env.as_ref(), entry.policy.as_ref()),
+            (WorkerEnvs::Lanes(_) | WorkerEnvs::None | WorkerEnvs::Base(_), _) => made.needs_episodic,
         };
         // Uploads contain no infos.
         let reason = reason.filter(|reason| *reason != NeedsEpisodic::Infos);
@@ -298,24 +298,24 @@ impl RolloutWorkerBuilder {
 }
 
 /// Returns how open episodes of these environments move.
-fn env_state(envs: &mut Envs) -> EnvState {
+fn env_state(envs: &mut WorkerEnvs) -> EnvState {
     match envs {
-        Envs::None => EnvState::default(),
-        Envs::Lanes(env) => env.state(),
-        Envs::Base(env) => env.sub_environments().first().map_or_else(EnvState::default, SubEnv::state),
+        WorkerEnvs::None => EnvState::default(),
+        WorkerEnvs::Lanes(env) => env.state(),
+        WorkerEnvs::Base(env) => env.sub_environments().first().map_or_else(EnvState::default, SubEnv::state),
     }
 }
 
 /// Checks that the recorded actions of an episode of `limit` steps fit into a slot's state, as far as that is known
 /// beforehand.
-fn check_recording(limit: Option<u32>, envs: &Envs) -> Result<(), SetupError> {
+fn check_recording(limit: Option<u32>, envs: &WorkerEnvs) -> Result<(), SetupError> {
     let bytes = |env: &dyn AnyVectorEnv| {
         let (_, action) = env.dtypes();
         // Integers take at least one byte each.
         let element = if matches!(action, DType::I32 | DType::I64) { 1 } else { action.size() };
         env.action_space().shape().elements() * element
     };
-    let step = 1 + if let Envs::Lanes(env) = envs { bytes(env.as_ref()) } else { 0 };
+    let step = 1 + if let WorkerEnvs::Lanes(env) = envs { bytes(env.as_ref()) } else { 0 };
     let (steps, max) = (limit.unwrap_or(0) as usize, SlotState::MAX_BYTES);
     if steps.saturating_mul(step) <= max {
         return Ok(());

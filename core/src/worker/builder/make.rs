@@ -3,7 +3,7 @@
 use super::{
     AsyncSampling, NewPolicy, Recipe, RolloutWorkerBuilder, Workshop,
     assign::{Assignment, by_spaces},
-    sampler::{Envs, Made},
+    sampler::{MadeEnvs, WorkerEnvs},
 };
 use crate::{
     callbacks::{CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
@@ -33,7 +33,7 @@ impl RolloutWorkerBuilder {
         let made = self.make_envs(&contexts, plain)?;
         let contexts = made.fitting(contexts)?;
         let single_agent = made.is_single_agent();
-        if let Envs::Base(env) = &made.envs
+        if let WorkerEnvs::Base(env) = &made.envs
             && self.policies.is_empty()
             && self.may_group()
         {
@@ -49,10 +49,10 @@ impl RolloutWorkerBuilder {
             callbacks.on_create_policy(id, entry.policy.as_mut()).map_err(SetupError::from)
         })?;
         let policies_to_train = self.trained();
-        let has_envs = !matches!(made.envs, Envs::None);
+        let has_envs = !matches!(made.envs, WorkerEnvs::None);
         let limit = made.source.as_ref().and_then(RegisteredEnv::max_episode_steps);
         let mut source = self.make_sampler(made, limit, single_agent, &mut policies)?;
-        if let Some(setting) = self.wants_a_thread()
+        if let Some(setting) = self.needs_thread()
             && let Some(sampler) = source.take().map(Source::into_reader)
         {
             let moved = self.on_a_thread(
@@ -175,7 +175,7 @@ impl RolloutWorkerBuilder {
     fn make_policies(
         &mut self,
         workshop: &Workshop,
-        made: &Made,
+        made: &MadeEnvs,
         mapping: &PolicyMappingFn,
         info: &WorkerInfo,
     ) -> Result<(PolicyMap, BTreeMap<PolicyId, Recipe>), SetupError> {

@@ -20,15 +20,15 @@ use crate::{
 };
 
 /// The environments of a worker.
-pub(super) enum Envs {
+pub(super) enum WorkerEnvs {
     None,
     Lanes(Box<dyn AnyVectorEnv>),
     Base(Box<dyn BaseEnv>),
 }
 
 /// The environments, and what was learned while they were made.
-pub(super) struct Made {
-    pub(super) envs: Envs,
+pub(super) struct MadeEnvs {
+    pub(super) envs: WorkerEnvs,
     pub(super) source: Option<RegisteredEnv>,
     pub(super) pref: PreprocessorPref,
     pub(super) clip_rewards: RewardClipping,
@@ -38,9 +38,10 @@ pub(super) struct Made {
 
 impl RolloutWorkerBuilder {
     /// Makes the environments, games in their wrappers. `plain` is false with callbacks or an observation function.
-    pub(super) fn make_envs(&mut self, contexts: &[EnvContext], plain: bool) -> Result<Made, SetupError> {
+    pub(super) fn make_envs(&mut self, contexts: &[EnvContext], plain: bool) -> Result<MadeEnvs, SetupError> {
         let (pref, clip) = (self.config.preprocessor_pref, self.config.clip_rewards);
-        let mut made = Made { envs: Envs::None, source: None, pref, clip_rewards: clip, needs_episodic: None };
+        let mut made =
+            MadeEnvs { envs: WorkerEnvs::None, source: None, pref, clip_rewards: clip, needs_episodic: None };
         let Some(source) = self.env_source()? else { return Ok(made) };
         made.needs_episodic = self.settings_need_episodic(plain, source.is_single_agent());
         if self.config.remote_worker_envs {
@@ -48,7 +49,7 @@ impl RolloutWorkerBuilder {
             if moved.are_wrapped {
                 made.in_wrappers();
             }
-            made.envs = Envs::Base(moved.envs);
+            made.envs = WorkerEnvs::Base(moved.envs);
             made.source = Some(source);
             return Ok(made);
         }
@@ -62,7 +63,7 @@ impl RolloutWorkerBuilder {
             _ => return Ok(made),
         };
         // Never have two sets of games in memory: drop the unwrapped ones first.
-        made.envs = Envs::None;
+        made.envs = WorkerEnvs::None;
         let options = deepmind::options(&self.config.model_config, &spec.name)?;
         let wrapped = RegisteredEnv::SingleAgent(spec.wrapped(options));
         made.in_wrappers();
@@ -71,10 +72,10 @@ impl RolloutWorkerBuilder {
         Ok(made)
     }
 
-    fn make(&self, source: &RegisteredEnv, contexts: &[EnvContext], lanes: bool) -> Result<Envs, SetupError> {
+    fn make(&self, source: &RegisteredEnv, contexts: &[EnvContext], lanes: bool) -> Result<WorkerEnvs, SetupError> {
         Ok(match lanes {
-            true => Envs::Lanes(self.make_lanes(source, contexts)?),
-            false => Envs::Base(self.make_base(source, contexts)?),
+            true => WorkerEnvs::Lanes(self.make_lanes(source, contexts)?),
+            false => WorkerEnvs::Base(self.make_base(source, contexts)?),
         })
     }
 
@@ -92,11 +93,11 @@ impl RolloutWorkerBuilder {
     /// Chooses the sampler: environments in lockstep stay so only if their policy allows it as well.
     pub(super) fn settle(
         &self,
-        mut made: Made,
+        mut made: MadeEnvs,
         contexts: &[EnvContext],
         policies: &mut PolicyMap,
-    ) -> Result<Made, SetupError> {
-        if let Envs::Lanes(env) = &made.envs {
+    ) -> Result<MadeEnvs, SetupError> {
+        if let WorkerEnvs::Lanes(env) = &made.envs {
             made.needs_episodic = lanes_need_episodic(env.as_ref(), policies.policy_mut(&PolicyId::DEFAULT)?);
         }
         let Some(reason) = made.needs_episodic else { return Ok(made) };
@@ -104,7 +105,7 @@ impl RolloutWorkerBuilder {
             return Err(reason.into());
         }
         match (made.envs, &made.source) {
-            (Envs::Lanes(lanes), Some(source)) => {
+            (WorkerEnvs::Lanes(lanes), Some(source)) => {
                 drop(lanes);
                 made.envs = self.make(source, contexts, false)?;
             }
@@ -116,7 +117,7 @@ impl RolloutWorkerBuilder {
     /// Passes every sub-environment to `validate_env` and to callbacks.
     pub(super) fn look_at_envs(
         &mut self,
-        envs: &mut Envs,
+        envs: &mut WorkerEnvs,
         contexts: &[EnvContext],
         info: &WorkerInfo,
         callbacks: &mut CallbackList,
@@ -135,7 +136,7 @@ impl RolloutWorkerBuilder {
                 .map_err(|source| SetupError::InvalidEnv { env, source })
                 .and_then(|()| Ok(callbacks.on_sub_environment_created(info, sub_env, context)?));
         });
-        if let (Envs::Base(env), Some(validate)) = (envs, validate) {
+        if let (WorkerEnvs::Base(env), Some(validate)) = (envs, validate) {
             // Validates environments that are restarted later.
             env.validate_with(validate);
         }
@@ -144,15 +145,15 @@ impl RolloutWorkerBuilder {
 
     pub(super) fn make_sampler(
         &mut self,
-        made: Made,
+        made: MadeEnvs,
         limit: Option<u32>,
         single_agent: bool,
         policies: &mut PolicyMap,
     ) -> Result<Option<Source>, SetupError> {
         // An environment of the user's own shape may have more lanes than requested.
         let lanes = match &made.envs {
-            Envs::Base(env) => u32::try_from(env.num_envs()).unwrap_or(u32::MAX).min(WorkerPlace::MAX_ENVS),
-            Envs::None | Envs::Lanes(_) => self.config.num_envs,
+            WorkerEnvs::Base(env) => u32::try_from(env.num_envs()).unwrap_or(u32::MAX).min(WorkerPlace::MAX_ENVS),
+            WorkerEnvs::None | WorkerEnvs::Lanes(_) => self.config.num_envs,
         };
         let each = lanes.max(self.config.num_envs);
         let slots = (0..lanes).filter_map(|index| self.place.slot(each, index)).map(|slot| (slot, 0)).collect();
@@ -160,14 +161,14 @@ impl RolloutWorkerBuilder {
         let options = SamplerOptions { single_agent, slots, mark, ..self.sampler_options(limit, made.clip_rewards) };
         let length = options.fragment_length;
         Ok(match made.envs {
-            Envs::None => None,
-            Envs::Lanes(env) => {
+            WorkerEnvs::None => None,
+            WorkerEnvs::Lanes(env) => {
                 let sampler = LockstepSampler::new(env, options, policies.get_mut(&PolicyId::DEFAULT)?);
                 let sampler = sampler.map_err(|source| SetupError::Env { env: 0, source })?;
                 sampler.check_size(length)?;
                 Some(Source::Lockstep(Box::new(sampler)))
             }
-            Envs::Base(env) => Some(Source::Reader(Box::new(Episodic::new(options, env)?))),
+            WorkerEnvs::Base(env) => Some(Source::Reader(Box::new(Episodic::new(options, env)?))),
         })
     }
 }
@@ -195,7 +196,7 @@ impl RolloutWorkerBuilder {
     }
 }
 
-impl Envs {
+impl WorkerEnvs {
     /// Passes every sub-environment to `f`, or all together if they cannot be reached individually.
     fn for_each(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         match self {
@@ -208,7 +209,7 @@ impl Envs {
     }
 }
 
-impl Made {
+impl MadeEnvs {
     /// Records that they are games in DeepMind's wrappers: nothing is left to preprocess.
     fn in_wrappers(&mut self) {
         self.pref = PreprocessorPref::None;
@@ -219,7 +220,7 @@ impl Made {
 
     /// Returns one context per sub-environment, even if those of the user's own shape are not as many as requested.
     pub(super) fn fitting(&self, contexts: Vec<EnvContext>) -> Result<Vec<EnvContext>, SetupError> {
-        let (Envs::Base(env), Some(first)) = (&self.envs, contexts.first()) else { return Ok(contexts) };
+        let (WorkerEnvs::Base(env), Some(first)) = (&self.envs, contexts.first()) else { return Ok(contexts) };
         let num_envs = u32::try_from(env.num_envs()).ok().filter(|num_envs| *num_envs <= WorkerPlace::MAX_ENVS);
         let num_envs = num_envs.ok_or_else(|| conflict("a worker has at most 65536 sub-environments: make fewer"))?;
         Ok((0..num_envs).map(|index| first.with_vector_index(index)).collect())
@@ -228,16 +229,16 @@ impl Made {
     /// Returns whether each environment has one agent: made so, or of the user's own shape with [`AgentId::SINGLE`] alone.
     pub(super) fn is_single_agent(&self) -> bool {
         match (&self.source, &self.envs) {
-            (Some(RegisteredEnv::Base(_)), Envs::Base(env)) => env.agents() == [AgentId::SINGLE],
+            (Some(RegisteredEnv::Base(_)), WorkerEnvs::Base(env)) => env.agents() == [AgentId::SINGLE],
             (source, _) => source.as_ref().is_some_and(RegisteredEnv::is_single_agent),
         }
     }
 
     pub(super) fn single_spaces(&self) -> Option<EnvSpaces> {
         match &self.envs {
-            Envs::None => None,
-            Envs::Lanes(env) => Some(EnvSpaces::of(env.as_ref())),
-            Envs::Base(env) => env.spaces(&AgentId::SINGLE),
+            WorkerEnvs::None => None,
+            WorkerEnvs::Lanes(env) => Some(EnvSpaces::of(env.as_ref())),
+            WorkerEnvs::Base(env) => env.spaces(&AgentId::SINGLE),
         }
     }
 
@@ -245,8 +246,8 @@ impl Made {
     /// least 1.
     pub(super) fn agents_of(&self, id: &PolicyId, mapping: &PolicyMappingFn, info: &WorkerInfo, seed: u64) -> u32 {
         match &self.envs {
-            Envs::None | Envs::Lanes(_) => 1,
-            Envs::Base(env) => agents_of_policy(env.as_ref(), id, mapping, info, seed).len().max(1) as u32,
+            WorkerEnvs::None | WorkerEnvs::Lanes(_) => 1,
+            WorkerEnvs::Base(env) => agents_of_policy(env.as_ref(), id, mapping, info, seed).len().max(1) as u32,
         }
     }
 
@@ -259,9 +260,9 @@ impl Made {
         seed: u64,
     ) -> Result<Option<EnvSpaces>, SetupError> {
         let env = match (&self.envs, &self.source) {
-            (Envs::None, _) => return Ok(None),
-            (Envs::Lanes(_), _) | (_, Some(RegisteredEnv::SingleAgent(_))) => return Ok(self.single_spaces()),
-            (Envs::Base(env), _) => env,
+            (WorkerEnvs::None, _) => return Ok(None),
+            (WorkerEnvs::Lanes(_), _) | (_, Some(RegisteredEnv::SingleAgent(_))) => return Ok(self.single_spaces()),
+            (WorkerEnvs::Base(env), _) => env,
         };
         spaces_of_policy(env.as_ref(), id, mapping, info, seed)
     }

@@ -100,7 +100,7 @@ impl Workshop {
                         (Some(name), spec.clone())
                     }
                 };
-                self.made_first(id, &spec, Recipe { kind, spaces, config, mask_is_data: false })?
+                self.make_first(id, &spec, Recipe { kind, spaces, config, mask_is_data: false })?
             }
             (None, Some(policy)) => {
                 let recipe = Recipe { kind: None, spaces, config, mask_is_data: !policy.takes_action_masks() };
@@ -132,7 +132,7 @@ impl Workshop {
     }
 
     /// Creates a policy, and finds out whether it follows action masks: one that does not gets them preprocessed.
-    fn made_first(
+    fn make_first(
         &self,
         id: &PolicyId,
         spec: &PolicySpec,

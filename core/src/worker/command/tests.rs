@@ -465,7 +465,7 @@ fn functions_are_called_by_name() {
 
 /// Removes the first policy; a mapping with arguments gives its agents another one.
 #[test]
-fn a_mapping_with_arguments_is_remembered_with_them() {
+fn mapping_with_arguments_is_saved_with_them() {
     let config = RolloutConfig::new("MultiAgentCartPole-v1").single_policy("random").rollout_fragment_length(8);
     let make = || RolloutWorkerBuilder::new(registry()).config(config.clone()).build().unwrap();
     let (mut worker, new) = (make(), PolicyId::new("new"));
@@ -500,14 +500,14 @@ fn a_mapping_with_arguments_is_remembered_with_them() {
 }
 
 #[test]
-fn a_worker_that_cannot_be_made_says_why_in_its_own_words() {
+fn worker_that_cannot_be_created_reports_its_own_error() {
     let mut called = called();
     let broken = RolloutConfig::new("CartPole-v9");
     let alone = RolloutWorker::from_config(broken.clone(), &registry(), WorkerPlace::LOCAL).unwrap_err();
     let setup = WorkerSetup { config: broken, place: WorkerPlace::LOCAL };
     let error = called.set_up(&setup).unwrap_err();
     assert_eq!((error.kind, error.to_string()), (CommandErrorKind::UnknownName, alone.to_string()));
-    // The previous worker is gone.
+    // The previous worker was replaced.
     assert!(called.worker_mut().is_none());
     assert_eq!(called.execute(WorkerCommand::Sample).unwrap_err().kind, CommandErrorKind::NotSetUp);
     assert_eq!(called.execute(WorkerCommand::Ping), Ok(WorkerAnswer::Pong));

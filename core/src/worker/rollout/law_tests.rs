@@ -281,7 +281,7 @@ impl Env for Telling {
 }
 
 #[test]
-fn the_fast_sampler_is_taken_wherever_it_can_be() {
+fn lockstep_sampler_is_chosen_wherever_possible() {
     let fast = |config: RolloutConfig| counting(4, config).build().unwrap().is_lockstep();
     let plain = RolloutConfig::default();
     assert!(fast(plain.clone()));

@@ -73,12 +73,12 @@ enum SamplerStart {
 }
 
 /// An attempt's error.
-enum Fault {
+enum AttemptError {
     Error(RolloutError),
     Panic(String),
 }
 
-impl From<PanicWords> for Fault {
+impl From<PanicWords> for AttemptError {
     fn from(PanicWords(words): PanicWords) -> Self {
         Self::Panic(words)
     }
@@ -96,7 +96,7 @@ impl Retries {
         core::mem::take(&mut self.abandoned)
     }
 
-    /// Calls `sample` until it does not fail; it may return `None` to be called again later, for the same sample. `note`
+    /// Calls `sample` until it does not fail; it may return `None` to be called again later, for the same sample. `record`
     /// gets every failure.
     ///
     /// # Errors
@@ -105,18 +105,18 @@ impl Retries {
         &mut self,
         worker: &mut RolloutWorker,
         mut sample: impl FnMut(&mut RolloutWorker) -> Result<Option<T>, RolloutError>,
-        mut note: impl FnMut(&FragmentFailure),
+        mut record: impl FnMut(&FragmentFailure),
     ) -> Result<Option<T>, SampleFault> {
         loop {
             if self.start.is_none() {
-                self.start = match guarded(self.guard, || worker.sample_start().map_err(Fault::Error)) {
+                self.start = match guarded(self.guard, || worker.sample_start().map_err(AttemptError::Error)) {
                     Ok(start) => Some(start),
-                    Err(Fault::Error(error)) => return Err(error.into()),
+                    Err(AttemptError::Error(error)) => return Err(error.into()),
                     // A snapshot has panicked, so this sample cannot be retried.
-                    Err(Fault::Panic(_)) => Some(RetryStart::default()),
+                    Err(AttemptError::Panic(_)) => Some(RetryStart::default()),
                 };
             }
-            let fault = match guarded(self.guard, || sample(worker).map_err(Fault::Error)) {
+            let fault = match guarded(self.guard, || sample(worker).map_err(AttemptError::Error)) {
                 Ok(None) => return Ok(None),
                 Ok(made) => {
                     (self.start, self.attempts, self.last) = (None, 0, None);
@@ -128,15 +128,15 @@ impl Retries {
             // The replay of an open episode may fail, too.
             while let Some(failed) = fault.take() {
                 let failure = match failed {
-                    Fault::Error(error) => failure_of(&error, &worker.parts.mark).ok_or(error)?,
-                    Fault::Panic(words) => failure_at(FailureKind::Panic, &worker.parts.mark, &words),
+                    AttemptError::Error(error) => failure_of(&error, &worker.parts.mark).ok_or(error)?,
+                    AttemptError::Panic(words) => failure_at(FailureKind::Panic, &worker.parts.mark, &words),
                 };
-                note(&failure);
+                record(&failure);
                 self.attempts += 1;
                 let is_repeated = self.last.as_ref() == Some(&failure);
                 let returned = match &self.start {
                     Some(start) if !is_repeated && self.attempts < MAX_ATTEMPTS => {
-                        guarded(self.guard, || worker.return_to(start).map_err(Fault::Error))
+                        guarded(self.guard, || worker.return_to(start).map_err(AttemptError::Error))
                     }
                     _ => Ok(None),
                 };

@@ -84,17 +84,17 @@ impl RolloutWorker {
         }
         self.making.get_or_insert_default();
         let exchanged = self.exchange_weights();
-        let made = if exchanged.is_ok() { self.go_on(budget) } else { Ok(None) };
+        let made = if exchanged.is_ok() { self.continue_sample(budget) } else { Ok(None) };
         let back = self.exchange_weights();
-        let told = if matches!(made, Ok(None)) { Ok(()) } else { self.end_sample() };
-        let ended = exchanged.and(back).and(told);
+        let notified = if matches!(made, Ok(None)) { Ok(()) } else { self.end_sample() };
+        let ended = exchanged.and(back).and(notified);
         if let (Err(_), Ok(Some(batch))) = (&ended, &made) {
             self.discard(batch.env_steps(), batch.agent_steps());
         }
         ended.and(made)
     }
 
-    fn go_on(&mut self, budget: &mut Budget) -> Result<Option<AnyBatch>, RolloutError> {
+    fn continue_sample(&mut self, budget: &mut Budget) -> Result<Option<AnyBatch>, RolloutError> {
         let read = self.read(budget);
         self.collect_metrics();
         let Some(batch) = read? else { return Ok(None) };
@@ -155,8 +155,8 @@ impl RolloutWorker {
             }
             _ => Ok(None),
         };
-        let (back, told) = (self.exchange_weights(), self.end_sample());
-        let ended = exchanged.and(back).and(told);
+        let (back, notified) = (self.exchange_weights(), self.end_sample());
+        let ended = exchanged.and(back).and(notified);
         self.collect_metrics();
         if let (Err(_), Ok(Some(fragments))) = (&ended, &fragments) {
             let rows = fragments.iter().map(|fragment| fragment.rows.len()).sum();
@@ -230,14 +230,14 @@ impl RolloutWorker {
     /// Records in a batch how many updates its weights have had.
     fn record_updates(&self, batch: &mut AnyBatch) {
         let counts = &self.global_vars.num_grad_updates_per_policy;
-        let tell = |id: &PolicyId, batch: &mut SampleBatch| {
+        let apply = |id: &PolicyId, batch: &mut SampleBatch| {
             if let (None, Some(count)) = (batch.num_grad_updates(), counts.get(id)) {
                 batch.set_num_grad_updates(Some(*count as f64));
             }
         };
         match batch {
-            AnyBatch::Single(batch) => tell(&PolicyId::DEFAULT, batch),
-            AnyBatch::Multi(multi) => multi.policy_batches.iter_mut().for_each(|(id, batch)| tell(id, batch)),
+            AnyBatch::Single(batch) => apply(&PolicyId::DEFAULT, batch),
+            AnyBatch::Multi(multi) => multi.policy_batches.iter_mut().for_each(|(id, batch)| apply(id, batch)),
         }
     }
 

@@ -137,9 +137,7 @@ impl RunnerError {
             error => (None, error.to_string()),
         };
         let known = named.or_else(|| lane.and_then(|lane| Some((starts.get(lane)?.0, place(lane)?))));
-        let place = known
-            .map_or_else(String::new, |(slot, (episode, t))| format!("slot {slot}, episode {episode}, step {t}: "));
-        FragmentFailure::new(kind, None, (0, 0), &format!("{place}{error}, but none of them alone"))
+        FragmentFailure::of_slots(kind, known, &format!("{error}, but none of them alone"))
     }
 
     /// Returns the kind of failure of a fragment.

@@ -43,8 +43,8 @@ pub struct SlotRunner {
     states: BTreeMap<SlotId, Vec<u8>>,
     /// The slots' states before the latest lease, if states contain recorded actions.
     begun: BTreeMap<SlotId, Vec<u8>>,
-    lease: Option<Running>,
-    in_turn: bool,
+    lease: Option<RunningLease>,
+    sequential: bool,
 }
 
 /// How many numbers the rows of a policy's networks have.
@@ -83,7 +83,7 @@ enum Stage {
     Open(LeasedLanes),
 }
 
-struct Running {
+struct RunningLease {
     id: LeaseId,
     fragment: FragmentNo,
     /// Includes those that were lost in a failure.
@@ -152,7 +152,7 @@ impl SlotRunner {
         let (version, next) = (WeightsVersion(0), FragmentNo(0));
         let (lanes, states, begun) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let (run, guard) = (run.clone(), unguarded as Guard);
-        Ok(Self { run, parts, guard, lanes, version, next, states, begun, lease: None, in_turn: false })
+        Ok(Self { run, parts, guard, lanes, version, next, states, begun, lease: None, sequential: false })
     }
 
     /// Sets a guard that turns panics of user code into failures.
@@ -216,8 +216,8 @@ impl SlotRunner {
 
     /// Sets whether, from the next lease on, slots are sampled sequentially, so that each is returned when it is complete,
     /// or concurrently. The rows are the same.
-    pub fn work_in_turn(&mut self, in_turn: bool) {
-        self.in_turn = in_turn;
+    pub fn set_sequential(&mut self, sequential: bool) {
+        self.sequential = sequential;
     }
 
     /// Begins a lease. After an error nothing has changed.
@@ -245,7 +245,8 @@ impl SlotRunner {
             self.set(starts.to_vec(), lanes, lease.fragment)
         });
         let open = open.collect();
-        self.lease = Some(Running { id: lease.id, fragment: lease.fragment, env_steps: 0, open, unexplained: None });
+        self.lease =
+            Some(RunningLease { id: lease.id, fragment: lease.fragment, env_steps: 0, open, unexplained: None });
         Ok(())
     }
 
@@ -495,7 +496,7 @@ impl SlotRunner {
     /// that no episode is lost when another set of slots is leased.
     fn slots_per_set(&self, lease: &Lease) -> usize {
         let moves = self.run.episodes_move(self.parts.env_state);
-        let together = moves && !self.in_turn && (self.is_lockstep() || self.parts.keeps_step());
+        let together = moves && !self.sequential && (self.is_lockstep() || self.parts.keeps_step());
         if together { lease.slots.len().max(1) } else { 1 }
     }
 
@@ -518,7 +519,7 @@ impl SlotRunner {
     /// Opens the lanes of the first open set as far as `steps` replayed steps allow, and subtracts those taken.
     fn open_first(&mut self, steps: &mut u32) -> Result<(), RunnerError> {
         let (run, parts, guard, version) = (&self.run, &mut self.parts, self.guard, self.version);
-        let Some(Running { open, fragment, .. }) = &mut self.lease else { return Ok(()) };
+        let Some(RunningLease { open, fragment, .. }) = &mut self.lease else { return Ok(()) };
         let Some(SlotSet { starts, stage }) = open.front_mut() else { return Ok(()) };
         if let Stage::Closed { gives_up } = *stage {
             *stage = Stage::Opening(guarded(guard, || Opening::new(run, parts, starts, gives_up))?);

@@ -16,12 +16,12 @@ use crate::{
 
 /// Environments of slots that are sampled together, and how many of them are restored.
 pub(super) struct Opening {
-    envs: Envs,
+    envs: OpenedEnvs,
     /// Number of restored slots.
     done: usize,
 }
 
-enum Envs {
+enum OpenedEnvs {
     Lockstep(Box<dyn AnyVectorEnv>, Vec<LaneStart>),
     Agents {
         envs: Box<dyn BaseEnv>,
@@ -44,7 +44,7 @@ impl Opening {
                 let starts: Vec<LaneStart> =
                     starts.iter().map(|start| lane_start(start, gives_up)).collect::<Result<_, _>>()?;
                 let contexts: Vec<EnvContext> = starts.iter().map(|start| run.env_context(start.slot)).collect();
-                Envs::Lockstep(parts.envs.make_lanes(&contexts)?, starts)
+                OpenedEnvs::Lockstep(parts.envs.make_lanes(&contexts)?, starts)
             }
             FragmentLayout::Agents(_) => {
                 let starts: Vec<SlotStart> = starts.iter().map(|start| slot_start(start, gives_up)).collect();
@@ -55,7 +55,7 @@ impl Opening {
                 };
                 let envs = parts.envs.make_base(starts.iter().map(env_start).collect(), parts.options.seed)?;
                 let home = starts.first().map_or(1, |start| run.home(start.slot).worker_index);
-                Envs::Agents { envs, starts, home }
+                OpenedEnvs::Agents { envs, starts, home }
             }
         };
         Ok(Self { envs, done: 0 })
@@ -65,13 +65,13 @@ impl Opening {
     pub(super) fn replay(&mut self, steps: &mut u32) -> Result<bool, RunnerError> {
         while *steps > 0 {
             let is_there = match &mut self.envs {
-                Envs::Lockstep(env, starts) => {
+                OpenedEnvs::Lockstep(env, starts) => {
                     let Some(start) = starts.get(self.done) else { return Ok(true) };
                     let state = start.state.as_ref().filter(|state| !state.env.is_empty());
                     *steps -= state.map_or(Ok(0), |state| env.replay_at(self.done, &state.env, *steps))?;
                     *steps > 0
                 }
-                Envs::Agents { envs, starts, .. } => {
+                OpenedEnvs::Agents { envs, starts, .. } => {
                     let Some(start) = starts.get(self.done) else { return Ok(true) };
                     match &start.state {
                         None => true,
@@ -91,11 +91,11 @@ impl Opening {
     /// Passes the environments to the sampler that fits.
     pub(super) fn finish(self, parts: &mut LeaseParts) -> Result<LeasedLanes, RunnerError> {
         match self.envs {
-            Envs::Lockstep(env, starts) => {
+            OpenedEnvs::Lockstep(env, starts) => {
                 let entry = parts.host.policies.get_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
                 Ok(LeasedLanes::Lockstep(LaneSet::of(env, &starts, &parts.options, entry)?))
             }
-            Envs::Agents { envs, starts, home } => {
+            OpenedEnvs::Agents { envs, starts, home } => {
                 let lanes = AgentLanes::open(envs, starts, home, &parts.options, &mut parts.host)?;
                 Ok(LeasedLanes::Agents(Box::new(lanes)))
             }

@@ -65,11 +65,11 @@ pub(super) enum Advanced {
     Working,
     /// There is more to do, and progress is to be reported to the hub.
     Report(CallId),
-    Done(Done),
+    Done(CallOutcome),
 }
 
 /// The result of a call.
-pub(super) type Done = (CallId, Result<WorkerAnswer, CommandError>);
+pub(super) type CallOutcome = (CallId, Result<WorkerAnswer, CommandError>);
 
 impl Calls {
     /// Returns a new builder with the names of the program, its shell, clock and kernels.
@@ -103,16 +103,16 @@ impl Calls {
         self.waiting.is_empty()
     }
 
-    pub(super) fn set_up(&mut self, setup: message::WorkerSetup) -> Option<Done> {
+    pub(super) fn set_up(&mut self, setup: message::WorkerSetup) -> Option<CallOutcome> {
         self.wait(CallId(setup.call), Task::SetUp(setup))
     }
 
-    pub(super) fn call(&mut self, call: message::Call) -> Option<Done> {
+    pub(super) fn call(&mut self, call: message::Call) -> Option<CallOutcome> {
         self.wait(CallId(call.call), Task::Command(call.body))
     }
 
     /// Queues a call; returns an error as its result if the queue is full.
-    fn wait(&mut self, call: CallId, task: Task) -> Option<Done> {
+    fn wait(&mut self, call: CallId, task: Task) -> Option<CallOutcome> {
         let bytes = self.bytes.saturating_add(task.bytes());
         if self.waiting.len() == MAX_WAITING || bytes > MAX_WAITING_BYTES {
             let waiting = self.waiting.len();

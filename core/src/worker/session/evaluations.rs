@@ -1,6 +1,6 @@
 //! Calls for evaluations, which the worker's [`Evaluates`] executes between the session's messages.
 
-use super::{Done, is_report_due};
+use super::{CallOutcome, is_report_due};
 use crate::{
     evaluation::{Evaluates, Ticket},
     ids::CallId,
@@ -29,7 +29,7 @@ impl Evaluations {
     }
 
     /// Handles a call. Returns its result if that is known immediately, which that of an evaluation is not.
-    pub(super) fn call(&mut self, call: CallId, body: &[u8]) -> Option<Done> {
+    pub(super) fn call(&mut self, call: CallId, body: &[u8]) -> Option<CallOutcome> {
         let done = |result| Some((call, result));
         match WorkerCommand::decode(body) {
             Ok(WorkerCommand::Ping) => done(Ok(WorkerAnswer::Pong)),
@@ -63,7 +63,7 @@ impl Evaluations {
     }
 
     /// Cancels a call. Returns its result, if it was open.
-    pub(super) fn cancel(&mut self, call: CallId) -> Option<Done> {
+    pub(super) fn cancel(&mut self, call: CallId) -> Option<CallOutcome> {
         let Some(at) = self.open.iter().position(|(open, _)| *open == call) else {
             self.cancelled.truncate(MAX_OPEN - 1);
             self.cancelled.push_front(call);
@@ -75,7 +75,7 @@ impl Evaluations {
     }
 
     /// Returns the next finished call.
-    pub(super) fn poll(&mut self) -> Option<Done> {
+    pub(super) fn poll(&mut self) -> Option<CallOutcome> {
         let evaluator = &mut self.evaluator;
         let over = |(at, (_, ticket)): (usize, &(CallId, Ticket))| Some((at, evaluator.take(*ticket)?));
         let (at, outcome) = self.open.iter().enumerate().find_map(over)?;

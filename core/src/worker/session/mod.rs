@@ -3,17 +3,17 @@
 mod calls;
 mod evaluations;
 mod leases;
-mod pace;
+mod step_times;
 #[cfg(test)]
 mod tests;
 mod uplink;
 mod work;
 
 pub use calls::HostSettings;
-use calls::{Advanced, Calls, Done};
+use calls::{Advanced, CallOutcome, Calls};
 use evaluations::Evaluations;
 use leases::{Leases, SessionTurn};
-use pace::Pace;
+use step_times::StepTimes;
 use uplink::Uplink;
 
 use super::{
@@ -97,16 +97,16 @@ struct ActiveRun {
     number: u32,
     config: RunConfig,
     /// Runs its leases; the error says why the worker cannot.
-    runner: Result<Runner, Inability>,
+    runner: Result<LeaseRunner, Inability>,
     /// Computes the outputs of networks for the run's other workers.
     server: Option<InferenceServer>,
     /// When progress of the running lease was last reported.
     reported: Micros,
-    pace: Pace,
+    step_times: StepTimes,
 }
 
 /// Runs leases, and knows what their uploads must look like.
-struct Runner {
+struct LeaseRunner {
     slots: SlotRunner,
     limits: FragmentLimits,
 }
@@ -121,7 +121,7 @@ impl ActiveRun {
     }
 }
 
-impl Runner {
+impl LeaseRunner {
     fn new(run: &RunConfig, builder: RolloutWorkerBuilder, guard: Guard) -> Result<Self, SetupError> {
         let mut slots = SlotRunner::new(run, builder)?;
         slots.set_guard(guard);
@@ -454,7 +454,7 @@ impl WorkerSession {
             Ok(mut config) => {
                 self.calls.limit_memory(&mut config.rollout);
                 let runner = guarded(guard, || match self.acts_for_others {
-                    false => Runner::new(&config, self.calls.builder(), guard).map_err(|error| inability(&error)),
+                    false => LeaseRunner::new(&config, self.calls.builder(), guard).map_err(|error| inability(&error)),
                     true => {
                         server = Some(self.make_server(&config)?);
                         Err(Inability::new(InabilityKind::ActsForOthers, ""))
@@ -465,7 +465,8 @@ impl WorkerSession {
             Err(error) => (RunConfig::default(), Err(inability(&error.into()))),
         };
         self.send(&Message::RunAnswer(RunAnswer::new(number, runner.as_ref().map(|_| ()))));
-        self.run = Some(ActiveRun { number, config, runner, server, reported: Micros(0), pace: Pace::default() });
+        self.run =
+            Some(ActiveRun { number, config, runner, server, reported: Micros(0), step_times: StepTimes::default() });
         self.leases = Leases::default();
     }
 
@@ -526,7 +527,7 @@ impl WorkerSession {
         !self.calls.is_empty() && self.connection.queued_bytes() < MAX_BACKLOG_BYTES
     }
 
-    fn answer(&mut self, (call, result): Done) {
+    fn answer(&mut self, (call, result): CallOutcome) {
         match result {
             Ok(_) => self.counters.calls_done += 1,
             Err(_) => self.counters.calls_failed += 1,

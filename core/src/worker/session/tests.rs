@@ -208,7 +208,7 @@ fn a_session_from_hello_to_two_fragments() {
 }
 
 #[test]
-fn a_slot_that_moves_goes_on_with_the_same_rows() {
+fn slot_that_moves_continues_with_the_same_rows() {
     let (mut here, mut there) = (Hub::with_run(), Hub::with_run());
     let first = here.run(&lease(1, 0, 0, &new_slots(&[0, 1])));
     let stayed = here.run(&lease(2, 1, 0, &[(0, SlotSource::Held), (1, SlotSource::Held)]));
@@ -218,7 +218,7 @@ fn a_slot_that_moves_goes_on_with_the_same_rows() {
 }
 
 #[test]
-fn where_steps_take_long_each_slot_is_handed_over_when_it_is_done() {
+fn slow_steps_make_workers_hand_over_each_slot_when_done() {
     let leases = [
         lease(1, 0, 0, &new_slots(&[0, 1, 2])),
         lease(2, 1, 0, &[0, 1, 2].map(|slot| (slot, SlotSource::Held))),
@@ -265,7 +265,7 @@ fn a_lease_that_is_revoked_half_done_takes_all_its_states_along() {
 }
 
 #[test]
-fn a_revoked_lease_is_given_up_and_its_slots_can_be_leased_again() {
+fn revoked_lease_is_aborted_and_its_slots_can_be_re_granted() {
     let mut hub = Hub::with_run();
     let calm = Hub::with_run().run(&lease(1, 0, 0, &new_slots(&[0])));
     hub.grant(&lease(1, 0, 0, &new_slots(&[0])));
@@ -328,15 +328,15 @@ fn the_next_fragment_of_the_same_slots_waits_behind_the_lease() {
 #[test]
 fn either_of_two_leases_can_be_revoked() {
     let (first, second) = (lease(1, 0, 0, &new_slots(&[0])), lease(2, 1, 0, &[(0, SlotSource::Held)]));
-    for (gone, rest) in [(2, "FragmentUpload"), (1, "LeaseRefused")] {
+    for (revoked_id, expected) in [(2, "FragmentUpload"), (1, "LeaseRefused")] {
         let mut hub = Hub::with_run();
         hub.grant(&first);
         hub.session.work(10, hub.now);
         hub.grant(&second);
-        hub.send(&Message::Revoke(Revoke { lease: gone }));
+        hub.send(&Message::Revoke(Revoke { lease: revoked_id }));
         let messages = hub.work();
-        assert_eq!(messages[0], revoked(gone));
-        assert_eq!((messages.len(), format!("{:?}", messages[1].kind())), (2, rest.into()));
+        assert_eq!(messages[0], revoked(revoked_id));
+        assert_eq!((messages.len(), format!("{:?}", messages[1].kind())), (2, expected.into()));
     }
 }
 
@@ -405,15 +405,15 @@ fn weights_act_immediately_between_leases_and_are_acknowledged() {
 fn progress_is_reported_every_quarter_of_a_second_and_only_of_work() {
     let mut hub = Hub::with_run();
     hub.grant(&lease(1, 0, 0, &new_slots(&[0, 1])));
-    let mut told = vec![];
+    let mut progress_reports = vec![];
     for millis in [0, 100, 249, 250, 300, 499, 500, 1000] {
         hub.session.work(1, START + Micros::from_millis(millis));
         for message in hub.receive() {
             let Message::Progress(progress) = message else { panic!("{message:?}") };
-            told.push((millis, progress.lease, progress.env_steps));
+            progress_reports.push((millis, progress.lease, progress.env_steps));
         }
     }
-    assert_eq!(told, [(250, 1, 8), (500, 1, 14), (1000, 1, 16)]);
+    assert_eq!(progress_reports, [(250, 1, 8), (500, 1, 14), (1000, 1, 16)]);
 }
 
 #[test]

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_link_is_measured_again_now_and_then() {
+    fn slow_link_is_remeasured_periodically() {
         let mut uplink = after(40_000);
         assert_eq!((0..2 * (PROBE + 1)).filter(|_| !uplink.is_slow()).count(), 2);
     }

@@ -74,14 +74,14 @@ impl WorkerSession {
     }
 
     pub(super) fn begin_next(&mut self, now: Micros) {
-        let Some(ActiveRun { number, runner: Ok(runner), reported, pace, .. }) = &mut self.run else { return };
+        let Some(ActiveRun { number, runner: Ok(runner), reported, step_times, .. }) = &mut self.run else { return };
         let mut applied = None;
         let (id, slots, begun) = match self.leases.next(runner.slots.weights_version()) {
             None => return,
             Some(SessionTurn::Refuse(id, error)) => (id, Vec::new(), Err((None, error.to_string()))),
             Some(SessionTurn::Run(lease, weights)) => {
                 let (id, slots) = (lease.id, lease.slots.iter().map(|leased| leased.slot).collect());
-                runner.slots.work_in_turn(pace.begin(lease.slots.len()));
+                runner.slots.set_sequential(step_times.begin(lease.slots.len()));
                 let set = weights.map_or(Ok(()), |weights| {
                     applied = Some(WeightsApplied { run: *number, version: weights.version().0 });
                     runner.slots.set_weights(&weights)
@@ -109,20 +109,20 @@ impl WorkerSession {
     }
 
     pub(super) fn advance(&mut self, max_vector_steps: u32, now: Micros) {
-        let Some(ActiveRun { number, runner: Ok(runner), reported, pace, .. }) = &mut self.run else { return };
+        let Some(ActiveRun { number, runner: Ok(runner), reported, step_times, .. }) = &mut self.run else { return };
         let run = *number;
-        pace.look(now);
+        step_times.look(now);
         match runner.slots.advance(max_vector_steps) {
             Advance::Idle => self.finish(),
             Advance::Working { lease, env_steps } => {
-                pace.advance_to(env_steps);
+                step_times.advance_to(env_steps);
                 if is_report_due(*reported, now) {
                     *reported = now;
                     self.send(&Message::Progress(Progress { lease: lease.0, env_steps }));
                 }
             }
             Advance::Part { lease, env_steps, fragments } => {
-                pace.advance_to(env_steps);
+                step_times.advance_to(env_steps);
                 *reported = now;
                 self.send(&Message::Progress(Progress { lease: lease.0, env_steps }));
                 self.upload(run, lease, &fragments);
@@ -133,7 +133,7 @@ impl WorkerSession {
                 self.advance(0, now);
             }
             Advance::Done { lease, fragments } => {
-                pace.end();
+                step_times.end();
                 self.counters.leases_done += 1;
                 self.upload(run, lease, &fragments);
                 self.finish();

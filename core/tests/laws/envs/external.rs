@@ -190,18 +190,18 @@ struct Stage {
     started: u64,
     observed: i64,
     /// Episodes of each lane that the sampler hears of; none in place of the rows of a lost one.
-    told: BTreeMap<usize, Vec<Option<Vec<Seen>>>>,
+    expected_rows: BTreeMap<usize, Vec<Option<Vec<Seen>>>>,
 }
 
 impl Stage {
     fn new(lanes: usize, drivers: usize) -> Self {
         let drivers = (0..drivers).map(|_| Driver::default()).collect();
-        Self { env: Shared::new(lanes), drivers, started: 0, observed: 0, told: BTreeMap::new() }
+        Self { env: Shared::new(lanes), drivers, started: 0, observed: 0, expected_rows: BTreeMap::new() }
     }
 
     /// A driver takes its next step, of which there are several.
-    fn go_on(&mut self, driver: usize, way: u8) {
-        let Self { env, drivers, started, observed, told } = self;
+    fn step_driver(&mut self, driver: usize, way: u8) {
+        let Self { env, drivers, started, observed, expected_rows } = self;
         let driver = &mut drivers[driver];
         let Some((id, lane)) = driver.episode else {
             if let Ok(lane) = env.with(|episodes| episodes.start_episode(*started, true)) {
@@ -223,7 +223,7 @@ impl Stage {
             return;
         }
         *observed += if *observed == 665 { 2 } else { 1 };
-        let (obs, number) = (*observed, told.get(&lane).map_or(0, Vec::len) as u32);
+        let (obs, number) = (*observed, expected_rows.get(&lane).map_or(0, Vec::len) as u32);
         let row_to = |driver: &mut Driver, ends| {
             if let Some((obs, Some(action), reward)) = driver.last {
                 let (t, eps_id) = (driver.rows.len() as i64, eps_id(SlotId(lane as u32), number));
@@ -256,7 +256,7 @@ impl Stage {
             6 => {
                 env.with(|episodes| episodes.abandon(id)).unwrap();
                 if driver.last.is_some() {
-                    told.entry(lane).or_default().push(None);
+                    expected_rows.entry(lane).or_default().push(None);
                 }
                 *driver = Driver::default();
             }
@@ -267,7 +267,7 @@ impl Stage {
                 }
                 row_to(driver, (!truncated, truncated));
                 if driver.last.is_some() {
-                    told.entry(lane).or_default().push(Some(core::mem::take(&mut driver.rows)));
+                    expected_rows.entry(lane).or_default().push(Some(core::mem::take(&mut driver.rows)));
                 }
                 *driver = Driver::default();
             }
@@ -292,7 +292,7 @@ proptest! {
             if driver == 3 {
                 bench.step().unwrap();
             } else {
-                stage.go_on(driver, way);
+                stage.step_driver(driver, way);
             }
         }
         while bench.step().unwrap() != SampleProgress::Idle {}
@@ -302,14 +302,14 @@ proptest! {
             found.entry((rows[0].eps_id >> 32) as usize).or_default().push(rows);
         }
         let whole = |episodes: &Vec<Option<Vec<Seen>>>| episodes.iter().flatten().cloned().collect::<Vec<_>>();
-        let wanted = stage.told.iter().map(|(lane, episodes)| (*lane, whole(episodes)));
+        let wanted = stage.expected_rows.iter().map(|(lane, episodes)| (*lane, whole(episodes)));
         let wanted: BTreeMap<_, _> = wanted.filter(|(_, episodes)| !episodes.is_empty()).collect();
         prop_assert_eq!(found, wanted);
         let metrics = bench.sampler.metrics();
         let faulty = |wanted: bool| metrics.iter().filter(|episode| episode.faulty.is_some() == wanted).count();
-        let told: Vec<_> = stage.told.values().flatten().collect();
-        prop_assert_eq!(faulty(true), told.iter().filter(|episode| episode.is_none()).count());
-        prop_assert_eq!(faulty(false), told.iter().filter(|episode| episode.is_some()).count());
+        let expected_rows: Vec<_> = stage.expected_rows.values().flatten().collect();
+        prop_assert_eq!(faulty(true), expected_rows.iter().filter(|episode| episode.is_none()).count());
+        prop_assert_eq!(faulty(false), expected_rows.iter().filter(|episode| episode.is_some()).count());
     }
 }
 

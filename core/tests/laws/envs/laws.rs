@@ -13,7 +13,7 @@ const LANES: usize = 10;
 const STEPS: usize = 10_000;
 
 /// Random actions, 100,000 in all; a lane whose episode ends, or comes to its time limit, begins anew.
-fn obeys_its_spaces<O: Element, A: Element>(spec: &EnvSpec, mut env: Box<dyn AnyVectorEnv>) {
+fn stays_in_its_spaces<O: Element, A: Element>(spec: &EnvSpec, mut env: Box<dyn AnyVectorEnv>) {
     let (obs_space, action_space) = (env.observation_space(), env.action_space());
     let (obs_width, action_width) = (obs_space.shape().elements(), action_space.shape().elements());
     let (mut obs, mut actions) = (vec![O::default(); LANES * obs_width], vec![A::default(); LANES * action_width]);
@@ -57,7 +57,7 @@ fn obeys_its_spaces<O: Element, A: Element>(spec: &EnvSpec, mut env: Box<dyn Any
 }
 
 #[test]
-fn every_environment_obeys_its_spaces_for_100_000_random_steps() {
+fn every_environment_stays_in_its_spaces_for_100_000_random_steps() {
     use rollmesh_core::column::DType::{F32, I64, U8};
     for spec in EnvRegistry::builtin().iter() {
         let contexts: Vec<_> = (0..LANES as u32)
@@ -65,10 +65,10 @@ fn every_environment_obeys_its_spaces_for_100_000_random_steps() {
             .collect();
         let env = spec.make(&contexts, Kernels::PORTABLE).unwrap();
         match env.dtypes() {
-            (F32, I64) => obeys_its_spaces::<f32, i64>(spec, env),
-            (F32, F32) => obeys_its_spaces::<f32, f32>(spec, env),
-            (I64, I64) => obeys_its_spaces::<i64, i64>(spec, env),
-            (U8, I64) => obeys_its_spaces::<u8, i64>(spec, env),
+            (F32, I64) => stays_in_its_spaces::<f32, i64>(spec, env),
+            (F32, F32) => stays_in_its_spaces::<f32, f32>(spec, env),
+            (I64, I64) => stays_in_its_spaces::<i64, i64>(spec, env),
+            (U8, I64) => stays_in_its_spaces::<u8, i64>(spec, env),
             other => panic!("{}: no test for {other:?} yet", spec.name),
         }
     }

@@ -149,7 +149,7 @@ fn used_frame() -> Frame {
 }
 
 /// Every environment has pictures of one size, the same whatever was in the frame before, with something in them that
-/// moves; those who look change nothing; and a sampler, by `try_render`, gets the very same.
+/// moves; viewers change nothing; and a sampler, by `try_render`, gets the very same.
 #[test]
 fn every_environment_has_its_golden_pictures() {
     let registry = EnvRegistry::builtin();

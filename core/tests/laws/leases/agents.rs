@@ -140,7 +140,7 @@ fn has_the_length(fragment: &SlotFragment, run: &RunConfig) -> bool {
 }
 
 #[test]
-fn slot_that_moves_in_mid_episode_continues_with_same_bits() {
+fn slot_that_moves_in_mid_episode_resumes_bit_identically() {
     for run in configs() {
         let mut alone = runner(&run);
         let mut hasher = RolloutHasher::new();
@@ -164,7 +164,7 @@ fn slot_that_moves_in_mid_episode_continues_with_same_bits() {
             a.begin(lease(fragment, &left)).unwrap();
             a.advance(4);
             a.abandon();
-            b.work_in_turn(fragment % 2 == 1);
+            b.set_sequential(fragment % 2 == 1);
             b.begin(lease(fragment, &left)).unwrap();
             let mut fragments = finish(&mut b);
             if !right.is_empty() {
@@ -213,13 +213,13 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
         let mut short = upload.clone();
         short.batch_ends[0] -= 1;
         assert!(convert::agent_fragments(&short, 1, &lease, &limits).is_err());
-        let mut lying = fragments.clone();
+        let mut forged = fragments.clone();
         // An env step in which no agent acts has no row.
         let counts_agents = run.rollout.count_steps_by == CountStepsBy::AgentSteps;
-        lying[0].agents.as_mut().unwrap().env_steps += if counts_agents { 70_000 } else { 1 };
-        let lie = convert::agent_upload(1, lease.id, &lying).unwrap();
-        let error = convert::agent_fragments(&lie, 1, &lease, &limits).unwrap_err().to_string();
-        let expected = match lying[0].env_steps() {
+        forged[0].agents.as_mut().unwrap().env_steps += if counts_agents { 70_000 } else { 1 };
+        let upload_of_forged = convert::agent_upload(1, lease.id, &forged).unwrap();
+        let error = convert::agent_fragments(&upload_of_forged, 1, &lease, &limits).unwrap_err().to_string();
+        let expected = match forged[0].env_steps() {
             14 => "slot 0 has 14 rows, not 13".into(),
             steps => format!(
                 "the {steps} env steps of slot 0 are not the fragment that batch_mode and count_steps_by ask for"
@@ -230,15 +230,15 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
         let agents = wide[1].agents.as_mut().unwrap();
         let batch = agents.policy_batches.values_mut().next().unwrap();
         batch.insert("more", batch.column("rewards").unwrap().clone()).unwrap();
-        let lie = convert::agent_upload(1, lease.id, &wide).unwrap();
+        let upload_of_forged = convert::agent_upload(1, lease.id, &wide).unwrap();
         // Callbacks and policies that postprocess may add columns.
-        let is_refused = convert::agent_fragments(&lie, 1, &lease, &limits).is_err();
+        let is_refused = convert::agent_fragments(&upload_of_forged, 1, &lease, &limits).is_err();
         let FragmentLayout::Agents(layouts) = runner.layout() else { panic!("{}", run.env()) };
         assert_eq!(is_refused, layouts.values().all(|layout| layout.is_exact), "{}", run.env());
         let mut forged = fragments.clone();
         forged[1].state = fragments[0].state.clone();
-        let lie = convert::agent_upload(1, lease.id, &forged).unwrap();
-        let error = convert::agent_fragments(&lie, 1, &lease, &limits).unwrap_err().to_string();
+        let upload_of_forged = convert::agent_upload(1, lease.id, &forged).unwrap();
+        let error = convert::agent_fragments(&upload_of_forged, 1, &lease, &limits).unwrap_err().to_string();
         assert!(error.starts_with("the state of slot 1 is missing"), "{error}");
         if run.rollout.has_equal_fragments() {
             check_episodes(&fragments, &lease, &limits);
@@ -247,13 +247,13 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
         let agents = strange[1].agents.as_mut().unwrap();
         let batch = agents.policy_batches.values().next().unwrap().clone();
         agents.policy_batches.insert(PolicyId::new("stranger"), batch);
-        let lie = convert::agent_upload(1, lease.id, &strange).unwrap();
-        let error = convert::agent_fragments(&lie, 1, &lease, &limits).unwrap_err().to_string();
+        let upload_of_forged = convert::agent_upload(1, lease.id, &strange).unwrap();
+        let error = convert::agent_fragments(&upload_of_forged, 1, &lease, &limits).unwrap_err().to_string();
         assert_eq!(error, "slot 1 has rows of policy \"stranger\", which the run does not have");
     }
 }
 
-/// Episodes whose custom metrics an upload carries arrive as they were, others are refused.
+/// Episodes with custom metrics within an upload's limits arrive unchanged, others are refused.
 fn check_episodes(fragments: &[SlotFragment], lease: &Lease, limits: &FragmentLimits) {
     let with = |custom_metrics: BTreeMap<String, f64>, episodes: usize| {
         let mut fragments = fragments.to_vec();
@@ -297,7 +297,7 @@ fn check_episodes(fragments: &[SlotFragment], lease: &Lease, limits: &FragmentLi
 }
 
 #[test]
-fn settings_that_leases_cannot_carry_are_refused_by_name() {
+fn settings_that_leases_do_not_support_are_refused_by_name() {
     let refused = |run: &RunConfig| {
         let made = SlotRunner::new(run, RolloutWorkerBuilder::new(registry()));
         made.err().map(|error| error.to_string()).unwrap_or_default()

@@ -73,7 +73,7 @@ fn environments_of_ones_own_run_in_processes_of_their_own() {
 }
 
 #[test]
-fn all_of_ones_own_code_meets_in_a_file_of_settings() {
+fn settings_file_combines_all_kinds_of_user_code() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("hunt.toml");
     fs::write(
@@ -161,7 +161,7 @@ fn policies_and_callbacks_of_ones_own_train_with_one_hash_for_any_workers() {
 }
 
 #[test]
-fn callbacks_hear_of_each_stage_of_a_run_over_leases_once() {
+fn callbacks_are_called_once_per_stage_of_a_run_over_leases() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     let settings = json!({
@@ -182,7 +182,7 @@ fn callbacks_hear_of_each_stage_of_a_run_over_leases_once() {
 
 #[tokio::test]
 #[cfg(target_os = "linux")]
-async fn callbacks_hear_of_a_worker_that_replaces_a_killed_one() {
+async fn callbacks_are_notified_of_a_replacement_worker() {
     let run = tempfile::tempdir().unwrap();
     let run_dir = run.path().join("run").display().to_string();
     let train = ["train", "--no-dashboard", "--env", "Corridor-v0", "--workers", "2", "--callbacks", "log_stages"];
@@ -221,7 +221,7 @@ fn stages(args: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn callbacks_hear_of_each_stage_of_a_run_in_one_process_once() {
+fn callbacks_are_called_once_per_stage_of_a_run_in_one_process() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     // A hub cannot recompute episodes with device_rows to record them, so the run stays in one process.
@@ -236,22 +236,22 @@ fn callbacks_hear_of_each_stage_of_a_run_in_one_process_once() {
     let [begun, loaded] = ["worker 0 is set up", "checkpoint loaded"];
     // Means of episodes are among the numbers once there are any.
     let [one, two] = ["trained, 16 numbers", "trained, 18 numbers"];
-    let told = stages(&[&train[..], &["64", "--config", &config, "--run-dir", &run]].concat());
-    assert_eq!(told, [begun, one, two]);
+    let reported = stages(&[&train[..], &["64", "--config", &config, "--run-dir", &run]].concat());
+    assert_eq!(reported, [begun, one, two]);
     let resumed = stages(&[&train[..], &["128", "--resume", &run]].concat());
     assert_eq!(resumed, [begun, loaded, two, two]);
 }
 
 #[test]
 #[cfg(unix)]
-fn callbacks_hear_of_each_stage_of_a_run_from_files_once() {
+fn callbacks_are_called_once_per_stage_of_a_run_from_files() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     let (rows, run) = (at("rows"), at("run"));
     printed(&["sample", "--json", "--env", "Corridor-v0", "--num-envs", "2", "--env-steps", "400", "--output", &rows]);
     let train = ["train", "--json", "--env", "Corridor-v0", "--input", &rows, "--train-batch-size", "400"];
     let settings = ["--hidden", "8", "--evaluation-episodes", "3", "--callbacks", "log_stages", "--run-dir", &run];
-    // What evaluates is told of evaluations, in a process of its own.
+    // The evaluating process is notified of evaluations, too.
     let [begun, trained] = ["worker 0 is set up", "trained, 16 numbers"];
     let all = stages(&[&train[..], &settings, &["--max-env-steps", "800"]].concat());
     assert_eq!(all, [begun, trained, trained]);

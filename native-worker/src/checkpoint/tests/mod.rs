@@ -19,7 +19,7 @@ fn load<S: Storage>(storage: S) -> Result<Option<Found>, CheckpointError> {
 }
 
 #[test]
-fn after_a_crash_at_any_moment_there_is_the_old_or_the_new_checkpoint() {
+fn crash_at_any_moment_leaves_the_old_or_the_new_checkpoint() {
     let fs = CrashFs::default();
     let mut checkpoints = Checkpoints::open_in(fs.clone(), "run").unwrap();
     // Enough that older ones are removed.
@@ -63,7 +63,7 @@ fn resumed_run_saves_and_finds_the_next_checkpoint() {
 }
 
 #[test]
-fn a_full_disk_harms_nothing_that_was_saved() {
+fn full_disk_changes_no_saved_checkpoint() {
     let fs = CrashFs::default();
     let mut checkpoints = Checkpoints::open_in(fs.clone(), "run").unwrap();
     checkpoints.save(OLD).unwrap();
@@ -109,7 +109,7 @@ fn only_the_latest_are_kept() {
 }
 
 #[test]
-fn neither_a_flipped_bit_nor_a_missing_end_is_ever_taken_for_the_whole() {
+fn checkpoint_with_a_flipped_bit_or_a_missing_end_is_invalid() {
     let (_dir, checkpoints) = on_disk();
     for file in [MANIFEST, "ledger.bin", "weights.bin"] {
         let path = checkpoints.dir.join(name_of(1)).join(file);
@@ -132,7 +132,7 @@ fn neither_a_flipped_bit_nor_a_missing_end_is_ever_taken_for_the_whole() {
 }
 
 #[test]
-fn without_a_whole_one_the_error_says_what_is_wrong_with_each() {
+fn without_a_valid_checkpoint_the_error_names_the_damage_of_each() {
     let (_dir, checkpoints) = on_disk();
     fs::remove_file(checkpoints.dir.join(name_of(1)).join(MANIFEST)).unwrap();
     fs::write(checkpoints.dir.join(name_of(0)).join("weights.bin"), b"far too long to be what was saved").unwrap();

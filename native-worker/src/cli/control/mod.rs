@@ -25,7 +25,7 @@ pub(super) use workers::WorkersArgs;
 
 /// Which hub, and with which token.
 #[derive(Args)]
-pub(super) struct Target {
+pub(super) struct HubTarget {
     /// Address of the hub, as it prints it
     ///
     /// ws://HOST:PORT or wss://HOST:PORT; http and https are the same
@@ -43,7 +43,7 @@ pub(super) struct Target {
     timeout: u64,
 }
 
-impl Target {
+impl HubTarget {
     fn config(&self, role: Role) -> Result<ControlConfig, ControlError> {
         // Parsed here and not by clap, whose error message would print a token in the text.
         let hub = self.hub.parse()?;

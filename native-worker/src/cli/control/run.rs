@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use clap::Args;
 use rollmesh_core::protocol::Message;
 
-use super::{Target, run_command};
+use super::{HubTarget, run_command};
 use crate::{
     cli::exit::Failure,
     control::{Control, ControlError},
     hub::NO_MORE_ATTEMPTS,
+    runs::MAX_LOCAL_WORKERS,
     terminal::printable,
-    train::MAX_LOCAL_WORKERS,
 };
 
 #[derive(Args)]
@@ -27,7 +27,7 @@ pub(in crate::cli) struct ScaleArgs {
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
-    target: Target,
+    target: HubTarget,
 }
 
 pub(in crate::cli) const PAUSE_HELP: &str = "Leases that are out continue; no more are granted.\n\n\
@@ -46,7 +46,7 @@ pub(in crate::cli) struct DrainArgs {
     #[arg(long, value_name = "ID")]
     worker: Option<u32>,
     #[command(flatten)]
-    target: Target,
+    target: HubTarget,
 }
 
 #[derive(Args)]
@@ -58,7 +58,7 @@ pub(in crate::cli) struct StopArgs {
     #[arg(long, value_name = "NUMBER")]
     queued: Option<u32>,
     #[command(flatten)]
-    target: Target,
+    target: HubTarget,
 }
 
 impl ScaleArgs {
@@ -84,21 +84,21 @@ impl ScaleArgs {
     }
 }
 
-pub(in crate::cli) fn pause(target: &Target) -> Result<ExitCode, Failure> {
+pub(in crate::cli) fn pause(target: &HubTarget) -> Result<ExitCode, Failure> {
     run_command(target.operator(), async |hub| {
         hub.pause().await?;
         say_phase(hub, "paused").await
     })
 }
 
-pub(in crate::cli) fn resume(target: &Target) -> Result<ExitCode, Failure> {
+pub(in crate::cli) fn resume(target: &HubTarget) -> Result<ExitCode, Failure> {
     run_command(target.operator(), async |hub| {
         hub.resume().await?;
         say_phase(hub, "running").await
     })
 }
 
-pub(in crate::cli) fn checkpoint(target: &Target) -> Result<ExitCode, Failure> {
+pub(in crate::cli) fn checkpoint(target: &HubTarget) -> Result<ExitCode, Failure> {
     run_command(target.operator(), async |hub| {
         hub.checkpoint().await?;
         let status = hub.status();

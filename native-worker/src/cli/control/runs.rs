@@ -8,7 +8,7 @@ use rollmesh_core::{
     run::RunConfig,
 };
 
-use super::{Target, run_command};
+use super::{HubTarget, run_command};
 use crate::{
     cli::{
         exit::Failure,
@@ -16,8 +16,8 @@ use crate::{
         signals,
     },
     control::{Control, ControlError},
+    runs::{FoundRun, found_runs},
     terminal::printable,
-    train::{FoundRun, found_runs},
 };
 
 #[derive(Args)]
@@ -45,7 +45,7 @@ pub(in crate::cli) struct StartArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    target: Target,
+    target: HubTarget,
 }
 
 #[derive(Args)]
@@ -60,7 +60,7 @@ pub(in crate::cli) struct RunsArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    target: Target,
+    target: HubTarget,
 }
 
 impl FoundRun {
@@ -124,11 +124,11 @@ impl StartArgs {
         // Reports errors that any hub would report, with the path of the setting.
         let config = RunConfig::of_wire_settings(&text)
             .map_err(|error| at_fault(&error, self.config.as_deref(), || RunConfig::of_wire_settings(&alone)))?;
-        let mut end = End::NotAwaited;
+        let mut end = StartOutcome::NotAwaited;
         let code = run_command(self.target.operator(), async |hub| {
             let run = match hub.start_run(text).await {
                 Err(ControlError::Declined(reason)) => {
-                    end = End::Refused(reason);
+                    end = StartOutcome::Refused(reason);
                     return Ok(());
                 }
                 run => run?,
@@ -136,18 +136,26 @@ impl StartArgs {
             self.say(hub, run);
             if self.wait {
                 end = tokio::select! {
-                    end = over(hub, run) => end?,
-                    () = signals::interrupted() => End::Interrupted,
+                    row = hub.until_over(run) => match row? {
+                        Some(row) => {
+                            if row.run != run {
+                                eprintln!("run {run} was rolled back, and continued as run {}", row.run);
+                            }
+                            StartOutcome::Over(Box::new(FoundRun::of_row(&row, hub)))
+                        }
+                        None => StartOutcome::Removed,
+                    },
+                    () = signals::interrupted() => StartOutcome::Interrupted,
                 };
             }
             Ok(())
         })?;
         let line = match end {
-            End::NotAwaited => return Ok(code),
-            End::Refused(reason) => return Err(Failure::usage(reason)),
-            End::Removed => return Err(Failure::Interrupted("the run was removed before it began".into())),
-            End::Interrupted => return Err(Failure::Interrupted("the run continues at the hub".into())),
-            End::Over(line) => line,
+            StartOutcome::NotAwaited => return Ok(code),
+            StartOutcome::Refused(reason) => return Err(Failure::usage(reason)),
+            StartOutcome::Removed => return Err(Failure::Interrupted("the run was removed before it began".into())),
+            StartOutcome::Interrupted => return Err(Failure::Interrupted("the run continues at the hub".into())),
+            StartOutcome::Over(line) => line,
         };
         match self.json {
             true => println!("{}", serde_json::to_string(&line).map_err(Failure::other)?),
@@ -178,22 +186,10 @@ impl StartArgs {
 }
 
 /// The outcome of starting a run.
-enum End {
+enum StartOutcome {
     NotAwaited,
     Refused(String),
     Interrupted,
     Removed,
     Over(Box<FoundRun>),
-}
-
-/// Waits until a run is over, or was removed.
-async fn over(hub: &mut Control, run: u32) -> Result<End, ControlError> {
-    loop {
-        let Some(row) = hub.runs().iter().find(|row| row.run == run) else { return Ok(End::Removed) };
-        let phase = Phase::try_from(row.phase).unwrap_or(Phase::Idle);
-        if row.place == 0 && !phase.is_active() {
-            return Ok(End::Over(Box::new(FoundRun::of_row(row, hub))));
-        }
-        hub.next().await?;
-    }
 }

@@ -10,11 +10,12 @@ use rollmesh_core::{
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Target, run_command, state_name};
+use super::{HubTarget, run_command, state_name};
 use crate::{
     cli::{exit::Failure, table::count},
     control::{Control, ControlError},
-    hub::LOCAL_KIND,
+    hub::{LOCAL_KIND, seconds_now},
+    net::expiry_warning,
     terminal::printable,
 };
 
@@ -37,7 +38,7 @@ pub(in crate::cli) struct StatusArgs {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    target: Target,
+    target: HubTarget,
 }
 
 impl StatusArgs {
@@ -81,6 +82,8 @@ impl StatusArgs {
 fn table(hub: &Control) -> String {
     let (status, ledger) = (hub.status(), &hub.ledger().ledger);
     let mut lines = vec![("hub", hub.server().to_owned())];
+    let warning = hub.certificate_expiry().and_then(|expires| expiry_warning(expires, seconds_now()));
+    lines.extend(warning.map(|warning| ("certificate", warning.text)));
     let starting = starting(hub).map_or_else(String::new, |row| {
         format!(" · run {} begins once environment {} is made", row.run, printable(&row.env))
     });
@@ -192,6 +195,7 @@ fn object(hub: &Control) -> Value {
     let of_run = |value: Value| if status.run == 0 { Value::Null } else { value };
     json!({
         "server": hub.server(),
+        "certificate_expires": hub.certificate_expiry(),
         "run": status.run,
         "phase": hub.phase().name(),
         "starting": starting(hub).map(|row| row.run),

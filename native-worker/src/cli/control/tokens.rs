@@ -10,7 +10,7 @@ use rollmesh_core::protocol::{
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Target, run_command};
+use super::{HubTarget, run_command};
 use crate::{
     cli::exit::Failure,
     control::{Control, ControlError},
@@ -32,7 +32,7 @@ pub(in crate::cli) struct TokensArgs {
     #[arg(long, value_name = "FILE", global = true)]
     file: Option<PathBuf>,
     #[command(flatten)]
-    target: Target,
+    target: HubTarget,
 }
 
 #[derive(Subcommand)]

@@ -6,7 +6,7 @@ use clap::Args;
 use rollmesh_core::protocol::message::{WorkerLocation, WorkerRow};
 use serde_json::{Value, json};
 
-use super::{Target, run_command, state_name};
+use super::{HubTarget, run_command, state_name};
 use crate::{
     cli::{exit::Failure, table::table},
     control::Control,
@@ -21,7 +21,7 @@ pub(in crate::cli) struct WorkersArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    target: Target,
+    target: HubTarget,
 }
 
 impl WorkersArgs {

@@ -9,7 +9,7 @@ use rollmesh_core::{
 };
 use rollmesh_data::ActionChange;
 
-use super::{losses::Losses, sink::Target};
+use super::{losses::Losses, sink::DataFormat};
 use crate::{cli::exit::Failure, offline::inputs::Format};
 
 #[derive(Args)]
@@ -26,13 +26,13 @@ pub(super) struct ActionArgs {
 pub(super) struct Actions {
     /// What the user says of the input.
     normalized: Option<bool>,
-    target: Target,
+    target: DataFormat,
     /// The environment's space, if it is known.
     space: Option<Space>,
 }
 
 impl Actions {
-    pub(super) fn new(args: &ActionArgs, target: Target, space: Option<Space>) -> Self {
+    pub(super) fn new(args: &ActionArgs, target: DataFormat, space: Option<Space>) -> Self {
         Self { normalized: args.actions_in_input_normalized, target, space }
     }
 
@@ -40,11 +40,11 @@ impl Actions {
     fn change(&self, from: Format) -> Option<ActionChange> {
         let normalized = self.normalized.unwrap_or_else(|| !from.has_env_actions());
         match (normalized, self.target) {
-            (true, Target::Minari) => Some(ActionChange::ToEnv),
-            (false, Target::Json | Target::Parquet) => Some(ActionChange::ToPolicy),
+            (true, DataFormat::Minari) => Some(ActionChange::ToEnv),
+            (false, DataFormat::Json | DataFormat::Parquet) => Some(ActionChange::ToPolicy),
             // Workers clip what policies chose without normalize_actions.
-            (false, Target::Minari) => (!from.has_env_actions()).then_some(ActionChange::Clip),
-            (true, Target::Json | Target::Parquet) => None,
+            (false, DataFormat::Minari) => (!from.has_env_actions()).then_some(ActionChange::Clip),
+            (true, DataFormat::Json | DataFormat::Parquet) => None,
         }
     }
 

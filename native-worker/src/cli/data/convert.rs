@@ -27,7 +27,7 @@ use super::{
     losses::{self, Losses},
     numbers::short,
     renumber::Numbers,
-    sink::{self, Sink, Target, single},
+    sink::{self, BatchSink, DataFormat, single},
     spaces::{SeenSpaces, dataset_id},
 };
 use crate::{
@@ -60,7 +60,7 @@ pub(super) struct ConvertArgs {
     ///
     /// minari is Minari's Parquet layout. Of D4RL's files the default is parquet
     #[arg(long, value_name = "FORMAT", value_parser = target)]
-    to: Option<Target>,
+    to: Option<DataFormat>,
     /// Bytes after which a new file begins
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     max_file_size: u64,
@@ -88,8 +88,8 @@ pub(super) struct SplitArgs {
     fractions: Vec<f64>,
 }
 
-fn target(text: &str) -> Result<Target, String> {
-    Target::from_str(text, true).map_err(|_| match text {
+fn target(text: &str) -> Result<DataFormat, String> {
+    DataFormat::from_str(text, true).map_err(|_| match text {
         "hdf5" | "h5" | "d4rl" => {
             "HDF5 is read, but not written: take minari, whose Parquet layout the minari package reads, too".into()
         }
@@ -104,9 +104,9 @@ pub(super) fn convert(args: &ConvertArgs, registry: &Registry) -> Result<ExitCod
 pub(super) fn merge(args: &ConvertArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let mut numbers = Numbers::default();
     let job = ConvertJob::open(args, registry, vec![args.output.clone()])?;
-    let is_json = job.target == Target::Json;
+    let is_json = job.target == DataFormat::Json;
     job.run(|mut batch, place, losses| {
-        // Lines of JSON do not carry types; usual types make the rows of all other files compatible.
+        // Lines of JSON do not contain types; usual types make the rows of all other files compatible.
         if !is_json {
             let usual = with_usual_types(batch.clone()).map_err(Failure::other)?;
             losses::digits(&batch, &usual, losses)?;
@@ -191,12 +191,12 @@ impl Deal<'_> {
 /// A conversion from an input to one or more outputs.
 struct ConvertJob<'a> {
     args: &'a ConvertArgs,
-    target: Target,
+    target: DataFormat,
     logged: Logged,
     reading: Reading,
     folders: Vec<PathBuf>,
     /// One of each folder.
-    sinks: Vec<Box<dyn Sink>>,
+    sinks: Vec<Box<dyn BatchSink>>,
     actions: Actions,
     losses: Losses,
     /// The first line that does not fit into the buffer.
@@ -211,15 +211,15 @@ impl<'a> ConvertJob<'a> {
         let too_long = Arc::new(OnceLock::new());
         let first_too_long = too_long.clone();
         let mut logged = args.input.open()?.on_corrupt(move |path, error| {
-            if error.is_lack_of_room() {
+            if error.exceeds_limit() {
                 let _ = first_too_long.set(format!("{}: {error}", path.display()));
             }
         });
         let first = logged.files().first().map(|file| file.format);
         let target = args.to.unwrap_or(match first {
-            Some(Format::Json) => Target::Json,
-            Some(Format::Minari) => Target::Minari,
-            _ => Target::Parquet,
+            Some(Format::Json) => DataFormat::Json,
+            Some(Format::Minari) => DataFormat::Minari,
+            _ => DataFormat::Parquet,
         });
         // An output must not contain files of the input.
         for folder in &folders {
@@ -232,16 +232,16 @@ impl<'a> ConvertJob<'a> {
         let env = args.env.as_ref().map(|env| row_spaces(env, registry)).transpose()?;
         let actions = Actions::new(&args.actions, target, env.as_ref().map(|spaces| spaces.env.action.clone()));
         let spaces = match (target, &env) {
-            (Target::Minari, Some(env)) => Some(env_spaces(&mut logged, env)?),
-            (Target::Minari, None) => Some(seen_spaces(&mut logged, &actions)?),
+            (DataFormat::Minari, Some(env)) => Some(env_spaces(&mut logged, env)?),
+            (DataFormat::Minari, None) => Some(seen_spaces(&mut logged, &actions)?),
             _ => None,
         };
         let make = |folder: &PathBuf| match (target, spaces.clone()) {
-            (Target::Minari, Some((observation_space, action_space))) => {
+            (DataFormat::Minari, Some((observation_space, action_space))) => {
                 let dataset_id = args.dataset_id.clone().unwrap_or_else(|| dataset_id(folder));
                 sink::minari(folder, MinariInfo { dataset_id, observation_space, action_space, more: Map::new() })
             }
-            (Target::Json, _) => sink::json(folder, args.max_file_size),
+            (DataFormat::Json, _) => sink::json(folder, args.max_file_size),
             _ => sink::parquet(folder, args.max_file_size),
         };
         let sinks = folders.iter().map(make).collect::<Result<_, _>>()?;

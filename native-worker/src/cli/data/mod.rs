@@ -37,11 +37,11 @@ use crate::{
 #[derive(Args)]
 pub(super) struct DataArgs {
     #[command(subcommand)]
-    command: Command,
+    command: DataCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum DataCommand {
     /// Show columns, episodes and a histogram of their returns
     Inspect(inspect::InspectArgs),
     /// Show the first rows
@@ -75,15 +75,15 @@ enum Command {
 
 pub(super) fn run(args: &DataArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     match &args.command {
-        Command::Inspect(args) => inspect::run(args),
-        Command::Head(args) => head::run(args),
+        DataCommand::Inspect(args) => inspect::run(args),
+        DataCommand::Head(args) => head::run(args),
         #[cfg(feature = "offline-parquet")]
-        Command::Convert(args) => convert::convert(args, registry),
+        DataCommand::Convert(args) => convert::convert(args, registry),
         #[cfg(feature = "offline-parquet")]
-        Command::Split(args) => convert::split(args, registry),
+        DataCommand::Split(args) => convert::split(args, registry),
         #[cfg(feature = "offline-parquet")]
-        Command::Merge(args) => convert::merge(args, registry),
-        Command::Validate(args) => validate::run(args, registry),
+        DataCommand::Merge(args) => convert::merge(args, registry),
+        DataCommand::Validate(args) => validate::run(args, registry),
     }
 }
 

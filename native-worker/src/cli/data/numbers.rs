@@ -2,7 +2,7 @@
 
 use rollmesh_data::survey::Spread;
 
-use crate::train::ReadMetrics;
+use crate::runs::ReadMetrics;
 
 /// Formats a spread like `500 (from 500 to 500)`, or `-` without values.
 pub(super) fn said(spread: &Spread) -> String {

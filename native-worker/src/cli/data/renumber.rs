@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn episodes_go_on_in_the_next_file_and_not_in_the_next_run() {
+    fn episodes_continue_in_the_next_file_and_not_in_the_next_run() {
         let mut all = Numbers::default();
         let mut of = |rows_of: &[Row]| {
             all.begin_file();

@@ -13,12 +13,12 @@ use crate::{cli::exit::Failure, offline::inputs::has_version};
 /// What the rows have shown so far of an observation's or action's parts: of `obs` itself, or of `obs.pos` and others.
 #[derive(Debug, Default)]
 pub(super) struct SeenSpaces {
-    observation: Vec<Part>,
-    action: Vec<Part>,
+    observation: Vec<SpacePart>,
+    action: Vec<SpacePart>,
 }
 
 #[derive(Debug)]
-struct Part {
+struct SpacePart {
     /// The name after the first part; empty for the whole value.
     name: String,
     dtype: DType,
@@ -50,17 +50,17 @@ impl SeenSpaces {
     }
 }
 
-fn see(parts: &mut Vec<Part>, name: &str, column: &Column) {
+fn see(parts: &mut Vec<SpacePart>, name: &str, column: &Column) {
     let (Some(dtype), Some(values)) = (column.dtype(), column.numbers()) else { return };
     let finite = || values.iter().copied().filter(|x| x.is_finite());
     let (min, max) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
     match parts.iter_mut().find(|part| part.name == name) {
         Some(part) => (part.min, part.max) = (part.min.min(min), part.max.max(max)),
-        None => parts.push(Part { name: name.into(), dtype, shape: column.shape(), min, max }),
+        None => parts.push(SpacePart { name: name.into(), dtype, shape: column.shape(), min, max }),
     }
 }
 
-fn space(parts: Vec<Part>, what: &str) -> Result<Space, Failure> {
+fn space(parts: Vec<SpacePart>, what: &str) -> Result<Space, Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::usage(format!("{what}: {error}; name the environment with --env"));
     let mut named = Vec::with_capacity(parts.len());

@@ -22,14 +22,14 @@ pub(super) struct EstimateFound {
     pub(super) behavior: (Estimate, Interval),
     /// `None` if no estimator uses ratios.
     pub(super) effective_samples: Option<f64>,
-    pub(super) estimates: Vec<Line>,
+    pub(super) estimates: Vec<EstimateLine>,
     pub(super) fit: Option<Fit>,
     /// True if every row has the same reward.
     pub(super) equal_rewards: bool,
 }
 
 /// The result of one estimator.
-pub(super) struct Line {
+pub(super) struct EstimateLine {
     pub(super) name: EstimatorName,
     pub(super) estimate: Estimate,
     pub(super) interval: Interval,
@@ -82,15 +82,15 @@ pub(super) fn estimate(
         let refits = model.as_ref().map_or(&[][..], |model| model.refits(of));
         if !refits.is_empty() {
             let interval = refit_interval(estimate.v_target, refits, args.confidence)?;
-            return Ok(Line { name, estimate, interval, holds: Holds::Refits, strays: false });
+            return Ok(EstimateLine { name, estimate, interval, holds: Holds::Refits, strays: false });
         }
         let holds = if of == Estimator::DirectMethod { Holds::FirstStates } else { Holds::Episodes };
         let interval = of.interval(&rows, gamma, args.confidence, args.resamples, &streams)?;
         let strays = strays(interval, of.per_episode(&rows, gamma)?.iter().map(|sample| sample.v_target));
-        Ok(Line { name, estimate, interval, holds, strays })
+        Ok(EstimateLine { name, estimate, interval, holds, strays })
     };
     let estimates = args.estimators.iter().map(|name| line(*name)).collect::<Result<_, _>>();
-    let estimates: Vec<Line> = estimates.map_err(|error: EstimateError| Failure::usage(error))?;
+    let estimates: Vec<EstimateLine> = estimates.map_err(|error: EstimateError| Failure::usage(error))?;
     // The behaviour policy's return is the same for all of them.
     let by = args.estimators.first().map_or(Estimator::ImportanceSampling, |name| name.estimator());
     let samples = by.per_episode(&rows, gamma).map_err(Failure::usage)?;

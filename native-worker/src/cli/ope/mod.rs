@@ -172,7 +172,7 @@ pub(super) fn run(args: &OpeArgs, registry: &Registry) -> Result<ExitCode, Failu
     let mut judge = Judge::new(&mut policy, &spaces).with_epsilon(args.epsilon_greedy).map_err(Failure::usage)?;
     let data = read::read(args, encoder.as_ref(), &mut judge)?;
     let found = estimate::estimate(args, &mut judge, gamma, &data.logged)?;
-    let report = report::Report { args, checkpoint: &checkpoint, gamma, data: &data, found: &found };
+    let report = report::OpeReport { args, checkpoint: &checkpoint, gamma, data: &data, found: &found };
     if args.json {
         println!("{}", report.json())
     } else {

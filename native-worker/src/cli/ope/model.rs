@@ -30,7 +30,7 @@ impl Model {
 }
 
 /// The rows to fit a model to: task 0 has all episodes, the others bootstrap samples.
-struct Task {
+struct FitTask {
     number: u32,
     rows: SampleBatch,
     transitions: Transitions,
@@ -54,9 +54,9 @@ pub(super) fn fit(args: &OpeArgs, gamma: f64, judge: &mut Judge<'_>, rows: &mut 
     for numbers in numbers.chunks(thread::available_parallelism().map_or(1, usize::from)) {
         let task = |number: &u32| {
             let rows = if *number == 0 { logged.clone() } else { draw_episodes(&logged, &streams, *number)? };
-            Ok(Task { number: *number, transitions: judge.transitions(&rows)?, rows })
+            Ok(FitTask { number: *number, transitions: judge.transitions(&rows)?, rows })
         };
-        let tasks: Result<Vec<Task>, JudgeError> = numbers.iter().map(task).collect();
+        let tasks: Result<Vec<FitTask>, JudgeError> = numbers.iter().map(task).collect();
         let tasks = tasks.map_err(Failure::usage)?;
         let models = side_by_side(&tasks, gamma, &config, args.seed, |fit| {
             done += 1;
@@ -81,7 +81,7 @@ pub(super) fn fit(args: &OpeArgs, gamma: f64, judge: &mut Judge<'_>, rows: &mut 
 
 /// Fits a model to each task, on a thread of its own; the caller's thread shows progress after every pass.
 fn side_by_side<'tasks>(
-    tasks: &'tasks [Task],
+    tasks: &'tasks [FitTask],
     gamma: f64,
     config: &FittedQConfig,
     seed: u64,
@@ -89,7 +89,7 @@ fn side_by_side<'tasks>(
 ) -> Vec<Result<(FittedQ, Fit), EstimateError>> {
     thread::scope(|scope| {
         let (said, heard) = mpsc::channel();
-        let start = |Task { number, transitions, .. }: &'tasks Task| {
+        let start = |FitTask { number, transitions, .. }: &'tasks FitTask| {
             let said = said.clone();
             let fit = move || {
                 let hear = |fit| {

@@ -21,7 +21,7 @@ const FEW: f64 = 10.0;
 /// Share of episodes without beginning or end above which a hint says that they count as whole ones.
 const MANY_CUT: f64 = 0.05;
 
-pub(super) struct Report<'a> {
+pub(super) struct OpeReport<'a> {
     pub(super) args: &'a OpeArgs,
     pub(super) checkpoint: &'a PolicyCheckpoint,
     pub(super) gamma: f64,
@@ -29,7 +29,7 @@ pub(super) struct Report<'a> {
     pub(super) found: &'a EstimateFound,
 }
 
-impl Report<'_> {
+impl OpeReport<'_> {
     pub(super) fn json(&self) -> Value {
         let Self { args, checkpoint, data, found, .. } = self;
         let (behavior, interval) = &found.behavior;

@@ -22,7 +22,7 @@ const MAX_POINTS: usize = 2_048;
 
 /// A curve of a group, with the range of its middle half if it has several runs.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Line {
+pub(super) struct GroupCurve {
     pub(super) points: Vec<Point>,
     /// Low and high values at the points' places; empty for one run.
     pub(super) band: Vec<(f64, f64)>,
@@ -53,12 +53,12 @@ impl<'a> Group<'a> {
 
     /// Returns the curve of a number of the runs' points. Several runs have one where all of them have values: a median of
     /// those that last longest would be one of the lucky or the unlucky. Runs without any value have no part in it.
-    pub(super) fn line(&self, points: impl Fn(&NamedRun) -> Vec<Point>) -> Line {
+    pub(super) fn line(&self, points: impl Fn(&NamedRun) -> Vec<Point>) -> GroupCurve {
         let mut runs: Vec<Vec<Point>> = self.runs.iter().map(|run| points(run)).collect();
         runs.iter_mut().for_each(|points| points.retain(|(x, y)| x.is_finite() && y.is_finite()));
         runs.retain(|points| !points.is_empty());
         if runs.len() <= 1 {
-            return Line { points: runs.pop().unwrap_or_default(), band: Vec::new() };
+            return GroupCurve { points: runs.pop().unwrap_or_default(), band: Vec::new() };
         }
         let at = |x: f64| {
             let mut values = runs.iter().map(|points| value_at(points, x)).collect::<Option<Vec<f64>>>()?;
@@ -71,7 +71,7 @@ impl<'a> Group<'a> {
         places.dedup();
         let every = places.len().div_ceil(MAX_POINTS);
         let (points, band) = places.into_iter().step_by(every).filter_map(at).unzip();
-        Line { points, band }
+        GroupCurve { points, band }
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     use rollmesh_core::run::RunConfig;
 
     use super::*;
-    use crate::train::SavedCurves;
+    use crate::runs::SavedCurves;
 
     fn run(name: &str, seed: u64, num_envs: u32) -> NamedRun {
         let config = RunConfig::new("CartPole-v1").seed(seed).num_envs(num_envs);

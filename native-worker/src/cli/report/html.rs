@@ -9,7 +9,7 @@ use super::{
     groups::{Group, Point, differing, quantile, settings_of},
     svg::{COLOURS, chart},
 };
-use crate::{cli::data::numbers::short, train::IterationMetrics};
+use crate::{cli::data::numbers::short, runs::IterationMetrics};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:light-dark(#1b1f24,#e6e9ee);--muted:light-dark(#57606a,#9aa4b2);--line:light-dark(#d8dee4,#333b46)}\
@@ -114,7 +114,7 @@ fn curves(groups: &[Group<'_>]) -> String {
     };
     let mut all = String::from("<h2>Curves</h2>");
     let evaluations = |run: &NamedRun| {
-        let point = |metrics: &crate::train::EvaluationMetrics| {
+        let point = |metrics: &crate::runs::EvaluationMetrics| {
             Some((metrics.env_steps as f64, metrics.episode_return_mean.or(metrics.partial_return_mean)?))
         };
         run.curves.evaluations.iter().filter_map(point).collect()

@@ -14,7 +14,7 @@ use clap::Args;
 
 use self::groups::Group;
 use super::exit::Failure;
-use crate::train::{SavedCurves, found_runs};
+use crate::runs::{SavedCurves, found_runs};
 
 #[derive(Args)]
 #[command(

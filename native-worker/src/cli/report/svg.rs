@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    groups::{Line, Point},
+    groups::{GroupCurve, Point},
     html::escaped,
 };
 use crate::cli::data::numbers::short;
@@ -18,7 +18,7 @@ const BOTTOM: f64 = 28.0;
 pub(super) const COLOURS: usize = 6;
 
 /// Returns the chart of these lines; `None` without a point.
-pub(super) fn chart(title: &str, lines: &[Line]) -> Option<String> {
+pub(super) fn chart(title: &str, lines: &[GroupCurve]) -> Option<String> {
     let xs = lines.iter().flat_map(|line| &line.points).map(|point| point.0);
     let on_lines = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
     let on_bands = lines.iter().flat_map(|line| &line.band).flat_map(|(low, high)| [*low, *high]);
@@ -102,11 +102,11 @@ mod tests {
 
     #[test]
     fn chart_has_a_path_per_line_and_band_and_round_ticks() {
-        let line = Line { points: vec![(0.0, 1.0), (100.0, 3.0)], band: vec![(0.0, 2.0), (2.0, 4.0)] };
-        let svg = chart("a < b", &[line, Line::default()]).expect("points");
+        let line = GroupCurve { points: vec![(0.0, 1.0), (100.0, 3.0)], band: vec![(0.0, 2.0), (2.0, 4.0)] };
+        let svg = chart("a < b", &[line, GroupCurve::default()]).expect("points");
         assert_eq!((svg.matches("class=\"line").count(), svg.matches("class=\"band").count()), (2, 1));
         assert!(svg.contains("a &lt; b") && !svg.contains("NaN"), "{svg}");
         assert_eq!(ticks((0.0, 4.0)), [0.0, 1.0, 2.0, 3.0, 4.0]);
-        assert_eq!(chart("none", &[Line::default()]), None);
+        assert_eq!(chart("none", &[GroupCurve::default()]), None);
     }
 }

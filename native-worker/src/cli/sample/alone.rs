@@ -12,7 +12,7 @@ use rollmesh_core::worker::{RolloutWorker, SampleFault, config::FragmentLength};
 use super::summary::{Speed, Tally};
 use crate::{
     cli::{exit::Failure, signals::Interruption},
-    train::{Failures, OwnSampler, Watchdog},
+    runs::{Failures, OwnSampler, RowSource as _, Watchdog},
 };
 
 /// A worker, and the time that it has spent sampling.

@@ -24,12 +24,12 @@ use crate::{
     Registry,
     cli::progress::Progress,
     cli::{
-        exit::Failure, external, host, log::Log, runtime, signals::Endings, spare_memory, train::check,
+        exit::Failure, external, host, log::LogTargets, runtime, signals::Endings, spare_memory, train::check,
         worker_spec::SpecFlags,
     },
     hub::{HubConfig, SecurityConfig},
     learner::{DeviceSpec, LearnError},
-    train::{RunConfig, RunDir, RunRequest, SavedRun, TakeRows, Taker, Task, Work},
+    runs::{RunConfig, RunDir, RunRequest, RunTask, RunWork, SavedRun, TakeRows, Taker},
 };
 
 /// Returns the run for these rows; the program logs them itself.
@@ -39,7 +39,7 @@ pub(super) fn run_of(config: RolloutConfig) -> RunConfig {
 }
 
 /// Returns a new run.
-pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Registry) -> Result<Task, Failure> {
+pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Registry) -> Result<RunTask, Failure> {
     if external::is_external(&config, registry) {
         let message = "clients drive the environments of this process: leave --num-workers and --run-dir out";
         return Err(Failure::usage(message));
@@ -60,11 +60,11 @@ pub(super) fn new_run(args: &SampleArgs, config: RolloutConfig, registry: &Regis
     }
     let (init_weights, run_dir) = (args.weights()?, args.run_dir.clone());
     let request = RunRequest { init_weights, remote_only: args.remote_only, run_dir, ..run.into() };
-    Ok(Task::Begin(Box::new(request)))
+    Ok(RunTask::Begin(Box::new(request)))
 }
 
 /// Returns the run in a directory, with the changes of the flags.
-pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> Result<Task, Failure> {
+pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> Result<RunTask, Failure> {
     let saved = SavedRun::load_sampling(dir).map_err(Failure::usage)?;
     let mut run = saved.config().clone();
     let stored = if args.remote_only { 0 } else { run.num_workers };
@@ -81,7 +81,7 @@ pub(super) fn saved_run(args: &SampleArgs, dir: &Path, registry: &Registry) -> R
     if !args.json {
         eprintln!("resuming after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
     }
-    Ok(Task::Resume(Box::new(saved)))
+    Ok(RunTask::Resume(Box::new(saved)))
 }
 
 /// Returns the run with the flags for evaluations.
@@ -95,8 +95,8 @@ fn evaluated(args: &SampleArgs, run: &RunConfig) -> Result<RunConfig, Failure> {
 pub(super) fn run(
     args: &SampleArgs,
     registry: &Registry,
-    log: Log,
-    task: impl FnOnce(&SampleArgs) -> Result<Task, Failure>,
+    log: LogTargets,
+    task: impl FnOnce(&SampleArgs) -> Result<RunTask, Failure>,
 ) -> Result<ExitCode, Failure> {
     spare_memory();
     runtime(2)?.block_on(async {
@@ -106,7 +106,7 @@ pub(super) fn run(
         let run = &request.config;
         check_output(&request, registry)?;
         check(&request, registry, RunRequest::check_leased, &mut endings).await?;
-        if let (Task::Begin(_), Some(directory)) = (&task, &request.run_dir) {
+        if let (RunTask::Begin(_), Some(directory)) = (&task, &request.run_dir) {
             RunDir::check_writable(directory).map_err(Failure::usage)?;
         }
         let progress = Progress::new(run.stop.env_steps, "env steps", !args.json);
@@ -114,14 +114,14 @@ pub(super) fn run(
         let is_hashed = !args.no_hash && run.mode.is_synchronous() && !run.device_rows;
         let hasher = if is_hashed { Hasher::Rollout(Box::default()) } else { Hasher::None };
         let tally = Arc::new(Mutex::new(Tally::new(hasher, log.above(&progress))));
-        let rows = Rows { tally: tally.clone(), wanted: Wanted::of(run, registry)? };
+        let rows = RowCounter { tally: tally.clone(), wanted: Wanted::of(run, registry)? };
         let mut hub = host::start(hub_config(args, &request)?, &SpecFlags::default(), registry).await?;
         match (args.no_dashboard, args.remote_only) {
             (false, _) if !args.json => host::print_invitations(&hub, &args.clients.security, true),
             (_, true) => host::print_worker_command(&hub, &args.clients.security),
             _ => {}
         }
-        let work = Work::Take(Taker::Rows(Box::new(rows)));
+        let work = RunWork::Take(Taker::Rows(Box::new(rows)));
         let ran = host::run(&mut hub, task, work, &progress, args.json, &mut endings).await;
         hub.shutdown().await;
         let (summary, measured) = ran?;
@@ -164,7 +164,7 @@ fn hub_config(args: &SampleArgs, request: &RunRequest) -> Result<HubConfig, Fail
 }
 
 /// Counts the rows of a run, up to the last one that is wanted.
-struct Rows {
+struct RowCounter {
     tally: Arc<Mutex<Tally>>,
     wanted: Wanted,
 }
@@ -174,7 +174,7 @@ fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl TakeRows for Rows {
+impl TakeRows for RowCounter {
     fn take(&mut self, fragments: &[SlotFragment]) -> Result<Option<Vec<u64>>, LearnError> {
         let mut tally = lock(&self.tally);
         let wanted = self.wanted.of_each(fragments, tally.env_steps());

@@ -26,8 +26,8 @@ use self::{
 use super::{
     evaluation::EvaluationFlags,
     exit::Failure,
-    external::{Clients, ListenFlags},
-    log::Log,
+    external::{ClientHub, ListenFlags},
+    log::LogTargets,
     mode::ModeFlags,
     python::PythonFlags,
     settings::WorkerFlags,
@@ -39,7 +39,7 @@ use crate::{
     cli::progress::Progress,
     learner::{DeviceSpec, algorithm},
     registry::acting_on,
-    train::{RunConfig, RunRequest},
+    runs::{RunConfig, RunRequest},
 };
 
 #[derive(Args)]
@@ -244,7 +244,7 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     }
     args.python.install(args.flags.env.as_deref());
     if let Some(dir) = &args.resume {
-        let log = Log::new(&args.flags.settings()?).map_err(Failure::usage)?;
+        let log = LogTargets::new(&args.flags.settings()?).map_err(Failure::usage)?;
         return leased::run(args, registry, log, |args| leased::saved_run(args, dir, registry));
     }
     let config = settings(args)?;
@@ -258,13 +258,13 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
         && config.observation_filter == FilterKind::NoFilter;
     let has_workers = args.num_workers.is_some_and(|workers| workers > 0) || args.remote_only;
     if has_workers || args.run_dir.is_some() || args.has_leasable_filter(&config, registry) {
-        let log = Log::new(&config).map_err(Failure::usage)?;
+        let log = LogTargets::new(&config).map_err(Failure::usage)?;
         let config = if is_plain { config.raw() } else { config };
         return leased::run(args, registry, log, |args| leased::new_run(args, config, registry));
     }
     let (registry, clients) = args.clients.open(&config, registry)?;
     let code = alone(args, config, is_plain, &registry, clients.as_ref());
-    clients.into_iter().for_each(Clients::close);
+    clients.into_iter().for_each(ClientHub::close);
     code
 }
 
@@ -274,10 +274,12 @@ fn alone(
     config: RolloutConfig,
     is_plain: bool,
     registry: &Registry,
-    clients: Option<&Clients>,
+    clients: Option<&ClientHub>,
 ) -> Result<ExitCode, Failure> {
     if args.mode.mode()?.is_some_and(|mode| !mode.is_synchronous()) {
-        return Err(Failure::usage("--mode is for workers, of whom one may be faster than another: add --num-workers"));
+        return Err(Failure::usage(
+            "--mode is for workers, one of which may be faster than another: add --num-workers",
+        ));
     }
     if args.evaluation.are_given() {
         return Err(Failure::usage("evaluations are of runs, and this is none: add --run-dir or --num-workers"));
@@ -285,12 +287,12 @@ fn alone(
     // Outputs contain batches, not raw rows, and recorded episodes are sampled one by one.
     let is_plain = is_plain && config.output.is_none() && config.monitor_path.is_none();
     let config = if is_plain { config.raw() } else { config };
-    let log = Log::new(&config).map_err(Failure::usage)?;
+    let log = LogTargets::new(&config).map_err(Failure::usage)?;
     let env_steps = args.env_steps.unwrap_or(SampleArgs::ENV_STEPS);
     let each = env_steps.div_ceil(u64::from(config.num_envs.max(1)));
     let goal = if is_plain { each.saturating_mul(config.num_envs.into()) } else { env_steps };
     let worker = args.worker(config, registry)?;
-    let interruption = match clients.map(Clients::stopper) {
+    let interruption = match clients.map(ClientHub::stopper) {
         Some(stop) => Interruption::watch_and(move || {
             stop();
             exit_after_grace();

@@ -13,9 +13,9 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cli::{data::numbers::about_reading, evaluation, log::Log, meter::Measured},
+    cli::{data::numbers::about_reading, evaluation, log::LogTargets, meter::Measured},
     learner::LearnError,
-    train::{self, EvaluationMetrics, Failures, ReadMetrics},
+    runs::{self, EvaluationMetrics, Failures, ReadMetrics},
 };
 
 /// The printed summary.
@@ -99,7 +99,7 @@ pub(super) struct Tally {
     counts: Counts,
     read: ReadMetrics,
     hasher: Hasher,
-    log: Log,
+    log: LogTargets,
 }
 
 /// What a run's rows have added up to.
@@ -111,16 +111,16 @@ struct Counts {
     discarded_env_steps: u64,
     episodes: u64,
     faulty_episodes: u64,
-    returns: Running,
-    lengths: Running,
+    returns: Extremes,
+    lengths: Extremes,
     policies: BTreeMap<PolicyId, PolicyCounts>,
-    custom: BTreeMap<String, Running>,
+    custom: BTreeMap<String, Extremes>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
 struct PolicyCounts {
     agent_steps: u64,
-    rewards: Running,
+    rewards: Extremes,
 }
 
 impl Counts {
@@ -145,7 +145,7 @@ impl Counts {
 }
 
 impl Tally {
-    pub(super) fn new(hasher: Hasher, log: Log) -> Self {
+    pub(super) fn new(hasher: Hasher, log: LogTargets) -> Self {
         Self { counts: Counts::default(), read: ReadMetrics::default(), hasher, log }
     }
 
@@ -294,7 +294,7 @@ pub(super) struct Speed {
 
 impl Speed {
     /// Returns that of a run with workers.
-    pub(super) fn of_run(num_workers: u32, measured: &Measured, run: &train::Summary) -> Self {
+    pub(super) fn of_run(num_workers: u32, measured: &Measured, run: &runs::Summary) -> Self {
         let Measured { env_steps, time, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step } = *measured;
         let workers = WorkerCosts { num_workers, bytes_per_step, hub_cpu_ns_per_step, worker_cpu_ns_per_step };
         let (failures, not_reproducible) = (run.failures.clone(), run.not_reproducible.clone());
@@ -305,13 +305,13 @@ impl Speed {
 
 /// Running minimum, maximum and sum.
 #[derive(Default, Serialize, Deserialize)]
-struct Running {
+struct Extremes {
     least_and_greatest: Option<(f64, f64)>,
     sum: f64,
     n: u64,
 }
 
-impl Running {
+impl Extremes {
     /// Adds a value; NaN is ignored.
     fn add(&mut self, value: f64) {
         if !value.is_nan() {

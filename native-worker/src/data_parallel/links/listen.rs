@@ -23,7 +23,7 @@ impl Links {
                 Ok(Frame::Over(error)) => {
                     if self.rank != 0 {
                         // Rank 0 knows the error already.
-                        self.state().told = true;
+                        self.state().is_reported = true;
                     }
                     self.fail(error);
                     continue;

@@ -21,7 +21,7 @@ pub(super) struct Links {
     /// Maximum number of queued bytes per rank.
     max_waiting: usize,
     peers: Vec<Peer>,
-    state: Mutex<State>,
+    state: Mutex<LinksState>,
     /// Notified when a frame has arrived, or the group has ended.
     changed: Condvar,
     /// Notified when the rank leaves.
@@ -34,13 +34,13 @@ struct Peer {
     writer: Mutex<TcpStream>,
 }
 
-struct State {
+struct LinksState {
     inboxes: Vec<Inbox>,
     /// Why the group has ended; the first reason is kept.
     over: Option<AllReduceError>,
     /// Other ranks are notified of an end only between calls: a call that all ranks have made has its result on all of them.
     in_call: bool,
-    told: bool,
+    is_reported: bool,
     leaves: bool,
 }
 
@@ -66,7 +66,7 @@ impl Links {
             peers.push(Peer { rank, writer: Mutex::new(stream.try_clone()?), stream });
         }
         let inboxes = peers.iter().map(|_| Inbox::default()).collect();
-        let state = Mutex::new(State { inboxes, over: None, in_call: false, told: false, leaves: false });
+        let state = Mutex::new(LinksState { inboxes, over: None, in_call: false, is_reported: false, leaves: false });
         let (changed, leaving) = (Condvar::new(), Condvar::new());
         let links = Arc::new(Self { rank, max_waiting, peers, state, changed, leaving });
         let mut threads = Vec::new();
@@ -146,7 +146,7 @@ impl Links {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LinksState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

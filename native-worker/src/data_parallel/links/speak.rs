@@ -72,8 +72,8 @@ impl Links {
     /// Notifies all peers, once, that the group has ended.
     pub(super) fn notify(&self) {
         let mut state = self.state();
-        let Some(error) = state.over.clone().filter(|_| !state.told && !state.leaves) else { return };
-        state.told = true;
+        let Some(error) = state.over.clone().filter(|_| !state.is_reported && !state.leaves) else { return };
+        state.is_reported = true;
         drop(state);
         let error = match error {
             AllReduceError::TooLarge { .. } => AllReduceError::GaveUp { rank: self.rank, reason: error.to_string() },

@@ -134,7 +134,7 @@ fn closed_connection_is_noticed_immediately() {
 
 /// Rank 0 notifies a waiting rank of another one's end, even while rank 0 computes.
 #[test]
-fn an_end_is_reported_to_those_who_wait() {
+fn waiting_ranks_are_notified_of_an_exited_one() {
     let mut all = ranks(3);
     let (mut waits, goes, first) = (all.pop().unwrap(), all.pop().unwrap(), all.pop().unwrap());
     let waiting = thread::spawn(move || waits.all_reduce("values", &mut [1.0], 1.0).unwrap_err());

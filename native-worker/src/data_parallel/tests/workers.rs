@@ -114,7 +114,7 @@ fn two_workers_with_halves_of_a_batch_equal_one_with_the_whole() {
 
 /// Weights, moments and the clock come from rank 0, whatever the others had before.
 #[test]
-fn all_go_on_from_rank_0() {
+fn all_ranks_start_from_the_state_of_rank_0() {
     let all = workers(
         2,
         |rank| {
@@ -145,7 +145,7 @@ fn all_go_on_from_rank_0() {
 
 /// As without other ranks, learning or joining during a sample does not change its weights.
 #[test]
-fn a_sample_that_has_begun_goes_on_with_its_weights() {
+fn sample_in_progress_keeps_its_weights() {
     let make = |rank| builder(config("a2c", false).seed(u64::from(rank))).build().unwrap();
     let all = workers(
         2,
@@ -273,7 +273,7 @@ fn a_worker_that_stops_is_missed() {
 
 /// Before any rank listens or connects.
 #[test]
-fn policies_that_cannot_are_named() {
+fn policies_without_the_capability_are_named() {
     let mut config = config("ppo", false);
     for kind in ["random", "net"] {
         config.policies.values_mut().for_each(|policy| policy.policy = kind.into());

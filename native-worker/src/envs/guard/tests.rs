@@ -91,7 +91,7 @@ fn bomb(panics_in: &'static str) -> (Result<Box<dyn AnyVectorEnv>, EnvError>, Ar
 }
 
 #[test]
-fn a_panic_is_a_failure_and_the_environment_is_not_called_again() {
+fn panic_is_a_failure_and_its_environment_is_called_no_more() {
     let mut rng = Streams::new(1, Purpose::Reset).at(SlotId(0), 0, 0, 0);
     for place in ["reset", "restore"] {
         let (env, calls) = bomb(place);
@@ -114,7 +114,7 @@ fn a_panic_is_a_failure_and_the_environment_is_not_called_again() {
 }
 
 #[test]
-fn environment_that_panicked_is_made_again_for_its_next_episode() {
+fn environment_that_panicked_is_rebuilt_for_its_next_episode() {
     let mut registry = EnvRegistry::default();
     let made = AtomicU32::new(0);
     registry.register(EnvSpec::new("Bomb", move |_, _| {
@@ -162,7 +162,7 @@ fn guarded_environments_behave_as_before() {
 
 /// The second environment panics in its first step, and again while it is dropped. The others are not affected.
 #[test]
-fn a_run_goes_on_after_a_panic() {
+fn sampling_continues_after_a_panic() {
     let mut registry = EnvRegistry::default();
     let made = AtomicU32::new(0);
     registry.register(EnvSpec::new("Bomb", move |_, _| {

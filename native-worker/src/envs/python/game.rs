@@ -1,4 +1,4 @@
-//! An environment of PettingZoo in a host: several agents, which act simultaneously or in turn.
+//! An environment of PettingZoo in a host: several agents, which act simultaneously or sequentially.
 
 use std::{any::Any, collections::BTreeMap};
 

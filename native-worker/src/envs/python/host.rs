@@ -18,8 +18,8 @@ use serde::Deserialize;
 use super::PythonSettings;
 use crate::{
     envs::remote::{
-        process::{End, Process},
-        wire::{ChildRequest, Reply},
+        process::{EnvProcess, PipeEnd},
+        wire::{ChildReply, ChildRequest},
     },
     net::TOKEN_VARIABLE,
 };
@@ -40,10 +40,10 @@ const GRACE: Duration = Duration::from_secs(1);
 const FINGERPRINT_CALLS: u32 = 8;
 
 /// The host of a thread's environments: its process, while it runs, and how to start the next one.
-pub(super) struct Host {
+pub(super) struct PythonHost {
     settings: PythonSettings,
     limits: ProcessLimits,
-    process: Option<Process>,
+    process: Option<EnvProcess>,
     /// Counts processes: environments of earlier processes are lost.
     epoch: u64,
     groups: u32,
@@ -59,16 +59,16 @@ struct HostFailure {
 
 thread_local! {
     /// The hosts of this thread's environments. Their processes end with the thread and the last of their environments.
-    static HOSTS: RefCell<Vec<Arc<Mutex<Host>>>> = const { RefCell::new(Vec::new()) };
+    static HOSTS: RefCell<Vec<Arc<Mutex<PythonHost>>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A process with a request that it has not answered yet. Dropped, it is killed.
 pub(super) struct Pending {
-    process: Process,
+    process: EnvProcess,
     limit: Duration,
 }
 
-impl Host {
+impl PythonHost {
     /// Returns a host of this thread by its number, a new one if there is none with these settings and limits.
     pub(super) fn of_thread(settings: &PythonSettings, limits: ProcessLimits, number: usize) -> Arc<Mutex<Self>> {
         HOSTS.with_borrow_mut(|hosts| {
@@ -97,7 +97,7 @@ impl Host {
         self.limits.memory_mb
     }
 
-    fn start(&mut self) -> io::Result<Process> {
+    fn start(&mut self) -> io::Result<EnvProcess> {
         // Counted even if the start fails, since the last process is lost in any case.
         self.epoch += 1;
         let mut command = Command::new(self.settings.program());
@@ -109,7 +109,7 @@ impl Host {
                 command.env(name, value);
             }
         }
-        Process::start(command)
+        EnvProcess::start(command)
     }
 
     /// Sends a request and waits for the answer, which `take` decodes. If the process fails, it is ended.
@@ -167,7 +167,7 @@ impl Host {
         Pending { mut process, limit }: Pending,
         take: impl FnOnce(&[u8]) -> Option<T>,
     ) -> Result<T, EnvError> {
-        let failed = |process: Process, end: &ProcessEnd| {
+        let failed = |process: EnvProcess, end: &ProcessEnd| {
             let words = process.end();
             let words = if words.is_empty() { words } else { format!("; it said last: {words}") };
             EnvError::Failed(format!("{name}: its Python process {end}{words}"))
@@ -176,7 +176,7 @@ impl Host {
             return Err(failed(process, &end));
         }
         let answer = match process.receive() {
-            Ok(Some((Reply::Failed, body))) => match serde_json::from_slice::<HostFailure>(body) {
+            Ok(Some((ChildReply::Failed, body))) => match serde_json::from_slice::<HostFailure>(body) {
                 Ok(said) => Ok(Err(said)),
                 Err(_) => Err(ProcessEnd::Nonsense("an error that makes no sense".into())),
             },
@@ -212,10 +212,10 @@ impl HostFailure {
 }
 
 /// Waits until the answer is complete.
-fn wait(process: &mut Process, limit: Duration) -> Result<(), ProcessEnd> {
+fn wait(process: &mut EnvProcess, limit: Duration) -> Result<(), ProcessEnd> {
     let mut heard = Instant::now();
     while process.receive()?.is_none() {
-        let (ends, mut fds): (Vec<End>, Vec<PollFd<'_>>) = process.ends().unzip();
+        let (ends, mut fds): (Vec<PipeEnd>, Vec<PollFd<'_>>) = process.ends().unzip();
         // Rounded up, so that it does not wake just before the deadline.
         let timeout = process.patience(limit).map(|patience| patience + Duration::from_micros(1));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -223,14 +223,14 @@ fn wait(process: &mut Process, limit: Duration) -> Result<(), ProcessEnd> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(ProcessEnd::Nonsense(format!("answers that cannot be waited for: {error}"))),
         }
-        let ready: Vec<End> =
+        let ready: Vec<PipeEnd> =
             ends.into_iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|(end, _)| end).collect();
         drop(fds);
         for end in ready {
             match end {
-                End::Requests => process.send(),
-                End::Words => process.listen(),
-                End::Answers => {}
+                PipeEnd::Requests => process.send(),
+                PipeEnd::Words => process.listen(),
+                PipeEnd::Answers => {}
             }
         }
         let time = heard.elapsed();

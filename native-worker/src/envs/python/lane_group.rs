@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     FINGERPRINT, PythonSettings,
-    host::{Host, Pending},
+    host::{Pending, PythonHost},
 };
 use crate::envs::remote::wire::ChildRequest;
 
@@ -23,14 +23,14 @@ const EPISODES: &str = ", random episodes ";
 
 /// An unanswered request. It keeps the host locked: environments on other threads may share its process.
 pub(super) struct Exchange<'a> {
-    host: MutexGuard<'a, Host>,
+    host: MutexGuard<'a, PythonHost>,
     pending: Pending,
 }
 
-/// Environments that a host has made. If its process ends, the next one makes them again when they are asked for something.
+/// Environments that a host has made. If its process ends, the next one rebuilds them at the next request.
 pub(super) struct LaneGroup {
     name: String,
-    host: Arc<Mutex<Host>>,
+    host: Arc<Mutex<PythonHost>>,
     /// Its number in the host.
     number: u32,
     /// The request for them as JSON.
@@ -51,7 +51,7 @@ impl LaneGroup {
         settings: &PythonSettings,
         host: usize,
     ) -> Result<(Self, M), EnvError> {
-        let host = Host::of_thread(settings, context.limits, host);
+        let host = PythonHost::of_thread(settings, context.limits, host);
         let mut held = lock(&host);
         let number = held.next_group();
         let text = request_for(name, &context.config, number, lanes, held.memory_mb());
@@ -66,7 +66,7 @@ impl LaneGroup {
         self.is_in(&lock(&self.host))
     }
 
-    fn is_in(&self, host: &Host) -> bool {
+    fn is_in(&self, host: &PythonHost) -> bool {
         self.epoch.is_some() && host.epoch() == self.epoch
     }
 
@@ -117,7 +117,7 @@ impl LaneGroup {
     /// Asks for something of a lane, and the lanes that follow if `body` says so; `take` reads the answer.
     ///
     /// # Errors
-    /// As [`Host::ask`].
+    /// As [`PythonHost::ask`].
     pub(super) fn ask<T>(
         &self,
         ask: (&'static str, ChildRequest),
@@ -158,7 +158,7 @@ impl LaneGroup {
     /// Waits for the answer of a request, which `take` decodes.
     ///
     /// # Errors
-    /// As [`Host::receive`].
+    /// As [`PythonHost::receive`].
     pub(super) fn receive<T>(
         &self,
         Exchange { mut host, pending }: Exchange<'_>,
@@ -202,7 +202,7 @@ pub(super) fn with_fingerprint(
     settings: &PythonSettings,
 ) -> Result<Config, EnvError> {
     let compute = || {
-        let host = Host::of_thread(settings, context.limits, 0);
+        let host = PythonHost::of_thread(settings, context.limits, 0);
         let mut host = lock(&host);
         let text = request_for(name, &context.config, 0, 1, host.memory_mb());
         fingerprint(&mut host, name, &text)
@@ -223,22 +223,22 @@ pub(super) fn has_episodes(fingerprint: &str) -> bool {
     fingerprint.contains(EPISODES)
 }
 
-fn lock(host: &Mutex<Host>) -> MutexGuard<'_, Host> {
+fn lock(host: &Mutex<PythonHost>) -> MutexGuard<'_, PythonHost> {
     host.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns what decides the bits of an environment on this machine: versions of packages, and the hash of random episodes.
 ///
 /// # Errors
-/// As [`Host::ask`].
-pub(super) fn fingerprint(host: &mut Host, name: &str, text: &[u8]) -> Result<String, EnvError> {
+/// As [`PythonHost::ask`].
+pub(super) fn fingerprint(host: &mut PythonHost, name: &str, text: &[u8]) -> Result<String, EnvError> {
     let body = |request: &mut Vec<u8>| request.extend_from_slice(text);
     let take = |reply: &[u8]| String::from_utf8(reply.to_vec()).ok();
     host.ask(name, ("for its fingerprint", ChildRequest::Fingerprint), body, take)
 }
 
 fn ask_to_make<M>(
-    host: &mut Host,
+    host: &mut PythonHost,
     name: &str,
     text: &[u8],
     take: impl FnOnce(&[u8]) -> Option<M>,

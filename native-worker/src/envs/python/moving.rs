@@ -12,7 +12,7 @@ use rollmesh_core::{
 };
 
 use super::{
-    rows::{Row, reborrow, shared},
+    rows::{PythonRow, reborrow, shared},
     vector::{HostState, PythonEnvs, located},
 };
 use crate::envs::remote::wire::{ChildRequest, part, put_part};
@@ -39,7 +39,7 @@ impl PythonEnvs {
                 )));
             }
             let (log, base) = (self.logs[lane].clone(), self.bases[lane].clone());
-            if let Err(error) = self.replay_whole(lane, base.as_deref(), &log) {
+            if let Err(error) = self.replay_all(lane, base.as_deref(), &log) {
                 // A later try replays the same episode.
                 (self.logs[lane], self.bases[lane], self.is_stale[lane]) = (log, base, true);
                 return Err(error);
@@ -49,7 +49,7 @@ impl PythonEnvs {
     }
 
     /// Replays all steps of an episode, and compares the last observation.
-    fn replay_whole(&mut self, lane: usize, base: Option<&[u8]>, log: &ActionLog) -> Result<(), EnvError> {
+    fn replay_all(&mut self, lane: usize, base: Option<&[u8]>, log: &ActionLog) -> Result<(), EnvError> {
         let mut steps = Vec::new();
         log.put(&mut steps);
         self.replay(lane, base.unwrap_or_default(), &steps, u32::MAX)?;
@@ -67,9 +67,9 @@ impl PythonEnvs {
             log.put(out);
             return Ok(());
         }
-        let mut obs = Row::new(self.spaces.observation_type, self.obs_len());
+        let mut obs = PythonRow::new(self.spaces.observation_type, self.obs_len());
         let shown = log.show(obs.all_mut());
-        match shown.and_then(|()| self.save(lane).or_else(|_| self.save_again(lane, log))) {
+        match shown.and_then(|()| self.save(lane).or_else(|_| self.save_by_replay(lane, log))) {
             Ok(state) => {
                 put_part(out, |out| {
                     put_rows(out, obs.all());
@@ -96,9 +96,9 @@ impl PythonEnvs {
     }
 
     /// Returns the state of a lane after a replay in an environment that is made for that.
-    fn save_again(&self, lane: usize, log: &ActionLog) -> Result<Vec<u8>, EnvError> {
+    fn save_by_replay(&self, lane: usize, log: &ActionLog) -> Result<Vec<u8>, EnvError> {
         let mut twin = Self::make(&self.name, slice::from_ref(&self.context), &self.settings)?;
-        twin.replay_whole(0, self.bases[lane].as_deref(), log)?;
+        twin.replay_all(0, self.bases[lane].as_deref(), log)?;
         twin.save(0)
     }
 
@@ -137,8 +137,8 @@ impl PythonEnvs {
             self.logs[lane].end();
         }
         let (mut replay, rng) = Replay::new(log, &self.logs[lane])?;
-        let mut obs = Row::new(self.spaces.observation_type, self.obs_len());
-        let mut action = Row::new(self.spaces.action_type, self.spaces.action.shape().elements());
+        let mut obs = PythonRow::new(self.spaces.observation_type, self.obs_len());
+        let mut action = PythonRow::new(self.spaces.action_type, self.spaces.action.shape().elements());
         match rng {
             Some(mut rng) if base.is_empty() => self.reset_at(lane, &mut rng, obs.all_mut())?,
             Some(_) => self.continue_from(lane, base, obs.all_mut())?,

@@ -27,11 +27,11 @@ pub(super) fn check_len(what: &'static str, wanted: usize, found: usize) -> Resu
 macro_rules! rows {
     ($($variant:ident($ty:ty)),+) => {
         /// One row.
-        pub(super) enum Row {
+        pub(super) enum PythonRow {
             $($variant(Vec<$ty>)),+
         }
 
-        impl Row {
+        impl PythonRow {
             pub(super) fn new(dtype: DType, len: usize) -> Self {
                 match dtype { $(DType::$variant => Self::$variant(vec![<$ty>::default(); len])),+ }
             }

@@ -29,7 +29,7 @@ pub(super) struct PythonEnvs {
     /// What made them.
     pub(super) context: EnvContext,
     pub(super) settings: PythonSettings,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<HostedLanes>,
     pub(super) spaces: EnvSpaces,
     pub(super) starts: Starts,
     pub(super) state: HostState,
@@ -42,14 +42,14 @@ pub(super) struct PythonEnvs {
 }
 
 /// Lanes that a host steps.
-pub(super) struct Part {
+pub(super) struct HostedLanes {
     pub(super) group: LaneGroup,
     /// Its rows; `None` if they go through pipes.
     shared: Option<SharedRows>,
     pub(super) lanes: Range<usize>,
 }
 
-impl Part {
+impl HostedLanes {
     /// Returns which of these lanes are the part's.
     fn within(&self, lanes: &Range<usize>) -> Range<usize> {
         self.lanes.start.max(lanes.start)..self.lanes.end.min(lanes.end)
@@ -65,7 +65,7 @@ pub(super) fn located(of_part: usize, error: EnvError) -> EnvError {
 }
 
 /// A step that a host has been asked for.
-struct Asked<'a> {
+struct AskedStep<'a> {
     group: &'a LaneGroup,
     shared: &'a mut Option<SharedRows>,
     exchange: Result<Exchange<'a>, EnvError>,
@@ -122,7 +122,7 @@ impl PythonEnvs {
             let (group, made) = LaneGroup::make::<MadeLanes>(name, first, own.len(), settings, host)?;
             let is_deterministic = host > 0 || group.check_fingerprint(&first.config)?;
             let MadeLanes { spaces, starts, state, shared } = made;
-            parts.push(Part { group, shared: shared.and_then(SharedRows::open), lanes: own });
+            parts.push(HostedLanes { group, shared: shared.and_then(SharedRows::open), lanes: own });
             match &described {
                 Some((first, ..)) if *first != spaces.spaces => {
                     return Err(EnvError::Failed(format!("{name}: its environments have different spaces")));
@@ -177,7 +177,7 @@ impl PythonEnvs {
         // All hosts step at the same time.
         let asked = parts.map(|part| {
             let own = part.within(&lanes);
-            let Part { group, shared, lanes: of_part } = part;
+            let HostedLanes { group, shared, lanes: of_part } = part;
             let (first, rows) = (own.start - of_part.start, own.start - lanes.start..own.end - lanes.start);
             let actions = rows_of(actions, rows.clone(), act_len);
             let put = shared.as_mut().map(|shared| shared.put_actions(first, rows.len(), actions)).transpose();
@@ -190,12 +190,12 @@ impl PythonEnvs {
             let exchange = put
                 .map_err(|error| EnvError::Failed(format!("its rows cannot be shared with a Python process: {error}")))
                 .and_then(|_| group.send(("for a step", ChildRequest::Step), first, body));
-            Asked { group, shared, exchange, first, of_part: of_part.start, rows }
+            AskedStep { group, shared, exchange, first, of_part: of_part.start, rows }
         });
-        let asked: Vec<Asked<'_>> = asked.collect();
+        let asked: Vec<AskedStep<'_>> = asked.collect();
         let mut stepped = Ok(());
         // The answer of every part is read, also after an error.
-        for Asked { group, shared, exchange, first, of_part, rows } in asked {
+        for AskedStep { group, shared, exchange, first, of_part, rows } in asked {
             let take = |reply: &[u8]| {
                 let obs = rows_mut_of(&mut obs, rows.clone(), obs_len);
                 let (rewards, terminateds) = (&mut out.rewards[rows.clone()], &mut out.terminateds[rows.clone()]);
@@ -224,7 +224,7 @@ impl PythonEnvs {
         stepped
     }
 
-    pub(super) fn part_of(&self, lane: usize) -> Result<&Part, EnvError> {
+    pub(super) fn part_of(&self, lane: usize) -> Result<&HostedLanes, EnvError> {
         let found = self.parts.iter().find(|part| part.lanes.contains(&lane));
         found.ok_or(EnvError::NoSuchLane { lane, num_envs: self.logs.len() })
     }

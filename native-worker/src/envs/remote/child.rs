@@ -11,7 +11,9 @@ use rollmesh_core::{
     worker::{Registry, SetupError},
 };
 
-use super::wire::{ChildRequest, HEAD, Head, Made, MakeRequest, Reply, Said, SpacesOf, message, put_part};
+use super::wire::{
+    ChildError, ChildReply, ChildRequest, HEAD, Head, MadeEnv, MakeRequest, SpacesOf, message, put_part,
+};
 use crate::{
     child::{end_with_parent, limit_memory, take_stdio},
     kernels,
@@ -52,18 +54,18 @@ impl Pipes {
         Ok(Some((head.number, request)))
     }
 
-    fn say(&mut self, number: u64, reply: Reply, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+    fn say(&mut self, number: u64, reply: ChildReply, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         if message(&mut self.bytes, number, reply as u8, body).is_none() {
-            let said = json(&Said::Failed("what it observes is too long for a message".into()));
+            let said = json(&ChildError::Failed("what it observes is too long for a message".into()));
             // The message is short.
-            let _ = message(&mut self.bytes, number, Reply::Failed as u8, |out| out.extend(&said));
+            let _ = message(&mut self.bytes, number, ChildReply::Failed as u8, |out| out.extend(&said));
         }
         self.replies.write_all(&self.bytes)
     }
 
     fn fail(&mut self, number: u64, error: EnvError) -> io::Result<()> {
-        let said = Said::from(error);
-        self.say(number, Reply::Failed, |out| out.extend(json(&said)))
+        let said = ChildError::from(error);
+        self.say(number, ChildReply::Failed, |out| out.extend(json(&said)))
     }
 
     fn serve(mut self, registry: &Registry) -> io::Result<()> {
@@ -82,11 +84,11 @@ impl Pipes {
             answer: [EnvActions::default()],
             updates: EnvUpdates::new(),
             owed: Turn::new(),
-            told: Vec::new(),
+            announced: Vec::new(),
         };
         let agents = env.env.agents();
-        let made = Made { is_wrapped, agents: env.introduce(agents.iter()) };
-        self.say(number, Reply::Made, |out| out.extend(json(&made)))?;
+        let made = MadeEnv { is_wrapped, agents: env.introduce(agents.iter()) };
+        self.say(number, ChildReply::Made, |out| out.extend(json(&made)))?;
         let mut frame = Frame::new();
         let mut turn = Turn::new();
         while let Some((number, request)) = self.receive()? {
@@ -101,7 +103,7 @@ impl Pipes {
                 },
                 ChildRequest::Render => {
                     let is_drawn = env.env.try_render(0, &mut frame);
-                    self.say(number, Reply::Picture, |out| {
+                    self.say(number, ChildReply::Picture, |out| {
                         if is_drawn {
                             out.extend(frame.width().to_le_bytes());
                             out.extend(frame.height().to_le_bytes());
@@ -125,7 +127,7 @@ impl Pipes {
     fn reply_turn(&mut self, number: u64, env: &mut Served, turn: &Turn) -> io::Result<()> {
         let agents = turn.obs().iter().map(|(agent, _)| agent).chain(turn.outcomes().map(|(agent, _)| agent));
         let new = env.introduce(agents);
-        self.say(number, Reply::Turn, |out| {
+        self.say(number, ChildReply::Turn, |out| {
             put_part(out, |out| turn.write(out));
             put_part(out, |out| env.owed.write(out));
             if !new.is_empty() {
@@ -142,7 +144,7 @@ struct Served {
     updates: EnvUpdates,
     owed: Turn,
     /// Agents whose spaces have been sent to the worker, ascending.
-    told: Vec<AgentId>,
+    announced: Vec<AgentId>,
 }
 
 impl Served {
@@ -177,9 +179,9 @@ impl Served {
     fn introduce<'a>(&mut self, agents: impl Iterator<Item = &'a AgentId>) -> Vec<SpacesOf> {
         let mut new = Vec::new();
         for agent in agents {
-            let Err(at) = self.told.binary_search(agent) else { continue };
+            let Err(at) = self.announced.binary_search(agent) else { continue };
             if let Some(spaces) = self.env.spaces(agent) {
-                self.told.insert(at, agent.clone());
+                self.announced.insert(at, agent.clone());
                 new.push(SpacesOf { agent: agent.clone(), spaces });
             }
         }

@@ -117,7 +117,7 @@ impl RemoteBaseEnv {
     /// Returns the process ids by sub-environment; `None` for one without a process at the moment.
     #[must_use]
     pub fn process_ids(&self) -> Vec<Option<u32>> {
-        self.subs.iter().map(|sub| sub.process.as_ref().map(process::Process::id)).collect()
+        self.subs.iter().map(|sub| sub.process.as_ref().map(process::EnvProcess::id)).collect()
     }
 
     fn check_env(&self, env: usize) -> Result<(), EnvError> {
@@ -271,7 +271,7 @@ impl BaseEnv for RemoteBaseEnv {
         }
         self.forgotten += u64::from(sub.has_unpolled_step());
         sub.want_reset();
-        if sub.go_on(Instant::now()) {
+        if sub.send_next_request(Instant::now()) {
             self.make(env);
         }
         Ok(Reset::Later)
@@ -349,7 +349,7 @@ impl BaseEnv for RemoteBaseEnv {
         for sub in &mut self.subs {
             (sub.phase, sub.job, sub.reset_next) = (Phase::Over, None, false);
             sub.fault = None;
-            sub.process.iter_mut().for_each(process::Process::dismiss);
+            sub.process.iter_mut().for_each(process::EnvProcess::dismiss);
         }
         self.last_contact = Instant::now();
         let end = self.last_contact + ENV_GRACE;

@@ -13,8 +13,8 @@ use rustix::{
     io::ioctl_fionbio,
 };
 
-use super::wire::{ChildRequest, HEAD, Head, MAX_BODY, Reply, message};
-use crate::child::{self, Child, LastWords, Pipes};
+use super::wire::{ChildReply, ChildRequest, HEAD, Head, MAX_BODY, message};
+use crate::child::{self, Child, ChildStreams, LastWords};
 
 /// Size of a read in bytes, and the minimum buffer size.
 const CHUNK: usize = 1 << 16;
@@ -26,7 +26,7 @@ const END: Duration = Duration::from_secs(1);
 const LISTEN: Duration = Duration::from_secs(1);
 
 /// A process with its non-blocking pipes.
-pub(in crate::envs) struct Process {
+pub(in crate::envs) struct EnvProcess {
     child: Child,
     stdin: ChildStdin,
     stdout: ChildStdout,
@@ -34,7 +34,7 @@ pub(in crate::envs) struct Process {
     /// Number of the latest request.
     number: u64,
     /// The pending request.
-    asked: Option<Asked>,
+    asked: Option<PendingRequest>,
     /// The latest request, and how many bytes of it have been sent.
     request: Vec<u8>,
     sent: usize,
@@ -46,7 +46,7 @@ pub(in crate::envs) struct Process {
 }
 
 /// A pending request.
-struct Asked {
+struct PendingRequest {
     doing: &'static str,
     at: Instant,
     /// How long the worker has listened since.
@@ -55,18 +55,18 @@ struct Asked {
 
 /// An end of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::envs) enum End {
+pub(in crate::envs) enum PipeEnd {
     Requests,
     Answers,
     Words,
 }
 
-impl Process {
+impl EnvProcess {
     /// Starts a program that uses the protocol of [`wire`](super::wire).
     pub(in crate::envs) fn start(command: Command) -> io::Result<Self> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(io::Error::other)?;
-        let (child, Pipes { stdin, stdout, stderr }) = child::spawn(command)?;
+        let (child, ChildStreams { stdin, stdout, stderr }) = child::spawn(command)?;
         ioctl_fionbio(&stdin, true)?;
         ioctl_fionbio(&stdout, true)?;
         ioctl_fionbio(&stderr, true)?;
@@ -93,7 +93,7 @@ impl Process {
     /// Sends a request. Errors show when the answer is awaited.
     pub(in crate::envs) fn ask(&mut self, doing: &'static str, request: ChildRequest, body: impl FnOnce(&mut Vec<u8>)) {
         self.number = self.number.wrapping_add(1);
-        self.asked = Some(Asked { doing, at: Instant::now(), heard: Duration::ZERO });
+        self.asked = Some(PendingRequest { doing, at: Instant::now(), heard: Duration::ZERO });
         if message(&mut self.request, self.number, request as u8, body).is_none() {
             // Actions of that length belong to no space; the process will answer the empty request with an error.
             let _ = message(&mut self.request, self.number, request as u8, |_| {});
@@ -117,7 +117,7 @@ impl Process {
     }
 
     /// Returns the answer once it is complete. [`taken`](Self::taken) releases it.
-    pub(in crate::envs) fn receive(&mut self) -> Result<Option<(Reply, &[u8])>, ProcessEnd> {
+    pub(in crate::envs) fn receive(&mut self) -> Result<Option<(ChildReply, &[u8])>, ProcessEnd> {
         if self.is_dismissed {
             // An answer to an earlier request, which is discarded. Read once, so that a flood does not block.
             return match self.stdout.read(&mut self.answer) {
@@ -149,13 +149,13 @@ impl Process {
     }
 
     /// Checks the bytes received, if they contain the head: returns the kind of the answer and its length.
-    fn check(&self) -> Result<Option<(Reply, usize)>, ProcessEnd> {
+    fn check(&self) -> Result<Option<(ChildReply, usize)>, ProcessEnd> {
         if self.asked.is_none() && self.filled > 0 {
             return Err(ProcessEnd::Nonsense("an unrequested message".into()));
         }
         let Some(bytes) = self.answer.first_chunk().filter(|_| self.filled >= HEAD) else { return Ok(None) };
         let head = Head::read(*bytes).filter(|head| head.number == self.number);
-        let answer = head.and_then(|head| Some((Reply::of(head.kind)?, HEAD + head.len)));
+        let answer = head.and_then(|head| Some((ChildReply::of(head.kind)?, HEAD + head.len)));
         answer.map(Some).ok_or_else(|| ProcessEnd::Nonsense("bytes that are no answer".into()))
     }
 
@@ -201,11 +201,11 @@ impl Process {
     }
 
     /// Returns the pipe ends to poll.
-    pub(in crate::envs) fn ends(&self) -> impl Iterator<Item = (End, PollFd<'_>)> {
+    pub(in crate::envs) fn ends(&self) -> impl Iterator<Item = (PipeEnd, PollFd<'_>)> {
         let requests =
-            (self.sent < self.request.len()).then(|| (End::Requests, PollFd::new(&self.stdin, PollFlags::OUT)));
-        let answers = self.asked.is_some().then(|| (End::Answers, PollFd::new(&self.stdout, PollFlags::IN)));
-        let words = self.stderr.as_ref().map(|stderr| (End::Words, PollFd::new(stderr, PollFlags::IN)));
+            (self.sent < self.request.len()).then(|| (PipeEnd::Requests, PollFd::new(&self.stdin, PollFlags::OUT)));
+        let answers = self.asked.is_some().then(|| (PipeEnd::Answers, PollFd::new(&self.stdout, PollFlags::IN)));
+        let words = self.stderr.as_ref().map(|stderr| (PipeEnd::Words, PollFd::new(stderr, PollFlags::IN)));
         [answers, requests, words].into_iter().flatten()
     }
 

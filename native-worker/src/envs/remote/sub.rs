@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rollmesh_core::env::{EnvError, multi_agent::Turn};
 
 use super::{
-    process::Process,
+    process::EnvProcess,
     wire::{ChildRequest, MakeRequest},
 };
 
@@ -44,13 +44,13 @@ pub(super) enum Fault {
 pub(super) struct Sub {
     /// The [`MakeRequest`] as JSON.
     pub(super) make: Vec<u8>,
-    pub(super) process: Option<Process>,
+    pub(super) process: Option<EnvProcess>,
     pub(super) phase: Phase,
     pub(super) job: Option<Job>,
     /// True if a reset follows the job, whose result is discarded.
     pub(super) reset_next: bool,
     /// No new process is started before this time.
-    pub(super) rest_until: Option<Instant>,
+    pub(super) delay_until: Option<Instant>,
     pub(super) next_episode: u32,
     /// Observations and rewards waiting for a poll.
     pub(super) turn: Turn,
@@ -77,7 +77,7 @@ impl Sub {
             phase: Phase::New,
             job: None,
             reset_next: false,
-            rest_until: None,
+            delay_until: None,
             next_episode: 0,
             turn: Turn::new(),
             begins: false,
@@ -94,7 +94,7 @@ impl Sub {
     }
 
     /// Sends the process its next request; true if a process has to be started first.
-    pub(super) fn go_on(&mut self, now: Instant) -> bool {
+    pub(super) fn send_next_request(&mut self, now: Instant) -> bool {
         if self.phase != Phase::Asked || self.job.is_some() || !self.reset_next {
             return false;
         }
@@ -115,7 +115,7 @@ impl Sub {
 
     /// Returns how long it has to wait until it gets another process.
     pub(super) fn rest(&self, now: Instant) -> Option<Duration> {
-        let until = self.rest_until?.saturating_duration_since(now);
+        let until = self.delay_until?.saturating_duration_since(now);
         (!until.is_zero()).then_some(until)
     }
 

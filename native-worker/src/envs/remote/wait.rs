@@ -13,21 +13,21 @@ use rustix::{
 
 use super::{
     COMMAND, RemoteBaseEnv,
-    process::{End, Process},
+    process::{EnvProcess, PipeEnd},
     sub::{Fault, Job, Phase, Sub},
-    wire::{ChildRequest, Made, Reply, Said, SpacesOf, part},
+    wire::{ChildError, ChildReply, ChildRequest, MadeEnv, SpacesOf, part},
 };
 use crate::envs::python;
 
 /// Delay after the second consecutive failure; it doubles after each further one.
-const FIRST_REST: Duration = Duration::from_millis(100);
-const LONGEST_REST: Duration = Duration::from_secs(10);
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_secs(10);
 
 /// Returns the delay after the n-th consecutive failure (exponential backoff); none after the first.
-fn rest_after(failures: u32) -> Duration {
+fn restart_delay(failures: u32) -> Duration {
     match failures.checked_sub(2) {
         None => Duration::ZERO,
-        Some(further) => FIRST_REST.saturating_mul(1 << further.min(16)).min(LONGEST_REST),
+        Some(further) => FIRST_DELAY.saturating_mul(1 << further.min(16)).min(MAX_DELAY),
     }
 }
 
@@ -37,13 +37,13 @@ impl RemoteBaseEnv {
     pub(super) fn wait(&mut self, until: Option<Instant>) {
         let now = Instant::now();
         for env in 0..self.subs.len() {
-            if self.subs[env].go_on(now) && !self.make(env) {
-                return self.note_time();
+            if self.subs[env].send_next_request(now) && !self.make(env) {
+                return self.add_elapsed();
             }
         }
         let mut timeout = until.map(|until| until.saturating_duration_since(now));
         let mut shorten = |time: Duration| timeout = Some(timeout.map_or(time, |timeout| timeout.min(time)));
-        let (mut whose, mut fds): (Vec<(usize, End)>, Vec<PollFd<'_>>) = (Vec::new(), Vec::new());
+        let (mut whose, mut fds): (Vec<(usize, PipeEnd)>, Vec<PollFd<'_>>) = (Vec::new(), Vec::new());
         for (env, sub) in self.subs.iter().enumerate() {
             match &sub.process {
                 Some(process) => {
@@ -60,14 +60,14 @@ impl RemoteBaseEnv {
         // Rounded up, so that it does not wake just before the deadline.
         let timeout = timeout.map(|timeout| timeout + Duration::from_micros(1));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let told = match poll(&mut fds, timeout.as_ref()) {
+        let polled = match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error),
         };
         let events = whose.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|(whose, _)| *whose);
-        let events: Vec<(usize, End)> = events.collect();
+        let events: Vec<(usize, PipeEnd)> = events.collect();
         drop(fds);
-        if let Err(error) = told {
+        if let Err(error) = polled {
             // Without polling, no process can be read from.
             for env in 0..self.subs.len() {
                 self.end(env, ProcessEnd::Nonsense(format!("answers that cannot be waited for: {error}")));
@@ -76,11 +76,11 @@ impl RemoteBaseEnv {
         for (env, end) in events {
             self.take_event(env, end);
         }
-        self.note_time();
+        self.add_elapsed();
     }
 
     /// Adds the time since the last call to pending requests, and ends overdue processes.
-    pub(super) fn note_time(&mut self) {
+    pub(super) fn add_elapsed(&mut self) {
         let time = self.last_contact.elapsed();
         self.last_contact += time;
         for env in 0..self.subs.len() {
@@ -96,7 +96,7 @@ impl RemoteBaseEnv {
     pub(super) fn make(&mut self, env: usize) -> bool {
         let mut command = Command::new(&self.program);
         command.arg(COMMAND).envs(&self.environs).envs(python::child_environs());
-        let started = Process::start(command);
+        let started = EnvProcess::start(command);
         let sub = &mut self.subs[env];
         match started {
             Ok(mut process) => {
@@ -112,12 +112,12 @@ impl RemoteBaseEnv {
         }
     }
 
-    fn take_event(&mut self, env: usize, end: End) {
+    fn take_event(&mut self, env: usize, end: PipeEnd) {
         let Some(process) = &mut self.subs[env].process else { return };
         match end {
-            End::Requests => process.send(),
-            End::Words => process.listen(),
-            End::Answers => self.take_answer(env),
+            PipeEnd::Requests => process.send(),
+            PipeEnd::Words => process.listen(),
+            PipeEnd::Answers => self.take_answer(env),
         }
     }
 
@@ -146,17 +146,17 @@ impl RemoteBaseEnv {
         }
     }
 
-    fn take_reply(&mut self, env: usize, reply: Reply, body: &[u8]) -> Result<(), Refusal> {
+    fn take_reply(&mut self, env: usize, reply: ChildReply, body: &[u8]) -> Result<(), Refusal> {
         let sub = &mut self.subs[env];
         match (sub.job, reply) {
-            (_, Reply::Failed) => {
-                let said: Said = serde_json::from_slice(body).map_err(|_| nonsense("an error"))?;
-                let is_mistake = matches!(said, Said::BadAction { .. });
+            (_, ChildReply::Failed) => {
+                let said: ChildError = serde_json::from_slice(body).map_err(|_| nonsense("an error"))?;
+                let is_mistake = matches!(said, ChildError::BadAction { .. });
                 let error = said.of(env);
                 Err(if is_mistake { Refusal::Mistake(error) } else { Refusal::Env(error) })
             }
-            (Some(Job::Make), Reply::Made) => {
-                let made: Made = serde_json::from_slice(body).map_err(|_| nonsense("an environment"))?;
+            (Some(Job::Make), ChildReply::Made) => {
+                let made: MadeEnv = serde_json::from_slice(body).map_err(|_| nonsense("an environment"))?;
                 sub.job = None;
                 self.are_wrapped = made.is_wrapped;
                 let agents = self.learn(env, made.agents)?;
@@ -165,7 +165,7 @@ impl RemoteBaseEnv {
                 }
                 Ok(())
             }
-            (Some(job @ (Job::Reset | Job::Step)), Reply::Turn) => {
+            (Some(job @ (Job::Reset | Job::Step)), ChildReply::Turn) => {
                 sub.job = None;
                 let read = |sub: &mut Sub| {
                     let (turn, rest) = part(body)?;
@@ -192,7 +192,7 @@ impl RemoteBaseEnv {
                 }
                 Ok(())
             }
-            (Some(Job::Render), Reply::Picture) => {
+            (Some(Job::Render), ChildReply::Picture) => {
                 sub.job = None;
                 self.picture.clear();
                 self.picture.extend_from_slice(body);
@@ -239,7 +239,7 @@ impl RemoteBaseEnv {
     /// Handles the end of a process, or ends it for this reason.
     pub(super) fn end(&mut self, env: usize, end: ProcessEnd) {
         let sub = &mut self.subs[env];
-        let mut last_words = sub.process.take().map(Process::end).unwrap_or_default();
+        let mut last_words = sub.process.take().map(EnvProcess::end).unwrap_or_default();
         if sub.job == Some(Job::Make) && matches!(end, ProcessEnd::Exited(_) | ProcessEnd::Nonsense(_)) {
             let program = self.program.display();
             last_words +=
@@ -251,11 +251,11 @@ impl RemoteBaseEnv {
     /// Records the failure of a sub-environment. If it is restarted, that happens with its next reset.
     pub(super) fn fail(&mut self, env: usize, error: EnvError) {
         let error = if self.restart_failed { self.health.failed(env, error) } else { error };
-        let rest = rest_after(if self.restart_failed { self.health.failures(env) } else { 0 });
+        let rest = restart_delay(if self.restart_failed { self.health.failures(env) } else { 0 });
         let sub = &mut self.subs[env];
         sub.process = None;
         (sub.job, sub.reset_next) = (None, false);
-        sub.rest_until = Some(Instant::now() + rest);
+        sub.delay_until = Some(Instant::now() + rest);
         sub.turn.clear();
         sub.owed.clear();
         (sub.fault, sub.phase, sub.begins) = (Some(Fault::Failure(error)), Phase::Ready, false);
@@ -278,8 +278,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rests_grow_up_to_a_limit() {
-        let rests: Vec<u128> = [0, 1, 2, 3, 4, 8, 9, u32::MAX].map(|n| rest_after(n).as_millis()).to_vec();
+    fn restart_delays_grow_up_to_a_limit() {
+        let rests: Vec<u128> = [0, 1, 2, 3, 4, 8, 9, u32::MAX].map(|n| restart_delay(n).as_millis()).to_vec();
         assert_eq!(rests, [0, 0, 100, 200, 400, 6_400, 10_000, 10_000]);
     }
 }

@@ -45,14 +45,14 @@ pub(in crate::envs) enum ChildRequest {
 /// Kinds of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(in crate::envs) enum Reply {
-    /// The environment was made: [`Made`].
+pub(in crate::envs) enum ChildReply {
+    /// The environment was made: [`MadeEnv`].
     Made = 1,
     /// A turn: its length (4), that of the owed part (4), both, and the spaces of new agents as JSON.
     Turn = 2,
     /// A picture: width and height (4 each), and pixels. Empty if there is none.
     Picture = 3,
-    /// The environment has failed, or cannot do what was requested: [`Said`].
+    /// The environment has failed, or cannot do what was requested: [`ChildError`].
     Failed = 4,
 }
 
@@ -63,7 +63,7 @@ impl ChildRequest {
     }
 }
 
-impl Reply {
+impl ChildReply {
     pub(super) fn of(byte: u8) -> Option<Self> {
         [Self::Made, Self::Turn, Self::Picture, Self::Failed].into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -124,7 +124,7 @@ pub(super) struct MakeRequest {
 
 /// Describes an environment that was made.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Made {
+pub(super) struct MadeEnv {
     pub(super) is_wrapped: bool,
     /// The agents that are known beforehand.
     pub(super) agents: Vec<SpacesOf>,
@@ -140,7 +140,7 @@ pub(in crate::envs) struct SpacesOf {
 
 /// An error of the environment, without an index: it is the only one of its process.
 #[derive(Serialize, Deserialize)]
-pub(super) enum Said {
+pub(super) enum ChildError {
     Failed(String),
     InvalidAction(String),
     BadObservation { agent: AgentId, reason: String },
@@ -149,7 +149,7 @@ pub(super) enum Said {
     BadAction { agent: AgentId, reason: String },
 }
 
-impl From<EnvError> for Said {
+impl From<EnvError> for ChildError {
     fn from(error: EnvError) -> Self {
         match error {
             EnvError::Failed(reason) => Self::Failed(reason),
@@ -163,7 +163,7 @@ impl From<EnvError> for Said {
     }
 }
 
-impl Said {
+impl ChildError {
     /// Converts it to the error of a sub-environment of the worker.
     pub(super) fn of(self, env: usize) -> EnvError {
         match self {
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn heads_that_promise_too_much_are_none() {
         let mut bytes = Vec::new();
-        message(&mut bytes, 7, Reply::Turn as u8, |out| out.extend([1, 2, 3])).unwrap();
+        message(&mut bytes, 7, ChildReply::Turn as u8, |out| out.extend([1, 2, 3])).unwrap();
         let head: [u8; HEAD] = bytes[..HEAD].try_into().unwrap();
         assert_eq!(Head::read(head), Some(Head { number: 7, len: 3, kind: 2 }));
         assert_eq!(Head::read([0xFF; HEAD]), None);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_of_all_environments_come_back() {
+    fn spaces_of_all_environments_round_trip() {
         for spec in EnvRegistry::builtin().iter() {
             let spaces = spec.spaces().unwrap();
             let text = serde_json::to_string(&SpacesOf { agent: AgentId::SINGLE, spaces: spaces.clone() }).unwrap();

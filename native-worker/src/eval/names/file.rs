@@ -17,10 +17,10 @@ use crate::private_file;
 
 /// The content of a name's file.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Address {
+pub(crate) struct NameAddress {
     pub(crate) port: u16,
     pub(crate) token: String,
-    /// For users who wonder which process it is.
+    /// Lets users find the process.
     pub(crate) pid: u32,
     /// The environment that it plays.
     #[serde(default)]
@@ -60,7 +60,7 @@ impl Name {
     }
 
     /// Writes the worker's address atomically, replacing a stale file.
-    pub(crate) fn write(&self, address: &Address) -> io::Result<()> {
+    pub(crate) fn write(&self, address: &NameAddress) -> io::Result<()> {
         private_file::write(&self.file, &serde_json::to_vec(address)?)
     }
 
@@ -81,7 +81,7 @@ impl Drop for Name {
 }
 
 /// Reads an address; `None` for a file of another user, or one that others may read: another user may have written it.
-pub(crate) fn read(file: &Path) -> Option<Address> {
+pub(crate) fn read(file: &Path) -> Option<NameAddress> {
     let file = File::open(file).ok()?;
     let about = file.metadata().ok()?;
     if about.uid() != rustix::process::geteuid().as_raw() || about.mode() & 0o077 != 0 {
@@ -103,7 +103,7 @@ mod tests {
         let first = Name::take(&names, "a").unwrap().expect("it is free");
         first.give_up();
         let second = Name::take(&names, "a").unwrap().expect("it is free again");
-        second.write(&Address { port: 1, token: String::new(), pid: 2, env: None }).unwrap();
+        second.write(&NameAddress { port: 1, token: String::new(), pid: 2, env: None }).unwrap();
         drop(first);
         assert!(second.file.exists());
         drop(second);

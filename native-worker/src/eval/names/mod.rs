@@ -23,7 +23,7 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize};
 
 use self::file::read;
-pub(crate) use self::file::{Address, Name};
+pub(crate) use self::file::{Name, NameAddress};
 use super::{EvalWorker, hub::EvalHub, process::check_not_started_as_one};
 use crate::child::{read_json, spawn_detached, write_json};
 use crate::control::{HubUrl, HubUrlError, Trust};
@@ -104,23 +104,23 @@ impl EvalNames {
         command.arg(WORKER_COMMAND).envs(crate::envs::python::child_environs());
         let (mut child, stdin, stdout) = spawn_detached(command).map_err(failed)?;
         let founding = self.founding(name, run);
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let ask = move || {
             let said = write_json(stdin, &founding).and_then(|()| read_json::<Result<(), EvalWorkerError>>(stdout));
             // The caller may have timed out.
-            let _ = tell.send(said);
+            let _ = sender.send(said);
         };
-        let told = match thread::Builder::new().name("eval-founding".into()).spawn(ask) {
-            Ok(_) => told.recv_timeout(FOUNDING).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())),
+        let receiver = match thread::Builder::new().name("eval-founding".into()).spawn(ask) {
+            Ok(_) => receiver.recv_timeout(FOUNDING).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())),
             Err(error) => Err(error),
         };
-        if told.is_err() {
+        if receiver.is_err() {
             // It is no worker, and would not end by itself.
             let _ = child.kill();
         }
         // Reaps the process if it ends before this one.
         let _ = thread::Builder::new().name("eval-worker-end".into()).spawn(move || child.wait());
-        told.map_err(|error| {
+        receiver.map_err(|error| {
             let reason = format!("it does not say that it is a worker ({error}): {FIRST_IN_MAIN}");
             EvalWorkerError::setup("process", reason)
         })??;
@@ -177,7 +177,7 @@ impl EvalNames {
     }
 
     /// Returns the address of a named worker, if there is one. The file of a worker that crashed is removed.
-    fn address(&self, name: &str) -> Option<Address> {
+    fn address(&self, name: &str) -> Option<NameAddress> {
         let file = self.dir.join(format!("{name}.json"));
         // While this process holds the lock no worker takes the name, so the file is stale.
         if let Ok(lock) = File::open(self.dir.join(format!("{name}.lock")))
@@ -190,7 +190,7 @@ impl EvalNames {
     }
 }
 
-impl Address {
+impl NameAddress {
     /// Returns the worker's own hub.
     fn hub(&self) -> Result<EvalHub, EvalWorkerError> {
         let url: HubUrl =

@@ -23,7 +23,7 @@ use rollmesh_core::{
 use super::{
     ExternalEnvError,
     base_env::Sampled,
-    shared::{Driver, Serving, Shared},
+    shared::{Driver, Serving, SharedEpisodes},
     wait::block_on,
 };
 use crate::envs::words;
@@ -104,7 +104,7 @@ impl ExternalMultiAgentEnv {
         agents: impl IntoIterator<Item = (AgentId, EnvSpaces)>,
     ) -> Result<Self, ExternalEnvError> {
         let episodes = ExternalEpisodes::new(num_envs, agents).map_err(ExternalEnvError::Spaces)?;
-        let driver = Driver::new(Arc::new(Shared::new(episodes)));
+        let driver = Driver::new(Arc::new(SharedEpisodes::new(episodes)));
         Ok(Self {
             driver,
             action_timeout: Self::ACTION_TIMEOUT,
@@ -194,7 +194,7 @@ impl ExternalMultiAgentEnv {
     /// [`ExternalEnvError`].
     #[doc(alias = "get_action")]
     pub fn actions(&self, id: u64, obs: &AgentRows) -> Result<AgentRows, ExternalEnvError> {
-        self.block_for_room(id, |context| self.poll_request(id, obs, context))?;
+        self.block_until_ready(id, |context| self.poll_request(id, obs, context))?;
         let mut actions = AgentRows::new();
         self.wait_for_actions(id, &mut actions)?;
         Ok(actions)
@@ -220,7 +220,7 @@ impl ExternalMultiAgentEnv {
     /// [`ExternalEnvError`].
     #[doc(alias = "log_action")]
     pub fn log_actions(&self, id: u64, obs: &AgentRows, actions: &AgentRows) -> Result<(), ExternalEnvError> {
-        self.block_for_room(id, |context| self.poll_log(id, obs, actions, context))
+        self.block_until_ready(id, |context| self.poll_log(id, obs, actions, context))
     }
 
     /// Logs an agent's reward and outcome since the latest observations, see [`ExternalEpisodes::log_returns`]. Never waits.
@@ -243,7 +243,7 @@ impl ExternalMultiAgentEnv {
     /// # Errors
     /// [`ExternalEnvError`].
     pub fn end_episode(&self, id: u64, obs: &AgentRows, truncated: bool) -> Result<(), ExternalEnvError> {
-        self.block_for_room(id, |context| self.poll_end(id, obs, truncated, context))
+        self.block_until_ready(id, |context| self.poll_end(id, obs, truncated, context))
     }
 
     /// Abandons an episode, also while other calls wait in it. Turns that were not sampled are lost.
@@ -284,7 +284,7 @@ impl ExternalMultiAgentEnv {
         self.driver.shared().stop();
     }
 
-    fn block_for_room(
+    fn block_until_ready(
         &self,
         id: u64,
         poll: impl FnMut(&mut Context<'_>) -> Poll<Result<(), ExternalEnvError>>,

@@ -42,7 +42,7 @@ fn start(children: &mut Children) -> u32 {
 }
 
 /// Starts and ends a child, useful or not, and returns what follows.
-fn end(children: &mut Children, is_useful: bool) -> Ended {
+fn end(children: &mut Children, is_useful: bool) -> AfterExit {
     let number = start(children);
     if is_useful {
         children.was_useful(number);
@@ -50,18 +50,18 @@ fn end(children: &mut Children, is_useful: bool) -> Ended {
     children.handle_exit(number).unwrap().ended
 }
 
-const AT_ONCE: Ended = Ended::Replace(Duration::ZERO);
+const AT_ONCE: AfterExit = AfterExit::Replace(Duration::ZERO);
 
 #[tokio::test]
-async fn children_that_are_of_no_use_are_replaced_ever_later_and_then_given_up() {
+async fn useless_children_are_replaced_with_backoff_up_to_a_limit() {
     let mut children = children();
-    let pause = |ms| Ended::Replace(Duration::from_millis(ms));
+    let pause = |ms| AfterExit::Replace(Duration::from_millis(ms));
     // Waiting for a launcher is no failure.
-    let waits: Vec<Ended> =
+    let waits: Vec<AfterExit> =
         (0..7).map(|_| children.handle_failed_start(&LaunchError::NotYet("it is absent"))).collect();
-    assert_eq!(waits, [const { Ended::Replace(NOT_YET) }; 7]);
-    let ends: Vec<Ended> = (0..7).map(|_| end(&mut children, false)).collect();
-    assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800), pause(1600), pause(3200), Ended::GiveUp, Ended::GiveUp]);
+    assert_eq!(waits, [const { AfterExit::Replace(NOT_YET) }; 7]);
+    let ends: Vec<AfterExit> = (0..7).map(|_| end(&mut children, false)).collect();
+    assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800), pause(1600), pause(3200), AfterExit::GiveUp, AfterExit::GiveUp]);
     // One success resets the count of failed starts.
     assert_eq!(end(&mut children, true), AT_ONCE);
     assert_eq!(end(&mut children, false), AT_ONCE);
@@ -76,8 +76,8 @@ async fn place_that_fails_does_not_end_the_attempts_elsewhere() {
     children.is_connected_as(elsewhere, 1);
     children.running.get_mut(&elsewhere).unwrap().began -= SHORT_LIFE;
     assert_eq!(end(&mut children, false), AT_ONCE);
-    let rest: Vec<Ended> = (0..MAX_FAILED_STARTS).map(|_| end(&mut children, false)).collect();
-    assert_eq!(rest.last(), Some(&Ended::GiveUp), "it is one success, not one for each failure");
+    let rest: Vec<AfterExit> = (0..MAX_FAILED_STARTS).map(|_| end(&mut children, false)).collect();
+    assert_eq!(rest.last(), Some(&AfterExit::GiveUp), "it is one success, not one for each failure");
     children.forget_failed_starts();
     assert_eq!(end(&mut children, false), AT_ONCE);
 }
@@ -90,8 +90,8 @@ async fn child_that_crashes_in_its_environment_is_replaced_for_ever_but_not_at_f
         children.has_crashed_at_work(number);
         children.handle_exit(number).unwrap().ended
     };
-    let ends: Vec<Ended> = (0..7).map(|_| crash()).collect();
-    let pause = |ms| Ended::Replace(Duration::from_millis(ms));
+    let ends: Vec<AfterExit> = (0..7).map(|_| crash()).collect();
+    let pause = |ms| AfterExit::Replace(Duration::from_millis(ms));
     assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800), pause(1600), pause(3200), pause(3200), pause(3200)]);
 }
 
@@ -99,7 +99,7 @@ async fn child_that_crashes_in_its_environment_is_replaced_for_ever_but_not_at_f
 async fn restarted_child_is_replaced_immediately_whatever_its_run_allows() {
     let mut children = children();
     children.replace_as(Replacement { max: 0, ..Replacement::default() });
-    assert_eq!(end(&mut children, true), Ended::NotReplaced);
+    assert_eq!(end(&mut children, true), AfterExit::NotReplaced);
     for _ in 0..2 * MAX_FAILED_STARTS {
         let number = start(&mut children);
         children.restart(number);
@@ -108,7 +108,7 @@ async fn restarted_child_is_replaced_immediately_whatever_its_run_allows() {
     let leaving = start(&mut children);
     children.do_not_replace(leaving);
     children.restart(leaving);
-    assert_eq!(children.handle_exit(leaving).unwrap().ended, Ended::AsWished);
+    assert_eq!(children.handle_exit(leaving).unwrap().ended, AfterExit::AsWished);
 }
 
 #[tokio::test]
@@ -121,22 +121,22 @@ async fn crashes_at_work_and_starts_that_fail_are_counted_apart() {
     };
     (0..7).for_each(|_| _ = crash(&mut children));
     // The number of failed starts is independent of the number of crashes.
-    let ends: Vec<Ended> = (0..3).map(|_| end(&mut children, false)).collect();
-    let pause = |ms| Ended::Replace(Duration::from_millis(ms));
+    let ends: Vec<AfterExit> = (0..3).map(|_| end(&mut children, false)).collect();
+    let pause = |ms| AfterExit::Replace(Duration::from_millis(ms));
     assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800)]);
     assert_eq!(crash(&mut children), pause(3200));
-    let ends: Vec<Ended> = (0..3).map(|_| end(&mut children, false)).collect();
-    assert_eq!(ends, [pause(1600), pause(3200), Ended::GiveUp]);
+    let ends: Vec<AfterExit> = (0..3).map(|_| end(&mut children, false)).collect();
+    assert_eq!(ends, [pause(1600), pause(3200), AfterExit::GiveUp]);
     assert_eq!(crash(&mut children), pause(3200), "a crash is never one too many");
 }
 
 #[tokio::test]
-async fn starts_that_fail_are_tried_again_and_then_given_up() {
+async fn failed_starts_are_retried_with_backoff_up_to_a_limit() {
     let mut children = children();
-    let pauses: Vec<Ended> =
+    let pauses: Vec<AfterExit> =
         (0..6).map(|_| children.handle_failed_start(&LaunchError::Failed(String::new()))).collect();
-    let pause = |ms| Ended::Replace(Duration::from_millis(ms));
-    assert_eq!(pauses, [pause(200), pause(400), pause(800), pause(1600), pause(3200), Ended::GiveUp]);
+    let pause = |ms| AfterExit::Replace(Duration::from_millis(ms));
+    assert_eq!(pauses, [pause(200), pause(400), pause(800), pause(1600), pause(3200), AfterExit::GiveUp]);
     // A scheduled replacement counts as a worker until it is cancelled.
     let (terms, number) = (terms(&children), children.next_number());
     children.replace_after(number, terms, Duration::from_secs(3600));
@@ -160,7 +160,7 @@ async fn a_spare_child_counts_once_it_has_a_place() {
     for _ in 0..10 {
         let (spare, _) = children.start(&ours).unwrap();
         children.keep_as_spare(spare);
-        assert_eq!(children.handle_exit(spare).unwrap().ended, Ended::AsWished);
+        assert_eq!(children.handle_exit(spare).unwrap().ended, AfterExit::AsWished);
     }
     assert_eq!((children.handle_exit(spare).unwrap().ended, children.wants_spare()), (AT_ONCE, true));
     children.replace_as(Replacement { max: 1, ..Replacement::default() });
@@ -180,12 +180,12 @@ async fn child_without_a_replacement_is_not_ended() {
 
 #[tokio::test]
 async fn timer_of_an_earlier_disconnect_does_not_end_a_child_that_has_reconnected() {
-    let (events, mut told) = mpsc::channel(1);
+    let (events, mut received) = mpsc::channel(1);
     let mut children = Children::new(Arc::new(Idle), Way::default(), events);
     let number = start(&mut children);
     children.is_connected_as(number, 3);
     children.ask_for(number, 3, Duration::ZERO);
-    let Some(Event::ChildSilent { number: of, peer }) = told.recv().await else { panic!("no timer") };
+    let Some(Event::ChildSilent { number: of, peer }) = received.recv().await else { panic!("no timer") };
     assert!(children.is_silent_since(of, peer));
     // It was connected again, and is not at the moment.
     children.is_connected_as(number, 4);
@@ -194,11 +194,11 @@ async fn timer_of_an_earlier_disconnect_does_not_end_a_child_that_has_reconnecte
 
 #[tokio::test]
 async fn log_of_a_child_is_forwarded_line_by_line_within_its_limits() {
-    let (events, mut told) = mpsc::channel(200);
+    let (events, mut received) = mpsc::channel(200);
     let mut lines = LogLines::new(7, events);
     // All lines are of one second.
     lines.second = Instant::now() + Duration::from_secs(3600);
-    let mut next = || match told.try_recv() {
+    let mut next = || match received.try_recv() {
         Ok(Event::ChildSaid { number: 7, line }) => Some(line),
         _ => None,
     };
@@ -237,12 +237,12 @@ impl LaunchedWorker for Hanging {
 
 #[tokio::test]
 async fn child_that_does_not_connect_in_time_is_killed_and_counts_as_a_failed_start() {
-    let (events, mut told) = mpsc::channel(1);
+    let (events, mut received) = mpsc::channel(1);
     let (_kill, killed) = oneshot::channel();
     let (starting, started) = oneshot::channel();
     let hanging = || Box::new(Hanging(switch::Sender::new(false)));
     watch(7, hanging(), (killed, started), Some(Duration::ZERO), events.clone()).await;
-    let Some(Event::ChildExited { number: 7, end }) = told.recv().await else { panic!("it is not killed") };
+    let Some(Event::ChildExited { number: 7, end }) = received.recv().await else { panic!("it is not killed") };
     assert_eq!(end.status, "it was killed, since it had not connected after 0 s; signal: 9 (SIGKILL)");
     assert!(starting.is_closed());
     // Once it has connected, only a request ends it.
@@ -252,7 +252,7 @@ async fn child_that_does_not_connect_in_time_is_killed_and_counts_as_a_failed_st
     let watching = tokio::spawn(watch(8, hanging(), (killed, started), Some(Duration::from_secs(3600)), events));
     kill.send(()).unwrap();
     watching.await.unwrap();
-    let Some(Event::ChildExited { number: 8, end }) = told.recv().await else { panic!("it is not killed") };
+    let Some(Event::ChildExited { number: 8, end }) = received.recv().await else { panic!("it is not killed") };
     assert_eq!(end.status, "signal: 9 (SIGKILL)");
     // However long it took.
     let mut children = children();

@@ -7,7 +7,7 @@ fn ip(last: u8) -> IpAddr {
 }
 
 /// Adds a waiting connection that has sent something.
-fn come(limiter: &HandshakeLimiter, from: IpAddr) -> Waiting<'_> {
+fn come(limiter: &HandshakeLimiter, from: IpAddr) -> WaitingConnection<'_> {
     let waiting = limiter.wait(from);
     limiter.state().outside.get_mut(&waiting.number).expect("it waits").has_spoken = true;
     waiting
@@ -17,9 +17,9 @@ fn come(limiter: &HandshakeLimiter, from: IpAddr) -> Waiting<'_> {
 fn enter(limiter: &Arc<HandshakeLimiter>, from: IpAddr, now: Instant) -> Result<Pass, Option<Instant>> {
     let waiting = come(limiter, from);
     match limiter.try_enter(waiting.number, now) {
-        Turn::In(pass) => Ok(pass),
-        Turn::At(time) => Err(Some(time)),
-        Turn::Later | Turn::SentAway => Err(None),
+        EntryOutcome::In(pass) => Ok(pass),
+        EntryOutcome::At(time) => Err(Some(time)),
+        EntryOutcome::Later | EntryOutcome::SentAway => Err(None),
     }
 }
 
@@ -57,18 +57,18 @@ fn the_longest_silent_one_of_the_most_crowded_address_goes_first() {
 fn waiting_crowd_delays_no_peer() {
     let (limiter, now) = (Arc::new(HandshakeLimiter::default()), Instant::now());
     let silent = limiter.wait(ip(1));
-    let crowd: Vec<Waiting<'_>> = (0..5).map(|_| come(&limiter, ip(1))).collect();
-    assert!(matches!(limiter.try_enter(crowd[0].number, now), Turn::Later), "the last one comes first");
+    let crowd: Vec<WaitingConnection<'_>> = (0..5).map(|_| come(&limiter, ip(1))).collect();
+    assert!(matches!(limiter.try_enter(crowd[0].number, now), EntryOutcome::Later), "the last one comes first");
     let place = enter(&limiter, ip(1), now);
     assert!(place.is_ok());
     // An address with fewer places comes first, regardless of the order of arrival.
     let other = come(&limiter, ip(2));
     let last = come(&limiter, ip(1));
-    assert!(matches!(limiter.try_enter(last.number, now), Turn::Later));
-    assert!(matches!(limiter.try_enter(other.number, now), Turn::In(_)));
+    assert!(matches!(limiter.try_enter(last.number, now), EntryOutcome::Later));
+    assert!(matches!(limiter.try_enter(other.number, now), EntryOutcome::In(_)));
     // Above the limit, the oldest waiting connection is rejected.
-    let more: Vec<Waiting<'_>> = (crowd.len() + 2..=MAX_WAITING).map(|_| limiter.wait(ip(3))).collect();
-    assert!(matches!(limiter.try_enter(silent.number, now), Turn::SentAway), "{} wait", more.len());
+    let more: Vec<WaitingConnection<'_>> = (crowd.len() + 2..=MAX_WAITING).map(|_| limiter.wait(ip(3))).collect();
+    assert!(matches!(limiter.try_enter(silent.number, now), EntryOutcome::SentAway), "{} wait", more.len());
     assert_eq!(limiter.state().outside.len(), MAX_WAITING);
     drop((silent, crowd, other, last, more, place));
     assert!(limiter.state().outside.is_empty() && limiter.state().places.is_empty());

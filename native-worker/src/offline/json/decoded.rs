@@ -10,7 +10,7 @@ use rollmesh_data::{
 
 use super::{
     in_order::InOrder,
-    source::{Line, Source},
+    source::{JsonFile, NextLine},
 };
 use crate::offline::OfflineError;
 
@@ -55,7 +55,7 @@ pub(super) enum Decoded {
 
 /// The decoder of an open file.
 pub(super) struct DecodedLines {
-    source: Source,
+    source: JsonFile,
     terms: Terms,
     /// Number of lines taken from the file.
     lines: u64,
@@ -67,7 +67,7 @@ impl DecodedLines {
     const LONG: u64 = 1 << 20;
 
     pub(super) fn open(path: &Path, terms: Terms) -> Result<Self, OfflineError> {
-        Ok(Self { source: Source::open(path)?, terms, lines: 0, ahead: None })
+        Ok(Self { source: JsonFile::open(path)?, terms, lines: 0, ahead: None })
     }
 
     /// Skips this many lines, which were read before.
@@ -91,10 +91,10 @@ impl DecodedLines {
         let Some(ahead) = &mut self.ahead else {
             let line = read(&mut self.source, &self.terms, &mut self.lines)?;
             return Ok(match line {
-                Line::Whole(line) => Decoded::Line(JsonLines::decode(line, &self.terms.limits)),
-                Line::Passed => Decoded::Passed,
-                Line::TooLong(bytes) => Decoded::TooLong(bytes),
-                Line::End => Decoded::End,
+                NextLine::Whole(line) => Decoded::Line(JsonLines::decode(line, &self.terms.limits)),
+                NextLine::Passed => Decoded::Passed,
+                NextLine::TooLong(bytes) => Decoded::TooLong(bytes),
+                NextLine::End => Decoded::End,
             });
         };
         loop {
@@ -111,7 +111,7 @@ impl DecodedLines {
     }
 }
 
-fn read<'a>(source: &'a mut Source, terms: &Terms, lines: &mut u64) -> Result<Line<'a>, OfflineError> {
+fn read<'a>(source: &'a mut JsonFile, terms: &Terms, lines: &mut u64) -> Result<NextLine<'a>, OfflineError> {
     let is_wanted = terms.shard.is_none_or(|shard| shard.has(*lines));
     *lines += 1;
     source.line(is_wanted, terms.line)
@@ -160,28 +160,28 @@ impl Ahead {
     }
 
     /// Queues chunks for the threads as long as the limit allows.
-    fn fill(&mut self, source: &mut Source, terms: &Terms, lines: &mut u64) {
+    fn fill(&mut self, source: &mut JsonFile, terms: &Terms, lines: &mut u64) {
         while !self.is_over && !self.is_long && self.chunks.len() < self.most_chunks {
             let chunk = self.chunk(source, terms, lines);
             self.chunks.push(chunk);
         }
     }
 
-    fn chunk(&mut self, source: &mut Source, terms: &Terms, lines: &mut u64) -> Chunk {
+    fn chunk(&mut self, source: &mut JsonFile, terms: &Terms, lines: &mut u64) -> Chunk {
         let mut chunk = Chunk { text: mem::take(&mut self.spare), most: self.text, ..Chunk::default() };
         chunk.text.reserve_exact(2 * self.text);
         while chunk.text.len() < self.text && chunk.pieces.len() < Self::MOST_LINES && !self.is_over && !self.is_long {
             chunk.pieces.push_back(match read(source, terms, lines) {
-                Ok(Line::Whole(line)) => {
+                Ok(NextLine::Whole(line)) => {
                     let start = chunk.text.len();
                     chunk.text.reserve_exact(line.len());
                     chunk.text.extend_from_slice(line);
                     self.is_long = line.len() > self.text;
                     Piece::Line(start..chunk.text.len())
                 }
-                Ok(Line::Passed) => Piece::Ready(Decoded::Passed),
-                Ok(Line::TooLong(bytes)) => Piece::Ready(Decoded::TooLong(bytes)),
-                Ok(Line::End) => {
+                Ok(NextLine::Passed) => Piece::Ready(Decoded::Passed),
+                Ok(NextLine::TooLong(bytes)) => Piece::Ready(Decoded::TooLong(bytes)),
+                Ok(NextLine::End) => {
                     self.is_over = true;
                     Piece::Ready(Decoded::End)
                 }
@@ -239,7 +239,7 @@ impl Chunk {
                 continue;
             }
             let found = JsonLines::decode(self.text.get(line.clone()).unwrap_or_default(), &self.limits);
-            if !matches!(&found, Some(Err(error)) if error.is_lack_of_room()) {
+            if !matches!(&found, Some(Err(error)) if error.exceeds_limit()) {
                 *piece = Piece::Ready(Decoded::Line(found));
             }
         }
@@ -273,7 +273,7 @@ mod tests {
             fs::write(&path, &text).unwrap();
             let limits = JsonLimits { decompressed: 8 << 20 };
             let terms = Terms { shard: None, line: 4 << 20, limits, ahead: 4 << 20, helpers: 1 };
-            let (mut source, mut lines) = (Source::open(&path).unwrap(), 0);
+            let (mut source, mut lines) = (JsonFile::open(&path).unwrap(), 0);
             let mut ahead = Ahead::new(&terms).unwrap();
             ahead.fill(&mut source, &terms, &mut lines);
             let (mut room, mut long) = (0, 0);

@@ -29,11 +29,11 @@ pub(super) struct InOrder<T, R> {
 }
 
 /// Jobs that have not begun, and where their results go; `None` once the pool is dropped.
-type Waiting<T, R> = Option<VecDeque<(T, SyncSender<thread::Result<R>>)>>;
+type PendingJobs<T, R> = Option<VecDeque<(T, SyncSender<thread::Result<R>>)>>;
 
 struct Jobs<T, R> {
     work: fn(T) -> R,
-    waiting: Mutex<Waiting<T, R>>,
+    waiting: Mutex<PendingJobs<T, R>>,
     /// Notified when there is another job, and when the pool is dropped.
     changed: Condvar,
 }
@@ -88,20 +88,20 @@ impl<T, R> Drop for InOrder<T, R> {
 }
 
 impl<T, R> Jobs<T, R> {
-    fn lock(&self) -> MutexGuard<'_, Waiting<T, R>> {
+    fn lock(&self) -> MutexGuard<'_, PendingJobs<T, R>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Executes the first job that has not begun, and returns whether there was one.
     fn execute_next(&self) -> bool {
         let Some((job, done)) = self.lock().as_mut().and_then(VecDeque::pop_front) else { return false };
-        // There is room for one result; the pool may be dropped.
+        // The channel holds one result; the pool may be dropped.
         let _ = done.send(panic::catch_unwind(AssertUnwindSafe(|| (self.work)(job))));
         true
     }
 
     fn help(&self) {
-        let is_idle = |waiting: &mut Waiting<T, R>| waiting.as_ref().is_some_and(VecDeque::is_empty);
+        let is_idle = |waiting: &mut PendingJobs<T, R>| waiting.as_ref().is_some_and(VecDeque::is_empty);
         while self.changed.wait_while(self.lock(), is_idle).unwrap_or_else(PoisonError::into_inner).is_some() {
             self.execute_next();
         }
@@ -131,14 +131,14 @@ mod tests {
     #[test]
     fn helper_thread_does_the_work_meanwhile() {
         let mut work = InOrder::new(|done: mpsc::Sender<()>| done.send(()).is_ok(), 1);
-        let (done, told) = mpsc::channel();
+        let (done, finished) = mpsc::channel();
         work.push(done);
-        told.recv().expect("a helper, as the result has not been requested");
+        finished.recv().expect("a helper, as the result has not been requested");
         assert_eq!(work.next(), Some(true));
     }
 
     #[test]
-    fn a_panic_is_that_of_who_takes_the_result() {
+    fn panic_of_a_helper_reaches_the_caller_that_takes_its_result() {
         for helpers in [0, 2] {
             let mut work = InOrder::new(|n: u32| assert!(n != 1, "one"), helpers);
             (0..3).for_each(|n| work.push(n));

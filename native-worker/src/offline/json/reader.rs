@@ -115,7 +115,7 @@ pub struct JsonReader {
     lines: JsonLines,
     on_corrupt: Option<BoxedOnCorrupt>,
     /// Number of corrupt lines already reported by [`losses`](InputReader::losses).
-    told: u64,
+    reported_lines: u64,
     /// Number of helper threads.
     helpers: usize,
 }
@@ -138,7 +138,7 @@ struct JsonPosition {
     /// The open file, and whether it contained any batch.
     open: Option<(u32, bool)>,
     counts: JsonCounts,
-    told: u64,
+    reported_lines: u64,
 }
 
 impl JsonReader {
@@ -155,7 +155,7 @@ impl JsonReader {
         let usable = (0..files.len()).collect();
         let (open, started) = (None, false);
         let helpers = helpers();
-        Ok(Self { files, options, draws, usable, open, started, lines, on_corrupt: None, told: 0, helpers })
+        Ok(Self { files, options, draws, usable, open, started, lines, on_corrupt: None, reported_lines: 0, helpers })
     }
 
     /// Overrides the number of helper threads.
@@ -284,8 +284,8 @@ impl JsonReader {
         self.files.iter().map(|file| fs::metadata(file).map_or(0, |about| about.len())).collect()
     }
 
-    fn go_on(&mut self, position: JsonPosition) -> Result<(), OfflineError> {
-        let JsonPosition { sizes, drawn, started, usable, open, counts, told } = position;
+    fn restore_position(&mut self, position: JsonPosition) -> Result<(), OfflineError> {
+        let JsonPosition { sizes, drawn, started, usable, open, counts, reported_lines } = position;
         let files = self.files.len();
         let known = |file: u32| (file as usize) < files;
         if sizes.len() != files || !usable.iter().copied().chain(open.map(|(file, _)| file)).all(known) {
@@ -303,10 +303,10 @@ impl JsonReader {
                 open.fruitful = fruitful;
             }
         }
-        self.draws.go_on(drawn);
-        self.lines.go_on(counts);
+        self.draws.skip_to(drawn);
+        self.lines.restore_counts(counts);
         self.usable = usable.into_iter().map(|file| file as usize).collect();
-        (self.started, self.told) = (started, told);
+        (self.started, self.reported_lines) = (started, reported_lines);
         Ok(())
     }
 
@@ -378,7 +378,7 @@ impl InputReader for JsonReader {
 
     fn losses(&mut self) -> Losses {
         let corrupt = self.corrupt_lines();
-        let corrupt_lines = corrupt - std::mem::replace(&mut self.told, corrupt);
+        let corrupt_lines = corrupt - std::mem::replace(&mut self.reported_lines, corrupt);
         Losses { corrupt_lines, ..Losses::default() }
     }
 
@@ -395,12 +395,12 @@ impl InputReader for JsonReader {
             usable: self.usable.iter().map(|file| number(*file)).collect::<Option<_>>()?,
             open,
             counts: self.lines.counts(),
-            told: self.told,
+            reported_lines: self.reported_lines,
         }))
     }
 
     fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
-        self.go_on(position.read()?).map_err(|error| SampleError::Input(error.to_string()))
+        self.restore_position(position.read()?).map_err(|error| SampleError::Input(error.to_string()))
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, ErrorKind},
+    io,
     path::Path,
     time::SystemTime,
 };
@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{JsonWriter, JsonWriterOptions, writer::date};
-use crate::offline::OfflineError;
+use crate::{files::if_exists, offline::OfflineError};
 
 /// The writer's position in its series. A resumed writer truncates the series to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,10 +68,7 @@ impl JsonWriter {
 
 /// Opens a file for appending and truncates it to this length. `None` if it is shorter or missing.
 fn cut(path: &Path, bytes: u64) -> io::Result<Option<File>> {
-    let file = match OpenOptions::new().append(true).open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
+    let Some(file) = if_exists(OpenOptions::new().append(true).open(path))? else { return Ok(None) };
     if file.metadata()?.len() < bytes {
         return Ok(None);
     }

@@ -17,7 +17,7 @@ const CHUNK: usize = 256 << 10;
 
 /// The next line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(super) enum NextLine<'a> {
     /// A line, without its newline.
     Whole(&'a [u8]),
     /// A line that the caller skips.
@@ -29,24 +29,24 @@ pub(super) enum Line<'a> {
 }
 
 /// An open file.
-pub(super) struct Source {
+pub(super) struct JsonFile {
     path: PathBuf,
     reader: Box<dyn Read + Send>,
     bytes_read: u64,
     /// Ranges of the archive's remaining files, the next one last.
-    parts: Vec<Part>,
+    parts: Vec<ArchivedFile>,
     buffer: Vec<u8>,
     /// The part of the buffer that has been read and not returned yet.
     held: Range<usize>,
 }
 
 /// A file in an archive.
-struct Part {
+struct ArchivedFile {
     bytes: Range<u64>,
     deflated: bool,
 }
 
-impl Source {
+impl JsonFile {
     pub(super) fn open(path: &Path) -> Result<Self, OfflineError> {
         let failed = |source| OfflineError::Read { path: path.into(), source };
         let mut file = File::open(path).map_err(failed)?;
@@ -70,7 +70,7 @@ impl Source {
     }
 
     /// Reads the next line, of which at most `room` bytes are held; skips it if it is not wanted.
-    pub(super) fn line(&mut self, wanted: bool, room: usize) -> Result<Line<'_>, OfflineError> {
+    pub(super) fn line(&mut self, wanted: bool, room: usize) -> Result<NextLine<'_>, OfflineError> {
         // How many bytes of the held text were searched, whether any byte was seen, and whether the line was too long.
         let (mut seen, mut any, mut too_long) = (0, false, false);
         let line = loop {
@@ -95,13 +95,13 @@ impl Source {
                 self.give(line.len());
                 break line;
             }
-            let Some(part) = self.parts.pop() else { return Ok(Line::End) };
+            let Some(part) = self.parts.pop() else { return Ok(NextLine::End) };
             self.reader = open_part(&self.path, part).map_err(|error| self.failed(error))?;
         };
         Ok(match wanted {
-            false => Line::Passed,
-            true if too_long || line.len() > room => Line::TooLong(room),
-            true => Line::Whole(&self.buffer[line]),
+            false => NextLine::Passed,
+            true if too_long || line.len() > room => NextLine::TooLong(room),
+            true => NextLine::Whole(&self.buffer[line]),
         })
     }
 
@@ -134,7 +134,7 @@ impl Source {
 }
 
 /// Returns the JSON files of an archive, the last one first.
-fn parts(file: File) -> Result<Vec<Part>, String> {
+fn parts(file: File) -> Result<Vec<ArchivedFile>, String> {
     let mut archive = ZipArchive::new(BufReader::new(file)).map_err(|error| error.to_string())?;
     let mut parts = Vec::new();
     for index in 0..archive.len() {
@@ -152,13 +152,13 @@ fn parts(file: File) -> Result<Vec<Part>, String> {
             other => return Err(format!("'{name}' in it is compressed by {other}, not by deflate")),
         };
         let start = part.data_start().ok_or_else(|| format!("the position of '{name}' in it is unknown"))?;
-        parts.push(Part { bytes: start..start.saturating_add(part.compressed_size()), deflated });
+        parts.push(ArchivedFile { bytes: start..start.saturating_add(part.compressed_size()), deflated });
     }
     parts.reverse();
     Ok(parts)
 }
 
-fn open_part(path: &Path, part: Part) -> io::Result<Box<dyn Read + Send>> {
+fn open_part(path: &Path, part: ArchivedFile) -> io::Result<Box<dyn Read + Send>> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(part.bytes.start))?;
     let bytes = file.take(part.bytes.end - part.bytes.start);

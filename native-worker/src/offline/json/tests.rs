@@ -82,14 +82,14 @@ fn files_are_changed_when_they_are_full() {
 }
 
 #[test]
-fn whatever_was_written_is_read_sooner_or_later() {
+fn written_batches_are_read_eventually() {
     let folder = written(0..100, 5_000);
     let read = distinct(&mut reader(&folder, JsonReaderOptions::default()), 1_000);
     assert!(read.len() > 90, "{}", read.len());
 }
 
 #[test]
-fn empty_files_blank_lines_and_corrupt_ones_are_passed_over() {
+fn empty_files_blank_lines_and_corrupt_ones_are_skipped() {
     let blank = format!("\n\n  \n{}\n\n", line(1));
     let folder = folder_of(&[("1.json", String::new()), ("2.json", blank), ("3.json", line(2))]);
     assert_eq!(distinct(&mut reader(&folder, JsonReaderOptions::default()), 100).len(), 2);
@@ -164,7 +164,7 @@ fn workers_share_the_lines() {
 }
 
 #[test]
-fn the_seed_says_the_order() {
+fn seed_and_worker_determine_the_order() {
     let folder = written(0..60, 2_000);
     let order = |seed, worker_index| {
         let options = JsonReaderOptions { seed, worker_index, num_workers: 2, ..JsonReaderOptions::default() };
@@ -271,7 +271,7 @@ fn all_of(reader: JsonReader) -> Vec<String> {
 }
 
 #[test]
-fn threads_do_not_show() {
+fn number_of_threads_does_not_change_results() {
     let folder = folder_of(&[("a.json", motley(0)), ("b.json", line(-1)), ("c.json", motley(1_000))]);
     // The limit of a line is 2 MiB, decompressed or not; some lines exceed it.
     let options = |shard| JsonReaderOptions { buffer_size: 32 << 20, shard, ..JsonReaderOptions::default() };
@@ -444,7 +444,7 @@ fn many_batches_are_written_as_one_by_one() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn of_many_batches_those_are_left_that_were_not_written() {
+fn batches_that_were_not_written_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = JsonWriter::new(folder.path(), JsonWriterOptions::default()).unwrap();
     let mut batches: VecDeque<Arc<AnyBatch>> = (0..20).map(row).map(Arc::new).collect();

@@ -73,7 +73,7 @@ pub struct JsonWriter {
     open: Option<(PathBuf, File)>,
     written: u64,
     paged: Paged,
-    encoders: Option<InOrder<Unwritten, Lines>>,
+    encoders: Option<InOrder<Unwritten, EncodedLines>>,
     /// Text buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
@@ -89,7 +89,7 @@ struct Unwritten {
 }
 
 /// Encoded lines.
-struct Lines {
+struct EncodedLines {
     text: Vec<u8>,
     /// Length of each line in bytes.
     lens: Vec<usize>,
@@ -113,7 +113,7 @@ impl Unwritten {
         Self { batches: batches.take_while(fits).cloned().collect(), options: options.clone(), text }
     }
 
-    fn encode(self) -> Lines {
+    fn encode(self) -> EncodedLines {
         let Self { batches, options, mut text } = self;
         text.clear();
         let mut lens = Vec::with_capacity(batches.len());
@@ -122,7 +122,7 @@ impl Unwritten {
             encode(batch, &options, &mut text).map(|()| lens.push(text.len() - before))
         });
         let error = lines.find_map(Result::err);
-        Lines { text, lens, error }
+        EncodedLines { text, lens, error }
     }
 }
 
@@ -218,7 +218,7 @@ impl JsonWriter {
                 given += portion.batches.len();
                 encoders.push(portion);
             }
-            let Some(Lines { text, lens, error }) = encoders.next() else { break };
+            let Some(EncodedLines { text, lens, error }) = encoders.next() else { break };
             let mut rest = text.as_slice();
             for len in lens {
                 let line;

@@ -75,14 +75,14 @@ impl Policy for Tells {
 }
 
 /// Returns a custom policy with an initial weight.
-pub(super) fn tells(begin: f32) -> NewPolicy {
-    NewPolicy::of(PolicySpec::new("tells", move |_| Ok(Box::new(Tells { weights: weight(begin), time: 0 }))))
+pub(super) fn weight_policy(begin: f32) -> NewPolicy {
+    NewPolicy::of(PolicySpec::new("weight_policy", move |_| Ok(Box::new(Tells { weights: weight(begin), time: 0 }))))
 }
 
 /// Makes a worker with one environment, fragments of ten steps and [`Tells`].
 pub(super) fn telling() -> RolloutWorker {
     let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(10);
-    builder(on_a_thread(config)).policy(PolicyId::DEFAULT, tells(1.0)).build().unwrap()
+    builder(on_a_thread(config)).policy(PolicyId::DEFAULT, weight_policy(1.0)).build().unwrap()
 }
 
 pub(super) fn set(worker: &mut RolloutWorker, value: f32) {
@@ -90,7 +90,7 @@ pub(super) fn set(worker: &mut RolloutWorker, value: f32) {
 }
 
 /// Returns the only value in the next sample, and the only time.
-fn told(worker: &mut RolloutWorker) -> (f32, f32) {
+fn sample_values(worker: &mut RolloutWorker) -> (f32, f32) {
     let batch = worker.sample().unwrap();
     let batch = batch.single().unwrap();
     let (values, times) = (batch.get(VF_PREDS).unwrap(), batch.get(ACTION_LOGP).unwrap());
@@ -101,19 +101,19 @@ fn told(worker: &mut RolloutWorker) -> (f32, f32) {
 #[test]
 fn new_weights_begin_with_a_fragment_and_soon() {
     let mut worker = telling();
-    assert_eq!(told(&mut worker), (1.0, 0.0));
+    assert_eq!(sample_values(&mut worker), (1.0, 0.0));
     for new in [2.0, 3.0] {
         set(&mut worker, new);
-        let values: Vec<f32> = (0..2 * STALE).map(|_| told(&mut worker).0).collect();
+        let values: Vec<f32> = (0..2 * STALE).map(|_| sample_values(&mut worker).0).collect();
         assert!(values.is_sorted() && values[STALE..].iter().all(|value| *value == new), "{values:?}");
     }
     worker.set_global_vars(&GlobalVars { timestep: 7, ..GlobalVars::default() }, None).unwrap();
-    let times: Vec<f32> = (0..2 * STALE).map(|_| told(&mut worker).1).collect();
+    let times: Vec<f32> = (0..2 * STALE).map(|_| sample_values(&mut worker).1).collect();
     assert!(times.is_sorted() && times[STALE..].iter().all(|time| *time == 7.0), "{times:?}");
 }
 
 #[test]
-fn policies_come_and_go() {
+fn policies_are_added_and_removed() {
     let config = on_a_thread(RolloutConfig { horizon: Some(20), ..games() });
     let mut worker = builder(config).policy_mapping_fn(|id, _, _, _| by_parity(id)).build().unwrap();
     let ids = |worker: &mut RolloutWorker| -> Vec<String> {

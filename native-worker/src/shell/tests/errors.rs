@@ -13,7 +13,7 @@ fn trouble(worker: &mut RolloutWorker) -> RolloutError {
 }
 
 #[test]
-fn a_policy_that_fails_makes_a_sample_fail_and_then_it_goes_on() {
+fn failing_policy_fails_the_sample_and_sampling_continues() {
     let mut worker = telling();
     for _ in 0..2 {
         worker.sample().unwrap();
@@ -64,7 +64,7 @@ fn errors_of_hooks_come_here() {
 }
 
 #[test]
-fn a_policy_that_cannot_be_made_again_is_refused_before_anything_is_sampled() {
+fn policy_that_cannot_be_rebuilt_is_refused_before_sampling() {
     let object = NewPolicy::object(Box::new(RandomPolicy::new(2, 0)));
     let error = builder(on_a_thread(cartpoles())).policy(PolicyId::DEFAULT, object).build().unwrap_err();
     assert!(error.to_string().contains("give a registered kind or a PolicySpec"), "{error}");

@@ -70,7 +70,7 @@ fn number(batch: Result<AnyBatch, SampleError>) -> f32 {
 }
 
 #[test]
-fn nothing_is_dropped_and_nothing_is_sampled_too_far_ahead() {
+fn ahead_sampling_is_bounded_and_drops_no_batch() {
     let (sampler, begun, _) = numbers();
     let mut bench = Bench::new(sampler);
     // The queue, and one that waits for space.
@@ -92,7 +92,7 @@ fn nothing_is_dropped_and_nothing_is_sampled_too_far_ahead() {
 }
 
 #[test]
-fn stopping_does_not_wait_for_room_and_twice_is_harmless() {
+fn stopping_does_not_wait_for_queue_capacity_and_is_idempotent() {
     let (sampler, begun, stops) = numbers();
     let mut bench = Bench::new(sampler);
     bench.data().unwrap();
@@ -147,7 +147,7 @@ fn stopping_interrupts_a_fragment() {
 }
 
 #[test]
-fn a_budget_waits_no_longer_and_loses_nothing() {
+fn sample_with_a_budget_returns_in_time_and_loses_no_batch() {
     let (sampler, _, _) = numbers();
     let mut bench = Bench::new(sampler);
     for wanted in 0..50 {

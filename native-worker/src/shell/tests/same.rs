@@ -18,7 +18,7 @@ fn pair(config: RolloutConfig, equip: impl Fn(RolloutWorkerBuilder) -> RolloutWo
 }
 
 #[test]
-fn batches_and_episodes_are_the_same_bits() {
+fn batches_and_episodes_are_bit_identical() {
     let filtered = RolloutConfig { observation_filter: FilterKind::ConcurrentMeanStdFilter, ..cartpoles() };
     let complete = RolloutConfig { batch_mode: BatchMode::CompleteEpisodes, ..cartpoles() };
     let few = RolloutConfig { policy_map_capacity: 1, ..games() };
@@ -70,7 +70,7 @@ fn a_batch_has_the_columns_that_learning_needs() {
 }
 
 #[test]
-fn a_saved_state_goes_on_with_the_next_batch() {
+fn saved_state_resumes_with_the_next_batch() {
     let [mut here, mut there] = pair(cartpoles(), |builder| builder);
     for _ in 0..3 {
         there.sample().unwrap();
@@ -152,7 +152,7 @@ fn hooks_of_episodes_are_called_on_the_thread_and_others_here() {
 
 #[test]
 #[cfg(unix)]
-fn a_program_that_cannot_be_started_again_for_an_environment_gets_a_fix() {
+fn program_that_cannot_run_as_a_child_process_gets_a_fix() {
     // The test program takes the command for the name of a test.
     let error = builder(RolloutConfig { remote_worker_envs: true, ..cartpoles() }).build().unwrap_err().to_string();
     assert!(error.starts_with("environment ") && error.contains("rollmesh::child_process"), "{error}");

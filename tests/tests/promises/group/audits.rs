@@ -15,7 +15,7 @@ use rollmesh_core::{
 };
 use rollmesh_tests::{
     fake_rows::{FakeState, calm_batches, flip_a_reward_bit, flip_a_state_bit},
-    fake_worker::{FakeWorker, Said, Told},
+    fake_worker::{FakeWorker, WorkerInput, WorkerOutput},
     join,
     scenario::Dice,
 };
@@ -46,7 +46,7 @@ struct Rig {
     workers: BTreeMap<WorkerId, FakeWorker>,
     /// A worker that flips a reward in the given number of a thousand fragments.
     divergent: Option<(WorkerId, u64)>,
-    lies: u64,
+    false_fragments: u64,
     policy: (AuditPolicy, u64),
     dice: Dice,
     failed_audits: Vec<FailedAudit>,
@@ -67,7 +67,7 @@ impl Rig {
             group,
             workers: BTreeMap::new(),
             divergent: None,
-            lies: 0,
+            false_fragments: 0,
             policy: (policy, secret),
             dice: Dice::new(secret),
             failed_audits: Vec::new(),
@@ -87,7 +87,7 @@ impl Rig {
         self.workers.insert(worker, FakeWorker::new(LENGTH, false));
     }
 
-    /// The next batch. Audits come back now and then, in any order of things; all of them where the group waits for them.
+    /// The next batch. Verdicts arrive now and then, in any order; all of them where the group waits for them.
     fn next_batch(&mut self) {
         self.group.begin_iteration(WeightsVersion(self.batches.len() as u64), self.now).unwrap();
         let mut waiting = Vec::new();
@@ -119,24 +119,24 @@ impl Rig {
     fn work(&mut self) {
         while let Some(command) = self.group.poll_command() {
             let Some(worker) = self.workers.get_mut(&command.worker()) else { continue };
-            let (id, told) = match command {
-                GroupCommand::Grant { worker, lease } => (worker, Told::Grant(lease)),
-                GroupCommand::Revoke { worker, lease } => (worker, Told::Revoke(lease)),
+            let (id, input) = match command {
+                GroupCommand::Grant { worker, lease } => (worker, WorkerInput::Grant(lease)),
+                GroupCommand::Revoke { worker, lease } => (worker, WorkerInput::Revoke(lease)),
                 GroupCommand::Dismiss { .. } => continue,
             };
-            if let Some(Said::Refused(lease)) = worker.receive(told) {
+            if let Some(WorkerOutput::Refused(lease)) = worker.receive(input) {
                 self.group.handle_refused(id, lease, "no", self.now);
             }
         }
         for (&id, worker) in &mut self.workers {
-            if let Some(Said::Upload(lease, mut fragments)) = worker.work(1_000) {
+            if let Some(WorkerOutput::Upload(lease, mut fragments)) = worker.work(1_000) {
                 for fragment in &mut fragments {
                     if self
                         .divergent
                         .is_some_and(|(divergent, per_mille)| divergent == id && self.dice.chance(per_mille))
                     {
                         flip_a_reward_bit(fragment);
-                        self.lies += 1;
+                        self.false_fragments += 1;
                     }
                 }
                 self.group.handle_fragments(id, lease, fragments, self.now);
@@ -204,7 +204,11 @@ fn worker_that_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_t
         let mut rig = Rig::new(6, 4, AuditPolicy { share: 0.3, first_fragments: 0 }, secret);
         rig.divergent = Some((WorkerId(3), 10));
         while rig.failed_audits.is_empty() {
-            assert!(rig.batches.len() < MOST - 10, "seed {secret}: {} false fragments and none caught", rig.lies);
+            assert!(
+                rig.batches.len() < MOST - 10,
+                "seed {secret}: {} false fragments and none caught",
+                rig.false_fragments
+            );
             rig.next_batch();
         }
         let failed_audit = rig.failed_audits.pop().unwrap();
@@ -218,7 +222,7 @@ fn worker_that_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_t
         undone += before - rig.batches.len();
         (0..10).for_each(|_| rig.next_batch());
         assert!(
-            rig.lies > 0 && rig.batches[..] == calm[..rig.batches.len()],
+            rig.false_fragments > 0 && rig.batches[..] == calm[..rig.batches.len()],
             "seed {secret}: a false fragment is left"
         );
         assert_eq!(rig.failed_audits, [], "seed {secret}: another worker failed");
@@ -276,9 +280,9 @@ fn fragments() -> Vec<SlotFragment> {
 fn honest_worker_that_comes_second_fails_no_audit() {
     let (mut group, [first, second]) = hedged();
     let now = Micros::from_secs(21);
-    let mut lies = fragments();
-    flip_a_reward_bit(&mut lies[1]);
-    group.handle_fragments(WorkerId(2), first.id, lies, now);
+    let mut false_fragments = fragments();
+    flip_a_reward_bit(&mut false_fragments[1]);
+    group.handle_fragments(WorkerId(2), first.id, false_fragments, now);
     assert_eq!(group.poll_audit(), None, "no audit is due by itself");
     let receipt = group.handle_fragments(WorkerId(1), second.id, fragments(), now);
     assert_eq!(receipt.count(FragmentOutcome::Rejected(RejectReason::Audit)), 2);
@@ -295,7 +299,7 @@ fn honest_worker_that_comes_second_fails_no_audit() {
     assert_eq!((failed_audit.slot, failed_audit.dropped, failed_audit.first_doubtful), (SlotId(1), 2, None));
     let Ledger { committed, rejected, .. } = *group.ledger();
     assert_eq!((committed, rejected.audit), (0, 2 * u64::from(LENGTH)));
-    // Both slots are open again, for the one who is left.
+    // Both slots are open again, for the remaining worker.
     while let Some(command) = group.poll_command() {
         if let GroupCommand::Grant { worker, lease } = command {
             assert_eq!((worker, lease.slots.len()), (WorkerId(1), 2));
@@ -340,9 +344,9 @@ fn divergent_fragment_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_
         join(&mut group, WorkerId(2), WorkerProfile::NATIVE, Micros(0));
         group.begin_iteration(WeightsVersion(0), Micros(0)).unwrap();
         let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
-        let mut lie = FakeState::new(lease.slots[0].slot).fragment(WeightsVersion(0), LENGTH);
-        flip_a_reward_bit(&mut lie);
-        group.handle_fragments(worker, lease.id, vec![lie], Micros(0));
+        let mut false_fragment = FakeState::new(lease.slots[0].slot).fragment(WeightsVersion(0), LENGTH);
+        flip_a_reward_bit(&mut false_fragment);
+        group.handle_fragments(worker, lease.id, vec![false_fragment], Micros(0));
         assert_eq!((group.poll_batch(), group.ledger().queued), (None, u64::from(LENGTH)));
         let task = group.poll_audit().unwrap();
         let failed_audit = judge(&mut group, &task, Micros(0)).unwrap();
@@ -358,10 +362,10 @@ fn worker_that_contradicts_correct_rows_is_caught_without_double_work() {
         let (mut group, [first, second]) = hedged();
         let now = Micros::from_secs(21);
         group.handle_fragments(WorkerId(2), first.id, fragments(), now);
-        let mut lies = fragments();
-        flip_a_reward_bit(&mut lies[1]);
+        let mut false_fragments = fragments();
+        flip_a_reward_bit(&mut false_fragments[1]);
         let contradict = |group: &mut LeaseGroup| {
-            let receipt = group.handle_fragments(WorkerId(1), second.id, lies.clone(), now);
+            let receipt = group.handle_fragments(WorkerId(1), second.id, false_fragments.clone(), now);
             assert_eq!(receipt.count(FragmentOutcome::Rejected(RejectReason::Audit)), 2);
             group.poll_audit()
         };
@@ -414,13 +418,13 @@ fn hedged_by_a_principal_that_was_here_before() -> (LeaseGroup, [Lease; 2], Vec<
 #[test]
 fn contradicted_worker_fails_its_audit_after_a_recomputation() {
     let now = Micros::from_secs(1);
-    // Before the replay is done, then gone by then, and after it was done.
+    // Reported before the replay is done; by a worker that has left by then; and after the replay.
     for (is_closed, is_known) in [(false, false), (true, false), (false, true)] {
         let (mut group, [first, second], right) = hedged_by_a_principal_that_was_here_before();
-        let mut lies = right.clone();
-        flip_a_reward_bit(&mut lies[1]);
+        let mut false_fragments = right.clone();
+        flip_a_reward_bit(&mut false_fragments[1]);
         group.handle_fragments(WorkerId(2), first.id, right, now);
-        group.handle_fragments(WorkerId(4), second.id, lies.clone(), now);
+        group.handle_fragments(WorkerId(4), second.id, false_fragments.clone(), now);
         let task = group.poll_audit().unwrap();
         assert_eq!((task.worker, group.poll_failed_audit()), (WorkerId(2), None), "no audit has failed yet");
         if is_closed {
@@ -432,7 +436,7 @@ fn contradicted_worker_fails_its_audit_after_a_recomputation() {
             // It tries again, under another name.
             group.distrust(WorkerId(5), Principal(5));
             join(&mut group, WorkerId(5), WorkerProfile::NATIVE, now);
-            group.handle_fragments(WorkerId(5), second.id, lies, now);
+            group.handle_fragments(WorkerId(5), second.id, false_fragments, now);
             failed_audit = group.poll_failed_audit().unwrap();
         }
         let (principal, workers, doubtful) = match (is_closed, is_known) {
@@ -455,9 +459,9 @@ fn contradicting_a_trusted_worker_fails_no_audit() {
     let (mut group, [first, second]) = hedged();
     let now = Micros::from_secs(21);
     group.handle_fragments(WorkerId(1), second.id, fragments(), now);
-    let mut lies = fragments();
-    flip_a_reward_bit(&mut lies[1]);
-    group.handle_fragments(WorkerId(2), first.id, lies, now);
+    let mut false_fragments = fragments();
+    flip_a_reward_bit(&mut false_fragments[1]);
+    group.handle_fragments(WorkerId(2), first.id, false_fragments, now);
     // Nothing was recomputed, so that it only gets no more leases.
     assert_eq!((group.poll_audit(), group.poll_failed_audit()), (None, None));
     let divergent = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
@@ -478,7 +482,7 @@ fn fragments_waiting_to_be_replayed_are_limited() {
         rig.group.poll_audit()
     };
     let tasks: Vec<_> = (0..4_100).filter_map(|version| next(&mut rig, version)).collect();
-    assert_eq!(tasks.len(), 4_096, "polled or not, they take room");
+    assert_eq!(tasks.len(), 4_096, "polled or not, they count towards the limit");
     rig.group.handle_audited(&tasks[0], Verdict::Agrees, rig.now);
     assert!(next(&mut rig, 4_100).is_some() && next(&mut rig, 4_101).is_none());
 }
@@ -488,7 +492,7 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     let mut rig = Rig::new(6, 3, AuditPolicy { share: 0.0, first_fragments: 0 }, 1);
     rig.divergent = Some((WorkerId(3), 1_000));
     (0..10).for_each(|_| rig.next_batch());
-    assert!(rig.lies > 0);
+    assert!(rig.false_fragments > 0);
     // Another worker fails an audit, and the run goes back to where it was before the sixth batch, or its hub is started again.
     let state = GroupState::decode(&rig.saved[5].encode()).unwrap();
     let mut group = LeaseGroup::restore(rig.config, state).unwrap();
@@ -498,13 +502,13 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     join(&mut group, WorkerId(1), WorkerProfile::NATIVE, rig.now);
     group.begin_iteration(WeightsVersion(5), rig.now).unwrap();
     let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
-    let lies = lease.slots.iter().map(|leased| {
+    let false_fragments = lease.slots.iter().map(|leased| {
         let SlotSource::State(bytes) = &leased.source else { panic!("no state") };
-        let mut lie = FakeState::decode(bytes).fragment(WeightsVersion(5), LENGTH);
-        flip_a_reward_bit(&mut lie);
-        lie
+        let mut false_fragment = FakeState::decode(bytes).fragment(WeightsVersion(5), LENGTH);
+        flip_a_reward_bit(&mut false_fragment);
+        false_fragment
     });
-    group.handle_fragments(worker, lease.id, lies.collect(), rig.now);
+    group.handle_fragments(worker, lease.id, false_fragments.collect(), rig.now);
     let task = group.poll_audit().unwrap();
     let failed_audit = judge(&mut group, &task, rig.now).unwrap();
     assert_eq!(failed_audit.first_doubtful, Some(FragmentNo(0)), "its earlier false fragments are still there");
@@ -533,9 +537,9 @@ fn worker_that_resumes_from_divergent_state_passes_its_audit() {
     assert_eq!((first.0, of_other.0, of_other.1.fragment), (WorkerId(1), WorkerId(2), FragmentNo(0)));
     let other = start(&of_other.1).fragment(WeightsVersion(0), LENGTH);
     group.handle_fragments(WorkerId(2), of_other.1.id, vec![other], now);
-    let mut lie = start(&first.1).fragment(WeightsVersion(0), LENGTH);
-    flip_a_state_bit(&mut lie);
-    group.handle_fragments(WorkerId(1), first.1.id, vec![lie], now);
+    let mut false_fragment = start(&first.1).fragment(WeightsVersion(0), LENGTH);
+    flip_a_state_bit(&mut false_fragment);
+    group.handle_fragments(WorkerId(1), first.1.id, vec![false_fragment], now);
     // The divergent worker leaves, and an honest worker resumes from its divergent state until that is found out.
     group.handle_left(WorkerId(1), now);
     join(&mut group, WorkerId(3), WorkerProfile::NATIVE, now);
@@ -560,7 +564,7 @@ fn worker_that_resumes_from_divergent_state_passes_its_audit() {
 }
 
 #[test]
-fn a_worker_that_comes_again_under_its_id_is_trusted_no_more_than_before() {
+fn worker_that_disconnects_is_not_counted_as_untrusted() {
     let mut rig = Rig::new(1, 2, AuditPolicy::default(), 1);
     rig.join(WorkerId(2));
     assert!(rig.group.has_untrusted());

@@ -95,7 +95,7 @@ impl Peer {
     }
 }
 
-/// What all programs know: `fail` fails as it is told, `place` says where it is.
+/// Functions of all programs: `fail` fails as configured, `place` returns where it runs.
 fn registry() -> Registry {
     Registry::builtin()
         .with_worker_fn("place", |worker, _| {
@@ -128,7 +128,7 @@ impl Hub {
         hub
     }
 
-    /// Sends what is to be sent, and hands over what comes back.
+    /// Sends pending messages, and hands over the answers.
     fn exchange(&mut self) {
         while let Some(CallCommand { worker, call, request }) = self.calls.poll_command() {
             if let Some(peer) = self.peers.get_mut(&worker) {
@@ -326,10 +326,11 @@ fn worker_that_dies_is_replaced_and_restored() {
     assert_eq!(hub.healthy(), [2], "no worker counts before it is reported healthy");
     hub.calls.set_worker_state(dead, true).unwrap();
     assert_eq!((hub.healthy(), hub.calls.num_restarts()), (vec![1, 2], 1));
-    let WorkerAnswer::Value(told) = hub.ask(WorkerCommand::Apply(NamedFn::new("place")))[0].1.clone().unwrap() else {
+    let WorkerAnswer::Value(placement) = hub.ask(WorkerCommand::Apply(NamedFn::new("place")))[0].1.clone().unwrap()
+    else {
         panic!("no value")
     };
-    assert_eq!(told.get::<bool>("recreated"), Ok(Some(true)));
+    assert_eq!(placement.get::<bool>("recreated"), Ok(Some(true)));
     assert_eq!(hub.sample().len(), 2);
     let counters = hub.calls.counters();
     assert_eq!((counters.lost, counters.late, counters.started), (1, 0, counters.ended()));
@@ -338,9 +339,9 @@ fn worker_that_dies_is_replaced_and_restored() {
 #[test]
 fn disconnected_worker_sends_nothing_more() {
     let mut hub = Hub::new(2, &config());
-    let gone = hub.peers.get_mut(&WorkerId(2)).unwrap();
-    gone.session.leave("enough");
-    assert_eq!(gone.exchange(), [Message::Goodbye(Goodbye { reason: "enough".into() })]);
+    let leaving = hub.peers.get_mut(&WorkerId(2)).unwrap();
+    leaving.session.leave("enough");
+    assert_eq!(leaving.exchange(), [Message::Goodbye(Goodbye { reason: "enough".into() })]);
     hub.calls.handle_left(WorkerId(2));
     assert_eq!(hub.sample().len(), 1);
 }

@@ -67,7 +67,7 @@ fn fatal(group: &LeaseGroup) -> Option<String> {
 }
 
 #[test]
-fn failed_fragment_is_granted_to_another_worker_while_other_slots_go_on() {
+fn failed_fragment_is_re_granted_to_another_worker_while_other_slots_continue() {
     let mut group = group(4, &[A, B]);
     let (a, b) = (grant(&mut group, A, &[0, 1]), grant(&mut group, B, &[2, 3]));
     group.handle_failed(A, a.id, failure(1, 7), ms(1));
@@ -91,7 +91,7 @@ fn failed_fragment_is_granted_to_another_worker_while_other_slots_go_on() {
 }
 
 #[test]
-fn same_failure_again_is_fatal_and_nothing_more_is_granted() {
+fn repeated_failure_is_fatal_and_stops_grants() {
     for workers in [&[A][..], &[A, B]] {
         let mut group = group(2, workers);
         let mut on = A;
@@ -238,11 +238,11 @@ fn worker_that_crashes_without_lease_is_no_evidence() {
     assert!(!group.handle_crashed(B, "signal: 6", ms(1)));
     group.handle_left(A, ms(2));
     assert!(group.handle_crashed(A, "signal: 6", ms(2)));
-    assert!(!group.handle_crashed(A, "signal: 6", ms(2)), "it is told once");
+    assert!(!group.handle_crashed(A, "signal: 6", ms(2)), "it is reported once");
 }
 
 #[test]
-fn untrusted_workers_get_strikes_and_end_no_run() {
+fn failures_of_untrusted_workers_are_strikes_and_end_no_run() {
     let mut group = group(1, &[]);
     group.set_audits(AuditPolicy::default(), 1).unwrap();
     join(&mut group, A, WorkerProfile::NATIVE, ms(0));
@@ -264,10 +264,12 @@ fn failures_that_concern_no_open_slot_change_nothing() {
     let (a, b) = (grant(&mut group, A, &[0]), grant(&mut group, B, &[1]));
     group.handle_failed(B, a.id, failure(0, 7), ms(1));
     group.handle_failed(A, a.id, failure(1, 7), ms(1));
-    let together = FragmentFailure::new(FailureKind::Env, None, (0, 0), "the environment failed: no fuel");
-    group.handle_failed(A, a.id, together, ms(1));
+    for place in [None, Some((SlotId(0), (3, 7)))] {
+        let together = FragmentFailure::of_slots(FailureKind::Env, place, "the environment failed: no fuel");
+        group.handle_failed(A, a.id, together, ms(1));
+    }
     deliver(&mut group, A, &a, &[0], ms(2));
     deliver(&mut group, B, &b, &[1], ms(2));
-    assert_eq!((group.failures().0, group.ledger().expired.total(), fatal(&group)), (1, 0, None));
+    assert_eq!((group.failures().0, group.ledger().expired.total(), fatal(&group)), (2, 0, None));
     assert!(group.poll_batch().is_some());
 }

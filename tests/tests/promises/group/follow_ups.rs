@@ -214,7 +214,7 @@ fn a_follow_up_ends_with_a_lease_that_another_worker_was_faster_with() {
 }
 
 #[test]
-fn a_follow_up_goes_on_if_its_lease_was_faster_than_the_hedge() {
+fn follow_up_continues_if_its_lease_beats_the_hedge() {
     let (mut group, leases) = group(2, &[A]);
     join(&mut group, B, WorkerProfile::NATIVE, ms(100));
     group.handle_timeout(ms(200));
@@ -246,7 +246,7 @@ fn upload_before_its_turn_is_refused_and_recomputed() {
 }
 
 #[test]
-fn a_follow_up_that_is_refused_comes_again_with_its_state() {
+fn refused_follow_up_is_re_granted_with_its_state() {
     let (mut group, leases) = group(1, &[A]);
     group.handle_refused(A, leases[1].id, "no", ms(5));
     assert_eq!((commands(&mut group), group.ledger().expired.refused), (vec![], 4));

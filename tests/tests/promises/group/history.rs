@@ -63,7 +63,7 @@ fn batch(happened: &Happened, least: usize) -> Option<Vec<SlotFragment>> {
 #[test]
 fn divergent_worker_is_seen_in_the_history() {
     for mut scenario in (0..5).flat_map(scenarios) {
-        scenario.faults.lies = 500;
+        scenario.faults.falsification = 500;
         let violation = SimNet::new(scenario.clone()).run().history.check(Rules::of(&scenario)).unwrap_err();
         assert!(violation.what.contains("has other rows than it must have"), "{violation}");
     }
@@ -105,7 +105,7 @@ fn late_commits_are_found() {
         let (_, lease, _) = committed(happened)?;
         Some(vec![Happened::Over { lease }, happened.clone()])
     });
-    assert_found("its worker is gone", |happened| {
+    assert_found("its worker has left", |happened| {
         let (worker, ..) = committed(happened)?;
         Some(vec![Happened::Left { worker }, happened.clone()])
     });

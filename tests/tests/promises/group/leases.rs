@@ -159,7 +159,7 @@ fn a_worker_killed_in_mid_lease_costs_time_but_no_data() {
 }
 
 #[test]
-fn a_hung_worker_is_found_at_its_deadline_and_comes_back_when_it_speaks() {
+fn hung_worker_is_detected_at_its_deadline_and_recovers_with_its_next_message() {
     let mut group = group(1, &[A]);
     let lost = grant(&mut group, A);
     assert_eq!(group.poll_timeout(), Some(ms(3_000)));
@@ -303,7 +303,7 @@ fn fragments_of_different_lengths_count_as_what_they_bring() {
 }
 
 #[test]
-fn a_refused_lease_is_granted_again_with_its_state() {
+fn refused_lease_is_re_granted_with_its_state() {
     let mut group = group(1, &[A]);
     let first = grant(&mut group, A);
     deliver(&mut group, A, &first, ms(1));
@@ -353,7 +353,7 @@ fn a_worker_holds_the_states_of_its_latest_lease_only() {
     let a = grant(&mut group, A);
     group.handle_left(B, ms(1));
     deliver(&mut group, A, &a, ms(2));
-    // The group had B's grant queued: it is gone with B.
+    // The group had B's grant queued: it was dropped with B.
     let rest = grant(&mut group, A);
     deliver(&mut group, A, &rest, ms(3));
     let batch = group.poll_batch().unwrap();
@@ -385,7 +385,7 @@ fn a_lease_that_was_never_sent_is_never_revoked() {
 }
 
 #[test]
-fn a_later_run_goes_on_with_the_lease_ids() {
+fn later_run_continues_the_lease_ids() {
     let mut first = group(1, &[A]);
     let used = grant(&mut first, A).id;
     let config = GroupConfig { first_lease: first.next_lease_id(), ..GroupConfig::new(1, LENGTH) };
@@ -396,7 +396,7 @@ fn a_later_run_goes_on_with_the_lease_ids() {
 }
 
 #[test]
-fn shares_follow_measured_speed_and_the_slowest_is_tried_again_now_and_then() {
+fn shares_follow_measured_speed_and_the_slowest_worker_is_remeasured_periodically() {
     let mut group = group(8, &[A, B]);
     let mut shares = Vec::new();
     for iteration in 0..12u64 {
@@ -422,7 +422,7 @@ fn shares_follow_measured_speed_and_the_slowest_is_tried_again_now_and_then() {
 }
 
 #[test]
-fn getters_tell_what_people_want_to_see() {
+fn getters_report_worker_state_and_progress() {
     let mut group = group(2, &[A]);
     let lease = grant(&mut group, A);
     let status = group.workers(ms(0)).next().unwrap();

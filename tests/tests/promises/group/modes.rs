@@ -1,5 +1,5 @@
 //! Groups whose slots do not keep step, one situation at a time: batches of what is ready, deadlines, bounded staleness,
-//! journals; and groups that come back. The simulator in `group_sim` mixes them.
+//! journals; and restored groups. The simulator in `group_sim` mixes them.
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -104,11 +104,7 @@ fn batch_does_not_wait_for_a_straggler_with_later_fragments() {
     rows.deliver(&mut group, B, &b, ms(40));
     rows.deliver(&mut group, A, &newer, ms(40));
     let second = group.poll_batch().unwrap();
-    assert_eq!(
-        names(&second),
-        [(0, 2, 0), (1, 2, 0), (2, 0, 0), (3, 0, 0)],
-        "what was carried over, and what came first"
-    );
+    assert_eq!(names(&second), [(0, 2, 0), (1, 2, 0), (2, 0, 0), (3, 0, 0)], "the late fragment, and the first one");
     let Ledger { committed, consumed, queued, .. } = *group.ledger();
     assert_eq!((committed, consumed, queued), (32, 32, 0));
 }
@@ -133,7 +129,7 @@ fn new_leases_have_the_newest_weights_and_old_ones_their_own() {
 }
 
 #[test]
-fn a_fragment_that_is_too_old_is_refused_and_its_worker_is_not_to_blame() {
+fn stale_fragment_is_rejected_without_a_strike_for_its_worker() {
     let (mut group, mut rows) = (group(2, asynchronous(1, 1)), Rows::default());
     let (a, b) = (grant(&mut group, A), grant(&mut group, B));
     rows.deliver(&mut group, A, &a, ms(1));
@@ -174,7 +170,7 @@ fn stale_fragments_in_the_queue_are_dropped_and_their_slots_continue() {
 }
 
 #[test]
-fn no_lease_begins_while_a_whole_batch_waits() {
+fn no_lease_is_granted_while_a_complete_batch_waits() {
     let (mut group, mut rows) = (group(2, asynchronous(2, 1)), Rows::default());
     let (a, b) = (grant(&mut group, A), grant(&mut group, B));
     rows.deliver(&mut group, A, &a, ms(1));
@@ -183,14 +179,14 @@ fn no_lease_begins_while_a_whole_batch_waits() {
     assert_eq!(group.poll_command(), None, "two fragments wait");
     assert_eq!(group.fragment(), None);
     assert!(group.poll_batch().is_some());
-    assert_eq!(slots(&grant(&mut group, B)), [1], "there is room again, while the learner is busy");
+    assert_eq!(slots(&grant(&mut group, B)), [1], "the queue has capacity again, while the learner is busy");
     rows.deliver(&mut group, A, &next, ms(3));
     assert_eq!(slots(&grant(&mut group, A)), [0]);
     assert_eq!(group.poll_batch(), None, "no other batch was requested");
 }
 
 #[test]
-fn slots_of_a_lost_worker_are_not_left_behind() {
+fn slots_of_a_lost_worker_do_not_starve() {
     let (mut group, mut rows) = (group(4, asynchronous(4, 9)), Rows::default());
     let (a, _) = (grant(&mut group, A), grant(&mut group, B));
     group.handle_left(B, ms(1));
@@ -210,7 +206,7 @@ fn slots_of_a_lost_worker_are_not_left_behind() {
 }
 
 #[test]
-fn a_deadline_takes_what_is_there_and_carries_the_rest_over() {
+fn deadline_closes_the_batch_and_later_fragments_join_the_next_one() {
     let (mut group, mut rows) = (group(4, deadline(50, 1)), Rows::default());
     let (a, b) = (grant(&mut group, A), grant(&mut group, B));
     assert_eq!(group.poll_timeout(), Some(ms(50)));
@@ -287,7 +283,7 @@ fn journal() -> Vec<JournalEntry> {
 }
 
 #[test]
-fn a_journal_tells_the_order_and_makes_the_same_batches() {
+fn journal_records_the_order_and_replays_the_same_batches() {
     let mode = asynchronous(1, 0);
     let (mut group, mut rows) = (group(2, mode), Rows::default());
     let (a, b) = (grant(&mut group, A), grant(&mut group, B));
@@ -355,7 +351,7 @@ fn a_journal_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_journal_goes_on_when_the_group_was_restored() {
+fn journal_continues_after_the_group_is_restored() {
     let config = GroupConfig { mode: asynchronous(1, 0), max_slots_per_lease: 1, ..GroupConfig::new(2, LENGTH) };
     let drain = |group: &mut LeaseGroup| std::iter::from_fn(|| group.poll_journal()).collect::<Vec<_>>();
     let mut group = LeaseGroup::new(config).unwrap();
@@ -395,7 +391,7 @@ fn a_journal_goes_on_when_the_group_was_restored() {
 }
 
 #[test]
-fn a_restored_group_makes_the_batches_that_the_other_one_would_have_made() {
+fn restored_group_resumes_bit_identically() {
     let config = GroupConfig::new(4, LENGTH);
     let calm = calm_batches(4, LENGTH, 4);
     let (mut group, mut rows) = (LeaseGroup::new(config).unwrap(), Rows::default());

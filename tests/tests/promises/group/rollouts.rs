@@ -60,7 +60,7 @@ impl Cluster {
         self.joined += 1;
         let worker = WorkerId(self.joined);
         let mut runner = SlotRunner::new(&spec(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
-        runner.work_in_turn(self.joined.is_multiple_of(2));
+        runner.set_sequential(self.joined.is_multiple_of(2));
         self.runners.insert(worker, runner);
         join(&mut self.group, worker, WorkerProfile::NATIVE, self.now);
     }
@@ -101,7 +101,7 @@ impl Cluster {
     }
 
     /// Lets every worker do a few steps; then 10 ms have passed.
-    fn go_on(&mut self, dice: &mut Dice) {
+    fn step_workers(&mut self, dice: &mut Dice) {
         let working: Vec<WorkerId> = self.runners.keys().copied().collect();
         for worker in working {
             self.work(worker, dice.between(1, 9) as u32);
@@ -154,7 +154,7 @@ fn batches_under(
             }
             inject(&mut cluster);
             cluster.handle_commands(&weights);
-            cluster.go_on(&mut dice);
+            cluster.step_workers(&mut dice);
         };
         batches.push(batch);
     }
@@ -179,7 +179,7 @@ fn batches_ahead(workers: u32, mut inject: impl FnMut(&mut Cluster)) -> Vec<Vec<
         followed += cluster.follow_ups.len();
         inject(&mut cluster);
         cluster.handle_commands(&weights);
-        cluster.go_on(&mut dice);
+        cluster.step_workers(&mut dice);
         batches.extend(std::iter::from_fn(|| cluster.group.poll_batch()));
     }
     assert!(cluster.group.ledger().balances() && cluster.group.ledger().outstanding == 0);
@@ -283,7 +283,7 @@ fn filtered(workers: u32, inject: impl FnMut(&mut Cluster)) -> (Hash128, Hash128
 }
 
 #[test]
-fn neither_who_works_nor_who_dies_shows_in_the_statistics_of_a_filter() {
+fn filter_statistics_do_not_depend_on_which_workers_sample_or_die() {
     let calm = filtered(1, |_| {});
     assert_ne!(calm.0, hash(&batches(1, |_| {})), "the policy sees normalised observations");
     assert_ne!(calm.0, calm.1, "and so does the learner");

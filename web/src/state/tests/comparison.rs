@@ -71,7 +71,7 @@ fn runs_are_compared_with_the_current_one_in_groups_of_seeds_and_by_settings() {
 }
 
 #[test]
-fn compared_runs_are_asked_for_again_after_a_reconnect_and_when_the_current_one_is_over() {
+fn compared_runs_are_re_requested_after_a_reconnect_and_at_the_end_of_the_current_run() {
     let runs: Texts = [("chart.runs".to_owned(), "1,2".to_owned())].into();
     let mut state = after([Event::Linked(runs), Event::Started { token: true }, welcome()]);
     assert_eq!(reduce(&mut state, listed(&[1, 2])), [asked(1, 1)], "a link restores them");
@@ -90,7 +90,7 @@ fn compared_runs_are_asked_for_again_after_a_reconnect_and_when_the_current_one_
 }
 
 #[test]
-fn run_that_the_hub_refused_is_asked_for_again_only_if_the_person_compares_it_again() {
+fn refused_run_is_re_requested_only_if_the_user_compares_it_again() {
     let mut state = online();
     reduce(&mut state, listed(&[1, 2]));
     let again = || Event::Act(compare(2));

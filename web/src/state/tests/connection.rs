@@ -52,7 +52,7 @@ fn without_a_hub_this_tab_trains_until_one_appears() {
 }
 
 #[test]
-fn a_hub_that_was_never_there_is_looked_for_a_few_times_and_one_that_was_for_ever() {
+fn unseen_hub_is_retried_a_few_times_and_a_lost_one_forever() {
     let closed = |state: &mut State| {
         let effects = reduce(state, Event::Closed { random: 0 });
         effects.iter().any(|effect| matches!(effect, Effect::RetryIn { .. }))
@@ -75,7 +75,7 @@ fn a_hub_that_was_never_there_is_looked_for_a_few_times_and_one_that_was_for_eve
 }
 
 #[test]
-fn a_token_that_is_forgotten_is_not_tried_again() {
+fn discarded_token_is_not_retried() {
     let mut state = after([Event::Started { token: true }]);
     assert_eq!(reduce(&mut state, Event::TokenForgotten), [Effect::Disconnect, Effect::StartTrainer]);
     for event in [Event::RetryDue, Event::Woke, Event::Closed { random: 0 }] {
@@ -114,7 +114,7 @@ fn the_page_knows_its_number_among_the_peers_of_its_hub() {
 }
 
 #[test]
-fn a_lost_hub_leaves_its_numbers_on_the_page_until_it_tells_them_anew() {
+fn numbers_of_a_lost_hub_stay_on_the_page_until_it_sends_new_ones() {
     let mut state = online();
     reduce(&mut state, iteration(1, 1));
     assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), [retry_in(200)]);
@@ -222,7 +222,7 @@ fn an_equal_request_is_not_sent_twice_and_an_error_is_reported() {
 }
 
 #[test]
-fn nothing_is_asked_of_a_hub_that_is_not_there() {
+fn requests_without_a_hub_are_not_sent() {
     let mut state = online();
     reduce(&mut state, Event::Act(Action::AddWorker));
     reduce(&mut state, Event::Closed { random: 0 });

@@ -84,7 +84,7 @@ fn page_hints_at_too_few_slots_and_at_workers_that_are_all_unable() {
 }
 
 #[test]
-fn page_tells_what_failed_on_workers() {
+fn page_shows_failures_of_workers() {
     let last_failure = "slot 3, episode 2, step 17: the environment failed: no fuel (worker 1)";
     let status = RunStatus {
         run: 1,
@@ -99,7 +99,7 @@ fn page_tells_what_failed_on_workers() {
 }
 
 #[test]
-fn page_tells_what_run_waits_for() {
+fn page_shows_what_the_run_waits_for() {
     let status = RunStatus {
         run: 1,
         phase: Phase::Running as u8,

@@ -116,13 +116,13 @@ fn a_refused_or_ended_tab_worker_says_why() {
 
     assert_eq!(join(&mut state, 2, 2), [1, 2]);
     let status = TabStatus { state: "ended".into(), reason: "removed".into(), ..TabStatus::default() };
-    for (worker, told) in [
+    for (worker, expected) in [
         (2, "A worker of this tab no longer works for the run: removed"),
         (1, "This tab no longer works for the run: removed"),
     ] {
         let effects = reduce(&mut state, Event::Tab { worker, status: status.clone() });
         assert_eq!(effects[0], Effect::StopTab { worker });
-        assert_eq!(state.toasts.last().map(|toast| &*toast.text), Some(told));
+        assert_eq!(state.toasts.last().map(|toast| &*toast.text), Some(expected));
     }
     assert!(state.tab.is_out());
 }
@@ -200,7 +200,7 @@ fn a_trainer_that_fails_is_shown_and_replaced_unless_it_would_fail_again() {
 }
 
 #[test]
-fn nothing_is_asked_of_a_trainer_that_is_not_ready() {
+fn requests_before_the_trainer_is_ready_are_not_sent() {
     let mut state = after([Event::Started { token: false }]);
     let effects = reduce(&mut state, Event::Act(Action::AddWorker));
     assert!(matches!(effects[..], [Effect::ExpireToast { .. }]), "{effects:?}");

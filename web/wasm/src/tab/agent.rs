@@ -16,7 +16,7 @@ use super::{
 
 /// A slice of work ends after this, so that messages are heard.
 const SLICE: Micros = Micros::from_millis(10);
-/// How often the page is told, and it is looked again for room in the socket and for deadlines.
+/// How often the page gets a status, and the socket's buffer and deadlines are checked.
 const TICK_MS: i32 = 250;
 
 /// What this tab does at a hub.
@@ -27,7 +27,7 @@ pub(crate) struct Agent {
     socket: Option<Socket>,
     slices: Slices,
     rate: Rate,
-    told: Option<Status>,
+    reported: Option<Status>,
     is_over: bool,
 }
 
@@ -49,7 +49,7 @@ impl Agent {
             socket: None,
             slices,
             rate: Rate::default(),
-            told: None,
+            reported: None,
             is_over: false,
         }));
         let working = agent.clone();
@@ -73,11 +73,11 @@ impl Agent {
             self.work.work(now);
             now = scope::now();
         }
-        self.go_on();
+        self.advance();
     }
 
     /// Sends what there is to say, and sees whether it continues.
-    fn go_on(&mut self) {
+    fn advance(&mut self) {
         self.pump();
         if self.work.is_stopped() {
             self.end("a handle has shut it down");
@@ -92,7 +92,7 @@ impl Agent {
         }
     }
 
-    /// Sends as far as there is room.
+    /// Sends as much as the socket takes.
     fn pump(&mut self) {
         self.work.session.set_time(scope::now());
         let Some(socket) = &self.socket else { return };
@@ -135,14 +135,14 @@ impl Agent {
         self.pump();
         self.ask_for_slice();
         let mut status = self.work.status();
-        self.rate.note(scope::now(), status.env_steps);
+        self.rate.record(scope::now(), status.env_steps);
         status.steps_per_s = self.rate.per_second();
         if self.socket.is_none() {
             status.state = "waiting";
         }
-        if self.told.as_ref() != Some(&status) {
+        if self.reported.as_ref() != Some(&status) {
             page::post_status(&status);
-            self.told = Some(status);
+            self.reported = Some(status);
         }
     }
 }
@@ -154,7 +154,7 @@ fn connect(agent: &Shared) {
         SocketEvent::Frame(frame) => {
             let mut agent = hearing.borrow_mut();
             agent.work.session.handle_frame(&frame);
-            agent.go_on();
+            agent.advance();
             drop(agent);
             leave_if_over(&hearing);
         }

@@ -1,4 +1,4 @@
-//! What the page and its Web Worker tell each other: plain objects with named fields.
+//! Messages between the page and its Web Worker: plain objects with named fields.
 
 use std::fmt::Display;
 

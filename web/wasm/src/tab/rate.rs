@@ -14,7 +14,7 @@ pub(crate) struct Rate {
 
 impl Rate {
     /// Notes how far a count has come; the count never falls.
-    pub(crate) fn note(&mut self, now: Micros, count: u64) {
+    pub(crate) fn record(&mut self, now: Micros, count: u64) {
         self.counts.push_back((now, count));
         // The oldest that is kept is just outside of the window, so that the window is covered.
         while self.counts.get(1).is_some_and(|(at, _)| now.since(*at) >= WINDOW) {
@@ -42,11 +42,11 @@ mod tests {
         let mut rate = Rate::default();
         assert_eq!(rate.per_second(), 0.0);
         for second in 0..10 {
-            rate.note(Micros::from_secs(second), second * 100);
+            rate.record(Micros::from_secs(second), second * 100);
         }
         assert_eq!(rate.per_second(), 100.0);
         for second in 10..15 {
-            rate.note(Micros::from_secs(second), 900);
+            rate.record(Micros::from_secs(second), 900);
         }
         assert_eq!(rate.per_second(), 0.0);
         assert!(rate.counts.len() <= 6);

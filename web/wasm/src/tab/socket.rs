@@ -61,7 +61,7 @@ impl Socket {
         Ok(Self { channel, _on_message: on_message })
     }
 
-    /// Is there room for another frame now?
+    /// Returns whether the socket takes another frame now.
     pub(crate) fn has_room(&self) -> bool {
         match &self.channel {
             Channel::Web { socket, .. } => {
@@ -74,7 +74,7 @@ impl Socket {
     /// Sends a frame.
     pub(crate) fn send(&self, frame: &[u8]) {
         let _ = match &self.channel {
-            // Fails only while connecting; what is lost while closing is told by the close event.
+            // Fails only while connecting; the close event reports what is lost while closing.
             Channel::Web { socket, .. } => socket.send_with_u8_array(frame),
             // Bytes can be posted.
             Channel::Port(port) => port.post_message(&Uint8Array::from(frame)),

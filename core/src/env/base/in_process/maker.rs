@@ -51,27 +51,27 @@ impl EnvMaker {
         Self::MultiAgent(spec.clone())
     }
 
-    pub(super) fn make(&self, context: &EnvContext) -> Result<Made, EnvError> {
+    pub(super) fn make(&self, context: &EnvContext) -> Result<MadeEnv, EnvError> {
         match self {
             Self::SingleAgent { spec, kernels } => {
                 let env = spec.make(core::slice::from_ref(context), *kernels)?;
                 match env.num_envs() {
-                    1 => Ok(Made::Lane(env)),
+                    1 => Ok(MadeEnv::Lane(env)),
                     lanes => Err(EnvError::Failed(format!("made for one lane, it has {lanes}"))),
                 }
             }
-            Self::MultiAgent(spec) => spec.make(context).map(Made::MultiAgent),
+            Self::MultiAgent(spec) => spec.make(context).map(MadeEnv::MultiAgent),
         }
     }
 }
 
 /// A sub-environment.
-pub(super) enum Made {
+pub(super) enum MadeEnv {
     Lane(Box<dyn AnyVectorEnv>),
     MultiAgent(Box<dyn MultiAgentEnv>),
 }
 
-impl Made {
+impl MadeEnv {
     /// Ascending, each once.
     pub(super) fn agents(&self) -> Vec<AgentId> {
         match self {
@@ -174,7 +174,7 @@ impl Spaces {
     ///
     /// # Errors
     /// [`EnvError::Failed`] for invalid spaces.
-    pub(super) fn learn(&mut self, agent: &AgentId, env: &Made) -> Result<Option<&EnvSpaces>, EnvError> {
+    pub(super) fn learn(&mut self, agent: &AgentId, env: &MadeEnv) -> Result<Option<&EnvSpaces>, EnvError> {
         if !self.0.contains_key(agent) {
             let Some(spaces) = env.spaces(agent) else { return Ok(None) };
             check_spaces(agent, &spaces)?;

@@ -7,7 +7,7 @@ pub use maker::{EnvMaker, EnvStart};
 
 use self::{
     maker::Spaces,
-    sub::{Phase, Sub},
+    sub::{Sub, SubEnvPhase},
 };
 use super::{BaseEnv, EnvActions, EnvUpdates, Health, Reset, SubEnv, ValidateEnv};
 use crate::{
@@ -141,7 +141,7 @@ impl InProcess {
     }
 
     /// Restarts a sub-environment.
-    fn make_again(&mut self, env: usize) -> Result<(), EnvError> {
+    fn rebuild(&mut self, env: usize) -> Result<(), EnvError> {
         let sub = &mut self.subs[env];
         let context = &sub.start.context;
         // Dropped before the new one is made, which may need its resources.
@@ -157,7 +157,7 @@ impl InProcess {
 
     /// Resets a sub-environment. A tolerated failure is reported by the next poll.
     fn begin(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
-        let made = if self.subs[env].made.is_none() { self.make_again(env) } else { Ok(()) };
+        let made = if self.subs[env].made.is_none() { self.rebuild(env) } else { Ok(()) };
         // The episode's number is used up in any case.
         let EnvStart { slot, episode, .. } = self.subs[env].start;
         self.mark.at(slot, episode, 0);
@@ -176,7 +176,7 @@ impl InProcess {
         let sub = &mut self.subs[env];
         sub.turn.clear();
         if !self.restart_failed {
-            sub.phase = Phase::Over;
+            sub.phase = SubEnvPhase::Over;
             return Err(match error {
                 // With several sub-environments the error names the one that failed.
                 EnvError::Failed(_) if self.subs.len() > 1 => EnvError::InLane { lane: env, source: Box::new(error) },
@@ -185,10 +185,10 @@ impl InProcess {
         }
         sub.made = None;
         sub.fault = Some(self.health.failed(env, error));
-        sub.phase = Phase::Answered;
+        sub.phase = SubEnvPhase::Answered;
         if self.health.quarantine(env).is_none() {
             // Retried with the next reset, where the error is reported.
-            let _ = self.make_again(env);
+            let _ = self.rebuild(env);
         }
         Ok(())
     }
@@ -202,12 +202,12 @@ impl InProcess {
             let sub = &mut self.subs[env];
             let reason = match sub.phase {
                 _ if sub.answered => "it has two entries in one answer",
-                Phase::New => "it has not begun: poll first",
-                Phase::Answered => "it has results that have not been polled: poll before the next answer",
-                Phase::Restoring => "it is being restored: continue with restore",
-                Phase::Over => "its episode is over: begin the next one with try_reset",
-                Phase::Out => "it was given up: bring it back with try_restart and try_reset",
-                Phase::Acting => {
+                SubEnvPhase::New => "it has not begun: poll first",
+                SubEnvPhase::Answered => "it has results that have not been polled: poll before the next answer",
+                SubEnvPhase::Restoring => "it is being restored: continue with restore",
+                SubEnvPhase::Over => "its episode is over: begin the next one with try_reset",
+                SubEnvPhase::Out => "it was given up: bring it back with try_restart and try_reset",
+                SubEnvPhase::Acting => {
                     sub.check_actions(env, actions, &self.spaces)?;
                     sub.answered = true;
                     continue;
@@ -215,7 +215,7 @@ impl InProcess {
             };
             return Err(EnvError::OutOfTurn { env, reason });
         }
-        match self.subs.iter().position(|sub| sub.phase == Phase::Acting && !sub.answered) {
+        match self.subs.iter().position(|sub| sub.phase == SubEnvPhase::Acting && !sub.answered) {
             Some(env) => {
                 Err(EnvError::OutOfTurn { env, reason: "it has no entry in the answer, not even an empty one" })
             }
@@ -244,10 +244,10 @@ impl BaseEnv for InProcess {
         }
         let mut failure = None;
         for env in 0..self.subs.len() {
-            if self.subs[env].phase == Phase::New {
+            if self.subs[env].phase == SubEnvPhase::New {
                 let mut turn = core::mem::take(&mut self.subs[env].turn);
                 match self.begin(env, &mut turn) {
-                    Ok(_) => self.subs[env].phase = Phase::Answered,
+                    Ok(_) => self.subs[env].phase = SubEnvPhase::Answered,
                     Err(error) => failure = failure.or(Some(error)),
                 }
                 self.subs[env].turn = turn;
@@ -256,15 +256,15 @@ impl BaseEnv for InProcess {
         if let Some(error) = failure {
             return Err(error);
         }
-        for (env, sub) in self.subs.iter_mut().enumerate().filter(|(_, sub)| sub.phase == Phase::Answered) {
+        for (env, sub) in self.subs.iter_mut().enumerate().filter(|(_, sub)| sub.phase == SubEnvPhase::Answered) {
             let entry = updates.add(env);
             core::mem::swap(&mut entry.turn, &mut sub.turn);
             entry.fault = sub.fault.take();
             sub.phase = match &entry.fault {
-                Some(_) if self.health.quarantine(env).is_some() => Phase::Out,
-                Some(_) => Phase::Over,
-                None if entry.turn.is_over() => Phase::Over,
-                None => Phase::Acting,
+                Some(_) if self.health.quarantine(env).is_some() => SubEnvPhase::Out,
+                Some(_) => SubEnvPhase::Over,
+                None if entry.turn.is_over() => SubEnvPhase::Over,
+                None => SubEnvPhase::Acting,
             };
         }
         if updates.entries().is_empty() {
@@ -289,12 +289,12 @@ impl BaseEnv for InProcess {
             sub.mark(&self.mark);
             match sub.step(env, actions, self.env_step, &mut self.spaces) {
                 Ok(()) => {
-                    sub.phase = Phase::Answered;
+                    sub.phase = SubEnvPhase::Answered;
                     self.health.stepped(env, sub.turn.is_over());
                 }
                 Err(error) => {
-                    let told = self.fail(env, error).err();
-                    failure = failure.or(told);
+                    let fatal = self.fail(env, error).err();
+                    failure = failure.or(fatal);
                 }
             }
         }
@@ -303,7 +303,7 @@ impl BaseEnv for InProcess {
 
     fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
         self.check_env(env)?;
-        if self.subs[env].phase == Phase::Answered {
+        if self.subs[env].phase == SubEnvPhase::Answered {
             return Err(EnvError::OutOfTurn {
                 env,
                 reason: "it has results that have not been polled: poll before a reset",
@@ -314,7 +314,7 @@ impl BaseEnv for InProcess {
         }
         let reset = self.begin(env, turn)?;
         if reset == Reset::Done {
-            self.subs[env].phase = Phase::Acting;
+            self.subs[env].phase = SubEnvPhase::Acting;
         }
         Ok(reset)
     }
@@ -345,16 +345,16 @@ impl BaseEnv for InProcess {
         if sub.is_at(episode, snapshot) {
             return Ok(true);
         }
-        if sub.phase != Phase::Restoring || !sub.is_in(episode) {
+        if sub.phase != SubEnvPhase::Restoring || !sub.is_in(episode) {
             sub.start.episode = episode;
-            sub.begin_restore(env, self.reset, &mut self.spaces).inspect_err(|_| sub.phase = Phase::Over)?;
+            sub.begin_restore(env, self.reset, &mut self.spaces).inspect_err(|_| sub.phase = SubEnvPhase::Over)?;
         }
         let restored = sub.restore(env, self.env_step, &mut self.spaces, snapshot, steps);
         sub.turn.clear();
         sub.phase = match restored {
-            Ok(true) => Phase::Acting,
-            Ok(false) => Phase::Restoring,
-            Err(_) => Phase::Over,
+            Ok(true) => SubEnvPhase::Acting,
+            Ok(false) => SubEnvPhase::Restoring,
+            Err(_) => SubEnvPhase::Over,
         };
         restored
     }
@@ -365,17 +365,17 @@ impl BaseEnv for InProcess {
         let sub = &mut self.subs[env];
         sub.turn.clear();
         sub.fault = None;
-        if sub.phase != Phase::New {
-            sub.phase = Phase::Over;
+        if sub.phase != SubEnvPhase::New {
+            sub.phase = SubEnvPhase::Over;
         }
-        self.make_again(env)
+        self.rebuild(env)
     }
 
     fn quarantine(&self, env: usize) -> Option<&str> {
         self.health.quarantine(env)
     }
 
-    fn made_again(&mut self, env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
+    fn take_restarted(&mut self, env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
         let sub = self.subs.get_mut(env)?;
         let made = sub.made.as_mut()?;
         core::mem::take(&mut sub.is_new).then(|| (made.sub_env(), sub.start.context.clone()))
@@ -395,7 +395,7 @@ impl BaseEnv for InProcess {
 
     /// One per index; a failed one that could not be restarted is missing until its next reset.
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
-        self.subs.iter_mut().filter_map(|sub| sub.made.as_mut()).map(maker::Made::sub_env).collect()
+        self.subs.iter_mut().filter_map(|sub| sub.made.as_mut()).map(maker::MadeEnv::sub_env).collect()
     }
 
     fn stop(&mut self) -> Result<(), EnvError> {

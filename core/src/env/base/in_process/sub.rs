@@ -1,6 +1,6 @@
 //! One sub-environment: its phase, and the rules that its updates must follow.
 
-use super::maker::{EnvStart, Made, Spaces};
+use super::maker::{EnvStart, MadeEnv, Spaces};
 use crate::{
     env::{
         EnvError, EnvState, Moment, SnapshotReader, StepMark,
@@ -18,7 +18,7 @@ use crate::{
 
 /// What a sub-environment waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum SubEnvPhase {
     /// The first poll.
     New,
     /// A poll to collect its updates.
@@ -35,11 +35,11 @@ pub(super) enum Phase {
 
 pub(super) struct Sub {
     /// `None` between a failure and the next reset, if it could not be restarted immediately, and during quarantine.
-    pub(super) made: Option<Made>,
+    pub(super) made: Option<MadeEnv>,
     /// Whether it was restarted and not yet passed to callbacks.
     pub(super) is_new: bool,
     pub(super) start: EnvStart,
-    pub(super) phase: Phase,
+    pub(super) phase: SubEnvPhase,
     /// Updates to return by the next poll.
     pub(super) turn: Turn,
     /// A failure to report by the next poll.
@@ -60,13 +60,13 @@ pub(super) struct Sub {
 }
 
 impl Sub {
-    pub(super) fn new(start: EnvStart, made: Made) -> Self {
+    pub(super) fn new(start: EnvStart, made: MadeEnv) -> Self {
         let moment = Moment { slot: start.slot, episode: start.episode, t: 0, agent: 0 };
         Self {
             made: Some(made),
             is_new: false,
             start,
-            phase: Phase::New,
+            phase: SubEnvPhase::New,
             turn: Turn::new(),
             fault: None,
             answered: false,
@@ -95,7 +95,7 @@ impl Sub {
         self.moment = Moment { slot, episode, t: 0, agent: 0 };
         self.start.episode = episode.wrapping_add(1);
         self.log.iter_mut().for_each(Vec::clear);
-        let made = self.made.as_mut().ok_or_else(gone)?;
+        let made = self.made.as_mut().ok_or_else(not_restarted)?;
         made.reset(&mut streams.at(slot, episode, 0, 0), spaces.get(&AgentId::SINGLE), turn)?;
         if turn.is_over() || turn.outcomes().len() > 0 {
             return Err(EnvError::Failed("a reset brought a reward or an end, it brings observations only".into()));
@@ -119,7 +119,7 @@ impl Sub {
     ) -> Result<(), EnvError> {
         let mut turn = core::mem::take(&mut self.turn);
         turn.clear();
-        if let (Some(log), Some(Made::MultiAgent(env))) = (&mut self.log, &self.made)
+        if let (Some(log), Some(MadeEnv::MultiAgent(env))) = (&mut self.log, &self.made)
             && env.state() != EnvState::Opaque
             && log.len() <= MAX_BYTES
         {
@@ -127,7 +127,7 @@ impl Sub {
         }
         let stepped = match self.made.as_mut() {
             Some(made) => made.step(actions, streams, self.moment, spaces.get(&AgentId::SINGLE), &mut turn),
-            None => Err(gone()),
+            None => Err(not_restarted()),
         };
         self.moment.t = self.moment.t.saturating_add(1);
         let result = stepped.map_err(|error| at_env(error, env)).and_then(|()| self.inspect(env, spaces, &mut turn));
@@ -137,7 +137,7 @@ impl Sub {
 
     /// Delivers owed rewards, checks the turn, and records which agents act next.
     fn inspect(&mut self, env: usize, spaces: &mut Spaces, turn: &mut Turn) -> Result<(), EnvError> {
-        let made = self.made.as_ref().ok_or_else(gone)?;
+        let made = self.made.as_ref().ok_or_else(not_restarted)?;
         turn.settle(&mut self.debts);
         let unknown = |agent: &AgentId| EnvError::UnknownAgent { env, agent: agent.clone() };
         let paid = turn.outcomes().map(|(agent, outcome)| (agent, outcome.reward));
@@ -173,25 +173,25 @@ impl Sub {
     /// Appends the step of the open episode and its snapshot or recorded actions; returns false if there is none; see
     /// [`BaseEnv::snapshot`](super::BaseEnv::snapshot).
     pub(super) fn snapshot(&self, out: &mut Vec<u8>) -> bool {
-        if self.phase != Phase::Acting {
+        if self.phase != SubEnvPhase::Acting {
             return false;
         }
         let start = out.len();
         out.extend(self.moment.t.to_le_bytes());
         let state = match (&self.made, &self.log) {
-            (Some(Made::Lane(env)), _) => match env.snapshot_at(0, out) {
+            (Some(MadeEnv::Lane(env)), _) => match env.snapshot_at(0, out) {
                 Ok(state) => state,
                 Err(_) => {
                     out.truncate(start);
                     return false;
                 }
             },
-            (Some(Made::MultiAgent(env)), Some(log)) if env.state() != EnvState::Opaque => {
+            (Some(MadeEnv::MultiAgent(env)), Some(log)) if env.state() != EnvState::Opaque => {
                 out.extend_from_slice(log);
                 out.extend(obs_hash(&self.seen));
                 EnvState::Replay
             }
-            (Some(Made::MultiAgent(env)), Some(_)) => env.state(),
+            (Some(MadeEnv::MultiAgent(env)), Some(_)) => env.state(),
             _ => {
                 out.truncate(start);
                 return false;
@@ -205,7 +205,7 @@ impl Sub {
 
     /// Returns why its environment cannot be saved.
     pub(super) fn snapshot_error(&self) -> Option<EnvError> {
-        let Some(Made::Lane(env)) = &self.made else { return None };
+        let Some(MadeEnv::Lane(env)) = &self.made else { return None };
         env.snapshot_at(0, &mut Vec::new()).err()
     }
 
@@ -240,12 +240,12 @@ impl Sub {
     ) -> Result<bool, EnvError> {
         let mut reader = SnapshotReader::new(snapshot);
         let t = reader.u32()?;
-        if let Some(Made::Lane(made)) = &mut self.made {
+        if let Some(MadeEnv::Lane(made)) = &mut self.made {
             *steps -= made.replay_at(0, reader.rest(), *steps)?;
             if *steps == 0 {
                 return Ok(false);
             }
-            let single = spaces.get(&AgentId::SINGLE).ok_or_else(gone)?;
+            let single = spaces.get(&AgentId::SINGLE).ok_or_else(not_restarted)?;
             let len = single.observation.shape().elements();
             let mut obs = AgentRows::new();
             made.restore_at(0, reader.rest(), obs.row_mut(&AgentId::SINGLE, single.observation_type, len))?;
@@ -294,7 +294,7 @@ impl Sub {
 }
 
 /// The error for a failed sub-environment that could not be restarted.
-fn gone() -> EnvError {
+fn not_restarted() -> EnvError {
     EnvError::Failed("it could not be restarted".into())
 }
 

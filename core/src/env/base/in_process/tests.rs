@@ -123,7 +123,7 @@ fn basic() -> impl FnMut(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + S
 }
 
 #[test]
-fn nothing_is_reset_before_the_first_poll_and_nothing_goes_on_after_the_end() {
+fn nothing_is_reset_before_the_first_poll_or_stepped_after_the_end() {
     static RESETS: AtomicU32 = AtomicU32::new(0);
     let mut envs = envs(2, || {
         let mut script = basic();
@@ -185,7 +185,7 @@ fn round_robin() -> impl FnMut(u32, &AgentRows, &mut Turn) -> Result<(), EnvErro
 }
 
 #[test]
-fn agents_in_turn_act_one_at_a_time() {
+fn sequential_agents_act_one_at_a_time() {
     let mut envs = envs(1, round_robin);
     let mut updates = EnvUpdates::new();
     poll(&mut envs, &mut updates).unwrap();

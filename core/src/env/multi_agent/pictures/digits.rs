@@ -43,7 +43,7 @@ mod tests {
 
     /// All numbers differ, fit their height and, with two digits, are twice as wide.
     #[test]
-    fn numbers_are_told_apart() {
+    fn numbers_have_distinct_pictures() {
         let mut seen = BTreeSet::new();
         for number in 0..100 {
             let mut frame = Frame::new();

@@ -7,7 +7,7 @@ mod traffic;
 
 use self::{
     lights::Light,
-    streets::{BLOCK, Heading, Map},
+    streets::{BLOCK, Heading, StreetMap},
     traffic::{Car, MAX_SPEED, Traffic, Trip},
 };
 use super::{AgentRows, Turn, count, discrete_action, over};
@@ -69,7 +69,7 @@ impl MultiAgentTrafficGrid {
     pub fn new(context: &EnvContext) -> Result<Self, EnvError> {
         context.config.check_known(&["num_cars", "size"]).map_err(EnvError::Config)?;
         let size = count(&context.config, "size", 3, 2..=16)? as usize;
-        let map = Map { size };
+        let map = StreetMap { size };
         let num_cars = count(&context.config, "num_cars", 25, 1..=Traffic::room(map) as u32)?;
         let names = |what: &str, n: usize| (0..n).map(|index| AgentId::name(&format!("{what}_{index}"))).collect();
         Ok(Self {
@@ -91,7 +91,7 @@ impl MultiAgentTrafficGrid {
             part(self.traffic.gap(car), BLOCK),
             f32::from(u8::from(light.is_green(car.street.heading))),
             long(light.since),
-            part(self.traffic.room_ahead(car), BLOCK),
+            part(self.traffic.free_cells_ahead(car), BLOCK),
             long(car.waited),
             part(map.distance(car.street.junction, car.goal), 2 * map.size),
         ]

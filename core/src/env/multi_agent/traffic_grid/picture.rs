@@ -2,7 +2,7 @@
 
 use super::{
     MultiAgentTrafficGrid,
-    streets::{BLOCK, Heading, Map, Street},
+    streets::{BLOCK, Heading, Street, StreetMap},
     traffic::{Car, Trip},
 };
 use crate::env::{
@@ -49,7 +49,7 @@ pub(super) fn draw(town: &MultiAgentTrafficGrid, frame: &mut Frame) {
     }
 }
 
-fn draw_blocks(canvas: &mut Canvas<'_>, map: Map) {
+fn draw_blocks(canvas: &mut Canvas<'_>, map: StreetMap) {
     for row in 0..=map.size {
         for column in 0..=map.size {
             let [x, y] = [column, row].map(|n| PITCH * n as f64);
@@ -60,7 +60,7 @@ fn draw_blocks(canvas: &mut Canvas<'_>, map: Map) {
 }
 
 /// Draws lines between the lanes of two-way streets.
-fn draw_lines(canvas: &mut Canvas<'_>, map: Map) {
+fn draw_lines(canvas: &mut Canvas<'_>, map: StreetMap) {
     for junction in 0..map.junctions() {
         for heading in Heading::ALL {
             let street = Street { junction, heading };
@@ -82,7 +82,7 @@ fn draw_lines(canvas: &mut Canvas<'_>, map: Map) {
     }
 }
 
-fn draw_car(canvas: &mut Canvas<'_>, map: Map, car: &Car) {
+fn draw_car(canvas: &mut Canvas<'_>, map: StreetMap, car: &Car) {
     let lane = RoadLane::of(map, car.street);
     // Distance from the junction to the car's front.
     let front = STREET - car.cell as f64 + 0.1;
@@ -93,7 +93,7 @@ fn draw_car(canvas: &mut Canvas<'_>, map: Map, car: &Car) {
 }
 
 /// Returns the middle of a junction.
-fn centre(map: Map, junction: usize) -> CanvasPoint {
+fn centre(map: StreetMap, junction: usize) -> CanvasPoint {
     let (row, column) = map.place(junction);
     [column, row].map(|n| STREET + 1.0 + PITCH * n as f64)
 }
@@ -108,7 +108,7 @@ struct RoadLane {
 }
 
 impl RoadLane {
-    fn of(map: Map, street: Street) -> Self {
+    fn of(map: StreetMap, street: Street) -> Self {
         let ahead = match street.heading {
             Heading::North => [0.0, -1.0],
             Heading::East => [1.0, 0.0],
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn lights_show_their_phase_to_those_who_come() {
+    fn lights_show_their_phase_to_approaching_cars() {
         for across in [false, true] {
             let frame = town(0, Trip::Gone, across);
             let [served, others] = if across { [VERMILLION, BLUISH_GREEN] } else { [BLUISH_GREEN, VERMILLION] };

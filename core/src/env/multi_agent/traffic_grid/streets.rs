@@ -37,11 +37,11 @@ impl Street {
 
 /// A square of `size` x `size` junctions. Streets from outside lead to those at the border, and none leads out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Map {
+pub(super) struct StreetMap {
     pub(super) size: usize,
 }
 
-impl Map {
+impl StreetMap {
     pub(super) const fn junctions(self) -> usize {
         self.size * self.size
     }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn every_way_leads_to_its_goal() {
-        let map = Map { size: 4 };
+        let map = StreetMap { size: 4 };
         assert_eq!(map.beginnings().count(), 4 * 4 * 3);
         for begin in map.beginnings() {
             for goal in 0..map.junctions() {

@@ -77,7 +77,7 @@ fn driving_well_pays() {
 }
 
 #[test]
-fn the_town_is_as_large_as_it_was_ordered() {
+fn town_has_the_configured_size() {
     let small = town(r#"{"num_cars": 3, "size": 2}"#).unwrap();
     let names: Vec<String> = small.agents().iter().map(|agent| agent.to_string()).collect();
     assert_eq!(names, ["car_0", "car_1", "car_2", "light_0", "light_1", "light_2", "light_3"]);

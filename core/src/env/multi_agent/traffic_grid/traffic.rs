@@ -2,7 +2,7 @@
 
 use super::{
     lights::Light,
-    streets::{BLOCK, Heading, Map, Street},
+    streets::{BLOCK, Heading, Street, StreetMap},
 };
 use crate::{env::Rng, prelude::*};
 
@@ -49,7 +49,7 @@ pub(super) struct Ride {
 /// All cars, and the cells that they occupy.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
-    pub(super) map: Map,
+    pub(super) map: StreetMap,
     pub(super) cars: Vec<Car>,
     /// Cars that crossed each junction at green in the last step.
     pub(super) crossed: Vec<u32>,
@@ -61,7 +61,7 @@ pub(super) struct Traffic {
 
 impl Traffic {
     /// Creates empty streets.
-    pub(super) fn new(map: Map) -> Self {
+    pub(super) fn new(map: StreetMap) -> Self {
         Self {
             map,
             cars: Vec::new(),
@@ -73,7 +73,7 @@ impl Traffic {
     }
 
     /// Returns the largest number of cars: they occupy every second cell on which a journey can begin.
-    pub(super) fn room(map: Map) -> usize {
+    pub(super) fn room(map: StreetMap) -> usize {
         map.beginnings().count() * BLOCK / 2
     }
 
@@ -99,7 +99,7 @@ impl Traffic {
 
     /// Returns a junction that is further ahead than the next one, possibly also to the side.
     fn goal(&self, street: Street, rng: &mut Rng) -> usize {
-        let Map { size } = self.map;
+        let StreetMap { size } = self.map;
         let (row, column) = self.map.place(street.junction);
         let ahead = 1 + rng.below(self.map.ahead(street) as u32) as usize;
         let aside = rng.below(size as u32) as usize;
@@ -126,7 +126,7 @@ impl Traffic {
     }
 
     /// Returns the number of free cells at the beginning of the street after the junction; all of them at the journey's end.
-    pub(super) fn room_ahead(&self, car: &Car) -> usize {
+    pub(super) fn free_cells_ahead(&self, car: &Car) -> usize {
         self.map.next(car.street, car.goal).map_or(BLOCK, |next| self.free_from(next, 0))
     }
 
@@ -205,7 +205,7 @@ mod tests {
 
     /// Cars at these cells of the street to junction 0, on their way to junction 1, at these speeds.
     fn queue(cars: &[(usize, usize)]) -> Traffic {
-        let mut traffic = Traffic::new(Map { size: 2 });
+        let mut traffic = Traffic::new(StreetMap { size: 2 });
         for &(cell, speed) in cars {
             let ride = Ride::default();
             traffic.cars.push(Car { street: EAST, cell, speed, goal: 1, waited: 0, trip: Trip::Driving, ride });
@@ -241,8 +241,8 @@ mod tests {
     }
 
     #[test]
-    fn as_many_cars_as_there_is_room_for_find_a_place() {
-        let map = Map { size: 3 };
+    fn cars_up_to_the_capacity_find_a_place() {
+        let map = StreetMap { size: 3 };
         let mut traffic = Traffic::new(map);
         for slot in 0..20 {
             let mut rng = Streams::new(1, Purpose::Reset).at(SlotId(slot), 0, 0, 0);

@@ -51,10 +51,10 @@ fn an_enemy_or_its_bullet_is_the_end() {
 fn the_frame_after_the_last_oxygen_is_the_end() {
     let mut game = diving();
     for _ in 0..201 {
-        game.swarms_gone();
+        game.remove_swarms();
         assert!(!game.play(Move::Stay, &mut rng()).over);
     }
-    game.swarms_gone();
+    game.remove_swarms();
     assert!(game.play(Move::Stay, &mut rng()).over);
 }
 
@@ -69,7 +69,7 @@ fn divers_come_aboard_up_to_six() {
 }
 
 #[test]
-fn surfacing_needs_a_diver_and_six_pay_for_the_oxygen_left() {
+fn surfacing_needs_a_diver_and_six_divers_score_the_remaining_oxygen() {
     let surface = |aboard, oxygen| {
         let mut game = diving();
         game.sub.y = 1;
@@ -113,7 +113,7 @@ fn enemies_of_a_row_swim_the_same_way() {
 }
 
 impl Seaquest {
-    fn swarms_gone(&mut self) {
+    fn remove_swarms(&mut self) {
         self.fish.clear();
         self.enemy_subs.clear();
         self.enemy_bullets.clear();

@@ -38,27 +38,27 @@ fn masked_actions_are_never_chosen() {
         for explore in [true, false] {
             let moments = moments(rows);
             let input = |obs| ActionInput { explore, ..ActionInput::new(RowsRef::F32(obs), &moments) };
-            let (told, unmasked) = (act(&mut masking, input(&obs)), act(&mut free, input(&plain)));
-            assert_eq!(told.values, unmasked.values);
+            let (acted, unmasked) = (act(&mut masking, input(&obs)), act(&mut free, input(&plain)));
+            assert_eq!(acted.values, unmasked.values);
             let distribution = ActionDistribution::for_space(&action).unwrap();
             for (row, mask) in obs.chunks(ACTIONS + 2).map(|row| &row[..ACTIONS]).enumerate() {
-                let actions = &told.actions[row * action.shape().elements()..][..action.shape().elements()];
+                let actions = &acted.actions[row * action.shape().elements()..][..action.shape().elements()];
                 let first = |component: usize| if component == 0 { 0 } else { 3 };
                 let is_open = actions.iter().enumerate().all(|(i, a)| mask[first(i) + *a as usize] == 1.0);
                 assert!(is_open, "{actions:?} with {mask:?}");
-                let inputs = |told: &Told| told.dist_inputs[row * ACTIONS..][..ACTIONS].to_vec();
+                let inputs = |acted: &ActionOutputs| acted.dist_inputs[row * ACTIONS..][..ACTIONS].to_vec();
                 let expected: Vec<f32> = inputs(&unmasked)
                     .iter()
                     .zip(mask)
                     .map(|(x, m)| if *m == 0.0 { MASKED_LOGIT } else { *x })
                     .collect();
-                assert_eq!(inputs(&told), expected);
+                assert_eq!(inputs(&acted), expected);
                 let point = match actions {
                     [one] => Point::from(*one as i64),
                     more => more.iter().map(|a| *a as i64).collect::<Vec<_>>().into(),
                 };
                 let logp = distribution.logp(&expected, &point).unwrap();
-                assert!((logp - told.logp[row]).abs() < 1e-5, "{logp} {}", told.logp[row]);
+                assert!((logp - acted.logp[row]).abs() < 1e-5, "{logp} {}", acted.logp[row]);
             }
         }
     }
@@ -93,17 +93,17 @@ fn parts_of_an_action_draw_in_order() {
         let distribution = ActionDistribution::for_space(&action).unwrap();
         assert_eq!(policy.dist_inputs_len(), distribution.input_len());
         for explore in [true, false] {
-            let told = act(&mut policy, ActionInput { explore, ..ActionInput::new(RowsRef::F32(&obs), &moments) });
+            let acted = act(&mut policy, ActionInput { explore, ..ActionInput::new(RowsRef::F32(&obs), &moments) });
             for (row, m) in moments.iter().enumerate() {
-                let inputs = &told.dist_inputs[row * 9..][..9];
+                let inputs = &acted.dist_inputs[row * 9..][..9];
                 let mut rng = Streams::new(1, Purpose::Action).at(m.slot, m.episode, m.t, m.agent);
                 let drawn =
                     if explore { distribution.sample(inputs, &mut rng) } else { distribution.deterministic(inputs) };
                 let (point, logp) = drawn.unwrap();
                 let mut numbers: Vec<f64> = Vec::new();
                 leaves(&point, &mut numbers);
-                assert_eq!(&told.actions[row * 5..][..5], numbers, "{action}");
-                assert!((told.logp[row] - logp).abs() < 1e-5, "{} {logp}", told.logp[row]);
+                assert_eq!(&acted.actions[row * 5..][..5], numbers, "{action}");
+                assert!((acted.logp[row] - logp).abs() < 1e-5, "{} {logp}", acted.logp[row]);
             }
         }
     }
@@ -134,17 +134,17 @@ fn memories_see_the_previous_step_at_the_end_of_their_state() {
         assert!(policy.view_requirements().len() == policy.state_lens().len());
         let mut state = vec![0.25; own + 6];
         let obs = [0.5, -0.5];
-        let told = |policy: &mut NetPolicy, state: &[f32]| {
+        let acted = |policy: &mut NetPolicy, state: &[f32]| {
             act(policy, ActionInput { state, ..ActionInput::new(RowsRef::F32(&obs), NOW) })
         };
-        let first = told(&mut policy, &state);
+        let first = acted(&mut policy, &state);
         // What it has chosen, and no reward yet.
         let mut one_hot = [0.0; 6];
         one_hot[first.actions[0] as usize] = 1.0;
         one_hot[2 + first.actions[1] as usize] = 1.0;
         assert_eq!(first.state[own..], one_hot);
         state[own + 5] = 1.0;
-        assert_ne!(told(&mut policy, &state).values, first.values);
+        assert_ne!(acted(&mut policy, &state).values, first.values);
     }
     let error = ModelSpec::new(&serde_json::from_str(r#"{"lstm_use_prev_reward": true}"#).unwrap(), &[2], 2);
     assert!(error.unwrap_err().to_string().ends_with("gated recurrent units, not a model without memory"));

@@ -29,8 +29,8 @@ fn layers_are_those_of_the_description() {
     let images = Space::uniform(DType::F32, RowShape::new(&[6, 5, 2]).unwrap(), -9.0, 9.0);
     let mut policy = policy(&spaces(images, Space::Discrete { n: 3 }), &described(GAME).unwrap());
     let (obs, state) = (numbers(60), numbers(10));
-    let told = act(&mut policy, ActionInput { state: &state, ..ActionInput::new(RowsRef::F32(&obs), NOW) });
-    assert!(told.state != state && told.logp[0] < 0.0);
+    let acted = act(&mut policy, ActionInput { state: &state, ..ActionInput::new(RowsRef::F32(&obs), NOW) });
+    assert!(acted.state != state && acted.logp[0] < 0.0);
 }
 
 #[test]

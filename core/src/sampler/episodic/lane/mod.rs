@@ -3,7 +3,7 @@
 pub(super) mod state;
 mod turn;
 
-use super::{Output, SamplerOptions, agent::Agent, builder::Builder, inference::PolicyInference};
+use super::{Output, SamplerOptions, agent::Agent, builder::PieceBuilder, inference::PolicyInference};
 use crate::{
     batch::AnyBatch,
     callbacks::{CallbackError, Callbacks, EpisodeHook},
@@ -35,7 +35,7 @@ pub(super) struct Round<'a, 'h> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum LanePhase {
     /// Initial state.
     New,
     /// An episode was announced; its first observations have not arrived.
@@ -57,7 +57,7 @@ pub(super) struct EpisodeLane {
     /// Whether no further episode begins once the environment ends the present one. If a limit ends it, the next one begins
     /// nevertheless, since environments step together.
     pub(super) is_last: bool,
-    phase: Phase,
+    phase: LanePhase,
     pub(super) episode: Episode,
     /// Number of the episode with which the environment began; after a soft horizon an earlier one than the present.
     env_episode: u32,
@@ -71,7 +71,7 @@ pub(super) struct EpisodeLane {
     waits: bool,
     /// Whether an answer was sent whose result has not arrived.
     answered: bool,
-    pub(super) builder: Builder,
+    pub(super) builder: PieceBuilder,
     /// Steps of the episode that were not postprocessed.
     open_env_steps: usize,
     open_agent_steps: usize,
@@ -90,7 +90,7 @@ impl EpisodeLane {
             slot,
             next_episode: first_episode,
             is_last: false,
-            phase: Phase::New,
+            phase: LanePhase::New,
             episode: Episode::default(),
             env_episode: first_episode,
             agents: Vec::new(),
@@ -98,7 +98,7 @@ impl EpisodeLane {
             saved: None,
             waits: false,
             answered: false,
-            builder: Builder::default(),
+            builder: PieceBuilder::default(),
             open_env_steps: 0,
             open_agent_steps: 0,
             has_rows: false,
@@ -121,20 +121,20 @@ impl EpisodeLane {
     }
 
     pub(super) fn is_new(&self) -> bool {
-        self.phase == Phase::New
+        self.phase == LanePhase::New
     }
 
     /// Returns whether the first observations of an episode have not arrived.
     pub(super) fn is_beginning(&self) -> bool {
-        matches!(self.phase, Phase::New | Phase::Waiting)
+        matches!(self.phase, LanePhase::New | LanePhase::Waiting)
     }
 
     pub(super) fn has_episode(&self) -> bool {
-        matches!(self.phase, Phase::Waiting | Phase::Running)
+        matches!(self.phase, LanePhase::Waiting | LanePhase::Running)
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        self.phase == Phase::Lost
+        self.phase == LanePhase::Lost
     }
 
     pub(super) fn held_env_steps(&self) -> usize {
@@ -153,8 +153,8 @@ impl EpisodeLane {
 
     /// Updates the lane's phase to the environment's quarantine.
     pub(super) fn heed_quarantine(&mut self, env: &dyn BaseEnv) {
-        if matches!(self.phase, Phase::Lost | Phase::Out) {
-            self.phase = if env.quarantine(self.env).is_some() { Phase::Out } else { Phase::Lost };
+        if matches!(self.phase, LanePhase::Lost | LanePhase::Out) {
+            self.phase = if env.quarantine(self.env).is_some() { LanePhase::Out } else { LanePhase::Lost };
         }
     }
 
@@ -211,8 +211,8 @@ impl EpisodeLane {
     pub(super) fn abandon(&mut self, losses: &mut Losses) {
         self.begin_round();
         self.lose_episode(losses);
-        if self.phase != Phase::Out {
-            self.phase = Phase::Lost;
+        if self.phase != LanePhase::Out {
+            self.phase = LanePhase::Lost;
         }
     }
 
@@ -233,7 +233,7 @@ impl EpisodeLane {
         (self.open_env_steps, self.open_agent_steps, self.has_rows) = (0, 0, false);
         self.answered = false;
         self.first_open_step = self.steps;
-        self.phase = Phase::Waiting;
+        self.phase = LanePhase::Waiting;
         self.hook(round, &Turn::new(), |callbacks, hook| callbacks.on_episode_created(hook))
     }
 
@@ -241,7 +241,7 @@ impl EpisodeLane {
     pub(super) fn reset(&mut self, round: &mut Round<'_, '_>, cut: bool) -> Result<(), SampleError> {
         self.agents.clear();
         if self.is_last && !cut {
-            self.phase = Phase::Lost;
+            self.phase = LanePhase::Lost;
             return Ok(());
         }
         self.announce(round)?;
@@ -277,7 +277,7 @@ impl EpisodeLane {
         round.extra_batches.extend(self.episode.take_extra_batches());
         let metrics = RolloutMetrics { faulty: Some(fault.to_string()), ..self.episode.metrics() };
         round.outputs.push_back(Output::Metrics(Box::new(metrics)));
-        self.phase = Phase::Lost;
+        self.phase = LanePhase::Lost;
         // The last episode has not ended properly, so another one has to.
         self.is_last = false;
         self.heed_quarantine(round.env);
@@ -287,7 +287,7 @@ impl EpisodeLane {
     /// Passes a restarted environment to the callbacks.
     fn announce(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let SamplerHost { worker, callbacks, .. } = &mut *round.host;
-        match round.env.made_again(self.env) {
+        match round.env.take_restarted(self.env) {
             Some((env, context)) => Ok(callbacks.on_sub_environment_created(worker, env, &context)?),
             None => Ok(()),
         }
@@ -332,7 +332,7 @@ impl EpisodeLane {
     }
 
     /// Begins a new episode without a reset, while the environment continues (soft horizon).
-    fn go_on(&mut self, turn: &Turn, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
+    fn begin_without_reset(&mut self, turn: &Turn, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let began = self.env_episode;
         self.create_episode(round)?;
         self.env_episode = began;
@@ -340,9 +340,9 @@ impl EpisodeLane {
             let start = self.start(&self.agents[place], 0);
             let agent = &mut self.agents[place];
             self.episode.enter(&agent.id, agent.policy.clone());
-            agent.begin_again(start)?;
+            agent.restart_trajectory(start)?;
         }
-        self.phase = Phase::Running;
+        self.phase = LanePhase::Running;
         self.hook(round, turn, |callbacks, hook| callbacks.on_episode_start(hook))
     }
 

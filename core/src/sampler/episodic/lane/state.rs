@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::agent::{Agent, AgentIdentity, AgentState},
-    EpisodeLane, Phase, Round,
+    EpisodeLane, LanePhase, Round,
 };
 use crate::{
     encoding,
@@ -21,7 +21,7 @@ const VERSION: u8 = 4;
 
 /// The state of a lane whose environment waits for actions.
 #[derive(Serialize, Deserialize)]
-struct LaneState {
+struct EpisodicLaneState {
     episode: Episode,
     /// Number of the episode with which the environment began.
     env_episode: u32,
@@ -48,9 +48,9 @@ pub(crate) fn agent_env(bytes: &[u8], slot: SlotId) -> Option<(u32, Vec<u8>)> {
 }
 
 /// Decodes the state of a slot; `None` for invalid bytes.
-fn read(bytes: &[u8], slot: SlotId) -> Option<LaneState> {
-    let state: LaneState = encoding::decode(bytes.strip_prefix(&[VERSION])?)?;
-    let LaneState { episode, steps, agents, acting, .. } = &state;
+fn read(bytes: &[u8], slot: SlotId) -> Option<EpisodicLaneState> {
+    let state: EpisodicLaneState = encoding::decode(bytes.strip_prefix(&[VERSION])?)?;
+    let EpisodicLaneState { episode, steps, agents, acting, .. } = &state;
     let names: BTreeSet<&AgentId> = episode.agents().iter().map(|record| &record.agent).collect_ordered();
     let places: BTreeSet<usize> = acting.iter().copied().collect_ordered();
     let rewards = episode.agents().iter().map(|record| record.reward).chain([episode.total_reward()]);
@@ -73,11 +73,11 @@ impl EpisodeLane {
         }
         let is_between = self.open_env_steps == 0 && self.builder.env_steps == 0;
         let mut snapshot = Vec::new();
-        if self.phase != Phase::Running || !self.waits || !is_between || !env.snapshot(self.env, &mut snapshot) {
+        if self.phase != LanePhase::Running || !self.waits || !is_between || !env.snapshot(self.env, &mut snapshot) {
             return None;
         }
         let agent = |(place, agent): (usize, &Agent)| agent.snapshot(self.acting.contains(&place));
-        let state = LaneState {
+        let state = EpisodicLaneState {
             episode: self.episode.clone(),
             env_episode: self.env_episode,
             steps: self.steps,
@@ -95,7 +95,7 @@ impl EpisodeLane {
     /// [`EnvError::BadSnapshot`] for a state that does not fit this slot; errors of the environment and of the policies.
     pub(in super::super) fn restore(&mut self, bytes: &[u8], round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let bad = || SampleError::Env(EnvError::BadSnapshot(bytes.len()));
-        let LaneState { episode, env_episode, steps, has_rows, agents, acting, env } =
+        let EpisodicLaneState { episode, env_episode, steps, has_rows, agents, acting, env } =
             read(bytes, self.slot).ok_or_else(bad)?;
         let mut acts = vec![false; agents.len()];
         for place in &acting {
@@ -117,7 +117,7 @@ impl EpisodeLane {
         self.next_episode = episode.number().wrapping_add(1);
         (self.episode, self.env_episode) = (episode.moved_to(self.env), env_episode);
         (self.steps, self.first_open_step, self.has_rows, self.acting) = (steps, steps, has_rows, acting);
-        (self.phase, self.waits, self.answered) = (Phase::Running, true, false);
+        (self.phase, self.waits, self.answered) = (LanePhase::Running, true, false);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     super::agent::{Agent, AgentIdentity, AgentOutcome},
-    EpisodeLane, Phase, Round, number,
+    EpisodeLane, LanePhase, Round, number,
 };
 use crate::{
     env::{
@@ -24,11 +24,11 @@ impl EpisodeLane {
     ) -> Result<(), SampleError> {
         let mut end = None;
         match self.phase {
-            Phase::Waiting => {
-                self.phase = Phase::Running;
+            LanePhase::Waiting => {
+                self.phase = LanePhase::Running;
                 self.hook(round, turn, |callbacks, hook| callbacks.on_episode_start(hook))?;
             }
-            Phase::Running => {
+            LanePhase::Running => {
                 self.episode.add_step();
                 self.open_env_steps += 1;
                 self.steps = self.steps.saturating_add(1);
@@ -36,7 +36,7 @@ impl EpisodeLane {
                 end = round.options.end_at(self.episode.length());
                 end = end.filter(|end| *end == Horizon::Truncated || !turn.is_over());
             }
-            Phase::New | Phase::Lost | Phase::Out => return Ok(()),
+            LanePhase::New | LanePhase::Lost | LanePhase::Out => return Ok(()),
         }
         let all = Ends {
             terminated: turn.all_terminated() || end == Some(Horizon::LegacyHard),
@@ -72,7 +72,7 @@ impl EpisodeLane {
         }
         if end == Some(Horizon::LegacySoft) {
             self.finish(turn, round)?;
-            self.go_on(turn, round)?;
+            self.begin_without_reset(turn, round)?;
         }
         self.waits = true;
         Ok(())

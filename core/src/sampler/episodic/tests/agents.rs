@@ -112,7 +112,7 @@ fn agents_that_take_turns_have_their_own_rows() {
 
 /// Agent 0 leaves at step 2, without a last observation; agent 7 appears at step 1; agent 3 appears and leaves in one step.
 #[test]
-fn agents_come_and_go() {
+fn agents_join_and_leave() {
     let envs = scripted(1, || {
         |t: u32, _: &AgentRows, turn: &mut Turn| {
             see(turn, 9, i64::from(t));

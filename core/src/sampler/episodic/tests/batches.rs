@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn fragments_go_on_where_the_last_one_was_cut() {
+fn fragments_continue_at_the_cut_of_the_last_one() {
     let mut bench = Bench::new(Player::new());
     let mut sampler = sampler(options(1, 6), scripted(1, counter(4)));
     let first = bench.single(&mut sampler);
@@ -226,20 +226,20 @@ fn an_episode_begins_with_the_random_numbers_of_its_number_whatever_came_before(
 }
 
 #[test]
-fn slots_that_a_state_does_not_name_are_left_alone() {
+fn slots_absent_from_a_state_are_unchanged() {
     let (mut bench, mut two) = (Bench::new(Player::new()), sampler(options(2, 3), scripted(2, counter(100))));
     for env in 0..2i64 {
         assert_eq!(bench.single(&mut two).get(EPS_ID).unwrap(), [env << 32; 3]);
     }
     let next: Vec<SavedLane> = vec![(SlotId(0), 9, 50, None)];
     two.set_position(&Position::new(&next)).unwrap();
-    let (mut begun, mut gone_on) = (Vec::new(), Vec::new());
+    let (mut begun, mut continued) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let batch = bench.single(&mut two);
-        let rows = if batch.get(EPS_ID).unwrap()[0] == 9 { &mut begun } else { &mut gone_on };
+        let rows = if batch.get(EPS_ID).unwrap()[0] == 9 { &mut begun } else { &mut continued };
         rows.extend(ints(&batch, "obs"));
     }
-    assert_eq!((begun, gone_on), ((0..6).collect(), (3..9).collect()));
+    assert_eq!((begun, continued), ((0..6).collect(), (3..9).collect()));
 }
 
 #[test]

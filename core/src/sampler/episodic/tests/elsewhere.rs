@@ -91,7 +91,7 @@ impl BaseEnv for Remote {
 }
 
 #[test]
-fn environments_go_on_at_their_own_pace() {
+fn environments_step_at_their_own_speed() {
     let polls = || {
         vec![
             vec![sees(1, 50)],

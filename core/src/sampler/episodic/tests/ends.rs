@@ -51,7 +51,7 @@ fn silent_partner() -> Script {
 }
 
 #[test]
-fn a_time_limit_pays_what_silent_agents_are_owed() {
+fn time_limit_pays_pending_rewards_of_silent_agents() {
     for means in [Horizon::Truncated, Horizon::LegacyHard] {
         let record = RecordColumns { infos: true, ..RecordColumns::default() };
         let options = SamplerOptions { single_agent: false, record, ..with_horizon(4, means) };

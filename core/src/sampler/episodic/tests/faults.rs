@@ -18,7 +18,7 @@ fn fragile(fails: fn(u32) -> bool) -> impl Fn() -> Script + Send + Sync + 'stati
         let (steps, mut script) = (steps.clone(), counter(4)());
         Box::new(move |t, actions, turn| {
             if t > 0 && fails(steps.fetch_add(1, Relaxed) + 1) {
-                return Err(EnvError::Failed("as told".into()));
+                return Err(EnvError::Failed("injected".into()));
             }
             script(t, actions, turn)
         })
@@ -34,7 +34,7 @@ fn a_failed_environment_leaves_no_rows() {
     assert_eq!(batch.get(EPS_ID).unwrap(), [0, 0, 0, 0, 2, 2, 2, 2]);
     let metrics = sampler.metrics();
     let faults: Vec<Option<&str>> = metrics.iter().map(|episode| episode.faulty.as_deref()).collect();
-    assert_eq!(faults, [None, Some("the environment failed: as told"), None]);
+    assert_eq!(faults, [None, Some("the environment failed: injected"), None]);
     let summary = crate::episode::EpisodeSummary::of(&metrics);
     assert_eq!((summary.episodes, summary.faulty_episodes, summary.episode_return.mean), (2, 1, 400.0));
 }
@@ -58,11 +58,11 @@ fn only_the_open_rows_of_a_failed_environment_are_lost() {
 }
 
 #[test]
-fn a_failure_that_is_not_survived_is_an_error_and_the_next_call_goes_on() {
+fn failure_without_a_restart_is_an_error_and_the_next_call_continues() {
     let mut bench = Bench::new(Player::new());
     let mut sampler = sampler(options(1, 8), scripted(1, fragile(|step| step == 6)));
     let error = bench.data(&mut sampler).unwrap_err();
-    assert_eq!(error.to_string(), "slot 0, episode 1, step 1: the environment failed: as told");
+    assert_eq!(error.to_string(), "slot 0, episode 1, step 1: the environment failed: injected");
     // The first episode was finished; the second is lost, in no batch.
     let batch = bench.single(&mut sampler);
     assert_eq!(batch.get(T).unwrap(), [0, 1, 2, 3, 0, 1, 2, 3]);
@@ -93,7 +93,7 @@ impl Callbacks for Touchy {
 }
 
 #[test]
-fn failures_of_user_code_lose_what_was_begun_and_nothing_else() {
+fn failures_of_user_code_discard_only_open_episodes() {
     let mut bench = Bench::new(Player::new());
     bench.callbacks.push(Box::new(Touchy(0)));
     let mut sampler = sampler(options(2, 6), scripted(2, counter(3)));
@@ -193,7 +193,7 @@ fn one_of(num_envs: u32, bad: u32, broken: &Arc<AtomicBool>) -> InProcess {
 const NO_POWER: &str = "the environment failed: no power";
 
 #[test]
-fn the_others_go_on_without_one_that_is_given_up_and_a_state_brings_it_back() {
+fn other_environments_continue_without_a_quarantined_one_and_a_state_restores_it() {
     let broken = Arc::new(AtomicBool::new(true));
     let mut bench = Bench::new(Player::new());
     let mut sampler = sampler(options(3, 8), one_of(3, 1, &broken));
@@ -274,7 +274,7 @@ impl Callbacks for Shown {
 }
 
 #[test]
-fn an_environment_that_was_made_again_is_announced() {
+fn restarted_environment_is_announced_to_callbacks() {
     let (broken, shown) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
     let mut bench = Bench::new(Player::new());
     bench.callbacks.push(Box::new(Shown(shown.clone())));
@@ -319,7 +319,7 @@ proptest! {
             move |t: u32, actions: &AgentRows, turn: &mut Turn| {
                 let call = calls.fetch_add(0x9E37_79B9, Relaxed).wrapping_mul(0x85EB_CA6B);
                 if (call >> 16).is_multiple_of(odds) && !fine.load(Relaxed) {
-                    return Err(EnvError::Failed("as told".into()));
+                    return Err(EnvError::Failed("injected".into()));
                 }
                 steps.fetch_add(u32::from(t > 0), Relaxed);
                 script(t, actions, turn)

@@ -78,10 +78,10 @@ fn trajectories_come_by_agent_with_those_of_the_others() {
     bench.callbacks.push(Box::new(notes.clone()));
     let mut sampler = sampler(SamplerOptions { single_agent: false, ..options(1, 10) }, scripted(1, crowd(3)));
     let batch = bench.data(&mut sampler).unwrap().as_multi_agent();
-    let told: Vec<String> = notes.take().into_iter().filter(|note| note.starts_with("trajectory")).collect();
+    let trajectories: Vec<String> = notes.take().into_iter().filter(|note| note.starts_with("trajectory")).collect();
     let expected =
         ["trajectory of 0 next to [1, 2]", "trajectory of 1 next to [0, 2]", "trajectory of 2 next to [0, 1]"];
-    assert_eq!(told, expected);
+    assert_eq!(trajectories, expected);
     let marked = batch.policy_batch(&PolicyId::new("p0")).unwrap().get(ColumnKey::<bool>::new("marked")).unwrap();
     assert_eq!(marked, [[true; 10], [false; 10]].concat());
 }
@@ -93,7 +93,7 @@ fn a_fault_is_reported_before_the_next_episode_begins() {
     let envs = scripted(1, || {
         |t: u32, _: &AgentRows, turn: &mut Turn| {
             see(turn, 0, 0);
-            if t == 2 { Err(EnvError::Failed("as told".into())) } else { Ok(()) }
+            if t == 2 { Err(EnvError::Failed("injected".into())) } else { Ok(()) }
         }
     });
     let mut sampler = sampler(options(1, 4), envs.with_restarts(true));
@@ -101,7 +101,7 @@ fn a_fault_is_reported_before_the_next_episode_begins() {
         bench.with(|host| sampler.step(host)).unwrap();
     }
     let expected =
-        ["created 0", "start 0", "step 1 0", "end 0 the environment failed: as told", "created 1", "start 1"];
+        ["created 0", "start 0", "step 1 0", "end 0 the environment failed: injected", "created 1", "start 1"];
     assert_eq!(notes.take(), expected);
 }
 

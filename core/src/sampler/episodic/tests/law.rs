@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn a_slot_does_not_know_of_other_slots_nor_of_cuts(
+    fn slot_does_not_depend_on_other_slots_or_cuts(
         num_envs in 2u32..4,
         steps in 1u32..60,
     ) {

@@ -12,7 +12,7 @@ fn counting() -> Player {
 }
 
 #[test]
-fn states_are_carried_and_recorded_per_sequence() {
+fn states_pass_from_step_to_step_and_are_recorded_per_sequence() {
     let (mut bench, mut sampler) = (Bench::new(counting()), sampler(options(1, 5), scripted(1, counter(7))));
     let first = bench.single(&mut sampler);
     assert_eq!((first.len(), first.seq_lens().unwrap()), (5, &[3, 2][..]));

@@ -123,7 +123,7 @@ fn unknown_names_are_listed_with_what_there_is() {
 }
 
 #[test]
-fn nothing_is_made_if_something_has_no_meaning() {
+fn invalid_configuration_creates_no_parts() {
     let made = Arc::new(AtomicU32::new(0));
     let build = |config: RolloutConfig, new: Option<NewPolicy>| {
         let count = made.clone();

@@ -97,7 +97,7 @@ fn environments_of_other_processes_make_the_same_rows() {
 }
 
 #[test]
-fn environments_of_their_own_shape_run_where_they_like() {
+fn environments_of_custom_shape_run_in_every_placement() {
     let remote = RolloutConfig { env: Some("Radio-v0".into()), num_envs: 2, remote_worker_envs: true, ..config() };
     let radio = Registry::builtin().with_base_env("Radio-v0", |_, _| Err(EnvError::Failed("never made".into())));
     let builder = RolloutWorkerBuilder::new(radio.clone()).config(remote).shell(Box::new(Toy::default()));
@@ -166,7 +166,7 @@ impl InputReader for Interrupts {
 }
 
 #[test]
-fn a_sampler_that_is_interrupted_gives_up_and_can_go_on() {
+fn interrupted_sampler_stops_and_can_continue() {
     for observation_filter in [FilterKind::NoFilter, FilterKind::ConcurrentMeanStdFilter] {
         let interrupt = Arc::new(Interrupt::default());
         let config = RolloutConfig { sample_async: true, observation_filter, ..config() };
@@ -202,7 +202,7 @@ fn a_shell_without_threads_says_so() {
 }
 
 #[test]
-fn a_thread_needs_policies_that_can_be_made_again() {
+fn sampler_thread_needs_policies_that_can_be_rebuilt() {
     let object = NewPolicy::object(Box::new(RandomPolicy::new(2, 0)));
     let builder = build(RolloutConfig { sample_async: true, ..config() }, Toy::default());
     let error = builder.policy(PolicyId::DEFAULT, object).build().unwrap_err().to_string();

@@ -11,8 +11,8 @@ use crate::{
 };
 
 /// A class of policy that passes its context to `look`.
-fn told(look: impl Fn(&PolicyContext) + Send + Sync + 'static) -> PolicySpec {
-    PolicySpec::new("told", move |context| {
+fn inspecting_policy(look: impl Fn(&PolicyContext) + Send + Sync + 'static) -> PolicySpec {
+    PolicySpec::new("inspecting_policy", move |context| {
         look(context);
         Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))
     })
@@ -22,7 +22,7 @@ fn told(look: impl Fn(&PolicyContext) + Send + Sync + 'static) -> PolicySpec {
 fn policies_are_made_in_order_with_their_settings_over_the_common_ones() {
     let order = Arc::new(AtomicU32::new(0));
     let seen = order.clone();
-    let registry = Registry::builtin().with_policy(told(move |context| {
+    let registry = Registry::builtin().with_policy(inspecting_policy(move |context| {
         let gamma = context.config.get::<f64>("gamma").unwrap().unwrap();
         let place = context.config.get::<u32>("worker_index").unwrap().zip(context.config.get("num_workers").unwrap());
         assert_eq!(place, Some((2, 3)));
@@ -37,7 +37,7 @@ fn policies_are_made_in_order_with_their_settings_over_the_common_ones() {
         assert_eq!((gamma, widths), ([0.99, 0.95, 0.9][number - 1], if number == 3 { vec![5] } else { vec![7] }));
         seen.store(seen.load(Ordering::Relaxed) * 10 + number as u32, Ordering::Relaxed);
     }));
-    let own = |text: &str| PolicyConfig::new("told").with_config(text.parse().unwrap());
+    let own = |text: &str| PolicyConfig::new("inspecting_policy").with_config(text.parse().unwrap());
     let config = RolloutConfig {
         policy_config: r#"{"gamma": 0.9}"#.parse().unwrap(),
         policy_mapping_fn: Some("traffic".into()),

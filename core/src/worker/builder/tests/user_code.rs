@@ -22,8 +22,8 @@ fn config() -> RolloutConfig {
 
 #[test]
 fn every_environment_receives_its_place_and_is_inspected() {
-    let (told, looked) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let (tell, look) = (told.clone(), looked.clone());
+    let (validated, looked) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (count_validated, look) = (validated.clone(), looked.clone());
     let place = WorkerPlace { recreated_worker: true, ..WorkerPlace::remote(2, 4) };
     let config = RolloutConfig { env_config: r#"{"size": 3}"#.parse().unwrap(), ..config() };
     let builder =
@@ -31,7 +31,7 @@ fn every_environment_receives_its_place_and_is_inspected() {
             assert_eq!((context.home.worker_index, context.num_workers), (2, 4));
             assert!(context.recreated_worker && !context.remote);
             assert_eq!(context.config.get::<u32>("size"), Ok(Some(3)));
-            tell.fetch_add(10u32.pow(context.home.vector_index), Ordering::Relaxed);
+            count_validated.fetch_add(10u32.pow(context.home.vector_index), Ordering::Relaxed);
             Ok(Lane::new(Pendulum::new(1)))
         });
     let mut worker = builder
@@ -42,7 +42,7 @@ fn every_environment_receives_its_place_and_is_inspected() {
         })
         .build()
         .unwrap();
-    assert_eq!((told.load(Ordering::Relaxed), looked.load(Ordering::Relaxed)), (111, 111));
+    assert_eq!((validated.load(Ordering::Relaxed), looked.load(Ordering::Relaxed)), (111, 111));
     assert_eq!(worker.sample().unwrap().env_steps(), 30);
 }
 
@@ -85,7 +85,7 @@ impl Callbacks for Notes {
 }
 
 #[test]
-fn callbacks_hear_of_environments_and_policies() {
+fn callbacks_are_notified_of_environments_and_policies() {
     let notes = Notes::default();
     let named = notes.clone();
     let registry = Registry::builtin().with_callbacks("notes", move |config| {
@@ -149,14 +149,14 @@ fn environments_of_ones_own_shape_are_sampled() {
 struct Order(Arc<AtomicU32>);
 
 impl Order {
-    fn note(&self, digit: u32) {
+    fn record(&self, digit: u32) {
         self.0.store(self.0.load(Ordering::Relaxed) * 10 + digit, Ordering::Relaxed);
     }
 }
 
 impl Callbacks for Order {
     fn on_create_policy(&mut self, _id: &PolicyId, _policy: &mut dyn Policy) -> Result<(), CallbackError> {
-        self.note(2);
+        self.record(2);
         Ok(())
     }
 
@@ -166,14 +166,14 @@ impl Callbacks for Order {
         _env: SubEnv<'_>,
         _context: &EnvContext,
     ) -> Result<(), CallbackError> {
-        self.note(1);
+        self.record(1);
         Ok(())
     }
 }
 
 /// As in RLlib 2.9.3.
 #[test]
-fn callbacks_hear_of_environments_before_they_hear_of_policies() {
+fn callbacks_are_notified_of_environments_before_policies() {
     let order = Arc::new(AtomicU32::new(0));
     let config = RolloutConfig { env: Some("CartPole-v1".into()), ..config() };
     RolloutWorker::builder().config(config).callbacks(Box::new(Order(order.clone()))).build().unwrap();

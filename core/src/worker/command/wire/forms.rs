@@ -102,7 +102,7 @@ impl<T: Wire> Wire for BTreeMap<PolicyId, T> {
 }
 
 /// The form of a part.
-pub(in crate::worker::command) type Form<'a, T> = <T as Wire>::Form<'a>;
+pub(in crate::worker::command) type WireForm<'a, T> = <T as Wire>::Form<'a>;
 
 /// Parts with the type of their forms: how the form is made of the part, and the part of the form.
 macro_rules! forms {
@@ -168,24 +168,24 @@ forms! {
     LearnInfo as List<(Cow<'a, str>, f64), MAX_INFO>:
         |info| info.iter().map(|(name, number)| (name.as_str().into(), *number)).collect(),
         |form, _| form.0.into_iter().map(|(name, number)| (name.into_owned(), number)).collect_ordered();
-    (Gradients, LearnInfo) as (Form<'a, Gradients>, Form<'a, LearnInfo>):
+    (Gradients, LearnInfo) as (WireForm<'a, Gradients>, WireForm<'a, LearnInfo>):
         |(gradients, info)| (gradients.form()?, info.form()?),
         |(gradients, info), json| (Wire::read(gradients, json)?, Wire::read(info, json)?);
-    GlobalVars as (u64, Form<'a, BTreeMap<PolicyId, u64>>):
+    GlobalVars as (u64, WireForm<'a, BTreeMap<PolicyId, u64>>):
         |vars| (vars.timestep, vars.num_grad_updates_per_policy.form()?),
         |(timestep, updates), json| Self { timestep, num_grad_updates_per_policy: Wire::read(updates, json)? };
 
     Vec<PolicyId> as List<PolicyId, MAX_POLICIES>: |ids| ids.iter().cloned().collect(), |form, _| form.0;
     BTreeSet<PolicyId> as List<PolicyId, MAX_POLICIES>:
         |ids| ids.iter().cloned().collect(), |form, _| form.0.into_iter().collect();
-    TrainedPolicies as Option<Form<'a, BTreeSet<PolicyId>>>: |trained| match trained {
+    TrainedPolicies as Option<WireForm<'a, BTreeSet<PolicyId>>>: |trained| match trained {
         Self::All => None,
         Self::Ids(ids) => Some(ids.form()?),
     }, |form, json| match form {
         None => Self::All,
         Some(ids) => Self::Ids(Wire::read(ids, json)?),
     };
-    PolicyRoles as (Form<'a, Option<NamedFn>>, Form<'a, Option<TrainedPolicies>>):
+    PolicyRoles as (WireForm<'a, Option<NamedFn>>, WireForm<'a, Option<TrainedPolicies>>):
         |roles| (roles.policy_mapping_fn.form()?, roles.policies_to_train.form()?),
         |(function, trained), json| {
             Self { policy_mapping_fn: Wire::read(function, json)?, policies_to_train: Wire::read(trained, json)? }

@@ -8,7 +8,7 @@ mod metrics;
 mod wire_form;
 
 pub(super) use {
-    forms::{Form, Json, Wire},
+    forms::{Json, Wire, WireForm},
     wire_form::{first, wire_form},
 };
 

@@ -19,8 +19,8 @@ macro_rules! wire_form {
 
             #[derive(serde::Serialize, serde::Deserialize)]
             #[serde(bound(deserialize = "'de: 'a"))]
-            enum Form<'a> {
-                $($variant $((wire::Form<'a, $part>))? $({ $($field: wire::Form<'a, $field_part>,)+ })?,)+
+            enum VariantForm<'a> {
+                $($variant $((wire::WireForm<'a, $part>))? $({ $($field: wire::WireForm<'a, $field_part>,)+ })?,)+
             }
 
             impl $name {
@@ -28,15 +28,15 @@ macro_rules! wire_form {
                     use wire::Wire as _;
                     wire::write(&match self {
                         $(Self::$variant $({ 0: wire::first!(part, $part) })? $({ $($field,)+ })? => {
-                            Form::$variant $({ 0: wire::first!(part, $part).form()? })? $({ $($field: $field.form()?,)+ })?
+                            VariantForm::$variant $({ 0: wire::first!(part, $part).form()? })? $({ $($field: $field.form()?,)+ })?
                         })+
                     })
                 }
 
                 pub(in crate::worker::command) fn read_form(what: &str, bytes: &[u8]) -> Result<Self, CommandError> {
                     let mut json = wire::Json::new();
-                    Ok(match wire::read::<Form<'_>>(what, bytes)? {
-                        $(Form::$variant $({ 0: wire::first!(part, $part) })? $({ $($field,)+ })? => {
+                    Ok(match wire::read::<VariantForm<'_>>(what, bytes)? {
+                        $(VariantForm::$variant $({ 0: wire::first!(part, $part) })? $({ $($field,)+ })? => {
                             Self::$variant
                                 $({ 0: wire::Wire::read(wire::first!(part, $part), &mut json)? })?
                                 $({ $($field: wire::Wire::read($field, &mut json)?,)+ })?

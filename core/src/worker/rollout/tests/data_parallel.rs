@@ -119,7 +119,7 @@ fn setup_data_parallel_refuses_unsuitable_workers_and_settings() {
 }
 
 #[test]
-fn workers_go_on_from_the_first_one_and_learn_together() {
+fn workers_start_from_the_state_of_the_first_one_and_learn_together() {
     let (mut worker, gave_up, _) = joined();
     assert_eq!(installed(&mut worker), 100.0);
     let state = worker.policy(&PolicyId::DEFAULT).unwrap().extra_state();

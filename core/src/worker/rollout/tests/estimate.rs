@@ -142,7 +142,7 @@ fn reading(by: &[InputEvaluation], probs: bool, written: &Written) -> RolloutWor
 }
 
 #[test]
-fn episodes_of_several_environments_are_told_apart() {
+fn episodes_of_several_environments_are_distinguished() {
     let by = [InputEvaluation::Is, InputEvaluation::Wis, InputEvaluation::Cwpdis];
     let written = Written::default();
     let estimates = sampled(reading(&by, true, &written)).estimates;
@@ -223,7 +223,7 @@ fn several_policies_have_probabilities_and_models_of_their_own() {
             assert_eq!((of(by[0]).count(), of(by[1]).count()), (30, 30), "episodes of two steps");
             assert!(
                 of(by[0]).all(|of| (of.sample.v_target - of.sample.v_behavior).abs() < 1e-3),
-                "who acted is judged"
+                "the acting policy is judged"
             );
             assert!(of(by[1]).all(|of| (of.sample.v_target - gamma).abs() < 1e-5));
         }

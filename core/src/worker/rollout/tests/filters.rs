@@ -29,7 +29,7 @@ fn filters_count_all_observations_and_are_flushed_after_the_copy() {
 }
 
 #[test]
-fn statistics_of_others_keep_what_is_new_here() {
+fn merging_statistics_keeps_the_local_delta() {
     let mut worker = worker();
     worker.sample().unwrap();
     let theirs = worker.filters(true).unwrap();

@@ -98,7 +98,7 @@ fn a_sample_that_is_refused_is_discarded() {
 }
 
 #[test]
-fn a_worker_says_which_environments_are_in_quarantine_and_goes_on() {
+fn worker_reports_quarantined_environments_and_continues() {
     // One of two counters fails in its second step while it is broken.
     let config = RolloutConfig { restart_failed_sub_environments: true, ..RolloutConfig::default() };
     let config = config.num_envs(2).rollout_fragment_length(8).single_policy("random");

@@ -40,7 +40,7 @@ fn wrong_calls_are_typed_errors() {
 }
 
 #[test]
-fn policies_come_and_go() {
+fn policies_are_added_and_removed() {
     let mut worker = worker();
     let (a, b) = (PolicyId::new("a"), PolicyId::new("b"));
     let state = PolicyState { weights: weight(7.0), filter: crate::filter::Filter::NoFilter, extra: vec![0; 8] };
@@ -83,7 +83,7 @@ fn one_policy_travels_in_bytes() {
 }
 
 #[test]
-fn more_policies_than_there_is_room_for_come_back() {
+fn policies_beyond_the_capacity_are_stashed_and_restored() {
     let config = RolloutConfig { policy_map_capacity: 2, ..RolloutConfig::default() }.rollout_fragment_length(6);
     let mut worker = counting(4, config).build().unwrap();
     for i in 0..5u8 {

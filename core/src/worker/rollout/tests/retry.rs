@@ -130,8 +130,8 @@ fn abandoned_episodes_are_counted_once() {
         let config = config.rollout_fragment_length(20).single_policy("mock");
         let builder = RolloutWorkerBuilder::new(registry).config(config).sampler(SamplerChoice::Lockstep);
         let (mut worker, mut retries, mut failures) = (builder.build().unwrap(), retries(), Vec::new());
-        let note = |failure: &FragmentFailure| failures.push(failure.message().to_owned());
-        let sampled = retries.sample(&mut worker, |worker| worker.sample().map(Some), note);
+        let record = |failure: &FragmentFailure| failures.push(failure.message().to_owned());
+        let sampled = retries.sample(&mut worker, |worker| worker.sample().map(Some), record);
         assert_eq!(sampled.unwrap().unwrap().env_steps(), 60);
         assert!(failures.len() == 2 && failures[1].contains("no wheels"), "{failures:?}");
         assert_eq!((retries.take_abandoned(), worker.metrics().episodes.len()), (abandoned, 15));

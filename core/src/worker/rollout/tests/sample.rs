@@ -51,7 +51,7 @@ fn samples_are_as_long_as_their_mode_says() {
 
 /// RLlib 2.9.3 returns the same rows.
 #[test]
-fn episodes_go_on_in_the_next_sample() {
+fn episodes_continue_in_the_next_sample() {
     for sampler in [SamplerChoice::Auto, SamplerChoice::Episodic] {
         let config = RolloutConfig::default().rollout_fragment_length(6);
         let mut worker = counting(4, config).sampler(sampler).build().unwrap();
@@ -94,7 +94,7 @@ fn episodes_end_in_the_second_sample() {
 }
 
 #[test]
-fn a_horizon_goes_before_the_limit_of_the_environment() {
+fn horizon_precedes_the_limit_of_the_environment() {
     for (horizon, length) in [(None, 200), (Some(150), 150), (Some(200), 200), (Some(260), 260)] {
         let config = RolloutConfig { horizon, ..RolloutConfig::new("MountainCar-v0") }.single_policy("random");
         let config = config.rollout_fragment_length(1).batch_mode(COMPLETE);
@@ -213,7 +213,7 @@ fn rewards_are_clipped_in_batches_alone() {
 struct Log(Arc<AtomicU32>);
 
 impl Log {
-    fn note(&self, letter: u8) {
+    fn record(&self, letter: u8) {
         self.0.store(self.0.load(Ordering::Relaxed) << 8 | u32::from(letter), Ordering::Relaxed);
     }
 
@@ -224,7 +224,7 @@ impl Log {
 
 impl InputReader for Log {
     fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        self.note(b'r');
+        self.record(b'r');
         let floats = |value: f32| ColumnData::scalars(vec![value; 2]);
         let batch = SampleBatch::new().with(OBS, floats(1.0))?.with(REWARDS, floats(1.0))?;
         let batch = batch.with(ACTION_LOGP, floats(0.0))?.with(EPS_ID, ColumnData::scalars(vec![3, 3]))?;
@@ -234,7 +234,7 @@ impl InputReader for Log {
 
 impl Callbacks for Log {
     fn on_sample_end(&mut self, _worker: &WorkerInfo, samples: &mut AnyBatch) -> Result<(), CallbackError> {
-        self.note(b'e');
+        self.record(b'e');
         // Both batches are joined by now.
         assert_eq!(samples.env_steps(), 4);
         let AnyBatch::Single(batch) = samples else { panic!("a single batch") };
@@ -245,7 +245,7 @@ impl Callbacks for Log {
 
 impl OutputWriter for Log {
     fn write(&mut self, batch: &AnyBatch) -> Result<(), SampleError> {
-        self.note(b'w');
+        self.record(b'w');
         let batch = batch.single().unwrap();
         assert!(batch.get(REWARDS).unwrap().iter().all(|reward| *reward == 2.0), "changed before");
         assert!(!batch.column("obs").unwrap().is_compressed(), "compressed only afterwards");
@@ -280,7 +280,7 @@ fn a_sample_is_read_joined_changed_estimated_written_and_compressed_in_this_orde
 }
 
 #[test]
-fn own_episodes_are_worth_the_same_to_who_played_them() {
+fn estimate_for_the_policy_that_played_equals_its_return() {
     let evaluation = [InputEvaluation::Is, InputEvaluation::Wis].into();
     let config = RolloutConfig { input_evaluation: evaluation, ..RolloutConfig::new("CartPole-v1") };
     let config = config.rollout_fragment_length(60).fcnet_hiddens(&[8]);
@@ -341,7 +341,7 @@ impl InputReader for Empty {
 }
 
 #[test]
-fn an_input_that_gives_nothing_is_not_asked_forever() {
+fn input_without_batches_ends_with_an_error() {
     let builder = counting(4, RolloutConfig::default()).input_creator(|_| Ok(Box::new(Empty)));
     assert!(matches!(builder.build().unwrap().sample(), Err(RolloutError::EmptyInput(_))));
 }
@@ -361,7 +361,7 @@ fn without_environments_there_is_nothing_to_sample() {
 
 /// RLlib 2.9.3: 8 rows of two whole episodes, and one that is lost.
 #[test]
-fn a_failed_environment_is_made_again_if_wanted() {
+fn failed_environment_is_restarted_if_enabled() {
     let config = RolloutConfig { restart_failed_sub_environments: true, ..RolloutConfig::default() };
     let config = config.rollout_fragment_length(8).single_policy("random");
     let mut worker = RolloutWorker::builder().config(config).env_spec(failing(4, 6)).build().unwrap();
@@ -387,7 +387,7 @@ impl Callbacks for Shown {
 }
 
 #[test]
-fn an_environment_that_was_made_again_is_validated_and_shown_like_the_first_one() {
+fn restarted_environment_is_validated_and_passed_to_callbacks_like_the_first_one() {
     let (shown, validated) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let config = RolloutConfig { restart_failed_sub_environments: true, ..RolloutConfig::default() };
     let config = config.rollout_fragment_length(8).single_policy("random");

@@ -32,7 +32,7 @@ fn lived() -> RolloutWorker {
 }
 
 #[test]
-fn a_restored_worker_goes_on_where_the_saved_one_was() {
+fn restored_worker_resumes_from_the_saved_state() {
     let mut saved = lived();
     let bytes = saved.save().unwrap();
     let mut restored = counting(4, config()).build().unwrap();

@@ -17,7 +17,7 @@ fn installed(worker: &mut RolloutWorker) -> f32 {
 
 /// RLlib 2.9.3 installs the same ones.
 #[test]
-fn known_weights_are_not_installed_again() {
+fn known_weights_are_not_reinstalled() {
     let mut worker = worker();
     let calls = [(1.0, Some(7)), (2.0, Some(7)), (3.0, Some(8)), (4.0, None), (5.0, Some(8)), (6.0, None)];
     let mut applied = Vec::new();

@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_the_budgets_samples_and_episodes_are_the_same_bits(
+    fn samples_and_episodes_are_bit_identical_for_any_budget(
         kind in 0..KINDS,
         budgets in prop::collection::vec(prop_oneof![Just(0), 0..200u64, Just(u64::MAX)], 1..20),
         set_at in 0..30usize,
@@ -182,7 +182,7 @@ fn on_a_clock_that_stands_still_a_call_makes_one_round_or_a_sample() {
 }
 
 #[test]
-fn a_sample_that_has_begun_has_one_version_of_the_weights() {
+fn sample_in_progress_has_one_version_of_the_weights() {
     for kind in [0, 1, 4] {
         let (mut one, mut other) = (worker(kind), worker(kind));
         assert_eq!(other.sample_within(Micros(0)), Ok(None));

@@ -137,7 +137,7 @@ fn calls_are_done_between_the_slices_of_a_lease() {
 }
 
 #[test]
-fn a_sample_is_made_in_spans_between_which_the_session_hears() {
+fn sample_is_made_in_slices_between_which_the_session_handles_messages() {
     let mut hub = Hub::new();
     let ticks = AtomicU64::new(0);
     // Every reading of this clock is 15 ms later.

@@ -13,7 +13,7 @@ use rollmesh_data::{
 };
 
 use super::{
-    Sink, kind,
+    BatchSink, kind,
     losses::{self, Losses},
 };
 use crate::{
@@ -37,11 +37,11 @@ impl JsonSink {
     }
 }
 
-impl Sink for JsonSink {
+impl BatchSink for JsonSink {
     fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
         let policies = batch.as_multi_agent().policy_batches;
         let kind: String = policies.iter().map(|(id, rows)| format!("{id} {}\n", kind(rows))).collect();
-        let may_differ = policies.values().any(|rows| rows.iter().any(|(_, column)| may_come_back_otherwise(column)));
+        let may_differ = policies.values().any(|rows| rows.iter().any(|(_, column)| may_lose_values(column)));
         if self.seen.insert(kind) || may_differ {
             read_again(batch, losses)?;
         }
@@ -60,7 +60,7 @@ impl Sink for JsonSink {
 
 /// True if a line may lose values of a column: text has only one NaN, and texts may be any JSON. All other numbers are
 /// written with all their digits.
-fn may_come_back_otherwise(column: &Column) -> bool {
+fn may_lose_values(column: &Column) -> bool {
     match column {
         Column::F32(data) => data.values().iter().any(|value| value.is_nan()),
         Column::F64(data) => data.values().iter().any(|value| value.is_nan()),

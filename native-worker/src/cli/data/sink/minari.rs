@@ -17,7 +17,7 @@ use rollmesh_data::{
 };
 
 use super::{
-    Sink, kind,
+    BatchSink, kind,
     losses::{self, Losses},
     single,
 };
@@ -113,7 +113,7 @@ impl MinariSink {
     }
 }
 
-impl Sink for MinariSink {
+impl BatchSink for MinariSink {
     fn begin_file(&mut self, losses: &mut Losses) -> Result<(), Failure> {
         let unknown = self.open.begin_file();
         unknown.into_iter().try_for_each(|episode| self.cut_off(episode, losses)).map_err(Failure::other)

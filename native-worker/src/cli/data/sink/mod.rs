@@ -19,7 +19,7 @@ use crate::cli::exit::Failure;
 
 /// A format that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Target {
+pub(super) enum DataFormat {
     /// RLlib's sample files
     Json,
     /// Tables
@@ -35,7 +35,7 @@ pub(super) fn single(batch: &AnyBatch) -> Result<&SampleBatch, Failure> {
 }
 
 /// Writes batches, and reports what is read back differently.
-pub(super) trait Sink {
+pub(super) trait BatchSink {
     /// Begins another file of the input.
     fn begin_file(&mut self, _: &mut Losses) -> Result<(), Failure> {
         Ok(())
@@ -51,21 +51,21 @@ pub(super) trait Sink {
     fn finish(&mut self, losses: &mut Losses) -> Result<(), Failure>;
 }
 
-pub(super) fn json(folder: &Path, max_file_size: u64) -> Result<Box<dyn Sink>, Failure> {
+pub(super) fn json(folder: &Path, max_file_size: u64) -> Result<Box<dyn BatchSink>, Failure> {
     Ok(Box::new(JsonSink::new(folder, max_file_size)?))
 }
 
-pub(super) fn parquet(folder: &Path, max_file_size: u64) -> Result<Box<dyn Sink>, Failure> {
+pub(super) fn parquet(folder: &Path, max_file_size: u64) -> Result<Box<dyn BatchSink>, Failure> {
     let options = ParquetOptions { max_file_size, ..ParquetOptions::default() };
     Ok(Box::new(ParquetWriter::new(folder, "part", options).map_err(Failure::usage)?))
 }
 
-pub(super) fn minari(folder: &Path, info: MinariInfo) -> Result<Box<dyn Sink>, Failure> {
+pub(super) fn minari(folder: &Path, info: MinariInfo) -> Result<Box<dyn BatchSink>, Failure> {
     Ok(Box::new(MinariSink::new(folder, info)?))
 }
 
 /// Loses nothing.
-impl Sink for ParquetWriter {
+impl BatchSink for ParquetWriter {
     fn write(&mut self, batch: &AnyBatch, _: &mut Losses) -> Result<(), Failure> {
         Self::write(self, batch).map_err(Failure::other)
     }

@@ -170,14 +170,14 @@ impl Run {
 }
 
 /// Writes batches in a format and reads them back; returns them with the reported losses.
-fn converted(batches: &[AnyBatch], target: Target) -> Result<(Vec<AnyBatch>, Losses), Failure> {
+fn converted(batches: &[AnyBatch], target: DataFormat) -> Result<(Vec<AnyBatch>, Losses), Failure> {
     let folder = tempfile::tempdir().map_err(Failure::other)?;
     let folder = folder.path();
     let mut losses = Losses::new();
     let mut sink = match target {
-        Target::Json => json(folder, u64::MAX)?,
-        Target::Parquet => parquet(folder, u64::MAX)?,
-        Target::Minari => minari(folder, info(folder, batches)?)?,
+        DataFormat::Json => json(folder, u64::MAX)?,
+        DataFormat::Parquet => parquet(folder, u64::MAX)?,
+        DataFormat::Minari => minari(folder, info(folder, batches)?)?,
     };
     batches.iter().try_for_each(|batch| sink.write(batch, &mut losses))?;
     sink.finish(&mut losses)?;
@@ -262,7 +262,7 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, rng_seed: RngSeed::Fixed(5), failure_persistence: None, ..ProptestConfig::default() }
 }
 
-const TARGETS: [Target; 3] = [Target::Json, Target::Parquet, Target::Minari];
+const TARGETS: [DataFormat; 3] = [DataFormat::Json, DataFormat::Parquet, DataFormat::Minari];
 
 proptest! {
     #![proptest_config(config())]
@@ -282,7 +282,7 @@ proptest! {
                             !new_obs && why.contains("'new_obs'") || !truncateds && why.contains("'truncateds'")
                         }
                     };
-                    prop_assert!(target == Target::Minari && is_sound, "{target:?}: {why}");
+                    prop_assert!(target == DataFormat::Minari && is_sound, "{target:?}: {why}");
                     return Ok(());
                 }
             };
@@ -310,7 +310,7 @@ fn losses_of_a_late_batch_are_reported() {
         AnyBatch::from(SampleBatch::from_parts(BatchParts { columns, ..BatchParts::default() }).unwrap())
     };
     let usual = || vec![rows(1.0, 0), rows(2.0, 0)];
-    let lost_in = |target: Target, late: AnyBatch| {
+    let lost_in = |target: DataFormat, late: AnyBatch| {
         let (_, before) = converted(&usual(), target).unwrap();
         let mut batches = usual();
         batches.push(late);
@@ -318,21 +318,21 @@ fn losses_of_a_late_batch_are_reported() {
         after.difference(&before).cloned().collect::<Vec<_>>()
     };
     assert_eq!(
-        lost_in(Target::Minari, rows(1.0, 4)),
+        lost_in(DataFormat::Minari, rows(1.0, 4)),
         ["numbers of column 't': the steps of an episode are counted from 0"]
     );
     let mut jump = rows(1.0, 0).single().unwrap().clone();
     jump.insert("new_obs", ColumnData::scalars(vec![2.5f32, 3.0])).unwrap();
     let next = "numbers of column 'new_obs': what follows on a step is the next one's observation";
-    assert_eq!(lost_in(Target::Minari, jump.into()), [next]);
-    assert_eq!(lost_in(Target::Parquet, rows(f32::from_bits(0x7fc0_1234), 0)), Vec::<String>::new());
+    assert_eq!(lost_in(DataFormat::Minari, jump.into()), [next]);
+    assert_eq!(lost_in(DataFormat::Parquet, rows(f32::from_bits(0x7fc0_1234), 0)), Vec::<String>::new());
     let with_own = |bits: u64| {
         let mut batch = rows(1.0, 0).single().unwrap().clone();
         let nan = f64::from_bits(f64::NAN.to_bits() | bits);
         batch.insert("own", ColumnData::scalars(vec![1.0, nan])).unwrap();
         AnyBatch::from(batch)
     };
-    let (_, usual) = converted(&[with_own(0)], Target::Json).unwrap();
-    let (_, odd) = converted(&[with_own(0), with_own(1)], Target::Json).unwrap();
+    let (_, usual) = converted(&[with_own(0)], DataFormat::Json).unwrap();
+    let (_, odd) = converted(&[with_own(0), with_own(1)], DataFormat::Json).unwrap();
     assert_eq!(odd.difference(&usual).collect::<Vec<_>>(), ["numbers of column 'own'"]);
 }

@@ -28,7 +28,7 @@ def factory_of(name, config, lanes):
         made = getattr(importlib.import_module(module), factory)
         # Only what the module itself defines: permission for a module must not permit what it imports, such as subprocess.
         home = getattr(made, "__module__", None) or ""
-        # A game with simultaneous actions is made of one whose agents act in turn by a function of PettingZoo's.
+        # A game with simultaneous actions is made of one whose agents act sequentially by a function of PettingZoo's.
         homes = {module.partition(".")[0]} | ({"pettingzoo"} if kind == "pettingzoo" else set())
         if factory.startswith("_") or home.partition(".")[0] not in homes:
             raise Unavailable(
@@ -132,7 +132,7 @@ class SharedRows:
         arrays = (np.ndarray(*size[::-1], self.memory, at) for size, at in zip(sizes, self.places))
         self.obs, self.rewards, self.ends, self.actions = arrays
 
-    def told(self):
+    def description(self):
         return {"pid": os.getpid(), "file": self.file, "name": self.name, "places": self.places}
 
     def close(self):
@@ -178,7 +178,7 @@ class LaneGroup:
                 "action_type": act_type,
             },
             "state": state,
-            "shared": self.shared and self.shared.told(),
+            "shared": self.shared and self.shared.description(),
         }
 
     def rows(self, count):

@@ -4,7 +4,7 @@
 
 
 class Game:
-    """An environment of PettingZoo, whose agents act simultaneously (`ParallelEnv`) or in turn (`AECEnv`)."""
+    """An environment of PettingZoo, whose agents act simultaneously (`ParallelEnv`) or sequentially (`AECEnv`)."""
 
     def __init__(self, request):
         unused = sorted(name for name in VECTOR_SETTINGS if request["config"].get(name) is not None)
@@ -15,12 +15,12 @@ class Game:
             raise Refused(f"{type(self.env).__name__} is no environment of PettingZoo with possible_agents, reset and step")
         self.acts_in_turn = hasattr(self.env, "observe")
         self.agents = {str(agent): agent for agent in self.env.possible_agents}
-        self.obs, self.act, self.ended, self.is_over, told = {}, {}, set(), True, []
+        self.obs, self.act, self.ended, self.is_over, described = {}, {}, set(), True, []
         for name, agent in self.agents.items():
             obs_space, act_space = self.env.observation_space(agent), self.env.action_space(agent)
             self.obs[name], obs, obs_type = translated(f"{name} observation", obs_space, FlatObservation)
             self.act[name], act, act_type = translated(f"{name} action", act_space, JoinedAction)
-            told.append(
+            described.append(
                 {
                     "agent": {"Name": name},
                     "observation": obs,
@@ -29,7 +29,7 @@ class Game:
                     "action_type": act_type,
                 }
             )
-        self.made = {"agents": told}
+        self.made = {"agents": described}
 
     def reset(self, _lane, seed):
         self.ended = set()

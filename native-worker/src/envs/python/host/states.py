@@ -1,6 +1,6 @@
 
 
-# --- States of open episodes, and what tells whether two machines compute the same bits ---
+# --- States of open episodes, and the fingerprint of whether two machines compute the same bits ---
 
 
 class Arcade:

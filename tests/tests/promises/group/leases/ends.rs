@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_worker_that_comes_back_under_its_old_id_holds_nothing() {
+fn worker_that_reconnects_under_its_old_id_holds_no_states() {
     let mut group = group(1, &[A]);
     let first = grant(&mut group, A);
     deliver(&mut group, A, &first, ms(1));

@@ -53,7 +53,7 @@ fn overtaken() -> (LeaseGroup, Lease) {
 }
 
 #[test]
-fn a_worker_that_hangs_while_others_finish_its_slots_is_found_out_and_costs_no_more_iterations() {
+fn worker_that_hangs_while_others_finish_its_slots_is_detected_and_delays_no_later_iteration() {
     let (mut group, lost) = overtaken();
     for iteration in 1..10 {
         let now = ms(210 + iteration);
@@ -80,7 +80,7 @@ fn a_worker_that_hangs_while_others_finish_its_slots_is_found_out_and_costs_no_m
 }
 
 #[test]
-fn a_worker_that_was_overtaken_goes_on_as_soon_as_it_has_answered() {
+fn overtaken_worker_is_idle_once_it_has_answered() {
     let (mut group, lost) = overtaken();
     group.begin_iteration(WeightsVersion(1), ms(211)).unwrap();
     let all = grant(&mut group, B);
@@ -125,9 +125,9 @@ fn divergent_worker_is_caught_by_the_hedge() {
     assert_eq!((slots(&a), slots(&hedge_b), slots(&hedge_c)), (vec![0, 1], vec![0], vec![1]));
     deliver(&mut group, B, &hedge_b, ms(210));
     events(&mut group);
-    let mut lies = make(&a);
-    flip_a_reward_bit(&mut lies[0]);
-    let receipt = group.handle_fragments(A, a.id, lies, ms(211));
+    let mut false_fragments = make(&a);
+    flip_a_reward_bit(&mut false_fragments[0]);
+    let receipt = group.handle_fragments(A, a.id, false_fragments, ms(211));
     assert_eq!(
         receipt.count(FragmentOutcome::Rejected(RejectReason::Audit)),
         2,
@@ -160,9 +160,9 @@ fn a_late_loser_is_audited_even_when_the_batch_is_taken() {
     deliver(&mut group, B, &hedge, ms(210));
     group.poll_batch().unwrap();
     group.begin_iteration(WeightsVersion(1), ms(220)).unwrap();
-    let mut lies = make(&a);
-    flip_a_reward_bit(&mut lies[0]);
-    group.handle_fragments(A, a.id, lies, ms(230));
+    let mut false_fragments = make(&a);
+    flip_a_reward_bit(&mut false_fragments[0]);
+    group.handle_fragments(A, a.id, false_fragments, ms(230));
     assert_eq!(state_of(&group, A), WorkerState::Quarantined);
     let ledger = group.ledger();
     assert_eq!((ledger.superseded, ledger.rejected.audit, ledger.uninvited.rejected.audit), (4, 0, 1));

@@ -63,7 +63,7 @@ fn unable_worker_gets_no_lease_is_not_struck_and_stays() {
 }
 
 #[test]
-fn slots_are_spread_over_all_workers_and_the_rest_hear_that_there_are_too_few() {
+fn slots_are_spread_over_all_workers_and_surplus_workers_are_notified() {
     let workers: Vec<WorkerId> = (1..=9).map(WorkerId).collect();
     let shares = |group: &mut LeaseGroup, workers: &[WorkerId]| -> Vec<usize> {
         workers.iter().map(|&worker| grant(group, worker).slots.len()).collect()

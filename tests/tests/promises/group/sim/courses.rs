@@ -13,7 +13,7 @@ fn run(scenario: &RunScenario) -> (RunReport, Result<(), String>) {
 }
 
 #[test]
-fn runs_keep_the_rules_whatever_goes_wrong() {
+fn runs_keep_the_rules_under_any_faults() {
     let (mut ends, mut rollbacks, mut crashes) = ([0; 3], 0, 0);
     for seed in seeds(SEEDS) {
         let _on_failure = Seed(seed);

@@ -43,7 +43,7 @@ fn follow(scenario: &Scenario, report: &Report) {
 }
 
 #[test]
-fn divergent_fragments_leave_no_trace_where_slots_keep_step() {
+fn divergent_fragments_leave_no_trace_in_synchronous_mode() {
     for per_version in [1, 3] {
         let scenario = |seed| Scenario::chaotic(seed).with_weights_for(per_version);
         let caught = run_watched(scenario, |scenario, report| {
@@ -58,7 +58,7 @@ fn divergent_fragments_leave_no_trace_where_slots_keep_step() {
 }
 
 #[test]
-fn divergent_fragments_leave_no_trace_where_slots_do_not_keep_step() {
+fn divergent_fragments_leave_no_trace_in_asynchronous_mode() {
     let caught = run_watched(|seed| Scenario::chaotic(seed).asynchronous(), follow);
     assert_caught(caught, [100, 100, 10]);
 }

@@ -70,7 +70,7 @@ fn broken(step: u32) -> impl Fn(u32, &AgentRows, &mut Turn) -> Result<(), EnvErr
 }
 
 #[test]
-fn an_environment_that_never_begins_is_given_up() {
+fn environment_that_never_begins_is_quarantined() {
     let mut envs = envs(1, || broken(0)).with_restarts(true);
     let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
     for failure in 1..=Health::MAX_FAILURES {
@@ -88,7 +88,7 @@ fn an_environment_that_never_begins_is_given_up() {
 }
 
 #[test]
-fn one_that_is_given_up_lets_the_others_go_on_until_it_is_brought_back() {
+fn quarantined_environment_does_not_stop_the_others_and_is_restored_by_a_state() {
     // The second of three environments fails in its second step, after every restart.
     let made = AtomicU32::new(0);
     let spec = MultiAgentSpec::new("Scripted", move |context| {
@@ -142,22 +142,22 @@ fn restarted_environment_is_checked_like_the_first_one() {
         // The second one is rejected.
         if seen.fetch_add(1, SeqCst) == 1 { Err(EnvError::Failed("too old".into())) } else { Ok(()) }
     }));
-    assert!(envs.made_again(0).is_none() && envs.made_again(1).is_none());
+    assert!(envs.take_restarted(0).is_none() && envs.take_restarted(1).is_none());
     let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
     poll(&mut envs, &mut updates).unwrap();
     step(&mut envs, &mut updates).unwrap();
     assert_eq!(looks.load(SeqCst), 1);
-    assert!(envs.made_again(0).is_some_and(|(_, context)| context == start(0).context));
-    assert!(envs.made_again(0).is_none());
+    assert!(envs.take_restarted(0).is_some_and(|(_, context)| context == start(0).context));
+    assert!(envs.take_restarted(0).is_none());
     assert_eq!(envs.try_reset(0, &mut turn), Ok(Reset::Done));
     updates.clear();
     core::mem::swap(&mut updates.add(0).turn, &mut turn);
     step(&mut envs, &mut updates).unwrap();
     step(&mut envs, &mut updates).unwrap();
     // The one restarted immediately was rejected; the one for the reset is valid.
-    assert!(updates.entries()[0].fault.is_some() && envs.made_again(0).is_none());
+    assert!(updates.entries()[0].fault.is_some() && envs.take_restarted(0).is_none());
     assert_eq!((envs.try_reset(0, &mut turn), looks.load(SeqCst)), (Ok(Reset::Done), 3));
-    assert!(envs.made_again(0).is_some());
+    assert!(envs.take_restarted(0).is_some());
 }
 
 #[test]

@@ -1,0 +1,370 @@
+//! Evaluation alongside a run: a separate process plays with the weights of every n-th iteration.
+
+use std::{
+    fs,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rollmesh_core::{
+    env::Frame,
+    evaluation::{Earlier, Evaluation, EvaluationRequest, Frames, Ticket},
+    hub::Reel,
+    protocol::message::{EnvClip, EvaluationPoint},
+    run::RunConfig,
+    weights::Weights,
+};
+use serde::{Deserialize, Serialize};
+
+use super::RunRequest;
+use crate::{
+    checkpoint::replace,
+    envs::with_pictures,
+    eval::{EvalWorker, EvalWorkerError, MAX_STEPS, Pictures},
+    monitor::EpisodeGif,
+};
+
+/// Subdirectory of a run's directory for GIFs of episodes.
+const GIFS_DIR: &str = "gifs";
+
+/// A line of `metrics.jsonl` with the result of an evaluation.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct EvaluationLine<M> {
+    pub(crate) evaluation: M,
+}
+
+/// The result of an evaluation of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationMetrics {
+    /// Iteration of the weights.
+    pub iteration: u64,
+    /// Env steps that the weights were learned from.
+    pub env_steps: u64,
+    /// Mean return of the finished episodes; `None` without any, as for the next three.
+    pub episode_return_mean: Option<f64>,
+    /// Minimum return.
+    pub episode_return_min: Option<f64>,
+    /// Maximum return.
+    pub episode_return_max: Option<f64>,
+    /// Their mean length in env steps.
+    pub episode_len_mean: Option<f64>,
+    /// Number of finished episodes.
+    pub episodes: u32,
+    /// Number of episodes that were cut short.
+    pub unfinished: u32,
+    /// Mean partial return of those; `None` without any.
+    pub partial_return_mean: Option<f64>,
+    /// GIF of the first episode, relative to the run's directory, if it was drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gif: Option<String>,
+}
+
+/// How many evaluations alongside a run were due since it was started, resumed or rolled back, and what came of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EvaluationCounts {
+    /// All that were due: the sum of the others.
+    pub due: u64,
+    /// Those with a result.
+    pub done: u64,
+    /// Those that a later one replaced before they began, and those that had not finished when the run ended.
+    pub skipped: u64,
+    /// Those that failed or exceeded their timeout.
+    pub failed: u64,
+}
+
+impl EvaluationCounts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.due == 0
+    }
+}
+
+/// The result of an evaluation with its episode.
+pub(crate) struct Evaluated {
+    pub(crate) metrics: EvaluationMetrics,
+    /// The first episodes, if they have pictures.
+    pub(crate) clip: Option<EnvClip>,
+    /// Why the first episode could not be drawn.
+    pub(crate) fault: Option<String>,
+}
+
+/// Weights of a run to evaluate, with their iteration and env steps.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) iteration: u64,
+    pub(super) env_steps: u64,
+    pub(super) weights: Weights,
+}
+
+/// An evaluation in progress.
+struct Current {
+    ticket: Ticket,
+    candidate: Candidate,
+    has_pictures: bool,
+    /// Why the attempt with pictures failed; this is the one without.
+    failed: Option<EvalWorkerError>,
+}
+
+/// The evaluations of a run, one after the other. Only a poll waits, for its timeout.
+pub(super) struct RunEvaluation {
+    run: RunConfig,
+    request: EvaluationRequest,
+    /// `None` before the first evaluation, and after the worker could not be started.
+    worker: Option<EvalWorker>,
+    /// The evaluation in progress.
+    current: Option<Current>,
+    /// The next one.
+    waiting: Option<Candidate>,
+    /// A finished evaluation whose first episode is being drawn.
+    drawing: Option<JoinHandle<Evaluated>>,
+    /// The run's directory, if GIFs of first episodes are written there.
+    gifs: Option<PathBuf>,
+    /// Whether a dashboard shows pictures.
+    is_watched: bool,
+    /// False once an evaluation has failed with pictures and succeeded without.
+    draws: bool,
+    /// True if the latest evaluation exceeded its timeout.
+    hangs: bool,
+    /// Number of evaluations that have begun.
+    begun: u64,
+    due: u64,
+    done: u64,
+    failed: u64,
+}
+
+impl RunEvaluation {
+    /// Returns the evaluation of a run, `None` if it is off. A run that reads its input is always evaluated: its rows do not
+    /// show how good its policy is.
+    pub(super) fn of(RunRequest { config: run, run_dir, .. }: &RunRequest) -> Option<Self> {
+        let is_wanted = run.reads_input() || !run.evaluation.is_off();
+        let episodes = NonZeroU32::new(run.evaluation.episodes).filter(|_| is_wanted)?;
+        let gifs = run_dir.clone().filter(|_| run.evaluation.render);
+        let request = EvaluationRequest::of_episodes(episodes, MAX_STEPS);
+        let mut run = run.clone();
+        if gifs.is_some() {
+            run.rollout.env_config = with_pictures(run.env(), &run.rollout.env_config);
+        }
+        run.host.evaluator_is_nice = true;
+        run.evaluation.num_envs = run.evaluation.num_envs.min(episodes.get());
+        let (worker, current, waiting, drawing) = (None, None, None, None);
+        let (is_watched, draws, hangs) = (false, true, false);
+        let (begun, due, done, failed) = (0, 0, 0, 0);
+        Some(Self {
+            run,
+            request,
+            worker,
+            current,
+            waiting,
+            drawing,
+            gifs,
+            is_watched,
+            draws,
+            hangs,
+            begun,
+            due,
+            done,
+            failed,
+        })
+    }
+
+    /// Notes whether a dashboard is to be shown pictures of the evaluations that begin from now on.
+    pub(super) fn set_watched(&mut self, is_watched: bool) {
+        self.is_watched = is_watched;
+    }
+
+    /// Queues weights to be evaluated from the next poll on; they replace queued ones.
+    pub(super) fn offer(&mut self, candidate: Candidate) {
+        self.due += 1;
+        self.waiting = Some(candidate);
+    }
+
+    /// Returns the counts if the run ends now.
+    pub(super) fn counts(&self) -> EvaluationCounts {
+        let Self { due, done, failed, .. } = *self;
+        EvaluationCounts { due, done, skipped: due.saturating_sub(done + failed), failed }
+    }
+
+    /// True if the latest evaluation exceeded its timeout.
+    pub(super) fn hangs(&self) -> bool {
+        self.hangs
+    }
+
+    /// Returns the number of evaluations that have begun.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// True if no evaluation is in progress or queued.
+    pub(super) fn is_idle(&self) -> bool {
+        self.current.is_none() && self.waiting.is_none() && self.drawing.is_none()
+    }
+
+    /// Returns the next result, if it arrives within the timeout.
+    pub(super) fn poll(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
+        let is_idle = self.is_idle();
+        let polled = self.poll_next(program, timeout)?;
+        match &polled {
+            Ok(_) => self.done += 1,
+            // A process that ends between two evaluations fails none.
+            Err(_) => self.failed += u64::from(!is_idle),
+        }
+        Some(polled)
+    }
+
+    fn poll_next(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
+        if let Some(drawn) = self.drawing.take_if(|drawing| drawing.is_finished()) {
+            return Some(drawn.join().map_err(|_| EvalWorkerError::failed("drawing the first episode panicked")));
+        }
+        if self.current.is_none()
+            && self.drawing.is_none()
+            && let Some(candidate) = self.waiting.take()
+            && let Err(error) = self.begin(program, candidate, None)
+        {
+            return Some(Err(error));
+        }
+        let (about, outcome) = self.worker.as_mut()?.poll_ticket(timeout)?;
+        let Some(about) = about else { return outcome.err().map(Err) };
+        let Current { candidate, has_pictures, failed, .. } =
+            self.current.take_if(|current| current.ticket == about)?;
+        let found =
+            match outcome {
+                // The environment's `render` may have failed, or not returned.
+                Err(
+                    error @ (EvalWorkerError::Failed(_) | EvalWorkerError::Overdue { .. } | EvalWorkerError::Ended(_)),
+                ) if has_pictures => return self.begin(program, candidate, Some(error)).err().map(Err),
+                outcome => {
+                    self.hangs = matches!(outcome, Err(EvalWorkerError::Overdue { .. }));
+                    match outcome {
+                        Ok(found) => found,
+                        Err(error) => return Some(Err(error)),
+                    }
+                }
+            };
+        if let Some(error) = failed {
+            (self.draws, self.gifs) = (false, None);
+            let fault = format!("evaluations have no more pictures, since with them one failed: {error}");
+            return Some(Ok(Evaluated { fault: Some(fault), ..Evaluated::of(&candidate, found) }));
+        }
+        let dir = match found.frames {
+            // The user is notified once.
+            None => self.gifs.take(),
+            Some(_) => self.gifs.clone(),
+        };
+        if dir.is_none() && found.frames.is_none() {
+            return Some(Ok(Evaluated::of(&candidate, found)));
+        }
+        // Encoding pictures takes long enough to block the caller noticeably.
+        let draw = move || match &dir {
+            Some(dir) => Evaluated::drawn(&candidate, found, dir),
+            None => Evaluated::of(&candidate, found),
+        };
+        match thread::Builder::new().name("evaluation-gif".into()).spawn(draw) {
+            Ok(drawing) => self.drawing = Some(drawing),
+            Err(error) => return Some(Err(EvalWorkerError::failed(error))),
+        }
+        None
+    }
+
+    /// Begins an evaluation; after a failure with pictures without them.
+    fn begin(
+        &mut self,
+        program: &Path,
+        candidate: Candidate,
+        failed: Option<EvalWorkerError>,
+    ) -> Result<(), EvalWorkerError> {
+        let pictures = if self.gifs.is_some() { Pictures::All } else { Pictures::Clip };
+        let worker = match &mut self.worker {
+            Some(worker) => worker,
+            None => self.worker.insert(EvalWorker::with_pictures(program, &self.run, pictures)?),
+        };
+        self.begun += u64::from(failed.is_none());
+        let has_pictures = self.draws && failed.is_none() && (self.gifs.is_some() || self.is_watched);
+        let request = EvaluationRequest { render: has_pictures, ..self.request.clone() };
+        let ticket = worker.submit_request(Some(&candidate.weights), request, Earlier::Keep)?;
+        self.current = Some(Current { ticket, candidate, has_pictures, failed });
+        Ok(())
+    }
+
+    /// Ends evaluations and returns their final counts. Does not wait for the end of the process, which the operating system
+    /// may delay.
+    pub(super) fn end(self) -> EvaluationCounts {
+        let counts = self.counts();
+        // Without a thread it is dropped here.
+        let _ = thread::Builder::new().name("evaluation-end".into()).spawn(move || drop(self));
+        counts
+    }
+}
+
+impl EvaluationMetrics {
+    /// Returns the point of the curve.
+    pub(crate) fn point(&self, run: u32) -> EvaluationPoint {
+        let number = |number: Option<f64>| number.map_or(f32::NAN, |number| number as f32);
+        EvaluationPoint {
+            run,
+            iteration: self.iteration,
+            env_steps: self.env_steps,
+            episodes: self.episodes,
+            unfinished: self.unfinished,
+            episode_return_mean: number(self.episode_return_mean.or(self.partial_return_mean)),
+            episode_return_min: number(self.episode_return_min),
+            episode_return_max: number(self.episode_return_max),
+            episode_len_mean: number(self.episode_len_mean),
+        }
+    }
+}
+
+impl Evaluated {
+    fn of(candidate: &Candidate, found: Evaluation) -> Self {
+        let returns = || found.episodes.iter().map(|episode| episode.episode_return);
+        let metrics = EvaluationMetrics {
+            iteration: candidate.iteration,
+            env_steps: candidate.env_steps,
+            episode_return_mean: found.episode_return_mean,
+            episode_return_min: returns().reduce(f64::min),
+            episode_return_max: returns().reduce(f64::max),
+            episode_len_mean: found.episode_len_mean,
+            episodes: u32::try_from(found.episodes.len()).unwrap_or(u32::MAX),
+            unfinished: found.unfinished,
+            partial_return_mean: found.partial_return_mean,
+            gif: None,
+        };
+        let clip = found.frames.as_ref().map(|frames| clip(frames, &found, candidate.iteration));
+        Self { metrics, clip, fault: None }
+    }
+
+    /// Like [`of`](Self::of), with a GIF of the first episode in the run's directory.
+    fn drawn(candidate: &Candidate, found: Evaluation, dir: &Path) -> Self {
+        let gif = format!("{GIFS_DIR}/iteration-{}.gif", candidate.iteration);
+        let drawn = match EpisodeGif::of(&found) {
+            None => Err("the environment has no picture: leave evaluation.render out".to_owned()),
+            Some(drawn) => drawn
+                .and_then(|film| {
+                    fs::create_dir_all(dir.join(GIFS_DIR))?;
+                    replace(&dir.join(&gif), &film.gif)
+                })
+                .map_err(|error| format!("{gif} could not be written: {error}")),
+        };
+        let mut evaluated = Self::of(candidate, found);
+        match drawn {
+            Ok(()) => evaluated.metrics.gif = Some(gif),
+            Err(error) => evaluated.fault = Some(error),
+        }
+        evaluated
+    }
+}
+
+/// Returns the pictures of the first sub-environment for dashboards.
+fn clip(frames: &Frames, found: &Evaluation, iteration: u64) -> EnvClip {
+    let [_, height, width, _] = frames.shape();
+    let mut lengths = found.episodes.iter().filter(|episode| episode.env == 0).map(|episode| episode.len);
+    let (mut reel, mut episode, mut t, mut length) = (Reel::default(), 0, 0, lengths.next());
+    for rgb in frames.iter() {
+        reel.add((episode, t), &mut |frame: &mut Frame| frame.set(width as u32, height as u32, rgb));
+        t += 1;
+        if length.is_some_and(|length| t >= length) {
+            (episode, t, length) = (episode + 1, 0, lengths.next());
+        }
+    }
+    reel.finish(EnvClip { weights_version: iteration, ..EnvClip::default() })
+}

@@ -1,0 +1,53 @@
+//! Stopping a group from another thread.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant},
+};
+
+use super::{GroupNotification, WorkerGroup};
+
+/// Time for the local worker to finish its sample once the group was asked to stop.
+const LOCAL_GRACE: Duration = Duration::from_secs(1);
+
+/// Stops a group from any thread, also while one of its methods waits for a worker that hangs. Clones share the group.
+#[derive(Clone, Debug)]
+pub struct GroupStopper {
+    is_asked: Arc<AtomicBool>,
+    notifications: mpsc::Sender<GroupNotification>,
+}
+
+impl GroupStopper {
+    /// Asks the group to [stop](WorkerGroup::stop), and does not wait for that. A method of the group that waits for workers
+    /// stops them and returns an error; otherwise the next method that uses workers does.
+    pub fn stop(&self) {
+        self.is_asked.store(true, Ordering::Relaxed);
+        // The group may have been dropped.
+        let _ = self.notifications.send(GroupNotification::Stop);
+    }
+
+    pub(super) fn withdraw(&self) {
+        self.is_asked.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns when the local worker's sample is abandoned, once the group was asked to stop.
+    pub(super) fn local_deadline(&self) -> Option<Instant> {
+        self.is_asked.load(Ordering::Relaxed).then(|| Instant::now() + LOCAL_GRACE)
+    }
+}
+
+impl WorkerGroup {
+    /// Returns what stops this group from another thread.
+    #[must_use]
+    pub fn stopper(&self) -> GroupStopper {
+        self.stopper.clone()
+    }
+
+    pub(super) fn new_stopper(notifications: mpsc::Sender<GroupNotification>) -> GroupStopper {
+        GroupStopper { is_asked: Arc::default(), notifications }
+    }
+}
