@@ -184,8 +184,7 @@ class EvalWorker:
             return None
         evaluation, reward, frames = found
         if frames is not None:
-            shape, rgb = frames
-            frames = np.frombuffer(rgb, np.uint8).reshape(shape)
+            frames = np.frombuffer(frames[1], np.uint8).reshape(frames[0])
         return {**evaluation, "reward": reward, "frames": frames}
 
     def shutdown(self) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -69,10 +69,10 @@ class RolloutWorker:
     def __init__(self, env: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None, **more: Any):
         _program.prepare(env)
         all_, functions = named(settings(env, config, more))
-        self._begin(_native.Worker(all_, functions), Counter(), not functions, f"{all_.get('env')!r}")
+        self._begin(_native.Worker(all_, functions), Counter(), functions, f"{all_.get('env')!r}")
 
-    def _begin(self, worker: _native.Worker, calls: Counter[str], reproducible: bool, name: str) -> Self:
-        self._worker, self._calls, self._reproducible, self._name = worker, calls, reproducible, name
+    def _begin(self, worker: _native.Worker, calls: Counter[str], functions: list, name: str) -> Self:
+        self._worker, self._calls, self._functions, self._name = worker, calls, functions, name
         return self
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class RolloutWorker:
     @property
     def reproducible(self) -> bool:
         """False if the rows depend on Python functions, which may depend on anything."""
-        return self._reproducible
+        return not self._functions
 
     @property
     def num_envs(self) -> int:
@@ -153,7 +153,7 @@ class RolloutWorker:
     def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str]) -> None:
         """Maps agents of episodes that begin from now on by `policy_mapping_fn(agent_id, episode, worker)`."""
         self._worker.set_policy_mapping_fn(mapped_by(policy_mapping_fn))
-        self._reproducible = False
+        self._functions.append(policy_mapping_fn)
 
     def add_policy(self, policy_id: str, kind: str, config: Mapping[str, Any] | None = None) -> Policy:
         """Adds a policy of a registered kind, for the spaces of the others."""
@@ -256,16 +256,16 @@ class WorkerGroup:
         own = {name: all_.pop(name) for name in self._SETTINGS if name in all_}
         own |= {name: most for name, most in self._LIMITS.items() if own.get(name, 0) is None}
         self._group = _native.Group(all_, num_workers, self._has_local, {**own, "placement": placement}, functions)
-        self._reproducible = not functions
-        self._calls: Counter[str] = Counter()
+        self._functions = functions
+        self._calls: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._name = f"{all_.get('env')!r}, num_workers={num_workers}, placement={placement!r}"
 
     def __repr__(self) -> str:
         return f"WorkerGroup({self._name})"
 
     def _member(self, id: int) -> RolloutWorker:
-        worker, calls = self._group.worker(id), self._calls if id == 0 else Counter()
-        return RolloutWorker.__new__(RolloutWorker)._begin(worker, calls, self._reproducible, f"worker {id} of {self!r}")
+        made, worker = RolloutWorker.__new__(RolloutWorker), self._group.worker(id)
+        return made._begin(worker, self._calls[id], self._functions, f"worker {id} of {self!r}")
 
     def local_worker(self) -> RolloutWorker | None:
         """Returns the local worker; None if there is none."""
@@ -402,7 +402,7 @@ class WorkerGroup:
         def set_weights(weights: list, timestep: int | None) -> None:
             self._group.sync_weights(weights, None, None, timestep, 0.0)
 
-        return Policy(self._group.worker(0), policy_id, self._calls, set_weights)
+        return Policy(self._group.worker(0), policy_id, self._calls[0], set_weights)
 
     def get_metrics(self) -> dict[str, Any]:
         """Returns a summary of the episodes that have ended since the last call."""
@@ -438,7 +438,7 @@ class WorkerGroup:
     @property
     def reproducible(self) -> bool:
         """False if the rows depend on Python functions, which may depend on anything."""
-        return self._reproducible
+        return not self._functions
 
     @property
     def worker_pids(self) -> list[int]:

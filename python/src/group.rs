@@ -13,7 +13,6 @@ use rollmesh_core::{
     ids::{PolicyId, WorkerId},
     worker::{PolicyConfig, PolicyRoles},
 };
-
 use serde_json::json;
 
 use crate::{

@@ -106,6 +106,15 @@ class Groups(unittest.TestCase):
         with WorkerGroup(CONFIG, num_workers=1) as group:
             here, there = group.foreach_worker(acts[0])
             np.testing.assert_array_equal(here, there)
+        with WorkerGroup(TWO, num_workers=1, policy_mapping_fn=mapped_to_b) as group:
+            self.assertFalse(group.reproducible)
+        with WorkerGroup({**TWO, "policies": {"default_policy": {"policy": "ppo"}, "b": {"policy": "ppo"}}}, num_workers=1) as group:
+            self.assertTrue(group.reproducible)
+            group.foreach_worker(acts[1])
+            self.assertFalse(group.reproducible)
+            for _ in range(20):
+                batch = group.synchronous_parallel_sample()
+            self.assertEqual(set(batch), {"b"})
         with WorkerGroup(CONFIG, num_workers=1, placement="processes") as group:
             for act in acts:
                 with self.assertRaisesRegex(rollmesh.GroupError, "worker 1 is in another process"):
