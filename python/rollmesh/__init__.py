@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ._config import RunConfig
     from ._functions import Callbacks
     from ._offline import JsonWriter, ParquetWriter, Reader, estimate
-    from ._policy import Policy
+    from ._policy import Policy, PolicyMap
     from ._program import allow_python
     from ._vector import VectorEnv as VectorEnv
     from ._vector import make_vec as make_vec
@@ -48,6 +48,7 @@ _MODULES = {
     "Reader": "_offline",
     "estimate": "_offline",
     "Policy": "_policy",
+    "PolicyMap": "_policy",
     "allow_python": "_program",
     "RolloutWorker": "_worker",
     "WorkerGroup": "_worker",
@@ -72,6 +73,7 @@ __all__ = [
     "ParquetWriter",
     "Policy",
     "PolicyError",
+    "PolicyMap",
     "Reader",
     "RolloutWorker",
     "RunConfig",

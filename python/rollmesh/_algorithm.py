@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Self
 
+import numpy as np
+
 from . import _native, _program, _progress
 from ._functions import without_functions
 from ._policy import Policy, Weights, of_policies, to_policies
@@ -42,6 +44,9 @@ class Algorithm:
         # The run reported this evaluation before it was saved.
         evaluated = algorithm.evaluated()
         self._last_evaluated: int | None = None if evaluated is None else evaluated["iteration"]
+
+    def __repr__(self) -> str:
+        return f"Algorithm(run_dir={self._run_dir!r})"
 
     @classmethod
     def from_checkpoint(cls, run_dir: str | os.PathLike[str]) -> Self:
@@ -160,16 +165,30 @@ class EvalWorker:
         *,
         deterministic: bool = True,
         break_when_any_done: bool = True,
+        render: bool = True,
     ) -> None:
-        """Begins an evaluation, of these weights or of the latest ones. Cancels an earlier one that has not ended."""
+        """Begins an evaluation, of these weights or of the latest ones. Cancels an earlier one that has not ended.
+
+        Each environment takes at most `max_steps` steps. The first one is rendered after each, if `render` and it has pictures.
+        """
         named = None if weights is None else to_policies(weights)
-        self._worker.submit(named, max_steps, deterministic, break_when_any_done)
+        self._worker.submit(named, max_steps, deterministic, break_when_any_done, render)
 
     def poll(self, timeout: float | None = 0.0) -> dict[str, Any] | None:
-        """Returns the evaluation once it has ended; waits this many seconds for it, with None for ever."""
-        return within(timeout, self._worker.poll)
+        """Returns the evaluation once it has ended; waits this many seconds for it, with None for ever.
+
+        `"reward"` is its mean return, and `"frames"` has its pictures, (T, height, width, 3) of `uint8`, or None. Raises an
+        `AlgorithmError` if the evaluation has failed, for example because the environment could not be rendered.
+        """
+        if (found := within(timeout, self._worker.poll)) is None:
+            return None
+        evaluation, reward, frames = found
+        if frames is not None:
+            frames = np.frombuffer(frames[1], np.uint8).reshape(frames[0])
+        return {**evaluation, "reward": reward, "frames": frames}
 
     def shutdown(self) -> None:
+        """Ends the worker and its process."""
         self._worker.shutdown()
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
 """Batches of experience as mappings of NumPy arrays."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, overload
 
 import numpy as np
@@ -78,6 +78,9 @@ class SampleBatch(Mapping[str, Array]):
     SEQ_LENS = "seq_lens"
 
     _batch: _native.Batch
+    # What columns are converted with, and the converted ones.
+    _interceptor: Callable[[Array], Any] | None = None
+    _intercepted: Mapping[str, Any] = {}
     # The columns of a copy that can be written: all but the compressed ones. The batch has them as they were at first.
     _written: dict[str, Array] | None
 
@@ -149,6 +152,13 @@ class SampleBatch(Mapping[str, Array]):
                 raise _native.BatchError(f"slices of batches have step 1, not {step}")
             source = self._batch if self._batch.seq_lens is None else self._handle
             return self._part(source.index_slice(start, max(start, stop)), start)
+        if self._interceptor is None:
+            return self._column(key)
+        if key not in self._intercepted:
+            self._intercepted = {**self._intercepted, key: self._interceptor(self._column(key))}
+        return self._intercepted[key]
+
+    def _column(self, key: str) -> Array:
         if self._written is not None and key in self._written:
             return self._written[key]
         if key == self.DONES and key in self:
@@ -162,7 +172,15 @@ class SampleBatch(Mapping[str, Array]):
             raise KeyError(key)
         return view(found)
 
+    def set_get_interceptor(self, fn: Callable[[Array], Any] | None = None) -> None:
+        """Lets `batch[column]` return `fn(array)`, such as a tensor on a device; None ends it.
+
+        `fn` is called once per column, and again after the batch has changed, but not after a write into a copy's array.
+        """
+        self._interceptor, self._intercepted = fn, {}
+
     def __setitem__(self, key: str, values: Any) -> None:
+        self._intercepted = {}
         if key == self.SEQ_LENS:
             self._set_lengths(values)
             return
@@ -171,6 +189,7 @@ class SampleBatch(Mapping[str, Array]):
             self._written[key] = np.array(view(self._batch.column(key)))
 
     def __delitem__(self, key: str) -> None:
+        self._intercepted = {}
         if key == self.SEQ_LENS and key in self:
             self._set_lengths(None)
             return
@@ -183,7 +202,7 @@ class SampleBatch(Mapping[str, Array]):
         # Without padding the longest sequence has any length.
         is_padded = lengths is not None and (self.zero_padded or self.time_major)
         layout = (self.max_seq_len, self.zero_padded, self.time_major) if is_padded else (None, False, False)
-        columns = {name: self[name] for name in self._batch.names}
+        columns = {name: self._column(name) for name in self._batch.names}
         self._batch = _of_columns(columns, lengths, (*layout, self.is_training, self.num_grad_updates))
 
     def __contains__(self, key: object) -> bool:
@@ -263,7 +282,7 @@ class SampleBatch(Mapping[str, Array]):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Returns the rows, each as a dictionary; those of sequences are sequences of one step."""
-        columns, lengths = {name: self[name] for name in self._batch.names}, self._batch.seq_lens
+        columns, lengths = {name: self._column(name) for name in self._batch.names}, self._batch.seq_lens
         if lengths is None:
             return ({name: column[row] for name, column in columns.items()} for row in range(len(self)))
         if self.time_major:
@@ -279,7 +298,7 @@ class SampleBatch(Mapping[str, Array]):
     def copy(self) -> Self:
         """Returns a deep copy, whose arrays can be written."""
         made = self._of(self._handle)
-        made._written = {name: np.array(self[name]) for name in self._batch.names}
+        made._written = {name: np.array(self._column(name)) for name in self._batch.names}
         return made
 
     def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:
@@ -302,7 +321,7 @@ class SampleBatch(Mapping[str, Array]):
 
     def shuffle(self, seed: int | None = None) -> Self:
         """Shuffles the rows, or sequences, in place: by the seed, or at random."""
-        self._batch = self._handle.shuffled(_random_seed() if seed is None else seed)
+        self._batch, self._intercepted = self._handle.shuffled(_random_seed() if seed is None else seed), {}
         if self._written is not None:
             self._written = {name: np.array(view(self._batch.column(name))) for name in self._batch.names}
         return self
@@ -321,7 +340,7 @@ class SampleBatch(Mapping[str, Array]):
     def decompress_if_needed(self) -> Self:
         self._batch = self._handle.decompress_if_needed()
         if self._written is not None:
-            self._written |= {name: np.array(self[name]) for name in self._batch.names if name not in self._written}
+            self._written |= {name: np.array(self._column(name)) for name in self._batch.names if name not in self._written}
         return self
 
     def as_multi_agent(self) -> "MultiAgentBatch":
@@ -395,6 +414,17 @@ class MultiAgentBatch(Mapping[str, SampleBatch]):
     def copy(self) -> Self:
         """Returns a deep copy, whose arrays can be written."""
         return type(self)({id: batch.copy() for id, batch in self.items()}, self._env_steps)
+
+    def compress(self, bulk: bool = False, columns: Sequence[str] | None = None) -> Self:
+        """Compresses the observations of all policies, or these columns, in place."""
+        for batch in self.values():
+            batch.compress(bulk, None if columns is None else [name for name in columns if name in batch])
+        return self
+
+    def decompress_if_needed(self) -> Self:
+        for batch in self.values():
+            batch.decompress_if_needed()
+        return self
 
     def as_multi_agent(self) -> Self:
         return self

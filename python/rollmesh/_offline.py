@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self
 
 from . import _native
-from ._batch import Batch, SampleBatch, Sampled, names_of, of_native, to_column, to_native
+from ._batch import Batch, SampleBatch, Sampled, names_of, of_native, to_column, to_native, view
+from ._policy import Policy
 
 
 class Reader:
@@ -54,6 +55,7 @@ class JsonWriter:
         self._writer = _native.Writer(os.fspath(path), given)
 
     def write(self, sample_batch: Batch) -> None:
+        """Appends a batch."""
         self._writer.write(to_native(sample_batch))
 
     def close(self) -> None:
@@ -80,14 +82,21 @@ def estimate(
     *,
     gamma: float = 1.0,
     split_batch_by_episode: bool = True,
+    policy: Policy | None = None,
+    epsilon: float = 0.0,
 ) -> dict[str, float]:
     """Estimates a policy's value from logged episodes.
 
-    The batch has `rewards`, `action_prob`, `new_action_prob` and `eps_id`; for "dm" and "dr" also `v_values`, for "dr" also
-    `q_values`. Returns `v_behavior`, `v_target`, their standard deviations, `v_gain` and `v_delta`.
+    The batch has `rewards`, `eps_id`, and `action_prob` or `action_logp`. With a `policy`, which acts at random with the
+    probability `epsilon`, and the batch's `obs` and `actions`, the rest is computed; for "dm" and "dr" a model of values is fitted
+    to the batch. Else the batch has `new_action_prob`, for "dm" and "dr" also `v_values`, for "dr" also `q_values`. Returns `v_behavior`, `v_target`, their standard deviations, `v_gain` and `v_delta`.
     """
     handle = to_native(batch)
     for name in ("rewards", "action_prob", "new_action_prob", "v_values", "q_values"):
-        if name in handle.names and (column := batch[name]).dtype.kind in "iu":
+        if name in handle.names and (column := view(handle.column(name))).dtype.kind in "iu":
             handle = handle.with_column(name, to_column(name, column.astype(float)))
+    if policy is not None:
+        for name in ("new_action_prob", "v_values", "q_values"):
+            handle = handle.without_column(name)
+        handle = policy._owner.judged(policy.id, handle, epsilon, gamma if estimator in ("dm", "dr") else None)
     return _native.estimate(estimator, handle, gamma, split_batch_by_episode)

@@ -2,13 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from . import _native
-from ._batch import Array, to_column, view
+from ._batch import Array, MultiAgentBatch, SampleBatch, to_column, to_native, view
 
 Weights = dict[str, Array]
 # Names, shapes and values in the extension module's layout.
@@ -150,11 +150,16 @@ def _check(id: str, weights: Weights, given_names: Mapping[str, str], own: Weigh
 class Policy:
     """A policy of a worker, which acts in Rust: with the same bits as when the worker samples."""
 
-    def __init__(self, owner: Any, id: str, calls: Counter[str]) -> None:
-        self._owner, self.id, self._calls = owner, id, calls
-        self._spaces = owner.spaces(id)
+    def __init__(
+        self, owner: _native.Worker, id: str, calls: Counter[str], set_weights: Callable[[list, None], None] | None = None
+    ) -> None:
+        self._owner, self.id, self._calls, self._set_weights = owner, id, calls, set_weights or owner.set_weights
+        self._spaces = owner.get("spaces").get(id)
         if self._spaces is None:
             raise _native.PolicyError(f"there is no policy '{id}'")
+
+    def __repr__(self) -> str:
+        return f"Policy({self.id!r})"
 
     @property
     def observation_space(self) -> Any:
@@ -179,7 +184,12 @@ class Policy:
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Sets the weights: arrays or PyTorch tensors under the names of `get_weights`."""
         _check_mapping(weights)
-        self._owner.set_weights(to_policies({self.id: weights}, self._owner.weights), None)
+        self._set_weights(to_policies({self.id: weights}, self._owner.weights), None)
+
+    def learn_on_batch(self, samples: SampleBatch) -> dict[str, float]:
+        """Learns from rows, if the policy is trained; returns its metrics."""
+        batch = MultiAgentBatch({self.id: samples}, len(samples))
+        return self._owner.learn_on_batch(to_native(batch)).get(self.id, {})
 
     def compute_actions(
         self,
@@ -225,3 +235,27 @@ class Policy:
         }
         actions, states, extras = self.compute_actions(np.asarray(obs)[None], batches, explore, **before)
         return actions[0], [state[0] for state in states], {name: values[0] for name, values in extras.items()}
+
+
+class PolicyMap(Mapping[str, Policy]):
+    """The policies of a worker by id. `del` removes one; `add_policy` of the worker adds one."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+
+    def __getitem__(self, policy_id: str) -> Policy:
+        if policy_id not in self._worker.policy_ids:
+            raise KeyError(policy_id)
+        return self._worker.get_policy(policy_id)
+
+    def __delitem__(self, policy_id: str) -> None:
+        self._worker.remove_policy(self[policy_id].id)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._worker.policy_ids)
+
+    def __len__(self) -> int:
+        return len(self._worker.policy_ids)
+
+    def __repr__(self) -> str:
+        return f"PolicyMap({list(self)})"

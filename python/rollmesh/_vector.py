@@ -138,7 +138,10 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         """Environments that were not closed end once their step has ended, which is not waited for."""
 
     def render(self) -> tuple[Array, ...] | None:
-        """Returns the picture of every environment."""
+        """Returns the picture of every environment, (height, width, 3) of `uint8`; None without `render_mode`.
+
+        Raises an `EnvError` if there is none, for example because a package is missing. The environments can still be stepped.
+        """
         if self.render_mode is None:
             return None
         pictures = [self._lanes.render(lane) for lane in range(self.num_envs)]

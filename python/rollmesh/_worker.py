@@ -2,14 +2,16 @@
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 from . import _native, _program
 from ._batch import Batch, Sampled, names_of, of_native, to_native
-from ._functions import named
-from ._policy import Policy, Weights, of_policies, to_policies
+from ._functions import mapped_by, named
+from ._policy import Policy, PolicyMap, Weights, of_policies, to_policies
+
+T = TypeVar("T")
 
 
 def settings(env: Any, config: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,9 +69,14 @@ class RolloutWorker:
     def __init__(self, env: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None, **more: Any):
         _program.prepare(env)
         all_, functions = named(settings(env, config, more))
-        self._worker = _native.Worker(all_, functions)
-        self._reproducible = not functions
-        self._calls: Counter[str] = Counter()
+        self._begin(_native.Worker(all_, functions), Counter(), functions, f"{all_.get('env')!r}")
+
+    def _begin(self, worker: _native.Worker, calls: Counter[str], functions: list, name: str) -> Self:
+        self._worker, self._calls, self._functions, self._name = worker, calls, functions, name
+        return self
+
+    def __repr__(self) -> str:
+        return f"RolloutWorker({self._name})"
 
     def sample(self) -> Sampled:
         """Returns the next sample. After Ctrl-C the next call continues the sample that has begun."""
@@ -89,31 +96,64 @@ class RolloutWorker:
 
     def get_filters(self) -> dict[str, dict[str, Any] | None]:
         """Returns the statistics of each policy's observations, None without an observation filter: `count`, `mean`, `std`."""
-        return self._worker.filters()
+        return self._worker.get("filters")
 
     def get_metrics(self) -> dict[str, Any]:
         """Returns the episodes that have ended since the last call, and a summary of them."""
-        return self._worker.metrics()
+        return self._worker.get("metrics")
 
     @property
     def config(self) -> dict[str, Any]:
-        return self._worker.config()
+        return self._worker.get("config")
 
     @property
     def reproducible(self) -> bool:
         """False if the rows depend on Python functions, which may depend on anything."""
-        return self._reproducible
+        return not self._functions
 
     @property
     def num_envs(self) -> int:
-        return self._worker.num_envs
+        return self.config["num_envs"]
 
     @property
     def policy_ids(self) -> list[str]:
-        return self._worker.policies
+        return list(self._worker.get("spaces"))
+
+    @property
+    def policy_map(self) -> PolicyMap:
+        return PolicyMap(self)
 
     def get_policy(self, policy_id: str = "default_policy") -> Policy:
         return Policy(self._worker, policy_id, self._calls)
+
+    def apply(self, func: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Calls a function with this worker."""
+        return func(self, *args, **kwargs)
+
+    def foreach_policy(self, func: Callable[..., T], **kwargs: Any) -> list[T]:
+        """Calls a function with each policy and its id."""
+        return [func(policy, id, **kwargs) for id, policy in self.policy_map.items()]
+
+    def foreach_policy_to_train(self, func: Callable[..., T], **kwargs: Any) -> list[T]:
+        """Calls a function with each policy that is trained and its id."""
+        return [func(self.get_policy(id), id, **kwargs) for id in sorted(self.get_policies_to_train())]
+
+    def get_policies_to_train(self, batch: Batch | None = None) -> set[str]:
+        """Returns the policies that are trained, on this batch if there is one."""
+        return set(self._worker.policies_to_train(None if batch is None else to_native(batch)))
+
+    def is_policy_to_train(self, policy_id: str, batch: Batch | None = None) -> bool:
+        return policy_id in self.get_policies_to_train(batch)
+
+    def set_is_policy_to_train(self, is_policy_to_train: Iterable[str] | None) -> None:
+        """Sets the ids of the policies that are trained; None for all."""
+        ids = None if is_policy_to_train is None else names_of("is_policy_to_train", is_policy_to_train)
+        self._worker.set_policies_to_train(ids)
+
+    def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str]) -> None:
+        """Maps agents of episodes that begin from now on by `policy_mapping_fn(agent_id, episode, worker)`."""
+        self._worker.set_policy_mapping_fn(mapped_by(policy_mapping_fn))
+        self._functions.append(policy_mapping_fn)
 
     def add_policy(self, policy_id: str, kind: str, config: Mapping[str, Any] | None = None) -> Policy:
         """Adds a policy of a registered kind, for the spaces of the others."""
@@ -159,17 +199,6 @@ class RolloutWorker:
         self.stop()
 
 
-class _Local:
-    """The local worker of a group, for its policies."""
-
-    def __init__(self, group: _native.Group) -> None:
-        self.weights, self.act, self.spaces = group.weights, group.act, group.spaces
-        self._group = group
-
-    def set_weights(self, weights: list, timestep: int | None) -> None:
-        self._group.sync_weights(weights, None, None, timestep, 0.0)
-
-
 class WorkerGroup:
     """A local worker and others, commanded together: on threads, in processes, or wherever `rollmesh worker` runs.
 
@@ -191,16 +220,12 @@ class WorkerGroup:
         "env_runner_restore_timeout_s": math.inf,
     }
     _SETTINGS = (
+        *_LIMITS,
         "sampling_mode",
         "batch_env_steps",
-        "deadline_s",
-        "max_staleness",
         "restart_failed_env_runners",
         "ignore_env_runner_failures",
-        "max_num_env_runner_restarts",
         "delay_between_env_runner_restarts_s",
-        "env_runner_health_probe_timeout_s",
-        "env_runner_restore_timeout_s",
         "in_evaluation",
         "listen",
         "dashboard",
@@ -222,7 +247,8 @@ class WorkerGroup:
         # An argument goes before the mapping's setting.
         in_config = all_.pop("num_workers", 0), all_.pop("local_worker", True), all_.pop("placement", "threads")
         num_workers = in_config[0] if num_workers is None else num_workers
-        self._has_local = in_config[1] if local_worker is None else local_worker
+        # Without other workers there is a local one in any case.
+        self._has_local = num_workers == 0 or (in_config[1] if local_worker is None else local_worker)
         placement = placement or in_config[2]
         if functions and placement != "threads":
             names = ", ".join(name.split(":")[1] for _, name, _ in functions)
@@ -230,8 +256,40 @@ class WorkerGroup:
         own = {name: all_.pop(name) for name in self._SETTINGS if name in all_}
         own |= {name: most for name, most in self._LIMITS.items() if own.get(name, 0) is None}
         self._group = _native.Group(all_, num_workers, self._has_local, {**own, "placement": placement}, functions)
-        self._reproducible = not functions
-        self._calls: Counter[str] = Counter()
+        self._functions = functions
+        self._calls: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self._name = f"{all_.get('env')!r}, num_workers={num_workers}, placement={placement!r}"
+
+    def __repr__(self) -> str:
+        return f"WorkerGroup({self._name})"
+
+    def _member(self, id: int) -> RolloutWorker:
+        made, worker = RolloutWorker.__new__(RolloutWorker), self._group.worker(id)
+        return made._begin(worker, self._calls[id], self._functions, f"worker {id} of {self!r}")
+
+    def local_worker(self) -> RolloutWorker | None:
+        """Returns the local worker; None if there is none."""
+        return self._member(0) if self._has_local else None
+
+    def foreach_worker(self, func: Callable[[RolloutWorker], T], **which: Any) -> list[T]:
+        """Calls a function with each healthy worker, one after the other, wherever these run: the local one first.
+
+        The function runs in this process, and what it calls of a worker is executed by that worker.
+        `synchronous_parallel_sample` lets all sample at the same time. `which` are those of `foreach_worker_with_id`.
+        """
+        return self.foreach_worker_with_id(lambda _, worker: func(worker), **which)
+
+    def foreach_worker_with_id(
+        self, func: Callable[[int, RolloutWorker], T], *, local_worker: bool = True, remote_worker_ids: Iterable[int] | None = None
+    ) -> list[T]:
+        """Does the same as `foreach_worker`, with the worker's id, 0 for the local one; only with these other workers, if given."""
+        ids = self.healthy_worker_ids() if remote_worker_ids is None else list(remote_worker_ids)
+        ids = [0, *ids] if local_worker and self._has_local else ids
+        return [func(id, self._member(id)) for id in ids]
+
+    def foreach_policy(self, func: Callable[..., T], **kwargs: Any) -> list[T]:
+        """Calls a function with each policy of each worker and its id."""
+        return sum(self.foreach_worker(lambda worker: worker.foreach_policy(func, **kwargs)), [])
 
     def sample(self) -> list[Sampled]:
         """Returns the next batches, as the mode of sampling has it."""
@@ -285,7 +343,7 @@ class WorkerGroup:
         With a timeout it waits until they do, with None for ever; in any case every worker has the weights before its next
         sample.
         """
-        own = self._group.weights if self._has_local else None
+        own = self._group.worker(0).weights if self._has_local else None
         given = None if weights is None else to_policies(weights, own)
         ids = None if policies is None else names_of("policies", policies)
         if ids is not None and (given is not None or own is not None):
@@ -312,19 +370,28 @@ class WorkerGroup:
 
     def get_filters(self) -> list[dict[str, dict[str, Any] | None]]:
         """Returns what `RolloutWorker.get_filters` does, of all healthy workers: the local one's first, then by id."""
-        return self._group.filters()
+        return self.foreach_worker(RolloutWorker.get_filters)
 
     def get_weights(self, policies: Iterable[str] | None = None) -> dict[str, Weights]:
         """Returns the local worker's weights by policy, under PyTorch's names."""
-        return of_policies(self._group.weights(None if policies is None else names_of("policies", policies)))
+        return self._member(0).get_weights(policies)
 
     def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
         """Lets the local worker's policies learn; `sync_weights` sends the weights to the others."""
-        return self._group.learn_on_batch(to_native(samples))
+        return self._member(0).learn_on_batch(samples)
 
     def add_policy(self, policy_id: str, kind: str, config: Mapping[str, Any] | None = None) -> None:
         """Adds a policy of a registered kind to all workers, for the spaces of the others."""
         self._group.add_policy(policy_id, kind, dict(config or {}))
+
+    def is_policy_to_train(self, policy_id: str, batch: Batch | None = None) -> bool:
+        """Returns whether the local worker trains a policy, on this batch if there is one."""
+        return self._member(0).is_policy_to_train(policy_id, batch)
+
+    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+        """Returns Gymnasium's spaces of the observations and actions of each policy."""
+        policies: Mapping[str, Policy] = next(iter(self.foreach_worker(lambda worker: worker.policy_map)), {})
+        return {id: (policy.observation_space, policy.action_space) for id, policy in policies.items()}
 
     def remove_policy(self, policy_id: str) -> None:
         """Removes a policy from all workers."""
@@ -332,7 +399,10 @@ class WorkerGroup:
 
     def get_policy(self, policy_id: str = "default_policy") -> Policy:
         """Returns a policy of the local worker; its `set_weights` sets those of all workers."""
-        return Policy(_Local(self._group), policy_id, self._calls)
+        def set_weights(weights: list, timestep: int | None) -> None:
+            self._group.sync_weights(weights, None, None, timestep, 0.0)
+
+        return Policy(self._group.worker(0), policy_id, self._calls[0], set_weights)
 
     def get_metrics(self) -> dict[str, Any]:
         """Returns a summary of the episodes that have ended since the last call."""
@@ -349,38 +419,49 @@ class WorkerGroup:
     def add_workers(self, num_workers: int) -> None:
         self._group.add_workers(num_workers)
 
+    def reset(self, num_workers: int) -> None:
+        """Replaces the other workers by this many new ones; what the old ones have not handed over is lost."""
+        self._group.reset(num_workers)
+
     def healthy_worker_ids(self) -> list[int]:
-        return self._group.healthy_worker_ids()
+        return self._group.facts()["healthy_worker_ids"]
+
+    def num_healthy_workers(self) -> int:
+        return len(self.healthy_worker_ids()) + self._has_local
 
     def num_healthy_remote_workers(self) -> int:
         return len(self.healthy_worker_ids())
 
+    def num_remote_workers(self) -> int:
+        return self._group.facts()["num_remote_workers"]
+
     @property
     def reproducible(self) -> bool:
         """False if the rows depend on Python functions, which may depend on anything."""
-        return self._reproducible
+        return not self._functions
 
     @property
     def worker_pids(self) -> list[int]:
         """The processes of local worker processes."""
-        return self._group.worker_pids()
+        return self._group.facts()["worker_pids"]
 
     @property
     def worker_address(self) -> tuple[str, str] | None:
         """Address and token for `rollmesh worker --hub`."""
-        return self._group.worker_address()
+        address = self._group.facts()["worker_address"]
+        return None if address is None else (address[0], address[1])
 
     @property
     def dashboard_url(self) -> str | None:
         """The URL of the group's dashboard with an operator's token, a secret; `None` without `dashboard=True`."""
-        return self._group.dashboard_url()
+        return self._group.facts()["dashboard_url"]
 
     def invite(self) -> str | None:
         """Returns the link by which a browser's tab becomes a worker, a secret.
 
         `None` unless workers of the placement "remote" were requested, and the group has `page` or `dashboard`.
         """
-        return self._group.invite()
+        return self._group.facts()["invite"]
 
     def notices(self) -> list[str]:
         """Returns notices of failures and restarts since the last call."""

@@ -2,7 +2,10 @@
 
 use std::{num::NonZeroU32, path::PathBuf};
 
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
 use rollmesh::{
     Registry,
     checkpoint::PolicyCheckpoint,
@@ -108,6 +111,8 @@ impl Algorithm {
     }
 }
 
+type PyEvaluation<'py> = (Bound<'py, PyAny>, f64, Option<([usize; 4], Bound<'py, PyBytes>)>);
+
 /// An evaluation worker, in a process of its own.
 #[pyclass(frozen)]
 pub(crate) struct Evaluations(Owned<EvalWorker>);
@@ -135,20 +140,26 @@ impl Evaluations {
         max_steps: u32,
         deterministic: bool,
         break_when_any_done: bool,
+        render: bool,
     ) -> PyResult<()> {
         let weights = weights.map(|weights| policy::to_weights(py, weights)).transpose()?;
         let weights = weights
             .map(|weights| Weights::of_run(WeightsVersion(0), weights.iter().collect::<Vec<(&PolicyId, &Weights)>>()));
         let weights = weights.transpose().map_err(Failure::from)?;
-        let request = EvaluationRequest { deterministic, break_when_any_done, ..EvaluationRequest::new(max_steps) };
+        let request = EvaluationRequest::new(max_steps);
+        let request = EvaluationRequest { deterministic, break_when_any_done, render, ..request };
         self.0.call(py, move |worker| worker.submit_request(weights.as_ref(), request, Earlier::Cancel).map(|_| ()))
     }
 
-    /// Returns the evaluation once it has ended.
-    fn poll<'py>(&self, py: Python<'py>, timeout_s: f64) -> PyResult<Bound<'py, PyAny>> {
+    /// Returns the evaluation once it has ended, its reward, and the shape and bytes of its pictures.
+    fn poll<'py>(&self, py: Python<'py>, timeout_s: f64) -> PyResult<Option<PyEvaluation<'py>>> {
         let timeout = seconds(timeout_s)?;
         let found: Option<Evaluation> = self.0.call(py, move |worker| worker.poll(timeout))?;
-        column::json(py, &found)
+        let to_python = |found: Evaluation| {
+            let frames = found.frames.as_ref().map(|frames| (frames.shape(), PyBytes::new(py, frames.rgb())));
+            Ok((column::json(py, &found)?, found.reward(), frames))
+        };
+        found.map(to_python).transpose()
     }
 
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {

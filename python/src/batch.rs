@@ -35,9 +35,14 @@ impl Batch {
         Ok(self.batch.single().map_err(Failure::from)?)
     }
 
-    fn with(&self, change: impl FnOnce(&mut SampleBatch) -> Result<(), BatchError>) -> PyResult<Self> {
+    /// Changes a copy without the interpreter's lock.
+    fn with(
+        &self,
+        py: Python<'_>,
+        change: impl FnOnce(&mut SampleBatch) -> Result<(), BatchError> + Send,
+    ) -> PyResult<Self> {
         let mut batch = self.single()?.clone();
-        change(&mut batch).map_err(Failure::from)?;
+        py.detach(|| change(&mut batch)).map_err(Failure::from)?;
         Ok(batch.into())
     }
 }
@@ -119,13 +124,13 @@ impl Batch {
     }
 
     /// With a column more, or another one of that name.
-    fn with_column(&self, name: String, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn with_column(&self, py: Python<'_>, name: String, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         let column = column::of_python(value)?;
-        self.with(|batch| batch.insert(name, column))
+        self.with(py, |batch| batch.insert(name, column))
     }
 
-    fn without_column(&self, name: &str) -> PyResult<Self> {
-        self.with(|batch| {
+    fn without_column(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
+        self.with(py, |batch| {
             batch.remove(name);
             Ok(())
         })
@@ -153,8 +158,8 @@ impl Batch {
         Ok(flags)
     }
 
-    fn set_training(&self, training: bool) -> PyResult<Self> {
-        self.with(|batch| {
+    fn set_training(&self, py: Python<'_>, training: bool) -> PyResult<Self> {
+        self.with(py, |batch| {
             batch.set_training(training);
             Ok(())
         })
@@ -202,35 +207,36 @@ impl Batch {
     }
 
     /// The same rows, or sequences, in an order that follows from the seed.
-    fn shuffled(&self, seed: u64) -> PyResult<Self> {
-        self.with(|batch| batch.shuffle(&mut Streams::new(seed, Purpose::Shuffle).at(SlotId(0), 0, 0, 0)))
+    fn shuffled(&self, py: Python<'_>, seed: u64) -> PyResult<Self> {
+        self.with(py, |batch| batch.shuffle(&mut Streams::new(seed, Purpose::Shuffle).at(SlotId(0), 0, 0, 0)))
     }
 
-    fn right_zero_pad(&self, max_seq_len: usize) -> PyResult<Self> {
-        Ok(self.single()?.right_zero_pad(max_seq_len).map_err(Failure::from)?.into())
+    fn right_zero_pad(&self, py: Python<'_>, max_seq_len: usize) -> PyResult<Self> {
+        let batch = self.single()?;
+        Ok(py.detach(|| batch.right_zero_pad(max_seq_len)).map_err(Failure::from)?.into())
     }
 
     #[pyo3(signature = (names, bulk=false))]
-    fn compress(&self, names: Option<Vec<String>>, bulk: bool) -> PyResult<Self> {
+    fn compress(&self, py: Python<'_>, names: Option<Vec<String>>, bulk: bool) -> PyResult<Self> {
         let granularity = if bulk { Granularity::Bulk } else { Granularity::Rows };
-        self.with(|batch| match &names {
+        self.with(py, |batch| match &names {
             None => batch.compress(granularity),
             Some(names) => batch.compress_columns(granularity, &names.iter().map(String::as_str).collect::<Vec<_>>()),
         })
     }
 
-    fn decompress_if_needed(&self) -> PyResult<Self> {
-        self.with(SampleBatch::decompress_if_needed)
+    fn decompress_if_needed(&self, py: Python<'_>) -> PyResult<Self> {
+        self.with(py, SampleBatch::decompress_if_needed)
     }
 
     /// The core's form as bytes.
     fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &codec::encode_any(&self.batch))
+        PyBytes::new(py, &py.detach(|| codec::encode_any(&self.batch)))
     }
 
     #[staticmethod]
-    fn decode(bytes: &[u8]) -> PyResult<Self> {
-        Ok(codec::decode_any(bytes).map_err(Failure::from)?.into())
+    fn decode(py: Python<'_>, bytes: &[u8]) -> PyResult<Self> {
+        Ok(py.detach(|| codec::decode_any(bytes)).map_err(Failure::from)?.into())
     }
 
     fn __eq__(&self, other: &Self) -> bool {
@@ -247,14 +253,15 @@ impl Batch {
 
 /// Joins batches, by policy if one of them has several.
 #[pyfunction]
-pub(crate) fn concat(batches: Vec<Batch>) -> PyResult<Batch> {
-    Ok(AnyBatch::concat(batches.iter().map(|handle| &handle.batch)).map_err(Failure::from)?.into())
+pub(crate) fn concat(py: Python<'_>, batches: Vec<Batch>) -> PyResult<Batch> {
+    let joined = py.detach(|| AnyBatch::concat(batches.iter().map(|handle| &handle.batch)));
+    Ok(joined.map_err(Failure::from)?.into())
 }
 
 /// The hash of batches, one after the other, as 32 hexadecimal digits.
 #[pyfunction]
-pub(crate) fn batch_hash(batches: Vec<Batch>) -> PyResult<String> {
+pub(crate) fn batch_hash(py: Python<'_>, batches: Vec<Batch>) -> PyResult<String> {
     let mut hasher = BatchHasher::new();
-    batches.iter().try_for_each(|handle| hasher.add(&handle.batch)).map_err(Failure::from)?;
+    py.detach(|| batches.iter().try_for_each(|handle| hasher.add(&handle.batch))).map_err(Failure::from)?;
     Ok(hasher.finish().to_string())
 }

@@ -72,7 +72,7 @@ pub(crate) fn check_shape(
 
 /// A column for Python: its buffer, or `(kind, rows)` of ragged rows.
 pub(crate) fn to_python<'py>(py: Python<'py>, column: &Column) -> PyResult<Bound<'py, PyAny>> {
-    let column = column.decompress().map_err(Failure::from)?;
+    let column = py.detach(|| column.decompress()).map_err(Failure::from)?;
     match &column {
         Column::Bytes(rows) => {
             let list = PyList::new(py, rows.iter().map(|row| PyBytes::new(py, row)))?;

@@ -1,5 +1,7 @@
 //! Errors of the library as Python exceptions with the same message.
 
+use std::sync::{Mutex, PoisonError};
+
 use pyo3::{create_exception, exceptions::PyException, prelude::*};
 use rollmesh::{
     checkpoint::PolicyCheckpointError, offline::OfflineError, train::AlgorithmError, worker_group::GroupError,
@@ -15,7 +17,7 @@ use rollmesh_core::{
     run::RunConfigError,
     sampler::SampleError,
     weights::{WeightsError, WeightsFileError},
-    worker::{RolloutError, SetupError, WorkerStateError},
+    worker::{CommandError, RolloutError, SetupError, WorkerStateError},
 };
 
 create_exception!(rollmesh, Error, PyException, "The base of all errors of rollmesh.");
@@ -33,6 +35,15 @@ create_exception!(
     "Logged experience that cannot be read, written or used for an estimate."
 );
 create_exception!(rollmesh, ClosedError_, Error, "An object that was stopped, or that belongs to another process.");
+
+/// The latest exception of a user's function, with the text by which an error of the library contains it.
+static CAUSE: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
+
+/// Keeps an exception for the error that it leads to: on its way through the library there is only its text.
+pub(crate) fn keep_cause(text: String, exception: PyErr) {
+    // Dropped after the lock is released: the destructors of what it holds may call Python.
+    let _earlier = CAUSE.lock().unwrap_or_else(PoisonError::into_inner).replace((text, exception));
+}
 
 /// An error on its way to Python: it is made on threads that do not hold the interpreter.
 pub(crate) struct Failure {
@@ -57,9 +68,15 @@ macro_rules! kinds {
 
         impl From<Failure> for PyErr {
             fn from(Failure { kind, message }: Failure) -> Self {
-                match kind {
+                let is_mine = |(text, _): &mut (String, PyErr)| message.contains(&**text);
+                let cause = CAUSE.lock().unwrap_or_else(PoisonError::into_inner).take_if(is_mine);
+                let error = match kind {
                     $(Kind::$kind => $exception::new_err(message)),+
+                };
+                if let Some((_, cause)) = cause {
+                    Python::try_attach(|py| error.set_cause(py, Some(cause)));
                 }
+                error
             }
         }
 
@@ -81,7 +98,7 @@ kinds! {
     Config, ConfigError_, "ConfigError": ConfigError, RunConfigError, SetupError, serde_json::Error;
     Batch, BatchError_, "BatchError": BatchError, CodecError, ColumnError;
     Env, EnvError_, "EnvError": EnvError;
-    Worker, WorkerError_, "WorkerError": RolloutError, WorkerStateError;
+    Worker, WorkerError_, "WorkerError": RolloutError, CommandError, WorkerStateError;
     Group, GroupError_, "GroupError": GroupError;
     Algorithm, AlgorithmError_, "AlgorithmError": AlgorithmError, EvalWorkerError;
     Policy, PolicyError_, "PolicyError": PolicyError, PolicyMapError, WeightsError, WeightsFileError, PolicyCheckpointError;

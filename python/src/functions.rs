@@ -1,13 +1,16 @@
 //! Policies, callbacks, mapping and observation functions in Python, which the threads of workers call. Their Python side,
 //! `python/rollmesh/_functions.py`, gives arguments and results their form.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use pyo3::prelude::*;
 use rollmesh::Registry;
 use rollmesh_core::{
     batch::{AnyBatch, SampleBatch},
-    callbacks::{CallbackError, Callbacks, EpisodeHook, TrajectoryHook, WorkerInfo},
+    callbacks::{CallbackError, Callbacks, EpisodeHook, PolicyMappingFn, TrajectoryHook, WorkerInfo},
     column::{Column, RowShape},
     env::{
         EnvError, RowsRef,
@@ -23,7 +26,7 @@ use serde_json::{Value, json};
 use crate::{
     batch::Batch,
     column,
-    failure::{Failure, Kind},
+    failure::{self, Failure, Kind},
     python_policy::PythonPolicy,
 };
 
@@ -36,18 +39,33 @@ pub(crate) fn registry(functions: Vec<Function>) -> Result<Registry, Failure> {
         "policies" => Ok(registry
             .with_policy(PolicySpec::new(name, move |context| Ok(Box::new(PythonPolicy::make(&object, context)?))))),
         "callbacks" => Ok(registry.with_callbacks(name, move |_| Ok(Box::new(PythonCallbacks::make(&object)?)))),
-        "policy_mapping_fn" => Ok(registry.with_policy_mapping_fn(name, move |agent, episode, worker, _| {
-            // A mapping function returns no errors: this one is in the name of the policy, which does not exist.
-            PolicyId::new(mapped(&object, agent, episode, worker).unwrap_or_else(|error| error.to_string()))
-        })),
+        "policy_mapping_fn" => {
+            let mapping = mapping(object);
+            Ok(registry
+                .with_policy_mapping_fn(name, move |agent, episode, worker, rng| mapping(agent, episode, worker, rng)))
+        }
         "observation_fn" => Ok(registry.with_observation_fn(name, move |obs, hook| observe(&object, obs, hook))),
         _ => Err(Failure::new(Kind::Config, format!("'{kind}' is no kind of function"))),
     })
 }
 
+/// Returns the mapping of agents to policies by a Python function.
+pub(crate) fn mapping(object: Py<PyAny>) -> PolicyMappingFn {
+    Arc::new(move |agent, episode, worker, _| {
+        // A mapping function returns no errors: this one is in the name of the policy, which does not exist.
+        PolicyId::new(mapped(&object, agent, episode, worker).unwrap_or_else(|error| error.to_string()))
+    })
+}
+
 /// Calls Python; `hook` names the function in errors.
 pub(crate) fn call<R>(hook: &str, f: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, CallbackError> {
-    let called = Python::try_attach(|py| f(py).map_err(|error| described(py, &error)));
+    let called = Python::try_attach(|py| {
+        f(py).map_err(|error| {
+            let text = described(py, &error);
+            failure::keep_cause(text.clone(), error);
+            text
+        })
+    });
     let ended = || Err("the Python interpreter is shutting down".into());
     called.unwrap_or_else(ended).map_err(|message: String| CallbackError::new(hook, message))
 }

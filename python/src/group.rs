@@ -4,16 +4,16 @@ use std::{path::PathBuf, time::Duration};
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 use rollmesh::worker_group::{
-    Evaluation, FailureSettings, ForEachWorker, GroupError, GroupStopper, ParallelSample, Placement, SyncFilters,
-    SyncWeights, WorkerGroup,
+    Evaluation, FailureSettings, ForEachWorker, GroupError, GroupStopper, LOCAL_WORKER, ParallelSample, Placement,
+    SyncFilters, SyncWeights, WorkerGroup, WorkerTask,
 };
 use rollmesh_core::{
     episode::GlobalVars,
     group::SamplingMode,
     ids::{PolicyId, WorkerId},
-    worker::{PolicyConfig, PolicyRoles, WorkerAnswer, WorkerCommand},
+    worker::{PolicyConfig, PolicyRoles},
 };
-use serde_json::Value;
+use serde_json::json;
 
 use crate::{
     batch::Batch,
@@ -21,8 +21,8 @@ use crate::{
     failure::{Failure, Kind},
     functions::{self, Function},
     owned::Owned,
-    policy::{self, Before, BeforeArgs, PyActed, Tensors},
-    worker::{filters_json, handles, rollout_config, summary_json},
+    policy::{self, Tensors},
+    worker::{Worker, handles, rollout_config, summary_json},
 };
 
 /// A local worker and others, commanded together.
@@ -88,6 +88,33 @@ fn sampling_mode(settings: &Bound<'_, PyDict>) -> PyResult<SamplingMode> {
             return Err(Failure::new(Kind::Config, why).into());
         }
     })
+}
+
+impl Group {
+    /// Asks one of the workers; the local one's id is 0.
+    pub(crate) fn ask<T: WorkerTask<Answer: Send> + Send + 'static>(
+        &self,
+        py: Python<'_>,
+        id: WorkerId,
+        task: T,
+    ) -> PyResult<T::Answer> {
+        self.0.call(py, move |group| {
+            let which = match id {
+                LOCAL_WORKER => ForEachWorker::default().remote_workers([]),
+                id => ForEachWorker::remote().remote_workers([id]),
+            };
+            let answers = group.foreach_worker_with(&which, task).map_err(|error| match error {
+                GroupError::NotInProcess(id) => Failure::new(
+                    Kind::Group,
+                    format!("worker {id} is in another process: ask the local worker, or place workers on threads"),
+                ),
+                error => error.into(),
+            })?;
+            let lost = || Failure::new(Kind::Group, format!("worker {id} gave no answer: it is unhealthy, or failed"));
+            let none = || if id == LOCAL_WORKER { no_local() } else { lost() };
+            answers.into_iter().next().ok_or_else(none)
+        })
+    }
 }
 
 #[pymethods]
@@ -212,53 +239,14 @@ impl Group {
         self.0.call(py, move |group| group.sync_filters(&sync))
     }
 
-    /// The filters of all healthy workers, the local one's first.
-    fn filters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let answers = self.0.call(py, |group| group.foreach_worker(WorkerCommand::Filters { flush_after: false }))?;
-        let filters = answers.iter().map(|answer| match answer {
-            WorkerAnswer::Filters(filters) => filters_json(filters),
-            _ => Value::Null,
-        });
-        column::json(py, &filters.collect::<Vec<_>>())
+    /// One of the workers; the local one's id is 0.
+    fn worker(slf: Bound<'_, Self>, id: u32) -> Worker {
+        Worker::member(slf.unbind(), WorkerId(id))
     }
 
-    fn weights(&self, py: Python<'_>, policies: Option<Vec<String>>) -> PyResult<Vec<(String, Tensors)>> {
-        let ids = policy::ids(policies);
-        let weights = self.0.call(py, move |group| group.weights(ids.as_deref()))?;
-        Ok(policy::of_weights(py, &weights))
-    }
-
-    /// Lets the local worker's policies learn.
-    fn learn_on_batch<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyAny>> {
-        let learned = self.0.call(py, move |group| {
-            let learned = group.local_worker().ok_or_else(no_local)?.learn_on_batch(&batch.batch)?;
-            Ok::<_, Failure>(serde_json::to_value(learned)?)
-        })?;
-        column::json(py, &learned)
-    }
-
-    /// Acts with a policy of the local worker.
-    fn act<'py>(
-        &self,
-        py: Python<'py>,
-        id: String,
-        obs: &Bound<'_, PyAny>,
-        before: BeforeArgs<'_>,
-        explore: bool,
-        t: u32,
-    ) -> PyResult<PyActed<'py>> {
-        let (obs, before) = (column::of_python(obs)?, Before::of_python(before)?);
-        let acted = self.0.call(py, move |group| {
-            policy::act(group.local_worker().ok_or_else(no_local)?, &PolicyId::new(id), obs, before, explore, t)
-        })?;
-        policy::into_python(acted, py)
-    }
-
-    fn spaces<'py>(&self, py: Python<'py>, policy: String) -> PyResult<Bound<'py, PyAny>> {
-        let spaces = self.0.call(py, move |group| {
-            Ok::<_, GroupError>(group.spaces()?.get(&PolicyId::new(policy)).map(policy::spaces_json))
-        })?;
-        column::json(py, &spaces)
+    /// Replaces the other workers by this many new ones.
+    fn reset(&self, py: Python<'_>, number: u32) -> PyResult<()> {
+        self.0.call(py, move |group| group.reset(number))
     }
 
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -279,29 +267,19 @@ impl Group {
         self.0.call(py, move |group| group.add_workers(number, true))
     }
 
-    fn healthy_worker_ids(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
-        let ids = self.0.call(py, |group| Ok::<_, GroupError>(group.healthy_worker_ids()))?;
-        Ok(ids.into_iter().map(|id| id.0).collect())
-    }
-
-    fn worker_pids(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
-        self.0.call(py, |group| Ok::<_, GroupError>(group.worker_pids()))
-    }
-
-    /// Address and token for `rollmesh worker`, if workers may come from elsewhere.
-    fn worker_address(&self, py: Python<'_>) -> PyResult<Option<(String, String)>> {
-        self.0.call(py, |group| {
-            Ok::<_, GroupError>(group.worker_url().zip(group.worker_token().map(|token| token.to_hex())))
-        })
-    }
-
-    /// The URL of the dashboard with an operator's token, if there is one.
-    fn dashboard_url(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.0.call(py, |group| Ok::<_, GroupError>(group.dashboard_url()))
-    }
-
-    fn invite(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.0.call(py, |group| Ok::<_, GroupError>(group.invite()))
+    /// The group's workers, and how others reach it: `worker_address` and `invite` are secrets.
+    fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let facts = self.0.call(py, |group| {
+            Ok::<_, GroupError>(json!({
+                "healthy_worker_ids": group.healthy_worker_ids(),
+                "num_remote_workers": group.num_remote_workers(),
+                "worker_pids": group.worker_pids(),
+                "worker_address": group.worker_url().zip(group.worker_token().map(|token| token.to_hex())),
+                "dashboard_url": group.dashboard_url(),
+                "invite": group.invite(),
+            }))
+        })?;
+        column::json(py, &facts)
     }
 
     fn next_notice(&self, py: Python<'_>) -> PyResult<Option<String>> {

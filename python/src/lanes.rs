@@ -104,11 +104,12 @@ impl Lanes {
         ))
     }
 
-    /// The picture of an environment, if it has one: height, width and RGB bytes.
+    /// The picture of an environment, if it has one: height, width and RGB bytes. An error if it cannot be rendered.
     fn render<'py>(&self, py: Python<'py>, lane: usize) -> PyResult<Option<(u32, u32, Bound<'py, PyBytes>)>> {
         let frame = self.envs.call(py, move |envs| {
             let mut frame = Frame::new();
-            Ok::<_, Failure>(envs.env.render_at(lane, &mut frame).then_some(frame))
+            let is_drawn = envs.env.render_at(lane, &mut frame);
+            frame.take_failure().map_or(Ok(is_drawn.then_some(frame)), Err)
         })?;
         Ok(frame.map(|frame| (frame.height(), frame.width(), PyBytes::new(py, frame.rgb()))))
     }

@@ -78,7 +78,7 @@ pub(crate) fn estimate<'py>(
     let estimator = Estimator::ALL.into_iter().find(|estimator| estimator.name() == name);
     let estimator = estimator.ok_or_else(|| Failure::new(Kind::Offline, format!("there is no estimator '{name}'")))?;
     let rows = batch.batch.single().map_err(Failure::from)?;
-    let found = estimator.estimate(rows, gamma, split_batch_by_episode).map_err(Failure::from)?;
+    let found = py.detach(|| estimator.estimate(rows, gamma, split_batch_by_episode)).map_err(Failure::from)?;
     let found = json!({
         "v_behavior": found.v_behavior, "v_behavior_std": found.v_behavior_std, "v_target": found.v_target,
         "v_target_std": found.v_target_std, "v_gain": found.v_gain, "v_delta": found.v_delta,

@@ -78,6 +78,7 @@ pub(crate) fn into_python(acted: Acted, py: Python<'_>) -> PyResult<PyActed<'_>>
 pub(crate) type BeforeArgs<'py> = (Option<Vec<f32>>, Option<Bound<'py, PyAny>>, Option<Vec<f32>>);
 
 /// What a policy with memory knows of the steps before its rows.
+#[derive(Clone)]
 pub(crate) struct Before {
     state: Option<Vec<f32>>,
     /// As the environment takes them.

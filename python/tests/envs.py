@@ -69,6 +69,27 @@ class Picture(Slow):
         return np.zeros((4, 5, 3), np.uint8)
 
 
+class Undrawn(gymnasium.Env):
+    """Has pictures, but not the package that draws them."""
+
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"]}
+    render_mode = "rgb_array"
+
+    def __init__(self, render_mode=None):
+        pass
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        return 0, 0.0, False, False, {}
+
+    def render(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
+
+
 class Fragile(gymnasium.Env):
     """One in ten steps fails."""
 

@@ -135,6 +135,28 @@ class Batches(unittest.TestCase):
         self.assertTrue(pickle.loads(pickle.dumps(multi))["a"]["obs"].flags.writeable)
         self.assertTrue(multi.timeslices(3)[0]["a"]["obs"].flags.writeable)
 
+    def test_columns_are_converted_once_by_an_interceptor(self):
+        one, calls = batch(), []
+
+        def convert(array):
+            calls.append(array)
+            return array.tolist()
+
+        one.set_get_interceptor(convert)
+        self.assertEqual((one["actions"], one["actions"], len(calls)), ([0, 1, 0, 1, 1, 0], [0, 1, 0, 1, 1, 0], 1))
+        self.assertEqual(one.columns(["eps_id"]), [[7, 7, 7, 8, 8, 9]])
+        one["actions"] = np.ones(6, np.int64)
+        self.assertEqual(one["actions"], [1] * 6)
+        self.assertEqual(one.copy()["actions"].tolist(), [1] * 6)
+        one.set_get_interceptor()
+        self.assertIsInstance(one["actions"], np.ndarray)
+
+    def test_batches_of_all_policies_are_compressed(self):
+        multi = MultiAgentBatch({"a": SampleBatch(obs=np.zeros((500, 8), np.float32)), "b": SampleBatch(x=[1.0])}, 500)
+        before = multi.size_bytes()
+        self.assertLess(multi.compress(bulk=True, columns=["obs"]).size_bytes(), before)
+        self.assertEqual(multi.decompress_if_needed().size_bytes(), before)
+
     def test_columns_of_a_copy_stay_compressed(self):
         one = SampleBatch(obs=np.zeros((1_000, 10), np.float32), rewards=np.zeros(1_000)).copy()
         one["rewards"][0] = 1

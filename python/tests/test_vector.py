@@ -81,6 +81,14 @@ class Vectors(unittest.TestCase):
         envs.reset(seed=0)
         self.assertEqual([picture.shape for picture in envs.render()], [(4, 5, 3)] * 2)
 
+    def test_missing_package_of_render_is_named_and_steps_continue(self):
+        envs = rollmesh.make_vec("py:envs:Undrawn", 1, render_mode="rgb_array")
+        envs.reset(seed=0)
+        for _ in range(2):
+            with self.assertRaisesRegex(rollmesh.EnvError, "a picture needs a package that .* lacks: .*pygame is not installed"):
+                envs.render()
+            envs.step([0])
+
     def test_any_thread_steps_and_a_closed_one_does_not(self):
         before = children()
         for id in ("CartPole-v1", "py:envs:Fragile"):

@@ -437,7 +437,7 @@ pub trait Env: Send {
         EnvState::Replay
     }
 
-    /// Renders the current state; returns false if the environment has no picture.
+    /// Renders the current state; returns false if the environment has no picture, or cannot render it: see [`Frame::fail`].
     fn render(&self, _frame: &mut Frame) -> bool {
         false
     }

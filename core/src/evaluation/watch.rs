@@ -120,6 +120,9 @@ impl Callbacks for Watch<'_> {
         }
         if env == 0 && running.has_picture {
             running.draw(hook, self.options);
+            if let Some(error) = running.frame.take_failure() {
+                return Err(running.fail(error));
+            }
         }
         let limit = self.options.max_episode_steps;
         if !hook.turn.is_over() && limit.is_none_or(|limit| hook.episode.length() < limit) {

@@ -79,7 +79,7 @@ impl ClipJob {
 
 /// Returns a clip that says why a fragment has no pictures.
 pub(super) fn without_pictures(run: u32, fragment: &SlotFragment, reason: &str) -> EnvClip {
-    let reason = printable(reason).chars().take(EnvClip::MAX_REASON_BYTES / 4).collect();
+    let reason = short(reason);
     let SlotFragment { slot, weights_version, .. } = fragment;
     EnvClip { run, slot: slot.0, weights_version: weights_version.0, reason, ..EnvClip::default() }
 }
@@ -92,6 +92,11 @@ fn of_steps(rows: &SampleBatch, steps: usize) -> SampleBatch {
         let _ = shown.insert(name.to_owned(), column.clone());
     }
     shown.slice(0, steps.min(shown.len())).unwrap_or_default()
+}
+
+/// Returns a reason as a message holds it.
+fn short(reason: &str) -> String {
+    printable(reason).chars().take(EnvClip::MAX_REASON_BYTES / 4).collect()
 }
 
 /// Steps with pictures, as many as a message holds.
@@ -147,25 +152,26 @@ impl Reel {
 
     /// Completes a clip with the steps, or with the reason why there are no pictures.
     #[must_use]
-    pub fn finish(self, clip: EnvClip) -> EnvClip {
+    pub fn finish(mut self, clip: EnvClip) -> EnvClip {
         let (film, pictures) = self.film.finish(EnvClip::MAX_FILM_BYTES);
-        let reason = match (pictures, self.has_pictures) {
-            (0, true) if !self.steps.is_empty() => "a picture of the environment is too large for a message",
-            (0, false) => "the environment draws none: implement `render`",
-            _ => "",
+        let reason = match (pictures, self.has_pictures, self.frame.take_failure()) {
+            (0, true, _) if !self.steps.is_empty() => "a picture of the environment is too large for a message".into(),
+            (0, false, Some(error)) => short(&format!("the environment cannot be rendered: {error}")),
+            (0, false, None) => "the environment draws none: implement `render`".into(),
+            _ => String::new(),
         };
         let steps = if pictures > 0 { (pictures * self.stride).min(self.steps.len()) } else { self.steps.len() };
         let steps = self.steps.into_iter().take(steps).flat_map(|(episode, t)| [episode, t]);
         let (width, height) = self.film.size();
         let steps = steps.flat_map(u32::to_le_bytes).collect();
-        EnvClip { steps, width, height, stride: self.stride as u32, film, reason: reason.into(), ..clip }
+        EnvClip { steps, width, height, stride: self.stride as u32, film, reason, ..clip }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::render::Film;
+    use crate::env::{EnvError, render::Film};
 
     /// Draws noise that no compression reduces, with the number of the step in the first pixel.
     fn noise(step: u32, side: u32, frame: &mut Frame) -> bool {
@@ -203,5 +209,13 @@ mod tests {
     fn reel_of_pictures_that_fit_into_no_message_has_a_reason() {
         let clip = reel(8, FilmWriter::MAX_SIDE);
         assert!(clip.film.is_empty() && clip.reason.contains("too large"), "{:?}", clip.reason);
+    }
+
+    #[test]
+    fn reel_of_failed_render_names_the_error() {
+        let mut reel = Reel::default();
+        reel.add((0, 0), &mut |frame| frame.fail(EnvError::Unavailable("pygame is missing".into())));
+        let clip = reel.finish(EnvClip::default());
+        assert_eq!(clip.reason, "the environment cannot be rendered: pygame is missing");
     }
 }

@@ -91,6 +91,9 @@ pub struct EpisodeStats {
     pub complete: bool,
     /// Why the episode was lost, if it was.
     pub faulty: Option<String>,
+    /// Why the environment could not be rendered, if it could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub render_error: Option<String>,
 }
 
 /// Why an episode cannot be recorded.
@@ -139,6 +142,7 @@ struct RecordedEpisode {
     number: u64,
     /// Its pictures, if it is recorded.
     film: Option<Film>,
+    render_error: Option<String>,
 }
 
 impl Monitor {
@@ -180,6 +184,7 @@ impl Monitor {
     #[must_use]
     pub fn records(&mut self, env: usize) -> bool {
         self.film(env).1.is_some_and(|film| film.cut().is_none())
+            && self.open.get(&env).is_some_and(|episode| episode.render_error.is_none())
     }
 
     /// Adds a picture to the episode of a sub-environment, unless it is not recorded.
@@ -192,6 +197,26 @@ impl Monitor {
         added.map_err(|(wanted, found)| MonitorError::FrameSize { path: self.files.film(number), wanted, found })
     }
 
+    /// Adds the picture that `render` draws; returns false if it draws none. If it fails, the episode gets no more pictures and its
+    /// statistics have the error.
+    ///
+    /// # Errors
+    /// [`MonitorError::FrameSize`].
+    pub fn draw(
+        &mut self,
+        env: usize,
+        frame: &mut Frame,
+        render: impl FnOnce(&mut Frame) -> bool,
+    ) -> Result<bool, MonitorError> {
+        let is_drawn = render(frame);
+        if is_drawn {
+            self.frame(env, frame)?;
+        } else if let (Some(error), Some(episode)) = (frame.take_failure(), self.open.get_mut(&env)) {
+            episode.render_error = Some(error.to_string());
+        }
+        Ok(is_drawn)
+    }
+
     /// Ends the episode of the sub-environment in the metrics, and writes its files if it is recorded.
     ///
     /// # Errors
@@ -199,8 +224,11 @@ impl Monitor {
     pub fn end(&mut self, metrics: &RolloutMetrics) -> Result<(), MonitorError> {
         // An episode without any picture counts, too.
         self.film(metrics.env);
-        let Some(RecordedEpisode { number, film: Some(film) }) = self.open.remove(&metrics.env) else { return Ok(()) };
+        let Some(RecordedEpisode { number, film: Some(film), render_error }) = self.open.remove(&metrics.env) else {
+            return Ok(());
+        };
         let stats = EpisodeStats {
+            render_error,
             length: Some(metrics.length),
             episode_return: Some(metrics.episode_return).filter(|sum| sum.is_finite()),
             complete: metrics.faulty.is_none(),
@@ -216,7 +244,7 @@ impl Monitor {
     /// The first [`MonitorError::Io`]; the other episodes are written nevertheless.
     pub fn stop(&mut self) -> Result<(), MonitorError> {
         let mut result = Ok(());
-        for (env, RecordedEpisode { number, film }) in core::mem::take(&mut self.open) {
+        for (env, RecordedEpisode { number, film, .. }) in core::mem::take(&mut self.open) {
             if let Some(film) = film.filter(|film| film.frames() > 0) {
                 let written = self.files.write(film, self.stats(number, env));
                 result = result.and(written);
@@ -231,7 +259,7 @@ impl Monitor {
             self.begun += 1;
             let MonitorOptions { schedule, max_frames, max_bytes, .. } = self.options;
             let film = schedule.includes(self.begun).then(|| Film::new(max_frames, max_bytes));
-            RecordedEpisode { number: self.begun, film }
+            RecordedEpisode { number: self.begun, film, render_error: None }
         });
         (episode.number, episode.film.as_mut())
     }

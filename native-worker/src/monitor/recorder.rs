@@ -37,8 +37,8 @@ impl Recorder {
             }
         };
         let env = hook.episode.env();
-        if monitor.records(env) && hook.env.try_render(env, &mut self.frame) {
-            monitor.frame(env, &self.frame)?;
+        if monitor.records(env) {
+            monitor.draw(env, &mut self.frame, |frame| hook.env.try_render(env, frame))?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    env::{CartPole, EnvContext, EnvRegistry, Moment, Moments, StepOut, VectorEnv, render::Canvas},
+    env::{CartPole, EnvContext, EnvError, EnvRegistry, Moment, Moments, StepOut, VectorEnv, render::Canvas},
     ids::{HomeIndex, SlotId},
     kernels::Kernels,
     rng::{Purpose, Streams},
@@ -98,8 +98,23 @@ fn recorded_cart_pole_episode_round_trips_picture_by_picture() {
         cut: None,
         complete: true,
         faulty: None,
+        render_error: None,
     };
     assert_eq!(stats(&dir), [expected]);
+}
+
+#[test]
+fn failed_render_is_named_in_the_statistics_of_the_episode() {
+    let dir = tempdir().unwrap();
+    let mut monitor = Monitor::new(dir.path(), all()).unwrap();
+    assert!(monitor.records(0));
+    let fails = |frame: &mut Frame| frame.fail(EnvError::Unavailable("pygame is missing".into()));
+    assert!(!monitor.draw(0, &mut Frame::new(), fails).unwrap());
+    assert!(!monitor.records(0) && monitor.records(1));
+    monitor.end(&metrics(0, 2)).unwrap();
+    monitor.end(&metrics(1, 3)).unwrap();
+    let errors: Vec<_> = stats(&dir).into_iter().map(|stats| stats.render_error).collect();
+    assert_eq!(errors, [Some("pygame is missing".into()), None]);
 }
 
 /// Each environment's colours fit into one palette, so nothing is lost.

@@ -334,10 +334,7 @@ impl RunRecorder {
         self.end_before(episode, job, wanted)?;
         self.monitor.number_next(number_of(episode));
         if self.has_pictures && self.monitor.records(self.env) {
-            self.has_pictures = picture(&mut self.frame);
-            if self.has_pictures {
-                self.monitor.frame(self.env, &self.frame)?;
-            }
+            self.has_pictures = self.monitor.draw(self.env, &mut self.frame, picture)?;
         }
         Ok(())
     }

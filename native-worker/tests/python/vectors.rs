@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use rollmesh_core::{
-    env::{EnvState, Frame, RowsMut},
+    env::{EnvError, EnvState, Frame, RowsMut},
     ids::SlotId,
     rng::{Purpose, Streams},
 };
@@ -105,4 +105,18 @@ fn pictures_are_those_of_the_environment() {
     assert!(env.render_at(1, &mut frame));
     assert_eq!((frame.width(), frame.height()), (6, 4));
     assert!(frame.rgb().iter().all(|value| *value == 40), "{:?}", frame.rgb());
+}
+
+#[test]
+fn missing_package_of_render_is_named_and_steps_continue() {
+    let mut env = make("py:lab:unseen", "{}", 1, PATIENT).unwrap();
+    reset(env.as_mut(), 0, 1);
+    let mut frame = Frame::new();
+    for t in 0..2 {
+        step(env.as_mut(), &[0], t, 1);
+        assert!(!env.render_at(0, &mut frame));
+        let error = frame.take_failure().unwrap();
+        assert!(matches!(error, EnvError::Unavailable(_)), "{error:?}");
+        assert!(error.to_string().contains("pygame is not installed"), "{error}");
+    }
 }

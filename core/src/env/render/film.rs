@@ -115,7 +115,7 @@ fn reduced(frame: &Frame) -> Frame {
     let (width, height) = ((frame.width / factor).max(1), (frame.height / factor).max(1));
     let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (x * factor, y * factor)));
     let rgb = pixels.flat_map(|(x, y)| frame.pixel(x, y).unwrap_or_default()).collect();
-    Frame { width, height, rgb }
+    Frame { width, height, rgb, failure: None }
 }
 
 /// A film that is shown.

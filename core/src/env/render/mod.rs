@@ -23,17 +23,19 @@ mod scan;
 pub use canvas::{Canvas, CanvasPoint};
 pub use film::{Film, FilmWriter};
 
-use crate::prelude::*;
+use crate::{env::EnvError, prelude::*};
 
 /// Red, green and blue.
 pub type Colour = [u8; 3];
 
-/// A picture: rows of pixels from the top, each red, green and blue. A [`Canvas`] draws on one.
+/// A picture: rows of pixels from the top, each red, green and blue. A [`Canvas`] draws on one. If rendering has failed, it holds the
+/// error, since `render` only returns whether there is a picture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     width: u32,
     height: u32,
     rgb: Vec<u8>,
+    failure: Option<EnvError>,
 }
 
 impl Frame {
@@ -67,6 +69,19 @@ impl Frame {
             self.rgb.extend_from_slice(rgb);
         }
         fits
+    }
+
+    /// Stores why there is no picture, for an environment that has pictures and cannot render this one; returns false, as its
+    /// `render` then does.
+    #[must_use]
+    pub fn fail(&mut self, error: EnvError) -> bool {
+        self.failure = Some(error);
+        false
+    }
+
+    /// Takes the error of a `render` that has returned false; `None` if the environment has no picture.
+    pub fn take_failure(&mut self) -> Option<EnvError> {
+        self.failure.take()
     }
 
     /// Returns the number of pixels in a row.

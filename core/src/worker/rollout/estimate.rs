@@ -5,7 +5,10 @@ use crate::{
     batch::{AnyBatch, SampleBatch},
     config::Config,
     env::EnvSpaces,
-    estimate::{EpisodeLog, Estimator, LegacyStepEstimator, NEW_ACTION_PROB, Q_VALUES, QModel, V_VALUES},
+    estimate::{
+        EpisodeLog, EstimateError, Estimator, LegacyStepEstimator, NEW_ACTION_PROB, Q_VALUES, QModel, Transitions,
+        V_VALUES,
+    },
     ids::PolicyId,
     policy::{Judge, PolicyRegistry, Postprocessing},
     prelude::*,
@@ -92,6 +95,32 @@ impl RolloutWorker {
             estimates.extend(samples.into_iter().map(estimate));
         }
         Ok(estimates)
+    }
+
+    /// Adds to logged rows what [estimators](Estimator) need: the probabilities of their actions under a policy that acts at
+    /// random with the probability `epsilon`, and the values of the model that `fit` makes, if there is one. The rows have
+    /// observations as policies see them, and `action_prob` or `action_logp`. Existing columns are kept.
+    ///
+    /// # Errors
+    /// [`RolloutError::PolicyMap`], [`RolloutError::NoEstimate`], [`RolloutError::Judge`], [`RolloutError::Estimate`].
+    pub fn judge<M: QModel>(
+        &mut self,
+        policy: &PolicyId,
+        rows: &mut SampleBatch,
+        epsilon: f64,
+        fit: Option<impl FnOnce(&Transitions) -> Result<M, EstimateError>>,
+    ) -> Result<(), RolloutError> {
+        self.check_running()?;
+        self.policy_mut(policy)?;
+        rows.decompress_if_needed()?;
+        let spaces = self.acting_spaces(policy)?;
+        let mut judge = Judge::new(self.parts.policies.policy_mut(policy)?, &spaces).with_epsilon(epsilon)?;
+        judge.add_probs(rows)?;
+        if let Some(fit) = fit {
+            let mut model = fit(&judge.transitions(rows)?)?;
+            judge.add_values(rows, &mut model)?;
+        }
+        Ok(())
     }
 
     /// Returns the discount of the policy's advantages; of one without advantages its setting `gamma`.

@@ -174,7 +174,8 @@ impl LaneGroup {
             let (height, pixels) = rest.split_first_chunk()?;
             Some(frame.set(u32::from_le_bytes(*width), u32::from_le_bytes(*height), pixels))
         };
-        self.ask(("for a picture", ChildRequest::Render), lane, |_| {}, take).unwrap_or(false)
+        let drawn = self.ask(("for a picture", ChildRequest::Render), lane, |_| {}, take);
+        drawn.unwrap_or_else(|error| frame.fail(error))
     }
 }
 

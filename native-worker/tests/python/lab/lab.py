@@ -209,6 +209,13 @@ class Counter(Shifted):
         return np.full((4, 6, 3), 40 * self.t, np.uint8)
 
 
+class Unseen(Counter):
+    """Has pictures, but not the package that draws them."""
+
+    def render(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
+
+
 def counters(num_envs, mode, **told):
     makers = [lambda last=last: Counter(last) for last in range(3, 3 + num_envs)]
     vector = gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=mode)
@@ -218,6 +225,10 @@ def counters(num_envs, mode, **told):
 
 def counter():
     return Counter(5)
+
+
+def unseen():
+    return Unseen(5)
 
 
 def screen(render_mode=None):

@@ -87,7 +87,10 @@ class Host:
             return TURN, b""
         made = self.groups[group]
         if kind == RENDER:
-            return PICTURE, made.render(first)
+            try:
+                return PICTURE, made.render(first)
+            except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+                raise Unavailable(f"a picture needs a package that {sys.executable} lacks: {described(error)}") from error
         if kind == SAVE:
             return TURN, made.save(first)
         if kind == RESTORE:

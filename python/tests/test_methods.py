@@ -1,0 +1,146 @@
+"""RLlib's methods of workers and groups that call functions, and TorchRL's of an evaluation worker."""
+
+import unittest
+
+import numpy as np
+
+import rollmesh
+from rollmesh import EvalWorker, RolloutWorker, WorkerGroup
+
+CONFIG = {"env": "CartPole-v1", "num_envs": 2, "rollout_fragment_length": 20, "seed": 7}
+GAMES = {"env": "MultiAgentCartPole-v1", "env_config": {"num_agents": 2}, "num_envs": 2, "rollout_fragment_length": 20}
+TWO = {**GAMES, "policies": {"a": {"policy": "ppo"}, "b": {"policy": "ppo"}}}
+
+
+def mapped_to_b(agent_id, episode, worker):
+    return "b"
+
+
+class Workers(unittest.TestCase):
+    def test_policy_map_is_a_mapping_of_the_workers_policies(self):
+        with RolloutWorker(CONFIG) as worker:
+            policies = worker.policy_map
+            worker.add_policy("other", "random")
+            self.assertEqual((list(policies), len(policies), "other" in policies), (["default_policy", "other"], 2, True))
+            self.assertEqual(repr(policies["other"]), "Policy('other')")
+            del policies["other"]
+            self.assertEqual(repr(policies), "PolicyMap(['default_policy'])")
+            for use in (policies.__getitem__, policies.__delitem__):
+                with self.assertRaisesRegex(KeyError, "other"):
+                    use("other")
+
+    def test_functions_are_called_with_the_worker_and_its_policies(self):
+        with RolloutWorker(TWO, policy_mapping_fn=mapped_to_b) as worker:
+            self.assertEqual(worker.apply(lambda worker, more: worker.num_envs + more, 3), 5)
+            self.assertEqual(worker.foreach_policy(lambda policy, id: (policy.id, id)), [("a", "a"), ("b", "b")])
+            worker.set_is_policy_to_train(["b"])
+            self.assertEqual(worker.foreach_policy_to_train(lambda policy, id: id), ["b"])
+            self.assertEqual((worker.is_policy_to_train("a"), worker.is_policy_to_train("b")), (False, True))
+            self.assertEqual(set(worker.sample_and_learn()), {"b"})
+            worker.set_is_policy_to_train(None)
+            self.assertEqual(worker.get_policies_to_train(), {"a", "b"})
+
+    def test_new_mapping_counts_for_new_episodes_and_ends_reproducibility(self):
+        config = {**TWO, "policies": {"default_policy": {"policy": "random"}, "b": {"policy": "random"}}}
+        with RolloutWorker(config, batch_mode="complete_episodes", count_steps_by="agent_steps") as worker:
+            self.assertEqual((set(worker.sample().as_multi_agent()), worker.reproducible), ({"default_policy"}, True))
+            worker.set_policy_mapping_fn(mapped_to_b)
+            worker.sample()  # It has the rest of the open episodes.
+            self.assertEqual((set(worker.sample()), worker.reproducible), ({"b"}, False))
+
+    def test_policy_learns_from_its_rows_alone(self):
+        with RolloutWorker({**CONFIG, "policies": {"default_policy": {"policy": "ppo"}}}) as worker:
+            policy, before = worker.get_policy(), worker.get_weights()["default_policy"]["policy.0.weight"]
+            self.assertIn("policy_loss", policy.learn_on_batch(worker.sample()))
+            self.assertTrue((policy.get_weights()["policy.0.weight"] != before).any())
+
+    def test_estimates_with_a_policy_need_no_columns_of_it(self):
+        with RolloutWorker({**CONFIG, "rollout_fragment_length": 500, "batch_mode": "complete_episodes"}) as worker:
+            batch, policy = worker.sample(), worker.get_policy()
+            for estimator in ("is", "wis", "dm", "dr"):
+                found = rollmesh.estimate(batch, estimator, gamma=0.9, policy=policy)
+                self.assertAlmostEqual(found["v_target"], found["v_behavior"], delta=0.5, msg=estimator)
+            chance = rollmesh.estimate(batch, "is", gamma=0.9, policy=policy, epsilon=1.0)
+            self.assertNotEqual(chance["v_target"], rollmesh.estimate(batch, "is", gamma=0.9, policy=policy)["v_target"])
+
+    def test_error_of_a_callback_has_the_exception_as_its_cause(self):
+        class Fails(rollmesh.Callbacks):
+            def on_episode_step(self, **kwargs):
+                raise ZeroDivisionError("no angle")
+
+        for make in (RolloutWorker, lambda *args, **more: WorkerGroup(*args, num_workers=1, **more)):
+            with make(CONFIG, callbacks=Fails) as worker, self.assertRaises(rollmesh.Error) as failed:
+                worker.sample()
+            cause = failed.exception.__cause__
+            self.assertIsInstance(cause, ZeroDivisionError)
+            self.assertEqual(cause.__traceback__.tb_frame.f_code.co_name, "episode")
+
+    def test_objects_name_themselves(self):
+        with RolloutWorker(CONFIG) as worker:
+            self.assertEqual(repr(worker), "RolloutWorker('CartPole-v1')")
+        with WorkerGroup(CONFIG, num_workers=1) as group:
+            self.assertEqual(repr(group), "WorkerGroup('CartPole-v1', num_workers=1, placement='threads')")
+            self.assertIn("worker 1 of WorkerGroup", group.foreach_worker(repr)[1])
+
+
+class Groups(unittest.TestCase):
+    def test_functions_are_called_with_every_worker_wherever_it_runs(self):
+        for placement in ("threads", "processes"):
+            with WorkerGroup(CONFIG, num_workers=2, placement=placement) as group:
+                ids = group.foreach_worker_with_id(lambda id, worker: (id, worker.policy_ids))
+                self.assertEqual(ids, [(id, ["default_policy"]) for id in range(3)])
+                alone = group.foreach_worker(lambda worker: worker.sample(), local_worker=False)
+                self.assertEqual([len(batch) for batch in alone], [40, 40])
+                weights = group.foreach_policy(lambda policy, id: policy.get_weights()["policy.0.bias"] + 1)
+                self.assertEqual(len(weights), 3)
+                group.foreach_worker(lambda worker: worker.set_is_policy_to_train([]), remote_worker_ids=[2], local_worker=False)
+                trained = group.foreach_worker(lambda worker: worker.is_policy_to_train("default_policy"))
+                self.assertEqual((trained, group.is_policy_to_train("default_policy")), ([True, True, False], True))
+                with self.assertRaisesRegex(rollmesh.GroupError, "worker 1: .*no policy|worker 1: .*'none'"):
+                    group.foreach_worker(lambda worker: worker.remove_policy("none"), local_worker=False)
+
+    def test_functions_of_python_stay_in_this_process(self):
+        obs = np.zeros((2, 4), np.float32)
+        acts = [lambda worker: worker.get_policy().compute_actions(obs, explore=False)[0]]
+        acts.append(lambda worker: worker.set_policy_mapping_fn(mapped_to_b))
+        with WorkerGroup(CONFIG, num_workers=1) as group:
+            here, there = group.foreach_worker(acts[0])
+            np.testing.assert_array_equal(here, there)
+        with WorkerGroup(TWO, num_workers=1, policy_mapping_fn=mapped_to_b) as group:
+            self.assertFalse(group.reproducible)
+        with WorkerGroup({**TWO, "policies": {"default_policy": {"policy": "ppo"}, "b": {"policy": "ppo"}}}, num_workers=1) as group:
+            self.assertTrue(group.reproducible)
+            group.foreach_worker(acts[1])
+            self.assertFalse(group.reproducible)
+            for _ in range(20):
+                batch = group.synchronous_parallel_sample()
+            self.assertEqual(set(batch), {"b"})
+        with WorkerGroup(CONFIG, num_workers=1, placement="processes") as group:
+            for act in acts:
+                with self.assertRaisesRegex(rollmesh.GroupError, "worker 1 is in another process"):
+                    group.foreach_worker(act, local_worker=False)
+
+    def test_workers_are_counted_and_replaced(self):
+        with WorkerGroup(CONFIG, num_workers=2) as group:
+            self.assertEqual((group.num_remote_workers(), group.num_healthy_workers()), (2, 3))
+            group.reset(1)
+            self.assertEqual((group.healthy_worker_ids(), group.num_healthy_workers()), ([3], 2))
+            self.assertEqual(group.local_worker().num_envs, 2)
+            obs, action = group.get_spaces()["default_policy"]
+            self.assertEqual((obs.shape, action.n), ((4,), 2))
+        with WorkerGroup(CONFIG, num_workers=1, local_worker=False) as group:
+            self.assertIsNone(group.local_worker())
+
+
+class Evaluations(unittest.TestCase):
+    def test_result_has_the_reward_and_the_pictures(self):
+        with EvalWorker("CartPole-v1", evaluation={"num_envs": 1}) as worker:
+            worker.submit(max_steps=5, break_when_any_done=False)
+            found = worker.poll(60)
+            self.assertEqual((found["reward"], found["frames"].shape[0], found["frames"].dtype), (5.0, 5, np.uint8))
+            worker.submit(max_steps=5, render=False)
+            self.assertIsNone(worker.poll(60)["frames"])
+
+
+if __name__ == "__main__":
+    unittest.main()
