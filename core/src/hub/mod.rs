@@ -68,6 +68,7 @@ mod requests;
 mod run_end;
 mod run_loop;
 mod run_queue;
+mod run_starts;
 mod stopwatch;
 #[cfg(test)]
 mod tests;
@@ -91,5 +92,6 @@ pub use run_loop::{
     TrainBatchError, TrainRows, UploadDecoder, UploadFault, WorkerUpload,
 };
 pub use run_queue::{RunQueue, WaitingRun};
+pub use run_starts::{RunTurn, StartRefusal};
 pub use stopwatch::Stopwatch;
 pub use tokens::{HubTokens, TokensFull};

@@ -383,7 +383,7 @@ impl InlineHub {
                 HubEffect::Draw(job) => self.drawing = Some(job),
                 HubEffect::Step(RunStep::End(end)) => self.end_run(end),
                 HubEffect::Step(RunStep::Begin) => self.hub.begin_iteration(),
-                // There is nothing to save, no batch is for a caller, and only workers of the page itself take part.
+                // There is nothing to save and no queue, no batch is for a caller, and only workers of the page itself take part.
                 HubEffect::Step(RunStep::Save | RunStep::RollBack(_))
                 | HubEffect::Consume(Ok(_))
                 | HubEffect::Quarantine { .. }
@@ -393,7 +393,9 @@ impl InlineHub {
                 | HubEffect::Left { .. }
                 | HubEffect::Answered { .. }
                 | HubEffect::WeightsApplied
-                | HubEffect::Journal(_) => {}
+                | HubEffect::Journal(_)
+                | HubEffect::MakeRun(_)
+                | HubEffect::GiveUpStart => {}
             }
         }
         if self.tended.is_none_or(|tended| self.now.since(tended) >= TEND_EVERY) {

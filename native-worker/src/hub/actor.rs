@@ -152,7 +152,6 @@ pub(super) struct Actor {
     pub(super) runs_dir: Option<PathBuf>,
     /// Resources of a local worker, unless the run specifies others.
     pub(super) worker: WorkerSpec,
-    pub(super) next_run: u32,
     pub(super) next_lease: LeaseId,
     /// Number of requests for which files are being read.
     pub(super) num_reading: usize,

@@ -8,24 +8,19 @@ use rollmesh_core::{
 use super::{HubNotice, actor::Actor, calls::WorkerNotification, link::PeerLink};
 use crate::{
     lines::LineNotice,
-    train::{Run, RunEnd},
+    train::{Run, RunEnd, StartError},
 };
 
 impl Actor {
     /// Executes all effects that are due after an event. Each may make others due.
     pub(super) fn settle(&mut self) {
-        loop {
-            // An effect may take long.
+        // An effect may take long.
+        self.set_time();
+        while let Some(effect) = self.hub.poll_effect() {
+            self.execute(effect);
             self.set_time();
-            while let Some(effect) = self.hub.poll_effect() {
-                self.execute(effect);
-                self.set_time();
-            }
-            self.report_end();
-            if !self.begin_next_run() {
-                break;
-            }
         }
+        self.report_end();
         self.tend_in_process();
     }
 
@@ -80,6 +75,8 @@ impl Actor {
             HubEffect::Audit { run, task, weights } => self.audit_fragment(run, *task, weights),
             HubEffect::Draw(job) => self.draw_fragment(*job),
             HubEffect::Step(step) => self.take_step(step),
+            HubEffect::MakeRun(waiting) => self.make_waiting(waiting.config),
+            HubEffect::GiveUpStart => self.handle_parts(Err(StartError::Removed)),
         }
     }
 

@@ -157,7 +157,6 @@ impl Hub {
             in_process: BTreeMap::new(),
             runs_dir: config.runs_dir.clone(),
             worker: worker_spec,
-            next_run: 1,
             next_lease: LeaseId(1),
             num_reading: 0,
             drained: Vec::new(),

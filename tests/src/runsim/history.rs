@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rollmesh_core::{group::Principal, hub::RunEnd, time::Micros};
+use rollmesh_core::{batch::SlotFragment, group::Principal, hub::RunEnd, time::Micros};
 
 use super::{Request, RunReport, RunScenario};
 use crate::fake_rows::calm_batches;
@@ -76,15 +76,49 @@ pub enum RunEvent {
     },
     /// The run ended.
     Ended(RunEnd),
+    /// A further run was started, and has this number.
+    Queued {
+        /// The number.
+        number: u32,
+    },
+    /// The parts of a queued run are being made.
+    Making {
+        /// The number.
+        number: u32,
+    },
+    /// An operator has removed a queued run.
+    Removed {
+        /// The number.
+        number: u32,
+    },
+    /// A queued run has begun.
+    Begun {
+        /// The number.
+        number: u32,
+        /// Iterations until it is finished.
+        iterations: u64,
+    },
+    /// The parts of a queued run could not be made.
+    NotBegun {
+        /// The number.
+        number: u32,
+    },
 }
 
 /// What a history is checked against.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRules<'a>(pub &'a RunScenario);
 
-/// The checker's model of a run.
+/// The checker's model of the hub's runs, of which one is in progress at a time.
 #[derive(Debug, Default)]
 struct Model {
+    /// How many queued runs have begun.
+    run: usize,
+    begun_at: Micros,
+    iterations: u64,
+    /// Runs that wait, and the one of them that is about to begin.
+    waiting: BTreeSet<u32>,
+    making: Option<u32>,
     counted: u64,
     /// An iteration has begun whose batch is not counted.
     is_open: bool,
@@ -113,17 +147,34 @@ impl RunRules<'_> {
     /// The first rule that it breaks.
     pub fn check(self, report: &RunReport) -> Result<(), String> {
         let Self(scenario) = self;
-        let mut model = Model::default();
+        let mut model = Model { iterations: scenario.iterations, ..Model::default() };
         for (at, event) in &report.history.0 {
             self.step(&mut model, *at, event).map_err(|rule| format!("{at}: {event:?}: {rule}"))?;
+            if let RunEvent::Ended(end) = event {
+                self.check_ended(&model, end, *at, &report.runs)?;
+            }
         }
-        let (Some(end), Some(ended_at)) = (&model.ended, report.ended_at) else {
-            return Err("the run never ends".into());
-        };
+        let Some(end) = model.ended.filter(|_| report.is_over) else { return Err("a run never ends".into()) };
+        if !model.waiting.is_empty() && !model.is_leaving {
+            return Err(format!("runs never begin: {:?}", model.waiting));
+        }
         if report.unanswered > 0 || report.shown != Some(end.phase()) {
             return Err(format!("{} requests without a reply; {:?} was shown last", report.unanswered, report.shown));
         }
+        Ok(())
+    }
+
+    /// Checks when a run has ended, and what it has learned from.
+    fn check_ended(
+        self,
+        model: &Model,
+        end: &RunEnd,
+        ended_at: Micros,
+        runs: &[Vec<Vec<SlotFragment>>],
+    ) -> Result<(), String> {
+        let Self(scenario) = self;
         let last = scenario.requests.iter().map(|(at, _)| *at).max().unwrap_or_default().max(scenario.until);
+        let last = last.max(model.begun_at);
         let learning = Micros::from_millis(scenario.learner_ms) + SLACK;
         let limits = [
             Some(last + HEALED_WITHIN),
@@ -135,7 +186,7 @@ impl RunRules<'_> {
         }
         // A run that is stopped does not wait for audits, and a hub that has crashed knows no longer which were due.
         let is_audited = *end != RunEnd::Stopped && model.stops == 0 && model.restarts == 0;
-        let used = &report.batches[..model.counted as usize];
+        let used = &runs[model.run][..model.counted as usize];
         if is_audited && used != calm_batches(scenario.num_slots, scenario.length, model.counted) {
             return Err("a batch has rows that no honest worker makes".into());
         }
@@ -145,7 +196,18 @@ impl RunRules<'_> {
     fn step(self, model: &mut Model, at: Micros, event: &RunEvent) -> Result<(), &'static str> {
         let Self(scenario) = self;
         let must = |rule: bool, text| if rule { Ok(()) } else { Err(text) };
-        must(model.ended.is_none(), "the run has ended")?;
+        let is_of_run = matches!(
+            event,
+            RunEvent::Began
+                | RunEvent::Granted { .. }
+                | RunEvent::Batch { .. }
+                | RunEvent::Counted { .. }
+                | RunEvent::Evaluating { .. }
+                | RunEvent::Saved { .. }
+                | RunEvent::RolledBack { .. }
+                | RunEvent::Ended(_)
+        );
+        must(!is_of_run || model.ended.is_none(), "the run has ended")?;
         match *event {
             RunEvent::Asked(request) => model.ask(request, at),
             RunEvent::Admitted { principal } => {
@@ -157,8 +219,11 @@ impl RunRules<'_> {
                 must(model.draining_since.is_none(), "the run is draining")?;
                 must(model.stopping_since.is_none(), "the run is to stop")?;
                 must(at >= model.evaluating_until, "an evaluation decides whether the run continues")?;
-                must(model.counted < scenario.iterations, "the run is finished")?;
-                must(!scenario.stepwise || std::mem::take(&mut model.may_step), "the program has not asked for it")?;
+                must(model.counted < model.iterations, "the run is finished")?;
+                must(
+                    !scenario.stepwise || model.run > 0 || std::mem::take(&mut model.may_step),
+                    "the program has not asked for it",
+                )?;
                 model.is_open = true;
             }
             RunEvent::Granted { principal } => {
@@ -191,13 +256,38 @@ impl RunRules<'_> {
             }
             RunEvent::Restarted { to } => {
                 must(to <= model.counted, "there was no such batch")?;
+                let Model { run, begun_at, iterations, .. } = *model;
                 let (restarts, failed_audit_of) = (model.restarts + 1, std::mem::take(&mut model.failed_audit_of));
-                *model = Model { restarts, failed_audit_of, ..Model::default() };
+                *model = Model { run, begun_at, iterations, restarts, failed_audit_of, ..Model::default() };
                 model.go_back(to);
             }
             RunEvent::Ended(ref end) => {
                 self.check_end(model, end, at)?;
                 model.ended = Some(end.clone());
+            }
+            RunEvent::Queued { number } => {
+                must(!model.is_leaving, "the hub is about to exit")?;
+                must(model.waiting.last().is_none_or(|last| *last < number), "its number is not new")?;
+                model.waiting.insert(number);
+            }
+            RunEvent::Making { number } => {
+                must(model.ended.is_some() && model.making.is_none(), "another run is in progress")?;
+                must(model.waiting.first() == Some(&number), "it is not the run that has waited longest")?;
+                model.making = Some(number);
+            }
+            RunEvent::Removed { number } => {
+                must(model.waiting.remove(&number), "it does not wait")?;
+                model.making.take_if(|making| *making == number);
+            }
+            RunEvent::Begun { number, iterations } => {
+                must(model.waiting.remove(&number) && model.making == Some(number), "it was not about to begin")?;
+                let (run, waiting) = (model.run + 1, std::mem::take(&mut model.waiting));
+                let failed_audit_of = std::mem::take(&mut model.failed_audit_of);
+                *model = Model { run, begun_at: at, iterations, waiting, failed_audit_of, ..Model::default() };
+            }
+            RunEvent::NotBegun { number } => {
+                must(model.waiting.remove(&number) && model.making == Some(number), "it was not about to begin")?;
+                model.making = None;
             }
         }
         Ok(())
@@ -207,7 +297,7 @@ impl RunRules<'_> {
         let Self(scenario) = self;
         let must = |rule: bool, text| if rule { Ok(()) } else { Err(text) };
         match end {
-            RunEnd::Finished => must(model.counted == scenario.iterations, "it is not finished")?,
+            RunEnd::Finished => must(model.counted == model.iterations, "it is not finished")?,
             RunEnd::Stopped => must(model.stops > 0, "it was not asked to stop")?,
             RunEnd::Drained => must(model.draining_since.is_some(), "it was not asked to drain")?,
             RunEnd::Solved | RunEnd::Failed(_) | RunEnd::Unbalanced(_) => must(false, "it cannot end so")?,
@@ -232,8 +322,12 @@ impl Model {
             Request::Exit => {
                 self.draining_since.get_or_insert(at);
                 self.is_leaving = true;
+                self.waiting.clear();
+                self.making = None;
             }
             Request::Step => self.may_step = true,
+            // What comes of them follows from the hub's answers.
+            Request::Start(_) | Request::RemoveRun(_) => {}
         }
     }
 

@@ -13,35 +13,39 @@ use rollmesh_core::{
     protocol::{
         Message, Phase, Role, Token, TokenGrant, TokenId, convert,
         handshake::{Accepted, Identity},
-        message::Request as Asked,
+        message::{RemoveRun, Request as Asked},
     },
     time::Micros,
 };
 
 use super::{
-    Event, Plant, Request, RunEvent, RunScenario, RunSim,
+    Event, Plant, QueuedRun, Request, RunEvent, RunScenario, RunSim,
     link::SimLink,
+    queue::MakingRun,
     run::{SimRun, Snapshot, Snapshots, parts},
 };
 use crate::{fake_worker::Told, simnet::replay};
 
 pub(super) struct SimHub {
-    parts: RunLoopConfig,
+    pub(super) parts: RunLoopConfig,
     pub(super) core: Hub<SimLink, SimRun>,
     /// An operator, who is always connected.
     operator: (u32, SimLink),
     /// How often the run, or the hub, was restarted.
     pub(super) life: u32,
-    /// The batches that were taken; the last one may be in the learner's hands.
-    pub(super) batches: Vec<Vec<SlotFragment>>,
+    /// The batches that were taken, of each run; the last one may be in the learner's hands.
+    pub(super) runs: Vec<Vec<Vec<SlotFragment>>>,
     /// Checkpoints by iteration, and when they are on disk.
     checkpoints: Snapshots,
-    is_done: bool,
+    /// The runs that were started, by number.
+    pub(super) queued: BTreeMap<u32, QueuedRun>,
+    /// The run whose parts are being made.
+    pub(super) making: Option<MakingRun>,
     pub(super) rollbacks: u64,
     pub(super) crashes: u64,
-    /// Requests that were sent, and those that were answered.
+    /// Requests that were sent, and those of them that are not answered.
     pub(super) asked: u32,
-    pub(super) answered: u32,
+    pub(super) open: BTreeMap<u32, Request>,
     /// The phase that the operator was shown last.
     pub(super) shown: Option<Phase>,
 }
@@ -70,20 +74,21 @@ impl SimHub {
         }
         tokens.share(&token(SHARED));
         let mut hub = Self {
-            parts: parts(scenario),
+            parts: parts(scenario, scenario.iterations),
             core: Self::process(tokens, 0),
             operator: (0, SimLink::default()),
             life: 0,
-            batches: Vec::new(),
+            runs: vec![Vec::new()],
             checkpoints: BTreeMap::new(),
-            is_done: false,
+            queued: BTreeMap::new(),
+            making: None,
             rollbacks: 0,
             crashes: 0,
             asked: 0,
-            answered: 0,
+            open: BTreeMap::new(),
             shown: None,
         };
-        hub.begin(None, Snapshots::new(), scenario, Micros(0));
+        hub.begin(1, None, Snapshots::new(), scenario, Micros(0));
         hub
     }
 
@@ -95,19 +100,33 @@ impl SimHub {
     /// Returns a hub as a process begins. Tokens outlive it.
     fn process(tokens: HubTokens, crashes: u64) -> Hub<SimLink, SimRun> {
         let life = crashes as u32 + 1;
-        Hub::new(HubSetup { life, distrusts_remote: true, rolls_back: true, ..HubSetup::default() }, tokens)
+        let setup = HubSetup { life, distrusts_remote: true, rolls_back: true, ..HubSetup::default() };
+        let mut hub = Hub::new(setup, tokens);
+        hub.keeps_queue = true;
+        hub
     }
 
-    /// Begins a run from a snapshot, or from its beginning. Returns the iteration.
-    fn begin(&mut self, from: Option<Snapshot>, kept: Snapshots, scenario: &RunScenario, now: Micros) -> u64 {
+    /// Begins a run of this number from a snapshot, or from its beginning. Returns the iteration.
+    pub(super) fn begin(
+        &mut self,
+        number: u32,
+        from: Option<Snapshot>,
+        kept: Snapshots,
+        scenario: &RunScenario,
+        now: Micros,
+    ) -> u64 {
         if self.core.peers.is_empty() {
             let link = SimLink::default();
             let accepted = self.check(Role::Operator, token(OPERATOR)).expect("the operator's token stays");
             self.operator = (self.admit(accepted, link.clone()), link);
         }
-        let run = SimRun::new(&self.parts, scenario, self.life, (from, kept), now);
+        let run = SimRun::new(&self.parts, scenario, (number, self.life), (from, kept), now);
         let iteration = run.state().iteration();
-        self.batches.truncate(iteration as usize);
+        if iteration == 0 {
+            self.checkpoints.clear();
+        }
+        self.batches().truncate(iteration as usize);
+        self.core.count_run(number);
         self.core.run = Some(run);
         self.core.dashboards.begin_run();
         self.core.bring_all_into_run();
@@ -124,8 +143,14 @@ impl SimHub {
         self.core.admit(accepted, Arrival { from: from(), link, session: [1; 16], launcher, is_spare })
     }
 
-    pub(super) fn is_done(&self) -> bool {
-        self.is_done
+    /// Returns the peer of the operator.
+    pub(super) fn operator(&self) -> u32 {
+        self.operator.0
+    }
+
+    /// Returns the batches of the current run.
+    fn batches(&mut self) -> &mut Vec<Vec<SlotFragment>> {
+        self.runs.last_mut().expect("a run")
     }
 
     pub(super) fn run(&mut self) -> &mut SimRun {
@@ -151,6 +176,7 @@ impl RunSim {
 
     /// Executes everything that follows from an event, as the hub's own task does.
     pub(super) fn settle(&mut self) {
+        self.deliver();
         while let Some(effect) = self.hub.core.poll_effect() {
             self.execute(effect);
             self.deliver();
@@ -160,7 +186,11 @@ impl RunSim {
         assert!(run.state().group.ledger().balances(), "{:?}", run.state().group.ledger());
         let evaluated = Some(run.evaluating_until).filter(|at| *at > self.now);
         if let Some(at) = self.hub.core.poll_timeout().into_iter().chain(evaluated).min() {
-            self.after(at.since(self.now).max(Micros(1)), Event::Wake);
+            let at = at.max(self.now + Micros(1));
+            if self.wake_at.is_none_or(|earlier| at < earlier) {
+                self.wake_at = Some(at);
+                self.after(at.since(self.now), Event::Wake);
+            }
         }
     }
 
@@ -182,8 +212,9 @@ impl RunSim {
                 self.revoke(tokens);
             }
             HubEffect::Consume(Ok(BatchWork::Learn(rows))) => {
-                self.note(RunEvent::Batch { number: self.hub.batches.len() as u64 });
-                self.hub.batches.push(rows.fragments().to_vec());
+                let number = self.hub.batches().len() as u64;
+                self.note(RunEvent::Batch { number });
+                self.hub.batches().push(rows.fragments().to_vec());
                 let took = Micros::from_millis(self.scenario.learner_ms);
                 self.after(took, Event::Learned { life: self.hub.life });
             }
@@ -198,6 +229,8 @@ impl RunSim {
             }
             HubEffect::Reply { peer, kind, request } => self.hub.core.reply(peer, kind, request, Ok(0)),
             HubEffect::Step(step) => self.take_step(step),
+            HubEffect::MakeRun(waiting) => self.make_waiting(&waiting),
+            HubEffect::GiveUpStart => self.give_up_start(),
             // The audit log, the terminal and processes have no part in the simulation.
             _ => {}
         }
@@ -228,7 +261,15 @@ impl RunSim {
         }
         while let Some(message) = self.hub.operator.1.poll() {
             match message {
-                Message::Reply(_) => self.hub.answered += 1,
+                Message::Reply(reply) => {
+                    let asked = self.hub.open.remove(&reply.request);
+                    let removed = match asked {
+                        Some(Request::RemoveRun(number)) if reply.error.is_empty() => Some(number),
+                        Some(Request::Stop) if reply.error.is_empty() && reply.run > 0 => Some(reply.run),
+                        _ => None,
+                    };
+                    removed.into_iter().for_each(|number| self.note(RunEvent::Removed { number }));
+                }
                 Message::RunStatus(status) => self.hub.shown = Phase::try_from(status.phase).ok(),
                 _ => {}
             }
@@ -253,7 +294,6 @@ impl RunSim {
                 if plant != Some(Plant::ForgetDashboards) {
                     self.hub.core.refresh_dashboards();
                 }
-                self.hub.is_done = true;
             }
             RunStep::Save if plant == Some(Plant::SaveLate) => {}
             RunStep::Save => self.save(),
@@ -285,6 +325,9 @@ impl RunSim {
         let (now, every) = (self.now, self.scenario.evaluation_every);
         let run = self.hub.run();
         let state = run.state_mut();
+        if state.is_over() {
+            return;
+        }
         let version = WeightsVersion(state.weights().version().0 + 1);
         state.handle_learned(state.weights().with_version(version), Observed::default(), now);
         let iteration = state.iteration();
@@ -304,7 +347,7 @@ impl RunSim {
     pub(super) fn ask(&mut self, request: Request) {
         self.note(RunEvent::Asked(request));
         let plant = self.scenario.plant;
-        let asked = Asked { request: self.hub.asked };
+        let (number, asked) = (self.hub.asked, Asked { request: self.hub.asked });
         let message = match request {
             Request::Pause if plant == Some(Plant::IgnorePause) => return,
             Request::Stop if plant == Some(Plant::ForgetStop) => return,
@@ -314,11 +357,19 @@ impl RunSim {
             Request::Drain => Message::Drain(asked),
             Request::Exit => {
                 self.hub.core.is_leaving = plant != Some(Plant::ForgetExit);
+                self.drop_waiting();
                 return self.hub.core.drain_run();
             }
             Request::Step => return self.hub.core.course.take_turn(),
+            Request::RemoveRun(run) => Message::RemoveRun(RemoveRun { request: number, run }),
+            Request::Start(run) => {
+                self.hub.asked += 1;
+                self.hub.open.insert(number, request);
+                return self.start_run(run, number);
+            }
         };
         self.hub.asked += 1;
+        self.hub.open.insert(number, request);
         let left = self.hub.core.handle_message(self.hub.operator.0, message);
         assert_eq!(left, None, "the shell has no part in it");
     }
@@ -340,7 +391,8 @@ impl RunSim {
         }
         let from = snapshots.pop_last().map(|(_, (snapshot, _))| snapshot);
         self.hub.life += 1;
-        let to = self.hub.begin(from, snapshots, &self.scenario, self.now);
+        let number = self.hub.core.next_run();
+        let to = self.hub.begin(number, from, snapshots, &self.scenario, self.now);
         self.hub.rollbacks += 1;
         self.note(RunEvent::RolledBack { before, to });
         let now = self.now;
@@ -351,8 +403,12 @@ impl RunSim {
         }
     }
 
-    /// Restarts the hub's process from its latest checkpoint. What was asked of it is forgotten.
+    /// Restarts the hub's process from the run's latest checkpoint. What was asked of it is forgotten.
     pub(super) fn crash_hub(&mut self) {
+        if self.hub.run().state().is_over() {
+            // There is no run to resume.
+            return;
+        }
         for (_, worker) in mem::take(&mut self.workers) {
             let back = self.dice.within_ms(1_000);
             self.after(back, Event::Join(worker.place));
@@ -363,8 +419,10 @@ impl RunSim {
         *core = SimHub::process(mem::take(&mut core.tokens), *crashes);
         core.set_time(self.now, 0);
         let from = checkpoints.last_key_value().map(|(_, (snapshot, _))| snapshot.clone());
-        let to = self.hub.begin(from, Snapshots::new(), &self.scenario, self.now);
-        self.set_turns();
+        let to = self.hub.begin(1, from, Snapshots::new(), &self.scenario, self.now);
+        if self.hub.runs.len() == 1 {
+            self.set_turns();
+        }
         self.note(RunEvent::Restarted { to });
     }
 

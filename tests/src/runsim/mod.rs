@@ -6,6 +6,7 @@
 mod history;
 mod hub;
 mod link;
+mod queue;
 mod run;
 mod scenario;
 mod workers;
@@ -22,7 +23,7 @@ use rollmesh_core::{
 
 pub use self::{
     history::{RunEvent, RunHistory, RunRules},
-    scenario::{Plant, Request, RunScenario, RunWorker},
+    scenario::{Plant, QueuedRun, Request, RunScenario, RunWorker},
 };
 use self::{hub::SimHub, workers::SimWorker};
 use crate::{
@@ -64,6 +65,11 @@ enum Event {
         task: Box<AuditTask>,
         verdict: Verdict,
     },
+    /// The parts of a run are made.
+    Made {
+        crashes: u64,
+        number: u32,
+    },
     /// Nothing but time has passed.
     Wake,
     Ask(Request),
@@ -73,18 +79,18 @@ enum Event {
 /// The result of a simulated run.
 #[derive(Debug)]
 pub struct RunReport {
-    /// The batches that the learner has used.
-    pub batches: Vec<Vec<SlotFragment>>,
+    /// The batches that the learner has used, of each run.
+    pub runs: Vec<Vec<Vec<SlotFragment>>>,
     /// The events.
     pub history: RunHistory,
-    /// When it ended; `None` if it did not.
-    pub ended_at: Option<Micros>,
-    /// How often the run was rolled back.
+    /// Whether all runs ended.
+    pub is_over: bool,
+    /// How often a run was rolled back.
     pub rollbacks: u64,
     /// How often the hub's process was restarted.
     pub crashes: u64,
     /// Requests of the operator without a reply.
-    pub unanswered: u32,
+    pub unanswered: usize,
     /// The phase of the run that the operator was shown last.
     pub shown: Option<Phase>,
 }
@@ -97,6 +103,10 @@ pub struct RunSim {
     /// Events by time and number, so that events at equal times keep their order.
     queue: BTreeMap<(Micros, u64), Event>,
     scheduled: u64,
+    /// The time of the next [`Event::Wake`].
+    wake_at: Option<Micros>,
+    /// Runs that are to be started.
+    starts_left: usize,
     hub: SimHub,
     workers: BTreeMap<WorkerId, SimWorker>,
     /// How workers were admitted, by place of the scenario.
@@ -116,6 +126,8 @@ impl RunSim {
             now: Micros(0),
             queue: BTreeMap::new(),
             scheduled: 0,
+            wake_at: None,
+            starts_left: scenario.requests.iter().filter(|(_, it)| matches!(it, Request::Start(_))).count(),
             hub: SimHub::new(&scenario),
             workers: BTreeMap::new(),
             accepted: BTreeMap::new(),
@@ -136,20 +148,19 @@ impl RunSim {
         sim
     }
 
-    /// Runs until the run has ended, or is stuck.
+    /// Runs until all runs have ended, or one is stuck.
     #[must_use]
     pub fn run(mut self) -> RunReport {
-        while !self.hub.is_done() {
+        while !self.is_done() {
             let Some(((at, _), event)) = self.queue.pop_first().filter(|((at, _), _)| *at < TOO_LATE) else { break };
             self.now = at;
             self.hub.core.set_time(at, 0);
             self.handle(event);
             self.settle();
         }
-        let ended_at = self.hub.is_done().then_some(self.now);
-        let SimHub { batches, rollbacks, crashes, asked, answered, shown, .. } = self.hub;
-        let unanswered = asked - answered;
-        RunReport { batches, history: self.history, ended_at, rollbacks, crashes, unanswered, shown }
+        let (is_over, history) = (self.is_done(), self.history);
+        let SimHub { runs, rollbacks, crashes, open, shown, .. } = self.hub;
+        RunReport { runs, history, is_over, rollbacks, crashes, unanswered: open.len(), shown }
     }
 
     fn handle(&mut self, event: Event) {
@@ -165,9 +176,17 @@ impl RunSim {
             Event::Audited { crashes, run, task, verdict } if crashes == self.hub.crashes => {
                 self.audited(run, &task, verdict);
             }
+            Event::Made { crashes, number } if crashes == self.hub.crashes => self.handle_made(number),
             // Those of an earlier life have no effect.
-            Event::ToHub { .. } | Event::Lost { .. } | Event::Learned { .. } | Event::Audited { .. } => {}
-            Event::Wake => self.hub.core.handle_timeout(),
+            Event::ToHub { .. }
+            | Event::Lost { .. }
+            | Event::Learned { .. }
+            | Event::Audited { .. }
+            | Event::Made { .. } => {}
+            Event::Wake => {
+                self.wake_at.take_if(|at| *at <= self.now);
+                self.hub.core.handle_timeout();
+            }
             Event::Ask(request) => self.ask(request),
             Event::Fault => self.fault(),
         }

@@ -39,9 +39,10 @@ pub(super) struct Snapshot {
     env_steps: u64,
 }
 
-/// Returns what a run of the scenario is made of. Its rows are made up, so the environment does not matter.
-pub(super) fn parts(scenario: &RunScenario) -> RunLoopConfig {
-    let steps = scenario.iterations * u64::from(scenario.num_slots) * u64::from(scenario.length);
+/// Returns what a run of the scenario with so many iterations is made of. Its rows are made up, so the environment does not
+/// matter.
+pub(super) fn parts(scenario: &RunScenario, iterations: u64) -> RunLoopConfig {
+    let steps = iterations * u64::from(scenario.num_slots) * u64::from(scenario.length);
     let config = RunConfig::sampling("CartPole-v1", scenario.num_slots)
         .rollout_fragment_length(scenario.length)
         .fcnet_hiddens(&[1])
@@ -53,17 +54,17 @@ pub(super) fn parts(scenario: &RunScenario) -> RunLoopConfig {
 }
 
 impl SimRun {
-    /// Begins the run, or starts it again from a snapshot. It has had `life` lives before.
+    /// Begins the run, or starts it again from a snapshot. There were `life` lives of runs before.
     pub(super) fn new(
         parts: &RunLoopConfig,
         scenario: &RunScenario,
-        life: u32,
+        (number, life): (u32, u32),
         (from, snapshots): (Option<Snapshot>, Snapshots),
         now: Micros,
     ) -> Self {
         let iteration = from.as_ref().map_or(0, |from| from.iteration);
         let parts = RunLoopConfig {
-            number: life + 1,
+            number,
             first_lease: LeaseId(u64::from(life) << 40),
             weights: parts.weights.with_version(WeightsVersion(iteration)),
             group: from.as_ref().map(|from| GroupState::decode(&from.group).expect("what was saved")),

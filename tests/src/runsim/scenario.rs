@@ -19,6 +19,21 @@ pub enum Request {
     Exit,
     /// Begin the next iteration of a stepwise run.
     Step,
+    /// Start a further run, which waits for the one in progress.
+    Start(QueuedRun),
+    /// Remove the waiting run of this number.
+    RemoveRun(u32),
+}
+
+/// A run that an operator starts while another one may be in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuedRun {
+    /// Iterations until it is finished.
+    pub iterations: u64,
+    /// Milliseconds until its parts are made.
+    pub make_ms: u64,
+    /// Whether they cannot be made.
+    pub fails: bool,
 }
 
 /// A worker of the scenario.
@@ -63,11 +78,17 @@ pub enum Plant {
     ForgetExit,
     /// Dashboards are not shown the end of the run.
     ForgetDashboards,
+    /// A run begins that was removed while its parts were made.
+    BeginRemoved,
+    /// Runs that wait do not begin.
+    ForgetWaiting,
+    /// Runs do not begin in the order in which they were started.
+    RotateQueue,
 }
 
 impl Plant {
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::IgnoreRollBack,
         Self::RollBackTooLittle,
         Self::ForgetAudits,
@@ -82,6 +103,9 @@ impl Plant {
         Self::AdmitAnyone,
         Self::ForgetExit,
         Self::ForgetDashboards,
+        Self::BeginRemoved,
+        Self::ForgetWaiting,
+        Self::RotateQueue,
     ];
 }
 
@@ -94,11 +118,11 @@ pub struct RunScenario {
     pub num_slots: u32,
     /// Env steps of a fragment.
     pub length: u32,
-    /// Iterations until the run is finished.
+    /// Iterations until the first run is finished.
     pub iterations: u64,
     /// The workers.
     pub workers: Vec<RunWorker>,
-    /// Whether iterations begin only when asked for.
+    /// Whether iterations of the first run begin only when asked for.
     pub stepwise: bool,
     /// Whether the run has checkpoints.
     pub has_files: bool,
@@ -172,6 +196,18 @@ impl RunScenario {
             }
             // A program that asks for no more iterations stops the run.
             requests.extend([(at + Micros::from_secs(60), Request::Stop), (at + Micros::from_secs(61), Request::Stop)]);
+        }
+        if dice.chance(300) {
+            // The numbers of the runs begin with 2; a run that was rolled back takes one, too.
+            for number in 2..2 + dice.between(1, 3) {
+                let make_ms = if dice.chance(500) { dice.between(1, 20) } else { dice.between(100, 3_000) };
+                let (iterations, fails) = (dice.between(1, 2), dice.chance(150));
+                let at = dice.within_ms(2_000);
+                requests.push((at, Request::Start(QueuedRun { iterations, make_ms, fails })));
+                if dice.chance(300) {
+                    requests.push((at + dice.within_ms(4_000), Request::RemoveRun(number as u32)));
+                }
+            }
         }
         Self {
             seed,
