@@ -57,7 +57,9 @@ pub struct Hub<C, R> {
     pub dashboards: Dashboards,
     pub(super) logs: Logs,
     /// Hung workers, and since when.
-    pub hung: BTreeMap<u32, Micros>,
+    pub(super) hung: BTreeMap<u32, Micros>,
+    /// Since when no worker has been able to continue the run.
+    pub(super) hopeless_since: Option<Micros>,
     /// Limits notices about unauthenticated and misbehaving peers.
     pub(super) loud: NoticeRate,
     /// Limits notices about peers that connect and disconnect.
@@ -142,6 +144,15 @@ pub enum HubEffect<C> {
         child: u32,
         /// What happens to it.
         fate: ChildFate,
+    },
+    /// A local worker has hung for too long: end its process if another one may take its place.
+    Hung {
+        /// The worker.
+        worker: u32,
+        /// Its number.
+        child: u32,
+        /// How long it has hung, at least.
+        patience: Micros,
     },
     /// A principal has failed an audit, and its workers are expelled: revoke its tokens, also where they are stored, then
     /// [expel](Hub::expel_invalid) their holders.
@@ -229,6 +240,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
             dashboards: Dashboards::default(),
             logs: Logs::default(),
             hung: BTreeMap::new(),
+            hopeless_since: None,
             loud: NoticeRate::default(),
             comings: NoticeRate::default(),
             effects: VecDeque::new(),

@@ -41,7 +41,7 @@ impl Actor {
                 self.hub.tokens.keep(token);
             }
             let launcher = self.launchers.name(token).unwrap_or_default();
-            let is_spare = child.is_some_and(|child| self.children.is_spare(child));
+            let is_spare = child.is_some_and(|child| self.children.local.is_spare(child));
             // A new dashboard is sent a snapshot.
             self.show_called();
             let peer = self.hub.admit(accepted, Arrival { from, link, session, launcher, is_spare });

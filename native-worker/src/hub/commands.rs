@@ -72,7 +72,7 @@ impl Actor {
     }
 
     fn add_worker(&mut self) -> Result<(), String> {
-        if self.children.count() >= MAX_LOCAL_WORKERS as usize {
+        if self.children.local.count() >= MAX_LOCAL_WORKERS as usize {
             return Err(format!("a hub has at most {MAX_LOCAL_WORKERS} local workers"));
         }
         self.add_children(1).map_err(|error| error.to_string())
@@ -85,8 +85,8 @@ impl Actor {
         }
         let wanted = num_workers as usize;
         self.children.forget_replacements();
-        self.add_children(wanted.saturating_sub(self.children.count())).map_err(|error| error.to_string())?;
-        for child in self.children.staying().into_iter().skip(wanted) {
+        self.add_children(wanted.saturating_sub(self.children.local.count())).map_err(|error| error.to_string())?;
+        for child in self.children.local.staying().into_iter().skip(wanted) {
             match self.hub.peer_of_child(child) {
                 Some(worker) => self.hub.remove_worker(worker)?,
                 // It has not joined yet and has no lease to finish.

@@ -39,7 +39,8 @@ impl Actor {
             HubEffect::Left { id, peer, reason } => match (peer.role, peer.service) {
                 (Role::Worker, PeerService::Runs) => {
                     // A disconnected spare has exited, reconnects, or hangs.
-                    peer.child.into_iter().for_each(|child| self.look_after(child, id));
+                    let now = self.now();
+                    peer.child.into_iter().for_each(|child| self.children.local.handle_disconnected(child, id, now));
                     if peer.is_worker() {
                         self.left_bytes += peer.link.received_bytes();
                         self.notify(WorkerNotification::Left { peer: id, reason });
@@ -50,12 +51,13 @@ impl Actor {
             },
             HubEffect::Answered { peer, result } => self.notify(WorkerNotification::Result { peer, result }),
             HubEffect::Child { child, fate } => match fate {
-                ChildFate::Useful => self.children.was_useful(child),
-                ChildFate::Last => self.children.do_not_replace(child),
+                ChildFate::Useful => self.children.local.handle_useful(child),
+                ChildFate::Last => self.children.local.dismiss(child),
                 ChildFate::Dismissed => self.children.dismiss(child),
                 ChildFate::Replaced => self.replace_quarantined(child),
                 ChildFate::Restarted => self.restart_worker(child),
             },
+            HubEffect::Hung { worker, child, patience } => self.end_hung(worker, child, patience),
             HubEffect::Quarantine { tokens, .. } => {
                 for token in tokens {
                     if self.tokens.revoke(&mut self.hub.tokens, token).is_ok() {

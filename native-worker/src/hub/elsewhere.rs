@@ -16,7 +16,7 @@ impl Actor {
         if let Some(older) = self.launchers.handle_ready((id, key, peer.session, &peer.link), ready) {
             older.expel("a newer connection has its token and name");
         }
-        self.children.forget_failed_starts();
+        self.children.local.forget_failed_starts();
         self.hub.notice_coming(text);
     }
 
@@ -40,7 +40,7 @@ impl Actor {
     /// Removes a launcher and its workers, which are not replaced: the operator decides where they run instead.
     pub(super) fn remove_launcher(&mut self, key: &LauncherKey, reason: &str) {
         let workers = self.launchers.workers_of(key);
-        workers.iter().for_each(|&worker| self.children.do_not_replace(worker));
+        workers.iter().for_each(|&worker| self.children.local.dismiss(worker));
         self.launchers.remove(key);
         if self.launchers.is_empty() {
             // They would start on the hub's machine.

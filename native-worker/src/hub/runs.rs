@@ -49,7 +49,6 @@ impl Actor {
         run.warnings.iter().for_each(|warning| self.hub.notice(1, warning.clone()));
         self.hub.run = Some(run);
         self.hub.dashboards.begin_run();
-        self.hub.hung.clear();
         for metrics in &history {
             self.hub.dashboards.add_iteration(metrics.point(number), metrics.named(number));
         }

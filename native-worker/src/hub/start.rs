@@ -170,7 +170,6 @@ impl Hub {
             finishing: None,
             starting: None,
             deferred: VecDeque::new(),
-            hopeless_since: None,
             waiting_since: None,
             listener: None,
             called: CalledWorkers::default(),

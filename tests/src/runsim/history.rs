@@ -76,6 +76,16 @@ pub enum RunEvent {
     },
     /// The run ended.
     Ended(RunEnd),
+    /// The process of a local worker was started.
+    LocalStarted {
+        /// Its number.
+        number: u32,
+    },
+    /// The process of a local worker has exited.
+    LocalExited {
+        /// Its number.
+        number: u32,
+    },
     /// A further run was started, and has this number.
     Queued {
         /// The number.
@@ -119,6 +129,8 @@ struct Model {
     /// Runs that wait, and the one of them that is about to begin.
     waiting: BTreeSet<u32>,
     making: Option<u32>,
+    /// The processes of local workers.
+    local: BTreeSet<u32>,
     counted: u64,
     /// An iteration has begun whose batch is not counted.
     is_open: bool,
@@ -265,6 +277,12 @@ impl RunRules<'_> {
                 self.check_end(model, end, at)?;
                 model.ended = Some(end.clone());
             }
+            RunEvent::LocalStarted { number } => {
+                must(model.local.insert(number), "its number is not new")?;
+                let places = scenario.workers.iter().filter(|worker| worker.lies.is_none()).count();
+                must(model.local.len() <= places, "every place has a worker")?;
+            }
+            RunEvent::LocalExited { number } => must(model.local.remove(&number), "it has exited before")?,
             RunEvent::Queued { number } => {
                 must(!model.is_leaving, "the hub is about to exit")?;
                 must(model.waiting.last().is_none_or(|last| *last < number), "its number is not new")?;
@@ -282,8 +300,9 @@ impl RunRules<'_> {
             RunEvent::Begun { number, iterations } => {
                 must(model.waiting.remove(&number) && model.making == Some(number), "it was not about to begin")?;
                 let (run, waiting) = (model.run + 1, std::mem::take(&mut model.waiting));
-                let failed_audit_of = std::mem::take(&mut model.failed_audit_of);
-                *model = Model { run, begun_at: at, iterations, waiting, failed_audit_of, ..Model::default() };
+                let (local, failed_audit_of) =
+                    (std::mem::take(&mut model.local), std::mem::take(&mut model.failed_audit_of));
+                *model = Model { run, begun_at: at, iterations, waiting, local, failed_audit_of, ..Model::default() };
             }
             RunEvent::NotBegun { number } => {
                 must(model.waiting.remove(&number) && model.making == Some(number), "it was not about to begin")?;
@@ -300,7 +319,8 @@ impl RunRules<'_> {
             RunEnd::Finished => must(model.counted == model.iterations, "it is not finished")?,
             RunEnd::Stopped => must(model.stops > 0, "it was not asked to stop")?,
             RunEnd::Drained => must(model.draining_since.is_some(), "it was not asked to drain")?,
-            RunEnd::Solved | RunEnd::Failed(_) | RunEnd::Unbalanced(_) => must(false, "it cannot end so")?,
+            RunEnd::Failed(_) => must(scenario.are_unable, "its workers are able")?,
+            RunEnd::Solved | RunEnd::Unbalanced(_) => must(false, "it cannot end so")?,
         }
         must(model.stops > 0 || model.doubt.is_none(), "rows in doubt are not taken back")?;
         let is_late = model.draining_since.is_some_and(|since| at >= since + PATIENCE);

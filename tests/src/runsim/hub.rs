@@ -6,8 +6,7 @@ use rollmesh_core::{
     batch::SlotFragment,
     group::{AuditTask, Verdict},
     hub::{
-        Arrival, BatchWork, ChildFate, Hub, HubEffect, HubRun as _, HubSetup, HubTokens, Observed, RunEnd,
-        RunLoopConfig, RunStep,
+        Arrival, BatchWork, Hub, HubEffect, HubRun as _, HubSetup, HubTokens, Observed, RunEnd, RunLoopConfig, RunStep,
     },
     ids::{LeaseId, WeightsVersion, WorkerId},
     protocol::{
@@ -21,6 +20,7 @@ use rollmesh_core::{
 use super::{
     Event, Plant, QueuedRun, Request, RunEvent, RunScenario, RunSim,
     link::SimLink,
+    local::token_of_child,
     queue::MakingRun,
     run::{SimRun, Snapshot, Snapshots, parts},
 };
@@ -67,10 +67,10 @@ impl SimHub {
     pub(super) fn new(scenario: &RunScenario) -> Self {
         let mut tokens = HubTokens::default();
         tokens.add(&token(OPERATOR), TokenGrant { role: Role::Operator, child: None, expires: None });
-        for place in 0..scenario.workers.len() {
-            // Trusted workers are the hub's own.
-            let child = scenario.workers[place].lies.is_none().then_some(place as u32 + 1);
-            tokens.add(&Self::token_of(scenario, place), TokenGrant { role: Role::Worker, child, expires: None });
+        // Trusted workers are the hub's own, which get their tokens when they are started.
+        for place in (0..scenario.workers.len()).filter(|place| scenario.workers[*place].lies.is_some()) {
+            let grant = TokenGrant { role: Role::Worker, child: None, expires: None };
+            tokens.add(&Self::token_of(scenario, place), grant);
         }
         tokens.share(&token(SHARED));
         let mut hub = Self {
@@ -94,7 +94,7 @@ impl SimHub {
 
     fn token_of(scenario: &RunScenario, place: usize) -> Token {
         let worker = &scenario.workers[place];
-        token(if worker.shares_token && worker.lies.is_some() { SHARED } else { OWN + place as u8 })
+        token(if worker.shares_token { SHARED } else { OWN + place as u8 })
     }
 
     /// Returns a hub as a process begins. Tokens outlive it.
@@ -161,14 +161,17 @@ impl SimHub {
 impl RunSim {
     /// A worker's connection reaches the hub. Returns its id and its connection, unless it is refused.
     pub(super) fn admit(&mut self, place: usize) -> Option<(u32, SimLink)> {
-        let link = SimLink::default();
-        let mut accepted = self.hub.check(Role::Worker, SimHub::token_of(&self.scenario, place));
+        let (link, process) = (SimLink::default(), self.processes.in_place(place));
+        let own = process.map(|number| token_of_child(number, self.hub.crashes));
+        let token = own.unwrap_or_else(|| SimHub::token_of(&self.scenario, place));
+        let mut accepted = self.hub.check(Role::Worker, token);
         if self.scenario.plant == Some(Plant::AdmitAnyone) {
             accepted = accepted.or_else(|| self.accepted.get(&place).cloned());
         }
         let accepted = accepted?;
         self.accepted.insert(place, accepted.clone());
         let id = self.hub.admit(accepted, link.clone());
+        process.into_iter().for_each(|number| self.processes.local.handle_connected(number, id));
         let principal = self.hub.core.principal(id);
         self.note(RunEvent::Admitted { principal });
         Some((id, link))
@@ -185,7 +188,8 @@ impl RunSim {
         let run = self.hub.run();
         assert!(run.state().group.ledger().balances(), "{:?}", run.state().group.ledger());
         let evaluated = Some(run.evaluating_until).filter(|at| *at > self.now);
-        if let Some(at) = self.hub.core.poll_timeout().into_iter().chain(evaluated).min() {
+        let local = self.processes.local.poll_timeout();
+        if let Some(at) = self.hub.core.poll_timeout().into_iter().chain(evaluated).chain(local).min() {
             let at = at.max(self.now + Micros(1));
             if self.wake_at.is_none_or(|earlier| at < earlier) {
                 self.wake_at = Some(at);
@@ -196,16 +200,16 @@ impl RunSim {
 
     fn execute(&mut self, effect: HubEffect<SimLink>) {
         match effect {
-            HubEffect::Left { id, .. } => {
+            HubEffect::Left { id, peer, .. } => {
+                let child = peer.child;
+                child.into_iter().for_each(|child| self.processes.local.handle_disconnected(child, id, self.now));
                 if let Some(worker) = self.workers.remove(&WorkerId(id)) {
                     // It does not know yet that it is not wanted any more.
-                    self.after(Micros::from_secs(1), Event::Join(worker.place));
+                    self.after(Micros::from_secs(1), Event::Join(worker.place, child.unwrap_or(0)));
                 }
             }
-            HubEffect::Child { child, fate: ChildFate::Replaced } => {
-                let worker = self.hub.core.peer_of_child(child);
-                worker.into_iter().for_each(|worker| self.break_connection(WorkerId(worker)));
-            }
+            HubEffect::Child { child, fate } => self.decide_on_local(child, fate),
+            HubEffect::Hung { child, .. } => self.end_local(child),
             HubEffect::Quarantine { principal, tokens, first_doubtful } => {
                 let first = first_doubtful.map(|first| first.0);
                 self.note(RunEvent::AuditFailed { principal, first });
@@ -245,6 +249,8 @@ impl RunSim {
 
     /// Sends what the hub has queued for its peers.
     fn deliver(&mut self) {
+        let closed = self.workers.iter().filter(|(_, worker)| worker.link.is_closed()).map(|(id, _)| *id);
+        closed.collect::<Vec<_>>().into_iter().for_each(|id| self.break_connection(id));
         for (id, link) in self.workers.iter().map(|(id, worker)| (*id, worker.link.clone())).collect::<Vec<_>>() {
             while let Some(message) = link.poll() {
                 match message {
@@ -410,8 +416,10 @@ impl RunSim {
             return;
         }
         for (_, worker) in mem::take(&mut self.workers) {
-            let back = self.dice.within_ms(1_000);
-            self.after(back, Event::Join(worker.place));
+            if !self.is_local(worker.place) {
+                let back = self.dice.within_ms(1_000);
+                self.after(back, Event::Join(worker.place, 0));
+            }
         }
         let SimHub { core, checkpoints, crashes, life, .. } = &mut self.hub;
         checkpoints.retain(|_, (_, on_disk)| *on_disk <= self.now);
@@ -424,6 +432,8 @@ impl RunSim {
             self.set_turns();
         }
         self.note(RunEvent::Restarted { to });
+        // The processes of the hub's workers have ended with it.
+        self.start_all_local();
     }
 
     pub(super) fn set_turns(&mut self) {

@@ -6,6 +6,7 @@
 mod history;
 mod hub;
 mod link;
+mod local;
 mod queue;
 mod run;
 mod scenario;
@@ -25,7 +26,7 @@ pub use self::{
     history::{RunEvent, RunHistory, RunRules},
     scenario::{Plant, QueuedRun, Request, RunScenario, RunWorker},
 };
-use self::{hub::SimHub, workers::SimWorker};
+use self::{hub::SimHub, local::LocalProcesses, workers::SimWorker};
 use crate::{
     fake_worker::{Said, Told},
     scenario::Dice,
@@ -33,6 +34,8 @@ use crate::{
 
 /// Virtual time after which a run that has not ended counts as stuck.
 const TOO_LATE: Micros = Micros::from_secs(3_600);
+/// Time between two looks at workers that make no progress.
+const SWEEP_EVERY: Micros = Micros::from_millis(500);
 
 /// An event of the simulation. Those of a run carry its `life`: how often the hub has restarted the run, or itself, before. Those
 /// of a connection carry how often the hub had crashed.
@@ -50,8 +53,20 @@ enum Event {
         told: Told,
     },
     Tick(WorkerId),
-    /// The worker at this place of the scenario connects.
-    Join(usize),
+    /// The worker at this place of the scenario connects, in the process of this number if it is local.
+    Join(usize, u32),
+    /// The process of a local worker has exited.
+    Exited {
+        crashes: u64,
+        number: u32,
+    },
+    /// An operator adds a local worker.
+    AddLocal {
+        crashes: u64,
+        place: usize,
+    },
+    /// Time to look for workers that make no progress.
+    Sweep,
     Lost {
         worker: WorkerId,
         crashes: u64,
@@ -109,6 +124,7 @@ pub struct RunSim {
     starts_left: usize,
     hub: SimHub,
     workers: BTreeMap<WorkerId, SimWorker>,
+    processes: LocalProcesses,
     /// How workers were admitted, by place of the scenario.
     accepted: BTreeMap<usize, Accepted>,
     history: RunHistory,
@@ -130,15 +146,20 @@ impl RunSim {
             starts_left: scenario.requests.iter().filter(|(_, it)| matches!(it, Request::Start(_))).count(),
             hub: SimHub::new(&scenario),
             workers: BTreeMap::new(),
+            processes: LocalProcesses::default(),
             accepted: BTreeMap::new(),
             history: RunHistory::default(),
             scenario,
         };
         sim.set_turns();
+        sim.start_all_local();
         for place in 0..sim.scenario.workers.len() {
-            let delay = sim.delay();
-            sim.after(delay, Event::Join(place));
+            if !sim.is_local(place) {
+                let delay = sim.delay();
+                sim.after(delay, Event::Join(place, 0));
+            }
         }
+        sim.after(SWEEP_EVERY, Event::Sweep);
         for (at, request) in sim.scenario.requests.clone() {
             sim.after(at, Event::Ask(request));
         }
@@ -170,7 +191,10 @@ impl RunSim {
             }
             Event::ToWorker { to, life, told } => self.worker_receives(to, life, told),
             Event::Tick(worker) => self.tick(worker),
-            Event::Join(place) => self.join(place),
+            Event::Join(place, process) => self.join(place, process),
+            Event::Exited { crashes, number } if crashes == self.hub.crashes => self.handle_exited(number),
+            Event::AddLocal { crashes, place } if crashes == self.hub.crashes => self.add_local(place),
+            Event::Sweep => self.sweep(),
             Event::Lost { worker, crashes } if crashes == self.hub.crashes => self.handle_lost(worker),
             Event::Learned { life } if life == self.hub.life => self.learned(),
             Event::Audited { crashes, run, task, verdict } if crashes == self.hub.crashes => {
@@ -182,10 +206,13 @@ impl RunSim {
             | Event::Lost { .. }
             | Event::Learned { .. }
             | Event::Audited { .. }
-            | Event::Made { .. } => {}
+            | Event::Made { .. }
+            | Event::Exited { .. }
+            | Event::AddLocal { .. } => {}
             Event::Wake => {
                 self.wake_at.take_if(|at| *at <= self.now);
                 self.hub.core.handle_timeout();
+                self.tend_local();
             }
             Event::Ask(request) => self.ask(request),
             Event::Fault => self.fault(),

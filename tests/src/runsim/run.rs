@@ -17,6 +17,9 @@ use super::{Plant, RunScenario};
 /// Every fragment of an untrusted worker is recomputed.
 const AUDITS: AuditPolicy = AuditPolicy { share: 1.0, first_fragments: 0 };
 
+/// Seconds that a worker may hang.
+const HUNG_TIMEOUT_S: f64 = 5.0;
+
 #[derive(Debug)]
 pub(super) struct SimRun {
     state: RunLoop,
@@ -47,6 +50,7 @@ pub(super) fn parts(scenario: &RunScenario, iterations: u64) -> RunLoopConfig {
         .rollout_fragment_length(scenario.length)
         .fcnet_hiddens(&[1])
         .stop_after(steps);
+    let config = RunConfig { hung_worker_timeout_s: HUNG_TIMEOUT_S, ..config };
     let parts = RolloutWorkerBuilder::new(Registry::builtin()).learning_parts(&config).expect("a run");
     let pace = Micros::from_millis(scenario.pace_ms);
     let consumer = BatchConsumer::Learner(Postprocessing::None);

@@ -84,11 +84,19 @@ pub enum Plant {
     ForgetWaiting,
     /// Runs do not begin in the order in which they were started.
     RotateQueue,
+    /// Workers that hang are not ended.
+    ForgetHung,
+    /// A run continues that no worker can sample for.
+    ForgetHopeless,
+    /// Local workers that exit are not replaced.
+    ForgetReplacement,
+    /// A local worker that exits is replaced by two.
+    ReplaceTwice,
 }
 
 impl Plant {
     /// Every kind.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::IgnoreRollBack,
         Self::RollBackTooLittle,
         Self::ForgetAudits,
@@ -106,6 +114,10 @@ impl Plant {
         Self::BeginRemoved,
         Self::ForgetWaiting,
         Self::RotateQueue,
+        Self::ForgetHung,
+        Self::ForgetHopeless,
+        Self::ForgetReplacement,
+        Self::ReplaceTwice,
     ];
 }
 
@@ -122,6 +134,10 @@ pub struct RunScenario {
     pub iterations: u64,
     /// The workers.
     pub workers: Vec<RunWorker>,
+    /// Whether none of them can run the run's leases.
+    pub are_unable: bool,
+    /// Failed starts of local workers, per thousand.
+    pub failed_starts: u64,
     /// Whether iterations of the first run begin only when asked for.
     pub stepwise: bool,
     /// Whether the run has checkpoints.
@@ -215,6 +231,8 @@ impl RunScenario {
             length: dice.between(1, 6) as u32,
             iterations,
             workers,
+            are_unable: dice.chance(20),
+            failed_starts: if dice.chance(300) { dice.between(1, 500) } else { 0 },
             stepwise,
             has_files: dice.chance(700),
             pace_ms,

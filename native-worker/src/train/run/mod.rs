@@ -112,8 +112,6 @@ pub(crate) struct WorkerTerms {
     pub(crate) extra_environs: BTreeMap<String, String>,
     /// Resources that each of them needs; `None` for the hub's own setting.
     pub(crate) spec: Option<WorkerSpec>,
-    /// How long one may hang until it is killed; `None` for ever.
-    pub(crate) hung_timeout: Option<Micros>,
 }
 
 /// A run in progress, or over.
