@@ -334,7 +334,7 @@ impl Actor {
     pub(super) fn refresh_dashboards(&mut self) {
         self.publish_status();
         self.show_called();
-        self.hub.show_launchers(self.launchers.list());
+        self.hub.show_launchers(self.launchers.with(|launchers| launchers.list()));
         self.hub.refresh_dashboards();
     }
 
@@ -349,7 +349,7 @@ impl Actor {
         self.give_up_waiting();
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
-        self.launchers.remove_all();
+        self.launchers.with(|launchers| launchers.remove_all());
         self.hub.send_last_states();
         for peer in self.hub.peers.values() {
             peer.link.close(CloseReason::Away, "the hub is shutting down");

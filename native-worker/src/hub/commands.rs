@@ -37,14 +37,14 @@ impl Actor {
         let kind = message.kind();
         match message {
             Message::Goodbye(goodbye) => {
-                match self.launchers.of_peer(peer) {
+                match self.launchers.with(|launchers| launchers.of_peer(peer)) {
                     Some(key) => self.remove_launcher(&key, &goodbye.reason),
                     // It is not ready yet, or a newer connection has taken its place.
                     None => self.hub.dismiss(peer),
                 }
             }
             Message::LauncherReady(ready) => self.handle_launcher_ready(peer, &ready),
-            Message::WorkerEnded(ended) => self.launchers.handle_ended(peer, &ended),
+            Message::WorkerEnded(ended) => self.launchers.with(|launchers| launchers.handle_ended(peer, &ended)),
             Message::AddWorker(asked) => {
                 let done = self.add_worker();
                 self.hub.reply(peer, kind, asked.request, done.map(|()| 0));

@@ -46,7 +46,10 @@ impl Actor {
                         self.notify(WorkerNotification::Left { peer: id, reason });
                     }
                 }
-                (Role::Launcher, _) => self.launchers.handle_lost(id),
+                (Role::Launcher, _) => {
+                    let now = self.now();
+                    self.launchers.with(|launchers| launchers.handle_lost(id, now));
+                }
                 _ => {}
             },
             HubEffect::Answered { peer, result } => self.notify(WorkerNotification::Result { peer, result }),

@@ -117,7 +117,8 @@ impl Actor {
 
     fn start_child(&mut self, terms: &Arc<ChildTerms>) -> Result<u32, LaunchError> {
         let (number, token) = self.children.start(terms, self.now())?;
-        let seconds = self.launchers.token_seconds(TokenHash::of(&token).id());
+        let id = TokenHash::of(&token).id();
+        let seconds = self.launchers.with(|launchers| launchers.token_seconds(id));
         let expires = seconds.map(|seconds| token_file::now().saturating_add(seconds.into()));
         let grant = TokenGrant { role: Role::Worker, child: Some(number), expires };
         let token = self.hub.tokens.add(&token, grant);

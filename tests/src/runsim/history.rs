@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rollmesh_core::{batch::SlotFragment, group::Principal, hub::RunEnd, time::Micros};
 
-use super::{Request, RunReport, RunScenario};
+use super::{Request, RunReport, RunScenario, launch_rules::LaunchModel};
 use crate::fake_rows::calm_batches;
 
 /// Time for the leases of a draining run to end, and as much for audits at the end of a run.
@@ -86,6 +86,32 @@ pub enum RunEvent {
         /// Its number.
         number: u32,
     },
+    /// A launcher has connected.
+    LauncherConnected {
+        /// Its place in the scenario.
+        launcher: usize,
+    },
+    /// A launcher has lost its connection.
+    LauncherLost {
+        /// Its place in the scenario.
+        launcher: usize,
+    },
+    /// A launcher has started a worker.
+    LauncherStarted {
+        /// The launcher's place in the scenario.
+        launcher: usize,
+        /// The worker's id: the hub's life, and the worker's number.
+        worker: u64,
+    },
+    /// The process of a launcher's worker has exited.
+    LauncherEnded {
+        /// The launcher's place in the scenario.
+        launcher: usize,
+        /// The worker's id.
+        worker: u64,
+        /// Whether the launcher is connected, and can report it.
+        is_heard: bool,
+    },
     /// A further run was started, and has this number.
     Queued {
         /// The number.
@@ -131,6 +157,7 @@ struct Model {
     making: Option<u32>,
     /// The processes of local workers.
     local: BTreeSet<u32>,
+    launched: LaunchModel,
     counted: u64,
     /// An iteration has begun whose batch is not counted.
     is_open: bool,
@@ -160,13 +187,16 @@ impl RunRules<'_> {
     pub fn check(self, report: &RunReport) -> Result<(), String> {
         let Self(scenario) = self;
         let mut model = Model { iterations: scenario.iterations, ..Model::default() };
+        let mut latest = Micros(0);
         for (at, event) in &report.history.0 {
             self.step(&mut model, *at, event).map_err(|rule| format!("{at}: {event:?}: {rule}"))?;
+            latest = *at;
             if let RunEvent::Ended(end) = event {
                 self.check_ended(&model, end, *at, &report.runs)?;
             }
         }
         let Some(end) = model.ended.filter(|_| report.is_over) else { return Err("a run never ends".into()) };
+        model.launched.check_orphans(latest).map_err(str::to_owned)?;
         if !model.waiting.is_empty() && !model.is_leaving {
             return Err(format!("runs never begin: {:?}", model.waiting));
         }
@@ -220,6 +250,7 @@ impl RunRules<'_> {
                 | RunEvent::Ended(_)
         );
         must(!is_of_run || model.ended.is_none(), "the run has ended")?;
+        model.launched.step(scenario, event, &model.local, at)?;
         match *event {
             RunEvent::Asked(request) => model.ask(request, at),
             RunEvent::Admitted { principal } => {
@@ -270,7 +301,8 @@ impl RunRules<'_> {
                 must(to <= model.counted, "there was no such batch")?;
                 let Model { run, begun_at, iterations, .. } = *model;
                 let (restarts, failed_audit_of) = (model.restarts + 1, std::mem::take(&mut model.failed_audit_of));
-                *model = Model { run, begun_at, iterations, restarts, failed_audit_of, ..Model::default() };
+                let launched = std::mem::take(&mut model.launched);
+                *model = Model { run, begun_at, iterations, restarts, failed_audit_of, launched, ..Model::default() };
                 model.go_back(to);
             }
             RunEvent::Ended(ref end) => {
@@ -283,6 +315,11 @@ impl RunRules<'_> {
                 must(model.local.len() <= places, "every place has a worker")?;
             }
             RunEvent::LocalExited { number } => must(model.local.remove(&number), "it has exited before")?,
+            // The model of launchers has checked them.
+            RunEvent::LauncherConnected { .. }
+            | RunEvent::LauncherLost { .. }
+            | RunEvent::LauncherStarted { .. }
+            | RunEvent::LauncherEnded { .. } => {}
             RunEvent::Queued { number } => {
                 must(!model.is_leaving, "the hub is about to exit")?;
                 must(model.waiting.last().is_none_or(|last| *last < number), "its number is not new")?;
@@ -300,9 +337,18 @@ impl RunRules<'_> {
             RunEvent::Begun { number, iterations } => {
                 must(model.waiting.remove(&number) && model.making == Some(number), "it was not about to begin")?;
                 let (run, waiting) = (model.run + 1, std::mem::take(&mut model.waiting));
-                let (local, failed_audit_of) =
-                    (std::mem::take(&mut model.local), std::mem::take(&mut model.failed_audit_of));
-                *model = Model { run, begun_at: at, iterations, waiting, local, failed_audit_of, ..Model::default() };
+                let (local, launched) = (std::mem::take(&mut model.local), std::mem::take(&mut model.launched));
+                let failed_audit_of = std::mem::take(&mut model.failed_audit_of);
+                *model = Model {
+                    run,
+                    begun_at: at,
+                    iterations,
+                    waiting,
+                    local,
+                    launched,
+                    failed_audit_of,
+                    ..Model::default()
+                };
             }
             RunEvent::NotBegun { number } => {
                 must(model.waiting.remove(&number) && model.making == Some(number), "it was not about to begin")?;

@@ -20,7 +20,7 @@ use rollmesh_core::{
 use super::{
     Event, Plant, QueuedRun, Request, RunEvent, RunScenario, RunSim,
     link::SimLink,
-    local::token_of_child,
+    local::{session_of, token_of_child},
     queue::MakingRun,
     run::{SimRun, Snapshot, Snapshots, parts},
 };
@@ -117,8 +117,8 @@ impl SimHub {
     ) -> u64 {
         if self.core.peers.is_empty() {
             let link = SimLink::default();
-            let accepted = self.check(Role::Operator, token(OPERATOR)).expect("the operator's token stays");
-            self.operator = (self.admit(accepted, link.clone()), link);
+            let accepted = self.check_as(Role::Operator, token(OPERATOR), "it").expect("the operator's token stays");
+            self.operator = (self.admit(accepted, link.clone(), [1; 16], String::new()), link);
         }
         let run = SimRun::new(&self.parts, scenario, (number, self.life), (from, kept), now);
         let iteration = run.state().iteration();
@@ -133,14 +133,15 @@ impl SimHub {
         iteration
     }
 
-    fn check(&self, role: Role, token: Token) -> Option<Accepted> {
-        let Message::Hello(hello) = Identity::new(role, token, "native", "it", "cpu").hello() else { return None };
+    /// Returns what the hub has accepted about a peer of this name, unless it is refused.
+    pub(super) fn check_as(&self, role: Role, token: Token, name: &str) -> Option<Accepted> {
+        let Message::Hello(hello) = Identity::new(role, token, "native", name, "cpu").hello() else { return None };
         self.core.check(&hello).ok()
     }
 
-    fn admit(&mut self, accepted: Accepted, link: SimLink) -> u32 {
-        let (launcher, is_spare) = (String::new(), false);
-        self.core.admit(accepted, Arrival { from: from(), link, session: [1; 16], launcher, is_spare })
+    /// Admits a peer, which the launcher of this name has started. Returns its id.
+    pub(super) fn admit(&mut self, accepted: Accepted, link: SimLink, session: [u8; 16], launcher: String) -> u32 {
+        self.core.admit(accepted, Arrival { from: from(), link, session, launcher, is_spare: false })
     }
 
     /// Returns the peer of the operator.
@@ -164,13 +165,23 @@ impl RunSim {
         let (link, process) = (SimLink::default(), self.processes.in_place(place));
         let own = process.map(|number| token_of_child(number, self.hub.crashes));
         let token = own.unwrap_or_else(|| SimHub::token_of(&self.scenario, place));
-        let mut accepted = self.hub.check(Role::Worker, token);
+        let mut accepted = self.hub.check_as(Role::Worker, token, "it");
         if self.scenario.plant == Some(Plant::AdmitAnyone) {
             accepted = accepted.or_else(|| self.accepted.get(&place).cloned());
         }
         let accepted = accepted?;
+        let (token, launchers) = (accepted.token, &mut self.launchers.hub);
+        let launched = process.filter(|number| self.processes.launched(*number).is_some());
+        if let Some(number) = launched {
+            let resume = self.processes.join(number);
+            assert!(launchers.may_join(token, resume), "its token admits the process that was started");
+            assert!(!launchers.may_join(token, Some([0xff; 16])) || resume.is_none(), "and no other one");
+            launchers.handle_joined(token, session_of(number));
+        }
+        let launcher = launchers.name(token).unwrap_or_default();
         self.accepted.insert(place, accepted.clone());
-        let id = self.hub.admit(accepted, link.clone());
+        let session = process.map_or([1; 16], session_of);
+        let id = self.hub.admit(accepted, link.clone(), session, launcher);
         process.into_iter().for_each(|number| self.processes.local.handle_connected(number, id));
         let principal = self.hub.core.principal(id);
         self.note(RunEvent::Admitted { principal });
@@ -200,6 +211,9 @@ impl RunSim {
 
     fn execute(&mut self, effect: HubEffect<SimLink>) {
         match effect {
+            HubEffect::Left { id, peer, .. } if peer.role == Role::Launcher => {
+                self.launchers.hub.handle_lost(id, self.now);
+            }
             HubEffect::Left { id, peer, .. } => {
                 let child = peer.child;
                 child.into_iter().for_each(|child| self.processes.local.handle_disconnected(child, id, self.now));
@@ -249,6 +263,7 @@ impl RunSim {
 
     /// Sends what the hub has queued for its peers.
     fn deliver(&mut self) {
+        self.deliver_to_launchers();
         let closed = self.workers.iter().filter(|(_, worker)| worker.link.is_closed()).map(|(id, _)| *id);
         closed.collect::<Vec<_>>().into_iter().for_each(|id| self.break_connection(id));
         for (id, link) in self.workers.iter().map(|(id, worker)| (*id, worker.link.clone())).collect::<Vec<_>>() {
@@ -421,6 +436,7 @@ impl RunSim {
                 self.after(back, Event::Join(worker.place, 0));
             }
         }
+        self.crash_launchers();
         let SimHub { core, checkpoints, crashes, life, .. } = &mut self.hub;
         checkpoints.retain(|_, (_, on_disk)| *on_disk <= self.now);
         (*crashes, *life) = (*crashes + 1, *life + 1);

@@ -1,9 +1,12 @@
 //! The local workers of the simulated hub: processes that are started, exit, freeze, and are replaced.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 use rollmesh_core::{
-    hub::{ChildFate, LocalDue, LocalEnd, LocalWorkers},
+    hub::{ChildFate, LocalDue, LocalEnd, LocalWorkers, NoLaunch},
     ids::WorkerId,
     protocol::{Role, Token, TokenGrant, TokenHash},
     time::Micros,
@@ -24,15 +27,35 @@ pub(super) struct LocalProcesses {
     running: BTreeMap<u32, usize>,
     /// The places of scheduled replacements, by the numbers of the processes that they replace.
     awaited: BTreeMap<u32, usize>,
+    /// The ids of those that launchers run, by their numbers.
+    launched: BTreeMap<u32, u64>,
+    /// Those that have joined.
+    joined: BTreeSet<u32>,
     /// Starts that failed in a row.
     failed: u32,
 }
 
 impl LocalProcesses {
+    /// Returns the id of a process that a launcher runs.
+    pub(super) fn launched(&self, number: u32) -> Option<u64> {
+        self.launched.get(&number).copied()
+    }
+
+    /// Records that a process joins. Returns the session that it resumes, if it has joined before.
+    pub(super) fn join(&mut self, number: u32) -> Option<[u8; 16]> {
+        (!self.joined.insert(number)).then(|| session_of(number))
+    }
+
     /// Returns the number of the process in a place.
     pub(super) fn in_place(&self, place: usize) -> Option<u32> {
         self.running.iter().find(|(_, at)| **at == place).map(|(number, _)| *number)
     }
+}
+
+pub(super) fn session_of(number: u32) -> [u8; 16] {
+    let mut session = [1; 16];
+    session[..4].copy_from_slice(&number.to_le_bytes());
+    session
 }
 
 /// Returns the token of a local worker. A hub that has crashed numbers its workers anew.
@@ -69,17 +92,43 @@ impl RunSim {
         }
         self.processes.failed = 0;
         let token = token_of_child(number, self.hub.crashes);
+        let is_elsewhere = !self.launchers.hub.is_empty();
+        if is_elsewhere {
+            match self.launch(number, &token, place) {
+                Ok(worker) => _ = self.processes.launched.insert(number, worker),
+                Err(NoLaunch::NotYet(_)) => {
+                    let pause = self.processes.local.pause_without_place();
+                    return self.follow_end(number, place, LocalEnd::Replace(pause));
+                }
+                Err(_) => {
+                    let end = self.processes.local.handle_failed_start(now);
+                    return self.follow_end(number, place, end);
+                }
+            }
+        }
         let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
         self.hub.core.tokens.add(&token, grant);
-        self.processes.local.handle_started(number, TokenHash::of(&token).id(), false, now);
+        self.processes.local.handle_started(number, TokenHash::of(&token).id(), is_elsewhere, now);
         self.processes.running.insert(number, place);
         self.note(RunEvent::LocalStarted { number });
-        let delay = self.delay();
-        self.after(delay, Event::Join(place, number));
+        if !is_elsewhere {
+            let delay = self.delay();
+            self.after(delay, Event::Join(place, number));
+        }
     }
 
     /// A process is killed: it exits soon, and its connection breaks.
     fn kill_local(&mut self, number: u32) {
+        if let Some(worker) = self.processes.launched(number) {
+            return self.kill_launched(worker);
+        }
+        self.lose_process(number);
+        let took = self.dice.within_ms(100);
+        self.after(took, Event::Exited { crashes: self.hub.crashes, number });
+    }
+
+    /// The connection of a process that exits breaks.
+    pub(super) fn lose_process(&mut self, number: u32) {
         let Some(&place) = self.processes.running.get(&number) else { return };
         let connected = self.workers.iter().find(|(_, worker)| worker.place == place).map(|(id, _)| *id);
         if let Some(worker) = connected {
@@ -87,8 +136,6 @@ impl RunSim {
             let noticed = self.dice.within_ms(1_000);
             self.after(noticed, Event::Lost { worker, crashes: self.hub.crashes });
         }
-        let took = self.dice.within_ms(100);
-        self.after(took, Event::Exited { crashes: self.hub.crashes, number });
     }
 
     /// A local process exits by itself.
@@ -96,7 +143,10 @@ impl RunSim {
         let running: Vec<u32> = self.processes.running.keys().copied().collect();
         if !running.is_empty() {
             let number = self.dice.one_of(&running);
-            self.kill_local(number);
+            match self.processes.launched(number) {
+                Some(worker) => self.end_launched(worker),
+                None => self.kill_local(number),
+            }
         }
     }
 
@@ -104,6 +154,7 @@ impl RunSim {
     pub(super) fn handle_exited(&mut self, number: u32) {
         let Some(place) = self.processes.running.remove(&number) else { return };
         let Some((token, end)) = self.processes.local.handle_exit(number, self.now) else { return };
+        self.processes.launched.remove(&number);
         self.note(RunEvent::LocalExited { number });
         self.hub.core.tokens.revoke(token);
         if !self.hub.core.is_leaving && self.scenario.plant != Some(Plant::ForgetReplacement) {
@@ -125,6 +176,21 @@ impl RunSim {
                 self.processes.local.replace_at(number, self.now + pause);
             }
             LocalEnd::GiveUp => self.after(ADDED_AFTER, Event::AddLocal { crashes: self.hub.crashes, place }),
+        }
+    }
+
+    /// An operator adds a worker later in the place of this one, which is not replaced.
+    pub(super) fn add_later(&mut self, number: u32) {
+        if let Some(&place) = self.processes.running.get(&number) {
+            self.after(ADDED_AFTER, Event::AddLocal { crashes: self.hub.crashes, place });
+        }
+    }
+
+    /// Cancels scheduled replacements, which an operator adds later.
+    pub(super) fn add_awaited_later(&mut self) {
+        self.processes.local.forget_replacements();
+        for place in mem::take(&mut self.processes.awaited).into_values() {
+            self.after(ADDED_AFTER, Event::AddLocal { crashes: self.hub.crashes, place });
         }
     }
 
@@ -175,6 +241,7 @@ impl RunSim {
     /// Looks for workers that make no progress, and for a run that no worker can sample for.
     pub(super) fn sweep(&mut self) {
         self.after(super::SWEEP_EVERY, Event::Sweep);
+        self.tend_launchers();
         if self.scenario.plant != Some(Plant::ForgetHung) {
             self.hub.core.sweep_hung();
         }

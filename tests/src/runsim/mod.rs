@@ -5,6 +5,8 @@
 
 mod history;
 mod hub;
+mod launch_rules;
+mod launchers;
 mod link;
 mod local;
 mod queue;
@@ -18,7 +20,7 @@ use rollmesh_core::{
     batch::SlotFragment,
     group::{AuditTask, Verdict},
     ids::WorkerId,
-    protocol::{Phase, handshake::Accepted},
+    protocol::{Message, Phase, handshake::Accepted},
     time::Micros,
 };
 
@@ -26,7 +28,7 @@ pub use self::{
     history::{RunEvent, RunHistory, RunRules},
     scenario::{Plant, QueuedRun, Request, RunScenario, RunWorker},
 };
-use self::{hub::SimHub, local::LocalProcesses, workers::SimWorker};
+use self::{hub::SimHub, launchers::SimLaunchers, local::LocalProcesses, workers::SimWorker};
 use crate::{
     fake_worker::{Said, Told},
     scenario::Dice,
@@ -64,6 +66,28 @@ enum Event {
     AddLocal {
         crashes: u64,
         place: usize,
+    },
+    ToLauncher {
+        crashes: u64,
+        peer: u32,
+        message: Message,
+    },
+    FromLauncher {
+        crashes: u64,
+        peer: u32,
+        message: Message,
+    },
+    /// A launcher connects.
+    ConnectLauncher(usize),
+    /// A launcher has not returned in time since it lost so many connections.
+    LauncherAbsent {
+        index: usize,
+        losses: u32,
+    },
+    /// A worker of a launcher was to be ended some time ago.
+    KilledLate {
+        crashes: u64,
+        worker: u64,
     },
     /// Time to look for workers that make no progress.
     Sweep,
@@ -125,6 +149,7 @@ pub struct RunSim {
     hub: SimHub,
     workers: BTreeMap<WorkerId, SimWorker>,
     processes: LocalProcesses,
+    launchers: SimLaunchers,
     /// How workers were admitted, by place of the scenario.
     accepted: BTreeMap<usize, Accepted>,
     history: RunHistory,
@@ -147,11 +172,13 @@ impl RunSim {
             hub: SimHub::new(&scenario),
             workers: BTreeMap::new(),
             processes: LocalProcesses::default(),
+            launchers: SimLaunchers::new(scenario.launchers.len()),
             accepted: BTreeMap::new(),
             history: RunHistory::default(),
             scenario,
         };
         sim.set_turns();
+        sim.connect_launchers();
         sim.start_all_local();
         for place in 0..sim.scenario.workers.len() {
             if !sim.is_local(place) {
@@ -194,6 +221,15 @@ impl RunSim {
             Event::Join(place, process) => self.join(place, process),
             Event::Exited { crashes, number } if crashes == self.hub.crashes => self.handle_exited(number),
             Event::AddLocal { crashes, place } if crashes == self.hub.crashes => self.add_local(place),
+            Event::ToLauncher { crashes, peer, message } if crashes == self.hub.crashes => {
+                self.launcher_receives(peer, message)
+            }
+            Event::FromLauncher { crashes, peer, message } if crashes == self.hub.crashes => {
+                self.hub_receives_from_launcher(peer, message);
+            }
+            Event::ConnectLauncher(index) => self.connect_launcher(index),
+            Event::LauncherAbsent { index, losses } => self.handle_launcher_absent(index, losses),
+            Event::KilledLate { crashes, worker } if crashes == self.hub.crashes => self.give_up_launched(worker),
             Event::Sweep => self.sweep(),
             Event::Lost { worker, crashes } if crashes == self.hub.crashes => self.handle_lost(worker),
             Event::Learned { life } if life == self.hub.life => self.learned(),
@@ -208,6 +244,9 @@ impl RunSim {
             | Event::Audited { .. }
             | Event::Made { .. }
             | Event::Exited { .. }
+            | Event::ToLauncher { .. }
+            | Event::FromLauncher { .. }
+            | Event::KilledLate { .. }
             | Event::AddLocal { .. } => {}
             Event::Wake => {
                 self.wake_at.take_if(|at| *at <= self.now);

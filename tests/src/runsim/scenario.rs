@@ -92,11 +92,15 @@ pub enum Plant {
     ForgetReplacement,
     /// A local worker that exits is replaced by two.
     ReplaceTwice,
+    /// Launchers are not told to end workers.
+    ForgetEndWorker,
+    /// Reports of launchers are lost that workers have ended.
+    ForgetWorkerEnded,
 }
 
 impl Plant {
     /// Every kind.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::IgnoreRollBack,
         Self::RollBackTooLittle,
         Self::ForgetAudits,
@@ -118,6 +122,8 @@ impl Plant {
         Self::ForgetHopeless,
         Self::ForgetReplacement,
         Self::ReplaceTwice,
+        Self::ForgetEndWorker,
+        Self::ForgetWorkerEnded,
     ];
 }
 
@@ -136,6 +142,8 @@ pub struct RunScenario {
     pub workers: Vec<RunWorker>,
     /// Whether none of them can run the run's leases.
     pub are_unable: bool,
+    /// Launchers, which start the local workers elsewhere: how many workers each of them can run.
+    pub launchers: Vec<u32>,
     /// Failed starts of local workers, per thousand.
     pub failed_starts: u64,
     /// Whether iterations of the first run begin only when asked for.
@@ -225,13 +233,22 @@ impl RunScenario {
                 }
             }
         }
+        let num_local = workers.iter().filter(|worker| worker.lies.is_none()).count() as u64;
+        let are_unable = dice.chance(20);
+        let mut launchers = Vec::new();
+        // Workers of launchers are not trusted here, and those could not end a run that no worker can sample for.
+        if !are_unable && dice.chance(250) {
+            launchers.push(dice.between(num_local, num_local + 1) as u32);
+            launchers.extend(dice.chance(500).then(|| dice.between(1, 3) as u32));
+        }
         Self {
             seed,
             num_slots: dice.between(1, 6) as u32,
             length: dice.between(1, 6) as u32,
             iterations,
             workers,
-            are_unable: dice.chance(20),
+            are_unable,
+            launchers,
             failed_starts: if dice.chance(300) { dice.between(1, 500) } else { 0 },
             stepwise,
             has_files: dice.chance(700),

@@ -38,7 +38,7 @@ pub(super) struct SimWorker {
 
 impl RunSim {
     pub(super) fn join(&mut self, place: usize, process: u32) {
-        let is_running = !self.is_local(place) || self.processes.in_place(place) == Some(process);
+        let is_running = !self.is_local(place) || self.is_process_running(place, process);
         if !is_running || self.workers.values().any(|worker| worker.place == place) {
             return;
         }
@@ -167,11 +167,12 @@ impl RunSim {
         self.after(next, Event::Fault);
         let awake = self.workers.iter().filter(|(_, worker)| !worker.is_frozen);
         let connected: Vec<WorkerId> = awake.map(|(id, _)| *id).collect();
-        match self.dice.between(0, 12) {
+        match self.dice.between(0, 13) {
             0 if self.scenario.hub_crashes => self.crash_hub(),
             // All connections break.
             1 => connected.into_iter().for_each(|worker| self.break_connection(worker)),
             2 => self.crash_local(),
+            9 => self.break_launcher(),
             _ if connected.is_empty() => {}
             3 | 4 => {
                 let worker = self.dice.one_of(&connected);
