@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rollmesh_core::{batch::SlotFragment, group::Principal, hub::RunEnd, time::Micros};
 
-use super::{Request, RunReport, RunScenario, launch_rules::LaunchModel};
+use super::{EvaluationEnd, Request, RunReport, RunScenario, launch_rules::LaunchModel};
 use crate::fake_rows::calm_batches;
 
 /// Time for the leases of a draining run to end, and as much for audits at the end of a run.
@@ -45,10 +45,22 @@ pub enum RunEvent {
         /// The batches so far.
         iteration: u64,
     },
-    /// An evaluation began that decides whether the run continues.
+    /// Weights are to be evaluated, which decides whether the run continues.
+    EvaluationDue {
+        /// Their iteration.
+        iteration: u64,
+    },
+    /// An evaluation began.
     Evaluating {
-        /// When it is done.
-        until: Micros,
+        /// The iteration of the weights.
+        iteration: u64,
+    },
+    /// An evaluation ended.
+    Evaluated {
+        /// The iteration of the weights.
+        iteration: u64,
+        /// How it ended.
+        end: EvaluationEnd,
     },
     /// A checkpoint was taken.
     Saved {
@@ -170,7 +182,15 @@ struct Model {
     stopping_since: Option<Micros>,
     stops: u32,
     may_step: bool,
-    evaluating_until: Micros,
+    /// The iteration whose evaluation is due and has not begun, and the one that is being evaluated.
+    to_evaluate: Option<u64>,
+    /// The latest iteration whose evaluation was due.
+    due: Option<u64>,
+    evaluating: Option<u64>,
+    /// The latest evaluation hung.
+    has_evaluation_hung: bool,
+    /// The iterations that were evaluated.
+    evaluated: BTreeSet<u64>,
     /// The first batch that must not stay.
     doubt: Option<u64>,
     restarts: u64,
@@ -244,7 +264,9 @@ impl RunRules<'_> {
                 | RunEvent::Granted { .. }
                 | RunEvent::Batch { .. }
                 | RunEvent::Counted { .. }
+                | RunEvent::EvaluationDue { .. }
                 | RunEvent::Evaluating { .. }
+                | RunEvent::Evaluated { .. }
                 | RunEvent::Saved { .. }
                 | RunEvent::RolledBack { .. }
                 | RunEvent::Ended(_)
@@ -261,7 +283,9 @@ impl RunRules<'_> {
                 must(!model.is_open && !model.is_consuming, "the iteration before is not over")?;
                 must(model.draining_since.is_none(), "the run is draining")?;
                 must(model.stopping_since.is_none(), "the run is to stop")?;
-                must(at >= model.evaluating_until, "an evaluation decides whether the run continues")?;
+                must(!model.awaits_evaluation(), "an evaluation decides whether the run continues")?;
+                let is_known = model.evaluated.contains(&model.counted) || model.due == Some(model.counted);
+                must(is_known || !scenario.is_evaluated(model.counted), "the weights are not evaluated")?;
                 must(model.counted < model.iterations, "the run is finished")?;
                 must(
                     !scenario.stepwise || model.run > 0 || std::mem::take(&mut model.may_step),
@@ -282,9 +306,27 @@ impl RunRules<'_> {
                 must(model.is_consuming && iteration == model.counted + 1, "it is not the batch that was taken")?;
                 (model.counted, model.is_open, model.is_consuming) = (iteration, false, false);
             }
-            RunEvent::Evaluating { until } => model.evaluating_until = until,
+            RunEvent::EvaluationDue { iteration } => {
+                must(iteration == model.counted && scenario.is_evaluated(iteration), "it is not due")?;
+                must(!model.evaluated.contains(&iteration), "it was evaluated before")?;
+                (model.to_evaluate, model.due) = (Some(iteration), Some(iteration));
+            }
+            RunEvent::Evaluating { iteration } => {
+                must(model.evaluating.is_none(), "another evaluation is in progress")?;
+                must(model.to_evaluate.take() == Some(iteration), "other weights are due")?;
+                model.evaluating = Some(iteration);
+            }
+            RunEvent::Evaluated { iteration, end } => {
+                must(model.evaluating.take() == Some(iteration), "it is not being evaluated")?;
+                model.has_evaluation_hung = end == EvaluationEnd::Hung;
+                if let EvaluationEnd::Found(version) = end {
+                    must(version == iteration, "other weights were evaluated")?;
+                    model.evaluated.insert(iteration);
+                }
+            }
             RunEvent::Saved { iteration } => {
                 must(!model.is_open && !model.is_consuming, "the next iteration has begun")?;
+                must(!model.awaits_evaluation() || model.stops > 0, "its evaluation is not over")?;
                 must(iteration == model.counted, "the checkpoint has other batches")?;
             }
             RunEvent::AuditFailed { principal, first } => {
@@ -300,9 +342,19 @@ impl RunRules<'_> {
             RunEvent::Restarted { to } => {
                 must(to <= model.counted, "there was no such batch")?;
                 let Model { run, begun_at, iterations, .. } = *model;
+                let evaluated = std::mem::take(&mut model.evaluated);
                 let (restarts, failed_audit_of) = (model.restarts + 1, std::mem::take(&mut model.failed_audit_of));
                 let launched = std::mem::take(&mut model.launched);
-                *model = Model { run, begun_at, iterations, restarts, failed_audit_of, launched, ..Model::default() };
+                *model = Model {
+                    run,
+                    begun_at,
+                    iterations,
+                    restarts,
+                    failed_audit_of,
+                    launched,
+                    evaluated,
+                    ..Model::default()
+                };
                 model.go_back(to);
             }
             RunEvent::Ended(ref end) => {
@@ -362,7 +414,12 @@ impl RunRules<'_> {
         let Self(scenario) = self;
         let must = |rule: bool, text| if rule { Ok(()) } else { Err(text) };
         match end {
-            RunEnd::Finished => must(model.counted == model.iterations, "it is not finished")?,
+            RunEnd::Finished => {
+                must(model.counted == model.iterations, "it is not finished")?;
+                let is_awaited = model.to_evaluate.is_some() || model.evaluating.is_some();
+                let is_hurried = model.stops > 0 || model.draining_since.is_some();
+                must(!is_awaited || is_hurried, "its last evaluation is not over")?;
+            }
             RunEnd::Stopped => must(model.stops > 0, "it was not asked to stop")?,
             RunEnd::Drained => must(model.draining_since.is_some(), "it was not asked to drain")?,
             RunEnd::Failed(_) => must(scenario.are_unable, "its workers are able")?,
@@ -400,6 +457,12 @@ impl Model {
     /// The run continues after the given number of batches.
     fn go_back(&mut self, to: u64) {
         (self.counted, self.is_open, self.is_consuming) = (to, false, false);
-        self.evaluating_until = Micros(0);
+        (self.to_evaluate, self.evaluating, self.has_evaluation_hung) = (None, None, false);
+        self.due = None;
+        self.evaluated.retain(|evaluated| *evaluated <= to);
+    }
+
+    fn awaits_evaluation(&self) -> bool {
+        (self.to_evaluate.is_some() || self.evaluating.is_some()) && !self.has_evaluation_hung
     }
 }

@@ -1,6 +1,9 @@
 //! The shell of the simulated hub: what executes the effects of its state machine.
 
-use std::{collections::BTreeMap, mem};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -35,6 +38,8 @@ pub(super) struct SimHub {
     pub(super) life: u32,
     /// The batches that were taken, of each run; the last one may be in the learner's hands.
     pub(super) runs: Vec<Vec<Vec<SlotFragment>>>,
+    /// The iterations of the current run whose weights were evaluated.
+    pub(super) evaluated: BTreeSet<u64>,
     /// Checkpoints by iteration, and when they are on disk.
     checkpoints: Snapshots,
     /// The runs that were started, by number.
@@ -79,6 +84,7 @@ impl SimHub {
             operator: (0, SimLink::default()),
             life: 0,
             runs: vec![Vec::new()],
+            evaluated: BTreeSet::new(),
             checkpoints: BTreeMap::new(),
             queued: BTreeMap::new(),
             making: None,
@@ -126,6 +132,7 @@ impl SimHub {
             self.checkpoints.clear();
         }
         self.batches().truncate(iteration as usize);
+        self.evaluated.retain(|evaluated| *evaluated <= iteration);
         self.core.count_run(number);
         self.core.run = Some(run);
         self.core.dashboards.begin_run();
@@ -191,16 +198,17 @@ impl RunSim {
     /// Executes everything that follows from an event, as the hub's own task does.
     pub(super) fn settle(&mut self) {
         self.deliver();
+        self.tend_evaluations();
         while let Some(effect) = self.hub.core.poll_effect() {
             self.execute(effect);
             self.deliver();
+            self.tend_evaluations();
         }
         self.deliver();
         let run = self.hub.run();
         assert!(run.state().group.ledger().balances(), "{:?}", run.state().group.ledger());
-        let evaluated = Some(run.evaluating_until).filter(|at| *at > self.now);
         let local = self.processes.local.poll_timeout();
-        if let Some(at) = self.hub.core.poll_timeout().into_iter().chain(evaluated).chain(local).min() {
+        if let Some(at) = self.hub.core.poll_timeout().into_iter().chain(local).min() {
             let at = at.max(self.now + Micros(1));
             if self.wake_at.is_none_or(|earlier| at < earlier) {
                 self.wake_at = Some(at);
@@ -343,7 +351,7 @@ impl RunSim {
     }
 
     pub(super) fn learned(&mut self) {
-        let (now, every) = (self.now, self.scenario.evaluation_every);
+        let now = self.now;
         let run = self.hub.run();
         let state = run.state_mut();
         if state.is_over() {
@@ -353,16 +361,9 @@ impl RunSim {
         state.handle_learned(state.weights().with_version(version), Observed::default(), now);
         let iteration = state.iteration();
         run.keep_for_undoing(now);
-        let is_evaluated = every > 0 && iteration.is_multiple_of(every);
-        if is_evaluated {
-            run.evaluating_until = now + Micros::from_millis(self.scenario.evaluation_ms);
-        }
-        self.hub.core.course.handle_counted();
         self.note(RunEvent::Counted { iteration });
-        if is_evaluated {
-            let until = self.hub.run().evaluating_until;
-            self.note(RunEvent::Evaluating { until });
-        }
+        self.offer_evaluation();
+        self.hub.core.course.handle_counted();
     }
 
     pub(super) fn ask(&mut self, request: Request) {
@@ -401,6 +402,13 @@ impl RunSim {
         }
     }
 
+    /// Reschedules the evaluation that had not finished when the run that is resumed was saved.
+    fn evaluate_again(&mut self, iteration: u64) {
+        if !self.hub.evaluated.contains(&iteration) {
+            self.offer_evaluation();
+        }
+    }
+
     fn roll_back(&mut self, before: u64) {
         let SimHub { core, checkpoints, .. } = &mut self.hub;
         core.forget_run();
@@ -416,6 +424,7 @@ impl RunSim {
         let to = self.hub.begin(number, from, snapshots, &self.scenario, self.now);
         self.hub.rollbacks += 1;
         self.note(RunEvent::RolledBack { before, to });
+        self.evaluate_again(to);
         let now = self.now;
         match phase {
             Phase::Paused => self.hub.run().state_mut().pause(now).expect("it is running"),
@@ -448,6 +457,7 @@ impl RunSim {
             self.set_turns();
         }
         self.note(RunEvent::Restarted { to });
+        self.evaluate_again(to);
         // The processes of the hub's workers have ended with it.
         self.start_all_local();
     }

@@ -242,6 +242,9 @@ impl RunSim {
     pub(super) fn sweep(&mut self) {
         self.after(super::SWEEP_EVERY, Event::Sweep);
         self.tend_launchers();
+        if self.scenario.plant != Some(Plant::KeepTokens) {
+            self.hub.core.expel_invalid();
+        }
         if self.scenario.plant != Some(Plant::ForgetHung) {
             self.hub.core.sweep_hung();
         }

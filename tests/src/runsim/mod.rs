@@ -3,6 +3,7 @@
 //!
 //! [`RunScenario`] determines everything. The events are kept in a [`RunHistory`], whose checker shares no code with the hub.
 
+mod evaluation;
 mod history;
 mod hub;
 mod launch_rules;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 
 use rollmesh_core::{
     batch::SlotFragment,
+    evaluation::Ticket,
     group::{AuditTask, Verdict},
     ids::WorkerId,
     protocol::{Message, Phase, handshake::Accepted},
@@ -25,6 +27,7 @@ use rollmesh_core::{
 };
 
 pub use self::{
+    evaluation::EvaluationEnd,
     history::{RunEvent, RunHistory, RunRules},
     scenario::{Plant, QueuedRun, Request, RunScenario, RunWorker},
 };
@@ -35,7 +38,7 @@ use crate::{
 };
 
 /// Virtual time after which a run that has not ended counts as stuck.
-const TOO_LATE: Micros = Micros::from_secs(3_600);
+const TOO_LATE: Micros = Micros::from_secs(1_200);
 /// Time between two looks at workers that make no progress.
 const SWEEP_EVERY: Micros = Micros::from_millis(500);
 
@@ -97,6 +100,11 @@ enum Event {
     },
     Learned {
         life: u32,
+    },
+    EvaluationEnds {
+        life: u32,
+        ticket: Ticket,
+        end: EvaluationEnd,
     },
     Audited {
         crashes: u64,
@@ -233,6 +241,9 @@ impl RunSim {
             Event::Sweep => self.sweep(),
             Event::Lost { worker, crashes } if crashes == self.hub.crashes => self.handle_lost(worker),
             Event::Learned { life } if life == self.hub.life => self.learned(),
+            Event::EvaluationEnds { life, ticket, end } if life == self.hub.life => {
+                self.handle_evaluation_end(ticket, end);
+            }
             Event::Audited { crashes, run, task, verdict } if crashes == self.hub.crashes => {
                 self.audited(run, &task, verdict);
             }
@@ -241,6 +252,7 @@ impl RunSim {
             Event::ToHub { .. }
             | Event::Lost { .. }
             | Event::Learned { .. }
+            | Event::EvaluationEnds { .. }
             | Event::Audited { .. }
             | Event::Made { .. }
             | Event::Exited { .. }

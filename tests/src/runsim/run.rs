@@ -12,7 +12,7 @@ use rollmesh_core::{
     worker::{Registry, RolloutWorkerBuilder},
 };
 
-use super::{Plant, RunScenario};
+use super::{Plant, RunScenario, evaluation::SimEvaluations};
 
 /// Every fragment of an untrusted worker is recomputed.
 const AUDITS: AuditPolicy = AuditPolicy { share: 1.0, first_fragments: 0 };
@@ -26,10 +26,10 @@ pub(super) struct SimRun {
     num_workers: u32,
     has_files: bool,
     save_ms: u64,
-    plant: Option<Plant>,
+    pub(super) plant: Option<Plant>,
     /// Snapshots by iteration, and when they are complete.
     pub(super) snapshots: Snapshots,
-    pub(super) evaluating_until: Micros,
+    pub(super) evaluations: SimEvaluations,
 }
 
 pub(super) type Snapshots = BTreeMap<u64, (Snapshot, Micros)>;
@@ -50,7 +50,8 @@ pub(super) fn parts(scenario: &RunScenario, iterations: u64) -> RunLoopConfig {
         .rollout_fragment_length(scenario.length)
         .fcnet_hiddens(&[1])
         .stop_after(steps);
-    let config = RunConfig { hung_worker_timeout_s: HUNG_TIMEOUT_S, ..config };
+    let mut config = RunConfig { hung_worker_timeout_s: HUNG_TIMEOUT_S, ..config };
+    config.evaluation.interval = scenario.evaluation_every;
     let parts = RolloutWorkerBuilder::new(Registry::builtin()).learning_parts(&config).expect("a run");
     let pace = Micros::from_millis(scenario.pace_ms);
     let consumer = BatchConsumer::Learner(Postprocessing::None);
@@ -86,7 +87,7 @@ impl SimRun {
             save_ms: scenario.save_ms,
             plant: scenario.plant,
             snapshots,
-            evaluating_until: Micros(0),
+            evaluations: SimEvaluations::default(),
         }
     }
 
@@ -113,7 +114,8 @@ impl HubRun for SimRun {
         RunFacts {
             num_workers: self.num_workers,
             keeps_last_batch: self.has_files,
-            awaits_evaluation: now < self.evaluating_until && self.plant != Some(Plant::ForgetEvaluations),
+            awaits_evaluation: self.plant != Some(Plant::ForgetEvaluations)
+                && self.evaluations.schedule.is_awaited(self.state.is_used_up(now)),
             may_be_undone: roll_back_before.is_some_and(|before| self.is_complete(before, now)),
             ..RunFacts::default()
         }

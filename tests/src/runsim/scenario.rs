@@ -96,11 +96,17 @@ pub enum Plant {
     ForgetEndWorker,
     /// Reports of launchers are lost that workers have ended.
     ForgetWorkerEnded,
+    /// Weights are not evaluated when that is due.
+    ForgetToEvaluate,
+    /// Outcomes of evaluations are lost.
+    LoseEvaluations,
+    /// Evaluations that make no progress are not given up.
+    ForgetDeadline,
 }
 
 impl Plant {
     /// Every kind.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::IgnoreRollBack,
         Self::RollBackTooLittle,
         Self::ForgetAudits,
@@ -124,6 +130,9 @@ impl Plant {
         Self::ReplaceTwice,
         Self::ForgetEndWorker,
         Self::ForgetWorkerEnded,
+        Self::ForgetToEvaluate,
+        Self::LoseEvaluations,
+        Self::ForgetDeadline,
     ];
 }
 
@@ -160,6 +169,8 @@ pub struct RunScenario {
     pub evaluation_ms: u64,
     /// Iterations between two evaluations; 0 for none.
     pub evaluation_every: u64,
+    /// Evaluations that fail or hang, per thousand.
+    pub failed_evaluations: u64,
     /// Most milliseconds that an audit takes.
     pub audit_ms: u64,
     /// What is asked for, and when.
@@ -179,6 +190,11 @@ pub struct RunScenario {
 }
 
 impl RunScenario {
+    /// Returns whether the weights of this iteration are evaluated.
+    pub(super) fn is_evaluated(&self, iteration: u64) -> bool {
+        self.evaluation_every > 0 && iteration > 0 && iteration.is_multiple_of(self.evaluation_every)
+    }
+
     /// Returns a run in which everything goes wrong that can, in ways that depend on the seed.
     #[must_use]
     pub fn chaotic(seed: u64) -> Self {
@@ -228,7 +244,7 @@ impl RunScenario {
                 let (iterations, fails) = (dice.between(1, 2), dice.chance(150));
                 let at = dice.within_ms(2_000);
                 requests.push((at, Request::Start(QueuedRun { iterations, make_ms, fails })));
-                if dice.chance(300) {
+                if dice.chance(500) {
                     requests.push((at + dice.within_ms(4_000), Request::RemoveRun(number as u32)));
                 }
             }
@@ -257,6 +273,7 @@ impl RunScenario {
             save_ms: dice.between(1, 300),
             evaluation_ms: dice.between(1, 500),
             evaluation_every,
+            failed_evaluations: if dice.chance(300) { dice.between(1, 500) } else { 0 },
             audit_ms: dice.between(1, 1_500),
             requests,
             fault_every_ms,

@@ -22,6 +22,8 @@ const CHUNK: u64 = 3;
 pub(super) struct SimWorker {
     /// Its place in the scenario.
     pub(super) place: usize,
+    /// The number of its process, if it is local.
+    process: u32,
     /// The hub's end of its connection.
     pub(super) link: SimLink,
     machine: FakeWorker,
@@ -39,8 +41,14 @@ pub(super) struct SimWorker {
 impl RunSim {
     pub(super) fn join(&mut self, place: usize, process: u32) {
         let is_running = !self.is_local(place) || self.is_process_running(place, process);
-        if !is_running || self.workers.values().any(|worker| worker.place == place) {
-            return;
+        let other = self.workers.values().find(|worker| worker.place == place);
+        match other.map(|worker| worker.process) {
+            Some(other) if is_running && other != process => {
+                // The hub expels the earlier process, whose token is revoked.
+                return self.after(Micros::from_secs(1), Event::Join(place, process));
+            }
+            None if is_running => {}
+            _ => return,
         }
         let Some((id, link)) = self.admit(place) else {
             // A hub that is busy may admit it later; one that has revoked its token will not.
@@ -51,8 +59,17 @@ impl RunSim {
         };
         let machine = self.machine();
         let (life, cut_off_until) = (self.hub.life, Micros(0));
-        let worker =
-            SimWorker { place, link, machine, run: 0, life, is_ticking: false, is_frozen: false, cut_off_until };
+        let worker = SimWorker {
+            place,
+            process,
+            link,
+            machine,
+            run: 0,
+            life,
+            is_ticking: false,
+            is_frozen: false,
+            cut_off_until,
+        };
         self.workers.insert(WorkerId(id), worker);
     }
 
