@@ -411,6 +411,7 @@ impl RunSim {
 
     fn roll_back(&mut self, before: u64) {
         let SimHub { core, checkpoints, .. } = &mut self.hub;
+        let lost_audits = core.num_unaudited();
         core.forget_run();
         let run = core.run.take().expect("a run");
         let (phase, mut snapshots) = (run.state().phase(), run.snapshots);
@@ -423,7 +424,7 @@ impl RunSim {
         let number = self.hub.core.next_run();
         let to = self.hub.begin(number, from, snapshots, &self.scenario, self.now);
         self.hub.rollbacks += 1;
-        self.note(RunEvent::RolledBack { before, to });
+        self.note(RunEvent::RolledBack { before, to, lost_audits });
         self.evaluate_again(to);
         let now = self.now;
         match phase {
