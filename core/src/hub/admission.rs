@@ -129,6 +129,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
 
     /// Announces a run that has just begun to all workers, and its weights to relays.
     pub fn bring_all_into_run(&mut self) {
+        self.hung.clear();
         let relays = self.peers.iter().filter(|(_, peer)| peer.role == Role::Relay);
         let relays: Vec<u32> = relays.map(|(&id, _)| id).collect();
         relays.into_iter().for_each(|id| self.send_newest_weights(id));
@@ -139,11 +140,12 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Announces the run and its current weights to a worker. The worker gets leases once it has answered that it is able.
     fn bring_into_run(&mut self, id: u32) {
         let (now, principal) = (self.now, self.principal(id));
-        let (Some(run), Some(peer)) = (&mut self.run, self.peers.get(&id)) else { return };
+        let (Some(run), Some(peer)) = (&mut self.run, self.peers.get_mut(&id)) else { return };
         let state = run.state_mut();
         if state.is_over() || state.is_local() {
             return;
         }
+        peer.announced_at = now;
         // Both have been sent to other workers before, so they are not too large.
         let _ = peer.link.send(&state.announcement());
         self.send_newest_weights(id);

@@ -3,6 +3,7 @@
 use super::{
     BatchWork, ClipJob, HubTokens, NoticeRate, Peer, PeerConnection, Record, RunCourse, RunFacts, RunLoop, RunQueue,
     RunStep, TrainBatchError, asks::Asks, dashboards::Dashboards, inference::HubInference, logs::Logs,
+    run_queue::WaitingRun, run_starts::RunStart,
 };
 use crate::{
     group::{AuditTask, JournalEntry, Principal},
@@ -38,6 +39,12 @@ pub struct Hub<C, R> {
     pub course: RunCourse,
     /// The runs that wait, and those that are over.
     pub queue: RunQueue,
+    /// The number of the next run.
+    pub(super) next_run: u32,
+    /// The run that is about to begin.
+    pub(super) starting: Option<RunStart>,
+    /// True while the shell finishes the run that is over: the next one begins afterwards.
+    pub is_finishing: bool,
     /// The number of the run of every pending audit.
     pub(super) audits: Vec<u32>,
     /// True once the program is about to exit: the hub accepts no more workers and runs.
@@ -50,7 +57,9 @@ pub struct Hub<C, R> {
     pub dashboards: Dashboards,
     pub(super) logs: Logs,
     /// Hung workers, and since when.
-    pub hung: BTreeMap<u32, Micros>,
+    pub(super) hung: BTreeMap<u32, Micros>,
+    /// Since when no worker has been able to continue the run.
+    pub(super) hopeless_since: Option<Micros>,
     /// Limits notices about unauthenticated and misbehaving peers.
     pub(super) loud: NoticeRate,
     /// Limits notices about peers that connect and disconnect.
@@ -136,6 +145,15 @@ pub enum HubEffect<C> {
         /// What happens to it.
         fate: ChildFate,
     },
+    /// A local worker has hung for too long: end its process if another one may take its place.
+    Hung {
+        /// The worker.
+        worker: u32,
+        /// Its number.
+        child: u32,
+        /// How long it has hung, at least.
+        patience: Micros,
+    },
     /// A principal has failed an audit, and its workers are expelled: revoke its tokens, also where they are stored, then
     /// [expel](Hub::expel_invalid) their holders.
     Quarantine {
@@ -174,6 +192,10 @@ pub enum HubEffect<C> {
     Draw(Box<ClipJob>),
     /// Take a step of the run.
     Step(RunStep),
+    /// Make the parts of the run that has waited longest, and begin it; [`end_start`](Hub::end_start) must follow.
+    MakeRun(Box<WaitingRun>),
+    /// Give up the run whose parts are being made: an operator has removed it.
+    GiveUpStart,
 }
 
 /// What happens to the process of a local worker.
@@ -208,6 +230,9 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
             run: None,
             course: RunCourse::default(),
             queue: RunQueue::default(),
+            next_run: 1,
+            starting: None,
+            is_finishing: false,
             audits: Vec::new(),
             is_leaving: false,
             keeps_queue: false,
@@ -215,6 +240,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
             dashboards: Dashboards::default(),
             logs: Logs::default(),
             hung: BTreeMap::new(),
+            hopeless_since: None,
             loud: NoticeRate::default(),
             comings: NoticeRate::default(),
             effects: VecDeque::new(),

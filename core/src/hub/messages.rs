@@ -46,7 +46,9 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
                 let now = self.now;
                 let is_taken = self.take_server(peer, &answer)
                     || self.state_mut().is_some_and(|run| run.handle_answer(WorkerId(peer), &answer, now));
-                if !is_taken {
+                if is_taken {
+                    self.hung.remove(&peer);
+                } else {
                     self.count_offence(peer);
                 }
             }

@@ -579,3 +579,14 @@ fn weights_that_fit_into_no_message_are_refused_when_the_run_is_made() {
     assert!(error.starts_with("the weights of this run cannot be sent to its workers: WeightsUpdate of "), "{error}");
     assert!(error.contains("`fcnet_hiddens`, `conv_filters`"), "{error}");
 }
+
+#[test]
+fn worker_that_does_not_answer_the_run_is_disconnected() {
+    let mut hub = hub_with_run();
+    let (_, link) = join(&mut hub, Role::Worker).expect("it is admitted");
+    for (second, is_closed) in [(119, false), (120, true)] {
+        hub.set_time(Micros::from_secs(second), 0);
+        hub.sweep_hung();
+        assert_eq!(link.is_closed(), is_closed, "after {second} s");
+    }
+}

@@ -34,6 +34,8 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// 9. Fragments to audit are recomputed.
     /// 10. The latest fragment of the watched slot is drawn.
     /// 11. The run takes the next step of its [course](super::RunCourse).
+    /// 12. The start of a removed run is given up.
+    /// 13. The run that has waited longest begins, once the one before it is finished.
     pub fn poll_effect(&mut self) -> Option<HubEffect<C>> {
         loop {
             if let Some(effect) = self.effects.pop_front() {
@@ -43,6 +45,10 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
                 break;
             }
         }
+        self.poll_run().or_else(|| self.poll_start())
+    }
+
+    fn poll_run(&mut self) -> Option<HubEffect<C>> {
         let now = self.now;
         let run = self.run.as_mut()?.state_mut();
         if let Some(error) = run.fatal_failure().filter(|_| !run.is_over()) {

@@ -173,7 +173,6 @@ impl InlineHub {
         run.num_workers = self.num_staying();
         self.hub.run = Some(run);
         self.hub.dashboards.begin_run();
-        self.hub.hung.clear();
         self.hub.bring_all_into_run();
         self.settle();
         Ok(self.number)
@@ -203,7 +202,7 @@ impl InlineHub {
     pub fn handle_timeout(&mut self, now: Micros) {
         self.set_time(now);
         self.hub.handle_timeout();
-        self.end_hung();
+        self.hub.sweep_hung();
         self.end_hopeless();
         self.settle();
     }
@@ -377,13 +376,14 @@ impl InlineHub {
             match effect {
                 HubEffect::Reply { peer, kind, request } => self.hub.reply(peer, kind, request, Ok(0)),
                 HubEffect::Child { child, fate } => self.decide(child, fate),
+                HubEffect::Hung { child, .. } => self.end_hung(child),
                 HubEffect::Consume(Ok(BatchWork::Learn(rows))) => self.batch = Some(rows),
                 HubEffect::Consume(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
                 HubEffect::Audit { run, task, .. } => self.hub.handle_audited(run, &task, Verdict::Unknown),
                 HubEffect::Draw(job) => self.drawing = Some(job),
                 HubEffect::Step(RunStep::End(end)) => self.end_run(end),
                 HubEffect::Step(RunStep::Begin) => self.hub.begin_iteration(),
-                // There is nothing to save, no batch is for a caller, and only workers of the page itself take part.
+                // There is nothing to save and no queue, no batch is for a caller, and only workers of the page itself take part.
                 HubEffect::Step(RunStep::Save | RunStep::RollBack(_))
                 | HubEffect::Consume(Ok(_))
                 | HubEffect::Quarantine { .. }
@@ -393,7 +393,9 @@ impl InlineHub {
                 | HubEffect::Left { .. }
                 | HubEffect::Answered { .. }
                 | HubEffect::WeightsApplied
-                | HubEffect::Journal(_) => {}
+                | HubEffect::Journal(_)
+                | HubEffect::MakeRun(_)
+                | HubEffect::GiveUpStart => {}
             }
         }
         if self.tended.is_none_or(|tended| self.now.since(tended) >= TEND_EVERY) {

@@ -7,7 +7,6 @@ use rollmesh_core::{
     hub::{ChildFate, HubRun as _, RunEnd},
     ids::WorkerId,
     protocol::Role,
-    time::Micros,
 };
 
 use super::{HubOutput, InlineHub, PortId};
@@ -108,20 +107,10 @@ impl InlineHub {
         }
     }
 
-    /// Ends workers without progress, so that others take their places.
-    pub(super) fn end_hung(&mut self) {
-        let Some(run) = self.hub.run.as_ref().filter(|run| !run.state().is_over()) else { return };
-        let patience = Micros((run.state().config().hung_worker_timeout_s * 1e6) as u64);
-        if patience == Micros(0) {
-            return;
-        }
-        let now = self.now;
-        let overdue: Vec<u32> =
-            self.hub.hung.extract_if(.., |_, since| now.since(*since) >= patience).map(|(id, _)| id).collect();
-        for peer in overdue {
-            let port = self.ports.iter().find(|(_, port)| port.peer == Some(peer)).map(|(id, _)| *id);
-            port.into_iter().for_each(|port| self.lose(port, "it makes no progress", true));
-        }
+    /// Ends a worker without progress, so that another one takes its place.
+    pub(super) fn end_hung(&mut self, child: u32) {
+        let port = self.workers.by_number.get(&child).map(|worker| worker.port);
+        port.into_iter().for_each(|port| self.lose(port, "it makes no progress", true));
     }
 
     /// Ends a run that no worker can sample for, if none is on its way.

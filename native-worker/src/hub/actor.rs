@@ -82,8 +82,6 @@ pub(super) enum Event {
     Left { peer: u32, departure: Departure },
     /// A local worker's process exited.
     ChildExited { number: u32, end: LaunchedEnd },
-    /// A local worker, which was this peer, disconnected some time ago.
-    ChildSilent { number: u32, peer: u32 },
     /// A local worker wrote a line to its standard error.
     ChildSaid { number: u32, line: String },
     /// The hub measured the load of its machine.
@@ -98,8 +96,6 @@ pub(super) enum Event {
     InProcessEnded { child: u32, end: WorkerEnd },
     /// The in-process worker of this number, of this run, cannot act.
     InProcessUnable { child: u32, run: u32, error: String },
-    /// The delay is over after which a local worker that ended, or failed to start, is replaced.
-    ReplaceChild { number: u32 },
     /// A request of the program.
     Ask(Ask),
     /// The program shuts the hub down.
@@ -152,7 +148,6 @@ pub(super) struct Actor {
     pub(super) runs_dir: Option<PathBuf>,
     /// Resources of a local worker, unless the run specifies others.
     pub(super) worker: WorkerSpec,
-    pub(super) next_run: u32,
     pub(super) next_lease: LeaseId,
     /// Number of requests for which files are being read.
     pub(super) num_reading: usize,
@@ -177,8 +172,6 @@ pub(super) struct Actor {
     pub(super) starting: Option<Starting>,
     /// Messages of peers and requests of the program that arrived while the run is rolled back, for the run that continues.
     pub(super) deferred: VecDeque<Event>,
-    /// Since when no worker has been able to continue the run.
-    pub(super) hopeless_since: Option<Micros>,
     /// Since when the run has been waiting for workers, and whether the user was notified.
     pub(super) waiting_since: Option<(Micros, bool)>,
     /// Receives worker notifications besides the run.
@@ -211,7 +204,8 @@ impl Actor {
                 self.settle();
                 continue;
             }
-            let deadline = self.hub.poll_timeout().map(|at| self.epoch + Duration::from(at));
+            let due = self.hub.poll_timeout().into_iter().chain(self.children.local.poll_timeout()).min();
+            let deadline = due.map(|at| self.epoch + Duration::from(at));
             let event = tokio::select! {
                 event = events.recv() => match event {
                     None | Some(Event::Shutdown) => break,
@@ -271,8 +265,7 @@ impl Actor {
                 self.hub.handle_left(peer, PeerEnd { reason: &reason, is_fault, denied });
             }
             Event::ChildExited { number, end } => self.handle_child_exit(number, &end),
-            Event::ChildSilent { number, peer } => self.handle_silent_child(number, peer),
-            Event::ChildSaid { number, line } => self.hub.log_child(number, self.children.peer_of(number), &line),
+            Event::ChildSaid { number, line } => self.hub.log_child(number, self.children.local.peer_of(number), &line),
             Event::Measured(report) => self.hub.handle_host_report(0, report),
             Event::FilesRead(finding) => self.handle_finding(finding),
             // The connection may have ended.
@@ -280,7 +273,6 @@ impl Actor {
             Event::InProcessSaid(line) => self.hub.notice(1, format!("in-process worker: {line}")),
             Event::InProcessEnded { child, end } => self.handle_in_process_end(child, &end),
             Event::InProcessUnable { child, run, error } => self.handle_in_process_unable(child, run, &error),
-            Event::ReplaceChild { number } => self.replace_awaited(number),
             Event::Ask(ask) => ask(self),
             Event::Updated(update) => self.handle_update(update),
             Event::Made(parts) => self.handle_parts(parts.map(|parts| *parts)),
@@ -288,7 +280,10 @@ impl Actor {
             Event::PictureFailed(fault) => self.handle_last_pictures(fault),
             Event::Audited(job, verdict) => self.hub.handle_audited(job.run, &job.task, verdict),
             Event::Drawn(clip) => self.handle_drawn(*clip),
-            Event::Deadline => self.hub.handle_timeout(),
+            Event::Deadline => {
+                self.hub.handle_timeout();
+                self.tend_children();
+            }
             Event::Tick => self.tend_all(),
             Event::Shutdown => {}
         }
@@ -308,7 +303,7 @@ impl Actor {
     fn tend_all(&mut self) {
         self.expel_invalid();
         self.tend_launchers();
-        self.end_hung();
+        self.hub.sweep_hung();
         self.end_hung_run();
         self.end_hung_drawing();
         self.notify_of_waiting();
@@ -339,7 +334,7 @@ impl Actor {
     pub(super) fn refresh_dashboards(&mut self) {
         self.publish_status();
         self.show_called();
-        self.hub.show_launchers(self.launchers.list());
+        self.hub.show_launchers(self.launchers.with(|launchers| launchers.list()));
         self.hub.refresh_dashboards();
     }
 
@@ -354,7 +349,7 @@ impl Actor {
         self.give_up_waiting();
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
-        self.launchers.remove_all();
+        self.launchers.with(|launchers| launchers.remove_all());
         self.hub.send_last_states();
         for peer in self.hub.peers.values() {
             peer.link.close(CloseReason::Away, "the hub is shutting down");
@@ -370,7 +365,7 @@ impl Actor {
         let farewell = async {
             while !(self.children.is_empty() && self.hub.peers.is_empty()) {
                 match events.recv().await {
-                    Some(Event::ChildExited { number, .. }) => _ = self.children.handle_exit(number),
+                    Some(Event::ChildExited { number, .. }) => _ = self.children.handle_exit(number, self.now()),
                     Some(Event::Left { peer, .. }) => _ = self.hub.peers.remove(&peer),
                     Some(_) => {}
                     None => return,

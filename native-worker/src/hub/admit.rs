@@ -1,7 +1,7 @@
 //! Admits peers.
 
 use rollmesh_core::{
-    hub::{Arrival, PeerEnd},
+    hub::{Arrival, LauncherKey, PeerEnd},
     protocol::{
         RefusalCode, Role,
         handshake::{busy, no_token},
@@ -10,7 +10,6 @@ use rollmesh_core::{
 
 use super::{
     actor::Actor,
-    launchers::LauncherKey,
     peer::{Admission, HandshakeRequest},
 };
 
@@ -25,8 +24,10 @@ impl Actor {
             // A page could claim to be of another kind than a browser's.
             Role::Relay if is_of_page => Err(no_token()),
             // The token is worth nothing to another process.
-            Role::Worker if !self.launchers.may_join(accepted.token, accepted.resume) => Err(no_token()),
-            Role::Launcher if self.launchers.is_present(&LauncherKey::of(&accepted)) => {
+            Role::Worker if !self.launchers.with(|launchers| launchers.may_join(accepted.token, accepted.resume)) => {
+                Err(no_token())
+            }
+            Role::Launcher if self.launchers.with(|launchers| launchers.is_present(&LauncherKey::of(&accepted))) => {
                 Err(busy("a launcher with this token and name is connected; give this one another --name"))
             }
             _ => Ok(accepted),
@@ -37,11 +38,11 @@ impl Actor {
         let admitted = accepted.map(|accepted| {
             let (role, token, child) = (accepted.role, accepted.token, accepted.child);
             let session = accepted.resume.unwrap_or_else(random_id);
-            if self.launchers.joined(token, session) {
+            if self.launchers.with(|launchers| launchers.handle_joined(token, session)) {
                 self.hub.tokens.keep(token);
             }
-            let launcher = self.launchers.name(token).unwrap_or_default();
-            let is_spare = child.is_some_and(|child| self.children.is_spare(child));
+            let launcher = self.launchers.with(|launchers| launchers.name(token)).unwrap_or_default();
+            let is_spare = child.is_some_and(|child| self.children.local.is_spare(child));
             // A new dashboard is sent a snapshot.
             self.show_called();
             let peer = self.hub.admit(accepted, Arrival { from, link, session, launcher, is_spare });

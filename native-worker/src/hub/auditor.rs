@@ -78,6 +78,7 @@ impl Actor {
             drop(run);
             task
         };
+        self.hub.begin_unlisted_start();
         self.make_parts(StartCause::RollBack(stopped), &config, task);
     }
 

@@ -3,11 +3,10 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc as std_mpsc},
-    time::Duration,
 };
 
 use rollmesh_core::{
-    hub::Peer,
+    hub::{Peer, Replacement},
     protocol::{
         Message,
         message::{CallResult, Request, Scale, WorkerRequest, WorkerRow},
@@ -46,22 +45,6 @@ pub(crate) enum WorkerNotification {
 
 /// Receives the notifications. Must not block.
 pub(crate) type NotificationSink = Box<dyn Fn(WorkerNotification) + Send>;
-
-/// When local processes that ended unexpectedly are replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Replacement {
-    /// Minimum delay after the end.
-    pub(crate) delay: Duration,
-    /// Maximum number of replacements in total.
-    pub(crate) max: u32,
-}
-
-impl Default for Replacement {
-    /// Replaces immediately, without limit.
-    fn default() -> Self {
-        Self { delay: Duration::ZERO, max: u32::MAX }
-    }
-}
 
 /// What a program says of the workers that it calls, for dashboards.
 #[derive(Clone, Debug, Default)]
@@ -122,7 +105,7 @@ impl Workers {
     pub(crate) fn listen(&self, sink: NotificationSink, replacement: Replacement, called: CalledWorkers) {
         self.command(move |actor| {
             actor.called = called;
-            actor.children.replace_as(replacement);
+            actor.children.local.replace_as(replacement);
             actor.hub.workers().for_each(|(peer, known)| sink(joined(peer, known)));
             actor.listener = Some(sink);
         });

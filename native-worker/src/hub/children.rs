@@ -10,32 +10,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rollmesh_core::protocol::{Token, TokenHash, TokenId};
+use rollmesh_core::{
+    hub::{LocalEnd, LocalWorkers},
+    protocol::{Token, TokenHash, TokenId},
+    time::Micros,
+};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{sleep, timeout},
 };
 
-use super::{
-    UNENCRYPTED_FLAG,
-    actor::Event,
-    calls::{OnExit, Replacement},
-    random_token,
-};
+use super::{UNENCRYPTED_FLAG, actor::Event, calls::Reply, random_token};
 use crate::{
     child::WORKER_GRACE,
     launch::{LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher, WorkerSpec},
     net::Trust,
 };
 
-/// A child that exits without having connected, or before this time without having been useful, counts as a failed start.
-const SHORT_LIFE: Duration = Duration::from_secs(2);
-/// Maximum number of consecutive failed starts.
-const MAX_FAILED_STARTS: u32 = 5;
-/// Number of consecutive failures without a delay before the next start: a user may have killed the children.
-const FREE_FAILED_STARTS: u32 = 2;
-/// Delay before the next attempt when launchers have no place now, but soon may have one.
-const NOT_YET: Duration = Duration::from_secs(1);
 /// Maximum length of a line of a child's log in bytes; a longer one is several, …
 const MAX_LINE_BYTES: usize = 1 << 10;
 /// … and maximum number of lines per second.
@@ -78,41 +69,22 @@ impl Way {
     }
 }
 
-/// The local workers that should be running.
+/// The local workers that should be running, and their processes.
 pub(super) struct Children {
     /// The default launcher.
     launcher: Arc<dyn Launcher>,
     pub(super) way: Way,
     pub(super) events: mpsc::Sender<Event>,
-    next: u32,
-    running: BTreeMap<u32, RunningChild>,
-    /// A spare child, started before it is needed: it takes the place of the next one that ends. Until then it is not
-    /// counted.
-    spare: Option<u32>,
-    failed_starts: u32,
-    /// Consecutive short lives that ended with a crash while holding a lease.
-    crashes: u32,
-    replacement: Replacement,
-    replaced: u32,
-    /// Replacements waiting for their delay to pass, by the number of the child that they replace.
+    /// Decides which of them run.
+    pub(super) local: LocalWorkers,
+    processes: BTreeMap<u32, ChildProcess>,
+    /// Terms of scheduled replacements, by the number of the child that they replace.
     awaited: BTreeMap<u32, Arc<ChildTerms>>,
 }
 
-struct RunningChild {
+struct ChildProcess {
     terms: Arc<ChildTerms>,
-    token: TokenId,
     pid: Option<u32>,
-    /// The peer id of its current or latest connection.
-    peer: Option<u32>,
-    began: Instant,
-    /// True once it has done useful work: whatever ends it later, its start was successful.
-    is_useful: bool,
-    /// True if its process crashed while it held a lease: its start was successful and the environment is at fault.
-    crashed_at_work: bool,
-    /// True if it is to exit and not to be replaced.
-    dismissed: bool,
-    /// True if it is to exit and to be replaced, which is no failure.
-    is_restarted: bool,
     kill: Option<oneshot::Sender<()>>,
     /// Dropped when it connects, which lifts its deadline.
     starting: Option<oneshot::Sender<()>>,
@@ -125,37 +97,14 @@ pub(super) struct Exit {
     /// The token to revoke.
     pub(super) token: TokenId,
     pub(super) terms: Arc<ChildTerms>,
-    pub(super) ended: AfterExit,
-}
-
-/// What follows from a child's exit.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum AfterExit {
-    /// It was dismissed, or was a spare.
-    AsWished,
-    /// Replace it after this delay.
-    Replace(Duration),
-    /// Do not replace it: the configured number of replacements is used up.
-    NotReplaced,
-    /// Give up: it failed too many times in a row.
-    GiveUp,
+    /// What follows.
+    pub(super) end: LocalEnd,
 }
 
 impl Children {
     pub(super) fn new(launcher: Arc<dyn Launcher>, way: Way, events: mpsc::Sender<Event>) -> Self {
-        Self {
-            launcher,
-            way,
-            events,
-            next: 1,
-            running: BTreeMap::new(),
-            spare: None,
-            failed_starts: 0,
-            crashes: 0,
-            replacement: Replacement::default(),
-            replaced: 0,
-            awaited: BTreeMap::new(),
-        }
+        let (processes, awaited) = (BTreeMap::new(), BTreeMap::new());
+        Self { launcher, way, events, local: LocalWorkers::default(), processes, awaited }
     }
 
     /// Returns the default launcher.
@@ -163,65 +112,23 @@ impl Children {
         self.launcher.clone()
     }
 
-    /// Sets when workers that ended are replaced.
-    pub(super) fn replace_as(&mut self, replacement: Replacement) {
-        self.replacement = replacement;
-    }
-
-    /// Returns the number of workers that are running or about to be started.
-    pub(super) fn count(&self) -> usize {
-        self.staying().len() + self.awaited.len()
-    }
-
-    /// Returns the numbers of the running children, oldest first, without the spare and the dismissed.
-    pub(super) fn staying(&self) -> Vec<u32> {
-        let staying = self.running.iter().filter(|(number, child)| !child.dismissed && !self.is_spare(**number));
-        staying.map(|(&number, _)| number).collect()
-    }
-
-    /// Returns the numbers of those that [stay](Self::staying) and were started with other environment variables.
+    /// Returns the numbers of those that [stay](LocalWorkers::staying) and were started with other environment variables.
     pub(super) fn with_other_environs(&self, terms: &ChildTerms) -> Vec<u32> {
-        self.staying().into_iter().filter(|number| self.running[number].terms.environs != terms.environs).collect()
-    }
-
-    /// True if the child is the spare.
-    pub(super) fn is_spare(&self, number: u32) -> bool {
-        self.spare == Some(number)
-    }
-
-    /// True if there is no spare, and ended children are replaced immediately and without limit.
-    pub(super) fn wants_spare(&self) -> bool {
-        self.spare.is_none() && self.replacement == Replacement::default()
-    }
-
-    /// Makes the child the spare.
-    pub(super) fn keep_as_spare(&mut self, number: u32) {
-        self.spare = Some(number);
+        let has_others = |number: &u32| self.processes[number].terms.environs != terms.environs;
+        self.local.staying().into_iter().filter(has_others).collect()
     }
 
     /// Returns the spare for a place on these terms, if they match. Its lifetime counts from now on.
-    pub(super) fn take_spare(&mut self, terms: &ChildTerms) -> Option<u32> {
-        let number = self.spare?;
-        let child = self.running.get_mut(&number).filter(|child| *child.terms == *terms)?;
-        child.began = Instant::now();
-        self.spare = None;
+    pub(super) fn take_spare(&mut self, terms: &ChildTerms, now: Micros) -> Option<u32> {
+        let number = self.local.spare()?;
+        self.processes.get(&number).filter(|child| *child.terms == *terms)?;
+        self.local.employ_spare(now);
         Some(number)
     }
 
-    /// Returns the spare when it is no longer needed; there is none afterwards.
-    pub(super) fn release_spare(&mut self) -> Option<u32> {
-        self.spare.take()
-    }
-
-    /// Returns an unused child number.
-    pub(super) fn next_number(&mut self) -> u32 {
-        self.next += 1;
-        self.next - 1
-    }
-
     /// Starts a worker. Returns its number and the token that it will present.
-    pub(super) fn start(&mut self, terms: &Arc<ChildTerms>) -> Result<(u32, Token), LaunchError> {
-        let number = self.next_number();
+    pub(super) fn start(&mut self, terms: &Arc<ChildTerms>, now: Micros) -> Result<(u32, Token), LaunchError> {
+        let number = self.local.next_number();
         let token = random_token().map_err(|error| LaunchError::Failed(format!("there is no token: {error}")))?;
         let (way, spec, environs) = (self.way.arguments(), &terms.spec, &terms.environs);
         let order = LaunchOrder { number, way: &way, token: &token, spec, environs };
@@ -232,109 +139,28 @@ impl Children {
         let (kill, killed) = oneshot::channel();
         let (starting, started) = oneshot::channel();
         tokio::spawn(watch(number, worker, (killed, started), limit, self.events.clone()));
-        let id = TokenHash::of(&token).id();
-        let running = RunningChild {
-            terms: terms.clone(),
-            token: id,
-            pid,
-            peer: None,
-            began: Instant::now(),
-            is_useful: false,
-            crashed_at_work: false,
-            dismissed: false,
-            is_restarted: false,
-            kill: Some(kill),
-            starting: Some(starting),
-            when_gone: Vec::new(),
-        };
-        self.running.insert(number, running);
+        self.local.handle_started(number, TokenHash::of(&token).id(), pid.is_none(), now);
+        let (terms, kill, starting) = (terms.clone(), Some(kill), Some(starting));
+        self.processes.insert(number, ChildProcess { terms, pid, kill, starting, when_gone: Vec::new() });
         Ok((number, token))
     }
 
     /// Returns the process ids of the children.
     pub(super) fn pids(&self) -> Vec<u32> {
-        self.running.values().filter_map(|child| child.pid).collect()
-    }
-
-    /// Returns the peer id of the child's latest connection, `None` if it never connected or has exited.
-    pub(super) fn peer_of(&self, number: u32) -> Option<u32> {
-        self.running.get(&number).and_then(|child| child.peer)
+        self.processes.values().filter_map(|child| child.pid).collect()
     }
 
     /// Records that the child is connected as this peer.
     pub(super) fn is_connected_as(&mut self, number: u32, peer: u32) {
-        if let Some(child) = self.running.get_mut(&number) {
-            child.peer = Some(peer);
+        self.local.handle_connected(number, peer);
+        if let Some(child) = self.processes.get_mut(&number) {
             child.starting = None;
-        }
-    }
-
-    /// Records that the child has done useful work.
-    pub(super) fn was_useful(&mut self, number: u32) {
-        if let Some(child) = self.running.get_mut(&number) {
-            child.is_useful = true;
-            self.failed_starts = 0;
-        }
-    }
-
-    /// Forgets earlier failed starts: an operator has requested workers, a run needs them, or a
-    /// launcher may start them elsewhere.
-    pub(super) fn forget_failed_starts(&mut self) {
-        self.failed_starts = 0;
-    }
-
-    /// Counts a failed start. The start of a child that has connected and lives is successful, whatever ends it later, and ends
-    /// the failures in a row: one place that fails must not stand for all.
-    fn count_failed_start(&mut self) {
-        for child in self.running.values_mut().filter(|child| !child.is_useful) {
-            if child.peer.is_some() && child.began.elapsed() >= SHORT_LIFE {
-                child.is_useful = true;
-                self.failed_starts = 0;
-            }
-        }
-        self.failed_starts = self.failed_starts.saturating_add(1);
-    }
-
-    /// Records that the child's process crashed while it held a lease. If other workers succeed with the fragment, the child
-    /// is replaced without limit, but with delays.
-    pub(super) fn has_crashed_at_work(&mut self, number: u32) {
-        if let Some(child) = self.running.get_mut(&number) {
-            child.crashed_at_work = true;
-        }
-    }
-
-    /// True until the child has exited.
-    pub(super) fn is_running(&self, number: u32) -> bool {
-        self.running.contains_key(&number)
-    }
-
-    /// True for a child that is no process of this machine.
-    pub(super) fn is_elsewhere(&self, number: u32) -> bool {
-        self.running.get(&number).is_some_and(|child| child.pid.is_none())
-    }
-
-    /// True if the child will be replaced, or was dismissed.
-    pub(super) fn may_end(&self, number: u32) -> bool {
-        let more = self.replaced < self.replacement.max;
-        self.running.get(&number).is_some_and(|child| child.dismissed || more)
-    }
-
-    /// True if the child may be ended because it has not connected again since it was this peer. It may have been another one
-    /// meanwhile, whose connection was lost just now.
-    pub(super) fn is_silent_since(&self, number: u32, peer: u32) -> bool {
-        self.may_end(number) && self.peer_of(number) == Some(peer)
-    }
-
-    /// Marks the child as dismissed, before it is commanded to exit: if it exits earlier, that is not a failure.
-    pub(super) fn do_not_replace(&mut self, number: u32) {
-        if let Some(child) = self.running.get_mut(&number) {
-            child.dismissed = true;
         }
     }
 
     /// Kills the child now, as if it had ended by itself.
     pub(super) fn kill(&mut self, number: u32) {
-        if let Some(kill) = self.running.get_mut(&number).and_then(|child| child.kill.take()) {
+        if let Some(kill) = self.processes.get_mut(&number).and_then(|child| child.kill.take()) {
             // It may have exited already.
             let _ = kill.send(());
         }
@@ -342,149 +168,66 @@ impl Children {
 
     /// Kills the child now, and has it replaced without counting that.
     pub(super) fn restart(&mut self, number: u32) {
-        if let Some(child) = self.running.get_mut(&number).filter(|child| !child.dismissed) {
-            child.is_restarted = true;
+        if self.local.restart(number) {
             self.kill(number);
         }
     }
 
     /// Dismisses the child: it should exit and is not replaced. It is killed if it does not exit within [`WORKER_GRACE`].
     pub(super) fn dismiss(&mut self, number: u32) {
-        if let Some(child) = self.running.get_mut(&number) {
-            child.dismissed = true;
-            if let Some(kill) = child.kill.take() {
-                tokio::spawn(async move {
-                    sleep(WORKER_GRACE).await;
-                    // It may have exited already.
-                    let _ = kill.send(());
-                });
-            }
+        self.local.dismiss(number);
+        if let Some(kill) = self.processes.get_mut(&number).and_then(|child| child.kill.take()) {
+            tokio::spawn(async move {
+                sleep(WORKER_GRACE).await;
+                // It may have exited already.
+                let _ = kill.send(());
+            });
         }
     }
 
-    /// Schedules a replacement after a delay.
-    pub(super) fn replace_after(&mut self, number: u32, terms: Arc<ChildTerms>, pause: Duration) {
+    /// Schedules a replacement.
+    pub(super) fn replace_at(&mut self, number: u32, terms: Arc<ChildTerms>, due: Micros) {
         self.awaited.insert(number, terms);
-        let events = self.events.clone();
-        tokio::spawn(async move {
-            sleep(pause).await;
-            // The hub may have stopped meanwhile.
-            let _ = events.send(Event::ReplaceChild { number }).await;
-        });
+        self.local.replace_at(number, due);
     }
 
-    /// Begins a scheduled replacement and returns its terms, `None` if it was cancelled.
+    /// Ends the wait for a scheduled replacement, and returns its terms; `None` if it was cancelled.
     pub(super) fn begin_replacement(&mut self, number: u32) -> Option<Arc<ChildTerms>> {
+        self.local.forget_replacement(number);
         self.awaited.remove(&number)
     }
 
     /// Cancels all scheduled replacements.
     pub(super) fn forget_replacements(&mut self) {
+        self.local.forget_replacements();
         self.awaited.clear();
-    }
-
-    /// True if replacements are scheduled.
-    pub(super) fn awaits_any(&self) -> bool {
-        !self.awaited.is_empty()
-    }
-
-    /// Schedules a check whether a child has reconnected that was this peer.
-    pub(super) fn ask_for(&self, number: u32, peer: u32, patience: Duration) {
-        let events = self.events.clone();
-        tokio::spawn(async move {
-            sleep(patience).await;
-            // The hub may have stopped meanwhile.
-            let _ = events.send(Event::ChildSilent { number, peer }).await;
-        });
     }
 
     /// True if no child is running, not even a dismissed one.
     pub(super) fn is_empty(&self) -> bool {
-        self.running.is_empty()
+        self.processes.is_empty()
     }
 
     pub(super) fn dismiss_all(&mut self) {
-        let numbers: Vec<u32> = self.running.keys().copied().collect();
+        let numbers: Vec<u32> = self.processes.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.dismiss(number));
     }
 
     /// Replies when the child has exited and its resources are released.
-    pub(super) fn notify_when_exited(&mut self, number: u32, reply: OnExit) {
-        match self.running.get_mut(&number) {
+    pub(super) fn notify_when_exited(&mut self, number: u32, reply: Reply) {
+        match self.processes.get_mut(&number) {
             Some(child) => child.when_gone.push(reply),
             None => reply(),
         }
     }
 
-    /// Handles the exit of a child and decides what follows.
-    pub(super) fn handle_exit(&mut self, number: u32) -> Option<Exit> {
-        let child = self.running.remove(&number)?;
-        let RunningChild {
-            terms,
-            token,
-            peer,
-            began,
-            is_useful,
-            crashed_at_work,
-            dismissed,
-            is_restarted,
-            when_gone,
-            ..
-        } = child;
+    /// Handles the exit of a child. Returns what follows.
+    pub(super) fn handle_exit(&mut self, number: u32, now: Micros) -> Option<Exit> {
+        let ChildProcess { terms, when_gone, .. } = self.processes.remove(&number)?;
         when_gone.into_iter().for_each(|reply| reply());
-        if dismissed || self.spare.take_if(|spare| *spare == number).is_some() {
-            return Some(Exit { token, terms, ended: AfterExit::AsWished });
-        }
-        if is_restarted {
-            return Some(Exit { token, terms, ended: AfterExit::Replace(Duration::ZERO) });
-        }
-        // One that never connected has failed however long that took, in the queue of a cluster for example.
-        let failed = !is_useful && (peer.is_none() || began.elapsed() < SHORT_LIFE);
-        if crashed_at_work {
-            // A crash at work is no failed start and never leads to giving up.
-            self.crashes = if failed { self.crashes.saturating_add(1).min(MAX_FAILED_STARTS) } else { 0 };
-        } else if failed {
-            self.count_failed_start();
-        } else {
-            self.failed_starts = 0;
-        }
-        let ended = match self.replaced >= self.replacement.max {
-            true => AfterExit::NotReplaced,
-            false if crashed_at_work => self.attempt_after(self.crashes),
-            false => self.attempt_after(self.failed_starts),
-        };
-        self.replaced = self.replaced.saturating_add(u32::from(matches!(ended, AfterExit::Replace(_))));
-        Some(Exit { token, terms, ended })
+        let (token, end) = self.local.handle_exit(number, now)?;
+        Some(Exit { token, terms, end })
     }
-
-    /// Handles a child that could not be started and decides what follows. Waiting for a launcher is no failure: the hub
-    /// limits that itself.
-    pub(super) fn handle_failed_start(&mut self, error: &LaunchError) -> AfterExit {
-        if let LaunchError::NotYet(_) = error {
-            return AfterExit::Replace(self.replacement.delay.max(NOT_YET));
-        }
-        self.count_failed_start();
-        match self.attempt_after(self.failed_starts) {
-            AfterExit::Replace(pause) => AfterExit::Replace(pause.max(pause_after(self.failed_starts))),
-            ended => ended,
-        }
-    }
-
-    /// Decides after this many consecutive failures: the first ones are retried immediately, the next ones after exponential
-    /// backoff, and then it gives up.
-    fn attempt_after(&self, failures: u32) -> AfterExit {
-        let delay = self.replacement.delay;
-        match failures {
-            0..=FREE_FAILED_STARTS => AfterExit::Replace(delay),
-            n if n <= MAX_FAILED_STARTS => AfterExit::Replace(delay.max(pause_after(n))),
-            _ => AfterExit::GiveUp,
-        }
-    }
-}
-
-/// Returns the delay after this many consecutive failures (exponential backoff).
-fn pause_after(failed_starts: u32) -> Duration {
-    Duration::from_millis(100 << failed_starts.min(MAX_FAILED_STARTS))
 }
 
 /// Forwards what a child writes to its standard error, line by line, within limits; the rest is dropped.

@@ -37,14 +37,14 @@ impl Actor {
         let kind = message.kind();
         match message {
             Message::Goodbye(goodbye) => {
-                match self.launchers.of_peer(peer) {
+                match self.launchers.with(|launchers| launchers.of_peer(peer)) {
                     Some(key) => self.remove_launcher(&key, &goodbye.reason),
                     // It is not ready yet, or a newer connection has taken its place.
                     None => self.hub.dismiss(peer),
                 }
             }
             Message::LauncherReady(ready) => self.handle_launcher_ready(peer, &ready),
-            Message::WorkerEnded(ended) => self.launchers.handle_ended(peer, &ended),
+            Message::WorkerEnded(ended) => self.launchers.with(|launchers| launchers.handle_ended(peer, &ended)),
             Message::AddWorker(asked) => {
                 let done = self.add_worker();
                 self.hub.reply(peer, kind, asked.request, done.map(|()| 0));
@@ -72,7 +72,7 @@ impl Actor {
     }
 
     fn add_worker(&mut self) -> Result<(), String> {
-        if self.children.count() >= MAX_LOCAL_WORKERS as usize {
+        if self.children.local.count() >= MAX_LOCAL_WORKERS as usize {
             return Err(format!("a hub has at most {MAX_LOCAL_WORKERS} local workers"));
         }
         self.add_children(1).map_err(|error| error.to_string())
@@ -85,8 +85,8 @@ impl Actor {
         }
         let wanted = num_workers as usize;
         self.children.forget_replacements();
-        self.add_children(wanted.saturating_sub(self.children.count())).map_err(|error| error.to_string())?;
-        for child in self.children.staying().into_iter().skip(wanted) {
+        self.add_children(wanted.saturating_sub(self.children.local.count())).map_err(|error| error.to_string())?;
+        for child in self.children.local.staying().into_iter().skip(wanted) {
             match self.hub.peer_of_child(child) {
                 Some(worker) => self.hub.remove_worker(worker)?,
                 // It has not joined yet and has no lease to finish.

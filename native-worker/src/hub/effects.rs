@@ -8,24 +8,19 @@ use rollmesh_core::{
 use super::{HubNotice, actor::Actor, calls::WorkerNotification, link::PeerLink};
 use crate::{
     lines::LineNotice,
-    runs::{Run, RunEnd},
+    runs::{Run, RunEnd, StartError},
 };
 
 impl Actor {
     /// Executes all effects that are due after an event. Each may make others due.
     pub(super) fn settle(&mut self) {
-        loop {
-            // An effect may take long.
+        // An effect may take long.
+        self.set_time();
+        while let Some(effect) = self.hub.poll_effect() {
+            self.execute(effect);
             self.set_time();
-            while let Some(effect) = self.hub.poll_effect() {
-                self.execute(effect);
-                self.set_time();
-            }
-            self.report_end();
-            if !self.begin_next_run() {
-                break;
-            }
         }
+        self.report_end();
         self.tend_in_process();
     }
 
@@ -44,23 +39,28 @@ impl Actor {
             HubEffect::Left { id, peer, reason } => match (peer.role, peer.service) {
                 (Role::Worker, PeerService::Runs) => {
                     // A disconnected spare has exited, reconnects, or hangs.
-                    peer.child.into_iter().for_each(|child| self.look_after(child, id));
+                    let now = self.now();
+                    peer.child.into_iter().for_each(|child| self.children.local.handle_disconnected(child, id, now));
                     if peer.is_worker() {
                         self.left_bytes += peer.link.received_bytes();
                         self.notify(WorkerNotification::Left { peer: id, reason });
                     }
                 }
-                (Role::Launcher, _) => self.launchers.handle_lost(id),
+                (Role::Launcher, _) => {
+                    let now = self.now();
+                    self.launchers.with(|launchers| launchers.handle_lost(id, now));
+                }
                 _ => {}
             },
             HubEffect::Answered { peer, result } => self.notify(WorkerNotification::Result { peer, result }),
             HubEffect::Child { child, fate } => match fate {
-                ChildFate::Useful => self.children.was_useful(child),
-                ChildFate::Last => self.children.do_not_replace(child),
+                ChildFate::Useful => self.children.local.handle_useful(child),
+                ChildFate::Last => self.children.local.dismiss(child),
                 ChildFate::Dismissed => self.children.dismiss(child),
                 ChildFate::Replaced => self.replace_quarantined(child),
                 ChildFate::Restarted => self.restart_worker(child),
             },
+            HubEffect::Hung { worker, child, patience } => self.end_hung(worker, child, patience),
             HubEffect::Quarantine { tokens, .. } => {
                 for token in tokens {
                     if self.tokens.revoke(&mut self.hub.tokens, token).is_ok() {
@@ -80,6 +80,8 @@ impl Actor {
             HubEffect::Audit { run, task, weights } => self.audit_fragment(run, *task, weights),
             HubEffect::Draw(job) => self.draw_fragment(*job),
             HubEffect::Step(step) => self.take_step(step),
+            HubEffect::MakeRun(waiting) => self.make_waiting(waiting.config),
+            HubEffect::GiveUpStart => self.handle_parts(Err(StartError::Removed)),
         }
     }
 

@@ -1,34 +1,25 @@
 //! Starting, replacing and ending the hub's local workers.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use rollmesh_core::{
-    hub::{IN_PROCESS, IN_PROCESS_SERVER, PeerConnection as _, Record},
+    hub::{IN_PROCESS, IN_PROCESS_SERVER, LocalDue, LocalEnd, Record},
     ids::WorkerId,
-    protocol::{Role, TokenGrant, TokenHash, WorkerState},
+    protocol::{Role, TokenGrant, TokenHash},
     time::Micros,
 };
 
 use super::{
     NO_MORE_ATTEMPTS,
     actor::Actor,
-    calls::{OnExit, WorkerNotification},
-    children::{AfterExit, ChildTerms, Exit},
+    calls::{Reply, WorkerNotification},
+    children::{ChildTerms, Exit},
     token_file,
 };
 use crate::{
     launch::{LaunchError, LaunchedEnd},
     runs::{Run, RunEnd, StartError, WorkerTerms},
 };
-
-/// Time for a local worker to reconnect after it has lost its connection.
-const SILENCE: Duration = Duration::from_secs(2);
-
-/// The same for a worker that a connected launcher has started: networks fail for longer, and a start takes longer.
-const SILENCE_ELSEWHERE: Duration = Duration::from_secs(20);
-
-/// Time that a run waits for an able worker when all its workers are unable or in quarantine.
-const HOPE: Micros = Micros::from_secs(5);
 
 /// Time without an able worker after which the user is notified that the run waits for one.
 const NOTIFY_AFTER: Micros = Micros::from_secs(1);
@@ -41,10 +32,10 @@ impl Actor {
         let mut started = Vec::new();
         let earlier = if wanted > 0 { self.children.with_other_environs(&terms) } else { Vec::new() };
         earlier.into_iter().for_each(|child| self.end_child(child, Box::new(|| {})));
-        if self.children.count() < wanted {
-            self.children.forget_failed_starts();
+        if self.children.local.count() < wanted {
+            self.children.local.forget_failed_starts();
         }
-        for _ in self.children.count()..wanted {
+        for _ in self.children.local.count()..wanted {
             match self.add_one(&terms) {
                 Ok(child) => started.push(child),
                 Err(error) if error.is_refusal() => {
@@ -53,7 +44,7 @@ impl Actor {
                     return Err(StartError::Launch(error));
                 }
                 Err(error) => {
-                    let number = self.children.next_number();
+                    let number = self.children.local.next_number();
                     self.handle_failed_start(number, &terms, &error);
                 }
             }
@@ -69,7 +60,7 @@ impl Actor {
 
     /// Starts this many local workers that an operator or program has requested, all or none; returns their numbers.
     pub(super) fn add_children_on(&mut self, terms: &Arc<ChildTerms>, number: usize) -> Result<Vec<u32>, LaunchError> {
-        self.children.forget_failed_starts();
+        self.children.local.forget_failed_starts();
         let mut started = Vec::new();
         for _ in 0..number {
             match self.add_one(terms) {
@@ -86,7 +77,7 @@ impl Actor {
     /// Ends local workers that were just started and are not needed.
     pub(super) fn send_back(&mut self, started: Vec<u32>) {
         for child in started {
-            self.children.do_not_replace(child);
+            self.children.local.dismiss(child);
             self.children.kill(child);
         }
     }
@@ -95,7 +86,7 @@ impl Actor {
     pub(super) fn end_child(&mut self, child: u32, exited: OnExit) {
         // If it has ended already, its replacement may be scheduled.
         self.children.begin_replacement(child);
-        self.children.do_not_replace(child);
+        self.children.local.dismiss(child);
         match self.hub.peer_of_child(child) {
             Some(peer) => {
                 self.hub.dismiss(peer);
@@ -121,12 +112,13 @@ impl Actor {
 
     /// Returns the spare local worker if it was started on these terms, or starts a new one.
     fn spare_or_new(&mut self, terms: &Arc<ChildTerms>) -> Result<u32, LaunchError> {
-        self.children.take_spare(terms).map_or_else(|| self.start_child(terms), Ok)
+        self.children.take_spare(terms, self.now()).map_or_else(|| self.start_child(terms), Ok)
     }
 
     fn start_child(&mut self, terms: &Arc<ChildTerms>) -> Result<u32, LaunchError> {
-        let (number, token) = self.children.start(terms)?;
-        let seconds = self.launchers.token_seconds(TokenHash::of(&token).id());
+        let (number, token) = self.children.start(terms, self.now())?;
+        let id = TokenHash::of(&token).id();
+        let seconds = self.launchers.with(|launchers| launchers.token_seconds(id));
         let expires = seconds.map(|seconds| token_file::now().saturating_add(seconds.into()));
         let grant = TokenGrant { role: Role::Worker, child: Some(number), expires };
         let token = self.hub.tokens.add(&token, grant);
@@ -137,10 +129,23 @@ impl Actor {
         Ok(number)
     }
 
-    /// Carries out a scheduled replacement.
-    pub(super) fn replace_awaited(&mut self, number: u32) {
-        if let Some(terms) = self.children.begin_replacement(number).filter(|_| !self.hub.is_leaving) {
-            self.replace_child(number, &terms);
+    /// Carries out scheduled replacements, and ends workers that have not reconnected.
+    pub(super) fn tend_children(&mut self) {
+        while let Some(due) = self.children.local.poll_due(self.now()) {
+            match due {
+                LocalDue::Replace(number) => {
+                    if let Some(terms) = self.children.begin_replacement(number).filter(|_| !self.hub.is_leaving) {
+                        self.replace_child(number, &terms);
+                    }
+                }
+                LocalDue::EndSilent(number) if self.hub.peer_of_child(number).is_none() => {
+                    let text =
+                        format!("local worker {number} has lost its connection and does not come back: it is ended");
+                    self.hub.notice(1, text);
+                    self.children.kill(number);
+                }
+                LocalDue::EndSilent(_) => {}
+            }
         }
     }
 
@@ -165,79 +170,60 @@ impl Actor {
     fn start_spare(&mut self, terms: &Arc<ChildTerms>) {
         let is_running = self.hub.run.as_ref().is_some_and(|run| !run.is_over());
         // A program that listens to workers manages their number itself.
-        if !is_running || self.listener.is_some() || !self.children.wants_spare() {
+        if !is_running || self.listener.is_some() || !self.children.local.wants_spare() {
             return;
         }
         if let Ok(number) = self.start_child(terms) {
-            self.children.keep_as_spare(number);
+            self.children.local.keep_as_spare(number);
             self.hub.record(Record::Spare { number });
         }
     }
 
     /// Ends the spare local worker.
     pub(super) fn end_spare(&mut self) {
-        if let Some(spare) = self.children.release_spare() {
+        if let Some(spare) = self.children.local.release_spare() {
             self.end_child(spare, Box::new(|| {}));
         }
     }
 
     fn handle_failed_start(&mut self, number: u32, terms: &Arc<ChildTerms>, error: &LaunchError) {
-        match self.children.handle_failed_start(error) {
-            AfterExit::Replace(pause) => {
-                // The user knows that a launcher is absent, or was commanded to end workers.
-                if !matches!(error, LaunchError::NotYet(_)) {
-                    let again = pause.as_secs_f64();
-                    let text = format!("a local worker could not be started: {error}; trying again in {again:.1} s");
-                    self.hub.notice(2, text);
-                }
-                self.children.replace_after(number, terms.clone(), pause);
-            }
-            _ => self.give_up(format!("{NO_MORE_ATTEMPTS}: {error}")),
-        }
-    }
-
-    /// Schedules the end of a local worker that was this peer and does not reconnect: a stopped process would keep its place.
-    pub(super) fn look_after(&self, child: u32, peer: u32) {
-        let patience = if self.children.is_elsewhere(child) { SILENCE_ELSEWHERE } else { SILENCE };
-        self.children.ask_for(child, peer, patience);
-    }
-
-    pub(super) fn handle_silent_child(&mut self, number: u32, peer: u32) {
-        if self.hub.peer_of_child(number).is_none() && self.children.is_silent_since(number, peer) {
-            self.hub.notice(
-                1,
-                format!("local worker {number} has lost its connection and does not come back: it is ended"),
-            );
-            self.children.kill(number);
-        }
-    }
-
-    /// Ends workers that have hung for longer than the run's timeout: local ones are replaced, others are disconnected and
-    /// may reconnect, so that their slots are retried.
-    pub(super) fn end_hung(&mut self) {
         let now = self.now();
-        let Some(run) = self.hub.run.as_ref().filter(|run| !run.is_over()) else { return };
-        let Some(patience) = run.worker_terms.hung_timeout else { return };
-        let overdue = self.hub.hung.extract_if(.., |_, since| now.since(*since) >= patience);
-        for (id, _) in overdue.collect::<Vec<_>>() {
-            let Some(peer) = self.hub.peers.get(&id) else { continue };
-            match peer.child {
-                Some(child @ (IN_PROCESS | IN_PROCESS_SERVER)) => {
-                    self.hub
-                        .notice(1, format!("the in-process worker hangs for {patience}: another one takes its place"));
-                    self.end_in_process(child);
-                }
-                Some(child) if self.children.may_end(child) => {
-                    self.hub.notice(1, format!("worker {id} hangs for {patience}: it is ended"));
-                    self.children.kill(child);
-                }
-                Some(_) => {}
-                None => {
-                    peer.link.hang_up();
-                    self.hub.notice(1, format!("worker {id} hangs for {patience}: it is disconnected"));
-                }
-            }
+        let is_waiting = matches!(error, LaunchError::NotYet(_));
+        let end = match is_waiting {
+            true => LocalEnd::Replace(self.children.local.pause_without_place()),
+            false => self.children.local.handle_failed_start(now),
+        };
+        let LocalEnd::Replace(pause) = end else { return self.give_up(format!("{NO_MORE_ATTEMPTS}: {error}")) };
+        // The user knows that a launcher is absent, or was commanded to end workers.
+        if !is_waiting {
+            let again = pause.as_secs_f64();
+            let text = format!("a local worker could not be started: {error}; trying again in {again:.1} s");
+            self.hub.notice(2, text);
         }
+        self.children.replace_at(number, terms.clone(), now + pause);
+    }
+
+    /// Ends a worker of the hub that has hung for this long, so that another one takes its place.
+    pub(super) fn end_hung(&mut self, worker: u32, child: u32, patience: Micros) {
+        match child {
+            IN_PROCESS | IN_PROCESS_SERVER => {
+                self.hub.notice(1, format!("the in-process worker hangs for {patience}: another one takes its place"));
+                self.end_in_process(child);
+            }
+            child if self.children.local.may_end(child) => {
+                self.hub.notice(1, format!("worker {worker} hangs for {patience}: it is ended"));
+                self.children.kill(child);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends a run that no worker can sample for, if none is on its way. A program that listens to workers manages their number
+    /// itself.
+    pub(super) fn end_hopeless(&mut self) {
+        let is_managed = self.listener.is_some();
+        let expects = is_managed || self.hub.run.as_ref().is_some_and(|run| self.starts_worker_for(run));
+        self.hub.sweep_hopeless(expects);
     }
 
     /// Ends a run whose own worker hangs: its thread cannot be ended, nor replaced without the learner.
@@ -276,78 +262,44 @@ impl Actor {
     pub(super) fn replace_quarantined(&mut self, child: u32) {
         if [IN_PROCESS, IN_PROCESS_SERVER].contains(&child) {
             self.end_in_process(child);
-        } else if self.children.may_end(child) {
+        } else if self.children.local.may_end(child) {
             self.children.kill(child);
-        }
-    }
-
-    /// Ends a run that no worker can sample for: all connected workers are unable or in quarantine, and no local replacement
-    /// is on its way. Remote workers have a few seconds to connect.
-    pub(super) fn end_hopeless(&mut self) {
-        let now = self.now();
-        let Some(reason) = self.why_hopeless() else {
-            self.hopeless_since = None;
-            return;
-        };
-        let since = *self.hopeless_since.get_or_insert(now);
-        if now.since(since) >= HOPE {
-            self.end_run(RunEnd::Failed(reason));
         }
     }
 
     /// True if a local worker is on its way.
     fn starts_worker_for(&self, run: &Run) -> bool {
         let is_connected = |child: &u32| self.hub.peer_of_child(*child).is_some();
-        self.children.awaits_any()
-            || !self.children.staying().iter().all(is_connected)
+        self.children.local.awaits_any()
+            || !self.children.local.staying().iter().all(is_connected)
             || run.samples_in_process() && !is_connected(&IN_PROCESS)
-    }
-
-    fn why_hopeless(&self) -> Option<String> {
-        let run = self.hub.run.as_ref().filter(|run| !run.is_over() && self.listener.is_none())?;
-        if self.starts_worker_for(run) {
-            return None;
-        }
-        let mut reasons = Vec::new();
-        for worker in run.state.group.workers(self.now()) {
-            let (WorkerState::Unable | WorkerState::Quarantined) = worker.state else { return None };
-            // An untrusted worker must not be able to end a run that waits for others.
-            let id = worker.worker.0;
-            if self.hub.principal(id).is_some() {
-                continue;
-            }
-            reasons.extend(worker.idle.map(|reason| format!("worker {}: {reason}", worker.worker)));
-        }
-        let last =
-            run.state.last_failure().map_or_else(String::new, |failure| format!("; the last failure: {failure}"));
-        let first = reasons.first()?;
-        Some(format!("none of the {} connected workers can continue, {first}{last}", reasons.len()))
     }
 
     pub(super) fn handle_child_exit(&mut self, number: u32, end: &LaunchedEnd) {
         let LaunchedEnd { status, .. } = end;
         self.attribute_to_environment(number, end);
-        let Some(Exit { token, terms, ended }) = self.children.handle_exit(number) else { return };
+        let now = self.now();
+        let Some(Exit { token, terms, end }) = self.children.handle_exit(number, now) else { return };
         self.hub.tokens.revoke(token);
-        match ended {
-            AfterExit::AsWished => {}
-            AfterExit::NotReplaced => {
+        match end {
+            LocalEnd::AsWished => {}
+            LocalEnd::NotReplaced => {
                 let text = format!("local worker {number} ended ({status}), and is not replaced");
                 self.notify(WorkerNotification::GaveUp(text.clone()));
                 self.hub.notice(1, text);
             }
             // A Ctrl-C in the terminal may have reached the workers as well.
-            AfterExit::Replace(_) if self.hub.is_leaving => {}
-            AfterExit::Replace(pause) => {
+            LocalEnd::Replace(_) if self.hub.is_leaving => {}
+            LocalEnd::Replace(pause) => {
                 self.hub.num_worker_restarts += 1;
                 self.hub.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
-                if pause.is_zero() {
+                if pause == Micros(0) {
                     self.replace_child(number, &terms);
                 } else {
-                    self.children.replace_after(number, terms, pause);
+                    self.children.replace_at(number, terms, now + pause);
                 }
             }
-            AfterExit::GiveUp => {
+            LocalEnd::GiveUp => {
                 self.give_up(format!("{NO_MORE_ATTEMPTS}: they end as soon as they start ({status})"));
             }
         }
@@ -356,10 +308,10 @@ impl Actor {
     /// Attributes the crash of a local worker that held a lease to its environments: the worker had started successfully.
     fn attribute_to_environment(&mut self, number: u32, end: &LaunchedEnd) {
         let now = self.now();
-        let Some(peer) = self.children.peer_of(number).filter(|_| end.is_crash) else { return };
+        let Some(peer) = self.children.local.peer_of(number).filter(|_| end.is_crash) else { return };
         let Some(run) = self.hub.run.as_mut().filter(|run| !run.is_over()) else { return };
         if run.state.group.handle_crashed(WorkerId(peer), &end.status, now) {
-            self.children.has_crashed_at_work(number);
+            self.children.local.handle_crash_at_work(number);
         }
     }
 
@@ -368,11 +320,11 @@ impl Actor {
         self.hub.notice(2, reason.clone());
         self.notify(WorkerNotification::GaveUp(reason.clone()));
         // A process may have exited before its connection closed.
-        let lives = |child: Option<u32>| child.is_none_or(|child| self.children.is_running(child));
+        let lives = |child: Option<u32>| child.is_none_or(|child| self.children.local.is_running(child));
         // One that acts for others samples nothing.
         let has_workers = self.hub.workers().any(|(id, peer)| lives(peer.child) && !self.hub.acts_for_others(id));
         let samples_itself = self.hub.run.as_ref().is_some_and(Run::samples_in_process);
-        if !has_workers && !samples_itself && !self.children.awaits_any() && self.done.is_some() {
+        if !has_workers && !samples_itself && !self.children.local.awaits_any() && self.done.is_some() {
             // No worker would ever sample for it.
             self.end_run(RunEnd::Failed(reason));
         }

@@ -71,8 +71,7 @@ pub use self::{
     token_file::TokenFileError,
 };
 pub(crate) use access::random_token;
-pub(crate) use calls::{CalledWorkers, NotificationSink, Replacement, WorkerNotification, Workers};
-pub use rollmesh_core::hub::SyncError;
+pub(crate) use calls::{CalledWorkers, NotificationSink, WorkerNotification, Workers};
 pub(crate) use tls::{Tls, is_of_one_machine};
 pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_of};
 

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use rollmesh_core::{ids::WeightsVersion, weights::Weights};
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, oneshot},
-};
+use rollmesh_core::{hub::StartRefusal, ids::WeightsVersion, weights::Weights};
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
     CheckpointNowError, Hub, HubNotice, PendingSummary, RunStopper, Sampling, SavedCheckpoint, SyncError,
@@ -148,7 +145,7 @@ impl Hub {
             let _ = started.send(result);
         };
         let started = self.ask(start).await;
-        started.unwrap_or(Err(StartError::HubExited)).map(|()| PendingSummary(summary)).map_err(StartRunError)
+        started.unwrap_or(Err(StartRefusal::Leaving.into())).map(|()| PendingSummary(summary)).map_err(StartRunError)
     }
 
     /// Prepares the program's exit: accepts no more workers and runs, and drains the current run. Its leases have ten

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use rollmesh_core::hub::Record;
+use rollmesh_core::hub::{Record, StartRefusal};
 use tokio::sync::oneshot;
 
 use super::{actor::Actor, checkpoints::CheckpointNowError};
@@ -17,22 +17,22 @@ pub(super) struct Finishing {
 impl Actor {
     /// Starts a run, under the next number if `number` is `None`.
     pub(super) fn start_run(&mut self, number: Option<u32>, parts: RunParts) -> Result<(), StartError> {
-        if self.hub.is_leaving { Err(StartError::HubExited) } else { self.begin_run(number, parts) }
+        if self.hub.is_leaving { Err(StartRefusal::Leaving.into()) } else { self.begin_run(number, parts) }
     }
 
     /// Like [`start_run`](Self::start_run), also for a hub that is about to stop.
     pub(super) fn begin_run(&mut self, number: Option<u32>, parts: RunParts) -> Result<(), StartError> {
-        if !self.is_free() || self.update.is_some() {
-            return Err(StartError::Busy);
+        if !self.hub.is_free() || self.update.is_some() {
+            return Err(StartRefusal::Busy.into());
         }
-        let number = number.unwrap_or(self.next_run);
+        let number = number.unwrap_or(self.hub.next_run());
         let place = RunPlace { number, maker: &self.maker, first_lease: self.next_lease, clock: &|| self.now() };
         let mut run = Run::new(place, parts)?;
         // The secret seeds the choice of audits: without it, workers could foresee which fragments are recomputed.
         let mut secret = [0; 8];
         let has_secret = getrandom::fill(&mut secret).is_ok();
         if has_secret && run.state.group.set_audits(self.audits, u64::from_le_bytes(secret)).is_err() {
-            return Err(StartError::HubExited);
+            return Err(StartRefusal::Leaving.into());
         }
         // A run with nothing left to do needs no workers.
         let is_at_end = self.hub.is_leaving || run.state.end_reached(self.now()).is_some();
@@ -44,12 +44,11 @@ impl Actor {
         }
         let history = std::mem::take(&mut run.history);
         let evaluations = std::mem::take(&mut run.evaluations);
-        self.next_run = self.next_run.max(number + 1);
+        self.hub.count_run(number);
         self.hub.record(Record::RunStarted { run: number, env: run.config().env().into() });
         run.warnings.iter().for_each(|warning| self.hub.notice(1, warning.clone()));
         self.hub.run = Some(run);
         self.hub.dashboards.begin_run();
-        self.hub.hung.clear();
         for metrics in &history {
             self.hub.dashboards.add_iteration(metrics.point(number), metrics.named(number));
         }
@@ -83,6 +82,7 @@ impl Actor {
         self.refuse_checkpoints(CheckpointNowError::Ended);
         self.hub.add_past_run();
         self.refresh_dashboards();
+        self.hub.is_finishing = pictures.is_some();
         match pictures {
             Some(pictures) => self.finishing = Some(Finishing { pictures, summary }),
             None => self.ended = Some(summary),
@@ -93,7 +93,10 @@ impl Actor {
     pub(super) fn handle_last_pictures(&mut self, fault: Option<String>) {
         match fault {
             Some(fault) => self.hub.notice(2, fault),
-            None => self.ended = self.finishing.take().map(|finishing| finishing.summary),
+            None => {
+                self.hub.is_finishing = false;
+                self.ended = self.finishing.take().map(|finishing| finishing.summary);
+            }
         }
     }
 

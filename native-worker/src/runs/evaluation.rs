@@ -11,10 +11,9 @@ use std::{
 use rollmesh_core::{
     env::Frame,
     evaluation::{Earlier, Evaluation, EvaluationRequest, Frames, Ticket},
-    hub::Reel,
+    hub::{EvaluatedCandidate, EvaluationCandidate, EvaluationSchedule, EvaluationStart, Reel},
     protocol::message::{EnvClip, EvaluationPoint},
     run::RunConfig,
-    weights::Weights,
 };
 use serde::{Deserialize, Serialize};
 
@@ -89,45 +88,20 @@ pub(crate) struct Evaluated {
     pub(crate) fault: Option<String>,
 }
 
-/// Weights of a run to evaluate, with their iteration and env steps.
-#[derive(Clone, Debug)]
-pub(super) struct Candidate {
-    pub(super) iteration: u64,
-    pub(super) env_steps: u64,
-    pub(super) weights: Weights,
-}
-
-/// An evaluation in progress.
-struct Current {
-    ticket: Ticket,
-    candidate: Candidate,
-    has_pictures: bool,
-    /// Why the attempt with pictures failed; this is the one without.
-    failed: Option<EvalWorkerError>,
-}
-
 /// The evaluations of a run, one after the other. Only a poll waits, for its timeout.
 pub(super) struct RunEvaluation {
     run: RunConfig,
     request: EvaluationRequest,
     /// `None` before the first evaluation, and after the worker could not be started.
     worker: Option<EvalWorker>,
-    /// The evaluation in progress.
-    current: Option<Current>,
-    /// The next one.
-    waiting: Option<Candidate>,
+    /// Decides which weights are evaluated next.
+    schedule: EvaluationSchedule,
     /// A finished evaluation whose first episode is being drawn.
     drawing: Option<JoinHandle<Evaluated>>,
     /// The run's directory, if GIFs of first episodes are written there.
     gifs: Option<PathBuf>,
     /// Whether a dashboard shows pictures.
     is_watched: bool,
-    /// False once an evaluation has failed with pictures and succeeded without.
-    draws: bool,
-    /// True if the latest evaluation exceeded its timeout.
-    hangs: bool,
-    /// Number of evaluations that have begun.
-    begun: u64,
     due: u64,
     done: u64,
     failed: u64,
@@ -147,25 +121,9 @@ impl RunEvaluation {
         }
         run.host.evaluator_is_nice = true;
         run.evaluation.num_envs = run.evaluation.num_envs.min(episodes.get());
-        let (worker, current, waiting, drawing) = (None, None, None, None);
-        let (is_watched, draws, hangs) = (false, true, false);
-        let (begun, due, done, failed) = (0, 0, 0, 0);
-        Some(Self {
-            run,
-            request,
-            worker,
-            current,
-            waiting,
-            drawing,
-            gifs,
-            is_watched,
-            draws,
-            hangs,
-            begun,
-            due,
-            done,
-            failed,
-        })
+        let (worker, schedule, drawing, is_watched) = (None, EvaluationSchedule::default(), None, false);
+        let (due, done, failed) = (0, 0, 0);
+        Some(Self { run, request, worker, schedule, drawing, gifs, is_watched, due, done, failed })
     }
 
     /// Notes whether a dashboard is to be shown pictures of the evaluations that begin from now on.
@@ -174,9 +132,9 @@ impl RunEvaluation {
     }
 
     /// Queues weights to be evaluated from the next poll on; they replace queued ones.
-    pub(super) fn offer(&mut self, candidate: Candidate) {
+    pub(super) fn offer(&mut self, candidate: EvaluationCandidate) {
         self.due += 1;
-        self.waiting = Some(candidate);
+        self.schedule.offer(candidate);
     }
 
     /// Returns the counts if the run ends now.
@@ -185,24 +143,19 @@ impl RunEvaluation {
         EvaluationCounts { due, done, skipped: due.saturating_sub(done + failed), failed }
     }
 
-    /// True if the latest evaluation exceeded its timeout.
-    pub(super) fn hangs(&self) -> bool {
-        self.hangs
-    }
-
     /// Returns the number of evaluations that have begun.
     pub(super) fn begun(&self) -> u64 {
-        self.begun
+        self.schedule.begun()
     }
 
-    /// True if no evaluation is in progress or queued.
-    pub(super) fn is_idle(&self) -> bool {
-        self.current.is_none() && self.waiting.is_none() && self.drawing.is_none()
+    /// True if a run that depends on its evaluations waits for one.
+    pub(super) fn is_awaited(&self, is_at_end: bool) -> bool {
+        self.drawing.is_some() || self.schedule.is_awaited(is_at_end)
     }
 
     /// Returns the next result, if it arrives within the timeout.
     pub(super) fn poll(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
-        let is_idle = self.is_idle();
+        let is_idle = !self.is_awaited(true);
         let polled = self.poll_next(program, timeout)?;
         match &polled {
             Ok(_) => self.done += 1,
@@ -216,33 +169,23 @@ impl RunEvaluation {
         if let Some(drawn) = self.drawing.take_if(|drawing| drawing.is_finished()) {
             return Some(drawn.join().map_err(|_| EvalWorkerError::failed("drawing the first episode panicked")));
         }
-        if self.current.is_none()
-            && self.drawing.is_none()
-            && let Some(candidate) = self.waiting.take()
-            && let Err(error) = self.begin(program, candidate, None)
+        if self.drawing.is_none()
+            && let Err(error) = self.begin_next(program)
         {
             return Some(Err(error));
         }
         let (about, outcome) = self.worker.as_mut()?.poll_ticket(timeout)?;
         let Some(about) = about else { return outcome.err().map(Err) };
-        let Current { candidate, has_pictures, failed, .. } =
-            self.current.take_if(|current| current.ticket == about)?;
-        let found =
-            match outcome {
-                // The environment's `render` may have failed, or not returned.
-                Err(
-                    error @ (EvalWorkerError::Failed(_) | EvalWorkerError::Overdue { .. } | EvalWorkerError::Ended(_)),
-                ) if has_pictures => return self.begin(program, candidate, Some(error)).err().map(Err),
-                outcome => {
-                    self.hangs = matches!(outcome, Err(EvalWorkerError::Overdue { .. }));
-                    match outcome {
-                        Ok(found) => found,
-                        Err(error) => return Some(Err(error)),
-                    }
-                }
-            };
+        let Some(evaluated) = self.schedule.handle_outcome(about, outcome) else {
+            // It may begin again without pictures.
+            return self.begin_next(program).err().map(Err);
+        };
+        let EvaluatedCandidate { candidate, found, failed } = match evaluated {
+            Ok(evaluated) => evaluated,
+            Err(error) => return Some(Err(error)),
+        };
         if let Some(error) = failed {
-            (self.draws, self.gifs) = (false, None);
+            self.gifs = None;
             let fault = format!("evaluations have no more pictures, since with them one failed: {error}");
             return Some(Ok(Evaluated { fault: Some(fault), ..Evaluated::of(&candidate, found) }));
         }
@@ -266,24 +209,21 @@ impl RunEvaluation {
         None
     }
 
-    /// Begins an evaluation; after a failure with pictures without them.
-    fn begin(
-        &mut self,
-        program: &Path,
-        candidate: Candidate,
-        failed: Option<EvalWorkerError>,
-    ) -> Result<(), EvalWorkerError> {
+    /// Begins the next evaluation, if there is one.
+    fn begin_next(&mut self, program: &Path) -> Result<(), EvalWorkerError> {
+        let Some(start) = self.schedule.poll_start(self.gifs.is_some() || self.is_watched) else { return Ok(()) };
+        let ticket = self.submit(program, &start);
+        self.schedule.handle_submitted(ticket)
+    }
+
+    fn submit(&mut self, program: &Path, start: &EvaluationStart) -> Result<Ticket, EvalWorkerError> {
         let pictures = if self.gifs.is_some() { Pictures::All } else { Pictures::Clip };
         let worker = match &mut self.worker {
             Some(worker) => worker,
             None => self.worker.insert(EvalWorker::with_pictures(program, &self.run, pictures)?),
         };
-        self.begun += u64::from(failed.is_none());
-        let has_pictures = self.draws && failed.is_none() && (self.gifs.is_some() || self.is_watched);
-        let request = EvaluationRequest { render: has_pictures, ..self.request.clone() };
-        let ticket = worker.submit_request(Some(&candidate.weights), request, Earlier::Keep)?;
-        self.current = Some(Current { ticket, candidate, has_pictures, failed });
-        Ok(())
+        let request = EvaluationRequest { render: start.render, ..self.request.clone() };
+        worker.submit_request(Some(&start.weights), request, Earlier::Keep)
     }
 
     /// Ends evaluations and returns their final counts. Does not wait for the end of the process, which the operating system
@@ -315,7 +255,7 @@ impl EvaluationMetrics {
 }
 
 impl Evaluated {
-    fn of(candidate: &Candidate, found: Evaluation) -> Self {
+    fn of(candidate: &EvaluationCandidate, found: Evaluation) -> Self {
         let returns = || found.episodes.iter().map(|episode| episode.episode_return);
         let metrics = EvaluationMetrics {
             iteration: candidate.iteration,
@@ -334,7 +274,7 @@ impl Evaluated {
     }
 
     /// Like [`of`](Self::of), with a GIF of the first episode in the run's directory.
-    fn drawn(candidate: &Candidate, found: Evaluation, dir: &Path) -> Self {
+    fn drawn(candidate: &EvaluationCandidate, found: Evaluation, dir: &Path) -> Self {
         let gif = format!("{GIFS_DIR}/iteration-{}.gif", candidate.iteration);
         let drawn = match EpisodeGif::of(&found) {
             None => Err("the environment has no picture: leave evaluation.render out".to_owned()),

@@ -5,14 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rollmesh_core::protocol::Token;
+use rollmesh_core::{hub::Replacement, protocol::Token};
 use tokio::runtime::Runtime;
 
 use super::{GroupError, GroupNotification, builder::Plan};
 use crate::{
     Registry,
     child::HUB_GRACE,
-    hub::{CalledWorkers, Hub, HubConfig, NotificationSink, Replacement, Workers},
+    hub::{CalledWorkers, Hub, HubConfig, NotificationSink, Workers},
     launch::Launcher,
 };
 
@@ -51,7 +51,7 @@ impl HubThread {
         };
         let failures = &plan.failures;
         let replacement = Replacement {
-            delay: failures.restart_delay,
+            delay: failures.restart_delay.into(),
             max: if failures.recreate_failed_workers { failures.max_worker_restarts } else { 0 },
         };
         // The group may have been dropped.

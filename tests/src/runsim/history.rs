@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use rollmesh_core::{group::Principal, hub::RunEnd, time::Micros};
+use rollmesh_core::{batch::SlotFragment, group::Principal, hub::RunEnd, time::Micros};
 
-use super::{Request, RunReport, RunScenario};
+use super::{EvaluationEnd, Request, RunReport, RunScenario, launch_rules::LaunchModel};
 use crate::fake_rows::calm_batches;
 
 /// Time for the leases of a draining run to end, and as much for audits at the end of a run.
@@ -45,10 +45,22 @@ pub enum RunEvent {
         /// The batches so far.
         iteration: u64,
     },
-    /// An evaluation began that decides whether the run continues.
+    /// Weights are to be evaluated, which decides whether the run continues.
+    EvaluationDue {
+        /// Their iteration.
+        iteration: u64,
+    },
+    /// An evaluation began.
     Evaluating {
-        /// When it is done.
-        until: Micros,
+        /// The iteration of the weights.
+        iteration: u64,
+    },
+    /// An evaluation ended.
+    Evaluated {
+        /// The iteration of the weights.
+        iteration: u64,
+        /// How it ended.
+        end: EvaluationEnd,
     },
     /// A checkpoint was taken.
     Saved {
@@ -68,6 +80,8 @@ pub enum RunEvent {
         before: u64,
         /// … with the given number of batches.
         to: u64,
+        /// Audits whose results are lost with the stopped run.
+        lost_audits: u64,
     },
     /// The hub crashed and resumed the run with the given number of batches.
     Restarted {
@@ -76,15 +90,88 @@ pub enum RunEvent {
     },
     /// The run ended.
     Ended(RunEnd),
+    /// The process of a local worker was started.
+    LocalStarted {
+        /// Its number.
+        number: u32,
+    },
+    /// The process of a local worker has exited.
+    LocalExited {
+        /// Its number.
+        number: u32,
+    },
+    /// A launcher has connected.
+    LauncherConnected {
+        /// Its place in the scenario.
+        launcher: usize,
+    },
+    /// A launcher has lost its connection.
+    LauncherLost {
+        /// Its place in the scenario.
+        launcher: usize,
+    },
+    /// A launcher has started a worker.
+    LauncherStarted {
+        /// The launcher's place in the scenario.
+        launcher: usize,
+        /// The worker's id: the hub's life, and the worker's number.
+        worker: u64,
+    },
+    /// The process of a launcher's worker has exited.
+    LauncherEnded {
+        /// The launcher's place in the scenario.
+        launcher: usize,
+        /// The worker's id.
+        worker: u64,
+        /// Whether the launcher is connected, and can report it.
+        is_heard: bool,
+    },
+    /// A further run was started, and has this number.
+    Queued {
+        /// The number.
+        number: u32,
+    },
+    /// The parts of a queued run are being made.
+    Making {
+        /// The number.
+        number: u32,
+    },
+    /// An operator has removed a queued run.
+    Removed {
+        /// The number.
+        number: u32,
+    },
+    /// A queued run has begun.
+    Begun {
+        /// The number.
+        number: u32,
+        /// Iterations until it is finished.
+        iterations: u64,
+    },
+    /// The parts of a queued run could not be made.
+    NotBegun {
+        /// The number.
+        number: u32,
+    },
 }
 
 /// What a history is checked against.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRules<'a>(pub &'a RunScenario);
 
-/// The checker's model of a run.
+/// The checker's model of the hub's runs, of which one is in progress at a time.
 #[derive(Debug, Default)]
 struct Model {
+    /// How many queued runs have begun.
+    run: usize,
+    begun_at: Micros,
+    iterations: u64,
+    /// Runs that wait, and the one of them that is about to begin.
+    waiting: BTreeSet<u32>,
+    making: Option<u32>,
+    /// The processes of local workers.
+    local: BTreeSet<u32>,
+    launched: LaunchModel,
     counted: u64,
     /// An iteration has begun whose batch is not counted.
     is_open: bool,
@@ -97,10 +184,20 @@ struct Model {
     stopping_since: Option<Micros>,
     stops: u32,
     may_step: bool,
-    evaluating_until: Micros,
+    /// The iteration whose evaluation is due and has not begun, and the one that is being evaluated.
+    to_evaluate: Option<u64>,
+    /// The latest iteration whose evaluation was due.
+    due: Option<u64>,
+    evaluating: Option<u64>,
+    /// The latest evaluation hung.
+    has_evaluation_hung: bool,
+    /// The iterations that were evaluated.
+    evaluated: BTreeSet<u64>,
     /// The first batch that must not stay.
     doubt: Option<u64>,
     restarts: u64,
+    /// The batches that stayed when audits were lost: they may have false rows that were never found.
+    unaudited: u64,
     /// Principals that failed an audit.
     failed_audit_of: BTreeSet<Principal>,
     ended: Option<RunEnd>,
@@ -113,17 +210,37 @@ impl RunRules<'_> {
     /// The first rule that it breaks.
     pub fn check(self, report: &RunReport) -> Result<(), String> {
         let Self(scenario) = self;
-        let mut model = Model::default();
+        let mut model = Model { iterations: scenario.iterations, ..Model::default() };
+        let mut latest = Micros(0);
         for (at, event) in &report.history.0 {
             self.step(&mut model, *at, event).map_err(|rule| format!("{at}: {event:?}: {rule}"))?;
+            latest = *at;
+            if let RunEvent::Ended(end) = event {
+                self.check_ended(&model, end, *at, &report.runs)?;
+            }
         }
-        let (Some(end), Some(ended_at)) = (&model.ended, report.ended_at) else {
-            return Err("the run never ends".into());
-        };
+        let Some(end) = model.ended.filter(|_| report.is_over) else { return Err("a run never ends".into()) };
+        model.launched.check_orphans(latest).map_err(str::to_owned)?;
+        if !model.waiting.is_empty() && !model.is_leaving {
+            return Err(format!("runs never begin: {:?}", model.waiting));
+        }
         if report.unanswered > 0 || report.shown != Some(end.phase()) {
             return Err(format!("{} requests without a reply; {:?} was shown last", report.unanswered, report.shown));
         }
+        Ok(())
+    }
+
+    /// Checks when a run has ended, and what it has learned from.
+    fn check_ended(
+        self,
+        model: &Model,
+        end: &RunEnd,
+        ended_at: Micros,
+        runs: &[Vec<Vec<SlotFragment>>],
+    ) -> Result<(), String> {
+        let Self(scenario) = self;
         let last = scenario.requests.iter().map(|(at, _)| *at).max().unwrap_or_default().max(scenario.until);
+        let last = last.max(model.begun_at);
         let learning = Micros::from_millis(scenario.learner_ms) + SLACK;
         let limits = [
             Some(last + HEALED_WITHIN),
@@ -135,8 +252,10 @@ impl RunRules<'_> {
         }
         // A run that is stopped does not wait for audits, and a hub that has crashed knows no longer which were due.
         let is_audited = *end != RunEnd::Stopped && model.stops == 0 && model.restarts == 0;
-        let used = &report.batches[..model.counted as usize];
-        if is_audited && used != calm_batches(scenario.num_slots, scenario.length, model.counted) {
+        let used = &runs[model.run][..model.counted as usize];
+        let calm = calm_batches(scenario.num_slots, scenario.length, model.counted);
+        let unaudited = model.unaudited as usize;
+        if is_audited && used[..unaudited] == calm[..unaudited] && used != calm {
             return Err("a batch has rows that no honest worker makes".into());
         }
         Ok(())
@@ -145,7 +264,21 @@ impl RunRules<'_> {
     fn step(self, model: &mut Model, at: Micros, event: &RunEvent) -> Result<(), &'static str> {
         let Self(scenario) = self;
         let must = |rule: bool, text| if rule { Ok(()) } else { Err(text) };
-        must(model.ended.is_none(), "the run has ended")?;
+        let is_of_run = matches!(
+            event,
+            RunEvent::Began
+                | RunEvent::Granted { .. }
+                | RunEvent::Batch { .. }
+                | RunEvent::Counted { .. }
+                | RunEvent::EvaluationDue { .. }
+                | RunEvent::Evaluating { .. }
+                | RunEvent::Evaluated { .. }
+                | RunEvent::Saved { .. }
+                | RunEvent::RolledBack { .. }
+                | RunEvent::Ended(_)
+        );
+        must(!is_of_run || model.ended.is_none(), "the run has ended")?;
+        model.launched.step(scenario, event, &model.local, at)?;
         match *event {
             RunEvent::Asked(request) => model.ask(request, at),
             RunEvent::Admitted { principal } => {
@@ -156,9 +289,14 @@ impl RunRules<'_> {
                 must(!model.is_open && !model.is_consuming, "the iteration before is not over")?;
                 must(model.draining_since.is_none(), "the run is draining")?;
                 must(model.stopping_since.is_none(), "the run is to stop")?;
-                must(at >= model.evaluating_until, "an evaluation decides whether the run continues")?;
-                must(model.counted < scenario.iterations, "the run is finished")?;
-                must(!scenario.stepwise || std::mem::take(&mut model.may_step), "the program has not asked for it")?;
+                must(!model.awaits_evaluation(), "an evaluation decides whether the run continues")?;
+                let is_known = model.evaluated.contains(&model.counted) || model.due == Some(model.counted);
+                must(is_known || !scenario.is_evaluated(model.counted), "the weights are not evaluated")?;
+                must(model.counted < model.iterations, "the run is finished")?;
+                must(
+                    !scenario.stepwise || model.run > 0 || std::mem::take(&mut model.may_step),
+                    "the program has not asked for it",
+                )?;
                 model.is_open = true;
             }
             RunEvent::Granted { principal } => {
@@ -174,30 +312,108 @@ impl RunRules<'_> {
                 must(model.is_consuming && iteration == model.counted + 1, "it is not the batch that was taken")?;
                 (model.counted, model.is_open, model.is_consuming) = (iteration, false, false);
             }
-            RunEvent::Evaluating { until } => model.evaluating_until = until,
+            RunEvent::EvaluationDue { iteration } => {
+                must(iteration == model.counted && scenario.is_evaluated(iteration), "it is not due")?;
+                must(!model.evaluated.contains(&iteration), "it was evaluated before")?;
+                (model.to_evaluate, model.due) = (Some(iteration), Some(iteration));
+            }
+            RunEvent::Evaluating { iteration } => {
+                must(model.evaluating.is_none(), "another evaluation is in progress")?;
+                must(model.to_evaluate.take() == Some(iteration), "other weights are due")?;
+                model.evaluating = Some(iteration);
+            }
+            RunEvent::Evaluated { iteration, end } => {
+                must(model.evaluating.take() == Some(iteration), "it is not being evaluated")?;
+                model.has_evaluation_hung = end == EvaluationEnd::Hung;
+                if let EvaluationEnd::Found(version) = end {
+                    must(version == iteration, "other weights were evaluated")?;
+                    model.evaluated.insert(iteration);
+                }
+            }
             RunEvent::Saved { iteration } => {
                 must(!model.is_open && !model.is_consuming, "the next iteration has begun")?;
+                must(!model.awaits_evaluation() || model.stops > 0, "its evaluation is not over")?;
                 must(iteration == model.counted, "the checkpoint has other batches")?;
             }
             RunEvent::AuditFailed { principal, first } => {
                 model.failed_audit_of.insert(principal);
                 model.doubt = model.doubt.into_iter().chain(first).min();
             }
-            RunEvent::RolledBack { before, to } => {
+            RunEvent::RolledBack { before, to, lost_audits } => {
                 must(model.doubt.take() == Some(before), "it is another batch that is in doubt")?;
                 must(to <= before, "the batch in doubt stays")?;
                 model.may_step |= model.is_open;
                 model.go_back(to);
+                if lost_audits > 0 {
+                    model.unaudited = to;
+                }
             }
             RunEvent::Restarted { to } => {
                 must(to <= model.counted, "there was no such batch")?;
+                let Model { run, begun_at, iterations, .. } = *model;
+                let evaluated = std::mem::take(&mut model.evaluated);
                 let (restarts, failed_audit_of) = (model.restarts + 1, std::mem::take(&mut model.failed_audit_of));
-                *model = Model { restarts, failed_audit_of, ..Model::default() };
+                let launched = std::mem::take(&mut model.launched);
+                *model = Model {
+                    run,
+                    begun_at,
+                    iterations,
+                    restarts,
+                    failed_audit_of,
+                    launched,
+                    evaluated,
+                    ..Model::default()
+                };
                 model.go_back(to);
             }
             RunEvent::Ended(ref end) => {
                 self.check_end(model, end, at)?;
                 model.ended = Some(end.clone());
+            }
+            RunEvent::LocalStarted { number } => {
+                must(model.local.insert(number), "its number is not new")?;
+                let places = scenario.workers.iter().filter(|worker| worker.falsification.is_none()).count();
+                must(model.local.len() <= places, "every place has a worker")?;
+            }
+            RunEvent::LocalExited { number } => must(model.local.remove(&number), "it has exited before")?,
+            // The model of launchers has checked them.
+            RunEvent::LauncherConnected { .. }
+            | RunEvent::LauncherLost { .. }
+            | RunEvent::LauncherStarted { .. }
+            | RunEvent::LauncherEnded { .. } => {}
+            RunEvent::Queued { number } => {
+                must(!model.is_leaving, "the hub is about to exit")?;
+                must(model.waiting.last().is_none_or(|last| *last < number), "its number is not new")?;
+                model.waiting.insert(number);
+            }
+            RunEvent::Making { number } => {
+                must(model.ended.is_some() && model.making.is_none(), "another run is in progress")?;
+                must(model.waiting.first() == Some(&number), "it is not the run that has waited longest")?;
+                model.making = Some(number);
+            }
+            RunEvent::Removed { number } => {
+                must(model.waiting.remove(&number), "it does not wait")?;
+                model.making.take_if(|making| *making == number);
+            }
+            RunEvent::Begun { number, iterations } => {
+                must(model.waiting.remove(&number) && model.making == Some(number), "it was not about to begin")?;
+                let (run, waiting) = (model.run + 1, std::mem::take(&mut model.waiting));
+                let (local, launched) = (std::mem::take(&mut model.local), std::mem::take(&mut model.launched));
+                let failed_audit_of = std::mem::take(&mut model.failed_audit_of);
+                *model = Model {
+                    run,
+                    begun_at: at,
+                    iterations,
+                    waiting,
+                    local,
+                    launched,
+                    failed_audit_of,
+                    ..Model::default()
+                };
+            }
+            RunEvent::NotBegun { number } => {
+                must(model.waiting.remove(&number) && model.making == Some(number), "it was not about to begin")?;
+                model.making = None;
             }
         }
         Ok(())
@@ -207,10 +423,16 @@ impl RunRules<'_> {
         let Self(scenario) = self;
         let must = |rule: bool, text| if rule { Ok(()) } else { Err(text) };
         match end {
-            RunEnd::Finished => must(model.counted == scenario.iterations, "it is not finished")?,
+            RunEnd::Finished => {
+                must(model.counted == model.iterations, "it is not finished")?;
+                let is_awaited = model.to_evaluate.is_some() || model.evaluating.is_some();
+                let is_hurried = model.stops > 0 || model.draining_since.is_some();
+                must(!is_awaited || is_hurried, "its last evaluation is not over")?;
+            }
             RunEnd::Stopped => must(model.stops > 0, "it was not asked to stop")?,
             RunEnd::Drained => must(model.draining_since.is_some(), "it was not asked to drain")?,
-            RunEnd::Solved | RunEnd::Failed(_) | RunEnd::Unbalanced(_) => must(false, "it cannot end so")?,
+            RunEnd::Failed(_) => must(scenario.are_unable, "its workers are able")?,
+            RunEnd::Solved | RunEnd::Unbalanced(_) => must(false, "it cannot end so")?,
         }
         must(model.stops > 0 || model.doubt.is_none(), "rows in doubt are not taken back")?;
         let is_late = model.draining_since.is_some_and(|since| at >= since + PATIENCE);
@@ -232,14 +454,25 @@ impl Model {
             Request::Exit => {
                 self.draining_since.get_or_insert(at);
                 self.is_leaving = true;
+                self.waiting.clear();
+                self.making = None;
             }
             Request::Step => self.may_step = true,
+            // What comes of them follows from the hub's answers.
+            Request::Start(_) | Request::RemoveRun(_) => {}
         }
     }
 
     /// The run continues after the given number of batches.
     fn go_back(&mut self, to: u64) {
         (self.counted, self.is_open, self.is_consuming) = (to, false, false);
-        self.evaluating_until = Micros(0);
+        self.unaudited = self.unaudited.min(to);
+        (self.to_evaluate, self.evaluating, self.has_evaluation_hung) = (None, None, false);
+        self.due = None;
+        self.evaluated.retain(|evaluated| *evaluated <= to);
+    }
+
+    fn awaits_evaluation(&self) -> bool {
+        (self.to_evaluate.is_some() || self.evaluating.is_some()) && !self.has_evaluation_hung
     }
 }

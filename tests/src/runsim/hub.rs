@@ -1,47 +1,56 @@
 //! The shell of the simulated hub: what executes the effects of its state machine.
 
-use std::{collections::BTreeMap, mem};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 use rollmesh_core::{
     batch::SlotFragment,
     group::{AuditTask, Verdict},
     hub::{
-        Arrival, BatchWork, ChildFate, Hub, HubEffect, HubRun as _, HubSetup, HubTokens, Observed, RunEnd,
-        RunLoopConfig, RunStep,
+        Arrival, BatchWork, Hub, HubEffect, HubRun as _, HubSetup, HubTokens, Observed, RunEnd, RunLoopConfig, RunStep,
     },
     ids::{LeaseId, WeightsVersion, WorkerId},
     protocol::{
         Message, Phase, Role, Token, TokenGrant, TokenId, convert,
         handshake::{Accepted, Identity},
-        message::Request as Asked,
+        message::{RemoveRun, Request as Asked},
     },
     time::Micros,
 };
 
 use super::{
-    Event, Plant, Request, RunEvent, RunScenario, RunSim,
+    Event, Plant, QueuedRun, Request, RunEvent, RunScenario, RunSim,
     link::SimLink,
+    local::{session_of, token_of_child},
+    queue::MakingRun,
     run::{SimRun, Snapshot, Snapshots, parts},
 };
 use crate::{fake_worker::WorkerInput, simnet::replay};
 
 pub(super) struct SimHub {
-    parts: RunLoopConfig,
+    pub(super) parts: RunLoopConfig,
     pub(super) core: Hub<SimLink, SimRun>,
     /// An operator, who is always connected.
     operator: (u32, SimLink),
     /// How often the run, or the hub, was restarted.
     pub(super) life: u32,
-    /// The batches that were taken; the last one may be in the learner's hands.
-    pub(super) batches: Vec<Vec<SlotFragment>>,
+    /// The batches that were taken, of each run; the last one may be in the learner's hands.
+    pub(super) runs: Vec<Vec<Vec<SlotFragment>>>,
+    /// The iterations of the current run whose weights were evaluated.
+    pub(super) evaluated: BTreeSet<u64>,
     /// Checkpoints by iteration, and when they are on disk.
     checkpoints: Snapshots,
-    is_done: bool,
+    /// The runs that were started, by number.
+    pub(super) queued: BTreeMap<u32, QueuedRun>,
+    /// The run whose parts are being made.
+    pub(super) making: Option<MakingRun>,
     pub(super) rollbacks: u64,
     pub(super) crashes: u64,
-    /// Requests that were sent, and those that were answered.
+    /// Requests that were sent, and those of them that are not answered.
     pub(super) asked: u32,
-    pub(super) answered: u32,
+    pub(super) open: BTreeMap<u32, Request>,
     /// The phase that the operator was shown last.
     pub(super) shown: Option<Phase>,
 }
@@ -63,69 +72,93 @@ impl SimHub {
     pub(super) fn new(scenario: &RunScenario) -> Self {
         let mut tokens = HubTokens::default();
         tokens.add(&token(OPERATOR), TokenGrant { role: Role::Operator, child: None, expires: None });
-        for place in 0..scenario.workers.len() {
-            // Trusted workers are the hub's own.
-            let child = scenario.workers[place].falsification.is_none().then_some(place as u32 + 1);
-            tokens.add(&Self::token_of(scenario, place), TokenGrant { role: Role::Worker, child, expires: None });
+        // Trusted workers are the hub's own, which get their tokens when they are started.
+        for place in (0..scenario.workers.len()).filter(|place| scenario.workers[*place].falsification.is_some()) {
+            let grant = TokenGrant { role: Role::Worker, child: None, expires: None };
+            tokens.add(&Self::token_of(scenario, place), grant);
         }
         tokens.share(&token(SHARED));
         let mut hub = Self {
-            parts: parts(scenario),
+            parts: parts(scenario, scenario.iterations),
             core: Self::process(tokens, 0),
             operator: (0, SimLink::default()),
             life: 0,
-            batches: Vec::new(),
+            runs: vec![Vec::new()],
+            evaluated: BTreeSet::new(),
             checkpoints: BTreeMap::new(),
-            is_done: false,
+            queued: BTreeMap::new(),
+            making: None,
             rollbacks: 0,
             crashes: 0,
             asked: 0,
-            answered: 0,
+            open: BTreeMap::new(),
             shown: None,
         };
-        hub.begin(None, Snapshots::new(), scenario, Micros(0));
+        hub.begin(1, None, Snapshots::new(), scenario, Micros(0));
         hub
     }
 
     fn token_of(scenario: &RunScenario, place: usize) -> Token {
         let worker = &scenario.workers[place];
-        token(if worker.shares_token && worker.falsification.is_some() { SHARED } else { OWN + place as u8 })
+        token(if worker.shares_token { SHARED } else { OWN + place as u8 })
     }
 
     /// Returns a hub as a process begins. Tokens outlive it.
     fn process(tokens: HubTokens, crashes: u64) -> Hub<SimLink, SimRun> {
         let life = crashes as u32 + 1;
-        Hub::new(HubSetup { life, distrusts_remote: true, rolls_back: true, ..HubSetup::default() }, tokens)
+        let setup = HubSetup { life, distrusts_remote: true, rolls_back: true, ..HubSetup::default() };
+        let mut hub = Hub::new(setup, tokens);
+        hub.keeps_queue = true;
+        hub
     }
 
-    /// Begins a run from a snapshot, or from its beginning. Returns the iteration.
-    fn begin(&mut self, from: Option<Snapshot>, kept: Snapshots, scenario: &RunScenario, now: Micros) -> u64 {
+    /// Begins a run of this number from a snapshot, or from its beginning. Returns the iteration.
+    pub(super) fn begin(
+        &mut self,
+        number: u32,
+        from: Option<Snapshot>,
+        kept: Snapshots,
+        scenario: &RunScenario,
+        now: Micros,
+    ) -> u64 {
         if self.core.peers.is_empty() {
             let link = SimLink::default();
-            let accepted = self.check(Role::Operator, token(OPERATOR)).expect("the operator's token stays");
-            self.operator = (self.admit(accepted, link.clone()), link);
+            let accepted = self.check_as(Role::Operator, token(OPERATOR), "it").expect("the operator's token stays");
+            self.operator = (self.admit(accepted, link.clone(), [1; 16], String::new()), link);
         }
-        let run = SimRun::new(&self.parts, scenario, self.life, (from, kept), now);
+        let run = SimRun::new(&self.parts, scenario, (number, self.life), (from, kept), now);
         let iteration = run.state().iteration();
-        self.batches.truncate(iteration as usize);
+        if iteration == 0 {
+            self.checkpoints.clear();
+        }
+        self.batches().truncate(iteration as usize);
+        self.evaluated.retain(|evaluated| *evaluated <= iteration);
+        self.core.count_run(number);
         self.core.run = Some(run);
         self.core.dashboards.begin_run();
         self.core.bring_all_into_run();
         iteration
     }
 
-    fn check(&self, role: Role, token: Token) -> Option<Accepted> {
-        let Message::Hello(hello) = Identity::new(role, token, "native", "it", "cpu").hello() else { return None };
+    /// Returns what the hub has accepted about a peer of this name, unless it is refused.
+    pub(super) fn check_as(&self, role: Role, token: Token, name: &str) -> Option<Accepted> {
+        let Message::Hello(hello) = Identity::new(role, token, "native", name, "cpu").hello() else { return None };
         self.core.check(&hello).ok()
     }
 
-    fn admit(&mut self, accepted: Accepted, link: SimLink) -> u32 {
-        let (launcher, is_spare) = (String::new(), false);
-        self.core.admit(accepted, Arrival { from: from(), link, session: [1; 16], launcher, is_spare })
+    /// Admits a peer, which the launcher of this name has started. Returns its id.
+    pub(super) fn admit(&mut self, accepted: Accepted, link: SimLink, session: [u8; 16], launcher: String) -> u32 {
+        self.core.admit(accepted, Arrival { from: from(), link, session, launcher, is_spare: false })
     }
 
-    pub(super) fn is_done(&self) -> bool {
-        self.is_done
+    /// Returns the peer of the operator.
+    pub(super) fn operator(&self) -> u32 {
+        self.operator.0
+    }
+
+    /// Returns the batches of the current run.
+    fn batches(&mut self) -> &mut Vec<Vec<SlotFragment>> {
+        self.runs.last_mut().expect("a run")
     }
 
     pub(super) fn run(&mut self) -> &mut SimRun {
@@ -136,14 +169,27 @@ impl SimHub {
 impl RunSim {
     /// A worker's connection reaches the hub. Returns its id and its connection, unless it is refused.
     pub(super) fn admit(&mut self, place: usize) -> Option<(u32, SimLink)> {
-        let link = SimLink::default();
-        let mut accepted = self.hub.check(Role::Worker, SimHub::token_of(&self.scenario, place));
+        let (link, process) = (SimLink::default(), self.processes.in_place(place));
+        let own = process.map(|number| token_of_child(number, self.hub.crashes));
+        let token = own.unwrap_or_else(|| SimHub::token_of(&self.scenario, place));
+        let mut accepted = self.hub.check_as(Role::Worker, token, "it");
         if self.scenario.plant == Some(Plant::AdmitAnyone) {
             accepted = accepted.or_else(|| self.accepted.get(&place).cloned());
         }
         let accepted = accepted?;
+        let (token, launchers) = (accepted.token, &mut self.launchers.hub);
+        let launched = process.filter(|number| self.processes.launched(*number).is_some());
+        if let Some(number) = launched {
+            let resume = self.processes.join(number);
+            assert!(launchers.may_join(token, resume), "its token admits the process that was started");
+            assert!(!launchers.may_join(token, Some([0xff; 16])) || resume.is_none(), "and no other one");
+            launchers.handle_joined(token, session_of(number));
+        }
+        let launcher = launchers.name(token).unwrap_or_default();
         self.accepted.insert(place, accepted.clone());
-        let id = self.hub.admit(accepted, link.clone());
+        let session = process.map_or([1; 16], session_of);
+        let id = self.hub.admit(accepted, link.clone(), session, launcher);
+        process.into_iter().for_each(|number| self.processes.local.handle_connected(number, id));
         let principal = self.hub.core.principal(id);
         self.record(RunEvent::Admitted { principal });
         Some((id, link))
@@ -151,39 +197,50 @@ impl RunSim {
 
     /// Executes everything that follows from an event, as the hub's own task does.
     pub(super) fn settle(&mut self) {
+        self.deliver();
+        self.tend_evaluations();
         while let Some(effect) = self.hub.core.poll_effect() {
             self.execute(effect);
             self.deliver();
+            self.tend_evaluations();
         }
         self.deliver();
         let run = self.hub.run();
         assert!(run.state().group.ledger().balances(), "{:?}", run.state().group.ledger());
-        let evaluated = Some(run.evaluating_until).filter(|at| *at > self.now);
-        if let Some(at) = self.hub.core.poll_timeout().into_iter().chain(evaluated).min() {
-            self.after(at.since(self.now).max(Micros(1)), Event::Wake);
+        let local = self.processes.local.poll_timeout();
+        if let Some(at) = self.hub.core.poll_timeout().into_iter().chain(local).min() {
+            let at = at.max(self.now + Micros(1));
+            if self.wake_at.is_none_or(|earlier| at < earlier) {
+                self.wake_at = Some(at);
+                self.after(at.since(self.now), Event::Wake);
+            }
         }
     }
 
     fn execute(&mut self, effect: HubEffect<SimLink>) {
         match effect {
-            HubEffect::Left { id, .. } => {
+            HubEffect::Left { id, peer, .. } if peer.role == Role::Launcher => {
+                self.launchers.hub.handle_lost(id, self.now);
+            }
+            HubEffect::Left { id, peer, .. } => {
+                let child = peer.child;
+                child.into_iter().for_each(|child| self.processes.local.handle_disconnected(child, id, self.now));
                 if let Some(worker) = self.workers.remove(&WorkerId(id)) {
-                    // It does not know yet that it was dismissed.
-                    self.after(Micros::from_secs(1), Event::Join(worker.place));
+                    // It does not know yet that it is not wanted any more.
+                    self.after(Micros::from_secs(1), Event::Join(worker.place, child.unwrap_or(0)));
                 }
             }
-            HubEffect::Child { child, fate: ChildFate::Replaced } => {
-                let worker = self.hub.core.peer_of_child(child);
-                worker.into_iter().for_each(|worker| self.break_connection(WorkerId(worker)));
-            }
+            HubEffect::Child { child, fate } => self.decide_on_local(child, fate),
+            HubEffect::Hung { child, .. } => self.end_local(child),
             HubEffect::Quarantine { principal, tokens, first_doubtful } => {
                 let first = first_doubtful.map(|first| first.0);
                 self.record(RunEvent::AuditFailed { principal, first });
                 self.revoke(tokens);
             }
             HubEffect::Consume(Ok(BatchWork::Learn(rows))) => {
-                self.record(RunEvent::Batch { number: self.hub.batches.len() as u64 });
-                self.hub.batches.push(rows.fragments().to_vec());
+                let number = self.hub.batches().len() as u64;
+                self.record(RunEvent::Batch { number });
+                self.hub.batches().push(rows.fragments().to_vec());
                 let took = Micros::from_millis(self.scenario.learner_ms);
                 self.after(took, Event::Learned { life: self.hub.life });
             }
@@ -198,6 +255,8 @@ impl RunSim {
             }
             HubEffect::Reply { peer, kind, request } => self.hub.core.reply(peer, kind, request, Ok(0)),
             HubEffect::Step(step) => self.take_step(step),
+            HubEffect::MakeRun(waiting) => self.make_waiting(&waiting),
+            HubEffect::GiveUpStart => self.give_up_start(),
             // The audit log, the terminal and processes have no part in the simulation.
             _ => {}
         }
@@ -212,6 +271,9 @@ impl RunSim {
 
     /// Sends what the hub has queued for its peers.
     fn deliver(&mut self) {
+        self.deliver_to_launchers();
+        let closed = self.workers.iter().filter(|(_, worker)| worker.link.is_closed()).map(|(id, _)| *id);
+        closed.collect::<Vec<_>>().into_iter().for_each(|id| self.break_connection(id));
         for (id, link) in self.workers.iter().map(|(id, worker)| (*id, worker.link.clone())).collect::<Vec<_>>() {
             while let Some(message) = link.poll() {
                 match message {
@@ -228,7 +290,15 @@ impl RunSim {
         }
         while let Some(message) = self.hub.operator.1.poll() {
             match message {
-                Message::Reply(_) => self.hub.answered += 1,
+                Message::Reply(reply) => {
+                    let asked = self.hub.open.remove(&reply.request);
+                    let removed = match asked {
+                        Some(Request::RemoveRun(number)) if reply.error.is_empty() => Some(number),
+                        Some(Request::Stop) if reply.error.is_empty() && reply.run > 0 => Some(reply.run),
+                        _ => None,
+                    };
+                    removed.into_iter().for_each(|number| self.record(RunEvent::Removed { number }));
+                }
                 Message::RunStatus(status) => self.hub.shown = Phase::try_from(status.phase).ok(),
                 _ => {}
             }
@@ -253,7 +323,6 @@ impl RunSim {
                 if plant != Some(Plant::ForgetDashboards) {
                     self.hub.core.refresh_dashboards();
                 }
-                self.hub.is_done = true;
             }
             RunStep::Save if plant == Some(Plant::SaveLate) => {}
             RunStep::Save => self.save(),
@@ -282,29 +351,25 @@ impl RunSim {
     }
 
     pub(super) fn learned(&mut self) {
-        let (now, every) = (self.now, self.scenario.evaluation_every);
+        let now = self.now;
         let run = self.hub.run();
         let state = run.state_mut();
+        if state.is_over() {
+            return;
+        }
         let version = WeightsVersion(state.weights().version().0 + 1);
         state.handle_learned(state.weights().with_version(version), Observed::default(), now);
         let iteration = state.iteration();
         run.keep_for_undoing(now);
-        let is_evaluated = every > 0 && iteration.is_multiple_of(every);
-        if is_evaluated {
-            run.evaluating_until = now + Micros::from_millis(self.scenario.evaluation_ms);
-        }
-        self.hub.core.course.handle_counted();
         self.record(RunEvent::Counted { iteration });
-        if is_evaluated {
-            let until = self.hub.run().evaluating_until;
-            self.record(RunEvent::Evaluating { until });
-        }
+        self.offer_evaluation();
+        self.hub.core.course.handle_counted();
     }
 
     pub(super) fn ask(&mut self, request: Request) {
         self.record(RunEvent::Asked(request));
         let plant = self.scenario.plant;
-        let asked = Asked { request: self.hub.asked };
+        let (number, asked) = (self.hub.asked, Asked { request: self.hub.asked });
         let message = match request {
             Request::Pause if plant == Some(Plant::IgnorePause) => return,
             Request::Stop if plant == Some(Plant::ForgetStop) => return,
@@ -314,11 +379,19 @@ impl RunSim {
             Request::Drain => Message::Drain(asked),
             Request::Exit => {
                 self.hub.core.is_leaving = plant != Some(Plant::ForgetExit);
+                self.drop_waiting();
                 return self.hub.core.drain_run();
             }
             Request::Step => return self.hub.core.course.take_turn(),
+            Request::RemoveRun(run) => Message::RemoveRun(RemoveRun { request: number, run }),
+            Request::Start(run) => {
+                self.hub.asked += 1;
+                self.hub.open.insert(number, request);
+                return self.start_run(run, number);
+            }
         };
         self.hub.asked += 1;
+        self.hub.open.insert(number, request);
         let left = self.hub.core.handle_message(self.hub.operator.0, message);
         assert_eq!(left, None, "the shell has no part in it");
     }
@@ -329,8 +402,16 @@ impl RunSim {
         }
     }
 
+    /// Reschedules the evaluation that had not finished when the run that is resumed was saved.
+    fn evaluate_again(&mut self, iteration: u64) {
+        if !self.hub.evaluated.contains(&iteration) {
+            self.offer_evaluation();
+        }
+    }
+
     fn roll_back(&mut self, before: u64) {
         let SimHub { core, checkpoints, .. } = &mut self.hub;
+        let lost_audits = core.num_unaudited();
         core.forget_run();
         let run = core.run.take().expect("a run");
         let (phase, mut snapshots) = (run.state().phase(), run.snapshots);
@@ -340,9 +421,11 @@ impl RunSim {
         }
         let from = snapshots.pop_last().map(|(_, (snapshot, _))| snapshot);
         self.hub.life += 1;
-        let to = self.hub.begin(from, snapshots, &self.scenario, self.now);
+        let number = self.hub.core.next_run();
+        let to = self.hub.begin(number, from, snapshots, &self.scenario, self.now);
         self.hub.rollbacks += 1;
-        self.record(RunEvent::RolledBack { before, to });
+        self.record(RunEvent::RolledBack { before, to, lost_audits });
+        self.evaluate_again(to);
         let now = self.now;
         match phase {
             Phase::Paused => self.hub.run().state_mut().pause(now).expect("it is running"),
@@ -351,21 +434,33 @@ impl RunSim {
         }
     }
 
-    /// Restarts the hub's process from its latest checkpoint. What was asked of it is forgotten.
+    /// Restarts the hub's process from the run's latest checkpoint. What was asked of it is forgotten.
     pub(super) fn crash_hub(&mut self) {
-        for (_, worker) in mem::take(&mut self.workers) {
-            let back = self.dice.within_ms(1_000);
-            self.after(back, Event::Join(worker.place));
+        if self.hub.run().state().is_over() {
+            // There is no run to resume.
+            return;
         }
+        for (_, worker) in mem::take(&mut self.workers) {
+            if !self.is_local(worker.place) {
+                let back = self.dice.within_ms(1_000);
+                self.after(back, Event::Join(worker.place, 0));
+            }
+        }
+        self.crash_launchers();
         let SimHub { core, checkpoints, crashes, life, .. } = &mut self.hub;
         checkpoints.retain(|_, (_, on_disk)| *on_disk <= self.now);
         (*crashes, *life) = (*crashes + 1, *life + 1);
         *core = SimHub::process(mem::take(&mut core.tokens), *crashes);
         core.set_time(self.now, 0);
         let from = checkpoints.last_key_value().map(|(_, (snapshot, _))| snapshot.clone());
-        let to = self.hub.begin(from, Snapshots::new(), &self.scenario, self.now);
-        self.set_turns();
+        let to = self.hub.begin(1, from, Snapshots::new(), &self.scenario, self.now);
+        if self.hub.runs.len() == 1 {
+            self.set_turns();
+        }
         self.record(RunEvent::Restarted { to });
+        self.evaluate_again(to);
+        // The processes of the hub's workers have ended with it.
+        self.start_all_local();
     }
 
     pub(super) fn set_turns(&mut self) {

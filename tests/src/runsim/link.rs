@@ -26,6 +26,11 @@ impl SimLink {
         let bytes = self.0.outbox.borrow_mut().poll_frame()?;
         Some(Message::decode(&bytes).expect("a message of the hub"))
     }
+
+    /// Returns true once the hub has closed the connection.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.is_closed.get()
+    }
 }
 
 impl PeerConnection for SimLink {

@@ -3,9 +3,14 @@
 //!
 //! [`RunScenario`] determines everything. The events are kept in a [`RunHistory`], whose checker shares no code with the hub.
 
+mod evaluation;
 mod history;
 mod hub;
+mod launch_rules;
+mod launchers;
 mod link;
+mod local;
+mod queue;
 mod run;
 mod scenario;
 mod workers;
@@ -14,24 +19,28 @@ use std::collections::BTreeMap;
 
 use rollmesh_core::{
     batch::SlotFragment,
+    evaluation::Ticket,
     group::{AuditTask, Verdict},
     ids::WorkerId,
-    protocol::{Phase, handshake::Accepted},
+    protocol::{Message, Phase, handshake::Accepted},
     time::Micros,
 };
 
 pub use self::{
+    evaluation::EvaluationEnd,
     history::{RunEvent, RunHistory, RunRules},
-    scenario::{Plant, Request, RunScenario, RunWorker},
+    scenario::{Plant, QueuedRun, Request, RunScenario, RunWorker},
 };
-use self::{hub::SimHub, workers::SimWorker};
+use self::{hub::SimHub, launchers::SimLaunchers, local::LocalProcesses, workers::SimWorker};
 use crate::{
     fake_worker::{WorkerInput, WorkerOutput},
     scenario::Dice,
 };
 
 /// Virtual time after which a run that has not ended counts as stuck.
-const TOO_LATE: Micros = Micros::from_secs(3_600);
+const TOO_LATE: Micros = Micros::from_secs(1_200);
+/// Time between two looks at workers that make no progress.
+const SWEEP_EVERY: Micros = Micros::from_millis(500);
 
 /// An event of the simulation. Those of a run contain its `life`: how often the hub has restarted the run, or itself, before. Those
 /// of a connection contain how often the hub had crashed.
@@ -49,8 +58,42 @@ enum Event {
         input: WorkerInput,
     },
     Tick(WorkerId),
-    /// The worker at this place of the scenario connects.
-    Join(usize),
+    /// The worker at this place of the scenario connects, in the process of this number if it is local.
+    Join(usize, u32),
+    /// The process of a local worker has exited.
+    Exited {
+        crashes: u64,
+        number: u32,
+    },
+    /// An operator adds a local worker.
+    AddLocal {
+        crashes: u64,
+        place: usize,
+    },
+    ToLauncher {
+        crashes: u64,
+        peer: u32,
+        message: Message,
+    },
+    FromLauncher {
+        crashes: u64,
+        peer: u32,
+        message: Message,
+    },
+    /// A launcher connects.
+    ConnectLauncher(usize),
+    /// A launcher has not returned in time since it lost so many connections.
+    LauncherAbsent {
+        index: usize,
+        losses: u32,
+    },
+    /// A worker of a launcher was to be ended some time ago.
+    KilledLate {
+        crashes: u64,
+        worker: u64,
+    },
+    /// Time to look for workers that make no progress.
+    Sweep,
     Lost {
         worker: WorkerId,
         crashes: u64,
@@ -58,11 +101,21 @@ enum Event {
     Learned {
         life: u32,
     },
+    EvaluationEnds {
+        life: u32,
+        ticket: Ticket,
+        end: EvaluationEnd,
+    },
     Audited {
         crashes: u64,
         run: u32,
         task: Box<AuditTask>,
         verdict: Verdict,
+    },
+    /// The parts of a run are made.
+    Made {
+        crashes: u64,
+        number: u32,
     },
     /// Nothing but time has passed.
     Wake,
@@ -73,18 +126,18 @@ enum Event {
 /// The result of a simulated run.
 #[derive(Debug)]
 pub struct RunReport {
-    /// The batches that the learner has used.
-    pub batches: Vec<Vec<SlotFragment>>,
+    /// The batches that the learner has used, of each run.
+    pub runs: Vec<Vec<Vec<SlotFragment>>>,
     /// The events.
     pub history: RunHistory,
-    /// When it ended; `None` if it did not.
-    pub ended_at: Option<Micros>,
-    /// How often the run was rolled back.
+    /// Whether all runs ended.
+    pub is_over: bool,
+    /// How often a run was rolled back.
     pub rollbacks: u64,
     /// How often the hub's process was restarted.
     pub crashes: u64,
     /// Requests of the operator without a reply.
-    pub unanswered: u32,
+    pub unanswered: usize,
     /// The phase of the run that the operator was shown last.
     pub shown: Option<Phase>,
 }
@@ -97,8 +150,14 @@ pub struct RunSim {
     /// Events by time and number, so that events at equal times keep their order.
     queue: BTreeMap<(Micros, u64), Event>,
     scheduled: u64,
+    /// The time of the next [`Event::Wake`].
+    wake_at: Option<Micros>,
+    /// Runs that are to be started.
+    starts_left: usize,
     hub: SimHub,
     workers: BTreeMap<WorkerId, SimWorker>,
+    processes: LocalProcesses,
+    launchers: SimLaunchers,
     /// How workers were admitted, by place of the scenario.
     accepted: BTreeMap<usize, Accepted>,
     history: RunHistory,
@@ -116,17 +175,26 @@ impl RunSim {
             now: Micros(0),
             queue: BTreeMap::new(),
             scheduled: 0,
+            wake_at: None,
+            starts_left: scenario.requests.iter().filter(|(_, it)| matches!(it, Request::Start(_))).count(),
             hub: SimHub::new(&scenario),
             workers: BTreeMap::new(),
+            processes: LocalProcesses::default(),
+            launchers: SimLaunchers::new(scenario.launchers.len()),
             accepted: BTreeMap::new(),
             history: RunHistory::default(),
             scenario,
         };
         sim.set_turns();
+        sim.connect_launchers();
+        sim.start_all_local();
         for place in 0..sim.scenario.workers.len() {
-            let delay = sim.delay();
-            sim.after(delay, Event::Join(place));
+            if !sim.is_local(place) {
+                let delay = sim.delay();
+                sim.after(delay, Event::Join(place, 0));
+            }
         }
+        sim.after(SWEEP_EVERY, Event::Sweep);
         for (at, request) in sim.scenario.requests.clone() {
             sim.after(at, Event::Ask(request));
         }
@@ -136,20 +204,19 @@ impl RunSim {
         sim
     }
 
-    /// Runs until the run has ended, or is stuck.
+    /// Runs until all runs have ended, or one is stuck.
     #[must_use]
     pub fn run(mut self) -> RunReport {
-        while !self.hub.is_done() {
+        while !self.is_done() {
             let Some(((at, _), event)) = self.queue.pop_first().filter(|((at, _), _)| *at < TOO_LATE) else { break };
             self.now = at;
             self.hub.core.set_time(at, 0);
             self.handle(event);
             self.settle();
         }
-        let ended_at = self.hub.is_done().then_some(self.now);
-        let SimHub { batches, rollbacks, crashes, asked, answered, shown, .. } = self.hub;
-        let unanswered = asked - answered;
-        RunReport { batches, history: self.history, ended_at, rollbacks, crashes, unanswered, shown }
+        let (is_over, history) = (self.is_done(), self.history);
+        let SimHub { runs, rollbacks, crashes, open, shown, .. } = self.hub;
+        RunReport { runs, history, is_over, rollbacks, crashes, unanswered: open.len(), shown }
     }
 
     fn handle(&mut self, event: Event) {
@@ -159,15 +226,45 @@ impl RunSim {
             }
             Event::ToWorker { to, life, input } => self.worker_receives(to, life, input),
             Event::Tick(worker) => self.tick(worker),
-            Event::Join(place) => self.join(place),
+            Event::Join(place, process) => self.join(place, process),
+            Event::Exited { crashes, number } if crashes == self.hub.crashes => self.handle_exited(number),
+            Event::AddLocal { crashes, place } if crashes == self.hub.crashes => self.add_local(place),
+            Event::ToLauncher { crashes, peer, message } if crashes == self.hub.crashes => {
+                self.launcher_receives(peer, message)
+            }
+            Event::FromLauncher { crashes, peer, message } if crashes == self.hub.crashes => {
+                self.hub_receives_from_launcher(peer, message);
+            }
+            Event::ConnectLauncher(index) => self.connect_launcher(index),
+            Event::LauncherAbsent { index, losses } => self.handle_launcher_absent(index, losses),
+            Event::KilledLate { crashes, worker } if crashes == self.hub.crashes => self.give_up_launched(worker),
+            Event::Sweep => self.sweep(),
             Event::Lost { worker, crashes } if crashes == self.hub.crashes => self.handle_lost(worker),
             Event::Learned { life } if life == self.hub.life => self.learned(),
+            Event::EvaluationEnds { life, ticket, end } if life == self.hub.life => {
+                self.handle_evaluation_end(ticket, end);
+            }
             Event::Audited { crashes, run, task, verdict } if crashes == self.hub.crashes => {
                 self.audited(run, &task, verdict);
             }
+            Event::Made { crashes, number } if crashes == self.hub.crashes => self.handle_made(number),
             // Those of an earlier life have no effect.
-            Event::ToHub { .. } | Event::Lost { .. } | Event::Learned { .. } | Event::Audited { .. } => {}
-            Event::Wake => self.hub.core.handle_timeout(),
+            Event::ToHub { .. }
+            | Event::Lost { .. }
+            | Event::Learned { .. }
+            | Event::EvaluationEnds { .. }
+            | Event::Audited { .. }
+            | Event::Made { .. }
+            | Event::Exited { .. }
+            | Event::ToLauncher { .. }
+            | Event::FromLauncher { .. }
+            | Event::KilledLate { .. }
+            | Event::AddLocal { .. } => {}
+            Event::Wake => {
+                self.wake_at.take_if(|at| *at <= self.now);
+                self.hub.core.handle_timeout();
+                self.tend_local();
+            }
             Event::Ask(request) => self.ask(request),
             Event::Fault => self.fault(),
         }

@@ -12,10 +12,13 @@ use rollmesh_core::{
     worker::{Registry, RolloutWorkerBuilder},
 };
 
-use super::{Plant, RunScenario};
+use super::{Plant, RunScenario, evaluation::SimEvaluations};
 
 /// Every fragment of an untrusted worker is recomputed.
 const AUDITS: AuditPolicy = AuditPolicy { share: 1.0, first_fragments: 0 };
+
+/// Seconds that a worker may hang.
+const HUNG_TIMEOUT_S: f64 = 5.0;
 
 #[derive(Debug)]
 pub(super) struct SimRun {
@@ -23,10 +26,10 @@ pub(super) struct SimRun {
     num_workers: u32,
     has_files: bool,
     save_ms: u64,
-    plant: Option<Plant>,
+    pub(super) plant: Option<Plant>,
     /// Snapshots by iteration, and when they are complete.
     pub(super) snapshots: Snapshots,
-    pub(super) evaluating_until: Micros,
+    pub(super) evaluations: SimEvaluations,
 }
 
 pub(super) type Snapshots = BTreeMap<u64, (Snapshot, Micros)>;
@@ -39,13 +42,16 @@ pub(super) struct Snapshot {
     env_steps: u64,
 }
 
-/// Returns what a run of the scenario is made of. Its rows are made up, so the environment does not matter.
-pub(super) fn parts(scenario: &RunScenario) -> RunLoopConfig {
-    let steps = scenario.iterations * u64::from(scenario.num_slots) * u64::from(scenario.length);
+/// Returns what a run of the scenario with so many iterations is made of. Its rows are made up, so the environment does not
+/// matter.
+pub(super) fn parts(scenario: &RunScenario, iterations: u64) -> RunLoopConfig {
+    let steps = iterations * u64::from(scenario.num_slots) * u64::from(scenario.length);
     let config = RunConfig::sampling("CartPole-v1", scenario.num_slots)
         .rollout_fragment_length(scenario.length)
         .fcnet_hiddens(&[1])
         .stop_after(steps);
+    let mut config = RunConfig { hung_worker_timeout_s: HUNG_TIMEOUT_S, ..config };
+    config.evaluation.interval = scenario.evaluation_every;
     let parts = RolloutWorkerBuilder::new(Registry::builtin()).learning_parts(&config).expect("a run");
     let throttle = Micros::from_millis(scenario.throttle_ms);
     let consumer = BatchConsumer::Learner(Postprocessing::None);
@@ -53,17 +59,17 @@ pub(super) fn parts(scenario: &RunScenario) -> RunLoopConfig {
 }
 
 impl SimRun {
-    /// Begins the run, or starts it again from a snapshot. It has had `life` lives before.
+    /// Begins the run, or starts it again from a snapshot. There were `life` lives of runs before.
     pub(super) fn new(
         parts: &RunLoopConfig,
         scenario: &RunScenario,
-        life: u32,
+        (number, life): (u32, u32),
         (from, snapshots): (Option<Snapshot>, Snapshots),
         now: Micros,
     ) -> Self {
         let iteration = from.as_ref().map_or(0, |from| from.iteration);
         let parts = RunLoopConfig {
-            number: life + 1,
+            number,
             first_lease: LeaseId(u64::from(life) << 40),
             weights: parts.weights.with_version(WeightsVersion(iteration)),
             group: from.as_ref().map(|from| GroupState::decode(&from.group).expect("what was saved")),
@@ -81,7 +87,7 @@ impl SimRun {
             save_ms: scenario.save_ms,
             plant: scenario.plant,
             snapshots,
-            evaluating_until: Micros(0),
+            evaluations: SimEvaluations::default(),
         }
     }
 
@@ -108,7 +114,8 @@ impl HubRun for SimRun {
         RunFacts {
             num_workers: self.num_workers,
             keeps_last_batch: self.has_files,
-            awaits_evaluation: now < self.evaluating_until && self.plant != Some(Plant::ForgetEvaluations),
+            awaits_evaluation: self.plant != Some(Plant::ForgetEvaluations)
+                && self.evaluations.schedule.is_awaited(self.state.is_used_up(now)),
             may_be_undone: roll_back_before.is_some_and(|before| self.is_complete(before, now)),
             ..RunFacts::default()
         }

@@ -19,6 +19,21 @@ pub enum Request {
     Exit,
     /// Begin the next iteration of a stepwise run.
     Step,
+    /// Start a further run, which waits for the one in progress.
+    Start(QueuedRun),
+    /// Remove the waiting run of this number.
+    RemoveRun(u32),
+}
+
+/// A run that an operator starts while another one may be in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuedRun {
+    /// Iterations until it is finished.
+    pub iterations: u64,
+    /// Milliseconds until its parts are made.
+    pub make_ms: u64,
+    /// Whether they cannot be made.
+    pub fails: bool,
 }
 
 /// A worker of the scenario.
@@ -63,11 +78,35 @@ pub enum Plant {
     ForgetExit,
     /// Dashboards are not shown the end of the run.
     ForgetDashboards,
+    /// A run begins that was removed while its parts were made.
+    BeginRemoved,
+    /// Runs that wait do not begin.
+    ForgetWaiting,
+    /// Runs do not begin in the order in which they were started.
+    RotateQueue,
+    /// Workers that hang are not ended.
+    ForgetHung,
+    /// A run continues that no worker can sample for.
+    ForgetHopeless,
+    /// Local workers that exit are not replaced.
+    ForgetReplacement,
+    /// A local worker that exits is replaced by two.
+    ReplaceTwice,
+    /// Launchers are not told to end workers.
+    ForgetEndWorker,
+    /// Reports of launchers are lost that workers have ended.
+    ForgetWorkerEnded,
+    /// Weights are not evaluated when that is due.
+    ForgetToEvaluate,
+    /// Outcomes of evaluations are lost.
+    LoseEvaluations,
+    /// Evaluations that make no progress are not given up.
+    ForgetDeadline,
 }
 
 impl Plant {
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 26] = [
         Self::IgnoreRollBack,
         Self::RollBackTooLittle,
         Self::ForgetAudits,
@@ -82,6 +121,18 @@ impl Plant {
         Self::AdmitAnyone,
         Self::ForgetExit,
         Self::ForgetDashboards,
+        Self::BeginRemoved,
+        Self::ForgetWaiting,
+        Self::RotateQueue,
+        Self::ForgetHung,
+        Self::ForgetHopeless,
+        Self::ForgetReplacement,
+        Self::ReplaceTwice,
+        Self::ForgetEndWorker,
+        Self::ForgetWorkerEnded,
+        Self::ForgetToEvaluate,
+        Self::LoseEvaluations,
+        Self::ForgetDeadline,
     ];
 }
 
@@ -94,11 +145,17 @@ pub struct RunScenario {
     pub num_slots: u32,
     /// Env steps of a fragment.
     pub length: u32,
-    /// Iterations until the run is finished.
+    /// Iterations until the first run is finished.
     pub iterations: u64,
     /// The workers.
     pub workers: Vec<RunWorker>,
-    /// Whether iterations begin only when asked for.
+    /// Whether none of them can run the run's leases.
+    pub are_unable: bool,
+    /// Launchers, which start the local workers elsewhere: how many workers each of them can run.
+    pub launchers: Vec<u32>,
+    /// Failed starts of local workers, per thousand.
+    pub failed_starts: u64,
+    /// Whether iterations of the first run begin only when asked for.
     pub stepwise: bool,
     /// Whether the run has checkpoints.
     pub has_files: bool,
@@ -112,6 +169,8 @@ pub struct RunScenario {
     pub evaluation_ms: u64,
     /// Iterations between two evaluations; 0 for none.
     pub evaluation_every: u64,
+    /// Evaluations that fail or hang, per thousand.
+    pub failed_evaluations: u64,
     /// Most milliseconds that an audit takes.
     pub audit_ms: u64,
     /// What is asked for, and when.
@@ -131,6 +190,11 @@ pub struct RunScenario {
 }
 
 impl RunScenario {
+    /// Returns whether the weights of this iteration are evaluated.
+    pub(super) fn is_evaluated(&self, iteration: u64) -> bool {
+        self.evaluation_every > 0 && iteration > 0 && iteration.is_multiple_of(self.evaluation_every)
+    }
+
     /// Returns a run in which everything goes wrong that can, in ways that depend on the seed.
     #[must_use]
     pub fn chaotic(seed: u64) -> Self {
@@ -176,12 +240,35 @@ impl RunScenario {
             // A program that asks for no more iterations stops the run.
             requests.extend([(at + Micros::from_secs(60), Request::Stop), (at + Micros::from_secs(61), Request::Stop)]);
         }
+        if dice.chance(300) {
+            // The numbers of the runs begin with 2; a run that was rolled back takes one, too.
+            for number in 2..2 + dice.between(1, 3) {
+                let make_ms = if dice.chance(500) { dice.between(1, 20) } else { dice.between(100, 3_000) };
+                let (iterations, fails) = (dice.between(1, 2), dice.chance(150));
+                let at = dice.within_ms(2_000);
+                requests.push((at, Request::Start(QueuedRun { iterations, make_ms, fails })));
+                if dice.chance(500) {
+                    requests.push((at + dice.within_ms(4_000), Request::RemoveRun(number as u32)));
+                }
+            }
+        }
+        let num_local = workers.iter().filter(|worker| worker.falsification.is_none()).count() as u64;
+        let are_unable = dice.chance(20);
+        let mut launchers = Vec::new();
+        // Workers of launchers are not trusted here, and those could not end a run that no worker can sample for.
+        if !are_unable && dice.chance(250) {
+            launchers.push(dice.between(num_local, num_local + 1) as u32);
+            launchers.extend(dice.chance(500).then(|| dice.between(1, 3) as u32));
+        }
         Self {
             seed,
             num_slots: dice.between(1, 6) as u32,
             length: dice.between(1, 6) as u32,
             iterations,
             workers,
+            are_unable,
+            launchers,
+            failed_starts: if dice.chance(300) { dice.between(1, 500) } else { 0 },
             stepwise,
             has_files: dice.chance(700),
             throttle_ms,
@@ -189,6 +276,7 @@ impl RunScenario {
             save_ms: dice.between(1, 300),
             evaluation_ms: dice.between(1, 500),
             evaluation_every,
+            failed_evaluations: if dice.chance(300) { dice.between(1, 500) } else { 0 },
             audit_ms: dice.between(1, 1_500),
             requests,
             fault_every_ms,

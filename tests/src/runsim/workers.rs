@@ -22,6 +22,8 @@ const CHUNK: u64 = 3;
 pub(super) struct SimWorker {
     /// Its place in the scenario.
     pub(super) place: usize,
+    /// The number of its process, if it is local.
+    process: u32,
     /// The hub's end of its connection.
     pub(super) link: SimLink,
     machine: FakeWorker,
@@ -30,29 +32,57 @@ pub(super) struct SimWorker {
     /// The life of the run that it works for.
     life: u32,
     is_ticking: bool,
+    /// It does nothing any more, and keeps its connection.
+    pub(super) is_frozen: bool,
     /// When messages get through again.
     cut_off_until: Micros,
 }
 
 impl RunSim {
-    pub(super) fn join(&mut self, place: usize) {
+    pub(super) fn join(&mut self, place: usize, process: u32) {
+        let is_running = !self.is_local(place) || self.is_process_running(place, process);
+        let other = self.workers.values().find(|worker| worker.place == place);
+        match other.map(|worker| worker.process) {
+            Some(other) if is_running && other != process => {
+                // The hub expels the earlier process, whose token is revoked.
+                return self.after(Micros::from_secs(1), Event::Join(place, process));
+            }
+            None if is_running => {}
+            _ => return,
+        }
         let Some((id, link)) = self.admit(place) else {
             // A hub that is busy may admit it later; one that has revoked its token will not.
             let is_busy = self.hub.core.is_leaving;
             return if is_busy {
-                self.after(Micros::from_secs(1), Event::Join(place))
+                self.after(Micros::from_secs(1), Event::Join(place, process))
             };
         };
-        let machine = FakeWorker::new(self.scenario.length, true);
+        let machine = self.machine();
         let (life, cut_off_until) = (self.hub.life, Micros(0));
-        let worker = SimWorker { place, link, machine, run: 0, life, is_ticking: false, cut_off_until };
+        let worker = SimWorker {
+            place,
+            process,
+            link,
+            machine,
+            run: 0,
+            life,
+            is_ticking: false,
+            is_frozen: false,
+            cut_off_until,
+        };
         self.workers.insert(WorkerId(id), worker);
+    }
+
+    fn machine(&self) -> FakeWorker {
+        let machine = FakeWorker::new(self.scenario.length, true);
+        if self.scenario.are_unable { machine.unable() } else { machine }
     }
 
     /// Announces the run to a worker, which answers.
     pub(super) fn announce(&mut self, id: WorkerId, run: u32) {
-        let Some(worker) = self.workers.get_mut(&id) else { return };
-        (worker.machine, worker.life, worker.run) = (FakeWorker::new(self.scenario.length, true), self.hub.life, run);
+        let machine = self.machine();
+        let Some(worker) = self.workers.get_mut(&id).filter(|worker| !worker.is_frozen) else { return };
+        (worker.machine, worker.life, worker.run) = (machine, self.hub.life, run);
         let answer = worker.machine.answer();
         // A worker that does not answer is lost sooner or later; its answer is not.
         let delay = self.delay();
@@ -79,15 +109,17 @@ impl RunSim {
         self.hub.core.handle_left(id, PeerEnd { reason: "disconnected", is_fault: true, denied: None });
     }
 
-    pub(super) fn worker_receives(&mut self, to: WorkerId, life: u32, input: WorkerInput) {
-        let Some(worker) = self.workers.get_mut(&to).filter(|worker| worker.life == life) else { return };
-        let answer = worker.machine.receive(input);
+    pub(super) fn worker_receives(&mut self, to: WorkerId, life: u32, told: WorkerInput) {
+        let Some(worker) = self.workers.get_mut(&to).filter(|worker| worker.life == life && !worker.is_frozen) else {
+            return;
+        };
+        let answer = worker.machine.receive(told);
         answer.into_iter().for_each(|said| self.send_to_hub(to, said));
         self.keep_ticking(to);
     }
 
     pub(super) fn tick(&mut self, id: WorkerId) {
-        let Some(worker) = self.workers.get_mut(&id) else { return };
+        let Some(worker) = self.workers.get_mut(&id).filter(|worker| !worker.is_frozen) else { return };
         worker.is_ticking = false;
         let said = worker.machine.work(CHUNK);
         said.into_iter().for_each(|said| self.send_to_hub(id, said));
@@ -150,13 +182,20 @@ impl RunSim {
         }
         let next = self.dice.within_ms(2 * self.scenario.fault_every_ms);
         self.after(next, Event::Fault);
-        let connected: Vec<WorkerId> = self.workers.keys().copied().collect();
-        match self.dice.between(0, 9) {
+        let awake = self.workers.iter().filter(|(_, worker)| !worker.is_frozen);
+        let connected: Vec<WorkerId> = awake.map(|(id, _)| *id).collect();
+        match self.dice.between(0, 13) {
             0 if self.scenario.hub_crashes => self.crash_hub(),
             // All connections break.
             1 => connected.into_iter().for_each(|worker| self.break_connection(worker)),
+            2 => self.crash_local(),
+            9 => self.break_launcher(),
             _ if connected.is_empty() => {}
-            2..=5 => {
+            3 | 4 => {
+                let worker = self.dice.one_of(&connected);
+                self.freeze(worker);
+            }
+            5..=8 => {
                 let worker = self.dice.one_of(&connected);
                 self.break_connection(worker);
             }
@@ -168,11 +207,12 @@ impl RunSim {
         }
     }
 
-    /// Crashes a worker, or breaks its connection: the hub notices that later, and the worker connects anew.
+    /// Breaks the connection of a worker, or crashes one that is not local: the hub notices that later, and the worker connects anew.
     pub(super) fn break_connection(&mut self, worker: WorkerId) {
         let Some(process) = self.workers.remove(&worker) else { return };
         let (noticed, back) = (self.dice.within_ms(3_000), self.dice.within_ms(3_000));
         self.after(noticed, Event::Lost { worker, crashes: self.hub.crashes });
-        self.after(back, Event::Join(process.place));
+        let number = self.processes.in_place(process.place);
+        self.after(back, Event::Join(process.place, number.unwrap_or(0)));
     }
 }

@@ -3,6 +3,9 @@
 use super::{super::RunEnd, RunLoop};
 use crate::{env::EnvState, group::UnbalancedLedger, prelude::*, time::Micros};
 
+/// Number of iterations between two evaluations that decide on the end of a run, if it has no setting.
+const JUDGED_EVERY: u64 = 10;
+
 impl RunLoop {
     /// Returns why the run should end now, `None` if it should not.
     #[must_use]
@@ -30,6 +33,17 @@ impl RunLoop {
     #[must_use]
     pub fn is_judged_by_evaluations(&self) -> bool {
         self.config.reads_input() && self.stop_return().is_some()
+    }
+
+    /// Returns whether the latest weights are to be evaluated: after every interval, and at the end of a run that reads its input.
+    #[must_use]
+    pub fn is_evaluation_due(&self, now: Micros) -> bool {
+        let (evaluation, iteration) = (&self.config.evaluation, self.iteration);
+        let is_interval_over = match evaluation.interval {
+            0 if self.is_judged_by_evaluations() => iteration > 0 && iteration.is_multiple_of(JUDGED_EVERY),
+            _ => evaluation.is_due(iteration),
+        };
+        is_interval_over || self.config.reads_input() && self.is_used_up(now)
     }
 
     /// Records the mean return that the latest evaluation found.

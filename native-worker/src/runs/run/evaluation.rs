@@ -2,43 +2,29 @@
 
 use std::{path::Path, time::Duration};
 
-use rollmesh_core::time::Micros;
+use rollmesh_core::{hub::EvaluationCandidate, time::Micros};
 
 use super::{
-    super::evaluation::{Candidate, Evaluated, EvaluationMetrics},
+    super::evaluation::{Evaluated, EvaluationMetrics},
     Run,
 };
 use crate::{eval::EvalWorkerError, lines::LineNotice};
-
-/// Number of updates between two evaluations that decide on the end of a run, if it has no setting.
-const JUDGED_EVERY: u64 = 10;
 
 impl Run {
     /// Starts an evaluation of the weights if one is due.
     pub(crate) fn evaluate_if_due(&mut self, now: Micros) {
         let state = &self.state;
-        let is_at_end = state.config().reads_input() && state.is_used_up(now);
-        let is_due = self.interval_is_over() || is_at_end;
-        if let (true, Some(evaluation)) = (is_due, &mut self.evaluation) {
+        if let (true, Some(evaluation)) = (state.is_evaluation_due(now), &mut self.evaluation) {
             let (iteration, env_steps, weights) = (state.iteration(), state.env_steps(), state.weights().clone());
-            evaluation.offer(Candidate { iteration, env_steps, weights });
-        }
-    }
-
-    fn interval_is_over(&self) -> bool {
-        let iteration = self.state.iteration();
-        match (self.config().evaluation.interval, self.state.is_judged_by_evaluations()) {
-            (0, true) => iteration > 0 && iteration.is_multiple_of(JUDGED_EVERY),
-            _ => self.config().evaluation.is_due(iteration),
+            evaluation.offer(EvaluationCandidate { iteration, env_steps, weights });
         }
     }
 
     /// True while the run waits for an evaluation. A run that reads waits for every evaluation, since only these show how
     /// good its policy is; but not after one that hung, except at its end.
     pub(crate) fn awaits_evaluation(&self, now: Micros) -> bool {
-        let evaluation = self.evaluation.as_ref().filter(|evaluation| !evaluation.is_idle());
-        self.config().reads_input()
-            && evaluation.is_some_and(|evaluation| !evaluation.hangs() || self.state.is_used_up(now))
+        let is_at_end = self.state.is_used_up(now);
+        self.config().reads_input() && self.evaluation.as_ref().is_some_and(|it| it.is_awaited(is_at_end))
     }
 
     /// Returns a notice for the end of a run that is to be evaluated and has no result.

@@ -403,18 +403,12 @@ impl RunPlace<'_> {
 
 impl WorkerTerms {
     fn of(config: &RunConfig) -> Self {
-        let hung = Some(config.hung_worker_timeout_s).filter(|seconds| *seconds > 0.0);
         let mut extra_environs = config.rollout.extra_environs.clone();
         let memory_mb = config.rollout.remote_env_memory_mb;
         if memory_mb != RolloutConfig::default().remote_env_memory_mb {
             extra_environs.entry(ENV_MEMORY_VARIABLE.into()).or_insert_with(|| memory_mb.to_string());
         }
-        Self {
-            num_workers: config.num_workers,
-            extra_environs,
-            spec: config.host.worker.clone(),
-            hung_timeout: hung.map(Micros::from_secs_f64),
-        }
+        Self { num_workers: config.num_workers, extra_environs, spec: config.host.worker.clone() }
     }
 }
 

@@ -17,7 +17,7 @@ use std::{
 use rollmesh_core::{
     batch::SlotFragment,
     group::{JournalEntry, UnbalancedLedger},
-    hub::{BatchWork, HubRun, Observed, RunEnd, RunFacts, RunLoop, RunLoopError},
+    hub::{BatchWork, HubRun, Observed, RunEnd, RunFacts, RunLoop, RunLoopError, StartRefusal},
     ids::FragmentNo,
     protocol::message::EvaluationPoint,
     run::RunConfig,
@@ -110,8 +110,6 @@ pub(crate) struct WorkerTerms {
     pub(crate) extra_environs: BTreeMap<String, String>,
     /// Resources that each of them needs; `None` for the hub's own setting.
     pub(crate) spec: Option<WorkerSpec>,
-    /// How long one may hang until it is killed; `None` for ever.
-    pub(crate) hung_timeout: Option<Micros>,
 }
 
 /// A run in progress, or over.
@@ -191,12 +189,10 @@ pub(crate) enum StartError {
     TooLate(f64),
     #[error("making the environment or the policies panicked")]
     Panicked,
-    #[error("another run is in progress; stop it first")]
-    Busy,
+    #[error(transparent)]
+    Refused(#[from] StartRefusal),
     #[error("the run was removed before it began")]
     Removed,
-    #[error("the hub has stopped")]
-    HubExited,
 }
 
 fn ranks(world_size: Option<u32>) -> String {

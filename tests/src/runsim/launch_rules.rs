@@ -1,0 +1,106 @@
+//! The rules of launchers: which workers they run, and when the hub and they learn that a worker has ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rollmesh_core::time::Micros;
+
+use super::{RunEvent, RunScenario};
+
+/// Time for a connected launcher to end a worker that the hub does not count as running, and for the hub to hear that a worker
+/// has ended.
+const NOTICED_WITHIN: Micros = Micros::from_secs(5);
+
+/// The checker's model of launchers.
+#[derive(Debug, Default)]
+pub(super) struct LaunchModel {
+    connected: BTreeSet<usize>,
+    /// All workers that were started.
+    started: BTreeSet<u64>,
+    running: BTreeMap<u64, LaunchedModel>,
+    /// Workers whose end a connected launcher has reported, by number, and when.
+    reported: BTreeMap<u32, (usize, Micros)>,
+    restarts: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LaunchedModel {
+    launcher: usize,
+    /// Since when the hub has not counted it as running while its launcher was connected.
+    orphan_since: Option<Micros>,
+}
+
+impl LaunchModel {
+    /// Checks an event. `local` are the numbers of the workers that the hub counts as running.
+    pub(super) fn step(
+        &mut self,
+        scenario: &RunScenario,
+        event: &RunEvent,
+        local: &BTreeSet<u32>,
+        at: Micros,
+    ) -> Result<(), &'static str> {
+        let must = |rule: bool, text| if rule { Ok(()) } else { Err(text) };
+        match *event {
+            RunEvent::LauncherConnected { launcher } => {
+                self.connected.insert(launcher);
+                self.count_orphans_from(at, |worker| worker.launcher == launcher);
+            }
+            RunEvent::LauncherLost { launcher } => {
+                self.check_orphans(at)?;
+                self.connected.remove(&launcher);
+                self.reported.retain(|_, (by, _)| *by != launcher);
+            }
+            RunEvent::LauncherStarted { launcher, worker } => {
+                must(self.started.insert(worker), "it was started before")?;
+                let running = self.running.values().filter(|running| running.launcher == launcher).count();
+                must(running < scenario.launchers[launcher] as usize, "all places are taken")?;
+                let is_known = local.contains(&(worker as u32)) && worker == self.id(worker as u32);
+                let orphan_since = (!is_known).then_some(at);
+                self.running.insert(worker, LaunchedModel { launcher, orphan_since });
+            }
+            RunEvent::LauncherEnded { launcher, worker, is_heard } => {
+                self.check_orphans(at)?;
+                must(self.running.remove(&worker).is_some(), "it does not run")?;
+                let number = worker as u32;
+                if is_heard && local.contains(&number) && worker == self.id(number) {
+                    self.reported.insert(number, (launcher, at));
+                }
+            }
+            RunEvent::LocalExited { number } => {
+                let reported = self.reported.remove(&number);
+                must(reported.is_none_or(|(_, since)| at <= since + NOTICED_WITHIN), "the hub learns that too late")?;
+                let worker = self.id(number);
+                self.running.entry(worker).and_modify(|running| running.orphan_since = Some(at));
+            }
+            RunEvent::Restarted { .. } => {
+                self.restarts += 1;
+                self.reported.clear();
+                self.running.values_mut().for_each(|running| running.orphan_since = Some(at));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Checks that no connected launcher has run a worker for too long that the hub does not count as running.
+    pub(super) fn check_orphans(&self, at: Micros) -> Result<(), &'static str> {
+        let is_late = |running: &LaunchedModel| {
+            let is_connected = self.connected.contains(&running.launcher);
+            is_connected && running.orphan_since.is_some_and(|since| since + NOTICED_WITHIN < at)
+        };
+        if self.running.values().any(is_late) {
+            Err("a launcher runs a worker that the hub has given up")
+        } else {
+            Ok(())
+        }
+    }
+
+    fn count_orphans_from(&mut self, at: Micros, is_it: impl Fn(&LaunchedModel) -> bool) {
+        let orphans = self.running.values_mut().filter(|running| running.orphan_since.is_some() && is_it(running));
+        orphans.for_each(|running| running.orphan_since = Some(at));
+    }
+
+    /// Returns the id of a worker of the hub's current process.
+    fn id(&self, number: u32) -> u64 {
+        (self.restarts + 1) << 32 | u64::from(number)
+    }
+}
