@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use rollmesh_core::{batch::SlotFragment, group::Principal, hub::RunEnd, time::Micros};
+use rollmesh_core::{batch::SlotFragment, group::Principal, hub::RunEnd, protocol::AskOutcome, time::Micros};
 
-use super::{EvaluationEnd, Request, RunReport, RunScenario, launch_rules::LaunchModel};
+use super::{EvaluationEnd, Request, RunReport, RunScenario, ask_rules::AskModel, launch_rules::LaunchModel};
 use crate::fake_rows::calm_batches;
 
 /// Time for the leases of a draining run to end, and as much for audits at the end of a run.
@@ -126,6 +126,44 @@ pub enum RunEvent {
         /// Whether the launcher is connected, and can report it.
         is_heard: bool,
     },
+    /// A program asked an evaluation worker.
+    AskSent {
+        /// The program.
+        asker: usize,
+        /// The worker.
+        evaluator: usize,
+        /// The number of the request.
+        ask: u64,
+    },
+    /// A program cancelled its request.
+    AskCancelled {
+        /// The request.
+        ask: u64,
+    },
+    /// An evaluation worker has finished what it was asked.
+    AskEvaluated {
+        /// The request.
+        ask: u64,
+    },
+    /// A program got an answer.
+    AskAnswered {
+        /// The request.
+        ask: u64,
+        /// What has become of it.
+        outcome: AskOutcome,
+        /// Whether it is the answer to this request.
+        is_own: bool,
+    },
+    /// A program has lost its connection.
+    AskerLost {
+        /// The program.
+        asker: usize,
+    },
+    /// An evaluation worker has lost its connection.
+    EvaluatorLost {
+        /// The worker.
+        evaluator: usize,
+    },
     /// A further run was started, and has this number.
     Queued {
         /// The number.
@@ -211,9 +249,10 @@ impl RunRules<'_> {
     pub fn check(self, report: &RunReport) -> Result<(), String> {
         let Self(scenario) = self;
         let mut model = Model { iterations: scenario.iterations, ..Model::default() };
-        let mut latest = Micros(0);
+        let (mut asks, mut latest) = (AskModel::default(), Micros(0));
         for (at, event) in &report.history.0 {
             self.step(&mut model, *at, event).map_err(|rule| format!("{at}: {event:?}: {rule}"))?;
+            asks.step(event, *at).map_err(|rule| format!("{at}: {event:?}: {rule}"))?;
             latest = *at;
             if let RunEvent::Ended(end) = event {
                 self.check_ended(&model, end, *at, &report.runs)?;
@@ -221,6 +260,7 @@ impl RunRules<'_> {
         }
         let Some(end) = model.ended.filter(|_| report.is_over) else { return Err("a run never ends".into()) };
         model.launched.check_orphans(latest).map_err(str::to_owned)?;
+        asks.check_answered(latest).map_err(str::to_owned)?;
         if !model.waiting.is_empty() && !model.is_leaving {
             return Err(format!("runs never begin: {:?}", model.waiting));
         }
@@ -376,8 +416,14 @@ impl RunRules<'_> {
                 must(model.local.len() <= places, "every place has a worker")?;
             }
             RunEvent::LocalExited { number } => must(model.local.remove(&number), "it has exited before")?,
-            // The model of launchers has checked them.
-            RunEvent::LauncherConnected { .. }
+            // The models of launchers and of asks check them.
+            RunEvent::AskSent { .. }
+            | RunEvent::AskCancelled { .. }
+            | RunEvent::AskEvaluated { .. }
+            | RunEvent::AskAnswered { .. }
+            | RunEvent::AskerLost { .. }
+            | RunEvent::EvaluatorLost { .. }
+            | RunEvent::LauncherConnected { .. }
             | RunEvent::LauncherLost { .. }
             | RunEvent::LauncherStarted { .. }
             | RunEvent::LauncherEnded { .. } => {}

@@ -272,6 +272,7 @@ impl RunSim {
     /// Sends what the hub has queued for its peers.
     fn deliver(&mut self) {
         self.deliver_to_launchers();
+        self.deliver_to_ask_peers();
         let closed = self.workers.iter().filter(|(_, worker)| worker.link.is_closed()).map(|(id, _)| *id);
         closed.collect::<Vec<_>>().into_iter().for_each(|id| self.break_connection(id));
         for (id, link) in self.workers.iter().map(|(id, worker)| (*id, worker.link.clone())).collect::<Vec<_>>() {
@@ -447,6 +448,7 @@ impl RunSim {
             }
         }
         self.crash_launchers();
+        self.crash_ask_peers();
         let SimHub { core, checkpoints, crashes, life, .. } = &mut self.hub;
         checkpoints.retain(|_, (_, on_disk)| *on_disk <= self.now);
         (*crashes, *life) = (*crashes + 1, *life + 1);

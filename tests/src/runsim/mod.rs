@@ -3,6 +3,8 @@
 //!
 //! [`RunScenario`] determines everything. The events are kept in a [`RunHistory`], whose checker shares no code with the hub.
 
+mod ask_rules;
+mod asks;
 mod evaluation;
 mod history;
 mod hub;
@@ -26,12 +28,12 @@ use rollmesh_core::{
     time::Micros,
 };
 
+use self::{asks::SimAsks, hub::SimHub, launchers::SimLaunchers, local::LocalProcesses, workers::SimWorker};
 pub use self::{
     evaluation::EvaluationEnd,
     history::{RunEvent, RunHistory, RunRules},
     scenario::{Plant, QueuedRun, Request, RunScenario, RunWorker},
 };
-use self::{hub::SimHub, launchers::SimLaunchers, local::LocalProcesses, workers::SimWorker};
 use crate::{
     fake_worker::{WorkerInput, WorkerOutput},
     scenario::Dice,
@@ -91,6 +93,30 @@ enum Event {
     KilledLate {
         crashes: u64,
         worker: u64,
+    },
+    ToAskPeer {
+        crashes: u64,
+        peer: u32,
+        index: usize,
+        message: Message,
+    },
+    FromAskPeer {
+        crashes: u64,
+        peer: u32,
+        message: Message,
+    },
+    /// An evaluation worker, or a program that asks, connects.
+    ConnectAskPeer(usize),
+    /// A program asks.
+    AskNext(usize),
+    CancelAsk {
+        index: usize,
+        ask: u64,
+    },
+    /// An evaluation worker has finished the evaluation that it began as so many before.
+    CallDone {
+        index: usize,
+        begun: u64,
     },
     /// Time to look for workers that make no progress.
     Sweep,
@@ -158,6 +184,7 @@ pub struct RunSim {
     workers: BTreeMap<WorkerId, SimWorker>,
     processes: LocalProcesses,
     launchers: SimLaunchers,
+    asks: SimAsks,
     /// How workers were admitted, by place of the scenario.
     accepted: BTreeMap<usize, Accepted>,
     history: RunHistory,
@@ -181,6 +208,7 @@ impl RunSim {
             workers: BTreeMap::new(),
             processes: LocalProcesses::default(),
             launchers: SimLaunchers::new(scenario.launchers.len()),
+            asks: SimAsks::default(),
             accepted: BTreeMap::new(),
             history: RunHistory::default(),
             scenario,
@@ -188,6 +216,7 @@ impl RunSim {
         sim.set_turns();
         sim.connect_launchers();
         sim.start_all_local();
+        sim.connect_all_asks();
         for place in 0..sim.scenario.workers.len() {
             if !sim.is_local(place) {
                 let delay = sim.delay();
@@ -238,6 +267,16 @@ impl RunSim {
             Event::ConnectLauncher(index) => self.connect_launcher(index),
             Event::LauncherAbsent { index, losses } => self.handle_launcher_absent(index, losses),
             Event::KilledLate { crashes, worker } if crashes == self.hub.crashes => self.give_up_launched(worker),
+            Event::ToAskPeer { crashes, peer, index, message } if crashes == self.hub.crashes => {
+                self.ask_peer_receives(index, peer, message);
+            }
+            Event::FromAskPeer { crashes, peer, message } if crashes == self.hub.crashes => {
+                self.hub_receives_from_ask_peer(peer, message);
+            }
+            Event::ConnectAskPeer(index) => self.connect_ask_peer(index),
+            Event::AskNext(index) => self.ask_next(index),
+            Event::CancelAsk { index, ask } => self.cancel_ask(index, ask),
+            Event::CallDone { index, begun } => self.finish_call(index, begun),
             Event::Sweep => self.sweep(),
             Event::Lost { worker, crashes } if crashes == self.hub.crashes => self.handle_lost(worker),
             Event::Learned { life } if life == self.hub.life => self.learned(),
@@ -257,6 +296,8 @@ impl RunSim {
             | Event::Made { .. }
             | Event::Exited { .. }
             | Event::ToLauncher { .. }
+            | Event::ToAskPeer { .. }
+            | Event::FromAskPeer { .. }
             | Event::FromLauncher { .. }
             | Event::KilledLate { .. }
             | Event::AddLocal { .. } => {}

@@ -102,11 +102,15 @@ pub enum Plant {
     LoseEvaluations,
     /// Evaluations that make no progress are not given up.
     ForgetDeadline,
+    /// Answers of evaluation workers do not reach the programs that ask.
+    LoseAnswers,
+    /// Evaluation workers are not told which evaluations are cancelled.
+    LoseCancels,
 }
 
 impl Plant {
     /// Every kind.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::IgnoreRollBack,
         Self::RollBackTooLittle,
         Self::ForgetAudits,
@@ -133,6 +137,8 @@ impl Plant {
         Self::ForgetToEvaluate,
         Self::LoseEvaluations,
         Self::ForgetDeadline,
+        Self::LoseAnswers,
+        Self::LoseCancels,
     ];
 }
 
@@ -173,6 +179,12 @@ pub struct RunScenario {
     pub failed_evaluations: u64,
     /// Most milliseconds that an audit takes.
     pub audit_ms: u64,
+    /// Evaluation workers with a name, …
+    pub evaluators: usize,
+    /// … programs that ask them, …
+    pub askers: usize,
+    /// … and when which of them does.
+    pub asks: Vec<(Micros, usize)>,
     /// What is asked for, and when.
     pub requests: Vec<(Micros, Request)>,
     /// Mean milliseconds between faults; 0 for none.
@@ -193,6 +205,24 @@ impl RunScenario {
     /// Returns whether the weights of this iteration are evaluated.
     pub(super) fn is_evaluated(&self, iteration: u64) -> bool {
         self.evaluation_every > 0 && iteration > 0 && iteration.is_multiple_of(self.evaluation_every)
+    }
+
+    /// Returns a chaotic run with a planted fault. What can show the fault is part of it, and takes time.
+    #[must_use]
+    pub fn planted(seed: u64, plant: Plant) -> Self {
+        let mut scenario = Self { plant: Some(plant), ..Self::chaotic(seed) };
+        match plant {
+            Plant::ForgetEndWorker | Plant::ForgetWorkerEnded if !scenario.are_unable => {
+                scenario.launchers = vec![scenario.workers.len() as u32];
+            }
+            Plant::LoseAnswers | Plant::LoseCancels => {
+                (scenario.evaluators, scenario.askers) = (1, 1);
+                scenario.asks = (0..20).map(|ask| (Micros::from_millis(100 * ask), 0)).collect();
+            }
+            _ => return scenario,
+        }
+        (scenario.iterations, scenario.learner_ms, scenario.fault_every_ms) = (100, 400, 400);
+        scenario
     }
 
     /// Returns a run in which everything goes wrong that can, in ways that depend on the seed.
@@ -260,6 +290,12 @@ impl RunScenario {
             launchers.push(dice.between(num_local, num_local + 1) as u32);
             launchers.extend(dice.chance(500).then(|| dice.between(1, 3) as u32));
         }
+        let (mut evaluators, mut askers, mut asks) = (0, 0, Vec::new());
+        if dice.chance(300) {
+            (evaluators, askers) = (dice.between(1, 2) as usize, dice.between(1, 2) as usize);
+            let ask = |_| (dice.within_ms(5_000), dice.between(0, askers as u64 - 1) as usize);
+            asks = (0..8).map(ask).collect();
+        }
         Self {
             seed,
             num_slots: dice.between(1, 6) as u32,
@@ -278,6 +314,9 @@ impl RunScenario {
             evaluation_every,
             failed_evaluations: if dice.chance(300) { dice.between(1, 500) } else { 0 },
             audit_ms: dice.between(1, 1_500),
+            evaluators,
+            askers,
+            asks,
             requests,
             fault_every_ms,
             hub_crashes: dice.chance(300),

@@ -184,12 +184,13 @@ impl RunSim {
         self.after(next, Event::Fault);
         let awake = self.workers.iter().filter(|(_, worker)| !worker.is_frozen);
         let connected: Vec<WorkerId> = awake.map(|(id, _)| *id).collect();
-        match self.dice.between(0, 13) {
+        match self.dice.between(0, 14) {
             0 if self.scenario.hub_crashes => self.crash_hub(),
             // All connections break.
             1 => connected.into_iter().for_each(|worker| self.break_connection(worker)),
             2 => self.crash_local(),
             9 => self.break_launcher(),
+            10 => self.break_ask_peer(),
             _ if connected.is_empty() => {}
             3 | 4 => {
                 let worker = self.dice.one_of(&connected);

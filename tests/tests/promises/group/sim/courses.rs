@@ -36,11 +36,7 @@ fn runs_keep_the_rules_under_any_faults() {
 #[test]
 fn checker_finds_every_fault_that_is_planted() {
     for plant in Plant::ALL {
-        let is_found = |seed: u64| {
-            let mut scenario = RunScenario::chaotic(seed);
-            scenario.plant = Some(plant);
-            run(&scenario).1.is_err()
-        };
+        let is_found = |seed: u64| run(&RunScenario::planted(seed, plant)).1.is_err();
         assert!((0..200).any(is_found), "{plant:?} is never found");
     }
 }

@@ -1,0 +1,233 @@
+//! Evaluation workers of the simulated hub, found by name, and the programs that ask them: evaluation as a command of a worker.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rollmesh_core::{
+    evaluation::EvaluationRequest,
+    ids::WorkerId,
+    protocol::{
+        AskOutcome, Message, Role, Token, TokenGrant,
+        handshake::{Identity, PeerService},
+        message::{Ask, AskCancel, Call, CallProgress, CallResult},
+    },
+    time::Micros,
+    worker::WorkerCommand,
+};
+
+use super::{Event, Plant, RunEvent, RunSim, link::SimLink};
+
+/// The evaluation workers and, after them, the programs that ask.
+#[derive(Debug, Default)]
+pub(super) struct SimAsks {
+    peers: Vec<AskPeer>,
+    /// Requests by body: the asker and the number.
+    bodies: BTreeMap<Vec<u8>, (usize, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct AskPeer {
+    /// The peer that it is, and the hub's end of its connection.
+    connection: Option<(u32, SimLink)>,
+    /// When the latest messages arrive, since a connection keeps their order: at the peer, and at the hub.
+    arrivals: [Micros; 2],
+    /// The evaluations of a worker; the first one is in progress.
+    calls: VecDeque<Call>,
+    /// How many evaluations have begun, so that the end of a cancelled one is known.
+    begun: u64,
+}
+
+fn token_of(index: usize) -> Token {
+    Token::new([150 + index as u8; 32])
+}
+
+fn name_of(evaluator: usize) -> String {
+    format!("evaluator-{evaluator}")
+}
+
+impl RunSim {
+    /// Connects evaluation workers and programs.
+    pub(super) fn connect_all_asks(&mut self) {
+        for index in 0..self.scenario.evaluators + self.scenario.askers {
+            self.asks.peers.push(AskPeer::default());
+            let grant = TokenGrant { role: Role::Worker, child: None, expires: None };
+            self.hub.core.tokens.add(&token_of(index), grant);
+            self.connect_ask_peer(index);
+        }
+        for (at, asker) in self.scenario.asks.clone() {
+            self.after(at, Event::AskNext(self.scenario.evaluators + asker));
+        }
+    }
+
+    fn is_evaluator(&self, index: usize) -> bool {
+        index < self.scenario.evaluators
+    }
+
+    /// An evaluation worker or a program connects.
+    pub(super) fn connect_ask_peer(&mut self, index: usize) {
+        if self.asks.peers[index].connection.is_some() {
+            return;
+        }
+        let service = if self.is_evaluator(index) { PeerService::Evaluates } else { PeerService::Asks };
+        let identity = Identity::new(Role::Worker, token_of(index), "native", &name_of(index), "cpu");
+        let Message::Hello(hello) = (Identity { service, ..identity }).hello() else { return };
+        let Ok(accepted) = self.hub.core.check(&hello) else {
+            // The hub has not noticed yet that the earlier connection is gone, or is about to exit.
+            return self.after(Micros::from_secs(1), Event::ConnectAskPeer(index));
+        };
+        let link = SimLink::default();
+        let peer = self.hub.admit(accepted, link.clone(), [150 + index as u8; 16], String::new());
+        self.asks.peers[index].connection = Some((peer, link));
+    }
+
+    /// A program asks an evaluation worker, and sometimes cancels that.
+    pub(super) fn ask_next(&mut self, index: usize) {
+        if self.asks.peers[index].connection.is_none() || self.scenario.evaluators == 0 {
+            return;
+        }
+        let ask = self.asks.bodies.len() as u64 + 1;
+        let evaluator = self.dice.between(0, self.scenario.evaluators as u64 - 1) as usize;
+        let request = EvaluationRequest::new(ask as u32);
+        let command = WorkerCommand::Evaluate { weights: None, request };
+        let body = command.encode().expect("a small command");
+        self.asks.bodies.insert(body.clone(), (index, ask));
+        self.note(RunEvent::AskSent { asker: index, evaluator, ask });
+        self.send_from_ask_peer(index, Message::Ask(Ask { ask, name: name_of(evaluator), body }));
+        if self.dice.chance(300) {
+            let delay = self.dice.within_ms(1_000);
+            self.after(delay, Event::CancelAsk { index, ask });
+        }
+    }
+
+    pub(super) fn cancel_ask(&mut self, index: usize, ask: u64) {
+        if self.asks.peers[index].connection.is_some() {
+            self.note(RunEvent::AskCancelled { ask });
+            self.send_from_ask_peer(index, Message::AskCancel(AskCancel { ask }));
+        }
+    }
+
+    fn delay_of_ask_peer(&mut self, index: usize, end: usize) -> Micros {
+        let arrives = self.now + self.delay();
+        let last = &mut self.asks.peers[index].arrivals[end];
+        *last = arrives.max(*last);
+        last.since(self.now)
+    }
+
+    fn send_from_ask_peer(&mut self, index: usize, message: Message) {
+        if let Some(peer) = self.asks.peers[index].connection.as_ref().map(|(peer, _)| *peer) {
+            let delay = self.delay_of_ask_peer(index, 1);
+            self.after(delay, Event::FromAskPeer { crashes: self.hub.crashes, peer, message });
+        }
+    }
+
+    pub(super) fn hub_receives_from_ask_peer(&mut self, peer: u32, message: Message) {
+        let left = self.hub.core.handle_message(peer, message);
+        assert_eq!(left, None, "the shell has no part in it");
+    }
+
+    /// Sends what the hub has queued for evaluation workers and programs.
+    pub(super) fn deliver_to_ask_peers(&mut self) {
+        for index in 0..self.asks.peers.len() {
+            let Some((peer, link)) = self.asks.peers[index].connection.clone() else { continue };
+            while let Some(message) = link.poll() {
+                let is_lost = match &message {
+                    Message::Asked(_) => self.scenario.plant == Some(Plant::LoseAnswers),
+                    Message::CallCancel(_) => self.scenario.plant == Some(Plant::LoseCancels),
+                    _ => false,
+                };
+                if !is_lost {
+                    let delay = self.delay_of_ask_peer(index, 0);
+                    self.after(delay, Event::ToAskPeer { crashes: self.hub.crashes, peer, index, message });
+                }
+            }
+            if link.is_closed() {
+                self.lose_ask_peer(index);
+            }
+        }
+    }
+
+    pub(super) fn ask_peer_receives(&mut self, index: usize, peer: u32, message: Message) {
+        let peers = &mut self.asks.peers;
+        if peers[index].connection.as_ref().is_none_or(|(id, _)| *id != peer) {
+            return;
+        }
+        match message {
+            Message::Call(call) => {
+                peers[index].calls.push_back(call);
+                if peers[index].calls.len() == 1 {
+                    self.begin_call(index);
+                }
+            }
+            Message::CallCancel(cancel) => {
+                let is_it = |call: &Call| call.call == cancel.call;
+                let Some(at) = peers[index].calls.iter().position(is_it) else { return };
+                peers[index].calls.remove(at);
+                self.answer_call(index, CallResult { call: cancel.call, ok: false, body: Vec::new() });
+                if at == 0 {
+                    self.begin_call(index);
+                }
+            }
+            Message::Asked(asked) => {
+                let outcome = AskOutcome::try_from(asked.outcome).expect("an outcome of the hub");
+                let is_own = self.asks.bodies.get(&asked.body) == Some(&(index, asked.ask));
+                self.note(RunEvent::AskAnswered { ask: asked.ask, outcome, is_own });
+            }
+            _ => {}
+        }
+    }
+
+    fn begin_call(&mut self, index: usize) {
+        let peer = &mut self.asks.peers[index];
+        peer.begun += 1;
+        let begun = peer.begun;
+        if let Some(call) = peer.calls.front().map(|call| call.call) {
+            self.send_from_ask_peer(index, Message::CallProgress(CallProgress { call }));
+            let took = self.dice.within_ms(1_500);
+            self.after(took, Event::CallDone { index, begun });
+        }
+    }
+
+    /// An evaluation worker has finished an evaluation.
+    pub(super) fn finish_call(&mut self, index: usize, begun: u64) {
+        if self.asks.peers[index].begun != begun {
+            return;
+        }
+        let Some(Call { call, body }) = self.asks.peers[index].calls.pop_front() else { return };
+        let (_, ask) = self.asks.bodies[&body];
+        self.note(RunEvent::AskEvaluated { ask });
+        self.answer_call(index, CallResult { call, ok: true, body });
+        self.begin_call(index);
+    }
+
+    fn answer_call(&mut self, index: usize, result: CallResult) {
+        self.send_from_ask_peer(index, Message::CallResult(result));
+    }
+
+    /// The connection of an evaluation worker or a program breaks.
+    pub(super) fn break_ask_peer(&mut self) {
+        if !self.asks.peers.is_empty() {
+            let index = self.dice.between(0, self.asks.peers.len() as u64 - 1) as usize;
+            self.lose_ask_peer(index);
+        }
+    }
+
+    fn lose_ask_peer(&mut self, index: usize) {
+        let is_evaluator = self.is_evaluator(index);
+        let peer = &mut self.asks.peers[index];
+        let Some((id, _)) = peer.connection.take() else { return };
+        peer.begun += 1;
+        peer.calls.clear();
+        self.note(if is_evaluator {
+            RunEvent::EvaluatorLost { evaluator: index }
+        } else {
+            RunEvent::AskerLost { asker: index }
+        });
+        let (noticed, back) = (self.dice.within_ms(3_000), self.dice.within_ms(3_000));
+        self.after(noticed, Event::Lost { worker: WorkerId(id), crashes: self.hub.crashes });
+        self.after(back, Event::ConnectAskPeer(index));
+    }
+
+    /// The connections of evaluation workers and programs break with the hub's process.
+    pub(super) fn crash_ask_peers(&mut self) {
+        (0..self.asks.peers.len()).for_each(|index| self.lose_ask_peer(index));
+    }
+}
