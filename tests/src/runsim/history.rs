@@ -229,6 +229,8 @@ struct Model {
     evaluating: Option<u64>,
     /// The latest evaluation hung.
     has_evaluation_hung: bool,
+    /// Since the latest batch, or its evaluation was due, there was a time when the run did not have to wait for an evaluation.
+    is_released: bool,
     /// The iterations that were evaluated.
     evaluated: BTreeSet<u64>,
     /// The first batch that must not stay.
@@ -329,7 +331,7 @@ impl RunRules<'_> {
                 must(!model.is_open && !model.is_consuming, "the iteration before is not over")?;
                 must(model.draining_since.is_none(), "the run is draining")?;
                 must(model.stopping_since.is_none(), "the run is to stop")?;
-                must(!model.awaits_evaluation(), "an evaluation decides whether the run continues")?;
+                must(model.is_released, "an evaluation decides whether the run continues")?;
                 let is_known = model.evaluated.contains(&model.counted) || model.due == Some(model.counted);
                 must(is_known || !scenario.is_evaluated(model.counted), "the weights are not evaluated")?;
                 must(model.counted < model.iterations, "the run is finished")?;
@@ -351,11 +353,12 @@ impl RunRules<'_> {
             RunEvent::Counted { iteration } => {
                 must(model.is_consuming && iteration == model.counted + 1, "it is not the batch that was taken")?;
                 (model.counted, model.is_open, model.is_consuming) = (iteration, false, false);
+                model.is_released = false;
             }
             RunEvent::EvaluationDue { iteration } => {
                 must(iteration == model.counted && scenario.is_evaluated(iteration), "it is not due")?;
                 must(!model.evaluated.contains(&iteration), "it was evaluated before")?;
-                (model.to_evaluate, model.due) = (Some(iteration), Some(iteration));
+                (model.to_evaluate, model.due, model.is_released) = (Some(iteration), Some(iteration), false);
             }
             RunEvent::Evaluating { iteration } => {
                 must(model.evaluating.is_none(), "another evaluation is in progress")?;
@@ -372,7 +375,7 @@ impl RunRules<'_> {
             }
             RunEvent::Saved { iteration } => {
                 must(!model.is_open && !model.is_consuming, "the next iteration has begun")?;
-                must(!model.awaits_evaluation() || model.stops > 0, "its evaluation is not over")?;
+                must(model.is_released || model.stops > 0, "its evaluation is not over")?;
                 must(iteration == model.counted, "the checkpoint has other batches")?;
             }
             RunEvent::AuditFailed { principal, first } => {
@@ -462,6 +465,8 @@ impl RunRules<'_> {
                 model.making = None;
             }
         }
+        // The run decides once after a batch; an evaluation that hung may end, and the next one begin, while it is throttled.
+        model.is_released |= !model.awaits_evaluation();
         Ok(())
     }
 

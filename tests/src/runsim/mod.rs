@@ -1,5 +1,6 @@
-//! Simulates a hub and its run on a virtual clock: admission, tokens, messages, the course of the run, a learner, snapshots and
-//! checkpoints, audits, an operator with a dashboard, and workers behind a bad network.
+//! Simulates a hub and its runs on a virtual clock: admission, tokens, messages, the queue and the course of runs, a learner,
+//! snapshots and checkpoints, audits, evaluations, an operator with a dashboard, launchers, local workers that are replaced, and
+//! workers behind a bad network.
 //!
 //! [`RunScenario`] determines everything. The events are kept in a [`RunHistory`], whose checker shares no code with the hub.
 
@@ -41,7 +42,7 @@ use crate::{
 
 /// Virtual time after which a run that has not ended counts as stuck.
 const TOO_LATE: Micros = Micros::from_secs(1_200);
-/// Time between two looks at workers that make no progress.
+/// Time between two sweeps for workers that make no progress.
 const SWEEP_EVERY: Micros = Micros::from_millis(500);
 
 /// An event of the simulation. Those of a run contain its `life`: how often the hub has restarted the run, or itself, before. Those
@@ -118,7 +119,7 @@ enum Event {
         index: usize,
         begun: u64,
     },
-    /// Time to look for workers that make no progress.
+    /// A sweep for workers that make no progress is due.
     Sweep,
     Lost {
         worker: WorkerId,

@@ -1,5 +1,6 @@
-//! Runs under everything that can go wrong at the same time: they begin, wait, are saved, go back and end by the rules of
-//! [`RunRules`], and the checker finds every fault that is planted in the hub's shell.
+//! Hubs and their runs under everything that can go wrong at the same time: runs wait, begin, are saved, go back, are evaluated and
+//! end, and workers are started, replaced and ended, by the rules of [`RunRules`]. The checker finds every fault that is planted in
+//! the hub's shell.
 
 use rollmesh_core::hub::RunEnd;
 use rollmesh_tests::runsim::{Plant, RunEvent, RunReport, RunRules, RunScenario, RunSim};
