@@ -21,9 +21,9 @@ use crate::{
 };
 
 pub use crate::runs::{
-    Difference, Differences, EvaluationConfig, EvaluationMetrics, Failures, FragmentFailed, IterationMetrics,
-    MAX_LOCAL_WORKERS, ReadMetrics, ResumeError, RunConfig, RunEnd, RunRequest, RunRequestError, SavedRun, StopConfig,
-    Summary, SyncError,
+    Difference, Differences, EvaluationConfig, EvaluationCounts, EvaluationMetrics, Failures, FragmentFailed,
+    IterationMetrics, MAX_LOCAL_WORKERS, ReadMetrics, ResumeError, RunConfig, RunEnd, RunRequest, RunRequestError,
+    SavedRun, StopConfig, Summary, SyncError,
 };
 
 /// A training run that a program executes iteration by iteration: the same code as `rollmesh train`, with bit-identical

@@ -20,7 +20,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{UNENCRYPTED_FLAG, actor::Event, calls::Reply, random_token};
+use super::{UNENCRYPTED_FLAG, actor::Event, calls::OnExit, random_token};
 use crate::{
     child::WORKER_GRACE,
     launch::{LaunchError, LaunchOrder, LaunchedEnd, LaunchedWorker, Launcher, WorkerSpec},
@@ -214,7 +214,7 @@ impl Children {
     }
 
     /// Replies when the child has exited and its resources are released.
-    pub(super) fn notify_when_exited(&mut self, number: u32, reply: Reply) {
+    pub(super) fn notify_when_exited(&mut self, number: u32, reply: OnExit) {
         match self.processes.get_mut(&number) {
             Some(child) => child.when_gone.push(reply),
             None => reply(),

@@ -12,7 +12,7 @@ use rollmesh_core::{
 use super::{
     NO_MORE_ATTEMPTS,
     actor::Actor,
-    calls::{Reply, WorkerNotification},
+    calls::{OnExit, WorkerNotification},
     children::{ChildTerms, Exit},
     token_file,
 };

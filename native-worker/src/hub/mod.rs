@@ -72,6 +72,7 @@ pub use self::{
 };
 pub(crate) use access::random_token;
 pub(crate) use calls::{CalledWorkers, NotificationSink, WorkerNotification, Workers};
+pub use rollmesh_core::hub::SyncError;
 pub(crate) use tls::{Tls, is_of_one_machine};
 pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_of};
 

@@ -12,7 +12,7 @@ use rollmesh_core::{
 use tokio::time::timeout;
 
 use super::{actor::Actor, auditor::StoppedRun};
-use crate::runs::{RunParts, RunRequest, SavedRun, StartError, Task, Work, new_run_dir};
+use crate::runs::{RunParts, RunRequest, RunTask, RunWork, SavedRun, StartError, new_run_dir};
 
 /// Directory of a run's outputs within that of the run.
 const OUTPUTS: &str = "outputs";
@@ -77,7 +77,7 @@ impl Actor {
     pub(super) fn resume_from_page(&mut self, starter: Starter, saved: SavedRun) -> Result<(), String> {
         self.hub.may_begin().map_err(|refusal| refusal.to_string())?;
         let (notices, config) = (saved.notices().to_vec(), saved.config().clone());
-        self.begin(starter, Task::Resume(Box::new(saved)), config);
+        self.begin(starter, RunTask::Resume(Box::new(saved)), config);
         self.starting.iter_mut().for_each(|starting| starting.notices.clone_from(&notices));
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Actor {
             let root = root.to_str().ok_or("the directory of runs is no UTF-8, so outputs have no place there")?;
             config.rollout.place_outputs(root).map_err(|error| error.to_string())?;
         }
-        Ok(Task::Begin(Box::new(RunRequest { run_dir, ..config.into() })))
+        Ok(RunTask::Begin(Box::new(RunRequest { run_dir, ..config.into() })))
     }
 
     /// Begins to make the parts of a run with this configuration, on a thread.
