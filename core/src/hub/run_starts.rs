@@ -74,10 +74,16 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         self.next_run
     }
 
-    /// Adds a run that waits. Returns its number.
-    pub fn queue_run(&mut self, config: RunConfig) -> u32 {
+    /// Returns the number of the next run, which no other run gets.
+    pub fn take_run_number(&mut self) -> u32 {
         let number = self.next_run;
         self.next_run += 1;
+        number
+    }
+
+    /// Adds a run that waits. Returns its number.
+    pub fn queue_run(&mut self, config: RunConfig) -> u32 {
+        let number = self.take_run_number();
         self.queue.push(WaitingRun { number, config });
         number
     }

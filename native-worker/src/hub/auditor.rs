@@ -65,8 +65,7 @@ impl Actor {
             run.state.taint();
         }
         let summary = run.summary(RunEnd::Stopped, now);
-        let (next, row) = (self.next_run, run.state.final_row(now));
-        self.next_run += 1;
+        let (next, row) = (self.hub.take_run_number(), run.state.final_row(now));
         // A command that waits for this run can tell from its row which run to wait for.
         self.hub.queue.add_past(row.clone().rolled_back(next), None);
         let remains = Box::new((RunRow { run: next, ..row }, summary, run.request.run_dir.clone()));

@@ -82,7 +82,7 @@ impl Actor {
         Ok(())
     }
 
-    fn begin(&mut self, starter: Starter, task: Task, config: RunConfig) {
+    fn begin(&mut self, starter: Starter, task: RunTask, config: RunConfig) {
         let made_with = task.request().config.clone();
         let number = self.hub.begin_start(config);
         self.make_parts(StartCause::Operator(starter, number), &made_with, move || Ok(task));
@@ -103,7 +103,7 @@ impl Actor {
     }
 
     /// Returns the task of a new run, in a new directory if the hub has a directory for runs.
-    fn new_task(&self, mut config: RunConfig) -> Result<Task, String> {
+    fn new_task(&self, mut config: RunConfig) -> Result<RunTask, String> {
         let run_dir = self.runs_dir.as_deref().map(|runs| new_run_dir(runs, config.env(), config.rollout.seed));
         if let Some(run_dir) = &run_dir
             && config.refuse_host_settings().is_err()

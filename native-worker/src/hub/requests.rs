@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use rollmesh_core::{hub::StartRefusal, ids::WeightsVersion, weights::Weights};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+};
 
 use super::{
     CheckpointNowError, Hub, HubNotice, PendingSummary, RunStopper, Sampling, SavedCheckpoint, SyncError,

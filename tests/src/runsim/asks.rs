@@ -90,7 +90,7 @@ impl RunSim {
         let command = WorkerCommand::Evaluate { weights: None, request };
         let body = command.encode().expect("a small command");
         self.asks.bodies.insert(body.clone(), (index, ask));
-        self.note(RunEvent::AskSent { asker: index, evaluator, ask });
+        self.record(RunEvent::AskSent { asker: index, evaluator, ask });
         self.send_from_ask_peer(index, Message::Ask(Ask { ask, name: name_of(evaluator), body }));
         if self.dice.chance(300) {
             let delay = self.dice.within_ms(1_000);
@@ -100,7 +100,7 @@ impl RunSim {
 
     pub(super) fn cancel_ask(&mut self, index: usize, ask: u64) {
         if self.asks.peers[index].connection.is_some() {
-            self.note(RunEvent::AskCancelled { ask });
+            self.record(RunEvent::AskCancelled { ask });
             self.send_from_ask_peer(index, Message::AskCancel(AskCancel { ask }));
         }
     }
@@ -169,7 +169,7 @@ impl RunSim {
             Message::Asked(asked) => {
                 let outcome = AskOutcome::try_from(asked.outcome).expect("an outcome of the hub");
                 let is_own = self.asks.bodies.get(&asked.body) == Some(&(index, asked.ask));
-                self.note(RunEvent::AskAnswered { ask: asked.ask, outcome, is_own });
+                self.record(RunEvent::AskAnswered { ask: asked.ask, outcome, is_own });
             }
             _ => {}
         }
@@ -193,7 +193,7 @@ impl RunSim {
         }
         let Some(Call { call, body }) = self.asks.peers[index].calls.pop_front() else { return };
         let (_, ask) = self.asks.bodies[&body];
-        self.note(RunEvent::AskEvaluated { ask });
+        self.record(RunEvent::AskEvaluated { ask });
         self.answer_call(index, CallResult { call, ok: true, body });
         self.begin_call(index);
     }
@@ -216,7 +216,7 @@ impl RunSim {
         let Some((id, _)) = peer.connection.take() else { return };
         peer.begun += 1;
         peer.calls.clear();
-        self.note(if is_evaluator {
+        self.record(if is_evaluator {
             RunEvent::EvaluatorLost { evaluator: index }
         } else {
             RunEvent::AskerLost { asker: index }

@@ -50,7 +50,7 @@ impl LaunchedWorker for Hanging {
 
 #[tokio::test]
 async fn child_that_does_not_connect_in_time_is_killed() {
-    let (events, mut told) = mpsc::channel(1);
+    let (events, mut received) = mpsc::channel(1);
     let (_kill, killed) = oneshot::channel();
     let (starting, started) = oneshot::channel();
     let hanging = || Box::new(Hanging(switch::Sender::new(false)));
