@@ -10,7 +10,7 @@ use crate::prelude::*;
 pub struct RunStatus {
     /// Number of the run on this hub, 0 before the first.
     pub run: u32,
-    /// Wire form of [`Phase`](super::Phase).
+    /// Wire form of [`Phase`].
     pub phase: u8,
     /// Environment of the run.
     pub env: String,
@@ -78,7 +78,7 @@ pub struct RunList {
 pub struct RunRow {
     /// Its number on this hub.
     pub run: u32,
-    /// Wire form of its [`Phase`](super::Phase); `Idle` while it waits.
+    /// Wire form of its [`Phase`]; `Idle` while it waits.
     pub phase: u8,
     /// Its place in the queue, from 1; 0 once it has begun.
     pub place: u32,

@@ -25,7 +25,7 @@ impl Actor {
         if !self.hub.is_free() || self.update.is_some() {
             return Err(StartRefusal::Busy.into());
         }
-        let number = number.unwrap_or(self.hub.next_run());
+        let number = number.unwrap_or_else(|| self.hub.next_run());
         let place = RunPlace { number, maker: &self.maker, first_lease: self.next_lease, clock: &|| self.now() };
         let mut run = Run::new(place, parts)?;
         // The secret seeds the choice of audits: without it, workers could foresee which fragments are recomputed.
