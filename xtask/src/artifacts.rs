@@ -182,7 +182,10 @@ pub(crate) fn npm_project(job: &Job, name: &str, others: &[&str]) -> Result<Path
 
 /// The Python package, installed in a fresh virtual environment with what its tests need; returns its interpreter.
 pub(crate) fn wheel_environment(job: &Job) -> Result<PathBuf> {
-    let python = tools::virtual_env(job, &wheel_folder().join("venv"))?;
+    let folder = wheel_folder().join("venv");
+    // Other steps may have installed more there.
+    let _ = fs::remove_dir_all(&folder);
+    let python = tools::virtual_env(job, &folder)?;
     tools::pip_install(job, &python, &[wheel_path()?])?;
     tools::pip_install(job, &python, &tools::GYMNASIUM)?;
     Ok(python)

@@ -90,8 +90,9 @@ impl Job {
     }
 }
 
-/// The same command at the lowest priority, where there is `nice`.
+/// The same command at the lowest priority, if there are `nice` and the program.
 fn niced(command: &Command) -> Option<Command> {
+    workspace::find(&command.get_program().to_string_lossy())?;
     let mut niced = Command::new(workspace::find("nice")?);
     niced.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {

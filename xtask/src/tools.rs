@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::Mutex,
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -123,6 +124,9 @@ fn node_version(version: &str) -> Option<u32> {
 fn npm_tool(job: &Job, name: &str, version: &str) -> Result<()> {
     check_node(job)?;
     job.note(version);
+    // One at a time: all are in the same folder.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock();
     let folder = tools().join("npm");
     if npm_version(&folder.join("node_modules").join(name)).as_deref() == Some(version) {
         return Ok(());
@@ -239,6 +243,9 @@ pub(crate) fn apt_install(job: &Job, packages: &[&str]) -> Result<()> {
         apt.env("DEBIAN_FRONTEND", "noninteractive");
         apt
     };
+    // apt-get refuses to run twice at the same time.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock();
     job.run(apt().arg("update"))?;
     job.run(apt().args(["install", "--yes", "--no-install-recommends"]).args(packages))
 }
