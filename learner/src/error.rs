@@ -110,7 +110,7 @@ pub enum LearnError {
     #[error("the learner panicked: {0}")]
     Panicked(String),
     /// The learner's thread ended after an earlier panic.
-    #[error("the learner has ended since it panicked")]
+    #[error("the learner has ended because it panicked")]
     Gone,
 }
 

@@ -130,6 +130,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Announces a run that has just begun to all workers, and its weights to relays.
     pub fn bring_all_into_run(&mut self) {
         self.hung.clear();
+        self.hopeless_since = None;
         let relays = self.peers.iter().filter(|(_, peer)| peer.role == Role::Relay);
         let relays: Vec<u32> = relays.map(|(&id, _)| id).collect();
         relays.into_iter().for_each(|id| self.send_newest_weights(id));
@@ -145,7 +146,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         if state.is_over() || state.is_local() {
             return;
         }
-        peer.announced_at = now;
+        peer.announced_at = Some(now);
         // Both have been sent to other workers before, so they are not too large.
         let _ = peer.link.send(&state.announcement());
         self.send_newest_weights(id);

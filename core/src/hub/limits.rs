@@ -26,5 +26,7 @@ pub const MAX_INFER_BACKLOG_BYTES: usize = 3 * MAX_ASK_BACKLOG_BYTES;
 pub const INFER_PATIENCE: Micros = Micros::from_secs(2);
 /// A request that was not answered for this long is answered with an error.
 pub const MAX_INFER_WAIT: Micros = Micros::from_secs(15);
+/// Time for a worker to answer the announcement of a run; afterwards it counts as hung.
+pub const RUN_ANSWER_PATIENCE: Micros = Micros::from_secs(60);
 /// Most names reserved because a token that no page requested used them; browser tabs may not use reserved names.
 pub(super) const MAX_RESERVED_NAMES: usize = 1_024;

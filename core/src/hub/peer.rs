@@ -84,8 +84,8 @@ pub struct Peer<C> {
     /// Why the peer is about to leave, if it has announced that.
     pub(super) leaving: Option<String>,
     pub(super) admitted_at: Micros,
-    /// When the current run was announced to it.
-    pub(super) announced_at: Micros,
+    /// When the current run was announced to it; `None` once it counts as hung because it has not answered.
+    pub(super) announced_at: Option<Micros>,
     /// True for a worker of which the hub has accepted something.
     pub(super) has_delivered: bool,
     /// True for a dashboard that has its full snapshot: from then on it receives changes.
@@ -129,7 +129,7 @@ impl<C: PeerConnection> Peer<C> {
             is_spare,
             leaving: None,
             admitted_at: now,
-            announced_at: now,
+            announced_at: None,
             has_delivered: false,
             is_up_to_date: false,
             may_request_weights: false,

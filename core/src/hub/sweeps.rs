@@ -1,12 +1,10 @@
 //! Workers that make no progress, and runs that no worker can sample for. The shell looks for them a few times per second.
 
-use super::{Hub, HubEffect, HubRun, PeerConnection, RunEnd, RunLoop, RunStep};
-use crate::{group::WorkerState, ids::WorkerId, prelude::*, time::Micros};
+use super::{Hub, HubEffect, HubRun, PeerConnection, RunEnd, RunLoop, RunStep, limits::RUN_ANSWER_PATIENCE};
+use crate::{group::WorkerState, prelude::*, time::Micros};
 
 /// Time that a run waits for an able worker when all its workers are unable or in quarantine.
 const HOPE: Micros = Micros::from_secs(5);
-/// Time for a worker to answer whether it can run the run's leases; afterwards it counts as hung.
-const ANSWER_PATIENCE: Micros = Micros::from_secs(60);
 
 impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Handles workers that have hung for longer than the run's `hung_worker_timeout_s`. The shell ends those that it has
@@ -17,7 +15,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         if timeout_s <= 0.0 {
             return;
         }
-        self.note_unanswered();
+        self.mark_unanswered();
         let patience = Micros::from_secs_f64(timeout_s);
         let overdue = self.hung.extract_if(.., |_, since| now.since(*since) >= patience);
         for (worker, _) in overdue.collect::<Vec<_>>() {
@@ -46,15 +44,19 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         }
     }
 
-    /// Marks workers as hung that do not answer the announcement of the run: their threads may have hung in the run before, and
-    /// without a lease the group does not notice that.
-    fn note_unanswered(&mut self) {
+    /// Marks workers as hung that do not answer the announcement of the run, once for each announcement: their threads may have
+    /// hung in the run before, and without a lease the group does not notice that.
+    fn mark_unanswered(&mut self) {
         let Some(run) = self.active_run() else { return };
-        let unanswered = run.group.workers(self.now).filter(|worker| worker.state == WorkerState::Unanswered);
-        let since = |WorkerId(id)| Some((id, self.peers.get(&id)?.announced_at + ANSWER_PATIENCE));
-        let late: Vec<_> = unanswered.filter_map(|worker| since(worker.worker)).collect();
-        for (worker, since) in late.into_iter().filter(|(_, since)| *since <= self.now) {
-            self.hung.entry(worker).or_insert(since);
+        let now = self.now;
+        let unanswered = run.group.workers(now).filter(|worker| worker.state == WorkerState::Unanswered);
+        let unanswered: Vec<u32> = unanswered.map(|worker| worker.worker.0).collect();
+        for id in unanswered {
+            let Some(peer) = self.peers.get_mut(&id) else { continue };
+            if peer.announced_at.take_if(|at| now.since(*at) >= RUN_ANSWER_PATIENCE).is_some() {
+                // From now on: after a suspension of the hub, the answer may have arrived and not been read yet.
+                self.hung.insert(id, now);
+            }
         }
     }
 

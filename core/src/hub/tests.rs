@@ -1,5 +1,7 @@
 //! A hub with one run and a queue for every peer.
 
+mod sweeps;
+
 use core::{
     cell::{Cell, RefCell},
     net::SocketAddr,
@@ -116,9 +118,11 @@ fn hub_with_run() -> Hub<Queue, Run> {
 }
 
 fn join(hub: &mut Hub<Queue, Run>, role: Role) -> Result<(u32, Queue), RefusalCode> {
-    let Message::Hello(hello) = Identity::new(role, token(role), "native", "it", "cpu").hello() else {
-        panic!("Hello")
-    };
+    join_with(hub, role, token(role))
+}
+
+fn join_with(hub: &mut Hub<Queue, Run>, role: Role, token: Token) -> Result<(u32, Queue), RefusalCode> {
+    let Message::Hello(hello) = Identity::new(role, token, "native", "it", "cpu").hello() else { panic!("Hello") };
     let accepted = hub.check(&hello).map_err(|refused| RefusalCode::try_from(refused.code).expect("a code"))?;
     let (link, from) = (Queue::default(), SocketAddr::from(([127, 0, 0, 1], 1)));
     let arrival = Arrival { from, link: link.clone(), session: [1; 16], launcher: String::new(), is_spare: false };
@@ -578,15 +582,4 @@ fn weights_that_fit_into_no_message_are_refused_when_the_run_is_made() {
     let error = RunLoop::new(parts, Micros(0)).expect_err("64 MiB and a header").to_string();
     assert!(error.starts_with("the weights of this run cannot be sent to its workers: WeightsUpdate of "), "{error}");
     assert!(error.contains("`fcnet_hiddens`, `conv_filters`"), "{error}");
-}
-
-#[test]
-fn worker_that_does_not_answer_the_run_is_disconnected() {
-    let mut hub = hub_with_run();
-    let (_, link) = join(&mut hub, Role::Worker).expect("it is admitted");
-    for (second, is_closed) in [(119, false), (120, true)] {
-        hub.set_time(Micros::from_secs(second), 0);
-        hub.sweep_hung();
-        assert_eq!(link.is_closed(), is_closed, "after {second} s");
-    }
 }

@@ -376,7 +376,7 @@ impl InlineHub {
             match effect {
                 HubEffect::Reply { peer, kind, request } => self.hub.reply(peer, kind, request, Ok(0)),
                 HubEffect::Child { child, fate } => self.decide(child, fate),
-                HubEffect::Hung { child, .. } => self.end_hung(child),
+                HubEffect::Hung { worker, .. } => self.end_hung(worker),
                 HubEffect::Consume(Ok(BatchWork::Learn(rows))) => self.batch = Some(rows),
                 HubEffect::Consume(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
                 HubEffect::Audit { run, task, .. } => self.hub.handle_audited(run, &task, Verdict::Unknown),

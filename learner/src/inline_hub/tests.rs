@@ -231,6 +231,21 @@ fn worker_that_is_removed_or_dies_changes_nothing() {
 }
 
 #[test]
+fn run_whose_workers_end_as_soon_as_they_start_fails() {
+    let mut page = Page::new(1);
+    assert_eq!(page.start(SMALL), "");
+    while let Some((port, _)) = page.workers.pop_first() {
+        page.work();
+        assert_eq!(page.phase(), Phase::Running, "another one is on its way");
+        page.hub.handle_closed(port, "out of memory", page.now);
+        page.exchange();
+    }
+    page.work();
+    assert_eq!(page.phase(), Phase::Failed);
+    assert_eq!(page.status().error, "no worker can continue, none of them starts");
+}
+
+#[test]
 fn operator_adds_workers_pauses_resumes_drains_and_stops() {
     let mut page = Page::new(1);
     let request = |request| Request { request };

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use rollmesh_core::{
-    group::WorkerState,
-    hub::{ChildFate, HubRun as _, RunEnd},
-    ids::WorkerId,
+    hub::{ChildFate, RunEnd},
     protocol::Role,
 };
 
@@ -107,29 +105,24 @@ impl InlineHub {
         }
     }
 
-    /// Ends a worker without progress, so that another one takes its place.
-    pub(super) fn end_hung(&mut self, child: u32) {
-        let port = self.workers.by_number.get(&child).map(|worker| worker.port);
+    /// Ends a worker without progress, also one that the page has invited; another one takes its place if the hub started it.
+    pub(super) fn end_hung(&mut self, worker: u32) {
+        let port = self.ports.iter().find(|(_, port)| port.peer == Some(worker)).map(|(id, _)| *id);
         port.into_iter().for_each(|port| self.lose(port, "it makes no progress", true));
     }
 
     /// Ends a run that no worker can sample for, if none is on its way.
     pub(super) fn end_hopeless(&mut self) {
         let is_connected = |(child, _)| self.hub.peer_of_child(child).is_some();
-        let Some(run) = self.hub.run.as_ref().filter(|run| !run.state().is_over()) else { return };
-        if !self.staying().all(is_connected) {
+        let expects_worker = !self.staying().all(is_connected);
+        self.hub.sweep_hopeless(expects_worker);
+        if expects_worker || self.workers.futile <= MAX_FUTILE {
             return;
         }
-        let mut reasons = Vec::new();
-        for worker in run.state().group.workers(self.now) {
-            let (WorkerState::Unable | WorkerState::Quarantined) = worker.state else { return };
-            let WorkerId(id) = worker.worker;
-            reasons.extend(worker.idle.map(|reason| format!("worker {id}: {reason}")));
+        let Some(run) = self.hub.state().filter(|run| !run.is_over()) else { return };
+        if run.group.workers(self.now).next().is_none() {
+            let last = run.last_failure().map_or_else(String::new, |failure| format!("; the last failure: {failure}"));
+            self.end_run(RunEnd::Failed(format!("no worker can continue, none of them starts{last}")));
         }
-        let has_given_up = self.workers.futile > MAX_FUTILE;
-        let Some(reason) = reasons.pop().or_else(|| has_given_up.then(|| "none of them starts".into())) else { return };
-        let last =
-            run.state().last_failure().map_or_else(String::new, |failure| format!("; the last failure: {failure}"));
-        self.end_run(RunEnd::Failed(format!("no worker can continue, {reason}{last}")));
     }
 }

@@ -220,7 +220,7 @@ impl Actor {
                 () = until(deadline) => Event::Deadline,
                 _ = refresh.tick() => Event::Tick,
             };
-            if let Event::Deadline = event {
+            if let Event::Deadline | Event::Tick = event {
                 self.handle_arrived(&mut events);
             }
             self.handle(event);
@@ -229,8 +229,8 @@ impl Actor {
         self.say_goodbye(&mut events).await;
     }
 
-    /// Handles the events that are queued before it handles a deadline: after a suspension of the hub, workers must not be
-    /// blamed for messages that were not read yet.
+    /// Handles the events that are queued before a deadline or a tick: after a suspension of the hub, no lease may expire and no
+    /// worker count as hung because of messages that were not read yet.
     fn handle_arrived(&mut self, events: &mut mpsc::Receiver<Event>) {
         for _ in 0..events.len() {
             match events.try_recv() {

@@ -7,7 +7,8 @@ use rollmesh_core::{
         HubTokens, NoticeRate, Offences,
         limits::{
             INFER_PATIENCE, MAX_ANSWER_BACKLOG_BYTES, MAX_ASK_BACKLOG_BYTES, MAX_ASKS, MAX_BACKLOG_BYTES,
-            MAX_INFER_BACKLOG_BYTES, MAX_INFER_BYTES, MAX_INFER_WAIT, MAX_INFERS, MAX_PEERS, STATE_BACKLOG_BYTES,
+            MAX_INFER_BACKLOG_BYTES, MAX_INFER_BYTES, MAX_INFER_WAIT, MAX_INFERS, MAX_PEERS, RUN_ANSWER_PATIENCE,
+            STATE_BACKLOG_BYTES,
         },
     },
     protocol::{
@@ -172,6 +173,12 @@ fn limits_of_connections() -> Vec<Limit> {
         limit("infer_backlog", MAX_INFER_BACKLOG_BYTES as u64, "bytes", "no more is asked, asking workers are closed"),
         limit("infer_patience", INFER_PATIENCE.0 / 1_000, "ms without any answer", "another worker acts"),
         limit("infer_wait", MAX_INFER_WAIT.0 / 1_000, "ms", "the request is answered with an error"),
+        limit(
+            "run_answer_patience",
+            RUN_ANSWER_PATIENCE.0 / 1_000,
+            "ms without an answer",
+            "the worker counts as hung",
+        ),
         limit("write_deadline", ms(WRITE_DEADLINE), "ms", "closed with code 1008"),
         limit("ping_interval", ms(PING_INTERVAL), "ms", "a ping is sent"),
         limit("silence", ms(SILENCE_LIMIT), "ms", "closed"),

@@ -1,6 +1,9 @@
 //! What ports take from their peers.
 
-use rollmesh_core::protocol::{HEADER_BYTES, Kind, MAGIC, allow, message::Chunk};
+use rollmesh_core::protocol::{
+    HEADER_BYTES, Inability, InabilityKind, Kind, MAGIC, allow,
+    message::{Chunk, RunAnswer},
+};
 
 use super::*;
 
@@ -107,6 +110,35 @@ fn body_above_the_cap_of_its_kind_closes_the_port() {
             page.exchange();
         }
     }
+}
+
+#[test]
+fn invited_worker_that_does_not_answer_the_run_is_ended() {
+    let mut page = Page::new(0);
+    assert_eq!(page.start(SMALL), "");
+    let port = page.admitted(Role::Worker);
+    // After a minute it counts as hung, and after another one it is ended.
+    for (seconds, is_ended) in [(60, false), (59, false), (1, true)] {
+        page.now = page.now + Micros::from_secs(seconds);
+        page.work();
+        assert_eq!(page.closed.contains(&port), is_ended, "after {}", page.now);
+    }
+}
+
+#[test]
+fn run_whose_only_worker_is_unable_fails_after_five_seconds_with_the_reason() {
+    let mut page = Page::new(0);
+    assert_eq!(page.start(SMALL), "");
+    let port = page.admitted(Role::Worker);
+    let unable = Inability::new(InabilityKind::UnknownEnv, "there is no such environment");
+    assert_eq!(page.say(port, &Message::RunAnswer(RunAnswer::new(1, Err(&unable))).encode()), None);
+    for (seconds, phase) in [(0, Phase::Running), (4, Phase::Running), (1, Phase::Failed)] {
+        page.now = page.now + Micros::from_secs(seconds);
+        page.work();
+        assert_eq!(page.phase(), phase, "after {}", page.now);
+    }
+    let error = page.status().error;
+    assert!(error.contains("none of the 1 connected workers") && error.contains("no such environment"), "{error}");
 }
 
 #[test]
