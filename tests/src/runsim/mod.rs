@@ -157,6 +157,8 @@ pub struct RunReport {
     pub runs: Vec<Vec<Vec<SlotFragment>>>,
     /// The events.
     pub history: RunHistory,
+    /// When the simulation ended.
+    pub finished_at: Micros,
     /// Whether all runs ended.
     pub is_over: bool,
     /// How often a run was rolled back.
@@ -244,9 +246,9 @@ impl RunSim {
             self.handle(event);
             self.settle();
         }
-        let (is_over, history) = (self.is_done(), self.history);
+        let (is_over, finished_at, history) = (self.is_done(), self.now, self.history);
         let SimHub { runs, rollbacks, crashes, open, shown, .. } = self.hub;
-        RunReport { runs, history, is_over, rollbacks, crashes, unanswered: open.len(), shown }
+        RunReport { runs, history, finished_at, is_over, rollbacks, crashes, unanswered: open.len(), shown }
     }
 
     fn handle(&mut self, event: Event) {
