@@ -236,10 +236,10 @@ impl RunSim {
         sim
     }
 
-    /// Runs until all runs have ended, or one is stuck.
+    /// Runs until all runs have ended, or one is stuck, and no program waits for an answer that is not late.
     #[must_use]
     pub fn run(mut self) -> RunReport {
-        while !self.is_done() {
+        while !self.is_done() || self.awaits_answer() {
             let Some(((at, _), event)) = self.queue.pop_first().filter(|((at, _), _)| *at < TOO_LATE) else { break };
             self.now = at;
             self.hub.core.set_time(at, 0);
