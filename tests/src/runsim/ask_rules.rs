@@ -7,7 +7,7 @@ use rollmesh_core::{protocol::AskOutcome, time::Micros};
 use super::RunEvent;
 
 /// Time for all evaluations of a worker that wait to finish, and for the hub to notice that a connection is gone.
-const ANSWERED_WITHIN: Micros = Micros::from_secs(30);
+pub(super) const ANSWERED_WITHIN: Micros = Micros::from_secs(30);
 /// Time for an evaluation that was cancelled, or whose asker has left, to end.
 const CANCELLED_WITHIN: Micros = Micros::from_secs(4);
 
@@ -52,6 +52,8 @@ impl AskModel {
             RunEvent::AskAnswered { ask, outcome, is_own } => {
                 let state = self.asks.get_mut(&ask).ok_or("it was not asked")?;
                 must(!std::mem::replace(&mut state.is_answered, true), "it was answered before")?;
+                let is_in_time = state.cancelled_at.is_some() || at <= state.sent_at + ANSWERED_WITHIN;
+                must(is_in_time, "it is answered too late")?;
                 let has_lost = self.lost.contains_key(&state.evaluator);
                 match outcome {
                     AskOutcome::Done => must(is_own, "it is the answer to something else")?,
@@ -64,7 +66,7 @@ impl AskModel {
         Ok(())
     }
 
-    /// Checks that everything was answered in time that was not cancelled.
+    /// Checks when the simulation has ended that no program has waited for too long for an answer to what it has not cancelled.
     pub(super) fn check_answered(&self, at: Micros) -> Result<(), &'static str> {
         let is_late = |state: &AskState| {
             let is_open = !state.is_answered && state.cancelled_at.is_none();

@@ -14,7 +14,7 @@ use rollmesh_core::{
     worker::WorkerCommand,
 };
 
-use super::{Event, Plant, RunEvent, RunSim, link::SimLink};
+use super::{Event, Plant, RunEvent, RunSim, ask_rules::ANSWERED_WITHIN, link::SimLink};
 
 /// The evaluation workers and, after them, the programs that ask.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub(super) struct SimAsks {
     peers: Vec<AskPeer>,
     /// Requests by body: the asker and the number.
     bodies: BTreeMap<Vec<u8>, (usize, u64)>,
+    /// The asker of each request that is neither answered nor cancelled, and when it was sent.
+    open: BTreeMap<u64, (usize, Micros)>,
 }
 
 #[derive(Debug, Default)]
@@ -90,6 +92,7 @@ impl RunSim {
         let command = WorkerCommand::Evaluate { weights: None, request };
         let body = command.encode().expect("a small command");
         self.asks.bodies.insert(body.clone(), (index, ask));
+        self.asks.open.insert(ask, (index, self.now));
         self.record(RunEvent::AskSent { asker: index, evaluator, ask });
         self.send_from_ask_peer(index, Message::Ask(Ask { ask, name: name_of(evaluator), body }));
         if self.dice.chance(300) {
@@ -100,9 +103,15 @@ impl RunSim {
 
     pub(super) fn cancel_ask(&mut self, index: usize, ask: u64) {
         if self.asks.peers[index].connection.is_some() {
+            self.asks.open.remove(&ask);
             self.record(RunEvent::AskCancelled { ask });
             self.send_from_ask_peer(index, Message::AskCancel(AskCancel { ask }));
         }
+    }
+
+    /// Returns true while a program waits for an answer that is not late.
+    pub(super) fn awaits_answer(&self) -> bool {
+        self.asks.open.values().any(|(_, sent_at)| self.now <= *sent_at + ANSWERED_WITHIN)
     }
 
     fn delay_of_ask_peer(&mut self, index: usize, end: usize) -> Micros {
@@ -169,6 +178,7 @@ impl RunSim {
             Message::Asked(asked) => {
                 let outcome = AskOutcome::try_from(asked.outcome).expect("an outcome of the hub");
                 let is_own = self.asks.bodies.get(&asked.body) == Some(&(index, asked.ask));
+                self.asks.open.remove(&asked.ask);
                 self.record(RunEvent::AskAnswered { ask: asked.ask, outcome, is_own });
             }
             _ => {}
@@ -216,6 +226,7 @@ impl RunSim {
         let Some((id, _)) = peer.connection.take() else { return };
         peer.begun += 1;
         peer.calls.clear();
+        self.asks.open.retain(|_, (asker, _)| *asker != index);
         self.record(if is_evaluator {
             RunEvent::EvaluatorLost { evaluator: index }
         } else {

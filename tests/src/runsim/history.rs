@@ -251,18 +251,17 @@ impl RunRules<'_> {
     pub fn check(self, report: &RunReport) -> Result<(), String> {
         let Self(scenario) = self;
         let mut model = Model { iterations: scenario.iterations, ..Model::default() };
-        let (mut asks, mut latest) = (AskModel::default(), Micros(0));
+        let mut asks = AskModel::default();
         for (at, event) in &report.history.0 {
             self.step(&mut model, *at, event).map_err(|rule| format!("{at}: {event:?}: {rule}"))?;
             asks.step(event, *at).map_err(|rule| format!("{at}: {event:?}: {rule}"))?;
-            latest = *at;
             if let RunEvent::Ended(end) = event {
                 self.check_ended(&model, end, *at, &report.runs)?;
             }
         }
         let Some(end) = model.ended.filter(|_| report.is_over) else { return Err("a run never ends".into()) };
-        model.launched.check_orphans(latest).map_err(str::to_owned)?;
-        asks.check_answered(latest).map_err(str::to_owned)?;
+        model.launched.check_noticed(report.finished_at).map_err(str::to_owned)?;
+        asks.check_answered(report.finished_at).map_err(str::to_owned)?;
         if !model.waiting.is_empty() && !model.is_leaving {
             return Err(format!("runs never begin: {:?}", model.waiting));
         }

@@ -422,7 +422,7 @@ impl RunSim {
         }
         let from = snapshots.pop_last().map(|(_, (snapshot, _))| snapshot);
         self.hub.life += 1;
-        let number = self.hub.core.next_run();
+        let number = self.hub.core.take_run_number();
         let to = self.hub.begin(number, from, snapshots, &self.scenario, self.now);
         self.hub.rollbacks += 1;
         self.record(RunEvent::RolledBack { before, to, lost_audits });

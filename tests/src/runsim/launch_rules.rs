@@ -45,7 +45,7 @@ impl LaunchModel {
                 self.count_orphans_from(at, |worker| worker.launcher == launcher);
             }
             RunEvent::LauncherLost { launcher } => {
-                self.check_orphans(at)?;
+                self.check_noticed(at)?;
                 self.connected.remove(&launcher);
                 self.reported.retain(|_, (by, _)| *by != launcher);
             }
@@ -58,7 +58,7 @@ impl LaunchModel {
                 self.running.insert(worker, LaunchedModel { launcher, orphan_since });
             }
             RunEvent::LauncherEnded { launcher, worker, is_heard } => {
-                self.check_orphans(at)?;
+                self.check_noticed(at)?;
                 must(self.running.remove(&worker).is_some(), "it does not run")?;
                 let number = worker as u32;
                 if is_heard && local.contains(&number) && worker == self.id(number) {
@@ -81,17 +81,20 @@ impl LaunchModel {
         Ok(())
     }
 
-    /// Checks that no connected launcher has run a worker for too long that the hub does not count as running.
-    pub(super) fn check_orphans(&self, at: Micros) -> Result<(), &'static str> {
-        let is_late = |running: &LaunchedModel| {
-            let is_connected = self.connected.contains(&running.launcher);
-            is_connected && running.orphan_since.is_some_and(|since| since + NOTICED_WITHIN < at)
+    /// Checks that neither a connected launcher has run a worker for too long that the hub does not count as running, nor the
+    /// hub has counted a worker as running for too long whose end such a launcher has reported.
+    pub(super) fn check_noticed(&self, at: Micros) -> Result<(), &'static str> {
+        let is_late = |since: Micros| since + NOTICED_WITHIN < at;
+        let is_orphan = |running: &LaunchedModel| {
+            self.connected.contains(&running.launcher) && running.orphan_since.is_some_and(is_late)
         };
-        if self.running.values().any(is_late) {
-            Err("a launcher runs a worker that the hub has given up")
-        } else {
-            Ok(())
+        if self.running.values().any(is_orphan) {
+            return Err("a launcher runs a worker that the hub has given up");
         }
+        if self.reported.values().any(|(_, since)| is_late(*since)) {
+            return Err("the hub does not learn that a worker has ended");
+        }
+        Ok(())
     }
 
     fn count_orphans_from(&mut self, at: Micros, is_it: impl Fn(&LaunchedModel) -> bool) {

@@ -157,6 +157,8 @@ pub struct RunReport {
     pub runs: Vec<Vec<Vec<SlotFragment>>>,
     /// The events.
     pub history: RunHistory,
+    /// When the simulation ended.
+    pub finished_at: Micros,
     /// Whether all runs ended.
     pub is_over: bool,
     /// How often a run was rolled back.
@@ -234,19 +236,19 @@ impl RunSim {
         sim
     }
 
-    /// Runs until all runs have ended, or one is stuck.
+    /// Runs until all runs have ended, or one is stuck, and no program waits for an answer that is not late.
     #[must_use]
     pub fn run(mut self) -> RunReport {
-        while !self.is_done() {
+        while !self.is_done() || self.awaits_answer() {
             let Some(((at, _), event)) = self.queue.pop_first().filter(|((at, _), _)| *at < TOO_LATE) else { break };
             self.now = at;
             self.hub.core.set_time(at, 0);
             self.handle(event);
             self.settle();
         }
-        let (is_over, history) = (self.is_done(), self.history);
+        let (is_over, finished_at, history) = (self.is_done(), self.now, self.history);
         let SimHub { runs, rollbacks, crashes, open, shown, .. } = self.hub;
-        RunReport { runs, history, is_over, rollbacks, crashes, unanswered: open.len(), shown }
+        RunReport { runs, history, finished_at, is_over, rollbacks, crashes, unanswered: open.len(), shown }
     }
 
     fn handle(&mut self, event: Event) {

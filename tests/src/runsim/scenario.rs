@@ -92,7 +92,7 @@ pub enum Plant {
     ForgetReplacement,
     /// A local worker that exits is replaced by two.
     ReplaceTwice,
-    /// Launchers are not told to end workers.
+    /// Commands to end workers do not reach launchers.
     ForgetEndWorker,
     /// Reports of launchers are lost that workers have ended.
     ForgetWorkerEnded,
@@ -104,7 +104,7 @@ pub enum Plant {
     ForgetDeadline,
     /// Answers of evaluation workers do not reach the programs that ask.
     LoseAnswers,
-    /// Evaluation workers are not told which evaluations are cancelled.
+    /// Evaluation workers are not notified of cancelled evaluations.
     LoseCancels,
 }
 

@@ -109,11 +109,11 @@ impl RunSim {
         self.hub.core.handle_left(id, PeerEnd { reason: "disconnected", is_fault: true, denied: None });
     }
 
-    pub(super) fn worker_receives(&mut self, to: WorkerId, life: u32, told: WorkerInput) {
+    pub(super) fn worker_receives(&mut self, to: WorkerId, life: u32, input: WorkerInput) {
         let Some(worker) = self.workers.get_mut(&to).filter(|worker| worker.life == life && !worker.is_frozen) else {
             return;
         };
-        let answer = worker.machine.receive(told);
+        let answer = worker.machine.receive(input);
         answer.into_iter().for_each(|said| self.send_to_hub(to, said));
         self.keep_ticking(to);
     }
