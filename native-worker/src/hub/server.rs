@@ -79,7 +79,7 @@ pub(super) struct ServerState {
 impl ServerState {
     /// Adds an audit record if the channel has space: a flood of connections must not fill the memory with records.
     fn try_record(&self, record: Record) {
-        let _ = self.events.try_send(Event::Audit(record));
+        let _ = self.events.try_send(Event::Record(record));
     }
 
     /// Adds an audit record and charges its failure to the address.

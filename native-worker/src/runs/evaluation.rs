@@ -126,7 +126,7 @@ impl RunEvaluation {
         Some(Self { run, request, worker, schedule, drawing, gifs, is_watched, due, done, failed })
     }
 
-    /// Notes whether a dashboard is to be shown pictures of the evaluations that begin from now on.
+    /// Sets whether a dashboard is to be shown pictures of the evaluations that begin from now on.
     pub(super) fn set_watched(&mut self, is_watched: bool) {
         self.is_watched = is_watched;
     }
