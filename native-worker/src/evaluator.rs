@@ -39,10 +39,10 @@ pub(crate) fn serve_worker() -> ExitCode {
     // Detaches from the terminal, so that closing it does not end the worker.
     let _ = rustix::process::setsid();
     let found = EvaluatorProcess::open(founding);
-    let said = found.as_ref().map(|_| ()).map_err(Clone::clone);
-    let told = write_json(io::stdout().lock(), &said);
+    let answer = found.as_ref().map(|_| ()).map_err(Clone::clone);
+    let written = write_json(io::stdout().lock(), &answer);
     match found {
-        Ok(process) if told.is_ok() => process.run(),
+        Ok(process) if written.is_ok() => process.run(),
         Ok(_) | Err(_) => ExitCode::FAILURE,
     }
 }
@@ -166,14 +166,14 @@ impl EvaluatorState {
     fn end(self: &Arc<Self>) {
         self.name.give_up();
         self.shared.stop();
-        let (sender, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
         let end = move || {
             drop(worker);
             let _ = sender.send(());
         };
         if thread::Builder::new().name("eval-end".into()).spawn(end).is_ok() {
-            let _ = told.recv_timeout(LAST);
+            let _ = receiver.recv_timeout(LAST);
         }
         let _ = self.ended.send(());
     }

@@ -70,7 +70,7 @@ pub(super) enum Event {
     /// A peer was refused before its Hello was accepted.
     Refused { from: SocketAddr, reason: String },
     /// A record for the audit log.
-    Audit(Record),
+    Record(Record),
     /// A peer sent a message that its role allows.
     Received {
         peer: u32,
@@ -256,7 +256,7 @@ impl Actor {
                 self.hub.record(Record::Refused { from, why: "no Hello" });
                 self.hub.notice_offence(format!("a connection was refused: {reason}"));
             }
-            Event::Audit(record) => self.hub.record(record),
+            Event::Record(record) => self.hub.record(record),
             Event::Received { peer, received, budget } => {
                 self.handle_received(peer, *received);
                 drop(budget);

@@ -30,7 +30,7 @@ use super::{
     limits::HANDSHAKE_DEADLINE,
     link::PeerLink,
     memory_budget::MemoryBudget,
-    meter::ReadAllowance,
+    read_allowance::ReadAllowance,
     server::READ_BYTES,
     socket::{ReadLimits, Socket, SocketSink, Stream, close_frame, flush, read, read_client, write},
 };
@@ -62,7 +62,7 @@ pub(super) struct Unauthenticated {
     /// True if the request had an `Origin`.
     pub(super) is_of_page: bool,
     pub(super) pass: Pass,
-    pub(super) meter: ReadAllowance,
+    pub(super) allowance: ReadAllowance,
     pub(super) limiter: Arc<HandshakeLimiter>,
     pub(super) budget: MemoryBudget,
 }
@@ -88,7 +88,7 @@ pub(super) async fn receive(
         Some(heard) => admit(heard, &mut inbox, &link, &events, &unauthenticated).await,
         None => Err(busy("too many peers are about to connect; try again later")),
     };
-    let Unauthenticated { from, pass, meter, limiter, budget, .. } = unauthenticated;
+    let Unauthenticated { from, pass, allowance, limiter, budget, .. } = unauthenticated;
     let admission = match admitted {
         Ok(admission) => admission,
         Err(refused) => {
@@ -97,7 +97,7 @@ pub(super) async fn receive(
                 sink.send(Frame::Binary(bytes.into())).await?;
                 sink.send(close_frame(CloseReason::Fault)).await?;
                 sink.close().await?;
-                meter.allow(UNREAD_BYTES);
+                allowance.allow(UNREAD_BYTES);
                 // Both are halves of one socket.
                 let socket = sink.reunite(stream).map_err(|_| tungstenite::Error::ConnectionClosed)?;
                 discard(socket.into_inner()).await;
@@ -110,7 +110,7 @@ pub(super) async fn receive(
     };
     drop(pass);
     let Admission { peer, role } = admission;
-    let hearing = ReadLimits { cap: role.frame_cap() as usize + READ_BYTES, meter, budget, reserved: None };
+    let hearing = ReadLimits { cap: role.frame_cap() as usize + READ_BYTES, allowance, budget, reserved: None };
     // Without an environment for clients there are none.
     let clients = clients.filter(|_| role == Role::Client);
     Some(Authenticated { peer, role, from: from.ip(), limiter, sink, stream, inbox, link, hearing, events, clients })

@@ -45,11 +45,11 @@ use super::{
         REQUEST_DEADLINE,
     },
     memory_budget::MemoryBudget,
-    meter::{Metered, ReadAllowance},
     movable::{Movable, SocketControl},
     peer::{self, Unauthenticated},
     prometheus,
     rate_limiter::RateLimiter,
+    read_allowance::{LimitedReads, ReadAllowance},
     tls::Tls,
 };
 use crate::net::Io;
@@ -79,7 +79,7 @@ pub(super) struct ServerState {
 impl ServerState {
     /// Adds an audit record if the channel has space: a flood of connections must not fill the memory with records.
     fn try_record(&self, record: Record) {
-        let _ = self.events.try_send(Event::Audit(record));
+        let _ = self.events.try_send(Event::Record(record));
     }
 
     /// Adds an audit record and charges its failure to the address.
@@ -128,11 +128,11 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<ServerState
             shared: &shared,
             from,
             address,
-            meter: ReadAllowance::new(usize::MAX),
+            allowance: ReadAllowance::new(usize::MAX),
             control,
             pass: Mutex::new(Some(pass)),
         };
-        let io = TokioIo::new(Metered::new(stream, visit.meter.clone()));
+        let io = TokioIo::new(LimitedReads::new(stream, visit.allowance.clone()));
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)))
@@ -163,7 +163,7 @@ struct Visit<'a> {
     from: SocketAddr,
     /// The hub's address, as seen by the connection.
     address: SocketAddr,
-    meter: ReadAllowance,
+    allowance: ReadAllowance,
     control: SocketControl,
     /// Passed on to the socket, if the connection becomes one.
     pass: Mutex<Option<Pass>>,
@@ -249,12 +249,13 @@ impl Visit<'_> {
         };
         pass.record_activity();
         self.shared.try_record(Record::Connected { from: self.from });
-        let (shared, from, meter, control) = (self.shared.clone(), self.from, self.meter.clone(), self.control.clone());
+        let (shared, from, allowance, control) =
+            (self.shared.clone(), self.from, self.allowance.clone(), self.control.clone());
         let is_of_page = request.headers().contains_key(header::ORIGIN);
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
             let Ok(Ok(upgraded)) = timeout_at(pass.deadline, upgrade).await else { return };
-            meter.allow(PRE_AUTH_SOCKET_BYTES);
+            allowance.allow(PRE_AUTH_SOCKET_BYTES);
             let limits = WebSocketConfig::default()
                 .read_buffer_size(READ_BYTES)
                 .max_frame_size(Some(MAX_FRAME_BYTES as usize))
@@ -263,7 +264,7 @@ impl Visit<'_> {
             let io = TokioIo::new(upgraded);
             let socket = WebSocketStream::from_raw_socket(io, Side::Server, Some(limits)).await;
             let (limiter, budget) = (shared.limiter.clone(), shared.budget.clone());
-            let unauthenticated = Unauthenticated { from, is_of_page, pass, meter, limiter, budget };
+            let unauthenticated = Unauthenticated { from, is_of_page, pass, allowance, limiter, budget };
             let (events, clients) = (shared.events.clone(), shared.clients.clone());
             let Some(authenticated) = peer::receive(socket, unauthenticated, events, clients).await else { return };
             if authenticated.only_watches() {

@@ -28,8 +28,8 @@ use super::{
     limits::{MAX_DASHBOARD_MESSAGES_PER_S, PARTIAL_PATIENCE, PING_INTERVAL, SILENCE_LIMIT, WRITE_DEADLINE},
     link::PeerLink,
     memory_budget::{MemoryBudget, Reserved},
-    meter::ReadAllowance,
     rate_limiter::RateLimiter,
+    read_allowance::ReadAllowance,
 };
 
 pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
@@ -43,7 +43,7 @@ pub(super) fn close_frame(code: CloseReason) -> Frame {
 /// What a peer may send before its next message is complete.
 pub(super) struct ReadLimits {
     pub(super) cap: usize,
-    pub(super) meter: ReadAllowance,
+    pub(super) allowance: ReadAllowance,
     /// The memory budget for messages that come in parts.
     pub(super) budget: MemoryBudget,
     /// The reservation of the message that is arriving in parts.
@@ -51,9 +51,9 @@ pub(super) struct ReadLimits {
 }
 
 impl ReadLimits {
-    /// Resets the meter after a complete message.
+    /// Resets the allowance after a complete message.
     pub(super) fn next(&self) {
-        self.meter.allow(self.cap);
+        self.allowance.allow(self.cap);
     }
 
     /// Returns when the message that is arriving in parts is dropped.
@@ -295,7 +295,7 @@ mod tests {
         let budget = MemoryBudget::new(100, Duration::from_millis(50));
         let arriving = budget.reserve(60).await;
         let hearing =
-            ReadLimits { cap: 0, meter: ReadAllowance::new(0), budget: budget.clone(), reserved: Some(arriving) };
+            ReadLimits { cap: 0, allowance: ReadAllowance::new(0), budget: budget.clone(), reserved: Some(arriving) };
         let end = timeout(Duration::from_secs(60), hearing.reserve(60)).await.expect("it does not wait for ever");
         assert!(end.expect_err("there is no memory").reason.contains("others wait for its budget"));
         drop(hearing);

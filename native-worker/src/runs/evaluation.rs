@@ -126,7 +126,7 @@ impl RunEvaluation {
         Some(Self { run, request, worker, schedule, drawing, gifs, is_watched, due, done, failed })
     }
 
-    /// Notes whether a dashboard is to be shown pictures of the evaluations that begin from now on.
+    /// Sets whether a dashboard is to be shown pictures of the evaluations that begin from now on.
     pub(super) fn set_watched(&mut self, is_watched: bool) {
         self.is_watched = is_watched;
     }
@@ -140,7 +140,7 @@ impl RunEvaluation {
     /// Returns the counts if the run ends now.
     pub(super) fn counts(&self) -> EvaluationCounts {
         let Self { due, done, failed, .. } = *self;
-        EvaluationCounts { due, done, skipped: due.saturating_sub(done + failed), failed }
+        EvaluationCounts { due, done, skipped: due - done - failed, failed }
     }
 
     /// Returns the number of evaluations that have begun.
@@ -155,34 +155,33 @@ impl RunEvaluation {
 
     /// Returns the next result, if it arrives within the timeout.
     pub(super) fn poll(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
-        let is_idle = !self.is_awaited(true);
         let polled = self.poll_next(program, timeout)?;
-        match &polled {
-            Ok(_) => self.done += 1,
-            // A process that ends between two evaluations fails none.
-            Err(_) => self.failed += u64::from(!is_idle),
-        }
+        self.done += u64::from(polled.is_ok());
         Some(polled)
     }
 
     fn poll_next(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
         if let Some(drawn) = self.drawing.take_if(|drawing| drawing.is_finished()) {
-            return Some(drawn.join().map_err(|_| EvalWorkerError::failed("drawing the first episode panicked")));
+            return match drawn.join() {
+                Ok(evaluated) => Some(Ok(evaluated)),
+                Err(_) => self.fail(EvalWorkerError::failed("drawing the first episode panicked")),
+            };
         }
         if self.drawing.is_none()
             && let Err(error) = self.begin_next(program)
         {
-            return Some(Err(error));
+            return self.fail(error);
         }
         let (about, outcome) = self.worker.as_mut()?.poll_ticket(timeout)?;
+        // A process that ends between two evaluations fails none.
         let Some(about) = about else { return outcome.err().map(Err) };
         let Some(evaluated) = self.schedule.handle_outcome(about, outcome) else {
             // It may begin again without pictures.
-            return self.begin_next(program).err().map(Err);
+            return self.begin_next(program).err().and_then(|error| self.fail(error));
         };
         let EvaluatedCandidate { candidate, found, failed } = match evaluated {
             Ok(evaluated) => evaluated,
-            Err(error) => return Some(Err(error)),
+            Err(error) => return self.fail(error),
         };
         if let Some(error) = failed {
             self.gifs = None;
@@ -204,9 +203,15 @@ impl RunEvaluation {
         };
         match thread::Builder::new().name("evaluation-gif".into()).spawn(draw) {
             Ok(drawing) => self.drawing = Some(drawing),
-            Err(error) => return Some(Err(EvalWorkerError::failed(error))),
+            Err(error) => return self.fail(EvalWorkerError::failed(error)),
         }
         None
+    }
+
+    /// Counts a failed evaluation, and returns its error.
+    fn fail(&mut self, error: EvalWorkerError) -> Option<Result<Evaluated, EvalWorkerError>> {
+        self.failed += 1;
+        Some(Err(error))
     }
 
     /// Begins the next evaluation, if there is one.

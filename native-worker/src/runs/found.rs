@@ -74,23 +74,23 @@ impl FoundRun {
         let config = read_config(&text).map_err(|error| failed("config.toml", &error))?;
         (found.env, found.seed) = (config.env().into(), config.rollout.seed);
         found.algo = config.algorithm.unwrap_or_else(|| RunLoopConfig::SAMPLING.into());
-        // A run in progress has no summary.
+        // A run in progress has no summary: its figures are in the last line of its metrics.
         let summary = read_json(&dir.join("summary.json")).map_err(|error| failed("summary.json", &error))?;
         let is_over = summary.is_some();
-        let saved_summary =
-            summary.map_or_else(|| last_iteration(&dir.join("metrics.jsonl")), |summary| Ok(Some(summary)));
-        let saved_summary = saved_summary.map_err(|error| failed("metrics.jsonl", &error))?;
-        if let Some(saved_summary) = &saved_summary {
-            found.env_steps = saved_summary["env_steps"].as_u64().unwrap_or(0);
-            found.episode_return_mean = saved_summary["episode_return_mean"].as_f64();
-            found.error = saved_summary["error"].as_str().map(String::from);
+        let figures = match summary {
+            Some(summary) => Some(summary),
+            None => last_iteration(&dir.join("metrics.jsonl")).map_err(|error| failed("metrics.jsonl", &error))?,
+        };
+        if let Some(figures) = &figures {
+            found.env_steps = figures["env_steps"].as_u64().unwrap_or(0);
+            found.episode_return_mean = figures["episode_return_mean"].as_f64();
+            found.error = figures["error"].as_str().map(String::from);
         }
-        found.state =
-            match saved_summary.as_ref().and_then(|saved_summary| saved_summary["end"].as_str()).filter(|_| is_over) {
-                Some(end) => end.into(),
-                None if is_held(dir) => "running".into(),
-                None => "interrupted".into(),
-            };
+        found.state = match figures.as_ref().and_then(|figures| figures["end"].as_str()).filter(|_| is_over) {
+            Some(end) => end.into(),
+            None if is_held(dir) => "running".into(),
+            None => "interrupted".into(),
+        };
         Ok(found)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    error::Error,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -113,7 +114,7 @@ pub enum RunRequestError {
     Filter(#[from] FilterTensorError),
     /// The workers that read for it failed.
     #[error("the workers that read: {0}")]
-    Group(LearnError),
+    Group(#[source] Box<dyn Error + Send + Sync>),
     /// The learner's device is not available.
     #[error(transparent)]
     Device(#[from] DeviceError),

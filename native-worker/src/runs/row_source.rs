@@ -1,6 +1,6 @@
 //! The source of a run's rows without leases, and the worker that learns from them.
 
-use std::{path::Path, sync::atomic::AtomicBool};
+use std::{error::Error, path::Path, sync::atomic::AtomicBool};
 
 use rollmesh_core::{
     batch::AnyBatch,
@@ -13,7 +13,8 @@ use super::own_sampler::SampleWatch;
 use crate::learner::LearnError;
 
 /// Starts the workers that read for a run from files, as processes of a program. The registry knows the policies that learn.
-pub(crate) type StartReaders = fn(&RunConfig, Registry, program: &Path) -> Result<Box<dyn RowSource>, LearnError>;
+pub(crate) type StartReaders =
+    fn(&RunConfig, Registry, program: &Path) -> Result<Box<dyn RowSource>, Box<dyn Error + Send + Sync>>;
 
 /// The workers that sample or read a run's rows, and the one whose policies learn from them: the local worker of a group, or
 /// a worker that does both. The provided methods are those of the latter.

@@ -57,10 +57,7 @@ impl WorkerGroup {
         &mut self,
         sample: impl FnOnce(&mut RolloutWorker) -> Result<T, RolloutError> + Send + 'static,
     ) -> Result<T, GroupError> {
-        if self.stopper.local_deadline().is_some() {
-            self.stop();
-            return Err(GroupError::NotSetUp);
-        }
+        self.check_stopper()?;
         let watch = SampleWatch::of(self.need_local("sampling")?.step_mark());
         let unhurried = if self.is_local_warm { 1 } else { CallConfig::UNHURRIED as u32 };
         let timeout = self.plan.failures.progress_timeout.filter(|_| !self.waits_for_clients());

@@ -25,6 +25,7 @@ impl WorkerGroup {
         mut request: impl FnMut(WorkerId) -> SharedRequest,
     ) -> Result<TaskAnswers, GroupError> {
         self.take_notifications();
+        self.check_stopper()?;
         let what = self.what(options, &mut request)?;
         let mut said = TaskAnswers::new();
         if options.local_worker
@@ -81,18 +82,22 @@ impl WorkerGroup {
     /// Calls remote workers, and waits for their results.
     pub(super) fn call(&mut self, what: ForEach<task::Request>) -> Result<TaskAnswers, GroupError> {
         let set = self.manager.foreach(what, self.now())?;
-        Ok(self.wait_for_set(set))
+        self.wait_for_set(set)
     }
 
-    pub(super) fn wait_for_set(&mut self, set: CallSetId) -> TaskAnswers {
+    /// Waits for the results of a call set.
+    ///
+    /// # Errors
+    /// [`GroupError::NotSetUp`] if the group is stopped meanwhile.
+    pub(super) fn wait_for_set(&mut self, set: CallSetId) -> Result<TaskAnswers, GroupError> {
         self.pump();
         let mut results = None;
         // A call set always ends, by its timeout or because its workers are lost.
         self.wait_until(None, |group| {
             results = group.manager.poll_results(set);
             results.is_some()
-        });
-        results.into_iter().flatten().map(|CallResult { worker, result, .. }| (worker, result)).collect()
+        })?;
+        Ok(results.into_iter().flatten().map(|CallResult { worker, result, .. }| (worker, result)).collect())
     }
 
     /// Returns the answers that arrived. Failures are returned as an error unless they are to be ignored; workers that were

@@ -27,7 +27,8 @@ impl WorkerGroup {
     /// [`fetch_ready_async_reqs`](Self::fetch_ready_async_reqs) returns the answers.
     ///
     /// # Errors
-    /// [`GroupError::ForEach`], [`GroupError::NotInProcess`].
+    /// [`GroupError::ForEach`], [`GroupError::NotInProcess`]; [`GroupError::NotSetUp`] if a
+    /// [stopper](super::GroupStopper) stops the group.
     #[doc(alias("foreach_env_runner_async", "foreach_actor_async"))]
     pub fn foreach_worker_async<T: WorkerTask>(
         &mut self,
@@ -59,6 +60,7 @@ impl WorkerGroup {
         tag: Option<&str>,
     ) -> Result<usize, GroupError> {
         self.take_notifications();
+        self.check_stopper()?;
         let what = self.what(options, &mut request)?;
         let begun = self.manager.foreach_async(what, tag, self.now())?;
         self.pump();
@@ -70,12 +72,13 @@ impl WorkerGroup {
     /// that were lost have no answers.
     ///
     /// # Errors
-    /// [`GroupError::Worker`].
+    /// [`GroupError::Worker`]; [`GroupError::NotSetUp`] if a [stopper](super::GroupStopper) stops the group.
     #[doc(alias("fetch_ready", "async_fetch_ready"))]
     pub fn fetch_ready_async_reqs(&mut self, fetch: &Fetch<'_>) -> Result<Vec<(WorkerId, TaskAnswer)>, GroupError> {
         self.take_notifications();
+        self.check_stopper()?;
         if !fetch.timeout.is_zero() {
-            self.wait_until(Some(fetch.timeout), |group| group.manager.num_pending_async(fetch.tags) == 0);
+            self.wait_until(Some(fetch.timeout), |group| group.manager.num_pending_async(fetch.tags) == 0)?;
         }
         let is_wanted = |result: &CallResult<TaskAnswer>| {
             fetch.tags.is_empty() || result.tag.as_deref().is_some_and(|tag| fetch.tags.contains(&tag))

@@ -101,7 +101,8 @@ impl WorkerGroup {
     /// is set; either way its worker stays healthy. Workers that are lost meanwhile have no answer, and become unhealthy.
     ///
     /// # Errors
-    /// [`GroupError::Worker`], [`GroupError::NotInProcess`].
+    /// [`GroupError::Worker`], [`GroupError::NotInProcess`]; [`GroupError::NotSetUp`] if a
+    /// [stopper](super::GroupStopper) stops the group.
     #[doc(alias = "foreach_env_runner")]
     pub fn foreach_worker<T: WorkerTask>(&mut self, task: T) -> Result<Vec<T::Answer>, GroupError> {
         self.foreach_worker_with(&ForEachWorker::default(), task)
@@ -161,7 +162,8 @@ impl WorkerGroup {
     /// Returns every worker's result, including failures and losses. The only errors are those that prevented the calls.
     ///
     /// # Errors
-    /// [`GroupError::NotInProcess`], [`GroupError::ForEach`].
+    /// [`GroupError::NotInProcess`], [`GroupError::ForEach`]; [`GroupError::NotSetUp`] if a
+    /// [stopper](super::GroupStopper) stops the group.
     #[doc(alias = "RemoteCallResults")]
     pub fn try_foreach_worker<T: WorkerTask>(
         &mut self,
@@ -190,6 +192,7 @@ impl WorkerGroup {
             return Err(GroupError::LocalRefs);
         }
         self.take_notifications();
+        self.check_stopper()?;
         let what: ForEach<Request> = self.what(options, &mut Self::same(task))?;
         let set = self.manager.foreach(what, self.now())?;
         self.pump();
@@ -202,7 +205,8 @@ impl WorkerGroup {
     /// As [`foreach_worker`](Self::foreach_worker).
     #[doc(alias = "ray.get")]
     pub fn take_results<T: WorkerTask>(&mut self, refs: WorkerRefs) -> Result<Vec<(WorkerId, T::Answer)>, GroupError> {
-        let said = self.wait_for_set(refs.0);
+        self.check_stopper()?;
+        let said = self.wait_for_set(refs.0)?;
         self.settle::<T>(said)
     }
 }

@@ -101,11 +101,13 @@ impl WorkerGroup {
     /// ended, and their replacements awaited. Returns the ids of the restored workers.
     ///
     /// # Errors
-    /// [`GroupError::Local`] if the local worker's state cannot be saved, [`GroupError::Callback`]. A worker that cannot be
-    /// restored stays unhealthy, which is a [notice](Self::next_notice).
+    /// [`GroupError::Local`] if the local worker's state cannot be saved, [`GroupError::Callback`], [`GroupError::NotSetUp`]
+    /// if a [stopper](super::GroupStopper) stops the group. A worker that cannot be restored stays unhealthy, which is a
+    /// [notice](Self::next_notice).
     #[doc(alias = "restore_workers")]
     pub fn probe_unhealthy_workers(&mut self) -> Result<Vec<WorkerId>, GroupError> {
         self.take_notifications();
+        self.check_stopper()?;
         if self.manager.unhealthy_worker_ids().next().is_none() {
             return Ok(Vec::new());
         }
@@ -115,11 +117,11 @@ impl WorkerGroup {
             self.wait_until(Some(timeout), |group| {
                 let expected = |id: WorkerId| group.members.get(&id).is_some_and(Member::is_expected);
                 group.gave_up.is_some() || !group.manager.unhealthy_worker_ids().any(expected)
-            });
+            })?;
         }
         let ping = Request::from(WorkerCommand::Ping);
         let set = self.manager.probe_unhealthy(ping, Some(timeout.into()), false, self.now());
-        let said = self.wait_for_set(set).into_iter();
+        let said = self.wait_for_set(set)?.into_iter();
         let is_alive = |result: &Result<_, CallError>| result.as_ref().map_or_else(CallError::is_answer, |_| true);
         let alive: Vec<WorkerId> = said.filter(|(_, result)| is_alive(result)).map(|(worker, _)| worker).collect();
         self.restore(&alive)
@@ -143,12 +145,13 @@ impl WorkerGroup {
     /// # Errors
     /// As [`probe_unhealthy_workers`](Self::probe_unhealthy_workers).
     pub fn wait_for_workers(&mut self, number: usize, timeout: Duration) -> Result<bool, GroupError> {
+        self.check_stopper()?;
         let healthy = |group: &Self| group.manager.num_healthy_workers();
         let waiting = |group: &Self, id: WorkerId| group.members.get(&id).is_some_and(Member::is_there);
         let came = self.wait_until(Some(timeout), |group| {
             let there = group.manager.unhealthy_worker_ids().filter(|&id| waiting(group, id)).count();
             healthy(group) + there >= number
-        });
+        })?;
         let here: Vec<WorkerId> = self.manager.unhealthy_worker_ids().filter(|&id| waiting(self, id)).collect();
         if came || !here.is_empty() {
             self.restore(&here)?;
@@ -169,12 +172,14 @@ impl WorkerGroup {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
+        self.check_stopper()?;
         let timeout = self.plan.failures.restore_timeout;
         let state = self.state_for_others(ids)?;
         let mut restored = Vec::new();
         for &id in ids {
             match self.bring_back(id, &state, timeout) {
                 Ok(()) => restored.push(id),
+                Err(error @ GroupError::NotSetUp) => return Err(error),
                 Err(error) => self.notice(format_args!("worker {id} could not be brought back: {error}")),
             }
         }

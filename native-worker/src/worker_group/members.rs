@@ -14,7 +14,7 @@ use rollmesh_core::{
 };
 
 use super::{
-    GroupNotification, WorkerGroup,
+    GroupError, GroupNotification, WorkerGroup,
     builder::Placement,
     task::{Kind, Request, TaskAnswer},
     thread::ThreadLink,
@@ -202,19 +202,29 @@ impl WorkerGroup {
         }
     }
 
-    /// Waits until the condition holds, the timeout is over, or the group is stopped meanwhile. True if the condition holds.
-    pub(super) fn wait_until(&mut self, timeout: Option<Duration>, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
+    /// Waits until the condition holds or the timeout is over. True if the condition holds.
+    ///
+    /// # Errors
+    /// [`GroupError::NotSetUp`] if the group is stopped meanwhile, which drops its calls.
+    pub(super) fn wait_until(
+        &mut self,
+        timeout: Option<Duration>,
+        mut is_so: impl FnMut(&mut Self) -> bool,
+    ) -> Result<bool, GroupError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         // A group that is being stopped waits for its workers, too.
         let was_stopped = self.is_stopped;
         loop {
             self.take_notifications();
+            if self.is_stopped && !was_stopped {
+                return Err(GroupError::NotSetUp);
+            }
             if is_so(self) {
-                return true;
+                return Ok(true);
             }
             let now = Instant::now();
-            if deadline.is_some_and(|deadline| deadline <= now) || (self.is_stopped && !was_stopped) {
-                return false;
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return Ok(false);
             }
             let due = self.manager.poll_timeout().map(|at| self.epoch + Duration::from(at));
             let notification = match [deadline, due].into_iter().flatten().min() {
@@ -273,6 +283,8 @@ impl WorkerGroup {
                 }
             }
             GroupNotification::Notice(text) => self.notice(text),
+            // A request from before the group was set up again is stale.
+            GroupNotification::Stop if !self.stopper.is_asked() => {}
             GroupNotification::Stop => self.stop(),
             GroupNotification::Hub(WorkerNotification::GaveUp(reason)) => {
                 self.notice(&reason);

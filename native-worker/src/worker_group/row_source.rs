@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    error::Error,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -23,7 +24,7 @@ pub(super) fn start_readers(
     config: &RunConfig,
     registry: Registry,
     program: &Path,
-) -> Result<Box<dyn RowSource>, LearnError> {
+) -> Result<Box<dyn RowSource>, Box<dyn Error + Send + Sync>> {
     let patience = config.hung_worker_timeout_s;
     let failures = FailureSettings {
         recreate_failed_workers: true,
@@ -36,7 +37,7 @@ pub(super) fn start_readers(
         .placement(Placement::processes_of(program))
         .worker_spec(config.host.worker.clone().unwrap_or_default())
         .failures(failures);
-    Ok(Box::new(group.build().map_err(failed)?))
+    Ok(Box::new(group.build()?))
 }
 
 impl RowSource for WorkerGroup {

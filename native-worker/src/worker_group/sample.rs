@@ -108,6 +108,7 @@ impl WorkerGroup {
 
     fn sample_until(&mut self, after: Duration, max_staleness: u64) -> Result<Vec<AnyBatch>, GroupError> {
         self.take_notifications();
+        self.check_stopper()?;
         self.begin_samples()?;
         self.wait_for_samples(Some(after), true)?;
         self.samples.drop_stale(max_staleness);

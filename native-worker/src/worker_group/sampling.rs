@@ -142,12 +142,12 @@ impl WorkerGroup {
     /// The first failure, unless failures are to be ignored.
     pub(super) fn wait_for_samples(&mut self, timeout: Option<Duration>, all: bool) -> Result<(), GroupError> {
         let mut came = Vec::new();
-        self.wait_until(timeout, |group| {
+        let waited = self.wait_until(timeout, |group| {
             came.extend(group.poll_samples());
             !group.samples.is_any_asked() || (!all && !came.is_empty())
         });
         self.take_all_in(came)?;
-        if self.is_stopped { Err(GroupError::NotSetUp) } else { Ok(()) }
+        waited.map(|_| ())
     }
 
     /// Samples like [`synchronous_parallel_sample`](Self::synchronous_parallel_sample), or returns `None` once
@@ -181,8 +181,12 @@ impl WorkerGroup {
                 came.extend(group.poll_samples());
                 !group.samples.is_any_asked()
             };
-            while !is_interrupted() && !self.wait_until(Some(INTERRUPTION_SPAN), &mut have_all_come) {}
+            let mut waited = Ok(false);
+            while matches!(waited, Ok(false)) && !is_interrupted() {
+                waited = self.wait_until(Some(INTERRUPTION_SPAN), &mut have_all_come);
+            }
             self.take_all_in(came)?;
+            waited?;
             if self.samples.is_any_asked() {
                 return Ok(None);
             }

@@ -168,7 +168,7 @@ impl WorkerGroup {
         let all_there = |group: &mut Self| {
             group.gave_up.is_some() || ids.iter().all(|id| group.members.get(id).is_some_and(Member::is_there))
         };
-        if !self.wait_until(Some(timeout), all_there) || self.gave_up.is_some() {
+        if !self.wait_until(Some(timeout), all_there)? || self.gave_up.is_some() {
             let missing = ids.iter().filter(|id| !self.members.get(id).is_some_and(Member::is_there)).count();
             let why = self.gave_up.take().map_or_else(String::new, |why| format!(": {why}"));
             return Err(GroupError::NotJoined { missing, waited: timeout, why });

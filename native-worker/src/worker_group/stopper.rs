@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{GroupNotification, WorkerGroup};
+use super::{GroupError, GroupNotification, WorkerGroup};
 
 /// Time for the local worker to finish its sample once the group was asked to stop.
 const LOCAL_GRACE: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ pub struct GroupStopper {
 
 impl GroupStopper {
     /// Asks the group to [stop](WorkerGroup::stop), and does not wait for that. A method of the group that waits for workers
-    /// stops them and returns an error; otherwise the next method that uses workers does.
+    /// stops them and returns [`GroupError::NotSetUp`]; otherwise the next method that calls workers does.
     pub fn stop(&self) {
         self.is_asked.store(true, Ordering::Relaxed);
         // The group may have been dropped.
@@ -34,17 +34,38 @@ impl GroupStopper {
         self.is_asked.store(false, Ordering::Relaxed);
     }
 
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Relaxed)
+    }
+
     /// Returns when the local worker's sample is abandoned, once the group was asked to stop.
     pub(super) fn local_deadline(&self) -> Option<Instant> {
-        self.is_asked.load(Ordering::Relaxed).then(|| Instant::now() + LOCAL_GRACE)
+        self.is_asked().then(|| Instant::now() + LOCAL_GRACE)
     }
 }
 
 impl WorkerGroup {
     /// Returns what stops this group from another thread.
+    ///
+    /// Some work of the local worker is done on the caller's thread and is not interrupted: tasks, for example of
+    /// [`foreach_worker`](Self::foreach_worker), and samples without a deadline, which are those with a
+    /// [`progress_timeout`](super::FailureSettings::progress_timeout) of `None`, of files, and of environments that clients
+    /// drive. The group is stopped by the next method that calls workers.
     #[must_use]
     pub fn stopper(&self) -> GroupStopper {
         self.stopper.clone()
+    }
+
+    /// Stops the group if its stopper asks for that.
+    ///
+    /// # Errors
+    /// [`GroupError::NotSetUp`] then, until the group is set up again.
+    pub(super) fn check_stopper(&mut self) -> Result<(), GroupError> {
+        if !self.stopper.is_asked() {
+            return Ok(());
+        }
+        self.stop();
+        Err(GroupError::NotSetUp)
     }
 
     pub(super) fn new_stopper(notifications: mpsc::Sender<GroupNotification>) -> GroupStopper {

@@ -75,6 +75,7 @@ impl WorkerGroup {
 
     fn merge_filters(&mut self, merged: &mut BTreeMap<PolicyId, Filter>, timeout: Duration) -> Result<(), GroupError> {
         self.take_notifications();
+        self.check_stopper()?;
         for worker in self.healthy_worker_ids() {
             if !self.filtering.contains_key(&worker) {
                 let what = ForEach::new(Request::from(WorkerCommand::Filters { flush_after: true })).workers([worker]);
@@ -84,7 +85,7 @@ impl WorkerGroup {
         }
         self.pump();
         let mut done = BTreeMap::new();
-        self.wait_until(Some(timeout), |group| {
+        let waited = self.wait_until(Some(timeout), |group| {
             let filtering = std::mem::take(&mut group.filtering);
             for (worker, set) in filtering {
                 match group.manager.poll_results(set) {
@@ -111,7 +112,7 @@ impl WorkerGroup {
             };
             failed = failed.or_else(|| merged.err());
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(waited.map(|_| ()), Err)
     }
 }
 

@@ -36,8 +36,8 @@ const FATAL: u32 = 7;
 pub(crate) fn register(registry: Registry) -> Registry {
     let env = |name, pause| {
         EnvSpec::fallible(name, move |contexts, _| {
-            let sibling = std::env::var_os("ROLLMESH_CHAOS_DIR").map(PathBuf::from);
-            Ok(Box::new(Vectorized::new(vec![Stuck { t: 0, sum: 0, sibling, pause }; contexts.len()])))
+            let chaos_dir = std::env::var_os("ROLLMESH_CHAOS_DIR").map(PathBuf::from);
+            Ok(Box::new(Vectorized::new(vec![Stuck { t: 0, sum: 0, chaos_dir, pause }; contexts.len()])))
         })
     };
     let never = EnvSpec::fallible("Never-v0", |_, _| {
@@ -57,7 +57,7 @@ struct Stuck {
     t: u32,
     sum: u32,
     /// Where these files may be.
-    sibling: Option<PathBuf>,
+    chaos_dir: Option<PathBuf>,
     /// How long a step takes at least.
     pause: Duration,
 }
@@ -90,10 +90,10 @@ impl Env for Stuck {
     fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
         // The hub recomputes fragments for its page, too, on a thread of its own.
         let is_drawn = || std::thread::current().name() == Some("pictures");
-        if let Some(sibling) = self.sibling.as_ref().filter(|_| self.t == FATAL && !is_drawn())
-            && std::fs::remove_file(sibling.join("trap")).is_ok()
+        if let Some(chaos_dir) = self.chaos_dir.as_ref().filter(|_| self.t == FATAL && !is_drawn())
+            && std::fs::remove_file(chaos_dir.join("trap")).is_ok()
         {
-            while !sibling.join("way").exists() {
+            while !chaos_dir.join("way").exists() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -218,9 +218,9 @@ pub(crate) async fn hanging_environment_in_process_does_not_block_signals() {
 }
 
 /// This program with these arguments; its environments find their trap in a directory.
-fn start(args: &[&str], sibling: &std::path::Path) -> Process {
+fn start(args: &[&str], chaos_dir: &std::path::Path) -> Process {
     Process::start_program(std::env::current_exe().unwrap(), args, |command| {
-        _ = command.env("ROLLMESH_CHAOS_DIR", sibling);
+        _ = command.env("ROLLMESH_CHAOS_DIR", chaos_dir);
     })
 }
 

@@ -89,26 +89,26 @@ pub(crate) fn failing_evaluations_do_not_stop_a_run() {
         let disturbed = hangs.train(run(1, 1_000)).await.unwrap().await.unwrap();
         let plain = hangs.train(run(0, 1_000)).await.unwrap().await.unwrap();
         assert_eq!((&disturbed.end, disturbed.weights_hash), (&RunEnd::Finished, plain.weights_hash));
-        let last_notice = loop {
+        let first_notice = loop {
             let notice = hangs.next_notice().await.unwrap();
             if notice.text.contains("evaluation") {
                 break notice.text;
             }
         };
         assert!(
-            last_notice.starts_with("no evaluation had finished when the run ended, 1 had begun: "),
-            "{last_notice}"
+            first_notice.starts_with("no evaluation had finished when the run ended, 1 had begun: "),
+            "{first_notice}"
         );
 
         let summary = crashes.train(run(1, u64::MAX)).await.unwrap();
-        let last_notice = loop {
+        let first_notice = loop {
             let notice = crashes.next_notice().await.unwrap();
             if notice.text.contains("evaluation") {
                 break notice;
             }
         };
         let words = "the evaluation worker cannot begin: its process failed: exit code 7: out of luck";
-        assert_eq!((last_notice.level, &*last_notice.text), (1, words));
+        assert_eq!((first_notice.level, &*first_notice.text), (1, words));
         let mut status = crashes.status();
         let before = status.current().env_steps;
         status.wait_for(|status| status.env_steps > before + 500).await.unwrap();
@@ -142,7 +142,7 @@ pub(crate) fn an_environment_that_fails_in_an_evaluation_is_reported_and_the_nex
             request.config.evaluation = EvaluationConfig { interval, timeout_s, ..EvaluationConfig::default() };
             let summary = hub.train(request.clone()).await.unwrap();
             while !hub.next_notice().await.unwrap().text.contains(words) {}
-            let last_notice = metrics(&run_dir).0.len() as u64;
+            let iterations_at_notice = metrics(&run_dir).0.len() as u64;
             while metrics(&run_dir).1.is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -152,7 +152,7 @@ pub(crate) fn an_environment_that_fails_in_an_evaluation_is_reported_and_the_nex
             let EvaluationCounts { due, done, skipped, failed } = disturbed.evaluations;
             assert_eq!((due, done), (disturbed.iterations / 2, evaluations.len() as u64), "{does}");
             assert!(failed > 0 && skipped == due - done - failed, "{does}: {skipped} skipped, {failed} failed");
-            assert!(once.exists() && iterations.len() as u64 >= last_notice, "{does}");
+            assert!(once.exists() && iterations.len() as u64 >= iterations_at_notice, "{does}");
             assert_eq!(evaluations[0]["evaluation"]["episode_return_mean"], 5.0);
 
             request.config.evaluation.interval = 0;

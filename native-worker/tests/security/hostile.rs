@@ -198,7 +198,7 @@ async fn hostile_frames_do_not_disturb_a_run() {
         signal.send_replace(true);
         attacked.watch(&mut operator, attack_seconds).await;
         eprintln!(
-            "{} of {frames} frames after {:.0} s, {:.1} % of the calm connection_interval",
+            "{} of {frames} frames after {:.0} s, {:.1} % of the calm throughput",
             shared.sent.load(Ordering::Relaxed),
             began.elapsed().as_secs_f64(),
             100.0 * attacked.per_second() / calm.per_second(),

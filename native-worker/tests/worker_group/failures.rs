@@ -1,6 +1,7 @@
 //! Workers that fail, panic, hang and are killed.
 
 use std::{
+    net::TcpListener,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -25,7 +26,7 @@ use rollmesh_core::{
 
 use super::rig::{
     Counting, builder, cart_pole, connect, connect_with, group, kill, moody, moody_in, named, notices, placements,
-    processes,
+    processes, waiting_at,
 };
 
 fn flag(answer: &Config, name: &str) -> bool {
@@ -294,25 +295,59 @@ pub(crate) fn group_is_stopped_while_its_workers_hang() {
     let patience = Some(Duration::from_secs(600));
     let failures = FailureSettings { progress_timeout: patience, ..FailureSettings::default() };
     for (placement, workers) in [(processes(), 2), (Placement::Threads, 2), (Placement::Threads, 0)] {
-        let config = moody_in("hangs", if workers > 0 { &[1] } else { &[0] }).num_envs(1);
+        let directory = tempfile::tempdir().unwrap();
+        let marker = directory.path().join("hangs");
+        let mut config = moody_in("hangs", if workers > 0 { &[1] } else { &[0] }).num_envs(1);
+        config.env_config = config.env_config.with("hang_marker", &marker).unwrap();
         let mut group = builder(config, &placement, workers).failures(failures.clone()).build().unwrap();
         group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
         let (pids, stopper) = (group.worker_pids(), group.stopper());
         let stopping = std::thread::spawn(move || {
-            // Nothing shows when a sample hangs. One that does not hang yet, or has not begun, ends, too.
-            std::thread::sleep(Duration::from_millis(500));
+            while !marker.exists() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
             stopper.stop();
+            Instant::now()
         });
-        let start = Instant::now();
         let error = group.synchronous_parallel_sample(ParallelSample::default()).unwrap_err();
         assert!(matches!(error, GroupError::NotSetUp), "{error}");
         group.stop();
         // Five seconds for the worker to stop, and four for its process to exit.
-        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-        stopping.join().unwrap();
+        let since = stopping.join().unwrap();
+        assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
         let is_there = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
         assert!(!pids.iter().any(is_there), "{pids:?}");
     }
+}
+
+pub(crate) fn call_that_hangs_returns_an_error_when_the_group_is_stopped() {
+    for placement in placements() {
+        let mut group = group(cart_pole(), &placement, 2);
+        let (gate, stopper) = (TcpListener::bind("127.0.0.1:0").unwrap(), group.stopper());
+        let hanging = waiting_at(&gate);
+        let stopping = std::thread::spawn(move || {
+            // The calls hang while these are open.
+            let connections = [gate.accept().unwrap(), gate.accept().unwrap()];
+            stopper.stop();
+            connections
+        });
+        let error = group.foreach_worker_with(&ForEachWorker::remote(), hanging).unwrap_err();
+        assert!(matches!(error, GroupError::NotSetUp), "{error}");
+        assert_eq!(group.num_remote_workers(), 0);
+        let error = group.metrics().unwrap_err();
+        assert!(matches!(error, GroupError::NotSetUp), "{error}");
+        drop(stopping.join().unwrap());
+    }
+}
+
+pub(crate) fn group_that_is_set_up_again_ignores_earlier_stops() {
+    let mut group = group(cart_pole(), &Placement::Threads, 2);
+    group.stopper().stop();
+    let error = group.foreach_worker(WorkerCommand::Ping).unwrap_err();
+    assert!(matches!(error, GroupError::NotSetUp), "{error}");
+    group.stopper().stop();
+    group.setup().unwrap();
+    assert_eq!(group.foreach_worker_with(&ForEachWorker::remote(), WorkerCommand::Ping).unwrap().len(), 2);
 }
 
 pub(crate) fn worker_that_cannot_be_created_reports_the_reason() {

@@ -58,6 +58,8 @@ pub(crate) fn tests() -> Vec<Trial> {
             hung_sample_is_detected_without_a_waiting_caller,
             local_worker_that_samples_alone_has_a_deadline,
             group_is_stopped_while_its_workers_hang,
+            call_that_hangs_returns_an_error_when_the_group_is_stopped,
+            group_that_is_set_up_again_ignores_earlier_stops,
             worker_that_cannot_be_created_reports_the_reason;
         group:
             new_workers_have_ids_that_are_never_reused,

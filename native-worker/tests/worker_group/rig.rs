@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     io::Read as _,
     net::{TcpListener, TcpStream},
+    path::PathBuf,
     process::{Command, Stdio},
     sync::{
         Arc,
@@ -75,11 +76,12 @@ pub(crate) fn register(registry: Registry) -> Registry {
 }
 
 /// In workers that the settings name, unless they were made anew, it fails at its first step (`bad`), hangs at the 13th
-/// (`hangs`) or takes its time from the 11th on (`slow`). It cannot be made (`refuses`), or is never done with that, always
-/// (`stalls`) or where it replaces one (`stalls_anew`).
+/// (`hangs`), after it has created a file (`hang_marker`), or takes its time from the 11th on (`slow`). It cannot be made
+/// (`refuses`), or is never done with that, always (`stalls`) or where it replaces one (`stalls_anew`).
 pub(crate) struct Moody {
     fails: bool,
     hangs: bool,
+    hang_marker: Option<PathBuf>,
     is_slow: bool,
     steps: u32,
     count: i64,
@@ -99,7 +101,8 @@ impl Moody {
             hang();
         }
         let (fails, hangs, is_slow) = (is_named("bad")?, is_named("hangs")?, is_named("slow")?);
-        Ok(Self { fails: fails && is_first, hangs: hangs && is_first, is_slow, steps: 0, count: 0 })
+        let hang_marker = context.config.get("hang_marker").map_err(EnvError::Config)?;
+        Ok(Self { fails: fails && is_first, hangs: hangs && is_first, hang_marker, is_slow, steps: 0, count: 0 })
     }
 }
 
@@ -127,6 +130,9 @@ impl Env for Moody {
         }
         self.steps += 1;
         if self.hangs && self.steps > 12 {
+            if let Some(marker) = &self.hang_marker {
+                std::fs::write(marker, "").unwrap();
+            }
             hang();
         }
         if self.is_slow && self.steps > 10 {

@@ -38,7 +38,7 @@ pub(crate) fn weights_come_from_the_configured_source() {
         let second = SyncWeights { to_worker_indices: Some(&[WorkerId(2)]), ..SyncWeights::default() };
         group.sync_weights(second).unwrap();
         assert_eq!(weights_of_all(&mut group), [two.clone(), one.clone(), two.clone()]);
-        // Of no policy, but with update; and a caller waits.
+        // The weights of no policy, but global variables; and the caller waits.
         let vars = GlobalVars { timestep: 77, ..GlobalVars::default() };
         let update =
             SyncWeights { policies: Some(&[]), global_vars: Some(&vars), timeout: SOON, ..SyncWeights::default() };

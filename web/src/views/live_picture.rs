@@ -13,7 +13,7 @@ use crate::{
     theme::reduced_motion,
 };
 
-/// The paces that can be chosen, in steps per second.
+/// The speeds that can be chosen, in steps per second.
 const SPEEDS: [u32; 6] = [2, 5, 10, 25, 50, 100];
 const USUAL_SPEED: u32 = 25;
 

@@ -106,21 +106,21 @@ impl EvalNames {
         let founding = self.founding(name, run);
         let (sender, receiver) = mpsc::channel();
         let ask = move || {
-            let said = write_json(stdin, &founding).and_then(|()| read_json::<Result<(), EvalWorkerError>>(stdout));
+            let answer = write_json(stdin, &founding).and_then(|()| read_json::<Result<(), EvalWorkerError>>(stdout));
             // The caller may have timed out.
-            let _ = sender.send(said);
+            let _ = sender.send(answer);
         };
-        let receiver = match thread::Builder::new().name("eval-founding".into()).spawn(ask) {
+        let answer = match thread::Builder::new().name("eval-founding".into()).spawn(ask) {
             Ok(_) => receiver.recv_timeout(FOUNDING).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())),
             Err(error) => Err(error),
         };
-        if receiver.is_err() {
+        if answer.is_err() {
             // It is no worker, and would not end by itself.
             let _ = child.kill();
         }
         // Reaps the process if it ends before this one.
         let _ = thread::Builder::new().name("eval-worker-end".into()).spawn(move || child.wait());
-        receiver.map_err(|error| {
+        answer.map_err(|error| {
             let reason = format!("it does not say that it is a worker ({error}): {FIRST_IN_MAIN}");
             EvalWorkerError::setup("process", reason)
         })??;

@@ -422,7 +422,7 @@ pub(super) mod tests {
     /// Begins a run with a learner, without files and readers.
     pub(in super::super) fn begin(config: RunConfig) -> Run {
         let registry = crate::registry::native(Registry::builtin());
-        let start_readers: StartReaders = |_, _, _| Err(LearnError::EmptyBatch);
+        let start_readers: StartReaders = |_, _, _| Err("there are no readers".into());
         let maker = RunMaker { registry, kernels: Kernels::PORTABLE, program: "".into(), start_readers };
         let parts = maker.make(RunTask::Begin(Box::new(config.into())), RunWork::Learn).unwrap();
         let place = RunPlace { number: 1, maker: &maker, first_lease: LeaseId(0), clock: &|| Micros(0) };

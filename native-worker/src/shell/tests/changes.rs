@@ -18,7 +18,7 @@ use super::*;
 const STALE: usize = AsyncSampler::QUEUE + 2;
 
 /// Returns its weight as the value of every observation, and its time as log-probability.
-pub(super) struct Tells {
+pub(super) struct WeightPolicy {
     weights: Weights,
     time: u64,
 }
@@ -32,7 +32,7 @@ fn value(weights: &Weights) -> f32 {
     weights.tensor("w").unwrap().values[0]
 }
 
-impl Policy for Tells {
+impl Policy for WeightPolicy {
     fn compute_actions(&mut self, _input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
         let value = value(&self.weights);
         if value == -1.0 {
@@ -76,11 +76,13 @@ impl Policy for Tells {
 
 /// Returns a custom policy with an initial weight.
 pub(super) fn weight_policy(begin: f32) -> NewPolicy {
-    NewPolicy::of(PolicySpec::new("weight_policy", move |_| Ok(Box::new(Tells { weights: weight(begin), time: 0 }))))
+    NewPolicy::of(PolicySpec::new("weight_policy", move |_| {
+        Ok(Box::new(WeightPolicy { weights: weight(begin), time: 0 }))
+    }))
 }
 
-/// Makes a worker with one environment, fragments of ten steps and [`Tells`].
-pub(super) fn telling() -> RolloutWorker {
+/// Makes a worker with one environment, fragments of ten steps and [`WeightPolicy`].
+pub(super) fn weight_worker() -> RolloutWorker {
     let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(10);
     builder(on_a_thread(config)).policy(PolicyId::DEFAULT, weight_policy(1.0)).build().unwrap()
 }
@@ -100,7 +102,7 @@ fn sample_values(worker: &mut RolloutWorker) -> (f32, f32) {
 
 #[test]
 fn new_weights_begin_with_a_fragment_and_soon() {
-    let mut worker = telling();
+    let mut worker = weight_worker();
     assert_eq!(sample_values(&mut worker), (1.0, 0.0));
     for new in [2.0, 3.0] {
         set(&mut worker, new);

@@ -3,7 +3,7 @@
 use rollmesh_core::{callbacks::CallbackError, policy::PolicyError};
 
 use super::{
-    changes::{set, telling},
+    changes::{set, weight_worker},
     *,
 };
 
@@ -14,7 +14,7 @@ fn trouble(worker: &mut RolloutWorker) -> RolloutError {
 
 #[test]
 fn failing_policy_fails_the_sample_and_sampling_continues() {
-    let mut worker = telling();
+    let mut worker = weight_worker();
     for _ in 0..2 {
         worker.sample().unwrap();
         set(&mut worker, -1.0);
@@ -32,7 +32,7 @@ fn failing_policy_fails_the_sample_and_sampling_continues() {
 
 #[test]
 fn a_panic_ends_the_thread_and_says_why() {
-    let mut worker = telling();
+    let mut worker = weight_worker();
     worker.sample().unwrap();
     set(&mut worker, -2.0);
     let wanted = RolloutError::Sample(SampleError::Died("panicked: far less than nothing".into()));

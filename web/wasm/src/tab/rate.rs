@@ -13,7 +13,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Notes how far a count has come; the count never falls.
+    /// Records a count, which never falls, at this time.
     pub(crate) fn record(&mut self, now: Micros, count: u64) {
         self.counts.push_back((now, count));
         // The oldest that is kept is just outside of the window, so that the window is covered.

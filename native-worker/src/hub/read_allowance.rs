@@ -1,4 +1,4 @@
-//! Meters what a socket reads between two messages: the WebSocket layer has one limit for all peers, and unauthenticated
+//! Limits what a socket reads between two messages: the WebSocket layer has one limit for all peers, and unauthenticated
 //! peers get less.
 
 use std::{
@@ -28,25 +28,25 @@ impl ReadAllowance {
     }
 }
 
-/// A byte stream from which no more is read than the meter allows.
-pub(super) struct Metered<T> {
+/// A byte stream from which no more is read than its allowance.
+pub(super) struct LimitedReads<T> {
     io: T,
-    meter: ReadAllowance,
+    allowance: ReadAllowance,
 }
 
-impl<T> Metered<T> {
-    pub(super) fn new(io: T, meter: ReadAllowance) -> Self {
-        Self { io, meter }
+impl<T> LimitedReads<T> {
+    pub(super) fn new(io: T, allowance: ReadAllowance) -> Self {
+        Self { io, allowance }
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for LimitedReads<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let allowed = self.meter.0.load(Ordering::Relaxed);
+        let allowed = self.allowance.0.load(Ordering::Relaxed);
         if allowed == 0 {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long")));
         }
@@ -54,12 +54,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
         let came = Pin::new(&mut self.io).poll_read(context, buffer);
         // One read may exceed the allowance, by at most the reader's buffer; the next one does not.
         let bytes = buffer.filled().len() - before;
-        self.meter.0.store(allowed.saturating_sub(bytes), Ordering::Relaxed);
+        self.allowance.0.store(allowed.saturating_sub(bytes), Ordering::Relaxed);
         came
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for LimitedReads<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(context, bytes)
     }
