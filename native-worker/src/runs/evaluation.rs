@@ -60,7 +60,8 @@ pub struct EvaluationMetrics {
     pub gif: Option<String>,
 }
 
-/// How many evaluations alongside a run were due since it was started, resumed or rolled back, and what came of them.
+/// How many evaluations alongside a run were due, and what came of them. Of the time before the run was resumed or rolled back,
+/// only those with a result count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EvaluationCounts {
     /// All that were due: the sum of the others.
@@ -135,6 +136,12 @@ impl RunEvaluation {
     pub(super) fn offer(&mut self, candidate: EvaluationCandidate) {
         self.due += 1;
         self.schedule.offer(candidate);
+    }
+
+    /// Counts the evaluations whose results the run had before it was resumed or rolled back.
+    pub(super) fn count_earlier(&mut self, done: u64) {
+        self.due += done;
+        self.done += done;
     }
 
     /// Returns the counts if the run ends now.

@@ -215,6 +215,8 @@ impl Run {
             let number = place.number;
             let evaluated = |line: EvaluationLine<EvaluationMetrics>| line.evaluation.point(number);
             run.evaluations = files.dir.metrics().map(evaluated).collect();
+            let earlier = run.evaluations.len() as u64;
+            run.evaluation.iter_mut().for_each(|evaluation| evaluation.count_earlier(earlier));
             let latest = files.dir.metrics().last();
             run.evaluated = latest.map(|line: EvaluationLine<EvaluationMetrics>| line.evaluation);
             run.state.handle_evaluated(run.evaluated.as_ref().and_then(|latest| latest.episode_return_mean));
