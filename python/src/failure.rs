@@ -26,6 +26,7 @@ create_exception!(rollmesh, BatchError_, Error, "Columns that do not make a batc
 create_exception!(rollmesh, EnvError_, Error, "An environment that failed.");
 create_exception!(rollmesh, WorkerError_, Error, "A command that a worker could not execute.");
 create_exception!(rollmesh, GroupError_, Error, "A command that a worker group could not execute.");
+create_exception!(rollmesh, LostWorkerError_, GroupError_, "A call to a group's worker that was lost or is unhealthy.");
 create_exception!(rollmesh, AlgorithmError_, Error, "A training run or an evaluation that cannot begin or resume.");
 create_exception!(rollmesh, PolicyError_, Error, "A policy, or weights that do not fit it.");
 create_exception!(
@@ -100,6 +101,7 @@ kinds! {
     Env, EnvError_, "EnvError": EnvError;
     Worker, WorkerError_, "WorkerError": RolloutError, CommandError, WorkerStateError;
     Group, GroupError_, "GroupError": GroupError;
+    LostWorker, LostWorkerError_, "LostWorkerError": ;
     Algorithm, AlgorithmError_, "AlgorithmError": AlgorithmError, EvalWorkerError;
     Policy, PolicyError_, "PolicyError": PolicyError, PolicyMapError, WeightsError, WeightsFileError, PolicyCheckpointError;
     Offline, OfflineError_, "OfflineError": SampleError, OfflineError, EstimateError;

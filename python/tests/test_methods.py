@@ -1,5 +1,8 @@
 """RLlib's methods of workers and groups that call functions, and TorchRL's of an evaluation worker."""
 
+import os
+import signal
+import time
 import unittest
 
 import numpy as np
@@ -47,6 +50,15 @@ class Workers(unittest.TestCase):
             worker.set_policy_mapping_fn(mapped_to_b)
             worker.sample()  # It has the rest of the open episodes.
             self.assertEqual((set(worker.sample()), worker.reproducible), ({"b"}, False))
+
+    def test_setters_refuse_values_of_other_types(self):
+        with RolloutWorker(CONFIG) as worker:
+            for mapping in (None, "b"):
+                with self.assertRaisesRegex(TypeError, "policy_mapping_fn is .*: give a function"):
+                    worker.set_policy_mapping_fn(mapping)
+            self.assertTrue(worker.reproducible)
+            with self.assertRaisesRegex(TypeError, "is_policy_to_train is <function .*: give the ids"):
+                worker.set_is_policy_to_train(lambda policy_id, batch: True)
 
     def test_policy_learns_from_its_rows_alone(self):
         with RolloutWorker({**CONFIG, "policies": {"default_policy": {"policy": "ppo"}}}) as worker:
@@ -119,6 +131,39 @@ class Groups(unittest.TestCase):
             for act in acts:
                 with self.assertRaisesRegex(rollmesh.GroupError, "worker 1 is in another process"):
                     group.foreach_worker(act, local_worker=False)
+
+    def test_failure_is_raised_although_failures_of_workers_are_ignored(self):
+        for ignored in (False, True):
+            with WorkerGroup(CONFIG, num_workers=1, ignore_env_runner_failures=ignored) as group:
+                batch = rollmesh.MultiAgentBatch({"none": group.local_worker().sample()}, 40)
+                for fails in (group.local_worker().learn_on_batch, group.learn_on_batch):
+                    with self.assertRaisesRegex(rollmesh.WorkerError, "there is no policy 'none'"):
+                        fails(batch)
+                with self.assertRaisesRegex(rollmesh.GroupError, "worker 1: there is no policy 'none'"):
+                    group.foreach_worker(lambda worker: worker.learn_on_batch(batch), local_worker=False)
+        with WorkerGroup(CONFIG, num_workers=1, local_worker=False) as group:
+            with self.assertRaisesRegex(rollmesh.GroupError, "the group has no local worker: make it with"):
+                group.get_weights()
+
+    @unittest.skipUnless(hasattr(signal, "SIGKILL"), "processes are killed otherwise here")
+    def test_lost_worker_is_left_out_unless_it_is_selected(self):
+        with WorkerGroup(CONFIG, num_workers=2, placement="processes", local_worker=False) as group:
+            first, second = group.worker_pids
+            os.kill(first, signal.SIGKILL)
+            found = group.foreach_worker_with_id(lambda id, worker: (id, worker.get_filters()))
+            self.assertEqual(len(found), 1)
+            ((healthy, _),) = found
+            self.assertEqual(group.healthy_worker_ids(), [healthy])
+            with self.assertRaisesRegex(rollmesh.LostWorkerError, f"worker {3 - healthy} is unhealthy"):
+                group.foreach_worker(RolloutWorker.get_filters, remote_worker_ids=[3 - healthy])
+            self.assertEqual(list(group.get_spaces()), ["default_policy"])
+            os.kill(second, signal.SIGKILL)
+            deadline = time.monotonic() + 30
+            while group.healthy_worker_ids() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self.assertEqual(group.foreach_worker(RolloutWorker.get_filters), [])
+            with self.assertRaisesRegex(rollmesh.GroupError, "none of the 2 remote workers is healthy"):
+                group.get_spaces()
 
     def test_workers_are_counted_and_replaced(self):
         with WorkerGroup(CONFIG, num_workers=2) as group:
