@@ -75,6 +75,30 @@ class Workers(unittest.TestCase):
             chance = rollmesh.estimate(batch, "is", gamma=0.9, policy=policy, epsilon=1.0)
             self.assertNotEqual(chance["v_target"], rollmesh.estimate(batch, "is", gamma=0.9, policy=policy)["v_target"])
 
+    def test_estimates_join_the_parts_of_an_episode(self):
+        with RolloutWorker(CONFIG) as worker:
+            first, second, policy = worker.sample(), worker.sample(), worker.get_policy()
+            self.assertTrue(set(first["eps_id"]) & set(second["eps_id"]), "an episode is in both samples")
+            batch = rollmesh.concat_samples([first, second])
+            order = np.argsort(batch["eps_id"], kind="stable")
+            columns = ("obs", "actions", "rewards", "terminateds", "truncateds", "eps_id", "t", "action_logp")
+            joined = rollmesh.SampleBatch({name: batch[name][order] for name in columns})
+            for estimator in ("is", "wis"):
+                found = rollmesh.estimate(batch, estimator, policy=policy)
+                # Every step has the reward 1.
+                self.assertAlmostEqual(found["v_behavior"], len(batch) / len(set(batch["eps_id"])))
+                self.assertAlmostEqual(found["v_target"], rollmesh.estimate(joined, estimator, policy=policy)["v_target"])
+
+    def test_estimates_name_what_they_lack(self):
+        with RolloutWorker(CONFIG) as worker:
+            batch, policy = worker.sample(), worker.get_policy()
+            with self.assertRaisesRegex(rollmesh.OfflineError, "epsilon is 0.1, but there is no policy"):
+                rollmesh.estimate(batch, "is", epsilon=0.1)
+            del batch["action_logp"]
+            for estimator in ("is", "dm"):
+                with self.assertRaisesRegex(rollmesh.Error, "neither 'action_prob' nor 'action_logp'.*: log one of them"):
+                    rollmesh.estimate(batch, estimator, policy=policy)
+
     def test_error_of_a_callback_has_the_exception_as_its_cause(self):
         class Fails(rollmesh.Callbacks):
             def on_episode_step(self, **kwargs):
