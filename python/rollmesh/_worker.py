@@ -307,6 +307,10 @@ class WorkerGroup:
         """Calls a function with each policy of each worker and its id."""
         return sum(self.foreach_worker(lambda worker: worker.foreach_policy(func, **kwargs)), [])
 
+    def foreach_policy_to_train(self, func: Callable[..., T], **kwargs: Any) -> list[T]:
+        """Calls a function with each policy that a worker trains and its id, worker by worker."""
+        return sum(self.foreach_worker(lambda worker: worker.foreach_policy_to_train(func, **kwargs)), [])
+
     def sample(self) -> list[Sampled]:
         """Returns the next batches, as the mode of sampling has it."""
         return [of_native(batch) for batch in self._group.sample()]

@@ -1,6 +1,9 @@
 //! Errors of the library as Python exceptions with the same message.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use pyo3::{create_exception, exceptions::PyException, prelude::*};
 use rollmesh::{
@@ -37,13 +40,32 @@ create_exception!(
 );
 create_exception!(rollmesh, ClosedError_, Error, "An object that was stopped, or that belongs to another process.");
 
-/// The latest exception of a user's function, with the text by which an error of the library contains it.
-static CAUSE: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
+/// The latest exceptions of users' functions that no error has taken yet, each with the text by which an error of the library
+/// contains it.
+static CAUSES: Mutex<VecDeque<(String, PyErr)>> = Mutex::new(VecDeque::new());
+
+/// Most exceptions that are kept: workers on several threads may fail at the same time.
+const MAX_CAUSES: usize = 16;
+
+fn causes() -> MutexGuard<'static, VecDeque<(String, PyErr)>> {
+    CAUSES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Keeps an exception for the error that it leads to: on its way through the library there is only its text.
 pub(crate) fn keep_cause(text: String, exception: PyErr) {
     // Dropped after the lock is released: the destructors of what it holds may call Python.
-    let _earlier = CAUSE.lock().unwrap_or_else(PoisonError::into_inner).replace((text, exception));
+    let _oldest = {
+        let mut causes = causes();
+        causes.push_back((text, exception));
+        if causes.len() > MAX_CAUSES { causes.pop_front() } else { None }
+    };
+}
+
+/// Takes the latest exception that led to an error with this message.
+fn take_cause(message: &str) -> Option<PyErr> {
+    let mut causes = causes();
+    let place = causes.iter().rposition(|(text, _)| message.contains(&**text))?;
+    causes.remove(place).map(|(_, exception)| exception)
 }
 
 /// An error on its way to Python: it is made on threads that do not hold the interpreter.
@@ -69,12 +91,11 @@ macro_rules! kinds {
 
         impl From<Failure> for PyErr {
             fn from(Failure { kind, message }: Failure) -> Self {
-                let is_mine = |(text, _): &mut (String, PyErr)| message.contains(&**text);
-                let cause = CAUSE.lock().unwrap_or_else(PoisonError::into_inner).take_if(is_mine);
+                let cause = take_cause(&message);
                 let error = match kind {
                     $(Kind::$kind => $exception::new_err(message)),+
                 };
-                if let Some((_, cause)) = cause {
+                if let Some(cause) = cause {
                     Python::try_attach(|py| error.set_cause(py, Some(cause)));
                 }
                 error

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 import unittest
 
@@ -111,6 +112,23 @@ class Workers(unittest.TestCase):
             self.assertIsInstance(cause, ZeroDivisionError)
             self.assertEqual(cause.__traceback__.tb_frame.f_code.co_name, "episode")
 
+    def test_error_of_one_of_several_failing_workers_has_its_own_exception_as_its_cause(self):
+        seen, together = set(), threading.Barrier(4)
+
+        class Fails(rollmesh.Callbacks):
+            def on_sample_end(self, *, worker, **kwargs):
+                if worker.worker_index not in seen:
+                    seen.add(worker.worker_index)
+                    together.wait(60)
+                raise KeyError(worker.worker_index)
+
+        with WorkerGroup(CONFIG, num_workers=4, local_worker=False, callbacks=Fails) as group:
+            with self.assertRaises(rollmesh.Error) as failed:
+                group.synchronous_parallel_sample()
+        cause = failed.exception.__cause__
+        self.assertIsInstance(cause, KeyError)
+        self.assertIn(f"KeyError: {cause.args[0]} ", str(failed.exception))
+
     def test_objects_name_themselves(self):
         with RolloutWorker(CONFIG) as worker:
             self.assertEqual(repr(worker), "RolloutWorker('CartPole-v1')")
@@ -132,6 +150,7 @@ class Groups(unittest.TestCase):
                 group.foreach_worker(lambda worker: worker.set_is_policy_to_train([]), remote_worker_ids=[2], local_worker=False)
                 trained = group.foreach_worker(lambda worker: worker.is_policy_to_train("default_policy"))
                 self.assertEqual((trained, group.is_policy_to_train("default_policy")), ([True, True, False], True))
+                self.assertEqual(group.foreach_policy_to_train(lambda policy, id: id), ["default_policy"] * 2)
                 with self.assertRaisesRegex(rollmesh.GroupError, "worker 1: .*no policy|worker 1: .*'none'"):
                     group.foreach_worker(lambda worker: worker.remove_policy("none"), local_worker=False)
 
