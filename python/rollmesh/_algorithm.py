@@ -178,7 +178,7 @@ class EvalWorker:
         """Returns the evaluation once it has ended; waits this many seconds for it, with None for ever.
 
         `"reward"` is its mean return, and `"frames"` has its pictures, (T, height, width, 3) of `uint8`, or None. Raises an
-        `AlgorithmError` if the evaluation has failed, for example because the environment could not be rendered.
+        `AlgorithmError` if the evaluation has failed; one whose environment cannot be rendered is submitted with `render=False`.
         """
         if (found := within(timeout, self._worker.poll)) is None:
             return None

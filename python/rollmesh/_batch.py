@@ -175,7 +175,8 @@ class SampleBatch(Mapping[str, Array]):
     def set_get_interceptor(self, fn: Callable[[Array], Any] | None = None) -> None:
         """Lets `batch[column]` return `fn(array)`, such as a tensor on a device; None ends it.
 
-        `fn` is called once per column, and again after the batch has changed, but not after a write into a copy's array.
+        `fn` is called once per column, and again after the batch has changed, but not after a write into a copy's array. It
+        belongs to this batch alone: `copy` and slices have no `fn`, and `rows` has the arrays' rows.
         """
         self._interceptor, self._intercepted = fn, {}
 

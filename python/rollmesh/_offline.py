@@ -87,10 +87,14 @@ def estimate(
 ) -> dict[str, float]:
     """Estimates a policy's value from logged episodes.
 
-    The batch has `rewards`, `eps_id`, and `action_prob` or `action_logp`. With a `policy`, which acts at random with the
-    probability `epsilon`, and the batch's `obs` and `actions`, the rest is computed; for "dm" and "dr" a model of values is fitted
-    to the batch. Else the batch has `new_action_prob`, for "dm" and "dr" also `v_values`, for "dr" also `q_values`. Returns `v_behavior`, `v_target`, their standard deviations, `v_gain` and `v_delta`.
+    With a `policy`, which acts at random with the probability `epsilon`, the batch has `rewards`, `eps_id`, `obs`, `actions`, and
+    `action_prob` or `action_logp`, in samples one after the other: an episode may continue in the next one. For "dm" and "dr" a
+    model of values is fitted to the batch, which has `terminateds`, too. Without a policy the batch has `rewards`, `eps_id`,
+    `action_prob` and `new_action_prob`, for "dm" and "dr" also `v_values`, for "dr" also `q_values`, and each episode's rows are
+    together. Returns `v_behavior`, `v_target`, their standard deviations, `v_gain` and `v_delta`.
     """
+    if policy is None and epsilon != 0.0:
+        raise _native.OfflineError(f"epsilon is {epsilon}, but there is no policy that could act at random: give a policy")
     handle = to_native(batch)
     for name in ("rewards", "action_prob", "new_action_prob", "v_values", "q_values"):
         if name in handle.names and (column := view(handle.column(name))).dtype.kind in "iu":

@@ -147,6 +147,14 @@ def _check(id: str, weights: Weights, given_names: Mapping[str, str], own: Weigh
             raise _native.PolicyError(f"weights '{as_given}' of policy '{id}' are {shape}, not {array.shape}")
 
 
+def space_of(spaces: Mapping[str, Any], kind: str) -> Any:
+    """Returns Gymnasium's space of a policy's observations or actions (`kind` is "observation" or "action")."""
+    # Only spaces need Gymnasium.
+    from ._vector import space
+
+    return space(spaces[kind], spaces[f"{kind}_type"])
+
+
 class Policy:
     """A policy of a worker, which acts in Rust: with the same bits as when the worker samples."""
 
@@ -164,18 +172,12 @@ class Policy:
     @property
     def observation_space(self) -> Any:
         """Gymnasium's space of the observations, whose discrete parts count from 0."""
-        return self._space("observation")
+        return space_of(self._spaces, "observation")
 
     @property
     def action_space(self) -> Any:
         """Gymnasium's space of the actions, whose discrete parts count from 0."""
-        return self._space("action")
-
-    def _space(self, of: str) -> Any:
-        # Only spaces need Gymnasium.
-        from ._vector import space
-
-        return space(self._spaces[of], self._spaces[f"{of}_type"])
+        return space_of(self._spaces, "action")
 
     def get_weights(self) -> Weights:
         """Returns the weights as arrays under PyTorch's names."""

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from . import _native, _program
 from ._batch import Batch, Sampled, names_of, of_native, to_native
 from ._functions import mapped_by, named
-from ._policy import Policy, PolicyMap, Weights, of_policies, to_policies
+from ._policy import Policy, PolicyMap, Weights, of_policies, space_of, to_policies
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class RolloutWorker:
         return f"RolloutWorker({self._name})"
 
     def sample(self) -> Sampled:
-        """Returns the next sample. After Ctrl-C the next call continues the sample that has begun."""
+        """Returns the next sample. After Ctrl-C the next call continues the sample that has begun; a group's worker discards it."""
         return of_native(self._worker.sample())
 
     def sample_with_count(self) -> tuple[Sampled, int]:
@@ -147,11 +147,15 @@ class RolloutWorker:
 
     def set_is_policy_to_train(self, is_policy_to_train: Iterable[str] | None) -> None:
         """Sets the ids of the policies that are trained; None for all."""
+        if callable(is_policy_to_train):
+            raise TypeError(f"is_policy_to_train is {is_policy_to_train!r}: give the ids of the policies that are trained")
         ids = None if is_policy_to_train is None else names_of("is_policy_to_train", is_policy_to_train)
         self._worker.set_policies_to_train(ids)
 
     def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str]) -> None:
         """Maps agents of episodes that begin from now on by `policy_mapping_fn(agent_id, episode, worker)`."""
+        if not callable(policy_mapping_fn):
+            raise TypeError(f"policy_mapping_fn is {policy_mapping_fn!r}: give a function that returns a policy's name")
         self._worker.set_policy_mapping_fn(mapped_by(policy_mapping_fn))
         self._functions.append(policy_mapping_fn)
 
@@ -271,25 +275,41 @@ class WorkerGroup:
         """Returns the local worker; None if there is none."""
         return self._member(0) if self._has_local else None
 
-    def foreach_worker(self, func: Callable[[RolloutWorker], T], **which: Any) -> list[T]:
+    def foreach_worker(
+        self, func: Callable[[RolloutWorker], T], *, local_worker: bool = True, remote_worker_ids: Iterable[int] | None = None
+    ) -> list[T]:
         """Calls a function with each healthy worker, one after the other, wherever these run: the local one first.
 
         The function runs in this process, and what it calls of a worker is executed by that worker.
-        `synchronous_parallel_sample` lets all sample at the same time. `which` are those of `foreach_worker_with_id`.
+        `synchronous_parallel_sample` lets all sample at the same time. `local_worker=False` leaves the local worker out. A
+        worker that is lost meanwhile has no result, unless `remote_worker_ids` selects the other workers: then a
+        `LostWorkerError` is raised.
         """
-        return self.foreach_worker_with_id(lambda _, worker: func(worker), **which)
+        return self.foreach_worker_with_id(
+            lambda _, worker: func(worker), local_worker=local_worker, remote_worker_ids=remote_worker_ids
+        )
 
     def foreach_worker_with_id(
         self, func: Callable[[int, RolloutWorker], T], *, local_worker: bool = True, remote_worker_ids: Iterable[int] | None = None
     ) -> list[T]:
-        """Does the same as `foreach_worker`, with the worker's id, 0 for the local one; only with these other workers, if given."""
+        """Does the same as `foreach_worker`, with the worker's id, 0 for the local one."""
         ids = self.healthy_worker_ids() if remote_worker_ids is None else list(remote_worker_ids)
-        ids = [0, *ids] if local_worker and self._has_local else ids
-        return [func(id, self._member(id)) for id in ids]
+        results = []
+        for id in [0, *ids] if local_worker and self._has_local else ids:
+            try:
+                results.append(func(id, self._member(id)))
+            except _native.LostWorkerError:
+                if remote_worker_ids is not None:
+                    raise
+        return results
 
     def foreach_policy(self, func: Callable[..., T], **kwargs: Any) -> list[T]:
         """Calls a function with each policy of each worker and its id."""
         return sum(self.foreach_worker(lambda worker: worker.foreach_policy(func, **kwargs)), [])
+
+    def foreach_policy_to_train(self, func: Callable[..., T], **kwargs: Any) -> list[T]:
+        """Calls a function with each policy that a worker trains and its id, worker by worker."""
+        return sum(self.foreach_worker(lambda worker: worker.foreach_policy_to_train(func, **kwargs)), [])
 
     def sample(self) -> list[Sampled]:
         """Returns the next batches, as the mode of sampling has it."""
@@ -390,8 +410,8 @@ class WorkerGroup:
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
         """Returns Gymnasium's spaces of the observations and actions of each policy."""
-        policies: Mapping[str, Policy] = next(iter(self.foreach_worker(lambda worker: worker.policy_map)), {})
-        return {id: (policy.observation_space, policy.action_space) for id, policy in policies.items()}
+        spaces = self._group.spaces().items()
+        return {id: (space_of(described, "observation"), space_of(described, "action")) for id, described in spaces}
 
     def remove_policy(self, policy_id: str) -> None:
         """Removes a policy from all workers."""

@@ -129,11 +129,10 @@ impl Batch {
         self.with(py, |batch| batch.insert(name, column))
     }
 
-    fn without_column(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
-        self.with(py, |batch| {
-            batch.remove(name);
-            Ok(())
-        })
+    fn without_column(&self, name: &str) -> PyResult<Self> {
+        let mut batch = self.single()?.clone();
+        batch.remove(name);
+        Ok(batch.into())
     }
 
     /// `terminateds` or `truncateds`.
@@ -158,11 +157,10 @@ impl Batch {
         Ok(flags)
     }
 
-    fn set_training(&self, py: Python<'_>, training: bool) -> PyResult<Self> {
-        self.with(py, |batch| {
-            batch.set_training(training);
-            Ok(())
-        })
+    fn set_training(&self, training: bool) -> PyResult<Self> {
+        let mut batch = self.single()?.clone();
+        batch.set_training(training);
+        Ok(batch.into())
     }
 
     fn is_terminated_or_truncated(&self) -> PyResult<bool> {

@@ -72,7 +72,10 @@ pub(crate) fn check_shape(
 
 /// A column for Python: its buffer, or `(kind, rows)` of ragged rows.
 pub(crate) fn to_python<'py>(py: Python<'py>, column: &Column) -> PyResult<Bound<'py, PyAny>> {
-    let column = py.detach(|| column.decompress()).map_err(Failure::from)?;
+    let column = match column {
+        Column::Compressed(_) => py.detach(|| column.decompress()).map_err(Failure::from)?,
+        plain => plain.clone(),
+    };
     match &column {
         Column::Bytes(rows) => {
             let list = PyList::new(py, rows.iter().map(|row| PyBytes::new(py, row)))?;

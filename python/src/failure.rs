@@ -1,6 +1,9 @@
 //! Errors of the library as Python exceptions with the same message.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use pyo3::{create_exception, exceptions::PyException, prelude::*};
 use rollmesh::{
@@ -26,6 +29,7 @@ create_exception!(rollmesh, BatchError_, Error, "Columns that do not make a batc
 create_exception!(rollmesh, EnvError_, Error, "An environment that failed.");
 create_exception!(rollmesh, WorkerError_, Error, "A command that a worker could not execute.");
 create_exception!(rollmesh, GroupError_, Error, "A command that a worker group could not execute.");
+create_exception!(rollmesh, LostWorkerError_, GroupError_, "A call to a group's worker that was lost or is unhealthy.");
 create_exception!(rollmesh, AlgorithmError_, Error, "A training run or an evaluation that cannot begin or resume.");
 create_exception!(rollmesh, PolicyError_, Error, "A policy, or weights that do not fit it.");
 create_exception!(
@@ -36,13 +40,32 @@ create_exception!(
 );
 create_exception!(rollmesh, ClosedError_, Error, "An object that was stopped, or that belongs to another process.");
 
-/// The latest exception of a user's function, with the text by which an error of the library contains it.
-static CAUSE: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
+/// The latest exceptions of users' functions that no error has taken yet, each with the text by which an error of the library
+/// contains it.
+static CAUSES: Mutex<VecDeque<(String, PyErr)>> = Mutex::new(VecDeque::new());
+
+/// Most exceptions that are kept: workers on several threads may fail at the same time.
+const MAX_CAUSES: usize = 16;
+
+fn causes() -> MutexGuard<'static, VecDeque<(String, PyErr)>> {
+    CAUSES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Keeps an exception for the error that it leads to: on its way through the library there is only its text.
 pub(crate) fn keep_cause(text: String, exception: PyErr) {
     // Dropped after the lock is released: the destructors of what it holds may call Python.
-    let _earlier = CAUSE.lock().unwrap_or_else(PoisonError::into_inner).replace((text, exception));
+    let _oldest = {
+        let mut causes = causes();
+        causes.push_back((text, exception));
+        if causes.len() > MAX_CAUSES { causes.pop_front() } else { None }
+    };
+}
+
+/// Takes the latest exception that led to an error with this message.
+fn take_cause(message: &str) -> Option<PyErr> {
+    let mut causes = causes();
+    let place = causes.iter().rposition(|(text, _)| message.contains(&**text))?;
+    causes.remove(place).map(|(_, exception)| exception)
 }
 
 /// An error on its way to Python: it is made on threads that do not hold the interpreter.
@@ -68,12 +91,11 @@ macro_rules! kinds {
 
         impl From<Failure> for PyErr {
             fn from(Failure { kind, message }: Failure) -> Self {
-                let is_mine = |(text, _): &mut (String, PyErr)| message.contains(&**text);
-                let cause = CAUSE.lock().unwrap_or_else(PoisonError::into_inner).take_if(is_mine);
+                let cause = take_cause(&message);
                 let error = match kind {
                     $(Kind::$kind => $exception::new_err(message)),+
                 };
-                if let Some((_, cause)) = cause {
+                if let Some(cause) = cause {
                     Python::try_attach(|py| error.set_cause(py, Some(cause)));
                 }
                 error
@@ -100,6 +122,7 @@ kinds! {
     Env, EnvError_, "EnvError": EnvError;
     Worker, WorkerError_, "WorkerError": RolloutError, CommandError, WorkerStateError;
     Group, GroupError_, "GroupError": GroupError;
+    LostWorker, LostWorkerError_, "LostWorkerError": ;
     Algorithm, AlgorithmError_, "AlgorithmError": AlgorithmError, EvalWorkerError;
     Policy, PolicyError_, "PolicyError": PolicyError, PolicyMapError, WeightsError, WeightsFileError, PolicyCheckpointError;
     Offline, OfflineError_, "OfflineError": SampleError, OfflineError, EstimateError;

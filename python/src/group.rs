@@ -8,6 +8,7 @@ use rollmesh::worker_group::{
     SyncFilters, SyncWeights, WorkerGroup, WorkerTask,
 };
 use rollmesh_core::{
+    calls::CallError,
     episode::GlobalVars,
     group::SamplingMode,
     ids::{PolicyId, WorkerId},
@@ -29,8 +30,23 @@ use crate::{
 #[pyclass(frozen)]
 pub(crate) struct Group(Owned<WorkerGroup>, GroupStopper);
 
-fn no_local() -> Failure {
-    Failure::new(Kind::Group, "the group has no local worker: make it with local_worker=True")
+/// Converts the error of a call to one worker.
+fn call_failure(error: GroupError) -> Failure {
+    match error {
+        // As of a worker without a group.
+        GroupError::Worker { worker: LOCAL_WORKER, error } => error.into(),
+        GroupError::NoLocalWorker(_) => {
+            Failure::new(Kind::Group, "the group has no local worker: make it with local_worker=True")
+        }
+        GroupError::NotInProcess(id) => Failure::new(
+            Kind::Group,
+            format!("worker {id} is in another process: ask the local worker, or place workers on threads"),
+        ),
+        GroupError::Unhealthy(_) | GroupError::Call { error: CallError::Lost(_) | CallError::NotThere, .. } => {
+            Failure::new(Kind::LostWorker, error)
+        }
+        error => error.into(),
+    }
 }
 
 /// Reads a setting of `settings` into a variable, if it is there.
@@ -98,22 +114,7 @@ impl Group {
         id: WorkerId,
         task: T,
     ) -> PyResult<T::Answer> {
-        self.0.call(py, move |group| {
-            let which = match id {
-                LOCAL_WORKER => ForEachWorker::default().remote_workers([]),
-                id => ForEachWorker::remote().remote_workers([id]),
-            };
-            let answers = group.foreach_worker_with(&which, task).map_err(|error| match error {
-                GroupError::NotInProcess(id) => Failure::new(
-                    Kind::Group,
-                    format!("worker {id} is in another process: ask the local worker, or place workers on threads"),
-                ),
-                error => error.into(),
-            })?;
-            let lost = || Failure::new(Kind::Group, format!("worker {id} gave no answer: it is unhealthy, or failed"));
-            let none = || if id == LOCAL_WORKER { no_local() } else { lost() };
-            answers.into_iter().next().ok_or_else(none)
-        })
+        self.0.call(py, move |group| group.call_worker(id, task).map_err(call_failure))
     }
 }
 
@@ -239,6 +240,11 @@ impl Group {
         self.0.call(py, move |group| group.sync_filters(&sync))
     }
 
+    /// The spaces of the policies.
+    fn spaces<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        column::json(py, &policy::all_spaces_json(&self.0.call(py, WorkerGroup::spaces)?))
+    }
+
     /// One of the workers; the local one's id is 0.
     fn worker(slf: Bound<'_, Self>, id: u32) -> Worker {
         Worker::member(slf.unbind(), WorkerId(id))
@@ -270,6 +276,8 @@ impl Group {
     /// The group's workers, and how others reach it: `worker_address` and `invite` are secrets.
     fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let facts = self.0.call(py, |group| {
+            // Some of them may have been lost since the last call.
+            group.take_notifications();
             Ok::<_, GroupError>(json!({
                 "healthy_worker_ids": group.healthy_worker_ids(),
                 "num_remote_workers": group.num_remote_workers(),

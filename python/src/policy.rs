@@ -38,6 +38,11 @@ pub(crate) fn spaces_json(spaces: &EnvSpaces) -> Value {
     })
 }
 
+/// The spaces of policies by id.
+pub(crate) fn all_spaces_json(spaces: &BTreeMap<PolicyId, EnvSpaces>) -> Value {
+    spaces.iter().map(|(id, spaces)| (id.to_string(), spaces_json(spaces))).collect()
+}
+
 pub(crate) fn tensors_of(py: Python<'_>, weights: &Weights) -> Tensors {
     let bytes = |values: &[f32]| PyBackedBytes::from(column::bytes_of(py, values));
     let tensor = |tensor: &Tensor| (tensor.name.clone(), tensor.shape.clone(), bytes(&tensor.values));

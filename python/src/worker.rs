@@ -276,9 +276,7 @@ fn plain(answer: WorkerAnswer) -> Result<Value, Failure> {
         WorkerAnswer::Learned { info, .. } => serde_json::to_value(info)?,
         WorkerAnswer::Metrics(metrics) => metrics_json(&metrics),
         WorkerAnswer::PolicyIds(ids) => serde_json::to_value(ids)?,
-        WorkerAnswer::Spaces(spaces) => {
-            spaces.iter().map(|(id, spaces)| (id.to_string(), policy::spaces_json(spaces))).collect()
-        }
+        WorkerAnswer::Spaces(spaces) => policy::all_spaces_json(&spaces),
         _ => Value::Null,
     })
 }

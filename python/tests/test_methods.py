@@ -1,5 +1,9 @@
 """RLlib's methods of workers and groups that call functions, and TorchRL's of an evaluation worker."""
 
+import os
+import signal
+import threading
+import time
 import unittest
 
 import numpy as np
@@ -48,6 +52,15 @@ class Workers(unittest.TestCase):
             worker.sample()  # It has the rest of the open episodes.
             self.assertEqual((set(worker.sample()), worker.reproducible), ({"b"}, False))
 
+    def test_setters_refuse_values_of_other_types(self):
+        with RolloutWorker(CONFIG) as worker:
+            for mapping in (None, "b"):
+                with self.assertRaisesRegex(TypeError, "policy_mapping_fn is .*: give a function"):
+                    worker.set_policy_mapping_fn(mapping)
+            self.assertTrue(worker.reproducible)
+            with self.assertRaisesRegex(TypeError, "is_policy_to_train is <function .*: give the ids"):
+                worker.set_is_policy_to_train(lambda policy_id, batch: True)
+
     def test_policy_learns_from_its_rows_alone(self):
         with RolloutWorker({**CONFIG, "policies": {"default_policy": {"policy": "ppo"}}}) as worker:
             policy, before = worker.get_policy(), worker.get_weights()["default_policy"]["policy.0.weight"]
@@ -63,6 +76,30 @@ class Workers(unittest.TestCase):
             chance = rollmesh.estimate(batch, "is", gamma=0.9, policy=policy, epsilon=1.0)
             self.assertNotEqual(chance["v_target"], rollmesh.estimate(batch, "is", gamma=0.9, policy=policy)["v_target"])
 
+    def test_estimates_join_the_parts_of_an_episode(self):
+        with RolloutWorker(CONFIG) as worker:
+            first, second, policy = worker.sample(), worker.sample(), worker.get_policy()
+            self.assertTrue(set(first["eps_id"]) & set(second["eps_id"]), "an episode is in both samples")
+            batch = rollmesh.concat_samples([first, second])
+            order = np.argsort(batch["eps_id"], kind="stable")
+            columns = ("obs", "actions", "rewards", "terminateds", "truncateds", "eps_id", "t", "action_logp")
+            joined = rollmesh.SampleBatch({name: batch[name][order] for name in columns})
+            for estimator in ("is", "wis"):
+                found = rollmesh.estimate(batch, estimator, policy=policy)
+                # Every step has the reward 1.
+                self.assertAlmostEqual(found["v_behavior"], len(batch) / len(set(batch["eps_id"])))
+                self.assertAlmostEqual(found["v_target"], rollmesh.estimate(joined, estimator, policy=policy)["v_target"])
+
+    def test_estimates_name_what_they_lack(self):
+        with RolloutWorker(CONFIG) as worker:
+            batch, policy = worker.sample(), worker.get_policy()
+            with self.assertRaisesRegex(rollmesh.OfflineError, "epsilon is 0.1, but there is no policy"):
+                rollmesh.estimate(batch, "is", epsilon=0.1)
+            del batch["action_logp"]
+            for estimator in ("is", "dm"):
+                with self.assertRaisesRegex(rollmesh.Error, "neither 'action_prob' nor 'action_logp'.*: log one of them"):
+                    rollmesh.estimate(batch, estimator, policy=policy)
+
     def test_error_of_a_callback_has_the_exception_as_its_cause(self):
         class Fails(rollmesh.Callbacks):
             def on_episode_step(self, **kwargs):
@@ -74,6 +111,23 @@ class Workers(unittest.TestCase):
             cause = failed.exception.__cause__
             self.assertIsInstance(cause, ZeroDivisionError)
             self.assertEqual(cause.__traceback__.tb_frame.f_code.co_name, "episode")
+
+    def test_error_of_one_of_several_failing_workers_has_its_own_exception_as_its_cause(self):
+        seen, together = set(), threading.Barrier(4)
+
+        class Fails(rollmesh.Callbacks):
+            def on_sample_end(self, *, worker, **kwargs):
+                if worker.worker_index not in seen:
+                    seen.add(worker.worker_index)
+                    together.wait(60)
+                raise KeyError(worker.worker_index)
+
+        with WorkerGroup(CONFIG, num_workers=4, local_worker=False, callbacks=Fails) as group:
+            with self.assertRaises(rollmesh.Error) as failed:
+                group.synchronous_parallel_sample()
+        cause = failed.exception.__cause__
+        self.assertIsInstance(cause, KeyError)
+        self.assertIn(f"KeyError: {cause.args[0]} ", str(failed.exception))
 
     def test_objects_name_themselves(self):
         with RolloutWorker(CONFIG) as worker:
@@ -96,6 +150,7 @@ class Groups(unittest.TestCase):
                 group.foreach_worker(lambda worker: worker.set_is_policy_to_train([]), remote_worker_ids=[2], local_worker=False)
                 trained = group.foreach_worker(lambda worker: worker.is_policy_to_train("default_policy"))
                 self.assertEqual((trained, group.is_policy_to_train("default_policy")), ([True, True, False], True))
+                self.assertEqual(group.foreach_policy_to_train(lambda policy, id: id), ["default_policy"] * 2)
                 with self.assertRaisesRegex(rollmesh.GroupError, "worker 1: .*no policy|worker 1: .*'none'"):
                     group.foreach_worker(lambda worker: worker.remove_policy("none"), local_worker=False)
 
@@ -119,6 +174,39 @@ class Groups(unittest.TestCase):
             for act in acts:
                 with self.assertRaisesRegex(rollmesh.GroupError, "worker 1 is in another process"):
                     group.foreach_worker(act, local_worker=False)
+
+    def test_failure_is_raised_although_failures_of_workers_are_ignored(self):
+        for ignored in (False, True):
+            with WorkerGroup(CONFIG, num_workers=1, ignore_env_runner_failures=ignored) as group:
+                batch = rollmesh.MultiAgentBatch({"none": group.local_worker().sample()}, 40)
+                for fails in (group.local_worker().learn_on_batch, group.learn_on_batch):
+                    with self.assertRaisesRegex(rollmesh.WorkerError, "there is no policy 'none'"):
+                        fails(batch)
+                with self.assertRaisesRegex(rollmesh.GroupError, "worker 1: there is no policy 'none'"):
+                    group.foreach_worker(lambda worker: worker.learn_on_batch(batch), local_worker=False)
+        with WorkerGroup(CONFIG, num_workers=1, local_worker=False) as group:
+            with self.assertRaisesRegex(rollmesh.GroupError, "the group has no local worker: make it with"):
+                group.get_weights()
+
+    @unittest.skipUnless(hasattr(signal, "SIGKILL"), "processes are killed otherwise here")
+    def test_lost_worker_is_left_out_unless_it_is_selected(self):
+        with WorkerGroup(CONFIG, num_workers=2, placement="processes", local_worker=False) as group:
+            first, second = group.worker_pids
+            os.kill(first, signal.SIGKILL)
+            found = group.foreach_worker_with_id(lambda id, worker: (id, worker.get_filters()))
+            self.assertEqual(len(found), 1)
+            ((healthy, _),) = found
+            self.assertEqual(group.healthy_worker_ids(), [healthy])
+            with self.assertRaisesRegex(rollmesh.LostWorkerError, f"worker {3 - healthy} is unhealthy"):
+                group.foreach_worker(RolloutWorker.get_filters, remote_worker_ids=[3 - healthy])
+            self.assertEqual(list(group.get_spaces()), ["default_policy"])
+            os.kill(second, signal.SIGKILL)
+            deadline = time.monotonic() + 30
+            while group.healthy_worker_ids() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self.assertEqual(group.foreach_worker(RolloutWorker.get_filters), [])
+            with self.assertRaisesRegex(rollmesh.GroupError, "none of the 2 remote workers is healthy"):
+                group.get_spaces()
 
     def test_workers_are_counted_and_replaced(self):
         with WorkerGroup(CONFIG, num_workers=2) as group:

@@ -89,6 +89,15 @@ class Vectors(unittest.TestCase):
                 envs.render()
             envs.step([0])
 
+    def test_evaluation_that_cannot_be_rendered_says_how_to_go_without_pictures(self):
+        with rollmesh.EvalWorker("py:envs:Undrawn", evaluation={"num_envs": 1}) as worker:
+            worker.submit(max_steps=3, break_when_any_done=False)
+            with self.assertRaisesRegex(rollmesh.AlgorithmError, "(?s)cannot be rendered: .*pygame .*without pictures.*render=False"):
+                worker.poll(60)
+            worker.submit(max_steps=3, break_when_any_done=False, render=False)
+            found = worker.poll(60)
+            self.assertEqual((found["env_steps"], found["frames"]), (3, None))
+
     def test_any_thread_steps_and_a_closed_one_does_not(self):
         before = children()
         for id in ("CartPole-v1", "py:envs:Fragile"):

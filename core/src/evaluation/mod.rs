@@ -120,6 +120,9 @@ pub enum EvaluationError {
     /// The environments failed. They are restarted for the next evaluation.
     #[error(transparent)]
     Env(#[from] EnvError),
+    /// The environment has pictures and cannot be rendered, while the request wants them.
+    #[error("the environment cannot be rendered: {0}; evaluate it without pictures (`render=False`, no `--render`)")]
+    Render(EnvError),
     /// The policy failed, or rejects the weights.
     #[error(transparent)]
     Policy(#[from] PolicyError),

@@ -121,7 +121,7 @@ impl Callbacks for Watch<'_> {
         if env == 0 && running.has_picture {
             running.draw(hook, self.options);
             if let Some(error) = running.frame.take_failure() {
-                return Err(running.fail(error));
+                return Err(running.fail(EvaluationError::Render(error)));
             }
         }
         let limit = self.options.max_episode_steps;

@@ -21,8 +21,8 @@ const ROWS: usize = 256;
 pub enum JudgeError {
     /// The log does not say how likely its actions were.
     #[error(
-        "the data have neither 'action_prob' nor 'action_logp', with which actions were taken: log one of them, or take the \
-         estimator dm alone, which needs none"
+        "the data have neither 'action_prob' nor 'action_logp', with which actions were taken: log one of them (only `rollmesh \
+         ope --estimator dm` needs none)"
     )]
     NoLoggedProbs,
     /// The policy's probabilities are not to be had.

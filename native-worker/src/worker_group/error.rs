@@ -62,6 +62,9 @@ pub enum GroupError {
         /// Why.
         error: CallError,
     },
+    /// The worker is unhealthy: it was not called.
+    #[error("worker {0} is unhealthy: probe_unhealthy_workers restores it if it can be reached")]
+    Unhealthy(WorkerId),
     /// No worker was called.
     #[error(transparent)]
     ForEach(#[from] ForEachError),

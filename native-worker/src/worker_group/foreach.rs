@@ -8,7 +8,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    GroupError, WorkerGroup, WorkerTask,
+    GroupError, LOCAL_WORKER, WorkerGroup, WorkerTask,
+    setup::raised,
     task::{self, Request},
 };
 
@@ -132,6 +133,26 @@ impl WorkerGroup {
     ) -> Result<Vec<(WorkerId, T::Answer)>, GroupError> {
         let said = self.ask(options, |id| task::shared(task(id)))?;
         self.settle::<T>(said)
+    }
+
+    /// Calls one worker, and returns its answer; the local one's id is 0. Its failure is an error in any case.
+    ///
+    /// # Errors
+    /// [`GroupError::Worker`] for a failure, [`GroupError::Call`] if the worker is lost before it answers,
+    /// [`GroupError::Unhealthy`], [`GroupError::NoLocalWorker`], [`GroupError::NotSetUp`], [`GroupError::NotInProcess`];
+    /// [`GroupError::ForEach`] for an unknown id.
+    pub fn call_worker<T: WorkerTask>(&mut self, worker: WorkerId, task: T) -> Result<T::Answer, GroupError> {
+        let options = match worker {
+            LOCAL_WORKER => ForEachWorker::default().remote_workers([]),
+            id => ForEachWorker::remote().remote_workers([id]),
+        };
+        match self.ask(&options, Self::same(task))?.pop() {
+            Some((_, Ok(answer))) => T::read(answer).ok_or(GroupError::OtherAnswer(worker)),
+            Some((_, Err(error))) => Err(raised(worker, error)),
+            None if self.is_stopped => Err(GroupError::NotSetUp),
+            None if worker == LOCAL_WORKER => Err(GroupError::NoLocalWorker("the call")),
+            None => Err(GroupError::Unhealthy(worker)),
+        }
     }
 
     /// Calls each remote worker with a task of its own: as many tasks as there are ids, including unhealthy workers, whose

@@ -185,7 +185,7 @@ impl WorkerGroup {
 
     /// Handles pending notifications before deadlines, so that no worker is blamed for being late with an answer that has
     /// already arrived.
-    pub(super) fn take_notifications(&mut self) {
+    pub fn take_notifications(&mut self) {
         while let Ok(notification) = self.notifications.try_recv() {
             self.handle(notification);
         }

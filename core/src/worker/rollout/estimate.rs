@@ -2,7 +2,7 @@
 
 use super::{OffPolicyEstimate, RolloutWorker};
 use crate::{
-    batch::{AnyBatch, SampleBatch},
+    batch::{AnyBatch, EPS_ID, SampleBatch, TERMINATEDS},
     config::Config,
     env::EnvSpaces,
     estimate::{
@@ -97,9 +97,10 @@ impl RolloutWorker {
         Ok(estimates)
     }
 
-    /// Adds to logged rows what [estimators](Estimator) need: the probabilities of their actions under a policy that acts at
-    /// random with the probability `epsilon`, and the values of the model that `fit` makes, if there is one. The rows have
-    /// observations as policies see them, and `action_prob` or `action_logp`. Existing columns are kept.
+    /// Prepares logged rows for [estimators](Estimator): groups them by episode, and adds the probabilities of their actions
+    /// under a policy that acts at random with the probability `epsilon`, and the values of the model that `fit` makes, if
+    /// there is one. The rows have observations as policies see them, and `action_prob` or `action_logp`; those with neither
+    /// `eps_id` nor `terminateds` belong to no episodes and stay in their order. Existing columns but `eps_id` are kept.
     ///
     /// # Errors
     /// [`RolloutError::PolicyMap`], [`RolloutError::NoEstimate`], [`RolloutError::Judge`], [`RolloutError::Estimate`].
@@ -113,6 +114,9 @@ impl RolloutWorker {
         self.check_running()?;
         self.policy_mut(policy)?;
         rows.decompress_if_needed()?;
+        if rows.column(EPS_ID.name()).is_some() || rows.column(TERMINATEDS.name()).is_some() {
+            *rows = by_episode(rows.clone(), false)?;
+        }
         let spaces = self.acting_spaces(policy)?;
         let mut judge = Judge::new(self.parts.policies.policy_mut(policy)?, &spaces).with_epsilon(epsilon)?;
         judge.add_probs(rows)?;
