@@ -112,7 +112,7 @@ impl WorkerGroup {
             };
             failed = failed.or_else(|| merged.err());
         }
-        failed.map_or(waited.map(|_| ()), Err)
+        failed.map_or_else(|| waited.map(|_| ()), Err)
     }
 }
 
