@@ -65,7 +65,7 @@ pub(crate) fn dist(job: &Job) -> Result<()> {
     job.run(package().arg("--no-verify"))?;
     let mut files: Vec<PathBuf> =
         PUBLISHED.iter().map(|name| target().join(format!("package/{name}-{VERSION}.crate"))).collect();
-    files.push(wheel_path()?);
+    files.push(wheel(job)?);
     files.push(npm_stage().join(format!("rollmesh-{VERSION}.tgz")));
     files.push(dist_path().join(binary_name()));
     for file in files {
@@ -118,15 +118,15 @@ pub(crate) fn dist_path() -> PathBuf {
     target().join("dist")
 }
 
-/// The wasm modules for Node, in [`node_folder`].
-pub(crate) fn node_modules(job: &Job) -> Result<()> {
+/// The wasm modules for Node; returns the folder that they are in.
+pub(crate) fn node_modules(job: &Job) -> Result<PathBuf> {
     let modules = ["rollmesh_wasm", "rollmesh_reader"];
     wasm_modules(job, &modules)?;
-    modules.iter().try_for_each(|module| bindings(job, "nodejs", module, &node_folder()))
-}
-
-pub(crate) fn node_folder() -> PathBuf {
-    target().join("xtask/node")
+    let folder = target().join("xtask/node");
+    for module in modules {
+        bindings(job, "nodejs", module, &folder)?;
+    }
+    Ok(folder)
 }
 
 /// The folder in which the npm package is built and packed.
@@ -182,33 +182,23 @@ pub(crate) fn npm_project(job: &Job, name: &str, others: &[&str]) -> Result<Path
 
 /// The Python package, installed in a fresh virtual environment with what its tests need; returns its interpreter.
 pub(crate) fn wheel_environment(job: &Job) -> Result<PathBuf> {
-    let folder = wheel_folder().join("venv");
-    // Other steps may have installed more there.
-    let _ = fs::remove_dir_all(&folder);
-    let python = tools::virtual_env(job, &folder)?;
-    tools::pip_install(job, &python, &[wheel_path()?])?;
+    let wheel = wheel(job)?;
+    let folder = target().join("xtask/wheel");
+    let python = tools::virtual_env(job, &folder.join("venv"))?;
+    tools::pip_install(job, &python, &[wheel])?;
     tools::pip_install(job, &python, &tools::GYMNASIUM)?;
     Ok(python)
 }
 
-/// The Python package as a wheel, at [`wheel_path`].
-pub(crate) fn wheel(job: &Job) -> Result<()> {
-    let folder = wheel_folder();
+/// The Python package as a wheel.
+fn wheel(job: &Job) -> Result<PathBuf> {
+    let folder = target().join("xtask/wheel");
     // Wheels of earlier versions would be installed, too.
     let _ = fs::remove_dir_all(&folder);
     let mut build = command(tools::maturin_path());
     build.args(["build", "--locked", "--release", "--manifest-path"]).arg(root().join("python/Cargo.toml"));
-    job.run(build.arg("--out").arg(folder.join("dist")))
-}
-
-fn wheel_folder() -> PathBuf {
-    target().join("xtask/wheel")
-}
-
-/// The wheel that was built.
-fn wheel_path() -> Result<PathBuf> {
-    let built = fs::read_dir(wheel_folder().join("dist"))?.next();
-    Ok(built.context("maturin wrote no wheel")??.path())
+    job.run(build.arg("--out").arg(folder.join("dist")))?;
+    Ok(fs::read_dir(folder.join("dist"))?.next().context("maturin wrote no wheel")??.path())
 }
 
 /// These modules of the crate for JavaScript, for the browser.

@@ -15,8 +15,6 @@ use crate::workspace;
 /// What the function of a step works with.
 pub(crate) struct Job {
     log: PathBuf,
-    /// Its commands have the lowest priority.
-    patient: bool,
     note: RefCell<String>,
     /// Tests that have passed so far.
     passed: Cell<u64>,
@@ -29,12 +27,12 @@ impl Job {
     }
 
     /// Starts with an empty log.
-    pub(crate) fn new(name: &str, patient: bool) -> Result<Self> {
+    pub(crate) fn new(name: &str) -> Result<Self> {
         let log = Self::log_of(name);
         let folder = log.parent().unwrap_or_else(|| workspace::root());
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        Ok(Self { log, patient, note: RefCell::default(), passed: Cell::default() })
+        Ok(Self { log, note: RefCell::default(), passed: Cell::default() })
     }
 
     /// Says in a few words what came of the step, for the line that reports it.
@@ -51,10 +49,8 @@ impl Job {
         let mut log = OpenOptions::new().append(true).open(&self.log)?;
         writeln!(log, "$ {}", line_of(command))?;
         let program = command.get_program().to_string_lossy().into_owned();
-        let mut niced = self.patient.then(|| niced(command)).flatten();
-        let started = niced.as_mut().unwrap_or(command);
-        started.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let status = started.status().with_context(|| format!("cannot start `{program}`"))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let status = command.status().with_context(|| format!("cannot start `{program}`"))?;
         if !status.success() {
             bail!("`{}` ended with {status}", line_of(command));
         }
@@ -88,23 +84,6 @@ impl Job {
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
-}
-
-/// The same command at the lowest priority, if there are `nice` and the program.
-fn niced(command: &Command) -> Option<Command> {
-    workspace::find(&command.get_program().to_string_lossy())?;
-    let mut niced = Command::new(workspace::find("nice")?);
-    niced.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => niced.env(name, value),
-            None => niced.env_remove(name),
-        };
-    }
-    if let Some(folder) = command.get_current_dir() {
-        niced.current_dir(folder);
-    }
-    Some(niced)
 }
 
 /// A command as one would type it.
@@ -142,7 +121,7 @@ mod tests {
 
     #[test]
     fn command_without_tests_fails_after_one_with_tests() {
-        let job = Job::new("own-test-of-jobs", true).unwrap();
+        let job = Job::new("own-test-of-jobs").unwrap();
         let prints = |text: &str| job.run_tests(Command::new("echo").arg(text));
         prints("test result: ok. 3 passed; 0 failed").unwrap();
         let error = prints("running 0 tests").unwrap_err().to_string();

@@ -1,14 +1,13 @@
 //! Which steps to run, running them, and the table of where the time went.
 
 use std::{
-    fmt, panic,
+    fmt,
     path::Path,
-    sync::{Condvar, Mutex},
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::Duration,
 };
 
-use anyhow::{Error, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 
 use crate::{
     job::Job,
@@ -25,8 +24,7 @@ pub(crate) struct Step {
     pub(crate) needs: &'static [&'static str],
     /// Takes minutes: only run when named or asked for.
     pub(crate) long: bool,
-    /// Begun as soon as what it needs has passed, concurrently with the others and at the lowest priority: it compiles, and
-    /// most tests wait more than they compute.
+    /// Begun with the first step, concurrently with the others, because only late ones need it. It needs none itself.
     pub(crate) early: bool,
     pub(crate) run: fn(&Job) -> Result<()>,
 }
@@ -78,98 +76,51 @@ pub(crate) struct Report {
     rows: Vec<Row>,
 }
 
-/// Runs the steps in order, and early ones as soon as what they need has passed. A failure stops only the steps that need the
-/// failed one.
+/// Runs the steps in order. A failure stops only the steps that need the failed one.
 pub(crate) fn run(steps: &[&Step]) -> Report {
-    let board = Board::default();
     thread::scope(|scope| {
-        for &step in steps.iter().filter(|step| step.early) {
-            scope.spawn(|| board.enter(step.name, attempt(step, &board)));
-        }
+        let begun: Vec<_> = steps.iter().map(|step| step.early.then(|| scope.spawn(|| work(step)))).collect();
         let mut report = Report::default();
-        for (index, step) in steps.iter().enumerate() {
-            report.rows.push(run_step(step, &format!("{:2}/{}", index + 1, steps.len()), &board));
+        for (index, (step, begun)) in steps.iter().zip(begun).enumerate() {
+            let row = run_step(step, begun, format!("{:2}/{}", index + 1, steps.len()), &report);
+            report.rows.push(row);
         }
         report
     })
 }
 
-/// What came of a step: what it notes, or why it failed.
-enum Worked {
-    Passed(String),
-    Failed(Error),
-    /// This one, which it needs, had failed.
-    Lacks(&'static str),
-}
+/// What came of a step, and what it notes.
+type Worked = Result<String>;
 
-/// What came of the steps that have ended, for those that wait for it.
-#[derive(Default)]
-struct Board {
-    ended: Mutex<Vec<(&'static str, Worked)>>,
-    changed: Condvar,
-}
-
-impl Board {
-    fn enter(&self, name: &'static str, worked: Worked) {
-        self.ended.lock().expect("no thread panics while it holds it").push((name, worked));
-        self.changed.notify_all();
-    }
-
-    /// Waits until the step has ended, and returns what `read` makes of what came of it.
-    fn wait<T>(&self, name: &str, read: impl Fn(&Worked) -> T) -> T {
-        let mut ended = self.ended.lock().expect("no thread panics while it holds it");
-        loop {
-            if let Some((_, worked)) = ended.iter().find(|(other, _)| *other == name) {
-                return read(worked);
-            }
-            ended = self.changed.wait(ended).expect("no thread panics while it holds it");
-        }
-    }
-}
-
-/// Runs a step once what it needs has passed.
-fn attempt(step: &Step, board: &Board) -> Worked {
-    let passed = |worked: &Worked| matches!(worked, Worked::Passed(_));
-    if let Some(missing) = step.needs.iter().find(|needed| !board.wait(needed, passed)) {
-        return Worked::Lacks(missing);
-    }
-    // Others wait for what comes of it.
-    match panic::catch_unwind(|| work(step)) {
-        Ok(Ok(note)) => Worked::Passed(note),
-        Ok(Err(error)) => Worked::Failed(error),
-        Err(_) => Worked::Failed(anyhow!("the step panicked")),
-    }
-}
-
-fn work(step: &Step) -> Result<String> {
-    let job = Job::new(step.name, step.early)?;
+fn work(step: &Step) -> Worked {
+    let job = Job::new(step.name)?;
     (step.run)(&job)?;
     Ok(job.into_note())
 }
 
-fn run_step(step: &Step, position: &str, board: &Board) -> Row {
-    let log = Job::log_of(step.name);
-    let display = Progress::start(position.to_owned(), step.about, log.clone());
-    if !step.early {
-        board.enter(step.name, attempt(step, board));
+fn run_step(step: &Step, begun: Option<ScopedJoinHandle<'_, Worked>>, position: String, earlier: &Report) -> Row {
+    if let Some(missing) = step.needs.iter().find(|needed| earlier.lacks(needed)) {
+        say(format_args!("[{position}] {}: not run, because `{missing}` failed", step.name));
+        return Row { name: step.name, outcome: Outcome::NotRun, took: Duration::ZERO };
     }
-    board.wait(step.name, |_| ());
+    let log = Job::log_of(step.name);
+    let display = Progress::start(position.clone(), step.about, log.clone());
+    let result = match begun {
+        Some(thread) => thread.join().unwrap_or_else(|_| Err(anyhow!("the step panicked"))),
+        None => work(step),
+    };
     let took = display.finish();
-    let outcome = board.wait(step.name, |worked| match worked {
-        Worked::Passed(note) => {
-            let note = if note.is_empty() { String::new() } else { format!(" ({note})") };
+    let outcome = match result {
+        Ok(note) => {
+            let note = if note.is_empty() { note } else { format!(" ({note})") };
             say(format_args!("[{position}] {} ok, {}{note}", step.name, seconds(took)));
             Outcome::Passed
         }
-        Worked::Failed(error) => {
-            explain(position, step, &log, error, took);
+        Err(error) => {
+            explain(&position, step, &log, &error, took);
             Outcome::Failed
         }
-        Worked::Lacks(missing) => {
-            say(format_args!("[{position}] {}: not run, because `{missing}` failed", step.name));
-            Outcome::NotRun
-        }
-    });
+    };
     Row { name: step.name, outcome, took }
 }
 
@@ -187,6 +138,10 @@ fn explain(position: &str, step: &Step, log: &Path, error: &anyhow::Error, took:
 impl Report {
     pub(crate) fn all_passed(&self) -> bool {
         self.rows.iter().all(|row| matches!(row.outcome, Outcome::Passed))
+    }
+
+    fn lacks(&self, name: &str) -> bool {
+        self.rows.iter().any(|row| row.name == name && !matches!(row.outcome, Outcome::Passed))
     }
 }
 
@@ -210,6 +165,8 @@ impl fmt::Display for Report {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::OnceLock, time::Instant};
+
     use super::*;
 
     const fn step(name: &'static str, needs: &'static [&'static str], long: bool) -> Step {
@@ -240,39 +197,26 @@ mod tests {
         assert_eq!(names(&[], true), ["target", "page", "hashes", "e2e"]);
     }
 
-    /// What the report says of each step.
-    fn results(steps: &[&Step]) -> Vec<String> {
-        let report = run(steps).to_string();
-        let rows = report.lines().skip(2).take(steps.len());
-        rows.map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect()
-    }
-
     #[test]
     fn early_steps_run_concurrently_and_are_reported_in_their_place() {
-        static BEGUN: Mutex<bool> = Mutex::new(false);
-        static CHANGED: Condvar = Condvar::new();
+        static BEGUN: OnceLock<()> = OnceLock::new();
         let wait = |_: &Job| {
-            let limit = Duration::from_secs(60);
-            let (begun, _) = CHANGED.wait_timeout_while(BEGUN.lock().unwrap(), limit, |begun| !*begun).unwrap();
-            if *begun { Ok(()) } else { bail!("no step has begun") }
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while BEGUN.get().is_none() && Instant::now() < deadline {
+                thread::yield_now();
+            }
+            if BEGUN.get().is_some() { Ok(()) } else { bail!("no step has begun") }
         };
         let begin = |_: &Job| {
-            *BEGUN.lock().unwrap() = true;
-            CHANGED.notify_all();
+            BEGUN.get_or_init(|| ());
             bail!("as it should")
         };
         let first = Step { run: wait, ..step("xtask-test-first", &[], false) };
-        let tool = Step { early: true, ..step("xtask-test-tool", &[], false) };
-        let built = Step { early: true, run: begin, ..step("xtask-test-built", &["xtask-test-tool"], false) };
-        let last = step("xtask-test-last", &["xtask-test-built"], false);
-        assert_eq!(results(&[&first, &tool, &built, &last]), ["ok", "ok", "FAILED", "not"]);
-    }
-
-    #[test]
-    fn a_step_that_panics_has_failed() {
-        let panics = Step { early: true, run: |_| panic!("as it should"), ..step("xtask-test-panic", &[], false) };
-        let later = Step { early: true, ..step("xtask-test-later", &["xtask-test-panic"], false) };
-        assert_eq!(results(&[&panics, &later]), ["FAILED", "not"]);
+        let tool = Step { early: true, run: begin, ..step("xtask-test-tool", &[], false) };
+        let last = step("xtask-test-last", &["xtask-test-tool"], false);
+        let report = run(&[&first, &tool, &last]).to_string();
+        let results: Vec<&str> = report.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(results[1..4], ["ok", "FAILED", "not"], "{report}");
     }
 
     #[test]
@@ -287,6 +231,7 @@ mod tests {
         let report = Report {
             rows: vec![row("target", Outcome::Failed), row("page", Outcome::NotRun), row("fmt", Outcome::Passed)],
         };
+        assert!(report.lacks("target") && report.lacks("page") && !report.lacks("fmt"));
         assert!(!report.all_passed());
         assert!(report.to_string().ends_with("\n1 passed, 2 failed\n"), "{report}");
     }

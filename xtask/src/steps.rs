@@ -38,13 +38,13 @@ pub(crate) const STEPS: &[Step] = &[
         &[],
         checks::layers,
     ),
-    early(step("fetch", "crates into cargo's cache", &[], artifacts::fetch)),
+    step("fetch", "crates into cargo's cache", &[], artifacts::fetch),
     step("licences", "licences and sources of all crates", &["fetch"], licences::check),
     step("bare-target", "the compiler's target without operating system", &[], |job| toolchain::ensure(job, BARE)),
     step("no-std", "core without operating system", &["fetch", "bare-target"], checks::no_std),
     step("clippy", "clippy, native crates", &["fetch"], checks::clippy),
     step("docs", "links in the documentation", &["fetch"], checks::docs),
-    early(step("wasm-target", "the compiler's target for browsers", &[], |job| toolchain::ensure(job, WASM))),
+    step("wasm-target", "the compiler's target for browsers", &[], |job| toolchain::ensure(job, WASM)),
     step(
         "clippy-wasm",
         "clippy, crates for browsers, learner and data formats among them",
@@ -56,28 +56,26 @@ pub(crate) const STEPS: &[Step] = &[
     early(step("binary", "binary in release mode (some minutes the first time)", &[], artifacts::binary)),
     step("test-release", "same bits in release mode", &["fetch"], suites::release),
     early(step("wasm-bindgen", "wasm-bindgen (some minutes the first time)", &[], tools::wasm_bindgen)),
-    early(step("node-programs", "wasm for Node", &["fetch", "wasm-target", "wasm-bindgen"], suites::node_programs)),
-    step("node", "wasm in Node against the binary", &["binary", "node-programs"], suites::node),
-    early(step("wasm-opt", "wasm-opt", &[], tools::wasm_opt)),
-    early(step(
+    step("node", "wasm in Node against the binary", &["binary", "wasm-target", "wasm-bindgen"], suites::node),
+    step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
+    step(
         "npm-package",
         "the npm package, packed",
-        &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt"],
+        &["wasm-target", "wasm-bindgen", "wasm-opt"],
         artifacts::npm_package,
-    )),
+    ),
     step("npm", "the npm package in Node", &["binary", "npm-package"], suites::npm),
-    early(step("python", "Python", &[], tools::python)),
+    step("python", "Python", &[], tools::python),
     step("clients", "clients in Rust, Python and Node against the program", &["fetch", "python"], |job| {
         suites::tests(job, "--test languages clients::")
     }),
     step("gymnasium", "Gymnasium in a virtual environment", &["python"], tools::gymnasium),
     step("python-envs", "environments of Python", &["fetch", "gymnasium"], suites::python_envs),
     step("manifests", "manifests by the schemas of Kubernetes", &["python"], suites::manifests),
-    early(step("maturin", "maturin in a virtual environment", &["python"], tools::maturin)),
-    early(step("wheel-package", "the Python package as a wheel", &["fetch", "maturin"], artifacts::wheel)),
-    step("wheel", "the Python package in a fresh virtual environment", &["binary", "wheel-package"], suites::wheel),
+    step("maturin", "maturin in a virtual environment", &["python"], tools::maturin),
+    step("wheel", "the Python package in a fresh virtual environment", &["binary", "maturin"], suites::wheel),
     early(step("trunk", "trunk (some minutes the first time)", &[], tools::trunk)),
-    early(step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page)),
+    step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page),
     step("chromium", "Chromium and its driver", &[], chromium::ensure),
     step("wasm-chromium", "wasm in Chromium", &["wasm-target", "wasm-bindgen", "chromium"], suites::chromium),
     step("axe", "axe-core", &[], tools::axe),
@@ -105,13 +103,13 @@ pub(crate) const STEPS: &[Step] = &[
         &["fetch", "python"],
         suites::python_packages,
     )),
-    long(step("wheel-launcher", "workers on a local Ray", &["binary", "wheel-package"], |job| {
+    long(step("wheel-launcher", "workers on a local Ray", &["binary", "maturin"], |job| {
         suites::wheel_with(job, &["ray[default]"], "long_launcher.py")
     })),
-    long(step("wheel-torch", "the Python package with PyTorch and mypy", &["binary", "wheel-package"], |job| {
+    long(step("wheel-torch", "the Python package with PyTorch and mypy", &["binary", "maturin"], |job| {
         suites::wheel_with(job, &["torch", "stable-baselines3", "mypy"], "long_torch.py")
     })),
-    long(step("wheel-ray", "the Python package with RLlib", &["binary", "wheel-package"], |job| {
+    long(step("wheel-ray", "the Python package with RLlib", &["binary", "maturin"], |job| {
         suites::wheel_with(job, &["torch", "ray[rllib]", "msgpack", "msgpack_numpy"], "long_ray.py")
     })),
     // Long, because other features make most dependencies others.
@@ -169,14 +167,14 @@ pub(crate) const STEPS: &[Step] = &[
     long(step(
         "figures",
         "speeds that are promised, on an idle machine",
-        &["fetch", "binary", "node-programs"],
+        &["fetch", "binary", "wasm-target", "wasm-bindgen"],
         suites::figures,
     )),
     long(step("program", "the binary with the page inside, in target/dist", &["page"], artifacts::program)),
     long(step(
         "dist",
         "everything that is given away: binary, page, crates, wheel, npm package",
-        &["program", "wheel-package", "npm-package"],
+        &["program", "maturin", "npm-package"],
         artifacts::dist,
     )),
 ];
@@ -193,6 +191,7 @@ mod tests {
             for needed in step.needs {
                 assert!(earlier.iter().any(|other| other.name == *needed), "{} before {needed}", step.name);
             }
+            assert!(!step.early || step.needs.is_empty(), "{} is begun before what it needs", step.name);
         }
     }
 }

@@ -109,26 +109,21 @@ fn same_bits(job: &Job, options: &str, change: fn(&mut Command)) -> Result<()> {
 pub(crate) fn figures(job: &Job) -> Result<()> {
     // Of all default members, so that nothing is compiled again with other features.
     job.run(cargo().args(["bench", "--locked", "--bench", "parquet", "--bench", "evaluation"]))?;
-    job.run(node_with_modules().arg("tests/node/speed.mjs"))
+    job.run(node_with_modules(job)?.arg("tests/node/speed.mjs"))
 }
 
 /// Node, told where the wasm modules and the binary are.
-fn node_with_modules() -> Command {
+fn node_with_modules(job: &Job) -> Result<Command> {
+    let modules = artifacts::node_modules(job)?;
     let mut node = command("node");
-    node.env("ROLLMESH_WASM", artifacts::node_folder()).env("ROLLMESH_BIN", artifacts::binary_path());
-    node
-}
-
-/// What the tests of wasm in Node run: the modules, and the tests of the wasm module's crate.
-pub(crate) fn node_programs(job: &Job) -> Result<()> {
-    artifacts::node_modules(job)?;
-    job.run(wasm_tests()?.arg("--no-run"))
+    node.env("ROLLMESH_WASM", modules).env("ROLLMESH_BIN", artifacts::binary_path());
+    Ok(node)
 }
 
 /// The wasm module in Node against the binary.
 pub(crate) fn node(job: &Job) -> Result<()> {
     let tests = ["rollout_hash", "sampler", "data_file", "player"].map(|name| format!("tests/node/{name}.test.mjs"));
-    job.run_tests(node_with_modules().args(["--test", "--test-reporter=tap"]).args(tests))?;
+    job.run_tests(node_with_modules(job)?.args(["--test", "--test-reporter=tap"]).args(tests))?;
     // Leases of every kind: their fragments are in Rust's hands alone.
     job.run_tests(wasm_tests()?.args(["--test", "same_bits"]))
 }

@@ -2,10 +2,9 @@
 //! be reached by Debian's own compiler, which builds the standard library from source.
 
 use std::{
-    env, fs, io,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::Mutex,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -29,9 +28,6 @@ const DEBIAN_PACKAGES: &[&str] = &["rustc-web", "cargo-web", "rust-web-src", "ll
 
 /// Makes sure that `target` can be compiled for.
 pub(crate) fn ensure(job: &Job, target: &str) -> Result<()> {
-    // Two steps at the same time would install the same.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_A_TIME.lock();
     if has_std(target) {
         job.note("already there");
         return Ok(());
@@ -107,10 +103,8 @@ fn debian_bin() -> Result<PathBuf> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let link = folder.join(format!("cargo{}", env::consts::EXE_SUFFIX));
     #[cfg(unix)]
-    match std::os::unix::fs::symlink(DEBIAN_CARGO, &link) {
-        // Maybe by another step just now.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        linked => linked.with_context(|| format!("cannot create {}", link.display()))?,
+    if !link.exists() {
+        std::os::unix::fs::symlink(DEBIAN_CARGO, &link).with_context(|| format!("cannot create {}", link.display()))?;
     }
     Ok(folder)
 }

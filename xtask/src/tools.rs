@@ -5,14 +5,13 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Mutex,
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::{
     job::Job,
-    workspace::{cargo, command, find, root, tools},
+    workspace::{self, cargo, command, find, root, tools},
 };
 
 const TRUNK: &str = "0.21.14";
@@ -40,6 +39,7 @@ pub(crate) fn wasm_bindgen(job: &Job) -> Result<()> {
 pub(crate) fn trunk(job: &Job) -> Result<()> {
     // Without its look for newer versions of itself.
     let options = ["--locked", "--no-default-features", "--features", "rustls"];
+    // It lets others work.
     cargo_install(job, "trunk", "trunk", TRUNK, "0", &options)
 }
 
@@ -58,7 +58,7 @@ fn cargo_install(
     }
     // One of its own: two tools may be built at the same time.
     let build = tools().join("build").join(package);
-    let mut install = cargo();
+    let mut install = patient(cargo());
     install
         .args(["install", package, "--version", version, "--force", "--root"])
         .arg(tools())
@@ -75,6 +75,16 @@ fn cargo_install(
         bail!("{package} was installed, but `{binary} --version` does not answer {version}");
     }
     Ok(())
+}
+
+/// The same command at the lowest priority: what tests at the same time must not wait for it.
+fn patient(command: Command) -> Command {
+    if find("nice").is_none() {
+        return command;
+    }
+    let mut patient = workspace::command("nice");
+    patient.args(["-n", "19"]).arg(command.get_program());
+    patient
 }
 
 /// Whether the first `binary` that our commands would start is of this version.
@@ -124,9 +134,6 @@ fn node_version(version: &str) -> Option<u32> {
 fn npm_tool(job: &Job, name: &str, version: &str) -> Result<()> {
     check_node(job)?;
     job.note(version);
-    // One at a time: all are in the same folder.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_A_TIME.lock();
     let folder = tools().join("npm");
     if npm_version(&folder.join("node_modules").join(name)).as_deref() == Some(version) {
         return Ok(());
@@ -243,9 +250,6 @@ pub(crate) fn apt_install(job: &Job, packages: &[&str]) -> Result<()> {
         apt.env("DEBIAN_FRONTEND", "noninteractive");
         apt
     };
-    // apt-get refuses to run twice at the same time.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_A_TIME.lock();
     job.run(apt().arg("update"))?;
     job.run(apt().args(["install", "--yes", "--no-install-recommends"]).args(packages))
 }
