@@ -178,7 +178,7 @@ class Groups(unittest.TestCase):
     def test_failure_is_raised_although_failures_of_workers_are_ignored(self):
         for ignored in (False, True):
             with WorkerGroup(CONFIG, num_workers=1, ignore_env_runner_failures=ignored) as group:
-                batch = rollmesh.MultiAgentBatch({"none": group.local_worker().sample()}, 40)
+                batch = rollmesh.MultiAgentBatch({"none": group.synchronous_parallel_sample()}, 40)
                 for fails in (group.local_worker().learn_on_batch, group.learn_on_batch):
                     with self.assertRaisesRegex(rollmesh.WorkerError, "there is no policy 'none'"):
                         fails(batch)
