@@ -109,7 +109,8 @@ impl Lanes {
         let frame = self.envs.call(py, move |envs| {
             let mut frame = Frame::new();
             let is_drawn = envs.env.render_at(lane, &mut frame);
-            frame.take_failure().map_or_else(|| Ok(is_drawn.then_some(frame)), Err)
+            let failed = |reason| Err(EnvError::Unavailable(reason));
+            frame.take_failure().map_or_else(|| Ok(is_drawn.then_some(frame)), failed)
         })?;
         Ok(frame.map(|frame| (frame.height(), frame.width(), PyBytes::new(py, frame.rgb()))))
     }

@@ -122,7 +122,7 @@ pub enum EvaluationError {
     Env(#[from] EnvError),
     /// The environment has pictures and cannot be rendered, while the request wants them.
     #[error("the environment cannot be rendered: {0}; evaluate it without pictures (`render=False`, no `--render`)")]
-    Render(EnvError),
+    Render(String),
     /// The policy failed, or rejects the weights.
     #[error(transparent)]
     Policy(#[from] PolicyError),

@@ -120,8 +120,8 @@ impl Callbacks for Watch<'_> {
         }
         if env == 0 && running.has_picture {
             running.draw(hook, self.options);
-            if let Some(error) = running.frame.take_failure() {
-                return Err(running.fail(EvaluationError::Render(error)));
+            if let Some(reason) = running.frame.take_failure() {
+                return Err(running.fail(EvaluationError::Render(reason)));
             }
         }
         let limit = self.options.max_episode_steps;

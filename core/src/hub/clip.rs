@@ -156,7 +156,7 @@ impl Reel {
         let (film, pictures) = self.film.finish(EnvClip::MAX_FILM_BYTES);
         let reason = match (pictures, self.has_pictures, self.frame.take_failure()) {
             (0, true, _) if !self.steps.is_empty() => "a picture of the environment is too large for a message".into(),
-            (0, false, Some(error)) => short(&format!("the environment cannot be rendered: {error}")),
+            (0, false, Some(reason)) => short(&format!("the environment cannot be rendered: {reason}")),
             (0, false, None) => "the environment draws none: implement `render`".into(),
             _ => String::new(),
         };
@@ -171,7 +171,7 @@ impl Reel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::{EnvError, render::Film};
+    use crate::env::render::Film;
 
     /// Draws noise that no compression reduces, with the number of the step in the first pixel.
     fn noise(step: u32, side: u32, frame: &mut Frame) -> bool {
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn reel_of_failed_render_names_the_error() {
         let mut reel = Reel::default();
-        reel.add((0, 0), &mut |frame| frame.fail(EnvError::Unavailable("pygame is missing".into())));
+        reel.add((0, 0), &mut |frame| frame.fail("pygame is missing".into()));
         let clip = reel.finish(EnvClip::default());
         assert_eq!(clip.reason, "the environment cannot be rendered: pygame is missing");
     }

@@ -252,7 +252,7 @@ impl AnyVectorEnv for Lanes {
     }
 
     fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
-        self.env.ask(|env| env.render_at(lane, frame)).unwrap_or_else(|error| frame.fail(error))
+        self.env.ask(|env| env.render_at(lane, frame)).unwrap_or_else(|error| frame.fail(error.to_string()))
     }
 
     fn info_at(&self, lane: usize, out: &mut Vec<u8>) -> bool {
@@ -318,7 +318,7 @@ impl MultiAgentEnv for Agents {
     }
 
     fn render(&self, frame: &mut Frame) -> bool {
-        self.env.ask(|env| env.render(frame)).unwrap_or_else(|error| frame.fail(error))
+        self.env.ask(|env| env.render(frame)).unwrap_or_else(|error| frame.fail(error.to_string()))
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

@@ -211,8 +211,8 @@ impl Monitor {
         let is_drawn = render(frame);
         if is_drawn {
             self.frame(env, frame)?;
-        } else if let (Some(error), Some(episode)) = (frame.take_failure(), self.open.get_mut(&env)) {
-            episode.render_error = Some(error.to_string());
+        } else if let (Some(reason), Some(episode)) = (frame.take_failure(), self.open.get_mut(&env)) {
+            episode.render_error = Some(reason);
         }
         Ok(is_drawn)
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    env::{CartPole, EnvContext, EnvError, EnvRegistry, Moment, Moments, StepOut, VectorEnv, render::Canvas},
+    env::{CartPole, EnvContext, EnvRegistry, Moment, Moments, StepOut, VectorEnv, render::Canvas},
     ids::{HomeIndex, SlotId},
     kernels::Kernels,
     rng::{Purpose, Streams},
@@ -108,7 +108,7 @@ fn failed_render_is_named_in_the_statistics_of_the_episode() {
     let dir = tempdir().unwrap();
     let mut monitor = Monitor::new(dir.path(), all()).unwrap();
     assert!(monitor.records(0));
-    let fails = |frame: &mut Frame| frame.fail(EnvError::Unavailable("pygame is missing".into()));
+    let fails = |frame: &mut Frame| frame.fail("pygame is missing".into());
     assert!(!monitor.draw(0, &mut Frame::new(), fails).unwrap());
     assert!(!monitor.records(0) && monitor.records(1));
     monitor.end(&metrics(0, 2)).unwrap();

@@ -172,17 +172,14 @@ pub(crate) async fn failures_at_different_replayed_steps_are_distinguished() {
             rig.check_ledger();
             let summary = rig.summary();
             assert_eq!(summary["weights_hash"], expected["weights_hash"], "{summary}");
-            let mut found = places(&summary["failures"]);
-            if workers == 0 {
-                // Reports of slots that fail together come with their lease's end.
-                found.sort_by_key(|place| std::cmp::Reverse(place[2].as_u64()));
-                assert_eq!(found, replayed, "{summary}");
+            let found = places(&summary["failures"]);
+            if panics && workers == 2 {
+                // A panic ends all slots that are stepped together, so the other worker may be given the fragment, too, and fail
+                // in its place, or finish it: then nothing is reported. Slots that fail together only have no place.
+                let alone: Vec<&Value> = found.iter().filter(|place| !place[0].is_null()).collect();
+                assert!(!found.is_empty() && alone.iter().all(|place| replayed.contains(place)), "{summary}");
             } else {
-                // Both may be making the fragment, and one that is finished elsewhere reports nothing. Slots that fail
-                // together, but not alone, have no place.
-                assert!(!found.is_empty(), "{summary}");
-                let alone = found.iter().filter(|place| !place[0].is_null());
-                assert!(alone.clone().all(|place| replayed.contains(place)), "{summary}");
+                assert_eq!(found, replayed, "{summary}");
             }
         }
         // Without leases.

@@ -9,7 +9,7 @@ const MOST_KB: [(&str, u64); 5] = [
     ("rollmesh-web", 525),
     ("rollmesh_wasm", 911),
     ("rollmesh_trainer", 1_402),
-    ("rollmesh_reader", 173),
+    ("rollmesh_reader", 170),
     ("rollmesh_tables", 900),
 ];
 

@@ -23,19 +23,19 @@ mod scan;
 pub use canvas::{Canvas, CanvasPoint};
 pub use film::{Film, FilmWriter};
 
-use crate::{env::EnvError, prelude::*};
+use crate::prelude::*;
 
 /// Red, green and blue.
 pub type Colour = [u8; 3];
 
-/// A picture: rows of pixels from the top, each red, green and blue. A [`Canvas`] draws on one. If rendering has failed, it holds the
-/// error, since `render` only returns whether there is a picture.
+/// A picture: rows of pixels from the top, each red, green and blue. A [`Canvas`] draws on one. If rendering has failed, it holds
+/// the reason, since `render` only returns whether there is a picture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     width: u32,
     height: u32,
     rgb: Vec<u8>,
-    failure: Option<EnvError>,
+    failure: Option<String>,
 }
 
 impl Frame {
@@ -74,13 +74,13 @@ impl Frame {
     /// Stores why there is no picture, for an environment that has pictures and cannot render this one; returns false, as its
     /// `render` then does.
     #[must_use]
-    pub fn fail(&mut self, error: EnvError) -> bool {
-        self.failure = Some(error);
+    pub fn fail(&mut self, reason: String) -> bool {
+        self.failure = Some(reason);
         false
     }
 
-    /// Takes the error of a `render` that has returned false; `None` if the environment has no picture.
-    pub fn take_failure(&mut self) -> Option<EnvError> {
+    /// Takes the reason of a `render` that has returned false; `None` if the environment has no picture.
+    pub fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
     }
 

@@ -175,7 +175,7 @@ impl LaneGroup {
             Some(frame.set(u32::from_le_bytes(*width), u32::from_le_bytes(*height), pixels))
         };
         let drawn = self.ask(("for a picture", ChildRequest::Render), lane, |_| {}, take);
-        drawn.unwrap_or_else(|error| frame.fail(error))
+        drawn.unwrap_or_else(|error| frame.fail(error.to_string()))
     }
 }
 
