@@ -102,6 +102,8 @@ async fn an_operator_starts_a_run() {
     let long = settings().with_at("policy_config", json!({ "x".repeat(40_000): 1 }));
     let answer = start(&mut operator, &long).await;
     assert!(answer.contains("there is no such setting") && answer.len() <= 1_000, "{answer}");
+    let long = settings().with_at("policies", json!({ "x".repeat(40_000): { "policy": "ppo" } }));
+    assert_eq!(start(&mut operator, &long).await.len(), 1_000, "the hub replies whatever the length of a name");
     assert_eq!(start(&mut operator, &settings()).await, "");
     let status = phase(&mut operator, Phase::Finished).await;
     assert_eq!((status.run, status.seed, status.num_slots), (1, 3, 4));
