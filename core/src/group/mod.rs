@@ -90,7 +90,7 @@ pub use config::{BeginError, GroupConfig, GroupConfigError, SamplingMode};
 pub use journal::{JournalEntry, JournalError};
 pub use ledger::{Expired, Ledger, Rejected, UnbalancedLedger, Uninvited};
 pub use output::{ExpiryCause, FragmentOutcome, GroupCommand, GroupEvent, QuarantineCause, Receipt, RejectReason};
-pub use replay::{AuditPolicy, AuditTask, BadShare, FailedAudit, Principal, Verdict};
+pub use replay::{AuditPolicy, AuditTask, Audits, BadShare, FailedAudit, Principal, Verdict};
 pub use state::{GroupState, RestoreError};
 pub use status::{IdleReason, TooFewSlots, WorkerStatus};
 pub(crate) use worker::RateMeter;
@@ -98,7 +98,7 @@ pub use worker::WorkerProfile;
 
 use self::{
     failures::Failures, flow::Flow, grant::Iteration, hedge::Durations, lease_table::LeaseTable, ledger::End,
-    replay::Audits, slot_table::SlotTable, worker::Worker,
+    slot_table::SlotTable, worker::Worker,
 };
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},

@@ -127,7 +127,7 @@ pub enum Verdict {
 
 /// State of the audits of untrusted workers.
 #[derive(Debug, Default)]
-pub(super) struct Audits {
+pub struct Audits {
     policy: Option<(AuditPolicy, Streams)>,
     of_workers: BTreeMap<WorkerId, Principal>,
     principals: BTreeMap<Principal, Standing>,
@@ -209,6 +209,22 @@ impl Audits {
             (Principal(principal), Standing { committed, unchecked: Some(first), ..Standing::default() })
         };
         Self { principals: doubts.into_iter().map(standing).collect_ordered(), ..Self::default() }
+    }
+
+    /// Takes over what was audited before a roll-back, without the fragments in these batches and later ones, which are undone.
+    fn continue_from(&mut self, earlier: Self, undone: FragmentNo) {
+        for (principal, mut standing) in earlier.principals {
+            standing.pending.retain(|_, pending| pending.batch < undone);
+            standing.unchecked = standing.unchecked.filter(|first| *first < undone);
+            self.principals.insert(principal, standing);
+        }
+        (self.outstanding, self.tasks, self.next) = (earlier.outstanding, earlier.tasks, earlier.next);
+        let pending: BTreeSet<u64> =
+            self.principals.values().flat_map(|standing| standing.pending.keys().copied()).collect();
+        self.outstanding.retain(|number, _| pending.contains(number));
+        self.tasks.retain(|task| pending.contains(&task.number));
+        self.bytes = self.outstanding.values().sum();
+        self.failed_audits = earlier.failed_audits;
     }
 
     fn distrust(&mut self, worker: WorkerId, principal: Principal) {
@@ -351,6 +367,25 @@ impl LeaseGroup {
         let unknown = env_steps.saturating_sub(self.ledger.rejected.audit);
         self.ledger.granted += unknown;
         self.ledger.rejected.audit += unknown;
+    }
+
+    /// Takes the audits of a group whose run is about to be rolled back, for [`continue_audits`](Self::continue_audits) of the
+    /// group that continues it.
+    #[must_use]
+    pub fn take_audits(&mut self) -> Audits {
+        core::mem::take(&mut self.audits)
+    }
+
+    /// Continues the audits of fragments in batches before this one, which is the first that the roll-back has undone. Call it
+    /// before the first commit.
+    pub fn continue_audits(&mut self, earlier: Audits, undone: FragmentNo) {
+        self.audits.continue_from(earlier, undone);
+    }
+
+    /// Returns true while the result of an audit is awaited.
+    #[must_use]
+    pub fn awaits_audit(&self, number: u64) -> bool {
+        self.audits.outstanding.contains_key(&number)
     }
 
     /// Returns the next fragment to recompute, with [its lease](AuditTask::lease) and the weights of its version, by a

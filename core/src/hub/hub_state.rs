@@ -45,8 +45,8 @@ pub struct Hub<C, R> {
     pub(super) starting: Option<RunStart>,
     /// True while the shell finishes the run that is over: the next one begins afterwards.
     pub is_finishing: bool,
-    /// The number of the run of every pending audit.
-    pub(super) audits: Vec<u32>,
+    /// The pending audits, by the run that began them and their number, with the run that awaits them.
+    pub(super) audits: BTreeMap<(u32, u64), u32>,
     /// True once the program is about to exit: the hub accepts no more workers and runs.
     pub is_leaving: bool,
     /// True if the hub outlives its runs, so that further ones may wait.
@@ -233,7 +233,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
             next_run: 1,
             starting: None,
             is_finishing: false,
-            audits: Vec::new(),
+            audits: BTreeMap::new(),
             is_leaving: false,
             keeps_queue: false,
             num_worker_restarts: 0,

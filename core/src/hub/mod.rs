@@ -102,3 +102,4 @@ pub use run_queue::{RunQueue, WaitingRun};
 pub use run_starts::{RunTurn, StartRefusal};
 pub use stopwatch::Stopwatch;
 pub use tokens::{HubTokens, TokensFull};
+pub use transitions::RunAudits;

@@ -5,8 +5,8 @@ use super::{
 };
 use crate::{
     batch::SlotFragment,
-    group::{AuditTask, ExpiryCause, FailedAudit, GroupCommand, GroupEvent, QuarantineCause, Verdict},
-    ids::{SlotId, WorkerId},
+    group::{AuditTask, Audits, ExpiryCause, FailedAudit, GroupCommand, GroupEvent, QuarantineCause, Verdict},
+    ids::{FragmentNo, SlotId, WorkerId},
     prelude::*,
     protocol::{
         Message, TokenId, TooLarge,
@@ -14,6 +14,13 @@ use crate::{
     },
     time::Micros,
 };
+
+/// The audits of a run that is rolled back.
+#[derive(Debug)]
+pub struct RunAudits {
+    run: u32,
+    audits: Audits,
+}
 
 /// Minimum time between two sets of pictures of the watched slot.
 const CLIP_INTERVAL: Micros = Micros::from_secs(1);
@@ -259,7 +266,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
             let task = run.group.poll_audit()?;
             if let Some(weights) = run.weights_of(task.fragment.weights_version) {
                 let run = run.number();
-                self.audits.push(run);
+                self.audits.insert((run, task.number), run);
                 return Some(HubEffect::Audit { run, task: Box::new(task), weights });
             }
             run.group.handle_audited(&task, Verdict::Unknown, Micros(0));
@@ -268,19 +275,33 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
 
     /// Handles the result of an audit.
     pub fn handle_audited(&mut self, run: u32, task: &AuditTask, verdict: Verdict) {
-        if let Some(done) = self.audits.iter().position(|of| *of == run) {
-            self.audits.swap_remove(done);
-        }
-        let now = self.now;
-        if let Some(current) = self.state_mut().filter(|current| current.number() == run) {
+        let (now, run) = (self.now, self.audits.remove(&(run, task.number)));
+        if let Some(current) = self.state_mut().filter(|current| run == Some(current.number())) {
             current.group.handle_audited(task, verdict, now);
         }
+    }
+
+    /// Takes the audits of the run, which is about to be rolled back: [`continue_audits`](Self::continue_audits) follows once the
+    /// run that continues it has begun. `None` without a run.
+    #[must_use]
+    pub fn take_audits(&mut self) -> Option<RunAudits> {
+        let run = self.state_mut()?;
+        Some(RunAudits { run: run.number(), audits: run.group.take_audits() })
+    }
+
+    /// Continues the audits of a run that was rolled back: those of fragments that stay.
+    pub fn continue_audits(&mut self, RunAudits { run: earlier, audits }: RunAudits) {
+        let Some(run) = self.run.as_mut().map(R::state_mut) else { return };
+        let (number, undone) = (run.number(), FragmentNo(run.iteration()));
+        run.group.continue_audits(audits, undone);
+        let awaited = self.audits.iter_mut().filter(|((_, task), of)| **of == earlier && run.group.awaits_audit(*task));
+        awaited.for_each(|(_, of)| *of = number);
     }
 
     /// Returns the number of pending audits of the current run.
     pub fn num_unaudited(&self) -> u64 {
         let number = self.state().map_or(0, |run| run.number());
-        self.audits.iter().filter(|run| **run == number).count() as u64
+        self.audits.values().filter(|run| **run == number).count() as u64
     }
 
     /// Publishes new weights and begins the next iteration.

@@ -382,13 +382,13 @@ impl Actor {
 }
 
 /// True for an event that waits while a run is rolled back, since it may concern the run that continues: a message, a request,
-/// and the departure of a peer whose messages wait.
+/// the result of an audit, and the departure of a peer whose messages wait.
 fn is_for_run(event: &Event, deferred: &VecDeque<Event>) -> bool {
     let is_of = |left: u32| move |event: &Event| matches!(event, Event::Received { peer, .. } if *peer == left);
     match event {
         // Of no importance to runs, and every worker repeats it.
         Event::Received { received, .. } => !matches!(**received, Received::Message(Message::HostReport(_))),
-        Event::Ask(_) => true,
+        Event::Ask(_) | Event::Audited(..) => true,
         Event::Left { peer, .. } => deferred.iter().any(is_of(*peer)),
         _ => false,
     }

@@ -4,6 +4,7 @@ use std::{io, path::PathBuf, sync::mpsc, thread, time::Duration};
 
 use rollmesh_core::{
     group::AuditPolicy,
+    hub::RunAudits,
     ids::FragmentNo,
     protocol::{Phase, message::RunRow},
 };
@@ -48,8 +49,9 @@ pub(super) struct StoppedRun {
     rejected: u64,
     /// The number of the run that continues it.
     next: u32,
+    audits: Option<RunAudits>,
     /// Row, summary and directory, reported if the run cannot continue.
-    remains: Box<(RunRow, Summary, Option<PathBuf>)>,
+    remains: (RunRow, Summary, Option<PathBuf>),
 }
 
 impl Actor {
@@ -57,6 +59,7 @@ impl Actor {
     /// files, the lock of its directory, and environments and policies may all take long or hang, so a thread deals with them.
     pub(super) fn roll_back(&mut self, FragmentNo(first): FragmentNo) {
         self.hub.forget_run();
+        let audits = self.hub.take_audits();
         let Some(mut run) = self.hub.run.take() else { return };
         self.update = None;
         self.next_lease = run.state.group.next_lease_id();
@@ -68,9 +71,9 @@ impl Actor {
         let (next, row) = (self.hub.take_run_number(), run.state.final_row(now));
         // A command that waits for this run can tell from its row which run to wait for.
         self.hub.queue.add_past(row.clone().rolled_back(next), None);
-        let remains = Box::new((RunRow { run: next, ..row }, summary, run.request.run_dir.clone()));
+        let remains = (RunRow { run: next, ..row }, summary, run.request.run_dir.clone());
         let stopped =
-            StoppedRun { iteration: run.state.iteration(), phase: run.state.phase(), rejected, next, remains };
+            StoppedRun { iteration: run.state.iteration(), phase: run.state.phase(), rejected, next, audits, remains };
         let config = run.config().clone();
         let task = move || {
             let task = run.undo(first);
@@ -78,12 +81,12 @@ impl Actor {
             task
         };
         self.hub.begin_unlisted_start();
-        self.make_parts(StartCause::RollBack(stopped), &config, task);
+        self.make_parts(StartCause::RollBack(Box::new(stopped)), &config, task);
     }
 
     /// Begins the run whose parts have been made in place of the stopped one.
     pub(super) fn continue_rolled_back(&mut self, stopped: StoppedRun, parts: Result<RunParts, StartError>) {
-        let StoppedRun { iteration: before, phase, rejected, next, remains } = stopped;
+        let StoppedRun { iteration: before, phase, rejected, next, audits, remains } = stopped;
         let begun = parts.and_then(|parts| {
             let iteration = parts.iteration();
             self.hub.notice(
@@ -94,6 +97,7 @@ impl Actor {
         });
         match begun {
             Ok(()) => {
+                audits.into_iter().for_each(|audits| self.hub.continue_audits(audits));
                 if let Some(run) = &mut self.hub.run {
                     run.state.group.count_taken_back(rejected);
                 }
@@ -102,7 +106,7 @@ impl Actor {
             Err(error) => {
                 let error = format!("the run could not go back to before these rows, and is over: {error}");
                 self.hub.notice(2, error.clone());
-                self.end_lost_run(*remains, error);
+                self.end_lost_run(remains, error);
             }
         }
     }

@@ -34,7 +34,7 @@ pub(super) enum StartCause {
     /// It has waited.
     Waited,
     /// It continues a run from before the rows of a quarantined principal.
-    RollBack(StoppedRun),
+    RollBack(Box<StoppedRun>),
 }
 
 /// A run that is about to begin.
@@ -141,7 +141,7 @@ impl Actor {
         let Some(Starting { cause, notices, .. }) = self.starting.take() else { return };
         let listed = self.hub.end_start();
         match cause {
-            StartCause::RollBack(stopped) => self.continue_rolled_back(stopped, parts),
+            StartCause::RollBack(stopped) => self.continue_rolled_back(*stopped, parts),
             StartCause::Operator(Starter { peer, kind, request }, number) => {
                 let begun = parts.and_then(|parts| self.start_run(Some(number), parts));
                 let begun = begun.map_err(|error| error.to_string());

@@ -80,8 +80,6 @@ pub enum RunEvent {
         before: u64,
         /// … with the given number of batches.
         to: u64,
-        /// Audits whose results are lost with the stopped run.
-        lost_audits: u64,
     },
     /// The hub crashed and resumed the run with the given number of batches.
     Restarted {
@@ -236,8 +234,6 @@ struct Model {
     /// The first batch that must not stay.
     doubt: Option<u64>,
     restarts: u64,
-    /// The batches that stayed when audits were lost: they may have false rows that were never found.
-    unaudited: u64,
     /// Principals that failed an audit.
     failed_audit_of: BTreeSet<Principal>,
     ended: Option<RunEnd>,
@@ -295,8 +291,7 @@ impl RunRules<'_> {
         let is_audited = *end != RunEnd::Stopped && model.stops == 0 && model.restarts == 0;
         let used = &runs[model.run][..model.counted as usize];
         let calm = calm_batches(scenario.num_slots, scenario.length, model.counted);
-        let unaudited = model.unaudited as usize;
-        if is_audited && used[..unaudited] == calm[..unaudited] && used != calm {
+        if is_audited && used != calm {
             return Err("a batch has rows that no honest worker makes".into());
         }
         Ok(())
@@ -381,14 +376,11 @@ impl RunRules<'_> {
                 model.failed_audit_of.insert(principal);
                 model.doubt = model.doubt.into_iter().chain(first).min();
             }
-            RunEvent::RolledBack { before, to, lost_audits } => {
+            RunEvent::RolledBack { before, to } => {
                 must(model.doubt.take() == Some(before), "it is another batch that is in doubt")?;
                 must(to <= before, "the batch in doubt stays")?;
                 model.may_step |= model.is_open;
                 model.go_back(to);
-                if lost_audits > 0 {
-                    model.unaudited = to;
-                }
             }
             RunEvent::Restarted { to } => {
                 must(to <= model.counted, "there was no such batch")?;
@@ -516,7 +508,6 @@ impl Model {
     /// The run continues after the given number of batches.
     fn go_back(&mut self, to: u64) {
         (self.counted, self.is_open, self.is_consuming) = (to, false, false);
-        self.unaudited = self.unaudited.min(to);
         (self.to_evaluate, self.evaluating, self.has_evaluation_hung) = (None, None, false);
         self.due = None;
         self.evaluated.retain(|evaluated| *evaluated <= to);

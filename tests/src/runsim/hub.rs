@@ -412,8 +412,8 @@ impl RunSim {
 
     fn roll_back(&mut self, before: u64) {
         let SimHub { core, checkpoints, .. } = &mut self.hub;
-        let lost_audits = core.num_unaudited();
         core.forget_run();
+        let audits = core.take_audits().expect("a run");
         let run = core.run.take().expect("a run");
         let (phase, mut snapshots) = (run.state().phase(), run.snapshots);
         if self.scenario.plant != Some(Plant::RollBackTooLittle) {
@@ -425,7 +425,10 @@ impl RunSim {
         let number = self.hub.core.take_run_number();
         let to = self.hub.begin(number, from, snapshots, &self.scenario, self.now);
         self.hub.rollbacks += 1;
-        self.record(RunEvent::RolledBack { before, to, lost_audits });
+        if self.scenario.plant != Some(Plant::LoseAudits) {
+            self.hub.core.continue_audits(audits);
+        }
+        self.record(RunEvent::RolledBack { before, to });
         self.evaluate_again(to);
         let now = self.now;
         match phase {

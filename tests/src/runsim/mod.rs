@@ -85,7 +85,7 @@ enum Event {
     },
     /// A launcher connects.
     ConnectLauncher(usize),
-    /// A launcher has not returned in time since it lost so many connections.
+    /// A launcher has not returned in time after the given number of lost connections.
     LauncherAbsent {
         index: usize,
         losses: u32,
@@ -114,7 +114,7 @@ enum Event {
         index: usize,
         ask: u64,
     },
-    /// An evaluation worker has finished the evaluation that it began as so many before.
+    /// An evaluation worker has finished an evaluation, before which it had begun `begun` others.
     CallDone {
         index: usize,
         begun: u64,

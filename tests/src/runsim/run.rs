@@ -42,8 +42,8 @@ pub(super) struct Snapshot {
     env_steps: u64,
 }
 
-/// Returns what a run of the scenario with so many iterations is made of. Its rows are made up, so the environment does not
-/// matter.
+/// Returns what a run of the scenario with this number of iterations is made of. No environment makes its rows, so any will
+/// do.
 pub(super) fn parts(scenario: &RunScenario, iterations: u64) -> RunLoopConfig {
     let steps = iterations * u64::from(scenario.num_slots) * u64::from(scenario.length);
     let config = RunConfig::sampling("CartPole-v1", scenario.num_slots)

@@ -56,6 +56,8 @@ pub enum Plant {
     RollBackTooLittle,
     /// Results of audits are lost.
     ForgetAudits,
+    /// The audits of a run that is rolled back are lost.
+    LoseAudits,
     /// Audits find nothing.
     BlindAudits,
     /// The token of a principal that failed an audit stays valid.
@@ -110,10 +112,11 @@ pub enum Plant {
 
 impl Plant {
     /// Every kind.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::IgnoreRollBack,
         Self::RollBackTooLittle,
         Self::ForgetAudits,
+        Self::LoseAudits,
         Self::BlindAudits,
         Self::KeepTokens,
         Self::IgnorePause,
@@ -218,6 +221,16 @@ impl RunScenario {
             Plant::LoseAnswers | Plant::LoseCancels => {
                 (scenario.evaluators, scenario.askers) = (1, 1);
                 scenario.asks = (0..20).map(|ask| (Micros::from_millis(100 * ask), 0)).collect();
+            }
+            Plant::LoseAudits => {
+                // Several make false rows, which are recomputed only when most batches are complete.
+                scenario.workers.truncate(1);
+                let divergent = RunWorker { us_per_step: 100, falsification: Some(100), shares_token: false };
+                scenario.workers.extend(vec![divergent; 3]);
+                (scenario.num_slots, scenario.iterations, scenario.audit_ms) = (8, 10, 3_000);
+                (scenario.stepwise, scenario.hub_crashes, scenario.are_unable) = (false, false, false);
+                scenario.requests.clear();
+                return scenario;
             }
             _ => return scenario,
         }
