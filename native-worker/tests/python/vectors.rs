@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use rollmesh_core::{
-    env::{EnvError, EnvState, Frame, RowsMut},
+    env::{EnvState, Frame, RowsMut},
     ids::SlotId,
     rng::{Purpose, Streams},
 };
