@@ -1,6 +1,6 @@
-//! What a hub's state machine does for each fragment and each synchronisation of weights, with up to 1,000 workers in this
-//! process: the bytes of all messages, and the time of one core. Workers are real sessions, links are queues; sockets,
-//! encryption and learning are not part of it.
+//! Benchmark of a hub's state machine, for each fragment and each synchronisation of weights, with up to 1,000 workers
+//! in this process: the bytes of all messages, and the time of one core. Workers are real sessions, links are queues;
+//! sockets, encryption and learning are not part of it.
 //!
 //! `cargo bench -p rollmesh-core --bench many_workers`; figures are in `docs/performance.md`.
 
@@ -30,7 +30,7 @@ const SLOTS_OF_WORKER: u32 = 4;
 const FRAGMENT_LENGTH: u32 = 50;
 const ITERATIONS: u64 = 20;
 
-/// What the hub has queued for a worker.
+/// The messages that the hub has queued for a worker.
 #[derive(Clone, Debug, Default)]
 struct Link(Rc<RefCell<Outbox>>);
 
@@ -104,7 +104,7 @@ struct Swarm {
     workers: Vec<(u32, Link, WorkerSession)>,
     /// Beginnings of iterations, with weights and grants for all workers.
     begins: Cost,
-    /// What is sent to a worker.
+    /// Sends to a worker.
     sends: Cost,
     /// Workers' other messages, such as that they act with the weights.
     answers: Cost,
@@ -197,7 +197,7 @@ impl Swarm {
         self.settle();
     }
 
-    /// Executes what the hub asks for. New weights are those of before.
+    /// Executes the hub's effects. New weights are those of before.
     fn settle(&mut self) {
         while let Some(effect) = self.hub.poll_effect() {
             match effect {

@@ -72,7 +72,7 @@ pub fn leaves<'a>(value: &'a Value, separator: &str) -> Vec<(String, &'a Value)>
 #[doc(alias("env_config", "policy_config", "model_config"))]
 pub struct Config(Arc<Map<String, Value>>);
 
-/// Why settings are invalid for the code that reads them.
+/// The reason why settings are invalid for the code that reads them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {

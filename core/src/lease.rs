@@ -74,7 +74,7 @@ pub struct LeasedSlot {
     pub source: SlotSource,
 }
 
-/// Where the state of a leased slot comes from.
+/// The source of a leased slot's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotSource {
     /// The worker sampled the previous fragment in its latest lease and still holds the state, or samples it in the lease

@@ -1,4 +1,4 @@
-//! What most modules use: items of the standard prelude from `alloc`, and [`CollectOrdered`].
+//! Items that most modules use: those of the standard prelude from `alloc`, and [`CollectOrdered`].
 
 #![allow(unused_imports, reason = "not every module uses all of them")]
 

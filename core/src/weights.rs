@@ -49,7 +49,7 @@ pub struct Weights {
     tensors: Arc<[Tensor]>,
 }
 
-/// Why tensors are not valid weights.
+/// The reason why tensors are not valid weights.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {

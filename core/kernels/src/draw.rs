@@ -17,7 +17,7 @@ pub struct DrawBuffers {
     exps: Vec<[f32; LANES]>,
 }
 
-/// What [`categorical`] draws with and where it writes, one entry per row.
+/// The random numbers that [`categorical`] draws with, and its outputs, one entry per row.
 #[derive(Debug)]
 pub struct Draws<'a> {
     /// Numbers in [0, 1).

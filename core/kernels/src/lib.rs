@@ -56,7 +56,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// What the target's baseline gives: 16 registers of four numbers.
+    /// The instantiation for the target's baseline: 16 registers of four numbers.
     pub const PORTABLE: Self = Self {
         name: "portable",
         forward: portable::forward,

@@ -17,19 +17,19 @@
 // Coefficients stand as they were published.
 #![allow(clippy::excessive_precision)]
 
-/// Square root, correctly rounded as IEEE demands.
+/// Returns the square root, correctly rounded as IEEE demands.
 #[must_use]
 pub fn sqrt(x: f32) -> f32 {
     libm::sqrtf(x)
 }
 
-/// Square root, correctly rounded as IEEE demands.
+/// Returns the square root, correctly rounded as IEEE demands.
 #[must_use]
 pub fn sqrt_f64(x: f64) -> f64 {
     libm::sqrt(x)
 }
 
-/// The largest integer that is not above `x`; exact.
+/// Returns the largest integer that is not above `x`; exact.
 #[must_use]
 pub fn floor_f64(x: f64) -> f64 {
     libm::floor(x)
@@ -39,9 +39,9 @@ pub fn floor_f64(x: f64) -> f64 {
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 const ROUND64: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
 
-/// e^x, within 1e-6 relative where the result is a normal number. Overflows to infinity, underflows to zero.
+/// Computes e^x, within 1e-6 relative where the result is a normal number. Overflows to infinity, underflows to zero.
 ///
-/// Reduction by multiples of ln 2 and a polynomial with the coefficients of Cephes' `expf` (Moshier, 1989).
+/// Uses reduction by multiples of ln 2 and a polynomial with the coefficients of Cephes' `expf` (Moshier, 1989).
 #[inline(always)]
 #[must_use]
 pub fn exp(x: f32) -> f32 {
@@ -67,8 +67,8 @@ fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)
 }
 
-/// e^x - 1 - x, what the exponential function is above its tangent at 0: within 1e-5 relative where e^|x| is no more
-/// than a float can hold, and never negative.
+/// Computes e^x - 1 - x, the distance of the exponential function from its tangent at 0: within 1e-5 relative where
+/// e^|x| is no more than a float can hold, and never negative.
 #[must_use]
 pub fn exp_beyond_tangent(x: f64) -> f64 {
     if !(-0.5..=0.5).contains(&x) {
@@ -82,7 +82,7 @@ pub fn exp_beyond_tangent(x: f64) -> f64 {
     sum * x
 }
 
-/// Natural logarithm, within 1e-6 relative; -infinity at 0, NaN below.
+/// Computes the natural logarithm, within 1e-6 relative; -infinity at 0, NaN below.
 ///
 /// Splits off the exponent and uses the polynomial of Cephes' `logf` (Moshier, 1989).
 #[inline(always)]
@@ -114,9 +114,9 @@ pub fn log(x: f32) -> f32 {
     if x >= 0.0 { result } else { f32::NAN }
 }
 
-/// log(1 + x), within 1e-6 relative, also for small x; -infinity at -1, NaN below.
+/// Computes log(1 + x), within 1e-6 relative, also for small x; -infinity at -1, NaN below.
 ///
-/// The logarithm corrected for what rounding 1 + x takes away (Kahan).
+/// The logarithm is corrected for the rounding error of 1 + x (Kahan).
 #[inline(always)]
 #[must_use]
 pub fn log1p(x: f32) -> f32 {
@@ -132,7 +132,7 @@ pub fn log1p(x: f32) -> f32 {
     }
 }
 
-/// log(1 + e^x), within 1e-6 relative where the result is a normal number: x where x is large.
+/// Computes log(1 + e^x), within 1e-6 relative where the result is a normal number: x where x is large.
 #[inline(always)]
 #[must_use]
 pub fn softplus(x: f32) -> f32 {
@@ -140,17 +140,17 @@ pub fn softplus(x: f32) -> f32 {
     positive + log1p(exp(negative))
 }
 
-/// 1 / (1 + e^-x), the logistic function, within 1e-6 relative where e^-x is no more than a float can hold.
+/// Computes 1 / (1 + e^-x), the logistic function, within 1e-6 relative where e^-x is no more than a float can hold.
 #[inline(always)]
 #[must_use]
 pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// The error function, within 1e-6 absolute, odd, and never beyond ±1.
+/// Computes the error function, within 1e-6 absolute, odd, and never beyond ±1.
 ///
-/// A rational function of degree 13 over 8 with the coefficients that Eigen uses, and ±1 from where that is the nearest
-/// float.
+/// Uses a rational function of degree 13 over 8 with the coefficients that Eigen uses, and ±1 from where that is
+/// the nearest float.
 #[inline(always)]
 #[must_use]
 pub fn erf(x: f32) -> f32 {
@@ -175,14 +175,14 @@ pub fn erf(x: f32) -> f32 {
     if is_end { end } else { y }
 }
 
-/// The probability that a standard normal number is below `x`, within 1e-6 absolute.
+/// Returns the probability that a standard normal number is below `x`, within 1e-6 absolute.
 #[inline(always)]
 #[must_use]
 pub fn normal_cdf(x: f32) -> f32 {
     0.5 + 0.5 * erf(x * core::f32::consts::FRAC_1_SQRT_2)
 }
 
-/// The density of standard normal numbers at `x`.
+/// Returns the density of standard normal numbers at `x`.
 #[inline(always)]
 #[must_use]
 pub fn normal_density(x: f32) -> f32 {
@@ -190,7 +190,7 @@ pub fn normal_density(x: f32) -> f32 {
     AT_0 * exp(-0.5 * x * x)
 }
 
-/// Natural logarithm, within 1 unit of the last place; -infinity at 0, NaN below.
+/// Computes the natural logarithm, within 1 unit of the last place; -infinity at 0, NaN below.
 ///
 /// Splits off the exponent and uses the polynomial of fdlibm's `log` (Sun, 1993).
 #[inline(always)]
@@ -221,9 +221,9 @@ pub fn log_f64(x: f64) -> f64 {
     if x >= 0.0 { result } else { f64::NAN }
 }
 
-/// Hyperbolic tangent, within 1e-6 absolute, odd, and never beyond ±1.
+/// Computes the hyperbolic tangent, within 1e-6 absolute, odd, and never beyond ±1.
 ///
-/// A rational function of degree 13 over 6 with the coefficients that Eigen uses, clamped where it reaches 1.
+/// Uses a rational function of degree 13 over 6 with the coefficients that Eigen uses, clamped where it reaches 1.
 #[inline(always)]
 #[must_use]
 pub fn tanh(x: f32) -> f32 {
@@ -243,10 +243,10 @@ pub fn tanh(x: f32) -> f32 {
     (x * p / q).clamp(-1.0, 1.0)
 }
 
-/// Sine and cosine, within 2 units of the last place for |x| up to 2^20. Larger arguments give some number, and
-/// arguments that are not finite give NaN.
+/// Computes sine and cosine, within 2 units of the last place for |x| up to 2^20. Larger arguments give some number,
+/// and arguments that are not finite give NaN.
 ///
-/// Reduction by multiples of pi/2 in two parts and the polynomials of fdlibm's kernels (Sun, 1993).
+/// Uses reduction by multiples of pi/2 in two parts and the polynomials of fdlibm's kernels (Sun, 1993).
 #[inline(always)]
 #[must_use]
 pub fn sin_cos(x: f64) -> (f64, f64) {
@@ -277,10 +277,10 @@ pub fn sin_cos(x: f64) -> (f64, f64) {
     (f64::from_bits(s.to_bits() ^ sin_sign), f64::from_bits(c.to_bits() ^ cos_sign))
 }
 
-/// `x` modulo 2 pi, as Python's `%` with the double nearest to 2 pi and rounded as it rounds: in [0, 2 pi]. For |x|
-/// up to 2^26; larger arguments give some number near that range.
+/// Computes `x` modulo 2 pi, as Python's `%` with the double nearest to 2 pi and rounded as it rounds: in [0, 2 pi].
+/// For |x| up to 2^26; larger arguments give some number near that range.
 ///
-/// The exact remainder by the nearest multiple, 2 pi in two parts, and a turn more where it is negative.
+/// Uses the exact remainder by the nearest multiple, 2 pi in two parts, and a turn more where it is negative.
 #[inline(always)]
 #[must_use]
 pub fn modulo_tau(x: f64) -> f64 {
@@ -297,7 +297,7 @@ pub fn modulo_tau(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Every `step`-th of all 2^32 floats.
+    /// Iterates over every `step`-th of all 2^32 floats.
     fn floats(step: usize) -> impl Iterator<Item = f32> {
         (0..=u32::MAX).step_by(step).map(f32::from_bits)
     }

@@ -24,7 +24,7 @@ fn widest() -> &'static Kernels {
     WIDEST.get_or_init(|| avx512().or_else(avx2).unwrap_or_default())
 }
 
-/// The instantiation for vectors of eight numbers, where the processor has them.
+/// Returns the instantiation for vectors of eight numbers, where the processor has them.
 #[must_use]
 pub fn avx2() -> Option<Kernels> {
     #[cfg(target_arch = "x86_64")]
@@ -34,7 +34,7 @@ pub fn avx2() -> Option<Kernels> {
     None
 }
 
-/// The instantiation for vectors of sixteen numbers, where the processor has them.
+/// Returns the instantiation for vectors of sixteen numbers, where the processor has them.
 #[must_use]
 pub fn avx512() -> Option<Kernels> {
     #[cfg(target_arch = "x86_64")]

@@ -23,7 +23,7 @@ use crate::{
     space::{BoxSpace, Point, PointError, Space},
 };
 
-/// How actions are transformed before the environment gets them.
+/// The transformation of actions before the environment gets them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ActionTransform {
     /// Leaves actions unchanged.

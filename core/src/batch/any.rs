@@ -10,7 +10,7 @@ use serde::{
 use super::{BatchError, MultiAgentBatch, SampleBatch, codec};
 use crate::{ids::PolicyId, prelude::*};
 
-/// What a worker samples: a batch of the default policy alone, or of several.
+/// The sample of a worker: a batch of the default policy alone, or of several policies.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AnyBatch {
     /// Rows of the default policy.

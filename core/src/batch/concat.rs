@@ -7,8 +7,8 @@ use crate::{
 };
 
 impl SampleBatch {
-    /// Joins batches that have the same columns, in order. Empty batches are ignored. If none is left, the result is empty;
-    /// if one is left, the result shares its buffers.
+    /// Joins batches that have the same columns, in order. Empty batches are ignored. If no other remains, the result
+    /// is empty; if one remains, the result shares its buffers.
     ///
     /// Rows are appended; trajectories of time-major batches are joined along the second dimension. `seq_lens` are appended,
     /// `max_seq_len` is the largest, and `num_grad_updates` is the mean over the batches that have one, weighted by steps.

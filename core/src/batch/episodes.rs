@@ -8,7 +8,7 @@ use crate::{
     prelude::*,
 };
 
-/// How to find the episodes of a batch.
+/// The way to find the episodes of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpisodeKey {
     /// By `eps_id`: an episode ends where the id changes.

@@ -1,8 +1,8 @@
-//! Why a batch could not be built, read or changed.
+//! Errors of building, reading and changing batches.
 
 use crate::{column::ColumnError, ids::PolicyId, prelude::*};
 
-/// Why a batch could not be built, read or changed.
+/// The reason why a batch could not be built, read or changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
@@ -67,7 +67,7 @@ pub enum BatchError {
     NotTimeMajor {
         /// The column.
         name: String,
-        /// What the column holds.
+        /// The column's content.
         found: String,
     },
     /// The operation requires sequences.

@@ -8,7 +8,7 @@ use crate::{
     prelude::*,
 };
 
-/// Why a piece of an episode ends at a cut.
+/// The reason why a piece of an episode ends at a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutReason {
     /// The episode terminated: the value of the next state is zero.
@@ -24,7 +24,7 @@ pub enum CutReason {
 pub struct Cut {
     /// One past the last row of the piece, counted from the fragment's first row.
     pub end: u32,
-    /// Why the piece ends here.
+    /// The reason why the piece ends here.
     pub reason: CutReason,
     /// Value estimate of the observation after the last row; 0 if terminated.
     pub bootstrap_value: f32,

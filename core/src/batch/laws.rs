@@ -359,7 +359,8 @@ proptest! {
     }
 }
 
-/// Concat ignores empty batches, so joining only empty batches gives no columns.
+/// Asserts that the batches are equal, or both empty. Concat ignores empty batches, so joining only empty batches gives
+/// no columns.
 fn same_but_for_emptiness(joined: &SampleBatch, whole: &SampleBatch) {
     if whole.is_empty() {
         assert!(joined.is_empty());

@@ -26,7 +26,7 @@ pub struct OpenEpisodes<V> {
     open: BTreeMap<TrajectoryKey, (Option<i64>, V)>,
 }
 
-/// How a row relates to the known episodes.
+/// The relation of a row to the known episodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continuation<V> {
     /// The row continues the episode with this value.

@@ -32,7 +32,7 @@ pub struct SampleBatch {
     pub(super) num_grad_updates: Option<f64>,
 }
 
-/// What the rows of a column stand for.
+/// The meaning of a column's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// One row per step, padding included.

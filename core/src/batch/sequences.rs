@@ -166,7 +166,7 @@ fn padded(segments: &[Segment], lens: &[usize], max_seq_len: usize) -> Vec<Segme
     padded
 }
 
-/// Splits a segment after at most this number of rows; the second part is none if nothing is left.
+/// Splits a segment after at most this number of rows; the second part is `None` if no rows remain.
 fn cut(segment: Segment, rows: usize) -> (Segment, Option<Segment>) {
     if segment.rows() <= rows {
         return (segment, None);

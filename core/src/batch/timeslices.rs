@@ -2,7 +2,7 @@
 
 use super::{BatchError, SampleBatch};
 
-/// How to split a batch into consecutive slices.
+/// The unit by which a batch is split into consecutive slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SliceBy {
     /// Slices of this number of steps; the last one may be shorter.

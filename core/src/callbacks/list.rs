@@ -66,7 +66,7 @@ impl Callbacks for CallbackList {
         mut env: SubEnv<'_>,
         context: &EnvContext,
     ) -> Result<(), CallbackError> {
-        // Each callback is lent the environment anew.
+        // Each callback borrows the environment separately.
         self.0.iter_mut().try_for_each(|callbacks| callbacks.on_sub_environment_created(worker, env.lend(), context))
     }
 }

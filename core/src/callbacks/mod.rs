@@ -35,7 +35,7 @@ use crate::{
     rng::Rng,
 };
 
-/// What user code sees of the worker that it runs in.
+/// The worker that user code runs in, as it sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkerInfo {
     /// 0 for the local worker, others count from 1.
@@ -80,7 +80,7 @@ impl From<ConfigError> for CallbackError {
     }
 }
 
-/// What hooks of an episode may read and change.
+/// The parts of an episode that its hooks may read and change.
 pub struct EpisodeHook<'a> {
     /// The worker.
     pub worker: &'a WorkerInfo,

@@ -108,7 +108,7 @@ impl<R> ForEach<R> {
     }
 }
 
-/// Why no call started.
+/// The reason why no call started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForEachError {

@@ -34,7 +34,7 @@ pub struct CallResult<T> {
     pub tag: Option<Arc<str>>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -60,7 +60,7 @@ impl CallError {
     }
 }
 
-/// Why a worker is unhealthy.
+/// The reason why a worker is unhealthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnhealthyCause {
     /// It disconnected.
@@ -94,7 +94,7 @@ pub enum CallEvent {
     WorkerUnhealthy {
         /// The worker.
         worker: WorkerId,
-        /// Why.
+        /// The reason.
         cause: UnhealthyCause,
     },
     /// A worker is healthy again.
@@ -143,7 +143,7 @@ pub struct CallCounters {
     pub late: u64,
     /// Asynchronous calls that did not start because of the limit or because their worker was disconnected.
     pub not_begun: u64,
-    /// How many times an unhealthy worker became healthy again.
+    /// The number of times that an unhealthy worker became healthy again.
     pub restarts: u64,
 }
 
@@ -164,7 +164,7 @@ pub struct WorkerHealth {
     pub is_healthy: bool,
     /// False while it is disconnected.
     pub is_there: bool,
-    /// How many times it became healthy again.
+    /// The number of times that it became healthy again.
     pub restarts: u64,
     /// Asynchronous calls that started and were not fetched.
     pub in_flight: usize,

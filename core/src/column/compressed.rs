@@ -7,7 +7,7 @@ use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use super::{BytesColumn, Column, ColumnError, ColumnType, DType, RowShape, Segment, shape::clamp};
 use crate::prelude::*;
 
-/// How many rows a compressed block holds.
+/// The number of rows per compressed block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granularity {
     /// One block for the whole column, or several if it has more than 32 MiB: the smallest form.
@@ -272,7 +272,8 @@ impl CompressedColumn {
         Ok(self.with_blocks(blocks))
     }
 
-    /// Assembles ranges of rows and zero rows, which get blocks of their own; blocks of several rows are compressed anew.
+    /// Assembles ranges of rows and zero rows, which get blocks of their own; blocks of several rows are compressed
+    /// again.
     pub(super) fn assemble(&self, segments: &[Segment]) -> Result<Self, ColumnError> {
         if self.blocks.iter().any(|block| block.rows > 1) && segments.len() > 1 {
             return Self::compress(&self.decompress()?.assemble(segments)?, Granularity::Bulk);

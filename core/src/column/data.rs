@@ -234,7 +234,7 @@ impl<T: Element> ColumnData<T> {
     }
 }
 
-/// [`ColumnData::gather`] for rows of a width known at compile time.
+/// Does the same as [`ColumnData::gather`] for rows of a width known at compile time.
 fn gather_chunks<T: Element, const WIDTH: usize>(values: &[T], rows: &[u32]) -> Vec<T> {
     let chunks = values.as_chunks::<WIDTH>().0;
     let zeros = [T::default(); WIDTH];
@@ -250,7 +250,7 @@ fn warm<T: Element>(values: &[T]) {
     core::hint::black_box(values.iter().step_by(per_line).fold(false, |any, value| any ^ (*value == T::default())));
 }
 
-/// [`ColumnData::swap_rows`] for rows of a width known at compile time.
+/// Does the same as [`ColumnData::swap_rows`] for rows of a width known at compile time.
 fn swap_chunks<T: Element, const WIDTH: usize>(values: &mut [T], pairs: impl Iterator<Item = (usize, usize)>) {
     let chunks = values.as_chunks_mut::<WIDTH>().0;
     for (a, b) in pairs {

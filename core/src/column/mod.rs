@@ -55,7 +55,7 @@ pub(crate) use shape::clamp;
 
 use crate::prelude::*;
 
-/// Why a column could not be created, joined or read.
+/// The reason why a column could not be created, joined or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ColumnError {

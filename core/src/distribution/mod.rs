@@ -36,7 +36,7 @@ pub use gaussian::DiagGaussian;
 
 use crate::{column::Element, math, prelude::*, rng::Rng};
 
-/// Why a distribution could not be created or evaluated.
+/// The reason why a distribution could not be created or evaluated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DistributionError {
@@ -54,7 +54,7 @@ pub enum DistributionError {
     /// The length of the actions or results is wrong.
     #[error("the distribution has {wanted} {what}, not {found}")]
     WrongLength {
-        /// What has the wrong length: `components of actions`, `results`.
+        /// The buffer of wrong length: `components of actions`, `results`.
         what: &'static str,
         /// Required entries, for all rows.
         wanted: usize,
@@ -68,7 +68,7 @@ pub enum DistributionError {
         component: usize,
         /// Its value.
         action: i64,
-        /// How many values it can have, from 0.
+        /// The number of its possible values, which count from 0.
         values: u32,
     },
     /// The space has no distribution.

@@ -51,8 +51,8 @@ pub trait AnyVectorEnv: Send {
     /// See [`VectorEnv::snapshot_at`].
     ///
     /// # Errors
-    /// [`EnvError::Failed`] if the environment cannot read its state, or panics. What is appended then is empty, or restores the
-    /// same moment with bytes that other machines would not write.
+    /// [`EnvError::Failed`] if the environment cannot read its state, or panics. The appended bytes are then empty, or
+    /// restore the same moment but are not the bytes that other machines would write.
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) -> Result<EnvState, EnvError>;
 
     /// Returns how open episodes move to another instance: the kind of their [snapshots](Self::snapshot_at), by default of one.

@@ -1,4 +1,4 @@
-//! Where an environment failed: the parts of its errors that name a lane or a step.
+//! Places of an environment's errors: the parts that name a lane or a step.
 
 use super::{EnvError, Moment};
 use crate::prelude::*;

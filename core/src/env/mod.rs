@@ -163,7 +163,7 @@ impl Default for ProcessLimits {
     }
 }
 
-/// The result of a step of a single environment, besides the observation.
+/// The result of a step of a single environment, without the observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Step {
     /// Reward of the step.
@@ -210,7 +210,7 @@ pub enum EnvError {
     /// A buffer has another length than the lanes' rows together.
     #[error("{wanted} {what} are needed for the environment's lanes, the buffer has {found}")]
     WrongLength {
-        /// What is in the buffer, for example `observation elements`.
+        /// The content of the buffer, for example `observation elements`.
         what: &'static str,
         /// Required length.
         wanted: usize,
@@ -269,7 +269,7 @@ pub enum EnvError {
         env: usize,
         /// Its agent.
         agent: AgentId,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A reward, or its sum with earlier ones, is infinite or NaN as a 32-bit float.
@@ -297,7 +297,7 @@ pub enum EnvError {
         env: usize,
         /// The agent.
         agent: AgentId,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// A call is out of order.
@@ -335,7 +335,7 @@ pub enum EnvError {
     Process {
         /// The sub-environment.
         env: usize,
-        /// How it ended.
+        /// Its end.
         end: ProcessEnd,
         /// The last lines of its standard error.
         last_words: String,
@@ -506,7 +506,7 @@ pub trait VectorEnv: Send {
     }
 }
 
-/// Output buffers of a vector step besides the observations; one entry per lane.
+/// Output buffers of a vector step except the observations; one entry per lane.
 #[derive(Debug)]
 pub struct StepOut<'a> {
     /// Rewards.
@@ -537,7 +537,7 @@ pub struct Moments<'a> {
     pub streams: Streams,
     /// One moment per lane.
     pub lanes: &'a [Moment],
-    /// Where an environment that steps its lanes sequentially records each step's beginning.
+    /// The record of each step's beginning, in an environment that steps its lanes sequentially.
     pub mark: Option<&'a StepMark>,
 }
 

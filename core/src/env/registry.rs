@@ -227,7 +227,7 @@ impl core::fmt::Debug for MultiAgentSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no {kind} '{name}';{} known are: {known}", self.hint())]
 pub struct Unknown {
-    /// The kind of thing, for example `environment`.
+    /// The kind of entry, for example `environment`.
     pub kind: &'static str,
     /// The name, or its beginning.
     pub name: String,

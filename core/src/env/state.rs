@@ -1,7 +1,7 @@
-//! How open episodes move between instances.
+//! Transfer of open episodes between instances.
 
-/// How an open episode continues in another instance of its environment: in another process, after a kill, or on another
-/// machine.
+/// The way in which an open episode continues in another instance of its environment: in another process, after a kill,
+/// or on another machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EnvState {
     /// From a snapshot of the state from which the rest of the episode follows.

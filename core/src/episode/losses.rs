@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
-/// What a sampler has lost. Steps are counted since the last time the losses were taken.
+/// The losses of a sampler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Env steps that were taken and will be in no batch: of episodes that were lost with their environment, or that were in

@@ -33,10 +33,10 @@ pub struct RolloutMetrics {
     /// The user's media, such as pictures.
     #[serde(with = "byte_strings")]
     pub media: BTreeMap<String, Vec<u8>>,
-    /// Why the episode was lost, if it was. Its rows are then in no batch, and it counts in no mean.
+    /// The reason for the loss of the episode, if it was lost. Its rows are then in no batch, and it counts in no mean.
     #[doc(alias = "episode_faulty")]
     pub faulty: Option<String>,
-    /// Where the sampler's time has been spent so far.
+    /// The time that the sampler has spent so far, by phase.
     #[doc(alias = "perf_stats")]
     pub perf: SamplerPerf,
 }
@@ -69,7 +69,7 @@ impl RolloutMetrics {
     }
 }
 
-/// Where a sampler's time is spent: means over its iterations, in milliseconds. All 0 without a clock.
+/// The time that a sampler spends by phase: means over its iterations, in milliseconds. All 0 without a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SamplerPerf {
     /// Iterations: steps of all sub-environments that were ready.

@@ -49,9 +49,9 @@ pub struct LoggedEpisodes {
     pub rows: SampleBatch,
     /// Number of episodes; with several agents, each agent's episode counts.
     pub episodes: usize,
-    /// How many of them have no end.
+    /// The number of those without an end.
     pub unfinished: usize,
-    /// How many of them lack their beginning.
+    /// The number of those without their beginning.
     pub begun_late: usize,
 }
 
@@ -91,7 +91,8 @@ impl EpisodeLog {
         self.add_rows(batch, false)
     }
 
-    /// [Adds](Self::add) rows of a policy among several agents, which need not act at every step: `t` may have gaps.
+    /// Does the same as [`add`](Self::add) for rows of a policy among several agents, which need not act at every step:
+    /// `t` may have gaps.
     ///
     /// # Errors
     /// The errors of [`add`](Self::add).

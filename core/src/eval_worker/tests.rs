@@ -129,12 +129,12 @@ fn request(steps: u32) -> EvaluationRequest {
     EvaluationRequest { render: false, ..EvaluationRequest::new(steps) }
 }
 
-/// A request that runs until it is cancelled.
+/// Returns a request that runs until it is cancelled.
 fn endless() -> EvaluationRequest {
     EvaluationRequest { break_when_any_done: false, ..request(u32::MAX) }
 }
 
-/// Weights other than the policy's first ones.
+/// Returns weights other than the policy's first ones.
 fn weights() -> Weights {
     let spaces = Registry::builtin().envs.spec("CartPole-v1").unwrap().spaces().unwrap();
     let policy = NetPolicy::for_context(&PolicyContext::new(spaces, 99, Kernels::PORTABLE)).unwrap();

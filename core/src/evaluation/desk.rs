@@ -49,7 +49,7 @@ struct Current {
     ticket: Ticket,
     weights: Option<Given>,
     is_cancelled: bool,
-    /// Whether the order was sent to the engine.
+    /// Whether the request was sent to the engine.
     is_notified: bool,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
-/// Why there is no evaluation. Has the same text in every process.
+/// The reason why there is no evaluation. Has the same text in every process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -29,7 +29,7 @@ pub enum EvalWorkerError {
     /// another.
     #[error("the evaluation was given up: nothing has moved for {limit_ms} ms while it was {doing}")]
     Overdue {
-        /// What the worker was doing.
+        /// The worker's activity.
         doing: String,
         /// The deadline in milliseconds.
         limit_ms: u64,
@@ -45,7 +45,7 @@ pub enum EvalWorkerError {
     UnknownName {
         /// The name.
         name: String,
-        /// Where it was looked up: a directory of names, or a hub.
+        /// The place of the look-up: a directory of names, or a hub.
         place: String,
     },
     /// A worker of this name exists already.

@@ -1,7 +1,7 @@
 //! Evaluation of a policy: episodes apart from training, alongside other work.
 //!
 //! An [`Evaluator`] samples given environments with a given policy, round by round, so that its caller can pause it between
-//! any two rounds. An [`EvaluationRequest`] says what to do; the result is an [`Evaluation`]: the mean **episode** return,
+//! any two rounds. An [`EvaluationRequest`] describes it; the result is an [`Evaluation`]: the mean **episode** return,
 //! never a mean of steps, and never NaN. Workers execute evaluations as calls, through [`Evaluates`].
 //!
 //! The same weights and the same request give bit-identical results, on any machine and however often: each evaluation
@@ -99,7 +99,7 @@ pub struct EvaluatorOptions {
 }
 
 impl Default for EvaluatorOptions {
-    /// RLlib's defaults for actions; 256 MiB of pictures.
+    /// Returns RLlib's defaults for actions; 256 MiB of pictures.
     fn default() -> Self {
         Self {
             reward_key: RewardKey::Reward,
@@ -113,14 +113,14 @@ impl Default for EvaluatorOptions {
     }
 }
 
-/// Why there is no evaluation.
+/// The reason why there is no evaluation.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvaluationError {
     /// The environments failed. They are restarted for the next evaluation.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// The environment has pictures and cannot be rendered, while the request wants them.
+    /// The environment has pictures and cannot be rendered, although the request includes them.
     #[error("the environment cannot be rendered: {0}; evaluate it without pictures (`render=False`, no `--render`)")]
     Render(String),
     /// The policy failed, or rejects the weights.

@@ -14,7 +14,7 @@ impl fmt::Display for Ticket {
     }
 }
 
-/// What happens to a handle's earlier evaluations when it requests another one.
+/// The effect of a new request on the same handle's earlier evaluations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Earlier {

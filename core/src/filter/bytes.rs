@@ -10,7 +10,7 @@ const VERSION: u8 = 1;
 /// The largest encoding that is accepted: two statistics with the maximum number of elements, and the other fields.
 const MAX_BYTES: usize = 2 * 2 * 8 * RunningStat::MAX_ELEMENTS + 256;
 
-/// Why bytes do not decode to a filter.
+/// The reason why bytes do not decode to a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterStateError {

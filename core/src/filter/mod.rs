@@ -65,7 +65,7 @@ use crate::{
     prelude::*,
 };
 
-/// Why a filter could not be created, called or merged.
+/// The reason why a filter could not be created, called or merged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {

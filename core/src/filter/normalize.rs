@@ -27,7 +27,7 @@ impl FilterFloat for f64 {
     }
 }
 
-/// How a filter with statistics normalises a row.
+/// The settings by which a filter with statistics normalises a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanStdConfig {
     /// Subtract the mean.

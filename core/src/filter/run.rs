@@ -175,7 +175,7 @@ impl RunFilter {
     }
 }
 
-/// See [`Weights::of_run`].
+/// Returns the prefixes of the filters' names, see [`Weights::of_run`].
 fn prefixes(policies: &[PolicyId]) -> BTreeMap<PolicyId, String> {
     let is_plain = policies == [PolicyId::DEFAULT];
     let prefix = |id: &PolicyId| if is_plain { FILTER_PREFIX.into() } else { format!("{id}/{FILTER_PREFIX}") };

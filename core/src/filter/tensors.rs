@@ -16,7 +16,7 @@ const PARTS: usize = 3;
 /// Length of a filter's configuration: subtract the mean, divide, in training, whether to clip, and the parts of the clip.
 const CONFIG: usize = 4 + PARTS;
 
-/// Why tensors do not hold statistics.
+/// The reason why tensors do not hold statistics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterTensorError {

@@ -156,7 +156,7 @@ mod tests {
         Split { max_slots_per_lease, slack: Split::SLACK }
     }
 
-    /// Slots held in runs: `counts[w]` for worker `w`.
+    /// Returns the slots held in runs: `counts[w]` for worker `w`.
     fn held(counts: &[u32]) -> Vec<(SlotId, Option<WorkerId>)> {
         let holders = counts.iter().enumerate().flat_map(|(w, &n)| vec![WorkerId(w as u32); n as usize]);
         holders.enumerate().map(|(slot, worker)| (SlotId(slot as u32), Some(worker))).collect()

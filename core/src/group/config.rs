@@ -26,7 +26,7 @@ pub struct GroupConfig {
     pub first_lease: LeaseId,
     /// Minimum age at which a lease becomes overdue.
     pub hedge_floor: Micros,
-    /// Which fragments form a batch.
+    /// The condition that completes a batch.
     pub mode: SamplingMode,
     /// False if open episodes may end when their slots move, see [`EnvState::Opaque`](crate::env::EnvState::Opaque), or if
     /// policies may act on [devices](crate::run::RunConfig::device_rows): two workers with the same lease may then return
@@ -64,7 +64,7 @@ impl GroupConfig {
     }
 }
 
-/// Why a group could not be created.
+/// The reason why a group could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupConfigError {
@@ -82,7 +82,7 @@ pub enum GroupConfigError {
     EmptyBatches,
 }
 
-/// Why an iteration could not begin.
+/// The reason why an iteration could not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BeginError {

@@ -31,8 +31,8 @@ pub(super) struct Flow {
 }
 
 impl LeaseGroup {
-    /// How many fragments the slots whose states a worker holds may be ahead of other open slots before the worker takes
-    /// over those.
+    /// The maximum number of fragments by which the slots whose states a worker holds may be ahead of other open slots
+    /// before the worker takes over those.
     const LEAD: u64 = 1;
 
     /// Publishes weights as the newest ones.

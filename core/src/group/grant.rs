@@ -138,7 +138,7 @@ impl LeaseGroup {
     }
 
     /// Returns true if even the slowest worker would finish an equal share within [`EVEN_SPLIT`]. Speeds measured in such
-    /// short leases say more about latency than about the worker, and more so the smaller the lease was: a worker that was
+    /// short leases depend more on latency than on the worker, and more so the smaller the lease was: a worker that was
     /// late once would never get a larger lease again.
     fn may_split_evenly(&self, candidates: &[Candidate]) -> bool {
         let slots = u64::from(self.config.num_slots).div_ceil((candidates.len() as u64).max(1));

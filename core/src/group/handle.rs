@@ -18,7 +18,7 @@ impl LeaseGroup {
     const MAX_STRIKES: u32 = 3;
 
     /// Handles a worker that joined and was sent the run. It gets leases once it has [answered](Self::handle_answer). If the
-    /// id is known, the former worker has left and this is its replacement, which keeps its principal.
+    /// id is known, the former worker is disconnected and this is its replacement, which keeps its principal.
     pub fn handle_joined(&mut self, worker: WorkerId, profile: WorkerProfile, now: Micros) {
         let principal = self.audits.principal(worker);
         self.forget(worker);

@@ -36,7 +36,7 @@ pub enum JournalEntry {
     Restored,
 }
 
-/// Why a group cannot replay a journal.
+/// The reason why a group cannot replay a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {

@@ -1,4 +1,4 @@
-//! How the group keeps the ledger.
+//! The group's ledger.
 
 use super::{ExpiryCause, FragmentOutcome, RejectReason};
 use crate::prelude::*;
@@ -14,7 +14,7 @@ pub use crate::protocol::ledger::{Expired, Ledger, Rejected, Uninvited};
 )]
 pub struct UnbalancedLedger(pub Box<Ledger>);
 
-/// How a grant ended.
+/// The end of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Came(FragmentOutcome),

@@ -46,7 +46,7 @@ impl GroupCommand {
     }
 }
 
-/// Why granted env steps never arrived.
+/// The reason why granted env steps never arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryCause {
     /// The worker made no progress in time.
@@ -60,7 +60,7 @@ pub enum ExpiryCause {
     Revoked,
 }
 
-/// Why a fragment was rejected.
+/// The reason why a fragment was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum RejectReason {
@@ -154,7 +154,7 @@ pub enum GroupEvent {
         lease: LeaseId,
         /// Number of its open slots.
         slots: u32,
-        /// Why.
+        /// The reason.
         cause: ExpiryCause,
         /// The reason that the worker gave; empty unless it refused.
         reason: String,
@@ -163,7 +163,7 @@ pub enum GroupEvent {
     WorkerUnable {
         /// The worker.
         worker: WorkerId,
-        /// Why.
+        /// The reason.
         inability: Inability,
     },
     /// No connected worker can run the leases of this run. The run ends unless a worker that can joins soon.
@@ -179,7 +179,7 @@ pub enum GroupEvent {
     WorkerHung {
         /// The worker.
         worker: WorkerId,
-        /// How long its lease went without progress.
+        /// The duration for which its lease went without progress.
         patience: Micros,
     },
     /// A hung worker has sent a message again.
@@ -204,7 +204,7 @@ pub enum GroupEvent {
         lease: LeaseId,
         /// Number of fragments; 0 if they could not be decoded.
         fragments: u32,
-        /// Why.
+        /// The reason.
         reason: RejectReason,
     },
     /// Committed fragments were dropped: their weights became too old before a batch took them.
@@ -239,19 +239,19 @@ pub enum GroupEvent {
     FragmentFailed {
         /// The worker that reported it.
         worker: WorkerId,
-        /// What failed, and where.
+        /// The failure and its place.
         failure: FragmentFailure,
     },
     /// A worker is quarantined: it gets no more leases.
     WorkerQuarantined {
         /// The worker.
         worker: WorkerId,
-        /// Why.
+        /// The reason.
         cause: QuarantineCause,
     },
 }
 
-/// Why a worker is quarantined.
+/// The reason why a worker is quarantined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuarantineCause {
     /// It contradicted a committed fragment of a trusted worker, or one that an audit has confirmed.

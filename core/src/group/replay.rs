@@ -1,9 +1,9 @@
 //! Audits of untrusted workers: a share of the fragments they commit is recomputed by a trusted one and compared.
 //!
-//! The group says which fragments to recompute ([`LeaseGroup::poll_audit`]), takes the results
-//! ([`LeaseGroup::handle_audited`]) and reports the principals with failed audits ([`LeaseGroup::poll_failed_audit`]); it
-//! never waits for an audit. Which fragments are audited depends on random numbers that are addressed by a secret, so a
-//! worker cannot predict it, and is not told which fragment was audited.
+//! The group requests the fragments to recompute ([`LeaseGroup::poll_audit`]), takes the results
+//! ([`LeaseGroup::handle_audited`]) and reports the principals with failed audits ([`LeaseGroup::poll_failed_audit`]);
+//! it never waits for an audit. Which fragments are audited depends on random numbers that are addressed by a secret,
+//! so a worker cannot predict it, and is not notified which fragment was audited.
 
 mod failed_audit;
 
@@ -24,7 +24,7 @@ use crate::{
     time::Micros,
 };
 
-/// Which fragments of untrusted workers are audited.
+/// The selection of untrusted workers' fragments for audits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AuditPolicy {
     /// Share of the fragments to audit, from 0 to 1.

@@ -39,7 +39,7 @@ pub(super) struct SlotMark {
     pub(super) state: Option<Vec<u8>>,
 }
 
-/// Why a group could not be restored.
+/// The reason why a group could not be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
@@ -110,8 +110,8 @@ impl GroupState {
         self.next_fragment
     }
 
-    /// Returns the first batch with an unaudited fragment of an untrusted worker; `None` if there is none. What was saved
-    /// before that batch was taken does not depend on it.
+    /// Returns the first batch with an unaudited fragment of an untrusted worker; `None` if there is none. Data that
+    /// was saved before that batch was taken does not depend on it.
     #[must_use]
     pub fn first_doubt(&self) -> Option<FragmentNo> {
         self.doubts.iter().map(|(_, _, first)| *first).min()

@@ -19,7 +19,7 @@ pub struct WorkerStatus<'a> {
     pub worker: WorkerId,
     /// Its state.
     pub state: WorkerState,
-    /// Why it makes no rows now; `None` while it does, and for a worker that is being removed.
+    /// The reason why it makes no rows now; `None` while it does, and for a worker that is being removed.
     pub idle: Option<IdleReason<'a>>,
     /// Number of slots in its current lease.
     pub slots: u32,
@@ -32,7 +32,7 @@ pub struct WorkerStatus<'a> {
     pub weights_version: Option<WeightsVersion>,
 }
 
-/// Why a worker makes no rows. `Display` describes it without the worker's state.
+/// The reason why a worker makes no rows. `Display` describes it without the worker's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdleReason<'a> {
@@ -75,7 +75,8 @@ impl fmt::Display for IdleReason<'_> {
     }
 }
 
-/// A run has fewer slots than its workers can act for, so some get fewer than they could, or none. `Display` says what to do.
+/// A run has fewer slots than its workers can act for, so some get fewer than they could, or none. `Display` recommends
+/// an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFewSlots {
     /// Number of slots of the run.

@@ -26,7 +26,7 @@ impl WorkerProfile {
 pub(super) struct Hung {
     /// The lease that expired.
     pub(super) lease: LeaseId,
-    /// How long the lease went without progress.
+    /// The duration for which the lease went without progress.
     pub(super) patience: Micros,
     /// When to send the revocation again.
     pub(super) ask_at: Micros,
@@ -193,7 +193,7 @@ impl Worker {
     }
 }
 
-/// Env steps per second, at least 1.
+/// Returns the env steps per second, at least 1.
 fn per_second(env_steps: u64, took: Micros) -> u64 {
     (env_steps.saturating_mul(1_000_000) / took.0.max(1)).max(1)
 }

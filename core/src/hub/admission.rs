@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// What the shell knows about a peer that is to be admitted.
+/// The data of a peer that is to be admitted.
 #[derive(Clone, Debug)]
 pub struct Arrival<C> {
     /// Its address.
@@ -33,10 +33,10 @@ pub struct Arrival<C> {
     pub is_spare: bool,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerEnd<'a> {
-    /// Why.
+    /// The reason.
     pub reason: &'a str,
     /// True if the peer broke the rules or the connection failed.
     pub is_fault: bool,
@@ -214,7 +214,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Returns the principal of an untrusted worker, `None` for a trusted one.
     pub fn principal(&self, id: u32) -> Option<Principal> {
         let peer = self.peers.get(&id)?;
-        // What a launcher has started runs on machines of others.
+        // Workers that a launcher has started run on machines of others.
         let is_own = peer.child.is_some() && peer.launcher.is_empty();
         let is_of_page = self.tokens.is_of_page(peer.token);
         let is_untrusted = !is_own && (is_of_page || peer.is_throttled() || self.setup.distrusts_remote);

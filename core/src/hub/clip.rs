@@ -18,7 +18,7 @@ use crate::{
 const COLUMNS: [&str; 7] =
     [ACTIONS.name(), REWARDS.name(), ACTION_LOGP.name(), VF_PREDS.name(), EPS_ID.name(), T.name(), AGENT_INDEX.name()];
 
-/// A fragment of which dashboards want pictures.
+/// A fragment whose pictures dashboards have requested.
 #[derive(Clone, Debug)]
 pub struct ClipJob {
     pub(super) run: u32,
@@ -41,7 +41,7 @@ impl ClipJob {
         self.try_draw(runner).unwrap_or_else(|error| self.without_pictures(&error.to_string()))
     }
 
-    /// Returns a clip that says why there are no pictures.
+    /// Returns a clip that gives the reason why there are no pictures.
     #[must_use]
     pub fn without_pictures(&self, reason: &str) -> EnvClip {
         without_pictures(self.run, &self.fragment, reason)
@@ -77,7 +77,7 @@ impl ClipJob {
     }
 }
 
-/// Returns a clip that says why a fragment has no pictures.
+/// Returns a clip that gives the reason why a fragment has no pictures.
 pub(super) fn without_pictures(run: u32, fragment: &SlotFragment, reason: &str) -> EnvClip {
     let reason = short(reason);
     let SlotFragment { slot, weights_version, .. } = fragment;
@@ -135,7 +135,7 @@ impl Reel {
     }
 
     /// Adds the picture of a step to the film. The second one decides how many steps are skipped between two pictures; if
-    /// some are, it is left out: picture `i` shows step `i * stride`.
+    /// some are, it is dropped: picture `i` shows step `i * stride`.
     fn add_frame(&mut self) -> bool {
         let first = (self.steps.len() == 1).then(|| self.film.clone());
         let is_added = self.film.add(&self.frame);

@@ -15,7 +15,7 @@ use crate::{group::WorkerState, ids::FragmentNo, time::Micros};
 /// 1. The run is rolled back, as soon as the snapshot that it goes back to is complete.
 /// 2. A draining run whose leases have ended, or whose time for that is over, has reached its end.
 /// 3. A run that has reached its end is over, once its rows have been audited.
-/// 4. What follows a batch: the end, a checkpoint, the next iteration.
+/// 4. The consequence of a batch: the end, a checkpoint, the next iteration.
 #[derive(Debug, Default)]
 pub struct RunCourse {
     stage: CourseStage,
@@ -28,7 +28,7 @@ pub struct RunCourse {
     roll_back_before: Option<FragmentNo>,
 }
 
-/// Where a run is between two batches.
+/// The position of a run between two batches.
 #[derive(Clone, Debug, Default, PartialEq)]
 enum CourseStage {
     /// Its first iteration has not begun, or a batch is being sampled or consumed.
@@ -50,9 +50,9 @@ enum Turns {
     /// One after the other.
     #[default]
     Free,
-    /// Each when the program asks for it, which it has not.
+    /// Each when the program requests it; no request is pending.
     Awaited,
-    /// Each when the program asks for it, which it has.
+    /// Each when the program requests it; a request is pending.
     Asked,
 }
 
@@ -69,7 +69,7 @@ pub enum RunStep {
     Begin,
 }
 
-/// What decides about the course of a run and is not part of its [`RunLoop`].
+/// The conditions for the course of a run that are not part of its [`RunLoop`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunFacts {
     /// Local workers that the run begins with.
@@ -80,7 +80,7 @@ pub struct RunFacts {
     pub has_ranks: bool,
     /// The other ranks have to be notified now, by one more iteration.
     pub has_ranks_to_notify: bool,
-    /// What follows depends on an evaluation that has not finished.
+    /// The next stage depends on an evaluation that has not finished.
     pub awaits_evaluation: bool,
     /// Fragments that are being recomputed.
     pub num_unaudited: u64,
@@ -303,7 +303,7 @@ impl RunCourse {
         matches!(self.stage, CourseStage::Finishing(..))
     }
 
-    /// A run that has reached its end stays there.
+    /// Sets the stage, unless the run has reached its end.
     fn set_stage(&mut self, stage: CourseStage) {
         if !self.is_finishing() {
             self.stage = stage;

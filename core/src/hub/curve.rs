@@ -50,7 +50,7 @@ impl<P: Copy> Curve<P> {
         self.every_nth(most).map(|(point, _)| *point).collect()
     }
 
-    /// The same with the points' messages. At least one, if there is a point.
+    /// Returns the same points with their messages. At least one, if there is a point.
     pub fn every_nth(&self, most: usize) -> impl Iterator<Item = &(P, MessageFrame)> {
         let len = self.all.len();
         let every = len.div_ceil(most.max(1)).max(1);

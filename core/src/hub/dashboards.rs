@@ -1,4 +1,4 @@
-//! What dashboards are shown: the state of the hub, of which only changes are sent, and curves.
+//! State of the hub for dashboards, of which only changes are sent, and curves.
 
 use super::{
     Curve, Hub, HubRun, Peer, PeerConnection, RecentFragments,
@@ -29,7 +29,7 @@ pub const IN_PROCESS: u32 = 0;
 /// The number of the hub's own worker that acts for others.
 pub const IN_PROCESS_SERVER: u32 = u32::MAX;
 
-/// What dashboards were sent, and what they are to be sent next.
+/// The messages that dashboards were sent, and those that they are to be sent next.
 #[derive(Debug)]
 pub struct Dashboards {
     /// The latest messages of which each supersedes earlier ones.
@@ -75,8 +75,9 @@ impl Default for Dashboards {
     }
 }
 
-/// What a message supersedes, in the order in which dashboards get the messages: a run that the list calls over has its final
-/// numbers already, and the ledger completes the snapshot of a new dashboard.
+/// The key of a message, which supersedes earlier ones with the same key. Dashboards get the messages in the order of
+/// keys: a run that the list shows as over has its final numbers already, and the ledger completes the snapshot of a
+/// new dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StateKey {
     Status,
@@ -158,7 +159,7 @@ impl Dashboards {
         }
     }
 
-    /// Replaces the message that this one supersedes, and marks it as unsent if it says anything else.
+    /// Replaces the message that this one supersedes, and marks it as unsent if it differs.
     pub(super) fn set_state(&mut self, message: Message) {
         let Some(key) = StateKey::of(&message) else { return };
         // NaN is a valid value here but unequal to itself: unequal messages are compared as they are encoded.

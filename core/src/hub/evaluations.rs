@@ -37,7 +37,7 @@ struct CurrentEvaluation {
     ticket: Option<Ticket>,
     candidate: EvaluationCandidate,
     has_pictures: bool,
-    /// Why the attempt with pictures failed; this is the one without.
+    /// The reason why the attempt with pictures failed; this is the one without.
     failed: Option<EvalWorkerError>,
 }
 
@@ -55,11 +55,11 @@ pub struct EvaluationStart {
 /// A finished evaluation.
 #[derive(Debug)]
 pub struct EvaluatedCandidate {
-    /// What was evaluated.
+    /// The evaluated candidate.
     pub candidate: EvaluationCandidate,
     /// The result.
     pub found: Evaluation,
-    /// Why an earlier attempt failed, with pictures: later evaluations have none.
+    /// The reason why an earlier attempt failed, with pictures: later evaluations have none.
     pub failed: Option<EvalWorkerError>,
 }
 
@@ -84,7 +84,7 @@ impl EvaluationSchedule {
     }
 
     /// Returns the evaluation that begins now, if there is one: [`handle_submitted`](Self::handle_submitted) follows. It is
-    /// rendered if that is wanted and has not failed before.
+    /// rendered if that is enabled and has not failed before.
     pub fn poll_start(&mut self, wants_pictures: bool) -> Option<EvaluationStart> {
         if self.current.is_some() {
             return None;

@@ -53,7 +53,7 @@ pub struct Hub<C, R> {
     pub keeps_queue: bool,
     /// Number of local workers that ended unexpectedly and were replaced.
     pub num_worker_restarts: u64,
-    /// What dashboards are shown.
+    /// The state that dashboards are shown.
     pub dashboards: Dashboards,
     pub(super) logs: Logs,
     /// Hung workers, and since when.
@@ -67,7 +67,7 @@ pub struct Hub<C, R> {
     pub(super) effects: VecDeque<HubEffect<C>>,
 }
 
-/// What distinguishes a hub from others.
+/// The properties that distinguish a hub from others.
 #[derive(Clone, Debug, Default)]
 pub struct HubSetup {
     /// Distinguishes connections of this process from those of earlier hubs of the same run. Never 0.
@@ -108,7 +108,7 @@ pub trait HubRun {
     }
 }
 
-/// What the shell has to do, in this order.
+/// The actions that the shell has to take, in this order.
 #[derive(Debug)]
 pub enum HubEffect<C> {
     /// Add a record to the audit log.
@@ -128,7 +128,7 @@ pub enum HubEffect<C> {
         id: u32,
         /// The peer.
         peer: Box<Peer<C>>,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Pass on a worker's answer to a call of the program.
@@ -138,11 +138,11 @@ pub enum HubEffect<C> {
         /// The answer.
         result: CallResult,
     },
-    /// What follows for the process of a local worker.
+    /// The consequence for the process of a local worker.
     Child {
         /// Its number.
         child: u32,
-        /// What happens to it.
+        /// Its fate.
         fate: ChildFate,
     },
     /// A local worker has hung for too long: end its process if another one may take its place.
@@ -151,7 +151,7 @@ pub enum HubEffect<C> {
         worker: u32,
         /// Its number.
         child: u32,
-        /// How long it has hung, at least.
+        /// The least duration for which it has hung.
         patience: Micros,
     },
     /// A principal has failed an audit, and its workers are expelled: revoke its tokens, also where they are stored, then
@@ -198,7 +198,7 @@ pub enum HubEffect<C> {
     GiveUpStart,
 }
 
-/// What happens to the process of a local worker.
+/// The fate of a local worker's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildFate {
     /// It has done useful work.

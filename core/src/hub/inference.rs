@@ -33,7 +33,7 @@ pub(super) struct HubInference {
 struct ActingWorker {
     /// When it last answered.
     heard: Micros,
-    /// How often it answered nothing for too long.
+    /// The number of times that it answered nothing for too long.
     silences: u32,
     /// Gets no requests until it answers one.
     is_silent: bool,
@@ -77,8 +77,8 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         self.inference.servers.contains_key(&worker)
     }
 
-    /// Returns whether the current run wants a worker that acts for others, and none that answers does but perhaps the hub's
-    /// own.
+    /// Returns whether the current run requires a worker that acts for others, and none that answers does but perhaps
+    /// the hub's own.
     pub fn needs_own_server(&self) -> bool {
         let is_wanted = self
             .state()

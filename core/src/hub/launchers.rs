@@ -47,7 +47,7 @@ pub struct LauncherPeer<C> {
 pub struct RemoteLaunchers<C> {
     /// Distinguishes the workers of this hub from those of earlier hubs.
     life: u32,
-    /// How long a launcher is expected back.
+    /// The duration for which a launcher is expected back.
     max_absence: Micros,
     launchers: BTreeMap<LauncherKey, RemoteLauncher<C>>,
     /// Workers by id.
@@ -84,7 +84,7 @@ pub struct PlacedLaunch {
     pub token_seconds: u32,
 }
 
-/// Why no launcher can start a worker.
+/// The reason why no launcher can start a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoLaunch {
     /// No connected launcher has a free place now, but soon one may: the reason.

@@ -70,7 +70,7 @@ struct LocalWorker {
     is_restarted: bool,
 }
 
-/// What follows from the end of a local worker, or from a failed start.
+/// The consequence of the end of a local worker, or of a failed start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalEnd {
     /// It was dismissed, or was a spare.
@@ -83,7 +83,7 @@ pub enum LocalEnd {
     GiveUp,
 }
 
-/// What is due for a local worker.
+/// The action that is due for a local worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalDue {
     /// Start a worker in place of this one.
@@ -274,7 +274,7 @@ impl LocalWorkers {
         self.awaited.values().chain(self.disconnected.values()).min().copied()
     }
 
-    /// Returns what is due, one thing at a time.
+    /// Returns what is due, one action at a time.
     pub fn poll_due(&mut self, now: Micros) -> Option<LocalDue> {
         let awaited = self.awaited.iter().find(|(_, due)| **due <= now).map(|(&number, _)| number);
         if let Some(number) = awaited {

@@ -1,5 +1,5 @@
-//! What a hub reports: records for the audit log, notices for users, and the logs of workers for operators, which are bounded
-//! and sent as they grow.
+//! Reports of a hub: records for the audit log, notices for users, and the logs of workers for operators, which are
+//! bounded and sent as they grow.
 
 use super::{Causer, Hub, HubEffect, HubRun, PeerConnection, Record, limits::STATE_BACKLOG_BYTES};
 use crate::{
@@ -133,22 +133,22 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         if is_fault { self.notice_offence(text) } else { self.notice_coming(text) }
     }
 
-    /// Like [`notice`](Self::notice), rate-limited, about peers that connect and disconnect.
+    /// Sends a [`notice`](Self::notice), rate-limited, about peers that connect and disconnect.
     pub fn notice_coming(&mut self, text: String) {
         if let Some(text) = self.comings.say(text, self.now) {
             self.notice(0, text);
         }
     }
 
-    /// Like [`notice`](Self::notice), rate-limited, for what any peer may cause as often as it likes.
+    /// Sends a [`notice`](Self::notice), rate-limited, about actions that any peer can repeat without limit.
     pub fn notice_offence(&mut self, text: String) {
         if let Some(text) = self.loud.say(text, self.now) {
             self.notice(1, text);
         }
     }
 
-    /// Counts an unsolicited answer of a peer. Messages cross on the way, so this happens to honest peers as well, but not
-    /// repeatedly: above the limit the peer is expelled.
+    /// Counts an unsolicited answer of a peer. Messages cross on the way, so this happens to correct peers as well, but
+    /// not repeatedly: above the limit the peer is expelled.
     pub(super) fn count_offence(&mut self, id: u32) {
         let now = self.now;
         if self.peers.get_mut(&id).is_some_and(|peer| peer.offences.add(now)) {

@@ -145,7 +145,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         }
     }
 
-    /// Checks that a worker speaks of a call that it was sent. The progress of a call is its arrival.
+    /// Checks that a worker refers to a call that it was sent. The progress of a call is its arrival.
     fn check_call(&mut self, peer: u32, does: &str, call: u64) {
         if self.peers.get(&peer).is_some_and(|known| !known.is_called(call)) {
             self.notice_offence(format!("worker {peer} {does} call {call}, which was not made"));

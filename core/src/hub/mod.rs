@@ -43,9 +43,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`RunCourse`] says which step of a run comes next: the next iteration, a checkpoint, a rollback, the end. The other types
-//! are parts of a hub that outlive a run: its [tokens](HubTokens), its [queue](RunQueue), its [curves](Curve) for dashboards,
-//! and limits on what peers make it [say](NoticeRate) and [take](Offences).
+//! [`RunCourse`] determines the next step of a run: the next iteration, a checkpoint, a rollback, the end. The other
+//! types are parts of a hub that outlive a run: its [tokens](HubTokens), its [queue](RunQueue), its [curves](Curve) for
+//! dashboards, and limits on the [notices](NoticeRate) and [offences](Offences) of peers.
 
 mod admission;
 mod asks;

@@ -1,4 +1,4 @@
-//! Limits on what peers can make a hub say, and on what it takes from them.
+//! Limits on the notices that peers can cause, and on the offences that a hub tolerates.
 
 use crate::{prelude::*, time::Micros};
 
@@ -14,7 +14,7 @@ impl NoticeRate {
     /// Most notices per second; the rest is counted.
     pub const MAX: u32 = 50;
 
-    /// Returns the notice, with the number of those left out before it; `None` above the limit.
+    /// Returns the notice, with the number of the notices dropped before it; `None` above the limit.
     pub fn say(&mut self, text: String, now: Micros) -> Option<String> {
         let second = now.0 / 1_000_000;
         if second != self.second {
@@ -32,7 +32,8 @@ impl NoticeRate {
     }
 }
 
-/// A peer's recent unsolicited messages. Messages cross on the way, so honest peers send some, too, but not repeatedly.
+/// A peer's recent unsolicited messages. Messages cross on the way, so correct peers send some, too, but not
+/// repeatedly.
 #[derive(Clone, Debug, Default)]
 pub struct Offences {
     second: u64,

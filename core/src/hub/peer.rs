@@ -53,7 +53,7 @@ pub trait PeerConnection {
 /// The kind of a peer in a browser tab.
 pub(super) const BROWSER: &str = "browser";
 
-/// Why a hub closes a connection, as WebSocket status codes.
+/// The reason why a hub closes a connection, as WebSocket status codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -81,7 +81,7 @@ pub struct Peer<C> {
     pub launcher: String,
     /// True for a spare local worker, which has no place in the run yet.
     pub is_spare: bool,
-    /// Why the peer is about to leave, if it has announced that.
+    /// The reason why the peer is about to disconnect, if it has announced that.
     pub(super) leaving: Option<String>,
     pub(super) admitted_at: Micros,
     /// When the current run was announced to it; `None` once it counts as hung because it has not answered.
@@ -146,7 +146,7 @@ impl<C: PeerConnection> Peer<C> {
         self.role == Role::Worker && self.service == PeerService::Runs && !self.is_spare
     }
 
-    /// Returns what the peer is here for, for people.
+    /// Returns the peer's purpose, for display.
     pub fn service_name(&self) -> &'static str {
         match (self.role, self.service) {
             (Role::Worker, PeerService::Evaluates) => "evaluation worker",

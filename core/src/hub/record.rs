@@ -187,7 +187,7 @@ impl From<Role> for Causer {
 }
 
 impl Record {
-    /// Returns who can cause the record as often as they like, if anyone can.
+    /// Returns the group that can cause the record without limit, if any.
     pub fn causer(&self) -> Option<Causer> {
         match self {
             Self::Connected { .. }

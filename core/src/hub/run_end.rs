@@ -1,8 +1,8 @@
-//! How a run ends.
+//! The end of a run.
 
 use crate::{group::UnbalancedLedger, prelude::*, protocol::Phase};
 
-/// Why a run is over.
+/// The reason why a run is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEnd {
     /// The mean return of the last 100 finished episodes reached the stop return.

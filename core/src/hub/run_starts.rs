@@ -1,4 +1,4 @@
-//! Which run begins next: one at a time, in the order in which operators have started them.
+//! The choice of the run that begins next: one at a time, in the order in which operators have started them.
 
 use super::{Hub, HubEffect, HubRun, PeerConnection, RunLoop, RunQueue, WaitingRun};
 use crate::{
@@ -25,7 +25,7 @@ pub enum RunTurn {
     Later,
 }
 
-/// Why a run can neither begin nor wait.
+/// The reason why a run can neither begin nor wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartRefusal {
     /// The hub is about to exit.

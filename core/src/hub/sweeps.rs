@@ -8,7 +8,7 @@ const HOPE: Micros = Micros::from_secs(5);
 
 impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     /// Handles workers that have hung for longer than the run's `hung_worker_timeout_s`. The shell ends those that it has
-    /// [started](HubEffect::Hung); others are disconnected and may come back, so that their slots are tried again.
+    /// [started](HubEffect::Hung); others are disconnected and may reconnect, so that their slots are tried again.
     pub fn sweep_hung(&mut self) {
         let now = self.now;
         let timeout_s = self.active_run().map_or(0.0, |run| run.config().hung_worker_timeout_s);

@@ -166,7 +166,7 @@ fn effects_of_an_event_come_in_the_order_of_the_transitions() {
     let sent = link.take();
     let [Message::LeaseGrant(grant)] = &sent[..] else { panic!("{sent:?}") };
 
-    // What an upload shows about the worker precedes the batch that it completes.
+    // The effects of an upload on its worker precede those of the batch that it completes.
     runner.begin(convert::lease(grant, &config).expect("a lease")).expect("it can be run");
     let Advance::Done { lease, fragments } = runner.advance(8) else { panic!("8 steps are a fragment") };
     hub.handle_decoded(id, DecodedUpload::new(lease, fragments));
@@ -229,7 +229,7 @@ fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
     hub.send_last_states();
     let queued = link.kinds();
     assert!(queued.len() > 20 && queued.last() == Some(&Kind::LedgerReport), "{queued:?}");
-    // What takes no answers at all is expelled.
+    // A dashboard that reads no answers at all is expelled.
     let many = limits::MAX_BACKLOG_BYTES / 4_000 + 1;
     (0..many).for_each(|_| hub.peers[&id].link.send(&filler).expect("it fits"));
     assert_eq!(hub.handle_message(id, Message::Pause(Request { request: 8 })), None);
@@ -367,7 +367,7 @@ fn watched_slot_is_drawn_for_a_dashboard_that_connects_after_the_run() {
     );
 }
 
-/// A hub with a run whose workers let others act.
+/// Creates a hub with a run whose workers let others act.
 fn hub_with_servers() -> Hub<Queue, Run> {
     let mut hub = hub_with_run();
     let config = RunConfig { inference: Inference::Server, ..config() };
@@ -465,7 +465,7 @@ fn rows_go_to_an_inference_worker_and_to_another_one_when_it_leaves() {
     hub.handle_message(second, outputs(2));
     assert_eq!(to_sampler.take(), [outputs(71)]);
 
-    // What one had goes to the other, and waits for a third when that has left, too.
+    // The requests of a disconnected server go to the other one, and wait for a third when that is disconnected, too.
     hub.handle_left(first, PeerEnd { reason: "gone", is_fault: false, denied: None });
     assert_eq!(asked(&to_second), [1]);
     hub.expel(second, "for a test");
@@ -551,7 +551,7 @@ fn requests_have_limits_and_too_many_that_are_refused_are_an_offence() {
     hub.handle_message(*last, large);
     assert!(errors(link).is_empty());
 
-    // Where no worker acts for others, requests are an offence, too.
+    // If no worker acts for others, requests are an offence, too.
     let mut hub = hub_with_run();
     let (worker, link) = join(&mut hub, Role::Worker).expect("it is admitted");
     (0..=Offences::MAX).for_each(|_| _ = hub.handle_message(worker, request(1)));

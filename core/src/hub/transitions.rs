@@ -1,4 +1,4 @@
-//! What follows from an event, step by step, until nothing does.
+//! Transitions after an event, step by step, until no further one follows.
 
 use super::{
     ChildFate, Hub, HubEffect, HubRun, Peer, PeerConnection, Record, RunEnd, RunFacts, RunStep, logs::worker_of,
@@ -219,7 +219,7 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     }
 
     /// Returns the latest fragment of the watched slot to be drawn, while a dashboard is connected: also after the run, for one
-    /// that connects then. One is drawn at a time, and not more often than people see.
+    /// that connects then. One is drawn at a time, and not more often than an eye can see.
     fn poll_clip(&mut self) -> Option<HubEffect<C>> {
         let is_due = self.dashboards.clip_due.is_some_and(|due| self.now >= due);
         if !is_due || !self.has_dashboards() {
@@ -334,8 +334,8 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         self.forget_run();
     }
 
-    /// Notifies workers that the run is over, and lets their connections forget its leases. What the group still wanted to do
-    /// is lost, as in a run that is rolled back.
+    /// Notifies workers that the run is over, and lets their connections forget its leases. The group's pending outputs
+    /// are lost, as in a run that is rolled back.
     pub fn forget_run(&mut self) {
         let Some(run) = self.state().map(|run| run.number()) else { return };
         for (_, peer) in self.workers() {

@@ -10,7 +10,7 @@ use crate::{
     prelude::*,
 };
 
-/// Rows of observations, and what a policy with memory knows of the steps before them.
+/// Rows of observations, and the memory of a policy with recurrent states.
 #[derive(Debug)]
 pub struct ActRequest<'a> {
     /// As the environment gives them.

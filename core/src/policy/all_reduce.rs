@@ -1,4 +1,4 @@
-//! What several learners agree by: sums over all of them, in one order.
+//! Reductions over several learners: sums over all of them, in one order.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -8,16 +8,16 @@ use crate::{encoding, prelude::*};
 ///
 /// All ranks call the same methods in the same order with the same `step`, a name that says what the call is for; a group
 /// in which one does not notifies all ranks. A call returns when all ranks have made it, however long one of them
-/// computes. What is returned is the same on all ranks, bit for bit, and a function of what they gave alone: a rank that comes
-/// first, sums are made in the order of ranks.
+/// computes. The result is bit-identical on all ranks and depends only on their arguments, not on their order of
+/// arrival: sums are computed in the order of ranks.
 ///
 /// After an error the group is over: every later call gives that error again.
 #[doc(alias("torch.distributed", "ProcessGroup"))]
 pub trait AllReduce: Send {
-    /// Which rank this is.
+    /// Returns this process's rank.
     fn rank(&self) -> u32;
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     #[doc(alias = "get_world_size")]
     fn world_size(&self) -> u32;
 
@@ -29,7 +29,8 @@ pub trait AllReduce: Send {
     /// [`AllReduceError`]. The values may be anything then.
     fn all_reduce(&mut self, step: &str, values: &mut [f32], weight: f64) -> Result<(), AllReduceError>;
 
-    /// The bytes of every rank, in the order of ranks. No rank may give more than `limit`, which is the same on all.
+    /// Returns the bytes of every rank, in the order of ranks. No rank may give more than `limit`, which is the same on
+    /// all.
     ///
     /// # Errors
     /// [`AllReduceError`].
@@ -59,7 +60,7 @@ impl dyn AllReduce + '_ {
     }
 }
 
-/// Why a group is over. The order is part of the protocol between ranks; the variant that is never sent
+/// The reason why a group is over. The order is part of the protocol between ranks; the variant that is never sent
 /// comes last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
@@ -69,15 +70,15 @@ pub enum AllReduceError {
     Lost {
         /// The rank.
         rank: u32,
-        /// What was noticed.
+        /// The observed failure.
         reason: String,
     },
-    /// A rank could not continue and said so.
+    /// A rank could not continue and announced that.
     #[error("rank {rank} gave up: {reason}")]
     GaveUp {
         /// The rank.
         rank: u32,
-        /// Its own words.
+        /// Its own reason.
         reason: String,
     },
     /// A rank was stopped while others continue.
@@ -91,7 +92,7 @@ pub enum AllReduceError {
     OutOfStep {
         /// The rank, as compared with rank 0.
         rank: u32,
-        /// What it does, and what rank 0 does.
+        /// The step that it is at, and that of rank 0.
         reason: String,
     },
     /// A rank has come to other weights, or its optimiser to another state.
@@ -103,23 +104,23 @@ pub enum AllReduceError {
         /// The rank.
         rank: u32,
     },
-    /// A rank sends what makes no sense.
+    /// A rank violates the protocol.
     #[error("rank {rank} does not keep to the protocol: {reason}")]
     Protocol {
         /// The rank.
         rank: u32,
-        /// What is wrong.
+        /// The violation.
         reason: String,
     },
-    /// More is to be sent than a message takes.
+    /// The data exceeds the size of a message.
     #[serde(skip)]
     #[error("'{step}' has {bytes} bytes, and a message takes {limit}")]
     TooLarge {
-        /// What the call is for.
+        /// The name of the step, as the caller gave it.
         step: String,
-        /// What it would have.
+        /// The size of the data.
         bytes: usize,
-        /// The most.
+        /// The size limit.
         limit: usize,
     },
 }

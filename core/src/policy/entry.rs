@@ -1,4 +1,4 @@
-//! What a worker has per policy: the policy, its preprocessor and its filter, and what of it travels as bytes.
+//! Entries of a worker's policies: the policy, its preprocessor and its filter, and their serialised state.
 
 use super::{
     Policy, PolicyError,
@@ -25,16 +25,16 @@ pub struct PolicyEntry<P: ?Sized = dyn Policy> {
     spec: Cow<'static, str>,
     maker: Option<PolicyMaker<P>>,
     stays: bool,
-    /// What acts.
+    /// The policy itself.
     pub policy: Box<P>,
-    /// What observations go through first, if anything.
+    /// The preprocessor of observations, if any.
     pub preprocessor: Option<Preprocessor>,
-    /// What observations go through next.
+    /// The filter of observations, applied after the preprocessor.
     pub filter: Filter,
 }
 
 impl<P: Policy + ?Sized> PolicyEntry<P> {
-    /// A policy without preprocessor and filter; for `spec` see [`Stash::spec`].
+    /// Creates an entry of a policy without preprocessor and filter; for `spec` see [`Stash::spec`].
     #[must_use]
     pub fn new(spec: impl Into<Cow<'static, str>>, policy: Box<P>) -> Self {
         Self { spec: spec.into(), maker: None, stays: false, policy, preprocessor: None, filter: Filter::NoFilter }
@@ -47,14 +47,14 @@ impl<P: Policy + ?Sized> PolicyEntry<P> {
         self
     }
 
-    /// How to make another object of its kind, if that is known. The same one says that it is the same policy.
+    /// Returns the factory of objects of its kind, if it is known. Entries that share it are of the same policy.
     #[must_use]
     pub fn maker(&self) -> Option<&PolicyMaker<P>> {
         self.maker.as_ref()
     }
 
-    /// Another object with the same state, for another thread to act with. Its filter has seen the same and has nothing
-    /// in its buffer.
+    /// Creates another object with the same state, for another thread to act with. Its filter has seen the same and has
+    /// nothing in its buffer.
     ///
     /// # Errors
     /// [`StashError::Policy`] where it is unknown how to make one, and of a policy that does not take its own state.
@@ -96,7 +96,7 @@ impl<P: Policy + ?Sized> PolicyEntry<P> {
     }
 }
 
-/// A policy of unknown specification.
+/// An entry with a policy of unknown specification.
 impl<P: Policy + ?Sized> From<Box<P>> for PolicyEntry<P> {
     fn from(policy: Box<P>) -> Self {
         Self::new("", policy)
@@ -112,7 +112,8 @@ impl<P: Policy + ?Sized> Stash for PolicyEntry<P> {
         !self.stays
     }
 
-    /// Bytes of weights, filter and extra state; what the policy makes of its weights is about as much again.
+    /// Returns the bytes of weights, filter and extra state; data that the policy derives from its weights takes about
+    /// as much again.
     fn size_bytes(&self) -> usize {
         let tensors: usize = self.policy.weights().tensors().iter().map(|tensor| size_of_val(&*tensor.values)).sum();
         tensors.saturating_add(self.filter.size_bytes()).saturating_add(self.policy.extra_state_bytes())
@@ -150,8 +151,8 @@ impl PolicyState {
     /// Most tensors that are read, more than any policy has: empty ones take more memory than bytes.
     const MAX_TENSORS: usize = 1 << 20;
 
-    /// As bytes: the format's version, and in postcard's encoding the weights' version and tensors, the filter and the
-    /// policy's extra state. Keeps every bit.
+    /// Encodes the state: the format's version, and in postcard's encoding the weights' version and tensors, the filter
+    /// and the policy's extra state. The encoding is lossless.
     ///
     /// # Errors
     /// [`StashError::TooLarge`] above [`Stashed::MAX_BYTES`].

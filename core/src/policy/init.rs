@@ -14,14 +14,14 @@ use crate::{
     weights::{Tensor, Weights},
 };
 
-/// How much smaller than usual the last layer of the policy begins, so that first actions are near uniform
+/// The factor by which the last layer of the policy starts smaller than usual, so that first actions are near uniform
 /// (Andrychowicz et al.: "What matters in on-policy reinforcement learning?", 2020).
 const POLICY_HEAD_GAIN: f32 = 0.01;
 
 /// Networks by the names of their layers; the number of a network addresses its weights. Others have the hash of their name.
 const NETWORKS: [&str; 4] = ["policy", "value", "encoder", "lstm"];
 
-/// Weights of version 0. The spec has been checked.
+/// Returns first weights of version 0. The spec has been checked.
 pub(super) fn first_weights(spec: &ModelSpec, seed: u64) -> Weights {
     let streams = Streams::new(seed, Purpose::Init);
     let head = spec.policy.iter().rev().find(|layer| layer.num_weights() > 0);
@@ -73,7 +73,7 @@ fn first_tensor(
     Tensor { name, shape: shape.into_iter().map(|dim| dim as u32).collect(), values }
 }
 
-/// Numbers of a layer's network and of its matrix within it.
+/// Returns the numbers of a layer's network and of its matrix within it.
 fn address(layer: &str, number: u32) -> (u32, u32) {
     let numbered = layer.rsplit_once('.').and_then(|(network, layer)| Some((network, layer.parse().ok()?)));
     let (network, number) = numbered.unwrap_or((layer, number));
@@ -82,8 +82,8 @@ fn address(layer: &str, number: u32) -> (u32, u32) {
     (known.map_or_else(|| u32::from_be_bytes([a, b, c, d]), |known| known as u32), number)
 }
 
-/// A matrix of normal numbers whose columns, or rows where these are fewer, have been made orthogonal, each of length
-/// `gain`: the method of Gram and Schmidt, twice, since rounding leaves something after the first time.
+/// Returns a matrix of normal numbers whose columns, or rows where these are fewer, have been made orthogonal, each of
+/// length `gain`: the method of Gram and Schmidt, twice, since rounding leaves something after the first time.
 fn orthogonal(rows: usize, columns: usize, gain: f64, rng: impl Fn(usize) -> Rng) -> Vec<f32> {
     let (count, len) = (rows.min(columns), rows.max(columns));
     let mut vectors: Vec<Vec<f64>> = Vec::new();
@@ -108,8 +108,8 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).fold(0.0, |sum, (x, y)| sum + x * y)
 }
 
-/// The seed of a policy's first weights: another one for each policy of a run, whatever their order; the run's own for
-/// [`PolicyId::DEFAULT`].
+/// Returns the seed of a policy's first weights: a different one for each policy of a run, whatever their order; the
+/// run's own for [`PolicyId::DEFAULT`].
 #[must_use]
 pub fn weights_seed(seed: u64, id: &PolicyId) -> u64 {
     if *id == PolicyId::DEFAULT {

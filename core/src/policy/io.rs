@@ -1,4 +1,4 @@
-//! What goes into a policy and where its answers go.
+//! The inputs and outputs of a policy.
 
 use super::PolicyError;
 use crate::{
@@ -22,7 +22,7 @@ pub struct ActionInput<'a> {
 }
 
 impl<'a> ActionInput<'a> {
-    /// For policies without recurrent state, exploring.
+    /// Creates the input for a policy without recurrent state, with exploration.
     #[must_use]
     pub fn new(obs: RowsRef<'a>, moments: &'a [Moment]) -> Self {
         Self { obs, moments, state: &[], explore: true }
@@ -34,11 +34,11 @@ impl<'a> ActionInput<'a> {
 pub struct TakenActions {
     /// The actions, a row per observation.
     pub actions: Column,
-    /// What the policy said about their log-probabilities.
+    /// The log-probabilities that the policy reported for them.
     pub logp: Vec<f32>,
 }
 
-/// Where actions go, one row or entry per observation.
+/// The buffers for actions, one row or entry per observation.
 #[derive(Debug)]
 pub struct ActionOutput<'a> {
     /// Chosen actions.
@@ -55,7 +55,7 @@ pub struct ActionOutput<'a> {
 }
 
 impl<'a> ActionOutput<'a> {
-    /// Without recurrent states and distributions.
+    /// Creates outputs without recurrent states and distributions.
     #[must_use]
     pub fn new(actions: RowsMut<'a>, logp: &'a mut [f32], vf_preds: &'a mut [f32]) -> Self {
         Self { actions, logp, vf_preds, state: &mut [], dist_inputs: &mut [] }

@@ -15,7 +15,7 @@ use crate::{
 /// Rows that are shown to the policy at a time.
 const ROWS: usize = 256;
 
-/// Why a policy's value cannot be estimated.
+/// The reason why a policy's value cannot be estimated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JudgeError {
@@ -25,15 +25,15 @@ pub enum JudgeError {
          ope --estimator dm` needs none)"
     )]
     NoLoggedProbs,
-    /// The policy's probabilities are not to be had.
+    /// The policy's probabilities are not available.
     #[error("the policy does not return its distribution, or has memory; give a column 'new_action_prob'")]
     NoDistribution,
     /// Models of values and epsilon-greedy policies take one action of several.
     #[error("{what} needs a Discrete action space, not {space}")]
     NotDiscrete {
-        /// What was asked for.
+        /// The requested method, for example `epsilon-greedy`.
         what: &'static str,
-        /// What there is.
+        /// The action space.
         space: String,
     },
     /// No probability.
@@ -42,7 +42,7 @@ pub enum JudgeError {
     /// A logged action that the policy does not know.
     #[error("the action at row {row} is not in the policy's action space {space}")]
     Action {
-        /// Which row.
+        /// The index of the row.
         row: usize,
         /// The space.
         space: String,
@@ -61,7 +61,7 @@ pub enum JudgeError {
     Estimate(#[from] EstimateError),
 }
 
-/// Shows logged steps to a policy, and writes down what estimators want to know of it.
+/// Shows logged steps to a policy, and adds the columns that estimators need from it.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -95,7 +95,7 @@ pub struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// By a policy that acts in these spaces.
+    /// Creates a judge by a policy that acts in these spaces.
     #[must_use]
     pub fn new(policy: &'a mut dyn Policy, spaces: &EnvSpaces) -> Self {
         let inputs = if policy.state_lens().is_empty() { policy.dist_inputs_len() } else { 0 };
@@ -109,7 +109,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The policy takes any action by chance with this probability, and its own otherwise.
+    /// Makes the policy epsilon-greedy: with this probability it takes a uniformly random action, otherwise its own.
     ///
     /// # Errors
     /// [`JudgeError::Epsilon`], [`JudgeError::NotDiscrete`].
@@ -124,7 +124,7 @@ impl<'a> Judge<'a> {
         Ok(self)
     }
 
-    /// Numbers in an observation and actions there are, as a model of values in these spaces has them.
+    /// Returns the size of an observation and the number of actions, as a model of values in these spaces has them.
     ///
     /// # Errors
     /// [`JudgeError::NotDiscrete`], [`JudgeError::Policy`] for observations that are no single array.
@@ -163,7 +163,7 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
-    /// Probabilities, or densities, of the logged actions.
+    /// Returns the probabilities, or densities, of the logged actions.
     fn probs(&mut self, rows: &SampleBatch) -> Result<Vec<f64>, JudgeError> {
         let n = match &self.spaces.action {
             Space::Discrete { n } => f64::from(*n),
@@ -185,7 +185,8 @@ impl<'a> Judge<'a> {
         Ok(probs)
     }
 
-    /// What a model learns from: steps whose next observation is known, from `new_obs` or from the row after.
+    /// Returns the transitions that a model learns from: steps whose next observation is known, from `new_obs` or from
+    /// the row after.
     ///
     /// # Errors
     /// [`JudgeError`].
@@ -213,7 +214,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// The rows whose next observation is in the row after, or does not matter; and those observations.
+    /// Returns the rows whose next observation is in the row after, or does not matter; and those observations.
     fn with_successors(&self, rows: &SampleBatch, obs: &Column) -> Result<(Vec<u32>, Column), JudgeError> {
         let (ids, terminateds) = (rows.get(EPS_ID)?, rows.get(TERMINATEDS)?);
         let (mut kept, mut next) = (Vec::new(), Vec::new());
@@ -251,7 +252,7 @@ impl<'a> Judge<'a> {
         Ok(rows.insert(Q_VALUES, ColumnData::scalars(q_values))?)
     }
 
-    /// Probabilities of all actions, row by row.
+    /// Returns the probabilities of all actions, row by row.
     fn all_probs(&mut self, obs: &Column, num_actions: usize) -> Result<Vec<f32>, JudgeError> {
         let inputs = self.dist_inputs(obs)?;
         let Some(ActionDistribution::Categorical(distribution)) = &self.distribution else {
@@ -268,7 +269,7 @@ impl<'a> Judge<'a> {
         Ok(probs)
     }
 
-    /// What the policy's distributions are made of, row by row.
+    /// Returns the parameters of the policy's action distributions, row by row.
     fn dist_inputs(&mut self, obs: &Column) -> Result<Vec<f32>, JudgeError> {
         if self.distribution.is_none() {
             return Err(JudgeError::NoDistribution);
@@ -297,7 +298,7 @@ impl<'a> Judge<'a> {
         Ok(encoder.encode(rows, obs.rows(), &mut Vec::new())?.to_vec())
     }
 
-    /// Discrete actions, from 0 on.
+    /// Returns the discrete actions, counted from 0.
     fn actions(&self, column: &Column, n: usize) -> Result<Vec<u32>, JudgeError> {
         let action = |row| match column.row(row).map(RowsRef::cast).as_deref() {
             Some([action]) if math::floor_f64(*action) == *action && (0.0..n as f64).contains(action) => {

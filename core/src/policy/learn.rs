@@ -1,4 +1,4 @@
-//! What learning takes and gives.
+//! Inputs and results of learning.
 
 use crate::{
     config::{Config, ConfigError},
@@ -7,21 +7,22 @@ use crate::{
     weights::Weights,
 };
 
-/// What becomes of a trajectory between sampling and learning.
+/// The processing of a trajectory between sampling and learning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Postprocessing {
-    /// It stays as it is.
+    /// The trajectory is not changed.
     None,
-    /// It gets advantages and value targets. Where its last row does not terminate, the policy's own value of the
-    /// observation after it stands for what would have come.
+    /// The trajectory gets advantages and value targets. Where its last row does not terminate, the policy's own value
+    /// of the observation after it stands for the missing rewards.
     #[doc(alias("compute_gae_for_sample_batch", "compute_advantages"))]
     Advantages(AdvantageConfig),
-    /// The policy does something of its own.
+    /// The policy postprocesses the trajectory itself.
     Custom,
 }
 
 impl Postprocessing {
-    /// Advantages as a policy's settings say: `gamma`, `lambda` (or `lambda_`), `use_gae` and `use_critic`, each with a default.
+    /// Reads advantages from a policy's settings `gamma`, `lambda` (or `lambda_`), `use_gae` and `use_critic`, each
+    /// with a default.
     ///
     /// # Errors
     /// [`ConfigError::BadValue`] for a discount or decay that is not between 0 and 1, and for generalised advantages

@@ -91,16 +91,16 @@ use crate::{
     weights::{Weights, WeightsError},
 };
 
-/// Why a policy could not act.
+/// The reason why a policy could not act.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// The policy does not take these observations or give these actions.
     #[error("the policy takes {wanted}, not {found}")]
     Unsupported {
-        /// What it takes.
+        /// The accepted form.
         wanted: String,
-        /// What it was given.
+        /// The given form.
         found: String,
     },
     /// A buffer is longer or shorter than the rows.
@@ -108,15 +108,15 @@ pub enum PolicyError {
     BufferLength {
         /// The buffer, as it is called in [`ActionOutput`].
         buffer: &'static str,
-        /// How many values it must take.
+        /// The required number of values.
         wanted: usize,
-        /// How many it takes.
+        /// The buffer's number of values.
         found: usize,
     },
     /// These weights are not the policy's.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// What is called a filter among the weights is none.
+    /// The tensors of a filter among the weights are invalid.
     #[error(transparent)]
     FilterTensors(#[from] FilterTensorError),
     /// The observations cannot be filtered.
@@ -200,9 +200,9 @@ pub trait Policy: Send {
         0
     }
 
-    /// Lets the policy take these actions for the rows to come, in their order, and say how likely they are, instead of
-    /// drawing its own; `None` ends that. For audits of rows that a policy on a device acted in: the policy confirms the
-    /// log-probabilities that the last bits of its networks' outputs can explain.
+    /// Lets the policy take these actions for the rows to come, in their order, and compute their probabilities,
+    /// instead of drawing its own; `None` ends that. For audits of rows that a policy on a device acted in: the policy
+    /// confirms the log-probabilities that the last bits of its networks' outputs can explain.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for a policy that cannot, which is the default.
@@ -210,7 +210,7 @@ pub trait Policy: Send {
         Err(PolicyError::Unsupported { wanted: "to choose by itself".into(), found: "actions that were taken".into() })
     }
 
-    /// Lengths of the recurrent states, one after the other; none for a policy without memory.
+    /// Returns the lengths of the recurrent states, one after the other; none for a policy without memory.
     #[doc(alias = "get_initial_state")]
     fn state_lens(&self) -> &[usize] {
         &[]
@@ -231,22 +231,24 @@ pub trait Policy: Send {
     /// Writes the states at the start of an episode, all of them one after the other. They come filled with zeros.
     fn initial_state(&self, _state: &mut [f32]) {}
 
-    /// Numbers per row that the distribution of actions is made of; 0 for a policy that does not return them.
+    /// Returns the number of parameters per row of the distribution of actions; 0 for a policy that does not return
+    /// them.
     fn dist_inputs_len(&self) -> usize {
         0
     }
 
-    /// Which rows of which columns the policy sees and learns from, besides the ones that every batch has.
+    /// Returns the view requirements: the rows and columns that the policy sees and learns from, in addition to those
+    /// of every batch.
     fn view_requirements(&self) -> ViewRequirements {
         ViewRequirements::default()
     }
 
-    /// What becomes of a trajectory before it is learned from.
+    /// Returns the processing of a trajectory before it is learned from.
     fn postprocessing(&self) -> Postprocessing {
         Postprocessing::None
     }
 
-    /// Postprocesses a trajectory where [`postprocessing`](Self::postprocessing) says [`Postprocessing::Custom`]: rows of
+    /// Postprocesses a trajectory where [`postprocessing`](Self::postprocessing) is [`Postprocessing::Custom`]: rows of
     /// one agent from one episode, of which at most the last one has a flag. `others` are those of the other agents of
     /// the episode, not postprocessed.
     ///
@@ -272,7 +274,7 @@ pub trait Policy: Send {
         Err(PolicyError::NoLearner)
     }
 
-    /// The gradients of the loss on a batch. Changes nothing.
+    /// Computes the gradients of the loss on a batch, without changes to the policy.
     ///
     /// # Errors
     /// As [`learn_on_batch`](Self::learn_on_batch).
@@ -288,8 +290,8 @@ pub trait Policy: Send {
         Err(PolicyError::NoLearner)
     }
 
-    /// What must be equal on all ranks that [learn together](Self::learn_on_batch_with) besides names and shapes of the
-    /// weights, in words: the settings. None for a policy that cannot, which is the default.
+    /// Returns a text that must be equal on all ranks that [learn together](Self::learn_on_batch_with), besides names
+    /// and shapes of the weights: the settings. `None` for a policy that cannot learn this way, which is the default.
     #[doc(alias = "distributed_world_size")]
     fn data_parallel(&self) -> Option<String> {
         None
@@ -311,7 +313,8 @@ pub trait Policy: Send {
         Err(PolicyError::NoDataParallel)
     }
 
-    /// The [gradients](Self::compute_gradients) of the loss on the rows of all ranks together, the same on all.
+    /// Computes the [gradients](Self::compute_gradients) of the loss on the rows of all ranks together, the same on
+    /// all.
     ///
     /// # Errors
     /// As [`learn_on_batch_with`](Self::learn_on_batch_with).
@@ -323,7 +326,7 @@ pub trait Policy: Send {
         Err(PolicyError::NoDataParallel)
     }
 
-    /// What the policy acts with.
+    /// Returns the weights that the policy acts with.
     fn weights(&self) -> &Weights;
 
     /// Acts with other weights from now on. On an error the old ones stay.
@@ -332,19 +335,20 @@ pub trait Policy: Send {
     /// [`PolicyError::Weights`] when they do not fit.
     fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError>;
 
-    /// What the policy has besides weights and would miss after being stashed, for example an optimiser's moments or
-    /// a schedule's place; in bytes that only the policy itself reads. Nothing by default.
+    /// Returns the state besides weights that stashing must preserve, for example an optimiser's moments or a
+    /// schedule's place; in bytes that only the policy itself reads. Empty by default.
     #[doc(alias = "get_state")]
     fn extra_state(&self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Bytes that this state occupies in memory, for limits. Worth writing where making the bytes is not cheap.
+    /// Returns the bytes that this state occupies in memory, for limits. Worth overriding where encoding the state is
+    /// not cheap.
     fn extra_state_bytes(&self) -> usize {
         self.extra_state().len()
     }
 
-    /// Takes back what [`extra_state`](Self::extra_state) gave.
+    /// Restores the bytes of [`extra_state`](Self::extra_state).
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for bytes that are not the policy's.

@@ -7,8 +7,8 @@ use crate::{
     weights::{Weights, WeightsError},
 };
 
-/// Normalises rows with the statistics among a policy's weights, before they go into the networks; leaves them as they are
-/// where there are none.
+/// Normalises rows with the statistics among a policy's weights, before they go into the networks; without statistics,
+/// rows do not change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Normalizer {
     frozen: Option<FrozenStat>,
@@ -35,7 +35,7 @@ impl Normalizer {
         Ok(())
     }
 
-    /// The rows as the networks want them.
+    /// Returns the normalised rows.
     pub(super) fn apply<'a>(&'a mut self, obs: &'a [f32]) -> Result<&'a [f32], PolicyError> {
         let Some(frozen) = &self.frozen else { return Ok(obs) };
         self.rows.clear();

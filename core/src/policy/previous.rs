@@ -33,7 +33,7 @@ pub struct PreviousStep {
 }
 
 impl PreviousStep {
-    /// Returns that of a model for actions of this space; `None` for a model that sees no previous step.
+    /// Returns the writer of a model for actions of this space; `None` for a model that sees no previous step.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for invalid spaces.
@@ -43,7 +43,7 @@ impl PreviousStep {
         Ok((inputs.len() > 0).then_some(Self { action, reward: inputs.reward }))
     }
 
-    /// Numbers of a step.
+    /// Returns the length of a step.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "there is at least one")]
     pub fn len(&self) -> usize {

@@ -1,4 +1,4 @@
-//! The policy that knows nothing.
+//! A policy that acts at random.
 
 use super::{ActionInput, ActionOutput, Policy, PolicyError};
 use crate::{
@@ -16,20 +16,20 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct RandomPolicy {
     space: Space,
-    /// Of every action: the same for all.
+    /// The log-probability of every action: the same for all.
     logp: f32,
     streams: Streams,
     weights: Weights,
 }
 
 impl RandomPolicy {
-    /// A policy for the actions `0..num_actions`; `seed` is the run's. Without actions it is an error to act.
+    /// Creates a policy for the actions `0..num_actions`; `seed` is the run's. Without actions it is an error to act.
     #[must_use]
     pub fn new(num_actions: u32, seed: u64) -> Self {
         Self::uniform(Space::Discrete { n: num_actions }, -math::log(num_actions as f32), seed)
     }
 
-    /// A policy for any bounded space.
+    /// Creates a policy for any bounded space.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] where there is no equal probability: there are no actions, a bound is infinite or so
@@ -62,7 +62,7 @@ impl RandomPolicy {
     }
 }
 
-/// The log-probability of each action of a space, or its density; `None` for unbounded ones.
+/// Returns the log-probability of each action of a space, or its density; `None` for unbounded ones.
 fn logp(space: &Space) -> Option<f32> {
     let log = |x: f64| math::log(x as f32);
     Some(match space {

@@ -10,13 +10,13 @@ use crate::{
     prelude::*,
 };
 
-/// What a policy is made from.
+/// The parameters from which a policy is made.
 #[derive(Clone, Debug)]
 pub struct PolicyContext {
     /// The policy's name within the run.
     pub id: PolicyId,
-    /// What it is given and what it gives: observations as they are after all preprocessing, and actions as it chooses
-    /// them, see [`ActionTransform::policy_space`](crate::action::ActionTransform::policy_space).
+    /// Its spaces: observations as they are after all preprocessing, and actions as it chooses them, see
+    /// [`ActionTransform::policy_space`](crate::action::ActionTransform::policy_space).
     pub spaces: EnvSpaces,
     /// Its settings, its own over those of all policies.
     pub config: Config,
@@ -24,7 +24,7 @@ pub struct PolicyContext {
     pub seed: u64,
     /// The kernels in use.
     pub kernels: Kernels,
-    /// What computes the outputs of its networks, if not the kernels. A [`NetPolicy`] follows it.
+    /// The factory of its forward pass, if not the kernels. A [`NetPolicy`] uses it.
     pub forward: Option<ForwardFactory>,
     /// Models of the user's own by name, for the setting `custom_model`.
     pub models: ModelRegistry,
@@ -33,12 +33,12 @@ pub struct PolicyContext {
     /// Workers of the run, without the local one.
     pub num_workers: u32,
     /// True if it learns from each train batch as a whole, in one call, and acted for it with the weights that it has then:
-    /// a learner may compute what the policy said before the update instead of reading it.
+    /// a learner may recompute the policy's outputs from before the update instead of reading them.
     pub whole_batches: bool,
 }
 
 impl PolicyContext {
-    /// The only policy of a local worker, without settings.
+    /// Creates the context of the only policy of a local worker, without settings.
     #[must_use]
     pub fn new(spaces: EnvSpaces, seed: u64, kernels: Kernels) -> Self {
         Self {
@@ -90,7 +90,7 @@ pub struct PolicySpec {
     /// The name.
     pub name: String,
     make: PolicyFactory,
-    /// Makes one that only acts, where that is another one.
+    /// Makes the acting form of the policy, if it differs.
     acting: Option<PolicyFactory>,
     is_builtin: bool,
 }
@@ -122,7 +122,7 @@ impl PolicySpec {
         Self { is_builtin: true, ..self }
     }
 
-    /// See [`builtin`](Self::builtin).
+    /// Returns whether it was marked with [`builtin`](Self::builtin).
     #[must_use]
     pub fn is_builtin(&self) -> bool {
         self.is_builtin
@@ -179,9 +179,9 @@ impl PolicyRegistry {
     const ALGORITHMS: [(&str, AdvantageConfig); 3] =
         [("a2c", Self::A2C_ADVANTAGES), ("pg", Self::PG_ADVANTAGES), ("ppo", Self::PPO_ADVANTAGES)];
 
-    /// The policies that come with this crate, which act and do not learn: `net`, a [`NetPolicy`]; `random`, a
-    /// [`RandomPolicy`]; and those of the algorithms `a2c`, `pg` and `ppo`, for workers whose weights come from a learner
-    /// elsewhere.
+    /// Returns the policies that come with this crate, which act and do not learn: `net`, a [`NetPolicy`]; `random`, a
+    /// [`RandomPolicy`]; and those of the algorithms `a2c`, `pg` and `ppo`, for workers whose weights come from a
+    /// learner elsewhere.
     #[must_use]
     pub fn builtin() -> Self {
         let mut registry = Self::default();
@@ -201,15 +201,15 @@ impl PolicyRegistry {
         self.specs.insert(spec.name.clone(), spec);
     }
 
-    /// Looks a kind of policy up.
+    /// Returns a kind of policy.
     ///
     /// # Errors
-    /// [`Unknown`], which lists what there is.
+    /// [`Unknown`], which lists the known kinds.
     pub fn spec(&self, name: &str) -> Result<&PolicySpec, Unknown> {
         Unknown::find(&self.specs, "kind of policy", name)
     }
 
-    /// The same kinds, made to act and not to learn.
+    /// Returns the same kinds, made to act and not to learn.
     #[must_use]
     pub fn acting(&self) -> Self {
         let acting = |spec: &PolicySpec| match &spec.acting {
@@ -226,7 +226,7 @@ impl PolicyRegistry {
         self.models.register(name, description);
     }
 
-    /// The models of [`register_model`](Self::register_model).
+    /// Returns the models of [`register_model`](Self::register_model).
     #[must_use]
     pub fn models(&self) -> &ModelRegistry {
         &self.models
@@ -238,13 +238,13 @@ impl PolicyRegistry {
         self.forward = Some(forward);
     }
 
-    /// What the policies act by, if not the kernels.
+    /// Returns the factory of the policies' forward pass, if not the kernels.
     #[must_use]
     pub fn forward(&self) -> Option<&ForwardFactory> {
         self.forward.as_ref()
     }
 
-    /// All kinds of policies by name.
+    /// Iterates over all kinds of policies by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &PolicySpec> {
         self.specs.values()
     }

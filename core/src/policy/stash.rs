@@ -11,33 +11,34 @@ use crate::{
 
 /// Something that a [`PolicyMap`](super::PolicyMap) can stash as bytes and restore.
 pub trait Stash {
-    /// What a factory needs to know to make another one of the same kind and shape, for example a registered name and
-    /// its arguments. Of two with the same specification, either can become the other by [`restore`](Self::restore).
-    /// Empty when unknown; such a one never becomes another.
+    /// Returns the specification from which a factory makes another one of the same kind and shape, for example a
+    /// registered name and its arguments. Of two with the same specification, either can become the other by
+    /// [`restore`](Self::restore). Empty when unknown; then it never becomes another one.
     fn spec(&self) -> &str;
 
-    /// False for a policy without a registered kind, which cannot be recreated: it stays, also beyond the limits.
+    /// Returns false for a policy without a registered kind, which cannot be recreated: it stays resident, also beyond
+    /// the limits.
     fn may_leave(&self) -> bool {
         true
     }
 
-    /// Bytes that it occupies in memory, for limits.
+    /// Returns the bytes that it occupies in memory, for limits.
     fn size_bytes(&self) -> usize;
 
-    /// Everything that would be lost with it.
+    /// Encodes the state that would be lost with the object.
     ///
     /// # Errors
-    /// [`StashError`] when it has no bytes; it then stays where it is.
+    /// [`StashError`] when it cannot be encoded; it then stays resident.
     fn stash(&self) -> Result<Vec<u8>, StashError>;
 
-    /// Becomes what `state` was taken from, with nothing left of what it was.
+    /// Replaces the whole state by `state`.
     ///
     /// # Errors
-    /// [`StashError`] for bytes of something else. It is not used again then.
+    /// [`StashError`] for bytes of something else. The object is not used again then.
     fn restore(&mut self, state: &[u8]) -> Result<(), StashError>;
 }
 
-/// Why a policy could not be stashed or restored.
+/// The reason why a policy could not be stashed or restored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StashError {
@@ -58,10 +59,10 @@ pub enum StashError {
     Policy(#[from] PolicyError),
 }
 
-/// What is put into a [`PolicyStore`](super::PolicyStore): whose it is, what it is, and its state.
+/// The entry of a [`PolicyStore`](super::PolicyStore): the policy's id, its specification and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stashed<'a> {
-    /// Whose state it is.
+    /// The id of the policy.
     pub id: PolicyId,
     /// See [`Stash::spec`].
     #[serde(borrow)]
@@ -74,10 +75,10 @@ pub struct Stashed<'a> {
 impl<'a> Stashed<'a> {
     /// Version of the encoding, its first byte.
     pub const VERSION: u8 = 1;
-    /// The largest encoding that is written or read.
+    /// The maximum size of an encoding that is written or read.
     pub const MAX_BYTES: usize = 1 << 30;
 
-    /// Returns what is to be stashed of `item`.
+    /// Returns the entry for `item`.
     ///
     /// # Errors
     /// [`StashError`] of the item.
@@ -85,7 +86,8 @@ impl<'a> Stashed<'a> {
         Ok(Self { id: id.clone(), spec: item.spec().into(), state: item.stash()?.into() })
     }
 
-    /// As bytes: the version, the fields in postcard's encoding, and the [hash](crate::hash::bytes_hash) of all that.
+    /// Encodes the entry: the version, the fields in postcard's encoding, and the [hash](crate::hash::bytes_hash) of
+    /// all that.
     ///
     /// # Errors
     /// [`StashError::TooLarge`].
@@ -109,10 +111,10 @@ impl<'a> Stashed<'a> {
         }
     }
 
-    /// [`decode`](Self::decode) of what was stashed under this id.
+    /// Decodes an entry like [`decode`](Self::decode), and checks its id.
     ///
     /// # Errors
-    /// [`StashError`], also when it is another policy's.
+    /// [`StashError`], also for an entry of another policy.
     pub fn decode_of(id: &PolicyId, bytes: &'a [u8]) -> Result<Self, StashError> {
         let stashed = Self::decode(bytes)?;
         if stashed.id == *id { Ok(stashed) } else { Err(StashError::OtherPolicy(stashed.id)) }

@@ -14,21 +14,21 @@ pub trait PolicyStore: Send {
     /// [`StoreError::Full`], [`StoreError::Failed`].
     fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError>;
 
-    /// A copy of what was kept last. It stays until it is [removed](Self::remove), so that nothing is lost if it cannot
-    /// be used.
+    /// Returns a copy of the bytes kept last. They stay until they are [removed](Self::remove), so that nothing is lost
+    /// if they cannot be used.
     ///
     /// # Errors
     /// [`StoreError::Missing`], [`StoreError::Damaged`], [`StoreError::Failed`].
     fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError>;
 
-    /// Forgets what was kept for the policy, and says whether there was anything.
+    /// Removes the policy's bytes, and returns whether there were any.
     ///
     /// # Errors
     /// [`StoreError::Failed`].
     fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError>;
 }
 
-/// Why a store could not keep or give bytes.
+/// The reason why a store could not keep or return bytes.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -40,12 +40,12 @@ pub enum StoreError {
     Full {
         /// The policy.
         id: PolicyId,
-        /// What it needs.
+        /// The size of its bytes.
         bytes: usize,
-        /// Bytes that the store takes in all.
+        /// The store's capacity in bytes.
         capacity: usize,
     },
-    /// What is there is not what was put there.
+    /// The bytes are not the ones that were kept.
     #[error("the stashed policy '{0}' is damaged")]
     Damaged(PolicyId),
     /// The medium failed.
@@ -53,28 +53,28 @@ pub enum StoreError {
     Failed {
         /// The policy.
         id: PolicyId,
-        /// What the medium says.
+        /// The medium's error.
         reason: String,
     },
 }
 
-/// A store in which nothing obsolete stays for ever: what could not be removed is obsolete, can no longer be read, and
-/// is removed before anything else is put there.
+/// A store that removes obsolete entries: an entry whose removal failed is obsolete, cannot be read any more, and is
+/// removed before a new one is stored.
 pub(super) struct TidyStore {
     store: Box<dyn PolicyStore>,
     obsolete: BTreeSet<PolicyId>,
 }
 
 impl TidyStore {
-    /// A store that removes from `store` what it must.
+    /// Wraps `store`.
     pub(super) fn new(store: Box<dyn PolicyStore>) -> Self {
         Self { store, obsolete: BTreeSet::new() }
     }
 
-    /// Removes everything obsolete that can be removed, and says whether anything was for this policy.
+    /// Removes all obsolete entries that can be removed, and returns whether one was this policy's.
     ///
     /// # Errors
-    /// [`StoreError::Failed`] when there still is something obsolete for this policy.
+    /// [`StoreError::Failed`] when an obsolete entry of this policy could not be removed.
     pub(super) fn tidy(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
         let mut outcome = Ok(false);
         self.obsolete.retain(|other| {
@@ -91,7 +91,7 @@ impl TidyStore {
 
 impl PolicyStore for TidyStore {
     fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
-        // What is obsolete under this id is replaced in any case.
+        // An obsolete entry of this id is replaced in any case.
         let _ = self.tidy(id);
         self.store.put(id, bytes)?;
         self.obsolete.remove(id);
@@ -120,20 +120,20 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// A store for at most that many bytes.
+    /// Creates a store for at most that many bytes.
     #[must_use]
     pub fn bounded(capacity: usize) -> Self {
         Self { kept: BTreeMap::new(), bytes: 0, capacity }
     }
 
-    /// Bytes that are kept.
+    /// Returns the number of bytes that are kept.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Without bounds.
+/// Creates a store without bounds.
 impl Default for MemoryStore {
     fn default() -> Self {
         Self::bounded(usize::MAX)

@@ -17,7 +17,7 @@ use crate::{
     prelude::*,
 };
 
-/// Which advantages to compute.
+/// The kind of advantages to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdvantageConfig {
     /// Discount per step.

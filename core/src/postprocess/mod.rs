@@ -48,7 +48,7 @@ use crate::{
     prelude::*,
 };
 
-/// Why targets could not be computed.
+/// The reason why targets could not be computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostprocessError {

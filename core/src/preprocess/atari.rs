@@ -9,7 +9,8 @@ use crate::{
     space::{BoxSpace, Space},
 };
 
-/// How to preprocess screens of an Atari console (210 x 160 pixels of three colours), with RLlib's names and defaults.
+/// The preprocessing of an Atari console's screens (210 x 160 pixels of three colours), with RLlib's names and
+/// defaults.
 ///
 /// The 25 rows at the top and at the bottom, which show scores, are cropped. The rest is resized by
 /// [area](Interpolation::Area) to a square, optionally converted to grey, and scaled.

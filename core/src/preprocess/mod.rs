@@ -43,7 +43,7 @@ pub struct Preprocessor {
     stages: Stages,
 }
 
-/// How to process a space, part by part.
+/// The processing of a space, part by part.
 #[derive(Clone, Debug, PartialEq)]
 enum Stages {
     /// As by [`Space::flatten`]: one-hot or unchanged.
@@ -54,7 +54,7 @@ enum Stages {
     Parts(Vec<Preprocessor>),
 }
 
-/// Why an observation could not be preprocessed.
+/// The reason why an observation could not be preprocessed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PreprocessError {
@@ -258,7 +258,7 @@ impl Preprocessor {
         PreprocessError::BadObs { space: self.space.to_string(), found }
     }
 
-    /// The caller has checked the observation, here and below.
+    /// Writes the processed observation. The caller has checked it, here and below.
     fn write(&self, observation: &Point, out: &mut [f32]) -> Result<(), PreprocessError> {
         match (&self.stages, observation) {
             (Stages::Parts(stages), Point::Tuple(parts)) => write_parts(stages, parts.iter(), out),

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::prelude::*;
 
-/// Why bytes are not a message.
+/// The reason why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{prelude::*, time::Micros};
 
-/// How a connection ended, other than by the loss of its socket.
+/// The end of a connection, other than by the loss of its socket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionEnd {
     /// The hub refused this peer.
@@ -23,7 +23,7 @@ pub enum ConnectionEnd {
         /// The reason as text.
         reason: String,
     },
-    /// Either side has said goodbye.
+    /// Either side has sent a goodbye.
     #[error("{reason}")]
     Closed {
         /// The reason.
@@ -32,7 +32,7 @@ pub enum ConnectionEnd {
     /// The hub violated the protocol, so this side has closed the connection.
     #[error("{reason}")]
     Violated {
-        /// What it did.
+        /// The violation.
         reason: String,
     },
 }
@@ -50,7 +50,7 @@ impl ConnectionEnd {
 /// Another attempt to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// Why the connection ended, or could not be opened.
+    /// The reason why the connection ended, or could not be opened.
     pub reason: String,
     /// The delay before the attempt.
     pub delay: Micros,
@@ -245,7 +245,7 @@ impl Connection {
         self.end = Some(ConnectionEnd::Violated { reason });
     }
 
-    /// Says goodbye and closes the connection.
+    /// Sends a goodbye and closes the connection.
     pub fn leave(&mut self, reason: &str) {
         if self.end.is_none() {
             self.send(&Message::Goodbye(Goodbye { reason: printable(reason) }));
@@ -265,7 +265,7 @@ impl Connection {
             ConnectionEnd::Refused { code: Some(RefusalCode::NameTaken), .. } => self.welcome.is_some(),
             ConnectionEnd::Refused { .. } => false,
             ConnectionEnd::Closed { .. } => self.stays,
-            // A hub that violates the protocol before it has admitted this peer speaks another version.
+            // A hub that violates the protocol before it has admitted this peer uses another version.
             ConnectionEnd::Violated { .. } => self.stays && self.welcome.is_some(),
         };
         let reason = match &self.end {

@@ -7,7 +7,7 @@ use super::ledger::Ledger;
 /// Sets the number of local workers: the hub starts some, or lets some finish their leases and exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scale {
-    /// Chosen by the sender; the reply carries it.
+    /// Chosen by the sender; the reply repeats it.
     pub request: u32,
     /// Requested number of local workers.
     pub num_workers: u32,

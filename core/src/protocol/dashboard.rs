@@ -52,7 +52,7 @@ pub struct RunStatus {
     pub expired: u64,
     /// Env steps of live leases.
     pub outstanding: u64,
-    /// Why the run failed, else empty.
+    /// The error of a failed run, else empty.
     pub error: String,
     /// The run directory, for display; empty without one.
     pub run_dir: String,
@@ -60,7 +60,7 @@ pub struct RunStatus {
     pub failures: u64,
     /// The latest failure, where it happened, and on which worker; empty before the first.
     pub last_failure: String,
-    /// What the run waits for while no worker can sample for it; else empty.
+    /// The condition that the run waits for while no worker can sample for it; else empty.
     pub waiting: String,
 }
 
@@ -92,7 +92,7 @@ pub struct RunRow {
     pub env_steps: u64,
     /// Mean return of the last 100 episodes at its end; NaN before.
     pub episode_return_mean: f32,
-    /// Why it failed, else empty.
+    /// The error of a failed run, else empty.
     pub error: String,
     /// Its run directory; empty without one, and while it waits.
     pub run_dir: String,
@@ -230,7 +230,7 @@ pub struct WorkerRow {
     pub steps_per_s: f32,
     /// Learner updates between the weights it acts with and the newest.
     pub weights_lag: u64,
-    /// Why it makes no rows, as text; empty while it does.
+    /// The reason why it makes no rows, as text; empty while it does.
     pub reason: String,
 }
 

@@ -19,10 +19,10 @@ use crate::{
 /// Drives the episodes of one client: translates its messages to calls of [`ExternalEpisodes`], and their results to
 /// messages for it.
 ///
-/// Nothing in here blocks. What cannot be done yet is queued, in order per episode, and retried by [`poll`](Self::poll): an
-/// episode without a free lane, a turn while the sampler's queue is full. While [`is_full`](Self::is_full) returns true, the
-/// caller must not read further messages of the client (back-pressure); queued messages depend only on the sampler, not on
-/// later messages.
+/// Nothing in here blocks. An operation that is not possible yet is queued, in order per episode, and retried by
+/// [`poll`](Self::poll): an episode without a free lane, a turn while the sampler's queue is full. While
+/// [`is_full`](Self::is_full) returns true, the caller must not read further messages of the client (back-pressure);
+/// queued messages depend only on the sampler, not on later messages.
 ///
 /// A client that waits for a lane queues [in line](ExternalEpisodes::start_queued) with the others. An episode times out if
 /// its client sends nothing for it while no answer of the sampler is pending, since other clients may wait for its lane.
@@ -30,7 +30,7 @@ use crate::{
 pub struct EpisodeDriver {
     client: u32,
     table: Arc<AgentTable>,
-    /// How long a client may send nothing for an episode before it times out.
+    /// The duration for which a client may send nothing for an episode before it times out.
     timeout: Micros,
     episodes: BTreeMap<u32, Driven>,
     kept: usize,

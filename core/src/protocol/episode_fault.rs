@@ -3,7 +3,7 @@
 use super::{EpisodeCode, Kind, Message, convert::AgentRowsError, message::EpisodeReply};
 use crate::{env::external::ExternalError, prelude::*};
 
-/// Why a message could not be handled.
+/// The reason why a message could not be handled.
 pub(super) struct EpisodeRefusal {
     pub(super) code: EpisodeCode,
     pub(super) reason: String,

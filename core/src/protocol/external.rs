@@ -92,7 +92,7 @@ pub struct Actions {
     pub actions: Vec<u8>,
 }
 
-/// Confirms that a message was handled, or says why not. The connection stays open either way.
+/// Confirms that a message was handled, or gives the reason why not. The connection stays open either way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpisodeReply {
     /// The episode.
@@ -101,6 +101,6 @@ pub struct EpisodeReply {
     pub about: u8,
     /// Wire form of [`EpisodeCode`](super::EpisodeCode).
     pub code: u8,
-    /// What is wrong, as text; empty if the message was handled.
+    /// The error, as text; empty if the message was handled.
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! Why a worker could not complete a fragment.
+//! Failures of fragments.
 
 use core::fmt;
 
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) const MAX_ATTEMPTS: u32 = 5;
 
 wire_enum! {
-    /// What failed while a fragment was made.
+    /// The part that failed while a fragment was made.
     "kind of failure" pub FailureKind {
         /// The environment returned an error, or its process ended.
         Env = 1,
@@ -56,7 +56,7 @@ impl FailureKind {
     }
 }
 
-/// A failed fragment: what failed, where, and a printable message of at most 512 characters.
+/// A failed fragment: its kind and place, and a printable message of at most 512 characters.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -69,7 +69,7 @@ impl FailureKind {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FragmentFailure {
-    /// What failed.
+    /// The kind of the failure.
     pub kind: FailureKind,
     /// The slot; `None` if slots failed that were stepped together, and which of them is unknown.
     pub slot: Option<SlotId>,
@@ -125,7 +125,8 @@ impl fmt::Display for FragmentFailure {
     }
 }
 
-/// A failure after which the run cannot continue. `Display` says where it happened, and why the fragment is not retried.
+/// A failure after which the run cannot continue. `Display` gives its place, and the reason why the fragment is not
+/// retried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FatalFailure {
     /// The last failure.

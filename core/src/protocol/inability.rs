@@ -1,4 +1,4 @@
-//! Why a worker cannot run what a hub announces.
+//! Reasons why a worker cannot run the leases of a run.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use crate::prelude::*;
 const MAX_REASON_CHARS: usize = 512;
 
 wire_enum! {
-    /// Why a worker is unable to run the leases of a run. On the wire 0 means that it is able.
+    /// The reason why a worker is unable to run the leases of a run. On the wire 0 means that it is able.
     "reason why a worker is unable" pub InabilityKind {
         /// The environment is not registered in the worker's program.
         UnknownEnv = 1,
@@ -39,7 +39,7 @@ impl fmt::Display for InabilityKind {
     }
 }
 
-/// Why a worker cannot run the leases of a run: a kind, and a printable reason of at most 512 characters.
+/// The reason why a worker cannot run the leases of a run: a kind, and a printable reason of at most 512 characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inability {
     kind: InabilityKind,

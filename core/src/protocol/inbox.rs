@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{prelude::*, weights::Weights};
 
-/// Why a frame is rejected. The connection must be closed after any of these.
+/// The reason why a frame is rejected. The connection must be closed after any of these.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InboxError {
@@ -114,7 +114,7 @@ impl core::fmt::Display for ChunkPlace {
     }
 }
 
-/// Whose messages this side accepts.
+/// The messages that this side accepts.
 #[derive(Clone, Copy, Debug)]
 enum KindFilter {
     /// Hub: the peer is not authenticated yet.

@@ -16,7 +16,8 @@ pub struct Infer {
     pub version: u64,
     /// Number of rows, at least 1.
     pub rows: u32,
-    /// Which outputs are wanted besides values: bit 0, the inputs of the actions' distribution; bit 1, the states after.
+    /// The outputs that are requested besides values: bit 0, the inputs of the actions' distribution; bit 1, the states
+    /// after.
     pub wants: u8,
     /// The observations as the networks see them, little-endian 32-bit floats, row by row.
     #[serde(with = "crate::lists::bytes")]
@@ -45,11 +46,11 @@ pub struct Inferred {
     /// Id of the request.
     pub ask: u64,
     /// Version of the weights that the outputs were computed with. With an error, a newer version than that of the request
-    /// says that its weights are no longer kept.
+    /// means that its weights are no longer kept.
     pub version: u64,
-    /// Why there are no outputs; else empty.
+    /// The reason why there are no outputs; else empty.
     pub error: String,
-    /// Of all rows the distribution inputs, if they are wanted, then the values, then the states, if they are wanted, as
+    /// Of all rows the distribution inputs, if requested, then the values, then the states, if requested, as
     /// little-endian 32-bit floats.
     #[serde(with = "crate::lists::bytes")]
     pub outputs: Vec<u8>,

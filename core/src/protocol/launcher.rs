@@ -84,7 +84,7 @@ pub struct LauncherRow {
     pub absent: bool,
 }
 
-/// Where a worker runs, for dashboards.
+/// The place of a worker, for dashboards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerLocation {
     /// The worker's id.

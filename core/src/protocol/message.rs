@@ -75,14 +75,14 @@ pub struct Welcome {
 pub struct Refused {
     /// Wire form of [`RefusalCode`](super::RefusalCode).
     pub code: u8,
-    /// What is wrong and what to do about it.
+    /// The reason, and the recommended action.
     pub reason: String,
 }
 
 /// The sender is about to close the connection on purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Goodbye {
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -140,7 +140,7 @@ pub struct RunAnswer {
     pub run: u32,
     /// 0 if it is able, else the wire form of [`InabilityKind`](super::InabilityKind).
     pub code: u8,
-    /// Why not, as text; empty if it is able.
+    /// The reason if it is unable, as text; empty if it is able.
     pub reason: String,
 }
 
@@ -265,13 +265,13 @@ pub struct Revoke {
 pub struct LeaseRefused {
     /// Id of the lease.
     pub lease: u64,
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// The fragment that failed; the lease's other slots continue. `None` if the lease is refused as a whole.
     pub failed: Option<FailedFragment>,
 }
 
-/// Where a fragment failed, see [`FragmentFailure`](super::FragmentFailure).
+/// The place of a fragment's failure, see [`FragmentFailure`](super::FragmentFailure).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedFragment {
     /// Wire form of [`FailureKind`](super::FailureKind), with [`TOGETHER`](Self::TOGETHER) for slots that were stepped
@@ -286,7 +286,7 @@ pub struct FailedFragment {
 }
 
 impl FailedFragment {
-    /// The bit of [`kind`](Self::kind) that says that slots failed together, and none of them alone.
+    /// The bit of [`kind`](Self::kind) for slots that failed together, and none of them alone.
     pub const TOGETHER: u8 = 0x80;
 }
 

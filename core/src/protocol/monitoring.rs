@@ -38,7 +38,7 @@ impl HostReport {
     pub const MAX_GPUS: usize = 16;
 }
 
-/// How busy a GPU is.
+/// The load of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuReport {
     /// Its name.
@@ -51,16 +51,17 @@ pub struct GpuReport {
     pub memory_total: u64,
 }
 
-/// The peers of a hub besides the workers of runs: dashboards, launchers, evaluation workers, clients. Tables with an entry each.
+/// The peers of a hub except the workers of runs: dashboards, launchers, evaluation workers, clients. Tables with an
+/// entry each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherPeers {
     /// Their numbers.
     pub ids: Vec<u32>,
-    /// What each is, for example `evaluation worker`, joined by newlines.
+    /// Their kinds, for example `evaluation worker`, joined by newlines.
     pub services: String,
     /// Their names, joined by newlines.
     pub names: String,
-    /// Number of peers that are left out.
+    /// Number of peers that are omitted.
     pub left_out: u32,
 }
 
@@ -151,7 +152,7 @@ pub struct EnvClip {
     /// by policy have episode and `t`; otherwise there is a row for each step.
     #[serde(with = "crate::lists::bytes")]
     pub batch: Vec<u8>,
-    /// Why there are no pictures; otherwise empty.
+    /// The reason why there are no pictures; otherwise empty.
     pub reason: String,
 }
 
@@ -178,7 +179,7 @@ pub struct RecentFragmentRequest {
     pub request: u32,
     /// The slot.
     pub slot: u32,
-    /// How many fragments before the latest one of the slot.
+    /// The number of fragments before the latest one of the slot.
     pub back: u32,
 }
 

@@ -17,7 +17,7 @@ wire_enum! {
         Finished = 4,
         /// An operator ended it.
         Stopped = 5,
-        /// It could not continue; the status says why.
+        /// It could not continue; the status has the reason.
         Failed = 6,
         /// No more leases are granted; it ends once the live ones have ended.
         Draining = 7,
@@ -87,7 +87,7 @@ impl WorkerState {
 }
 
 wire_enum! {
-    /// Why the hub refused a peer.
+    /// The reason why the hub refused a peer.
     "reason for a refusal" pub RefusalCode {
         /// No protocol version is common to both.
         ProtocolVersion = 1,
@@ -139,7 +139,7 @@ wire_enum! {
         Done = 0,
         /// The episode is not open: it was never started, or it is over.
         NotOpen = 1,
-        /// The sampler has abandoned the episode and begins anew.
+        /// The sampler has abandoned the episode and begins the next one.
         Lost = 2,
         /// The client has an open or waiting episode of this number.
         AlreadyOpen = 3,

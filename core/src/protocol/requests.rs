@@ -11,14 +11,14 @@ use crate::prelude::*;
 /// A command without arguments, which its kind names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// Chosen by the sender; the reply carries it.
+    /// Chosen by the sender; the reply repeats it.
     pub request: u32,
 }
 
 /// A request about one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerRequest {
-    /// Chosen by the sender; the reply carries it.
+    /// Chosen by the sender; the reply repeats it.
     pub request: u32,
     /// The worker's id.
     pub worker: u32,
@@ -27,7 +27,7 @@ pub struct WorkerRequest {
 /// Watches the environment of another slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
-    /// Chosen by the sender; the reply carries it.
+    /// Chosen by the sender; the reply repeats it.
     pub request: u32,
     /// The slot.
     pub slot: u32,
@@ -36,7 +36,7 @@ pub struct Watch {
 /// Removes a run from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoveRun {
-    /// Chosen by the sender; the reply carries it.
+    /// Chosen by the sender; the reply repeats it.
     pub request: u32,
     /// The run's number.
     pub run: u32,
@@ -45,7 +45,7 @@ pub struct RemoveRun {
 /// Requests the curves and settings of a run that has begun. Answered with [`RunHistory`], or with [`Reply`] and a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunHistoryRequest {
-    /// Chosen by the sender; the answer carries it.
+    /// Chosen by the sender; the answer repeats it.
     pub request: u32,
     /// The run's number.
     pub run: u32,
@@ -78,7 +78,7 @@ impl RunHistory {
 /// Begins a run, or queues it behind the active one, if the hub has a queue. The [`RunList`](super::message::RunList) before the reply includes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRun {
-    /// Chosen by the sender; the reply carries it.
+    /// Chosen by the sender; the reply repeats it.
     pub request: u32,
     /// Settings of a [`RunConfig`](crate::run::RunConfig) as a JSON object; missing ones have their defaults.
     pub settings: String,
@@ -108,7 +108,7 @@ pub struct WorkerToken {
 /// Lists, creates, revokes or rotates tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManageTokens {
-    /// Chosen by the sender; the reply carries it.
+    /// Chosen by the sender; the reply repeats it.
     pub request: u32,
     /// Wire form of [`TokenAction`](super::TokenAction).
     pub action: u8,

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::prelude::*;
 
-/// Names a saved run: requests its curves and settings, resumes it or deletes it, as the message's kind says.
+/// Names a saved run: requests its curves and settings, resumes it or deletes it, by the message's kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedRunRequest {
-    /// Chosen by the sender; the answer carries it.
+    /// Chosen by the sender; the answer repeats it.
     pub request: u32,
     /// The run's id, as in [`SavedRunRow`].
     pub id: String,
@@ -19,7 +19,7 @@ pub struct SavedRunRequest {
 pub struct SavedRuns {
     /// The request's number.
     pub request: u32,
-    /// Number of older runs that are left out.
+    /// Number of older runs that are omitted.
     pub left_out: u32,
     /// The runs, at most [`MAX`](Self::MAX) of them.
     #[serde(with = "crate::lists::AtMost::<{ SavedRuns::MAX }>")]
@@ -48,6 +48,6 @@ pub struct SavedRunRow {
     pub env_steps: u64,
     /// Mean return of the last 100 episodes; NaN without one.
     pub episode_return_mean: f32,
-    /// What went wrong in the run or with its files; else empty.
+    /// The error of the run or of its files; else empty.
     pub error: String,
 }

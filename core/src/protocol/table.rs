@@ -69,7 +69,7 @@ const IN_FRAME: u32 = CHUNK_BYTES - HEADER_BYTES as u32;
 const CALL: u32 = 64 * MIB;
 /// … and its result: a sample, or the state of a worker, which may be many times as long as its description.
 const RESULT: u32 = 1024 * MIB;
-/// What a call that is passed on has in addition: a name and an id.
+/// The additional size of a call that is passed on: a name and an id.
 const PASSED_ON: u32 = 128;
 
 messages! {
@@ -140,7 +140,7 @@ messages! {
     NamedMetrics(NamedMetrics) = 0x29, from NONE to DASHBOARDS, at most 4 * KIB;
     /// Hub to dashboard: where a worker runs.
     WorkerLocation(WorkerLocation) = 0x2a, from NONE to DASHBOARDS, at most SMALL;
-    /// Hub to dashboard: its peers besides the workers of runs.
+    /// Hub to dashboard: its peers except the workers of runs.
     OtherPeers(OtherPeers) = 0x2b, from NONE to DASHBOARDS, at most 16 * KIB;
     /// Hub to dashboard: its launchers.
     LauncherList(LauncherList) = 0x2c, from NONE to DASHBOARDS, at most 8 * KIB;

@@ -135,7 +135,7 @@ impl FromStr for TokenId {
 #[error("the name of a token has 8 hexadecimal digits; `rollmesh tokens list` shows them")]
 pub struct TokenIdError;
 
-/// What a token grants.
+/// The rights that a token grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenGrant {
     /// The role of its holder.

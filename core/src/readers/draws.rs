@@ -5,15 +5,15 @@ use crate::{
     rng::{Purpose, Rng, Streams},
 };
 
-/// What to choose. Each choice has its own streams; the values are part of the definition.
+/// The object of a choice. Each choice has its own streams; the values are part of the definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Choice {
-    /// Which of several inputs.
+    /// One of several inputs.
     Source = 1,
-    /// Which of the waiting batches.
+    /// One of the waiting batches.
     Place = 2,
-    /// Which file.
+    /// One of the files.
     File = 3,
 }
 

@@ -118,7 +118,7 @@ impl Rng {
         word
     }
 
-    /// Separate from its caller, so that the compiler inlines the small caller.
+    /// Computes the next block. Separate from its caller, so that the compiler inlines the small caller.
     #[inline(never)]
     const fn next_block(&mut self) {
         self.block = philox(self.counter, self.key);

@@ -57,7 +57,7 @@ use crate::{
 /// In a file, its settings are at the same level as those of [`RolloutConfig`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunConfig {
-    /// How to collect experience. `num_envs` slots share one home worker.
+    /// The collection of experience. `num_envs` slots share one home worker.
     #[serde(flatten)]
     pub rollout: RolloutConfig,
     /// Slots of the run, fixed for its lifetime; by default `num_envs` for each worker, and at least for one worker.
@@ -75,9 +75,9 @@ pub struct RunConfig {
     pub preset: String,
     /// When the run ends.
     pub stop: StopConfig,
-    /// Which fragments form a batch. In modes other than the synchronous one, two runs differ.
+    /// The condition that completes a batch. In modes other than the synchronous one, two runs differ.
     pub mode: SamplingMode,
-    /// How to handle an open episode whose replay on another worker ends in another state.
+    /// The treatment of an open episode whose replay on another worker ends in another state.
     pub replay_mismatch: ReplayMismatch,
     /// Whether policies may act on devices, whose rows do not have the kernels' bits. Workers that act on one take part in no
     /// other run. The run is then not reproducible, no fragment is made twice, and audits replay actions and compare within a tolerance.
@@ -85,11 +85,11 @@ pub struct RunConfig {
     /// Element type of the weights that workers act with. The learner's own weights always have 32-bit floats.
     #[serde(default)]
     pub weights_dtype: WeightsDtype,
-    /// Where the networks of workers' policies compute.
+    /// The place where the networks of workers' policies compute.
     pub inference: Inference,
-    /// How a worker that acts for others puts their rows together.
+    /// The batching of rows in a worker that acts for others.
     pub inference_batch: InferenceBatch,
-    /// How its policy is evaluated, without influence on its rows.
+    /// The evaluation of its policy, without influence on its rows.
     pub evaluation: EvaluationConfig,
     /// Iterations between two checkpoints; a run with a directory also saves one every ten seconds.
     pub checkpoint_interval: u64,
@@ -102,7 +102,7 @@ pub struct RunConfig {
 }
 
 impl Default for RunConfig {
-    /// Two workers with eight environments each train CartPole-v1 with PPO.
+    /// Returns a run in which two workers with eight environments each train CartPole-v1 with PPO.
     fn default() -> Self {
         Self {
             rollout: RolloutConfig {

@@ -27,7 +27,7 @@ impl Default for StopConfig {
     }
 }
 
-/// How to evaluate the policy of a run: alongside it, or by a separate worker. Environment, policy and actions are the
+/// The evaluation of a run's policy: alongside it, or by a separate worker. Environment, policy and actions are the
 /// run's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -71,7 +71,7 @@ pub struct InitSpec {
 }
 
 impl Default for EvaluationConfig {
-    /// No evaluations; if enabled, 20 episodes with a timeout of ten minutes without progress.
+    /// Returns settings without evaluations; if enabled, 20 episodes with a timeout of ten minutes without progress.
     fn default() -> Self {
         let timeout_s = const { NonZeroU32::new(600).unwrap() };
         Self {
@@ -158,7 +158,7 @@ impl HostConfig {
     }
 }
 
-/// Where the networks of the policies of workers that sample compute.
+/// The place where the networks of sampling workers' policies compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Inference {
@@ -170,7 +170,7 @@ pub enum Inference {
     Server,
 }
 
-/// How a worker that acts for others puts their rows together. Rows have the same outputs in every batch, except on GPUs.
+/// The batching of rows in a worker that acts for others. Rows have the same outputs in every batch, except on GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InferenceBatch {
@@ -188,7 +188,7 @@ impl Default for InferenceBatch {
     }
 }
 
-/// How to handle an open episode whose replay on another worker ends in another state, see
+/// The treatment of an open episode whose replay on another worker ends in another state, see
 /// [`EnvState::Replay`](crate::env::EnvState::Replay).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -201,7 +201,7 @@ pub enum ReplayMismatch {
     Abandon,
 }
 
-/// Which fragments form a batch, and how old their weights may be.
+/// The condition that completes a batch, and the maximum age of its weights.
 ///
 /// In every mode, one version of the weights samples a fragment, and a slot's fragments are committed in order, without a
 /// gap. The *lag* of a fragment is the number of versions between its weights and the newest ones.

@@ -17,8 +17,8 @@ pub struct WorkerSpec {
     #[doc(alias = "num_gpus")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
-    /// Where its policies act: `cuda:N`, counted among the GPUs that it sees, or `metal`. `None` for the kernels on its CPUs. A
-    /// run needs [`device_rows`](super::RunConfig::device_rows) for it.
+    /// The device on which its policies act: `cuda:N`, counted among the GPUs that it sees, or `metal`. `None` for the
+    /// kernels on its CPUs. A run needs [`device_rows`](super::RunConfig::device_rows) for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// The most bytes that it may take for data; asking for more fails there. None for as much as there is.
@@ -52,7 +52,7 @@ impl WorkerSpec {
         *self == Self::default()
     }
 
-    /// Whether its policies act on a device that is not the CPU.
+    /// Returns whether its policies act on a device that is not the CPU.
     #[must_use]
     pub fn acts_on_device(&self) -> bool {
         self.device.as_deref().is_some_and(|device| device != "cpu")

@@ -14,7 +14,7 @@ use crate::{
     weights::WeightsError,
 };
 
-/// Why a batch could not be made, read or written.
+/// The reason why a batch could not be made, read or written.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SampleError {
@@ -65,7 +65,7 @@ pub enum SampleError {
     Preprocess {
         /// The agent.
         agent: AgentId,
-        /// What is wrong.
+        /// The cause.
         source: PreprocessError,
     },
     /// An observation could not be filtered.
@@ -144,7 +144,7 @@ impl SampleError {
         }
     }
 
-    /// Error for a sampler that returns nothing although its budget is endless.
+    /// Returns the error of a sampler that returns nothing although its budget is endless.
     pub(crate) fn no_update() -> Self {
         EnvError::Failed("a poll brought no updates of any environment".into()).into()
     }

@@ -15,7 +15,7 @@ use crate::{
     time::Micros,
 };
 
-/// What a worker lends to its input.
+/// The parts of a worker that it lends to its input.
 pub struct SamplerHost<'a> {
     /// Information about the worker.
     pub worker: &'a WorkerInfo,

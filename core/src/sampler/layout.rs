@@ -44,7 +44,8 @@ pub struct AgentLayout {
     pub spaces: EnvSpaces,
     /// The recurrent states of the policy.
     pub recurrent: RecurrentShape,
-    /// What the policy views: columns of these names are what it sees of their data, such as a window of observations.
+    /// The policy's view requirements: columns of these names are its views of their data, such as a window of
+    /// observations.
     pub views: ViewRequirements,
     /// Whether rows have advantages and value targets.
     pub has_advantages: bool,

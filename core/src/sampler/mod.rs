@@ -94,7 +94,7 @@ pub(crate) fn env_range(state: &[u8], slot: SlotId) -> Option<Range<usize>> {
     }
 }
 
-/// What a collector needs next.
+/// The next requirement of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The latest observations processed by the policy's preprocessor and filter: [`Collector::observe`].

@@ -15,7 +15,7 @@ pub enum BatchMode {
     CompleteEpisodes,
 }
 
-/// What a fragment's length counts.
+/// The unit of a fragment's length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountStepsBy {
@@ -37,7 +37,7 @@ impl CountStepsBy {
     }
 }
 
-/// How an episode ends at the horizon.
+/// The end of an episode at the horizon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Horizon {
@@ -52,7 +52,7 @@ pub enum Horizon {
     LegacySoft,
 }
 
-/// How rewards are clipped: `null`, `true`, `false` or a number.
+/// The clipping of rewards: `null`, `true`, `false` or a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RewardClipping {
     /// To their sign for games in DeepMind's wrappers, else not at all. Written `null`.

@@ -18,18 +18,18 @@ pub struct SamplerOptions {
     pub fragment_length: u32,
     /// Whether episodes may be cut.
     pub batch_mode: BatchMode,
-    /// What the length counts.
+    /// The unit of the length.
     pub count_steps_by: CountStepsBy,
     /// Time limit: an episode is truncated after this many env steps.
     pub max_episode_steps: Option<u32>,
     /// Steps after which an episode ends, in the way of [`horizon_means`](Self::horizon_means).
     #[doc(alias = "episode_horizon")]
     pub horizon: Option<u32>,
-    /// How an episode ends at the horizon.
+    /// The end of an episode at the horizon.
     pub horizon_means: Horizon,
     /// Whether no recorded row has a flag, whatever ended the episode: all ends are bootstrapped.
     pub no_done_at_end: bool,
-    /// How rewards are clipped in batches; [`RewardClipping::Auto`] counts as off. Metrics have the raw rewards.
+    /// The clipping of rewards in batches; [`RewardClipping::Auto`] counts as off. Metrics have the raw rewards.
     pub clip_rewards: RewardClipping,
     /// Whether actions are clipped to the space before the environment gets them. Batches have the policy's actions.
     pub clip_actions: bool,
@@ -48,7 +48,7 @@ pub struct SamplerOptions {
     pub record: RecordColumns,
     /// Whether rows are kept; if false, only episodes' metrics are, batches are empty, and nothing is postprocessed.
     pub keeps_rows: bool,
-    /// Where each step's beginning is recorded, for a watchdog.
+    /// The record of each step's beginning, for a watchdog.
     pub mark: Option<StepMark>,
 }
 

@@ -23,7 +23,7 @@ pub struct SlotState {
     pub recurrent: Vec<f32>,
 }
 
-/// Why bytes are not a slot state.
+/// The reason why bytes are not a slot state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {

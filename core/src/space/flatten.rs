@@ -53,7 +53,7 @@ impl Space {
         Err(PointError::WrongLength { space: self.to_string(), wanted, found })
     }
 
-    /// The caller has checked the point.
+    /// Writes a flattened point. The caller has checked it.
     fn write_flat<T: Element>(&self, point: &Point, out: &mut [T]) {
         match (self, point) {
             (Self::Tuple(spaces), Point::Tuple(parts)) => write_parts(spaces.iter().zip(parts), out),

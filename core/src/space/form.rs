@@ -144,7 +144,7 @@ impl SpaceForm {
     }
 }
 
-/// One bound is that of all `len` components.
+/// Returns the bounds of all `len` components; a single bound counts for all of them.
 fn filled(bounds: Vec<Option<f64>>, len: usize, open: f64) -> Vec<f64> {
     match bounds[..] {
         [bound] => vec![bound.unwrap_or(open); len],
@@ -160,8 +160,8 @@ impl Serialize for Space {
     }
 }
 
-/// Deserialises the same form, and [checks](Space::validate) the space. Bounds may also be left out, `"inf"` and `"-inf"`, and one
-/// bound need not be in a list.
+/// Deserialises the same form, and [checks](Space::validate) the space. Bounds may also be absent, `"inf"` and
+/// `"-inf"`, and one bound need not be in a list.
 impl<'de> Deserialize<'de> for Space {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let space = SpaceForm::deserialize(deserializer)?.into_space().map_err(D::Error::custom)?;

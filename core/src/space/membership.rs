@@ -41,7 +41,7 @@ impl Space {
         self.takes_rows_of(T::DTYPE) && self.holds(row, false)
     }
 
-    /// `bounded` is false to ignore the bounds of boxes.
+    /// Returns whether the space contains a row. `bounded` is false to ignore the bounds of boxes.
     fn holds<T: Element>(&self, row: &[T], bounded: bool) -> bool {
         match self {
             Self::Box(space) if !bounded => row.len() == space.elements(),

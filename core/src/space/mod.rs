@@ -71,7 +71,7 @@ pub enum Space {
     Dict(BTreeMap<String, Self>),
 }
 
-/// Why a space is invalid.
+/// The reason why a space is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceError {

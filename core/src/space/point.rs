@@ -100,7 +100,7 @@ impl From<i64> for Point {
     }
 }
 
-/// Why rows or points do not match a space.
+/// The reason why rows or points do not match a space.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PointError {

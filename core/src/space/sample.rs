@@ -92,7 +92,7 @@ fn uniform(rng: &mut Rng, low: f64, high: f64) -> f64 {
     if x > high { high } else { x }
 }
 
-/// Bounds are integers of at most 54 bits, so the arithmetic is exact.
+/// Draws an integer. Bounds are integers of at most 54 bits, so the arithmetic is exact.
 fn integer(rng: &mut Rng, low: f64, high: f64) -> f64 {
     let values = ((high - low) as u64).saturating_add(1);
     low + match u32::try_from(values) {

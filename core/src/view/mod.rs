@@ -75,7 +75,7 @@ impl FragmentViews {
     }
 }
 
-/// Why steps could not be collected or viewed.
+/// The reason why steps could not be collected or viewed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
@@ -159,7 +159,7 @@ pub enum ViewError {
         view: String,
         /// The data column.
         data_col: String,
-        /// How many steps before the requested step it is.
+        /// The number of steps before the requested step.
         before: u32,
     },
     /// Rows without elements cannot be collected.

@@ -29,14 +29,14 @@ pub struct Sequences {
     pub padded_len: usize,
 }
 
-/// Why rows cannot be split.
+/// The reason why rows cannot be split.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SequenceError {
     /// Columns or ids differ in length.
     #[error("{name} has {found} rows, there are {expected} episode ids")]
     LengthMismatch {
-        /// Which ids, features or states.
+        /// The ids, features or states.
         name: String,
         /// Number of episode ids.
         expected: usize,
@@ -49,7 +49,7 @@ pub enum SequenceError {
     /// Only numbers can be padded with zeros.
     #[error("{name} holds {found}, which cannot be padded with zeros")]
     NoNumbers {
-        /// Which features or states.
+        /// The features or states.
         name: String,
         /// The type of their elements.
         found: ColumnType,

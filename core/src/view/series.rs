@@ -18,7 +18,7 @@ pub(super) struct Series {
     rows: RowBuffer,
     /// Number of rows in front that belong to earlier fragments of the trajectory.
     history: usize,
-    /// How many of them the views can reach.
+    /// The number of those that the views can reach.
     keep: usize,
     /// The row that stands for steps before the trajectory.
     fill: RowBuffer,

@@ -21,7 +21,7 @@ enum ShiftKind {
     Range { from: i32, to: i32, step: u32 },
 }
 
-/// Why a shift is invalid.
+/// The reason why a shift is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShiftError {

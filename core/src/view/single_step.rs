@@ -152,7 +152,7 @@ struct ViewedColumn<'a> {
 }
 
 impl<'a> ViewedColumn<'a> {
-    /// A column without a requirement is data itself.
+    /// Returns the source of a column. A column without a requirement is data itself.
     fn of(name: &'a str, column: &'a Column, views: &ViewRequirements) -> Self {
         let (data, shift) = match (owner(views, name), suffix(name, NEW_OBS.name())) {
             (Some((view, requirement)), _) => {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{Tensor, Weights, WeightsError};
 use crate::{ids::WeightsVersion, prelude::*};
 
-/// Why bytes are not valid weights.
+/// The reason why bytes are not valid weights.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsFileError {

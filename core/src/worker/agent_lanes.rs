@@ -35,7 +35,7 @@ struct Ready {
     agent_steps: usize,
 }
 
-/// Where a slot continues.
+/// The point from which a slot continues.
 pub(super) struct SlotStart {
     pub(super) slot: SlotId,
     /// The episode that it begins with if there is no state.

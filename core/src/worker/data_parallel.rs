@@ -65,8 +65,8 @@ pub struct JoiningPolicy {
     pub settings: Hash128,
 }
 
-/// Why a worker could not join the other ranks. The order is part of the protocol between ranks; variants that are never
-/// sent come last.
+/// The reason why a worker could not join the other ranks. The order is part of the protocol between ranks; variants
+/// that are never sent come last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataParallelError {
@@ -119,7 +119,7 @@ pub enum DataParallelError {
     Lost {
         /// The rank.
         rank: u32,
-        /// What was observed.
+        /// The observed failure.
         reason: String,
     },
     /// The program has no sockets.
@@ -147,7 +147,7 @@ pub enum DataParallelError {
     Address {
         /// The given address.
         url: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Rank 0 cannot listen.
@@ -165,7 +165,7 @@ pub enum DataParallelError {
     Unreachable {
         /// The address.
         address: String,
-        /// How long it was tried, in seconds.
+        /// The duration of the attempts, in seconds.
         seconds: u64,
         /// The system's error.
         reason: String,

@@ -16,7 +16,7 @@ use crate::{
     space::SpaceError,
 };
 
-/// Why a worker could not be set up: what is wrong, and what to change.
+/// The reason why a worker could not be set up, and the required change.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -40,9 +40,9 @@ pub enum SetupError {
     Unsupported {
         /// The setting.
         setting: &'static str,
-        /// What it needs from the shell.
+        /// The part of the shell that it needs.
         needs: &'static str,
-        /// What is missing, and what to do.
+        /// The missing part, and the remedy.
         fix: &'static str,
     },
     /// An environment could not be created.
@@ -58,7 +58,7 @@ pub enum SetupError {
     InvalidEnv {
         /// Its index.
         env: u32,
-        /// What is wrong.
+        /// The cause.
         source: EnvError,
     },
     /// There are several policies for a single agent.
@@ -121,7 +121,7 @@ pub enum SetupError {
     Space {
         /// The policy.
         id: PolicyId,
-        /// What is wrong with its space.
+        /// The fault of its space.
         source: SpaceError,
     },
     /// Observations of a policy cannot be filtered.
@@ -129,7 +129,7 @@ pub enum SetupError {
     Filter {
         /// The policy.
         id: PolicyId,
-        /// What is wrong.
+        /// The cause.
         source: FilterError,
     },
     /// A policy could not be added to the map.
@@ -140,7 +140,7 @@ pub enum SetupError {
     PolicyState {
         /// The policy.
         id: PolicyId,
-        /// What is wrong.
+        /// The cause.
         source: StashError,
     },
     /// User code failed.
@@ -162,7 +162,7 @@ impl SetupError {
     pub(super) const LEAVE_OUT: &'static str = "which this program's shell does not give: leave the setting out";
 }
 
-/// Why a method of a worker failed.
+/// The reason why a method of a worker failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RolloutError {
@@ -232,7 +232,7 @@ pub enum RolloutError {
     Filter {
         /// The policy.
         id: PolicyId,
-        /// What is wrong.
+        /// The cause.
         source: FilterError,
     },
     /// The last policy cannot be removed.

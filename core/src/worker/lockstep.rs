@@ -43,7 +43,7 @@ pub(super) struct LockstepSampler {
     stopped: bool,
 }
 
-/// Where the lanes are.
+/// The position of the lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LockstepProgress {
     /// Between two fragments.

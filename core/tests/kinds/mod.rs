@@ -36,12 +36,12 @@ impl Kinds {
         serde_json::from_str(include_str!("../../../tests/golden/kinds.json")).expect("a list of kinds")
     }
 
-    /// Those that a worker of a program can sample.
+    /// Returns the kinds that a worker of a program can sample.
     pub(crate) fn in_programs(self) -> impl Iterator<Item = Kind> {
         self.samples.into_iter().chain(self.native).chain(self.own)
     }
 
-    /// Those that a worker in one thread can sample.
+    /// Returns the kinds that a worker in one thread can sample.
     pub(crate) fn in_one_thread(self) -> impl Iterator<Item = Kind> {
         self.samples.into_iter().chain(self.own)
     }
@@ -66,13 +66,14 @@ impl Kind {
         self.config.parse().unwrap_or_else(|error| panic!("{}: {error}", self.config))
     }
 
-    /// A run that samples under these settings and does not train.
+    /// Returns a run that samples under these settings and does not train.
     pub(crate) fn run(&self) -> RunConfig {
         let rollout = self.rollout();
         RunConfig { rollout: rollout.clone(), ..RunConfig::sampling("", rollout.num_envs) }
     }
 
-    /// The settings of a run that learns from rows under these settings, as a page sends them. Random policies do not learn.
+    /// Returns the settings of a run that learns from rows under these settings, as a page sends them. Random policies
+    /// do not learn.
     pub(crate) fn training(&self) -> Config {
         let rollout = self.rollout();
         let steps = self.samples * u64::from(self.run().fragment_length()) * u64::from(rollout.num_envs);
@@ -92,14 +93,14 @@ impl Kind {
         (0..self.samples).map(sample).collect()
     }
 
-    /// The hash of what a worker samples.
+    /// Returns the hash of a worker's sample.
     pub(crate) fn sampled(&self, builder: RolloutWorkerBuilder) -> String {
         let mut worker =
             builder.config(self.rollout()).build().unwrap_or_else(|error| panic!("{}: {error}", self.config));
         batch_hash(&self.batches(&mut worker))
     }
 
-    /// The hash of what leases make; `None` if no run supports the settings.
+    /// Returns the hash of the rows of leases; `None` if no run supports the settings.
     pub(crate) fn leased(&self, builder: RolloutWorkerBuilder) -> Option<String> {
         Some(lease_hash(SlotRunner::new(&self.run(), builder).ok()?, self.run().num_slots(), self.samples))
     }
@@ -114,7 +115,7 @@ pub(crate) struct LeasedKind {
 }
 
 impl LeasedKind {
-    /// The hash of what leases make.
+    /// Returns the hash of the rows of leases.
     pub(crate) fn leased(&self, builder: RolloutWorkerBuilder) -> String {
         let run = RunConfig::new("CartPole-v1").merged(&self.config).expect("settings of a run");
         lease_hash(SlotRunner::new(&run, builder).expect("a run over leases"), run.num_slots(), self.fragments)

@@ -1,4 +1,4 @@
-//! What the core promises of environments, leases and rollouts.
+//! Guarantees of the core for environments, leases and rollouts.
 
 mod envs;
 #[path = "../kinds/mod.rs"]

@@ -1,4 +1,4 @@
-//! The promise in small: rows depend on seed, slot and weights, and on nothing else.
+//! Reproducibility: rows depend on seed, slot and weights, and on nothing else.
 
 use rollmesh_core::{
     batch::{EPS_ID, NEW_OBS, OBS, SlotFragment, T},
@@ -27,7 +27,7 @@ fn hash(config: RolloutConfig, steps: u64) -> String {
     rollout_hash(config, steps, &Registry::builtin(), Kernels::PORTABLE).unwrap().to_string()
 }
 
-/// These constants are the promise: the same on every machine, in every build, in Node and in every browser.
+/// The guarantee: these constants are the same on every machine, in every build, in Node and in every browser.
 #[test]
 fn golden_hashes() {
     let mlp = RolloutConfig::new("CartPole-v1").num_envs(64).seed(1);
@@ -102,7 +102,7 @@ fn lease(fragment: u64, slots: &[(u32, SlotSource)]) -> Lease {
     }
 }
 
-/// What a lease brings, as it is handed over.
+/// Returns the parts of a lease in the order in which they are handed over.
 fn parts(runner: &mut SlotRunner) -> Vec<Vec<SlotFragment>> {
     let mut parts = Vec::new();
     loop {

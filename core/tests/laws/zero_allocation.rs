@@ -20,7 +20,7 @@ use rollmesh_core::{
     space::Space,
 };
 
-/// The system's allocator, which counts what each thread asks for.
+/// The system's allocator, which counts the allocations of each thread.
 struct Counting;
 
 thread_local! {

@@ -2,7 +2,7 @@
 
 use crate::math;
 
-/// What the outputs of a layer go through, under RLlib's names.
+/// The function applied to the outputs of a layer, under RLlib's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activation {
     /// Hyperbolic tangent.
@@ -27,7 +27,7 @@ impl Activation {
     /// Their names, in the same order.
     pub const NAMES: [&'static str; 6] = ["tanh", "relu", "silu", "gelu", "elu", "linear"];
 
-    /// Its name in settings.
+    /// Returns its name in settings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         Self::NAMES[self as usize]
@@ -46,7 +46,7 @@ impl Activation {
         }
     }
 
-    /// As [`apply`](Self::apply), of whole panels.
+    /// Does the same as [`apply`](Self::apply) for whole panels.
     #[inline(always)]
     pub(super) fn apply_panels<const LANES: usize>(self, panels: &mut [[f32; LANES]]) {
         // The match around the loop, not within it.

@@ -26,25 +26,25 @@ pub struct ConvShape {
 }
 
 impl ConvShape {
-    /// Numbers of an image.
+    /// Returns the number of elements of an image.
     #[must_use]
     pub const fn inputs(&self) -> usize {
         self.input[0] * self.input[1] * self.input[2]
     }
 
-    /// Numbers of a patch.
+    /// Returns the number of elements of a patch.
     #[must_use]
     pub const fn patch_len(&self) -> usize {
         self.kernel[0] * self.kernel[1] * self.input[2]
     }
 
-    /// Patches of an image.
+    /// Returns the number of patches of an image.
     #[must_use]
     pub const fn num_patches(&self) -> usize {
         self.places[0] * self.places[1]
     }
 
-    /// Numbers that the filters make of an image, place after place.
+    /// Returns the number of outputs of all filters for an image.
     #[must_use]
     pub const fn outputs(&self) -> usize {
         self.num_patches() * self.filters
@@ -62,7 +62,7 @@ impl ConvShape {
         });
     }
 
-    /// Adds what stands in patches to where they are from in an image, patch after patch.
+    /// Adds the numbers of patches to their places in an image, patch after patch.
     pub fn add_patches(&self, patches: &[f32], image: &mut [f32]) {
         let len = self.kernel[1] * self.input[2];
         self.for_each_run(|at, run, start, end| {
@@ -111,13 +111,14 @@ pub(super) struct ConvBuffers {
 }
 
 impl Conv {
-    /// A convolution with these filters, a layer over patches. The caller has checked that they fit the shape.
+    /// Creates a convolution with these filters, a dense layer over patches. The caller has checked that they fit the
+    /// shape.
     #[must_use]
     pub const fn new(shape: ConvShape, filters: Dense) -> Self {
         Self { shape, filters }
     }
 
-    /// Its sizes.
+    /// Returns its sizes.
     #[must_use]
     pub const fn shape(&self) -> &ConvShape {
         &self.shape
@@ -127,7 +128,7 @@ impl Conv {
         &mut self.filters
     }
 
-    /// Images through the filters, one after the other, to rows at a distance of [`stride`].
+    /// Applies the filters to images, one after the other, to rows at a distance of [`stride`].
     #[inline(always)]
     pub(super) fn forward<const ROWS: usize, const LANES: usize>(
         &self,

@@ -42,8 +42,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The distance between rows of the given number of outputs: of whole panels, and one more, since rows that are a power of two
-/// apart would take the same few places of the cache from each other.
+/// Returns the distance between rows of the given number of outputs: of whole panels, and one more, since rows that are
+/// a power of two apart would take the same few places of the cache from each other.
 #[inline(always)]
 pub(super) const fn stride(outputs: usize) -> usize {
     outputs.next_multiple_of(PANEL) + PANEL
@@ -62,8 +62,9 @@ pub struct Dense {
     narrow: Vec<[f32; NARROW]>,
     /// Filled up with zeros to whole panels.
     bias: Vec<f32>,
-    /// Whether inputs that are 0 may be left out, as most of a one-hot vector's or of a picture's are: weights are
-    /// finite, so their products are zeros, which change no sum but one that is -0. Sums become that only by beginning so.
+    /// Whether inputs that are 0 may be skipped, as most of a one-hot vector's or of a picture's are: weights are
+    /// finite, so their products are zeros, which change no sum but one that is -0. Sums become that only by beginning
+    /// so.
     skips_zeros: bool,
 }
 
@@ -100,13 +101,13 @@ impl Dense {
         self.skips_zeros = bias.iter().all(|b| b.to_bits() != (-0.0f32).to_bits());
     }
 
-    /// Numbers that it takes of a row.
+    /// Returns the number of inputs per row.
     #[must_use]
     pub const fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Numbers that it makes of a row.
+    /// Returns the number of outputs per row.
     #[must_use]
     pub const fn outputs(&self) -> usize {
         self.outputs
@@ -116,7 +117,7 @@ impl Dense {
         self.skips_zeros
     }
 
-    /// Whole panels, and how many outputs they have; those after them are in narrow ones.
+    /// Returns the number of whole panels and of their outputs; the outputs after them are in narrow panels.
     #[inline(always)]
     const fn in_panels(&self) -> (usize, usize) {
         let rest = self.outputs % PANEL;
@@ -124,7 +125,8 @@ impl Dense {
         (in_panels.div_ceil(PANEL), in_panels)
     }
 
-    /// Rows through the layer, to rows at a distance of `stride` each: at least the outputs, filled up to whole panels.
+    /// Applies the layer to rows, and writes rows at a distance of `stride` each: at least the outputs, filled up to
+    /// whole panels.
     ///
     /// Sums of `ROWS` rows and `LANES` outputs are kept in registers together: as many as there are registers for.
     #[inline(always)]
@@ -158,7 +160,7 @@ impl Dense {
         }
     }
 
-    /// A single row through the layer, to as many numbers as [`stride`] returns.
+    /// Applies the layer to a single row, and writes as many numbers as [`stride`] returns.
     ///
     /// Places are given by indices: iterators over pieces divide by their lengths, which takes longer than a small layer.
     /// A function of its own in wasm, as [`tiles`] is.
@@ -191,10 +193,10 @@ impl Dense {
 
 /// Inputs of a single row.
 pub(super) trait Row {
-    /// A panel's sums, begun with these, and all that the inputs give.
+    /// Returns a panel's sums: the given ones, to which all weighted inputs are added.
     fn add<const LANES: usize>(&self, sums: [f32; LANES], weights: &[impl AsRef<[f32]>]) -> [f32; LANES];
 
-    /// Those of four panels: of one, each would wait for the one before.
+    /// Does the same as [`add`](Self::add) for four panels: with one, each addition would wait for the one before.
     fn add_four(&self, sums: [[f32; PANEL]; 4], weights: [&[Panel]; 4]) -> [[f32; PANEL]; 4];
 }
 
@@ -254,7 +256,7 @@ impl Row for Few<'_> {
 /// Rows fewer than that are worked on one by one.
 const FEW: usize = 4;
 
-/// One panel of outputs, or part of it, over rows that are a multiple of [`FEW`].
+/// Computes one panel of outputs, or part of it, over rows that are a multiple of [`FEW`].
 ///
 /// A function of its own in wasm: V8 unrolls a loop more often the deeper it is nested, and then the sums do not fit in registers.
 #[cfg_attr(target_arch = "wasm32", inline(never))]
@@ -321,7 +323,7 @@ fn add_product<const LANES: usize>(sum: &mut [f32; LANES], x: f32, weights: &[f3
     }
 }
 
-/// A panel's weights of one input, of which `row` has those of all outputs.
+/// Returns a panel's weights of one input; `row` has the weights of all outputs.
 fn panel<const WIDTH: usize>(row: &[f32], first: usize) -> [f32; WIDTH] {
     let rest = row.get(first..).unwrap_or_default();
     let filled_up = || core::array::from_fn(|k| rest.get(k).copied().unwrap_or(0.0));

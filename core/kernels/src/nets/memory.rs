@@ -36,19 +36,19 @@ pub(super) struct MemoryBuffers {
 }
 
 impl Memory {
-    /// A memory with these gates that takes this many numbers of the previous step.
+    /// Creates a memory with these gates that takes this many numbers of the previous step.
     #[must_use]
     pub const fn new(kind: MemoryKind, gates: Dense, previous: usize) -> Self {
         Self { kind, gates, previous }
     }
 
-    /// Numbers that it takes of a row.
+    /// Returns the number of inputs per row.
     #[must_use]
     pub const fn inputs(&self) -> usize {
         self.gates.inputs() - self.cells() - self.previous
     }
 
-    /// Its cells, and the numbers of a hidden state.
+    /// Returns the number of cells, which is the length of a hidden state.
     #[must_use]
     pub const fn cells(&self) -> usize {
         self.gates.outputs() / 4
@@ -66,7 +66,7 @@ impl Memory {
         &mut self.gates
     }
 
-    /// One step: from the states before to those after, at a distance of [`stride`].
+    /// Computes one step: from the states before to those after, at a distance of [`stride`].
     #[inline(always)]
     pub(super) fn forward<const ROWS: usize, const LANES: usize>(
         &self,
@@ -107,7 +107,7 @@ impl Memory {
     }
 }
 
-/// From the sums of a row's gates and the state before it to the one after it.
+/// Computes a row's next state from the sums of its gates and the state before.
 #[inline(always)]
 fn lstm_step(cells: usize, sums: &mut [f32], before: &[f32], after: &mut [f32]) {
     // Step by step: a loop over all of it has too many places in memory to become one over vectors.
@@ -127,7 +127,7 @@ fn lstm_step(cells: usize, sums: &mut [f32], before: &[f32], after: &mut [f32]) 
     hidden.for_each(|((hidden, cell), output)| *hidden = *output * math::tanh(*cell));
 }
 
-/// As [`lstm_step`].
+/// Does the same as [`lstm_step`] for gated recurrent units.
 #[inline(always)]
 fn gru_step(cells: usize, sums: &mut [f32], before: &[f32], after: &mut [f32]) {
     let (both, rest) = sums[..4 * cells].split_at_mut(2 * cells);

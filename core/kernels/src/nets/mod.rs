@@ -30,26 +30,26 @@ const CHUNK: usize = 64;
 /// Rows of fewer numbers are not looked at for zeros.
 const SPARSE: usize = 32;
 
-/// Numbers of a row that are left out together, if they can be.
+/// Numbers of a row that are skipped together, if they are all 0.
 const BLOCK: usize = 16;
 
 /// A layer with its weights.
 #[derive(Clone, Debug)]
 pub enum Layer {
-    /// Sums over all numbers of a row, and what they go through.
+    /// Sums over all numbers of a row, and their activation.
     Dense(Dense, Activation),
-    /// Sums over the patches of an image, and what they go through.
+    /// Sums over the patches of an image, and their activation.
     Conv(Conv, Activation),
     /// Memory. It may only be the last layer of a trunk.
     Memory(Memory),
-    /// Layer normalisation, and what its results go through.
+    /// Layer normalisation, and the activation of its results.
     Norm(LayerNorm, Activation),
     /// The given number of a row's numbers, and after them numbers that are the same for every row.
     Append(usize, Vec<f32>),
 }
 
 impl Layer {
-    /// Numbers that it takes of a row.
+    /// Returns the number of inputs per row.
     #[must_use]
     pub const fn inputs(&self) -> usize {
         match self {
@@ -61,7 +61,7 @@ impl Layer {
         }
     }
 
-    /// Numbers that it makes of a row.
+    /// Returns the number of outputs per row.
     #[must_use]
     pub const fn outputs(&self) -> usize {
         match self {
@@ -85,7 +85,7 @@ impl Layer {
         }
     }
 
-    /// What its sums go through.
+    /// Returns the activation that is applied to its sums.
     const fn activation(&self) -> Activation {
         match self {
             Self::Dense(_, activation) | Self::Conv(_, activation) | Self::Norm(_, activation) => *activation,
@@ -93,7 +93,7 @@ impl Layer {
         }
     }
 
-    /// Numbers of a row of its results: the outputs, and after them whatever else is a state.
+    /// Returns the length of a row of its results: the outputs, and after them whatever else is a state.
     const fn row_len(&self) -> usize {
         match self {
             Self::Memory(memory) => memory.state_len(),
@@ -114,19 +114,19 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// Elements of an observation.
+    /// Returns the number of elements of an observation.
     #[must_use]
     pub fn obs_len(&self) -> usize {
         self.trunk.first().or_else(|| self.policy.first()).map_or(0, Layer::inputs)
     }
 
-    /// Outputs of the policy network.
+    /// Returns the number of outputs of the policy network.
     #[must_use]
     pub fn dist_inputs_len(&self) -> usize {
         self.policy.last().map_or(0, Layer::outputs)
     }
 
-    /// Numbers of a row's state, see [`MemoryKind`].
+    /// Returns the length of a row's state, see [`MemoryKind`].
     #[must_use]
     pub fn state_len(&self) -> usize {
         match self.trunk.last() {
@@ -136,7 +136,7 @@ impl Networks {
     }
 }
 
-/// What goes into networks, row-major.
+/// The inputs of networks, row-major.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// Observations.
@@ -145,7 +145,7 @@ pub struct Input<'a> {
     pub state: &'a [f32],
 }
 
-/// Where the outputs go, row-major.
+/// The buffers for the outputs, row-major.
 #[derive(Debug)]
 pub struct Output<'a> {
     /// Outputs of the policy network, or empty: then it is left out.
@@ -166,7 +166,7 @@ pub struct NetBuffers {
     memory: MemoryBuffers,
 }
 
-/// What goes into a layer, and what comes out.
+/// The inputs and outputs of a layer.
 #[derive(Clone, Debug, Default)]
 struct Buffers {
     input: Vec<f32>,
@@ -177,9 +177,9 @@ struct Buffers {
 #[derive(Clone, Debug, Default)]
 struct Others {
     entries: Vec<(u32, f32)>,
-    /// Where each row's entries end.
+    /// The end of each row's entries.
     ends: Vec<usize>,
-    /// Whether they are most of the rows: then all inputs are as quickly done.
+    /// Whether they are most of the rows: processing all inputs is as fast then.
     are_many: bool,
 }
 
@@ -261,7 +261,7 @@ pub fn linear<const ROWS: usize, const LANES: usize>(dense: &Dense, input: &[f32
     }
 }
 
-/// What layers need besides rows and buffers.
+/// The parameters and memory that layers need, except rows and buffers.
 struct Scratch<'a> {
     others: &'a mut Others,
     conv: &'a mut ConvBuffers,
@@ -272,7 +272,7 @@ struct Scratch<'a> {
 }
 
 impl Buffers {
-    /// The outputs of layers, at least one. They stay in `input`.
+    /// Computes the outputs of layers, at least one. They stay in `input`.
     #[inline(always)]
     fn run<const ROWS: usize, const LANES: usize>(
         &mut self,
@@ -314,7 +314,7 @@ impl Buffers {
     }
 }
 
-/// Rows through a layer, only by the numbers that are not 0 if these are given.
+/// Applies a layer to rows, with only the numbers that are not 0 if these are given.
 #[inline(always)]
 fn through<const ROWS: usize, const LANES: usize>(
     dense: &Dense,

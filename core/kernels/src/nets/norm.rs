@@ -8,7 +8,7 @@ use crate::math;
 /// Partial sums of a row: their number is the same for vectors of any width, and so are the sums.
 const LANES: usize = 16;
 
-/// What is added to the variance, so that rows of equal numbers have a result: PyTorch's default.
+/// The number added to the variance, so that rows of equal numbers have a result: PyTorch's default.
 pub const EPSILON: f32 = 1e-5;
 
 /// Layer normalisation (Ba, Kiros and Hinton: "Layer normalization", 2016): each row minus its mean, divided by its standard
@@ -32,7 +32,7 @@ impl LayerNorm {
         self.bias.copy_from_slice(bias);
     }
 
-    /// Numbers of a row.
+    /// Returns the number of elements of a row.
     #[must_use]
     pub const fn width(&self) -> usize {
         self.bias.len()
@@ -89,7 +89,7 @@ fn normalize(x: &[f32], weight: &[f32], bias: &[f32], y: &mut [f32]) {
     }
 }
 
-/// The mean of a row's numbers, and 1 divided by their standard deviation.
+/// Returns the mean of a row's numbers, and 1 divided by their standard deviation.
 #[inline(always)]
 fn mean_and_scale(x: &[f32]) -> (f32, f32) {
     let len = x.len() as f32;
@@ -98,7 +98,7 @@ fn mean_and_scale(x: &[f32]) -> (f32, f32) {
     (mean, 1.0 / math::sqrt(variance + EPSILON))
 }
 
-/// Every sixteenth number together, and then these sums in order.
+/// Adds every sixteenth number to one partial sum, and then the partial sums in order.
 #[inline(always)]
 fn sum(len: usize, at: impl Fn(usize) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];

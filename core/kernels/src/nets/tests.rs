@@ -70,7 +70,7 @@ impl Case {
         Networks { trunk, policy: head(&self.policy), value: head(&self.value) }
     }
 
-    /// One row after the other, number by number.
+    /// Computes the outputs by definition: one row after the other, number by number.
     fn definition(&self) -> OutputBits {
         let (mut dist_inputs, mut values, mut states) = (Vec::new(), Vec::new(), Vec::new());
         let (width, state_len) = (self.obs.len() / self.rows, self.state.len() / self.rows);
@@ -105,7 +105,7 @@ impl Case {
         (bits(&dist_inputs), bits(&values), bits(&states))
     }
 
-    /// Of some of the rows.
+    /// Computes the outputs of some of the rows.
     fn run<const ROWS: usize, const LANES: usize>(&self, from: usize, to: usize) -> OutputBits {
         let (nets, mut buffers) = (self.networks(), NetBuffers::default());
         let (width, state_len) = (self.obs.len() / self.rows, self.state.len() / self.rows);
@@ -214,7 +214,7 @@ fn zeros_are_skipped_where_no_bit_changes() {
     }
 }
 
-/// Sums over patches, place by place, as they are written down.
+/// Computes convolutions as sums over patches, place by place, as they are written down.
 fn convolved(shape: &ConvShape, filters: &Plain, image: &[f32]) -> Vec<f32> {
     let [height, width, channels] = shape.input;
     let mut out = Vec::new();
@@ -293,7 +293,7 @@ proptest! {
     }
 }
 
-/// They are as good as inputs.
+/// Numbers of the previous step have the same effect as inputs.
 #[test]
 fn numbers_of_the_previous_step_are_taken_from_the_state() {
     let numbers =

@@ -14,7 +14,7 @@ use crate::{
     prelude::*,
 };
 
-/// Why bytes do not decode to a batch.
+/// The reason why bytes do not decode to a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
@@ -38,7 +38,7 @@ pub enum CodecError {
     /// The bytes end early.
     #[error("the bytes end before {0}")]
     Short(&'static str),
-    /// Bytes are left over.
+    /// There are bytes after the end.
     #[error("{0} bytes follow the batch")]
     Long(usize),
     /// A number has no meaning.

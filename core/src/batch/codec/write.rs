@@ -50,7 +50,7 @@ pub fn encode_any(batch: &AnyBatch) -> Vec<u8> {
 const HEAD: usize = 8;
 /// Bytes of a batch without columns and sequences.
 const EMPTY: usize = 32;
-/// Bytes of a column besides its name, dimensions and rows.
+/// Bytes of a column without its name, dimensions and rows.
 const COLUMN: usize = 4 + 4 + 16;
 /// Bytes of a block in the table.
 pub(super) const BLOCK: usize = 40;

@@ -4,7 +4,7 @@ use super::*;
 
 const MINUTE: Micros = Micros::from_secs(60);
 
-/// What a caller waiting for workers 1 and 2 sees when something happens to worker 1.
+/// Returns what a caller that waits for workers 1 and 2 sees when something happens to worker 1.
 fn when(happens: impl FnOnce(&mut Workers)) -> (Workers, Outcomes) {
     let mut workers = Workers::new(2);
     let set = workers.calls.foreach(ask(), Micros(0)).unwrap();
@@ -32,7 +32,7 @@ fn call_of_a_removed_worker_answers_with_an_error() {
     assert_eq!(workers.calls.set_worker_state(WorkerId(1), true), Err(ForEachError::NotThere(WorkerId(1))));
 }
 
-/// Two workers, of which the first has made one sample, is asked for another, and is silent from then on.
+/// Creates two workers, of which the first has made one sample, is asked for another, and is silent from then on.
 fn sampling() -> (Workers, CallSetId) {
     let mut workers = Workers::new(2);
     workers.now = Micros(1);

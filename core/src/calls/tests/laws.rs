@@ -1,4 +1,4 @@
-//! Whatever happens, in whatever order, the counters stay consistent.
+//! Laws: after any events in any order, the counters are consistent.
 
 use proptest::{collection::vec, prelude::*};
 

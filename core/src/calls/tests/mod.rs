@@ -1,4 +1,4 @@
-//! Promises of a call manager, situation by situation, and laws over all situations.
+//! Guarantees of a call manager, situation by situation, and laws over all situations.
 
 mod health;
 mod laws;
@@ -100,7 +100,7 @@ fn outcomes(results: Vec<CallResult<u32>>) -> Outcomes {
     results.into_iter().map(|result| (result.worker.0, result.result)).collect()
 }
 
-/// Answers of workers that have all succeeded.
+/// Returns the answers of workers that have all succeeded.
 fn ok(answers: &[(u32, u32)]) -> Outcomes {
     answers.iter().map(|&(worker, answer)| (worker, Ok(answer))).collect()
 }

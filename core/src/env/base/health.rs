@@ -36,7 +36,7 @@ struct SubHealth {
     failures: u32,
     /// Steps since the last failure.
     steps: u32,
-    /// Why it is quarantined.
+    /// The reason why it is quarantined.
     quarantine: Option<String>,
 }
 

@@ -1,8 +1,8 @@
-//! How processes of sub-environments end unexpectedly.
+//! Unexpected ends of the processes of sub-environments.
 
 use crate::prelude::*;
 
-/// How the process of a sub-environment ended, see [`EnvError::Process`](crate::env::EnvError::Process).
+/// The end of a sub-environment's process, see [`EnvError::Process`](crate::env::EnvError::Process).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessEnd {

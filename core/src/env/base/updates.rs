@@ -24,8 +24,8 @@ pub struct EnvUpdate {
     pub turn: Turn,
     /// Off-policy actions that agents took instead of those they were sent.
     pub off_policy_actions: AgentRows,
-    /// Why the sub-environment failed, if it did. It was restarted, its episode is lost, `turn` is empty, and it must be
-    /// reset; or, with [`EnvError::GivenUp`], these are its last updates, see
+    /// The failure of the sub-environment, if any. It was restarted, its episode is lost, `turn` is empty, and it must
+    /// be reset; or, with [`EnvError::GivenUp`], these are its last updates, see
     /// [`BaseEnv::quarantine`](super::BaseEnv::quarantine).
     pub fault: Option<EnvError>,
 }

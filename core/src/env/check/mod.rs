@@ -165,7 +165,7 @@ fn check_independence(spec: &EnvSpec, options: &CheckOptions) -> Result<(), Chec
     Ok(())
 }
 
-/// Repeatedly continues from snapshots in a fresh instance.
+/// Continues repeatedly from snapshots in a fresh instance.
 fn check_snapshots(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
     let mut original = LaneProbe::new(spec, options, 0..options.lanes)?;
     original.reset()?;

@@ -53,7 +53,7 @@ impl Dynamics<4, 6> for AcrobotDynamics {
         (0..3).contains(&action)
     }
 
-    /// Rounded to 32-bit floats, as Gymnasium's first states are.
+    /// Draws the first state, rounded to 32-bit floats, as Gymnasium's first states are.
     fn reset(rng: &mut Rng) -> [f64; 4] {
         core::array::from_fn(|_| f64::from(rng.uniform_in(-0.1, 0.1) as f32))
     }

@@ -16,7 +16,7 @@ use crate::{
     rng::{Purpose, Streams},
 };
 
-/// A step from a possible state leads to a possible one, and both have observations inside the space.
+/// Checks that a step from a possible state leads to a possible one, and that both have observations inside the space.
 fn stays_possible<D: Dynamics<S, O>, const S: usize, const O: usize>(state: [f64; S], action: D::Act) {
     let inside = |state| D::is_possible(state) && D::observation_space().contains_row(&D::observe(state)) == Ok(true);
     assert!(inside(state), "{state:?}");
@@ -137,7 +137,7 @@ fn the_cost_of_a_thrust_is_that_of_the_action() {
     assert_eq!(MountainCarContinuousDynamics::step([0.44, 0.02], 2.0).state, state);
 }
 
-/// Episodes of both under the same actions, each from a state restored from the other's snapshot.
+/// Compares episodes of both under the same actions, each from a state restored from the other's snapshot.
 #[test]
 fn a_cart_pole_without_velocities_moves_as_one_with_them() {
     check_env(&EnvRegistry::builtin().spec("StatelessCartPole-v1").unwrap(), 3).unwrap();

@@ -180,7 +180,7 @@ impl ExternalEpisodes {
     }
 }
 
-/// The content of a turn, besides observations.
+/// The content of a turn, without observations.
 #[derive(Clone, Copy)]
 enum Said<'a> {
     Asked,

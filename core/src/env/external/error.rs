@@ -2,7 +2,7 @@
 
 use crate::{ids::AgentId, prelude::*};
 
-/// Why a driver's call was rejected. It had no effect, and did not reach the sampler.
+/// The reason why a driver's call was rejected. It had no effect, and did not reach the sampler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExternalError {
@@ -64,7 +64,7 @@ pub enum ExternalError {
         id: u64,
         /// The agent.
         agent: AgentId,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The action is invalid.
@@ -74,7 +74,7 @@ pub enum ExternalError {
         id: u64,
         /// The agent.
         agent: AgentId,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The reward, or its sum with earlier ones, is infinite or NaN as a column stores it.

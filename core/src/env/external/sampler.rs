@@ -76,7 +76,7 @@ impl BaseEnv for ExternalEpisodes {
         Ok(())
     }
 
-    /// Drivers begin the episodes. The sampler's present episode is lost.
+    /// Drops the sampler's present episode. Drivers begin the episodes.
     fn try_reset(&mut self, env: usize, _turn: &mut Turn) -> Result<Reset, EnvError> {
         self.try_restart(env).map(|()| Reset::Unsupported)
     }
@@ -93,7 +93,7 @@ impl BaseEnv for ExternalEpisodes {
         Ok(())
     }
 
-    /// Drivers and sampler get the error with their next call.
+    /// Passes the error to drivers and sampler with their next call.
     fn stop(&mut self) -> Result<(), EnvError> {
         self.stopped = true;
         Ok(())

@@ -117,7 +117,7 @@ pub struct TwoStepGame {
 const PAYOFFS: [[[u8; 2]; 2]; 2] = [[[7, 7], [7, 7]], [[0, 1], [1, 8]]];
 
 impl TwoStepGame {
-    /// Both players observe the state.
+    /// Shows the state to both players.
     fn observe(&self, turn: &mut Turn) {
         let place = self.table.map_or(0, |table| table as i64 + 1);
         PLAYERS.iter().for_each(|player| turn.observe(player, RowsRef::I64(&[place])));

@@ -7,7 +7,7 @@ const SPARE: usize = 64;
 
 /// One value per agent, in the order in which the agents were added.
 ///
-/// After clearing, the former order stays as a guess: agents that are added in the same order again, as in consecutive
+/// After clearing, the former order is kept as a hint: agents that are added in the same order again, as in consecutive
 /// steps, are found without a search.
 #[derive(Clone, Debug)]
 pub(in crate::env) struct Roster<T> {

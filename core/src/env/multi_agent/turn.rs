@@ -17,7 +17,7 @@ pub struct Turn {
     pub(super) all_truncated: bool,
 }
 
-/// The result of a step for one agent, besides the observation.
+/// The result of a step for one agent, without the observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Reward.

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::env::pixel::tests::step_rng as rng;
 
-    /// Cars far from the chicken's column that stand for a while.
+    /// Creates a game with cars far from the chicken's column that stand for a while.
     fn quiet_road() -> Freeway {
         Freeway { chicken: BOTTOM, rest: 0, cars: [FreewayCar { x: 0, to_right: true, wait: 5, timer: 5 }; LANES] }
     }

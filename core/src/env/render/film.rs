@@ -33,7 +33,7 @@ pub struct FilmWriter {
     /// The latest picture.
     shown: Frame,
     raw: Vec<u8>,
-    /// Where each picture ends in `raw`.
+    /// The end of each picture in `raw`.
     ends: Vec<usize>,
 }
 
@@ -122,7 +122,7 @@ fn reduced(frame: &Frame) -> Frame {
 #[derive(Clone, Debug, Default)]
 pub struct Film {
     raw: Vec<u8>,
-    /// Where each picture begins in `raw`.
+    /// The beginning of each picture in `raw`.
     starts: Vec<usize>,
     shown: Frame,
     /// Number of pictures that were applied to `shown`.

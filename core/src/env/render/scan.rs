@@ -9,7 +9,7 @@ const SAMPLES: usize = 4;
 /// Fills areas from the points where their outline crosses a row; reuses its memory.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    /// Where the outline crosses the line of samples, ascending.
+    /// The crossings of the outline with the line of samples, ascending.
     crossings: Vec<f64>,
     /// Number of covered samples of every pixel of the row. All 0 between rows.
     covered: Vec<u8>,

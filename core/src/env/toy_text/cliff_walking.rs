@@ -14,7 +14,7 @@ pub(super) const GOAL: u16 = 47;
 const MOVES: [Direction; 4] = [Direction::Up, Direction::Right, Direction::Down, Direction::Left];
 
 impl Mdp {
-    /// CliffWalking: reward -1 for every step, -100 for one over the cliff, which leads back to the start.
+    /// Creates CliffWalking: reward -1 for every step, -100 for one over the cliff, which leads back to the start.
     ///
     /// 48 cells in rows of twelve; actions up, right, down, left.
     #[must_use]

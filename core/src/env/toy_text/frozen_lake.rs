@@ -22,14 +22,14 @@ pub struct FrozenLakeOptions {
 }
 
 impl Default for FrozenLakeOptions {
-    /// Gymnasium's defaults: slippery, a third in each direction, reward 1 at the goal and nowhere else.
+    /// Returns Gymnasium's defaults: slippery, a third in each direction, reward 1 at the goal and nowhere else.
     fn default() -> Self {
         Self { is_slippery: true, success_rate: 1.0 / 3.0, reward_schedule: [1.0, 0.0, 0.0] }
     }
 }
 
 impl Mdp {
-    /// FrozenLake: holes and the goal end the episode.
+    /// Creates FrozenLake: holes and the goal end the episode.
     ///
     /// Tiles are numbered row by row; actions left, down, right, up. Terminal tiles lead to themselves, without
     /// reward.

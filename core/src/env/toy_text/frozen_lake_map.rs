@@ -36,7 +36,7 @@ pub struct FrozenLakeMap {
     tiles: Vec<Tile>,
 }
 
-/// Why a map is invalid.
+/// The reason why a map is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {

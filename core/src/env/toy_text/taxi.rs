@@ -54,8 +54,8 @@ impl Scene {
 }
 
 impl Mdp {
-    /// Taxi: reward 20 for dropping the passenger at the destination, -10 for an impossible pick-up or drop-off, -1 for any
-    /// other step.
+    /// Creates Taxi: reward 20 for dropping the passenger at the destination, -10 for an impossible pick-up or
+    /// drop-off, -1 for any other step.
     ///
     /// States are `((row * 5 + column) * 5 + passenger) * 4 + destination`; actions south, north, east, west, pick
     /// up, drop off. Episodes begin with the passenger at a place that is not the destination.

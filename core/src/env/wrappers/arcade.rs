@@ -31,7 +31,7 @@ impl Arcade {
         Self { frame: 0, lives: 0, fired: false, life, resets: 0, screen: SCREEN }
     }
 
-    /// The same with a screen of 21 x 16, for tests with many steps.
+    /// Creates the same game with a screen of 21 x 16, for tests with many steps.
     pub(super) fn small() -> Self {
         Self { screen: SCREEN.map(|side| side / 10), ..Self::new(None) }
     }

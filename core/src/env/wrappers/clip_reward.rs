@@ -6,7 +6,7 @@ use crate::{
     prelude::*,
 };
 
-/// How rewards are clipped.
+/// The clipping of rewards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RewardClip {
     /// To -1, 0 or 1: their sign, as RLlib's `clip_rewards=True`.

@@ -76,7 +76,7 @@ use crate::{
     space::SpaceError,
 };
 
-/// Why a wrapper does not fit an environment.
+/// The reason why a wrapper does not fit an environment.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WrapError {

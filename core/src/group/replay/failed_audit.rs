@@ -22,9 +22,10 @@ pub struct FailedAudit {
     pub fragment: FragmentNo,
     /// Fragments that no batch had taken and that are no longer committed: the principal's, and those that build on them.
     pub dropped: u32,
-    /// The first batch with an unaudited fragment of the principal; `None` if no such batch was taken. What was saved before
-    /// that batch was taken does not depend on the principal. In the asynchronous and deadline modes it may be the
-    /// incomplete batch: what is queued can be dropped there only by going back to where the last batch was taken.
+    /// The first batch with an unaudited fragment of the principal; `None` if no such batch was taken. Data that was
+    /// saved before that batch was taken does not depend on the principal. In the asynchronous and deadline modes it
+    /// may be the incomplete batch: what is queued can be dropped there only by going back to where the last batch was
+    /// taken.
     pub first_doubtful: Option<FragmentNo>,
 }
 

@@ -15,7 +15,7 @@ use crate::{
     weights::Weights,
 };
 
-/// What the driver does with a batch.
+/// The processing of a batch by the driver.
 #[derive(Debug)]
 pub enum BatchWork {
     /// The learner learns from a batch.
@@ -46,7 +46,7 @@ pub struct TrainRows {
     filter: Option<RunFilter>,
 }
 
-/// What a run's filter has seen once the rows of a batch are counted, for [`RunLoop::handle_learned`].
+/// The state of a run's filter after the rows of a batch are counted, for [`RunLoop::handle_learned`].
 #[derive(Clone, Debug, Default)]
 pub struct Observed(Option<RunFilter>);
 
@@ -70,7 +70,7 @@ impl TrainRows {
     }
 }
 
-/// Why a complete iteration is no train batch.
+/// The reason why a complete iteration is no train batch.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainBatchError {

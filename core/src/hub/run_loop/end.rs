@@ -1,4 +1,4 @@
-//! Whether a run is over, and why.
+//! The conditions for the end of a run.
 
 use super::{super::RunEnd, RunLoop};
 use crate::{env::EnvState, group::UnbalancedLedger, prelude::*, time::Micros};
@@ -29,7 +29,7 @@ impl RunLoop {
         self.episodes.have_reached(target)
     }
 
-    /// Returns whether evaluations decide on the end: rows that a run reads say nothing about its policy.
+    /// Returns whether evaluations decide on the end: rows that a run reads are no evidence about its policy.
     #[must_use]
     pub fn is_judged_by_evaluations(&self) -> bool {
         self.config.reads_input() && self.stop_return().is_some()

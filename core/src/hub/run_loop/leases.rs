@@ -15,7 +15,7 @@ use crate::{
     time::Micros,
 };
 
-/// Why an upload does not match its lease.
+/// The reason why an upload does not match its lease.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UploadFault {
@@ -37,7 +37,7 @@ pub enum WorkerUpload {
 }
 
 impl WorkerUpload {
-    /// Returns the lease that the worker says it is for.
+    /// Returns the lease that the upload names.
     #[must_use]
     pub fn lease(&self) -> LeaseId {
         match self {
@@ -48,7 +48,7 @@ impl WorkerUpload {
 }
 
 impl WorkerUpload {
-    /// Returns the fragments that the worker says it holds.
+    /// Returns the fragments that the upload names.
     pub fn fragments(&self) -> impl Iterator<Item = (SlotId, FragmentNo)> {
         let (slots, fragment) = match self {
             Self::Lanes(upload) => (&upload.slots, upload.fragment),
@@ -75,7 +75,7 @@ pub struct UploadDecoder {
     limits: Arc<FragmentLimits>,
 }
 
-/// What an upload holds.
+/// The content of an upload.
 #[derive(Debug)]
 pub struct DecodedUpload {
     lease: LeaseId,

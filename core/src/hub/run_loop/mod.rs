@@ -51,15 +51,15 @@ pub struct RunLoopConfig {
     pub number: u32,
     /// The settings of the run.
     pub config: RunConfig,
-    /// The run directory as it is shown to people; empty without one.
+    /// The run directory for display; empty without one.
     pub run_dir: String,
-    /// The algorithm as it is shown to people.
+    /// The algorithm for display.
     pub algo: String,
     /// The least time between two batches; has no influence on the rows.
     pub throttle: Micros,
-    /// What the rows of fragments hold.
+    /// The layout of the rows of fragments.
     pub layout: FragmentLayout,
-    /// How open episodes move from one worker to another.
+    /// The way in which open episodes move from one worker to another.
     pub env_state: EnvState,
     /// Whether fragments can be recomputed from their actions, see
     /// [`LearningParts::can_replay_actions`](crate::worker::LearningParts::can_replay_actions).
@@ -78,7 +78,7 @@ pub struct RunLoopConfig {
     pub first_lease: LeaseId,
 }
 
-/// Why a [`RunLoop`] could not be created.
+/// The reason why a [`RunLoop`] could not be created.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunLoopError {
@@ -195,7 +195,7 @@ pub struct RunLoop {
 }
 
 impl RunLoopConfig {
-    /// What people are shown as the algorithm of a run without a learner.
+    /// The algorithm that is shown to users for a run without a learner.
     pub const SAMPLING: &'static str = "sample";
 
     /// Returns the configuration of a new run whose rows the caller takes, under the first weights of its policies.
@@ -318,7 +318,7 @@ impl RunLoop {
         &self.config
     }
 
-    /// Returns the algorithm as it is shown to people.
+    /// Returns the algorithm for display.
     #[must_use]
     pub fn algo(&self) -> &str {
         &self.algo

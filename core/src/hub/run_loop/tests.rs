@@ -15,7 +15,7 @@ fn builder() -> RolloutWorkerBuilder {
     RolloutWorkerBuilder::new(Registry::builtin()).kernels(Kernels::PORTABLE)
 }
 
-/// A run of two slots with fragments of 8 steps, and a worker that is able.
+/// Creates a run of two slots with fragments of 8 steps, and a worker that is able.
 fn run(consumer: BatchConsumer) -> (RunLoop, SlotRunner) {
     run_of(RunConfig::sampling("CartPole-v1", 2), consumer)
 }

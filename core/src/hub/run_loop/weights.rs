@@ -26,7 +26,7 @@ const MAX_RECENT_WEIGHTS: usize = 64;
 /// … and if only the watched slot's fragments are recomputed, to be shown.
 const MAX_SHOWN_WEIGHTS: usize = 4;
 
-/// Why weights could not be set.
+/// The reason why weights could not be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {

@@ -17,7 +17,7 @@ fn net(env: &str) -> (NetPolicy, EnvSpaces) {
     (NetPolicy::for_context(&PolicyContext::new(spaces.clone(), 3, Kernels::PORTABLE)).unwrap(), spaces)
 }
 
-/// Two episodes, of which the first terminates and the second does not.
+/// Returns the rows of two episodes, of which the first terminates and the second does not.
 fn rows() -> SampleBatch {
     let obs = (0..20).map(|i| i as f32 / 10.0).collect();
     let scalars = |values: [f32; 5]| ColumnData::scalars(values.to_vec());
@@ -86,7 +86,7 @@ fn models_see_what_follows() {
     let (mut policy, spaces) = net("CartPole-v1");
     let mut judge = Judge::new(&mut policy, &spaces);
     let found = judge.transitions(&rows()).unwrap();
-    // What follows on the last row is not known.
+    // The successor of the last row is not known.
     assert_eq!((found.len(), found.terminateds.as_slice()), (4, &[false, true, false, false][..]));
     assert_eq!((found.new_obs[0], found.new_obs[8], found.actions[2]), (0.4, 1.2, 1));
     found.check().unwrap();

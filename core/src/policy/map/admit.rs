@@ -1,4 +1,4 @@
-//! Which policy is evicted, and how a stashed one is restored.
+//! Eviction of policies, and restoring of stashed ones.
 
 use super::{PolicyId, PolicyMap, PolicyMapError, PolicyMapLimits, PolicyPlace, Stashing};
 use crate::{
@@ -7,8 +7,8 @@ use crate::{
 };
 
 impl<T: Stash> PolicyMap<T> {
-    /// Brings a policy of that many bytes back that was stashed. It leaves its room in the store to those that make
-    /// room for it here.
+    /// Restores a stashed policy of that many bytes. Its bytes leave the store before further policies are evicted, so
+    /// that there is room for those.
     pub(super) fn admit(&mut self, id: &PolicyId, bytes: usize) -> Result<(), PolicyMapError> {
         let stored = self.read(id)?;
         let stashed = Stashed::decode_of(id, &stored).map_err(|source| failed(id, source))?;
@@ -23,7 +23,7 @@ impl<T: Stash> PolicyMap<T> {
         self.settle()
     }
 
-    /// The policy that was stashed: as the object of another one if that is allowed, else as a new object.
+    /// Rebuilds a stashed policy: in the object of an evicted one if that is allowed, else in a new object.
     pub(super) fn rebuild(&mut self, stashed: &Stashed<'_>, spare: Option<T>) -> Result<T, PolicyMapError> {
         let stashing = self.stashing.as_ref().ok_or_else(|| StoreError::Missing(stashed.id.clone()))?;
         let fits = |item: &T| stashing.swappable && !item.spec().is_empty() && item.spec() == stashed.spec;
@@ -39,7 +39,7 @@ impl<T: Stash> PolicyMap<T> {
         Ok(item)
     }
 
-    /// Stashes policies until another one of that many bytes may come in; the object of the last one is left over.
+    /// Stashes policies until another one of that many bytes fits; returns the object of the last one.
     fn evict_for(&mut self, bytes: usize) -> Result<Option<T>, PolicyMapError> {
         let Some(PolicyMapLimits { count, bytes: limit }) = self.limits() else { return Ok(None) };
         let mut resident_bytes = self.resident_bytes(limit);
@@ -52,7 +52,7 @@ impl<T: Stash> PolicyMap<T> {
         Ok(spare)
     }
 
-    /// Stashes policies until those that are left are within the limits, or only the last one is left.
+    /// Stashes policies until the resident ones are within the limits, or only the last one is left.
     pub(super) fn settle(&mut self) -> Result<(), PolicyMapError> {
         let Some(PolicyMapLimits { count, bytes: limit }) = self.limits() else { return Ok(()) };
         let mut resident_bytes = self.resident_bytes(limit);
@@ -128,7 +128,7 @@ impl<T: Stash> PolicyMap<T> {
         self.stashing.as_ref().map(|stashing| stashing.limits)
     }
 
-    /// Sizes change in use, so they are asked for when they matter.
+    /// Returns the bytes of all residents. Sizes change in use, so they are computed when they matter.
     fn resident_bytes(&self, limit: usize) -> usize {
         let sizes = self.places.values().map(|place| match place {
             PolicyPlace::Resident { item, .. } => item.size_bytes(),

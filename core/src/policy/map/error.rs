@@ -1,4 +1,4 @@
-//! What goes wrong with a map of policies.
+//! Errors of a map of policies.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use crate::{
     prelude::*,
 };
 
-/// Why a policy could not be added or found, stashed or brought back.
+/// The reason why a policy could not be added or found, stashed or restored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyMapError {
@@ -18,12 +18,12 @@ pub enum PolicyMapError {
     /// No policy has this id.
     #[error(transparent)]
     Unknown(#[from] UnknownPolicy),
-    /// A policy could not be made bytes, or bytes no policy.
+    /// A policy could not be encoded or decoded.
     #[error("policy '{id}': {source}")]
     Stash {
         /// The policy.
         id: PolicyId,
-        /// What is wrong with it.
+        /// The cause.
         source: StashError,
     },
     /// The store failed.
@@ -31,22 +31,22 @@ pub enum PolicyMapError {
     Store(#[from] StoreError),
 }
 
-/// An id that is no policy's, and some that are.
+/// An unknown id, and some known ones.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct UnknownPolicy {
     /// The id.
     pub id: PolicyId,
-    /// The first ids that there are.
+    /// The first known ids.
     pub known: Vec<PolicyId>,
-    /// How many more there are.
+    /// The number of further ids.
     pub more: usize,
 }
 
 impl UnknownPolicy {
-    /// The most ids that are named.
+    /// The maximum number of ids that are named.
     pub const MAX_NAMED: usize = 8;
 
-    /// The error, with the first of the ids that there are.
+    /// Creates the error, with the first of the known ids.
     #[must_use]
     pub fn among<'a>(id: &PolicyId, mut ids: impl ExactSizeIterator<Item = &'a PolicyId>) -> Self {
         let known: Vec<PolicyId> = ids.by_ref().take(Self::MAX_NAMED).cloned().collect();

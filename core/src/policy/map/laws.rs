@@ -1,4 +1,4 @@
-//! The map against the simplest thing that does the same.
+//! Laws: the map behaves like the simplest implementation.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ impl Stash for Value {
     }
 }
 
-/// Fails when told to.
+/// A store that fails while it is `broken`.
 #[derive(Clone, Default)]
 struct Flaky {
     store: Arc<Mutex<MemoryStore>>,

@@ -16,13 +16,13 @@ pub use error::{PolicyMapError, UnknownPolicy};
 use super::{Policy, PolicyEntry, PolicyStore, Stash, StashError, store::TidyStore};
 use crate::{ids::PolicyId, prelude::*};
 
-/// How many policies may be resident. The one used last always is.
+/// The limits on resident policies. The one used last is always resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyMapLimits {
-    /// The most policies.
+    /// The maximum number of policies.
     #[doc(alias = "policy_map_capacity")]
     pub count: usize,
-    /// The most bytes of all of them together, as [`Stash::size_bytes`] counts them.
+    /// The maximum number of bytes of all of them together, as [`Stash::size_bytes`] counts them.
     pub bytes: usize,
 }
 
@@ -33,11 +33,12 @@ impl PolicyMapLimits {
 
 /// Policies by id, the least recently used of them stashed as bytes when there are too many.
 ///
-/// Every id that was inserted is valid until it is removed, wherever its policy is stored: [`get_mut`](Self::get_mut) has it
-/// back, with all its state. Limits are kept when a policy comes in, and while it does one more is resident, unless its
-/// object is [another one's](Self::with_swapping). No policy is lost if the store fails, it stays resident instead.
+/// Every id that was inserted is valid until it is removed, whether its policy is resident or stashed:
+/// [`get_mut`](Self::get_mut) restores it with its whole state. Limits are kept when a policy comes in, and while it
+/// does one more is resident, unless its object is [another one's](Self::with_swapping). No policy is lost if the store
+/// fails, it stays resident instead.
 ///
-/// `T` is what is kept per id, a [`PolicyEntry`] unless said otherwise.
+/// `T` is what is kept per id, a [`PolicyEntry`] by default.
 ///
 /// A policy is lent, not handed out. While it is, nothing else can be asked of the map, so what was lent can neither be
 /// stashed nor become another policy:
@@ -82,15 +83,15 @@ struct Stashing<T> {
 type Factory<T> = dyn Fn(&PolicyId, &str) -> Result<T, StashError> + Send;
 
 impl<T> PolicyMap<T> {
-    /// A map that keeps all policies resident.
+    /// Creates a map that keeps all policies resident.
     #[must_use]
     pub fn new() -> Self {
         Self { places: BTreeMap::new(), order: BTreeMap::new(), uses: 0, constructions: 0, changes: 0, stashing: None }
     }
 
-    /// A map that stashes policies beyond the limits in `store`. A restored one is made by `factory` from its
-    /// id and its [specification](Stash::spec), whatever its state, and then [restored](Stash::restore). One that
-    /// [may not leave](Stash::may_leave) stays, also beyond the limits.
+    /// Creates a map that stashes policies beyond the limits in `store`. A restored one is made by `factory` from its
+    /// id and its [specification](Stash::spec), whatever its state, and then [restored](Stash::restore). One that [may
+    /// not leave](Stash::may_leave) stays, also beyond the limits.
     #[must_use]
     pub fn bounded(
         limits: PolicyMapLimits,
@@ -113,53 +114,53 @@ impl<T> PolicyMap<T> {
         self
     }
 
-    /// Ids of all policies, resident or stashed, in order.
+    /// Returns the ids of all policies, resident or stashed, in order.
     #[doc(alias = "keys")]
     pub fn ids(&self) -> impl ExactSizeIterator<Item = &PolicyId> {
         self.places.keys()
     }
 
-    /// Whether there is such a policy, resident or stashed.
+    /// Returns whether there is such a policy, resident or stashed.
     #[must_use]
     pub fn contains(&self, id: &PolicyId) -> bool {
         self.places.contains_key(id)
     }
 
-    /// Number of policies, resident or stashed.
+    /// Returns the number of policies, resident or stashed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// True without policies.
+    /// Returns true if there are no policies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Ids of the resident policies, the least recently used first.
+    /// Returns the ids of the resident policies, the least recently used first.
     pub fn resident(&self) -> impl ExactSizeIterator<Item = &PolicyId> {
         self.order.values()
     }
 
-    /// Ids of the stashed policies, in order.
+    /// Returns the ids of the stashed policies, in order.
     pub fn stashed(&self) -> impl Iterator<Item = &PolicyId> {
         self.places.iter().filter_map(|(id, place)| matches!(place, PolicyPlace::Stashed { .. }).then_some(id))
     }
 
-    /// How many objects there have been: those inserted and those made for policies that came back.
+    /// Returns the number of objects that were inserted, or created to restore a policy.
     #[must_use]
     pub fn constructions(&self) -> u64 {
         self.constructions
     }
 
-    /// A number that changes whenever a policy may have been added, removed or changed.
+    /// Returns a number that changes whenever a policy may have been added, removed or changed.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// A resident policy, which does not count as a use. Nothing if it is stashed or unknown.
+    /// Returns a resident policy without counting that as a use; `None` if the policy is stashed or unknown.
     #[must_use]
     pub fn peek(&self, id: &PolicyId) -> Option<&T> {
         match self.places.get(id)? {
@@ -194,7 +195,7 @@ impl<T: Stash> PolicyMap<T> {
         self.settle().and(forgotten)
     }
 
-    /// [`insert`](Self::insert), but only where there is no such policy yet.
+    /// Does the same as [`insert`](Self::insert), but only if no policy has this id yet.
     ///
     /// # Errors
     /// [`PolicyMapError::AlreadyExists`], and as [`insert`](Self::insert).
@@ -224,7 +225,7 @@ impl<T: Stash> PolicyMap<T> {
         found.ok_or_else(|| UnknownPolicy { id: id.clone(), known: Vec::new(), more: 0 }.into())
     }
 
-    /// Drops a policy from everywhere.
+    /// Removes a policy from the map and the store.
     ///
     /// # Errors
     /// [`PolicyMapError::Unknown`]; [`PolicyMapError::Store`] when it was removed from the map but its bytes are still in the
@@ -248,7 +249,7 @@ impl<T: Stash> PolicyMap<T> {
 }
 
 impl PolicyMap {
-    /// A map with one policy under [`PolicyId::DEFAULT`].
+    /// Creates a map with one policy under [`PolicyId::DEFAULT`].
     #[must_use]
     pub fn single(policy: Box<dyn Policy>) -> Self {
         let mut map = Self::new();

@@ -8,10 +8,10 @@ use crate::{
 
 impl<T: Stash> PolicyMap<T> {
     /// Shows all policies to `f`: first the resident ones, then the stashed ones, each in order of their ids. No visit
-    /// counts as a use, no policy is evicted, and one policy at a time is resident on top of those that are.
+    /// counts as a use, no policy is evicted, and at most one stashed policy is in memory at a time.
     ///
     /// # Errors
-    /// The first error of `f`, and [`PolicyMapError`] for a policy that cannot be brought back; the rest is not visited.
+    /// The first error of `f`, and [`PolicyMapError`] for a policy that cannot be restored; the rest is not visited.
     #[doc(alias = "foreach_policy")]
     pub fn for_each<E: From<PolicyMapError>>(
         &mut self,
@@ -20,7 +20,8 @@ impl<T: Stash> PolicyMap<T> {
         self.visit(|id, item| f(id, item), false)
     }
 
-    /// [`for_each`](Self::for_each) for changes. Stashed policies are stashed again, changed.
+    /// Does the same as [`for_each`](Self::for_each), and lets `f` change the policies. Stashed policies are stashed
+    /// again, changed.
     ///
     /// # Errors
     /// As [`for_each`](Self::for_each), and when a policy cannot be stashed again: it is resident then, changed. A
@@ -52,7 +53,7 @@ impl<T: Stash> PolicyMap<T> {
             f(&id, &mut item)?;
             if write_back && let Some(stashing) = &mut self.stashing {
                 if let Err(error) = stashing.put(&id, &item) {
-                    // What is in the store is from before the change.
+                    // The bytes in the store are from before the change.
                     let _ = self.forget(&id);
                     self.place(id, item);
                     return Err(error.into());

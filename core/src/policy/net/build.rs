@@ -10,13 +10,13 @@ use crate::{
     prelude::*,
 };
 
-/// Layers, of which each one begins where the one before ends.
+/// Layers, each of which takes the outputs of the one before.
 struct Stack {
     layers: Vec<LayerSpec>,
     outputs: usize,
 }
 
-/// The layers that settings describe, not checked yet. `action_len` are the numbers of an encoded action.
+/// Builds the layers that settings describe, without checks. `action_len` is the length of an encoded action.
 pub(super) fn model(
     model: &ModelConfig,
     obs_shape: &[usize],
@@ -34,7 +34,7 @@ pub(super) fn model(
     Ok(spec)
 }
 
-/// The layers that all settings but `custom_model` describe.
+/// Builds the layers that all settings but `custom_model` describe.
 fn configured(
     model: &ModelConfig,
     obs_shape: &[usize],
@@ -99,7 +99,7 @@ impl Stack {
         self.layers.push(layer);
     }
 
-    /// Free standard deviations behind the policy's means, if the model has them.
+    /// Adds free standard deviations behind the policy's means, if the model has them.
     fn push_log_std(&mut self, model: &ModelConfig) {
         if model.free_log_std {
             self.push("policy".into(), LayerKind::FreeLogStd);
@@ -107,7 +107,7 @@ impl Stack {
     }
 }
 
-/// The memory's inputs from the previous step.
+/// Returns the memory's inputs from the previous step.
 fn previous(model: &ModelConfig, action_len: usize) -> PreviousInputs {
     PreviousInputs {
         action_len: if model.lstm_use_prev_action { action_len } else { 0 },
@@ -115,12 +115,12 @@ fn previous(model: &ModelConfig, action_len: usize) -> PreviousInputs {
     }
 }
 
-/// Outputs of the policy's last dense layer.
+/// Returns the number of outputs of the policy's last dense layer.
 fn mean_len(model: &ModelConfig, dist_inputs_len: usize) -> usize {
     if model.free_log_std { dist_inputs_len / 2 } else { dist_inputs_len }
 }
 
-/// The layers of a model of the user's own.
+/// Builds the layers of a model of the user's own.
 fn described(
     custom: &CustomModel,
     model: &ModelConfig,
@@ -197,7 +197,7 @@ impl Described {
     }
 }
 
-/// Sizes of the convolutions of an image.
+/// Returns the sizes of the convolutions of an image.
 fn convolutions(model: &ModelConfig, obs_shape: &[usize]) -> Result<Vec<ConvShape>, PolicyError> {
     let unsupported = |wanted: &str, found: String| Err(PolicyError::Unsupported { wanted: wanted.into(), found });
     let filters = match &model.conv_filters {
@@ -236,7 +236,7 @@ fn convolutions(model: &ModelConfig, obs_shape: &[usize]) -> Result<Vec<ConvShap
     Ok(shapes)
 }
 
-/// RLlib's filters of Atari's pictures, and those of MinAtar's (Young and Tian: "MinAtar", 2019).
+/// Returns RLlib's filters of Atari's pictures, and those of MinAtar's (Young and Tian: "MinAtar", 2019).
 fn usual(height: usize, width: usize) -> Option<Vec<ConvFilter>> {
     let square = |filters, kernel, stride| ConvFilter(filters, Extent::Square(kernel), Extent::Square(stride));
     match (height, width) {
@@ -247,7 +247,7 @@ fn usual(height: usize, width: usize) -> Option<Vec<ConvFilter>> {
     }
 }
 
-/// `None` for sizes that make no sense.
+/// Returns the shape of a convolution; `None` for invalid sizes.
 fn convolution(input: [usize; 3], filter: ConvFilter, is_padded: bool) -> Option<ConvShape> {
     let ConvFilter(filters, kernel, stride) = filter;
     let (kernel, stride) = (kernel.sides(), stride.sides());

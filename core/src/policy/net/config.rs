@@ -14,7 +14,7 @@ use crate::{
 /// Settings of the networks of [`NetPolicy`](super::NetPolicy), under RLlib's names: the object `model` among a policy's
 /// settings.
 ///
-/// Settings that are left out have their defaults, and there are no others. RLlib's defaults are wider, 256 everywhere.
+/// Settings that are absent have their defaults, and there are no others. RLlib's defaults are wider, 256 everywhere.
 ///
 /// ```
 /// use rollmesh_core::{config::Config, policy::ModelConfig};
@@ -37,7 +37,7 @@ pub struct ModelConfig {
     pub custom_model: Option<CustomModel>,
     /// Widths of the hidden layers, after the convolutions if there are any.
     pub fcnet_hiddens: Vec<u32>,
-    /// What the outputs of each hidden layer go through.
+    /// The activation of each hidden layer.
     #[serde(with = "activation")]
     pub fcnet_activation: Activation,
     /// Whether each hidden layer's outputs are normalised before its activation.
@@ -45,25 +45,25 @@ pub struct ModelConfig {
     /// Convolutions of images, observations in boxes of three dimensions: height, width and channels. With `None` images are
     /// vectors.
     pub conv_filters: Option<ConvFilters>,
-    /// What the outputs of each convolution go through.
+    /// The activation of each convolution.
     #[serde(with = "activation")]
     pub conv_activation: Activation,
     /// Widths of more hidden layers, after `fcnet_hiddens` and before the LSTM.
     pub post_fcnet_hiddens: Vec<u32>,
-    /// What the outputs of each of these go through.
+    /// The activation of each of these layers.
     #[serde(with = "activation")]
     pub post_fcnet_activation: Activation,
     /// Whether policy and value are two heads over the same layers, as they always are with an LSTM.
     pub vf_share_layers: bool,
-    /// How the first weights are drawn.
+    /// The distribution of the first weights.
     pub weights_initializer: WeightsInitializer,
     /// Whether there is an LSTM between the hidden layers and the heads.
     pub use_lstm: bool,
     /// Cells of the LSTM.
     pub lstm_cell_size: NonZeroU32,
-    /// Whether the LSTM, or the gated recurrent units, see the previous action besides.
+    /// Whether the LSTM, or the gated recurrent units, also see the previous action.
     pub lstm_use_prev_action: bool,
-    /// Whether they see the previous reward besides.
+    /// Whether they also see the previous reward.
     pub lstm_use_prev_reward: bool,
     /// Whether there are gated recurrent units there instead.
     pub use_gru: bool,
@@ -102,7 +102,7 @@ impl Default for ModelConfig {
     }
 }
 
-/// How the first weights of a model are drawn. Biases are zero, but one at forget gates.
+/// The distribution of a model's first weights. Biases are zero, except that those of forget gates are one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WeightsInitializer {
@@ -187,13 +187,13 @@ pub(super) mod activation {
 }
 
 impl ModelConfig {
-    /// Hidden layers of these widths, and no memory.
+    /// Creates settings with hidden layers of these widths, and no memory.
     #[must_use]
     pub fn of_widths(hidden: &[u32]) -> Self {
         Self { fcnet_hiddens: hidden.to_vec(), ..Self::default() }
     }
 
-    /// The object `model` of a policy's settings, or the defaults without one.
+    /// Reads the object `model` of a policy's settings, or the defaults without one.
     ///
     /// # Errors
     /// [`ConfigError::BadValue`], which names what is wrong and lists the settings that there are.

@@ -46,7 +46,7 @@ pub enum LayerDescription {
     Dense {
         /// Numbers that it makes of a row.
         outputs: u32,
-        /// What the sums go through.
+        /// The activation, applied to the sums.
         #[serde(with = "activation", default = "linear")]
         activation: Activation,
     },
@@ -61,13 +61,13 @@ pub enum LayerDescription {
         /// Whether images are padded with zeros to as many places as strides fit into their sides.
         #[serde(default)]
         is_padded: bool,
-        /// What the sums go through.
+        /// The activation, applied to the sums.
         #[serde(with = "activation", default = "linear")]
         activation: Activation,
     },
     /// Layer normalisation.
     LayerNorm {
-        /// What the results go through.
+        /// The activation, applied to the results.
         #[serde(with = "activation", default = "linear")]
         activation: Activation,
     },

@@ -31,7 +31,7 @@ pub struct ObsEncoder {
 
 #[allow(clippy::len_without_is_empty)]
 impl ObsEncoder {
-    /// The encoder for a space.
+    /// Creates the encoder for a space.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for invalid spaces, and for those whose vectors would be too long.
@@ -47,7 +47,7 @@ impl ObsEncoder {
         Ok(Self { space: space.clone(), len: elements as usize, is_plain })
     }
 
-    /// Elements of an encoded observation; at least one.
+    /// Returns the number of elements of an encoded observation; at least one.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -67,7 +67,7 @@ impl ObsEncoder {
         self.encode_as("observations", obs, rows, scratch)
     }
 
-    /// As [`encode`](Self::encode), with a name for the rows in errors.
+    /// Does the same as [`encode`](Self::encode), with a name for the rows in errors.
     pub(in crate::policy) fn encode_as<'a>(
         &self,
         what: &str,

@@ -1,4 +1,4 @@
-//! What computes the outputs of a policy's networks: the kernels, or a device that a shell gives.
+//! The forward pass of a policy's networks, by the kernels or by a device that a shell gives.
 
 use core::fmt;
 
@@ -67,7 +67,7 @@ impl fmt::Debug for ForwardFactory {
     }
 }
 
-/// Returns what computes a model's outputs by the kernels.
+/// Returns the implementation that computes a model's outputs with the kernels.
 ///
 /// # Errors
 /// [`PolicyError::Weights`] if some are missing.
@@ -79,7 +79,7 @@ pub(crate) fn forward_by_kernels(
     Ok(Box::new(KernelForward::new(spec, weights, kernels)?))
 }
 
-/// The networks, packed for the kernels, and what the kernels need for rows.
+/// The networks, packed for the kernels, and the kernels' buffers.
 #[derive(Debug)]
 pub(super) struct KernelForward {
     spec: ModelSpec,

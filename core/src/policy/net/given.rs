@@ -1,4 +1,4 @@
-//! Actions that were taken elsewhere: a policy says what it thinks of them instead of drawing its own.
+//! Actions that were taken elsewhere: a policy computes their log-probabilities instead of drawing its own actions.
 
 use super::head::Head;
 use crate::{
@@ -7,9 +7,9 @@ use crate::{
     space::Point,
 };
 
-/// How far the outputs of a device's networks may be from the kernels', relative to numbers above 1.
+/// The largest difference between the outputs of a device's networks and the kernels', relative to numbers above 1.
 const DEVICE_ERROR: f32 = 1e-5;
-/// Most that a log-probability may differ for that reason, however narrow its distribution.
+/// The largest difference of a log-probability for that reason, however narrow its distribution.
 const MAX_LOGP_ERROR: f32 = 0.1;
 
 /// Actions for the rows to come, in their order.

@@ -1,4 +1,4 @@
-//! From observations to what the networks take.
+//! Conversion of observations to the networks' inputs.
 
 use super::{encoder::ObsEncoder, mask::ActionMask};
 use crate::{
@@ -24,7 +24,7 @@ impl Inputs {
         Ok(Self { encoder, mask, normalizer, floats: Vec::new() })
     }
 
-    /// The inputs of the networks for this number of observations, and their masks.
+    /// Returns the inputs of the networks for this number of observations, and their masks.
     pub(super) fn of<'a>(
         &'a mut self,
         obs: RowsRef<'a>,

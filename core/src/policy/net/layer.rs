@@ -1,4 +1,4 @@
-//! One layer of a model: what it computes, and the names and shapes of its tensors.
+//! One layer of a model: its computation, and the names and shapes of its tensors.
 
 use crate::{
     kernels::nets::{Activation, ConvShape},
@@ -8,22 +8,22 @@ use crate::{
 /// A layer of a [`ModelSpec`](super::ModelSpec).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerSpec {
-    /// What the names of its tensors begin with: a network and a number, for example `policy.0`, or a network alone, as `lstm`.
+    /// The prefix of its tensors' names: a network and a number, for example `policy.0`, or a network alone, as `lstm`.
     pub name: String,
-    /// Numbers that it takes of a row.
+    /// The number of inputs per row.
     pub inputs: usize,
-    /// What it computes.
+    /// Its computation.
     pub kind: LayerKind,
 }
 
-/// What a layer computes.
+/// The computation of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
     /// Sums over all inputs. Tensors `weight` `[inputs, outputs]` and `bias` `[outputs]`.
     Dense {
-        /// Numbers that it makes of a row.
+        /// The number of outputs per row.
         outputs: usize,
-        /// What the sums go through.
+        /// The activation, applied to the sums.
         activation: Activation,
     },
     /// Sums over the patches of an image. Tensors `weight` `[kernel height, kernel width, channels, filters]` and `bias`
@@ -31,13 +31,13 @@ pub enum LayerKind {
     Conv {
         /// Sizes.
         shape: ConvShape,
-        /// What the sums go through.
+        /// The activation, applied to the sums.
         activation: Activation,
     },
     /// Layer normalisation (Ba, Kiros and Hinton: "Layer normalization", 2016) with PyTorch's epsilon, 1e-5. Tensors `weight`
     /// and `bias` `[inputs]`.
     LayerNorm {
-        /// What the results go through.
+        /// The activation, applied to the results.
         activation: Activation,
     },
     /// Long short-term memory (Hochreiter and Schmidhuber: "Long short-term memory", 1997). Tensors `weight_ih` `[inputs, 4
@@ -73,7 +73,7 @@ pub struct PreviousInputs {
 }
 
 impl PreviousInputs {
-    /// All numbers.
+    /// Returns the number of inputs.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is a number of inputs")]
     pub const fn len(self) -> usize {
@@ -98,7 +98,7 @@ pub(in crate::policy) enum Init {
         columns: usize,
         /// Inputs and outputs of a neuron.
         fans: [usize; 2],
-        /// Which matrix of its layer it is.
+        /// The number of the matrix within its layer.
         number: u32,
     },
     Zeros,
@@ -109,7 +109,7 @@ pub(in crate::policy) enum Init {
 }
 
 impl LayerSpec {
-    /// Numbers that it makes of a row.
+    /// Returns the number of outputs per row.
     #[must_use]
     pub fn outputs(&self) -> usize {
         match self.kind {
@@ -121,7 +121,7 @@ impl LayerSpec {
         }
     }
 
-    /// What the sums go through.
+    /// Returns the activation.
     #[must_use]
     pub fn activation(&self) -> Activation {
         match self.kind {
@@ -132,7 +132,7 @@ impl LayerSpec {
         }
     }
 
-    /// Lengths of its states.
+    /// Returns the lengths of its states.
     #[must_use]
     pub fn state_lens(&self) -> Vec<usize> {
         let mut lens = match self.kind {
@@ -153,7 +153,7 @@ impl LayerSpec {
         }
     }
 
-    /// Its weights between inputs and outputs; saturated where there are too many.
+    /// Returns the number of weights between inputs and outputs; saturated where there are too many.
     pub(in crate::policy) fn num_weights(&self) -> usize {
         let product = |sizes: &[usize]| sizes.iter().fold(1usize, |product, size| product.saturating_mul(*size));
         match self.kind {
@@ -171,7 +171,7 @@ impl LayerSpec {
         }
     }
 
-    /// Names and shapes of its tensors.
+    /// Returns the names and shapes of its tensors.
     #[must_use]
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         self.tensor_specs().into_iter().map(|tensor| (tensor.name, tensor.shape)).collect()

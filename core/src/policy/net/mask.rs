@@ -10,15 +10,16 @@ use crate::{
 /// The part of an observation that is the mask.
 const MASK: &str = "action_mask";
 
-/// What the other part may be called.
+/// The accepted names of the other part.
 const OBSERVATIONS: [&str; 3] = ["observations", "obs", "observation"];
 
 /// The logit of an action that may not be chosen. Its exponential is 0, and differences of such logits are finite.
 pub const MASKED_LOGIT: f32 = -1e30;
 
 /// The mask and the rest of observations with an action mask, by RLlib's convention: a dict of `action_mask` and
-/// `observations` (or `obs`, or PettingZoo's `observation`), and nothing else. The mask has a number for each value of a `Discrete` action, and of each
-/// component of a `MultiDiscrete` one; the policy may choose those whose number is not 0.
+/// `observations` (or `obs`, or PettingZoo's `observation`), and no other part. The mask has a number for each value of
+/// a `Discrete` action, and of each component of a `MultiDiscrete` one; the policy may choose those whose number is not
+/// 0.
 ///
 /// ```
 /// use rollmesh_core::{policy::MaskedObs, space::Space};
@@ -33,7 +34,7 @@ pub const MASKED_LOGIT: f32 = -1e30;
 pub struct MaskedObs<'a> {
     /// Space of the mask.
     pub mask: &'a Space,
-    /// Space of what the networks see.
+    /// Space of the networks' observations.
     pub observations: &'a Space,
 }
 
@@ -54,12 +55,12 @@ pub(super) struct ActionMask {
     /// Values of each component of an action.
     nvec: Vec<u32>,
     masks: Vec<f32>,
-    /// What the networks see.
+    /// The observations without their masks, the inputs of the networks.
     rows: Vec<f32>,
 }
 
 impl ActionMask {
-    /// The mask among observations, if there is one.
+    /// Returns the mask among observations, if there is one.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for a mask that does not fit the actions.
@@ -79,7 +80,7 @@ impl ActionMask {
         Ok(Some(Self { nvec, masks: Vec::new(), rows: Vec::new() }))
     }
 
-    /// Numbers of a mask, which an encoded observation begins with: parts are sorted by name.
+    /// Returns the length of a mask, which an encoded observation begins with: parts are sorted by name.
     pub(super) fn len(&self) -> usize {
         self.nvec.iter().map(|n| *n as usize).sum()
     }
@@ -96,7 +97,7 @@ impl ActionMask {
         }
     }
 
-    /// The latest rows without their masks.
+    /// Returns the latest rows without their masks.
     pub(super) fn rows(&self) -> &[f32] {
         &self.rows
     }

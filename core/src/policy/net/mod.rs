@@ -45,17 +45,17 @@ use crate::{
     weights::{Weights, WeightsError},
 };
 
-/// A policy with the networks of a [`ModelSpec`], for observations and actions of any space. It acts; learning is for the
-/// ones that are built on it.
+/// A policy with the networks of a [`ModelSpec`], for observations and actions of any space. It acts; learning policies
+/// are built on it.
 ///
 /// Actions are drawn from the [`ActionDistribution`](crate::distribution::ActionDistribution) of the space: of a box of
 /// floats unbounded ones, see [`action`](crate::action); of tuples and dicts each part independently, joined to one row. If
 /// observations have an [action mask](MaskedObs), only actions that it allows are chosen. States are the memory's, hidden
 /// ones first, and what it sees of the [previous step](PreviousStep) last; they are zero at the start of an episode.
 ///
-/// Rows do not depend on each other, and sums have one order: the same bits on every target, and from every table of
-/// kernels. [Another `Forward`](Self::with_forward), on a GPU for example, gives other bits. If there are [statistics among the weights](crate::filter::FILTER_PREFIX), observations are normalised
-/// with them.
+/// Rows do not depend on each other, and sums have one order: results are bit-identical on every target, and from every
+/// table of kernels. [Another `Forward`](Self::with_forward), on a GPU for example, gives other bits. If there are
+/// [statistics among the weights](crate::filter::FILTER_PREFIX), observations are normalised with them.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -95,7 +95,7 @@ pub struct NetPolicy {
 }
 
 impl NetPolicy {
-    /// A policy with the given weights, for example [`ModelSpec::init_weights`]; `seed` is the run's.
+    /// Creates a policy with the given weights, for example [`ModelSpec::init_weights`]; `seed` is the run's.
     ///
     /// # Errors
     /// As [`ModelSpec::for_spaces`]; [`PolicyError::Weights`] when the weights do not fit.
@@ -123,8 +123,8 @@ impl NetPolicy {
         })
     }
 
-    /// The policy that a context asks for, with the settings `model`, `gamma`, `lambda`, `use_gae` and `use_critic`, and
-    /// first weights from [`weights_seed`].
+    /// Creates the policy that a context describes, with the settings `model`, `gamma`, `lambda`, `use_gae` and
+    /// `use_critic`, and first weights from [`weights_seed`].
     ///
     /// # Errors
     /// As [`new`](Self::new), [`ModelConfig::of`] and [`Postprocessing::advantages`].
@@ -132,8 +132,8 @@ impl NetPolicy {
         Self::in_context(context, PolicyRegistry::A2C_ADVANTAGES, false)
     }
 
-    /// The acting part of an algorithm's policy, with the algorithm's settings, which have these defaults. Without a critic
-    /// its values are 0, for good: what follows the end of a batch counts for nothing.
+    /// Creates the acting part of an algorithm's policy, with the algorithm's settings, which have these defaults.
+    /// Without a critic its values are always 0: the state after the end of a batch counts for nothing.
     ///
     /// # Errors
     /// As [`for_context`](Self::for_context).
@@ -142,7 +142,7 @@ impl NetPolicy {
         Self::in_context(context, defaults, !is_valued)
     }
 
-    /// With the networks where the context says.
+    /// Creates the policy, with the forward pass of the context if it has one.
     fn in_context(
         context: &PolicyContext,
         defaults: AdvantageConfig,
@@ -169,25 +169,25 @@ impl NetPolicy {
         self
     }
 
-    /// Sets what becomes of trajectories; nothing unless set.
+    /// Sets the processing of trajectories; none by default.
     #[must_use]
     pub fn with_postprocessing(self, postprocessing: Postprocessing) -> Self {
         Self { postprocessing, ..self }
     }
 
-    /// Shape of the networks.
+    /// Returns the shape of the networks.
     #[must_use]
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
     }
 
-    /// What makes rows of floats of observations.
+    /// Returns the encoder, which turns observations into rows of floats.
     #[must_use]
     pub fn encoder(&self) -> &ObsEncoder {
         &self.inputs.encoder
     }
 
-    /// Gives the weights to the networks, if that is still to be done.
+    /// Passes the weights to the networks, if that has not been done yet.
     fn freshen(&mut self) -> Result<(), PolicyError> {
         if self.is_stale {
             self.net.forward.set_weights(&self.weights)?;
@@ -197,7 +197,7 @@ impl NetPolicy {
     }
 }
 
-/// Weights whose values are 0.
+/// Returns weights with which all values are 0.
 fn without_values(weights: &Weights) -> Result<Weights, WeightsError> {
     let tensors = weights.tensors().iter().cloned().map(|mut tensor| {
         // The layers before the last one do not matter.
@@ -272,7 +272,7 @@ impl Policy for NetPolicy {
         self.spec.obs_len
     }
 
-    /// `state_in_0` and `state_in_1` of a recurrent policy, one row per sequence.
+    /// Returns the views `state_in_0` and `state_in_1` of a recurrent policy, one row per sequence.
     fn view_requirements(&self) -> ViewRequirements {
         let view = |(index, &len): (usize, &usize)| {
             let shape = RowShape::vector(len as u32);
@@ -291,7 +291,8 @@ impl Policy for NetPolicy {
         &self.weights
     }
 
-    /// The networks' copy is made for the first rows that act with them: weights that newer ones follow immediately need none.
+    /// Sets the weights. The networks' copy is created for the first rows that act with them, so weights that newer
+    /// ones follow immediately need none.
     fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
         model::check(&self.spec, weights)?;
         self.inputs.normalizer.set_weights(weights, self.spec.obs_len)?;

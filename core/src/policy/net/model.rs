@@ -12,7 +12,7 @@ use crate::{
     weights::{Tensor, Weights, WeightsError},
 };
 
-/// The networks with these weights. The spec has been checked.
+/// Packs these weights for the kernels. The spec has been checked.
 ///
 /// # Errors
 /// [`WeightsError::Missing`].
@@ -40,7 +40,7 @@ pub(super) fn pack(spec: &ModelSpec, weights: &Weights) -> Result<Networks, Weig
     Ok(Networks { trunk: pack(&spec.trunk)?, policy: pack(&spec.policy)?, value: pack(&spec.value)? })
 }
 
-/// [`pack`] into the memory of networks of the same spec.
+/// Does the same as [`pack`] in the memory of networks of the same spec.
 pub(super) fn repack(spec: &ModelSpec, nets: &mut Networks, weights: &Weights) -> Result<(), WeightsError> {
     let layers = nets.trunk.iter_mut().chain(&mut nets.policy).chain(&mut nets.value);
     spec.layers().zip(layers).try_for_each(|(spec, layer)| {
@@ -50,12 +50,12 @@ pub(super) fn repack(spec: &ModelSpec, nets: &mut Networks, weights: &Weights) -
     })
 }
 
-/// Checks that there is everything that a model wants, of the right shape.
+/// Checks that the weights have all tensors of a model, of the right shapes.
 pub(super) fn check(spec: &ModelSpec, weights: &Weights) -> Result<(), WeightsError> {
     spec.layers().try_for_each(|layer| find(layer, weights).map(drop))
 }
 
-/// What a layer of the kernels is made of: matrices that stand one below the other, and biases.
+/// The tensors of a layer of the kernels: matrices that stand one below the other, and biases.
 struct Tensors<'a> {
     matrices: Vec<Cow<'a, [f32]>>,
     bias: Cow<'a, [f32]>,
@@ -71,7 +71,7 @@ impl<'a> Tensors<'a> {
         Ok(Self { matrices: tensors.into_iter().map(Cow::Borrowed).collect(), bias: Cow::Borrowed(bias) })
     }
 
-    /// Four gates instead of three: inputs and hidden states have parts of their own in the candidates.
+    /// Converts three gates to four: inputs and hidden states have parts of their own in the candidates.
     fn gru(cells: usize, [input, hidden]: [&[f32]; 2], [input_bias, hidden_bias]: [&[f32]; 2]) -> Self {
         let zeros = vec![0.0; cells];
         let input = input.chunks_exact(3 * cells).flat_map(|row| row.iter().chain(&zeros));
@@ -90,7 +90,7 @@ fn slices<'a>(matrices: &'a [Cow<'_, [f32]>]) -> Vec<&'a [f32]> {
     matrices.iter().map(|matrix| &**matrix).collect()
 }
 
-/// The tensors of a layer, in the order of [`LayerSpec::tensors`].
+/// Returns the tensors of a layer, in the order of [`LayerSpec::tensors`].
 fn find<'a>(layer: &LayerSpec, weights: &'a Weights) -> Result<Vec<&'a [f32]>, WeightsError> {
     let values = |(name, shape): (String, Vec<usize>)| {
         let fits = |tensor: &&Tensor| tensor.shape.iter().map(|&dim| dim as usize).eq(shape.iter().copied());

@@ -13,7 +13,7 @@ use crate::{
     rng::{Purpose, Streams},
 };
 
-/// Networks, and what draws their actions.
+/// Networks, and the state for drawing their actions.
 #[derive(Debug)]
 pub(super) struct Net {
     pub(super) forward: Box<dyn Forward>,
@@ -24,7 +24,7 @@ pub(super) struct Net {
     pub(super) given: Option<GivenActions>,
     kernels: Kernels,
     streams: Streams,
-    /// Parameters of distributions that the caller does not want to have.
+    /// Parameters of distributions that the caller does not request.
     dist_inputs: Vec<f32>,
     /// An encoded action.
     encoded: Vec<f32>,

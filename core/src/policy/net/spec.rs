@@ -1,4 +1,4 @@
-//! What a model looks like: its layers, from which everything else follows.
+//! The specification of a model: its layers, which determine everything else.
 
 use super::{
     Init, LayerKind, LayerSpec, MaskedObs, ModelConfig, PreviousInputs, WeightsInitializer, build, mask::ActionMask,
@@ -47,20 +47,20 @@ pub struct ModelSpec {
     pub policy: Vec<LayerSpec>,
     /// Layers of the value network. The last one has one output.
     pub value: Vec<LayerSpec>,
-    /// How the first weights are drawn.
+    /// The distribution of the first weights.
     pub initializer: WeightsInitializer,
 }
 
 impl ModelSpec {
-    /// The most weights of a model.
+    /// The maximum number of weights of a model.
     pub const MAX_WEIGHTS: usize = 1 << 26;
-    /// The most outputs of a layer, and the most numbers in the patches of one image.
+    /// The maximum number of outputs of a layer, and of numbers in the patches of one image.
     pub const MAX_OUTPUTS: usize = 1 << 20;
-    /// The most work of making one matrix of weights orthogonal: its longer side times the square of the shorter one. That takes
-    /// some seconds.
+    /// The maximum work of making one matrix of weights orthogonal: its longer side times the square of the shorter
+    /// one. That takes some seconds.
     pub const MAX_ORTHOGONAL_WORK: u64 = 1 << 32;
 
-    /// The model for an environment's observations and actions.
+    /// Builds the model for an environment's observations and actions.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for spaces that no policy takes and for an action mask that does not fit the actions, or
@@ -165,18 +165,18 @@ impl ModelSpec {
         Ok(())
     }
 
-    /// All layers: the trunk's, the policy's, the value's.
+    /// Iterates over all layers: the trunk's, the policy's, the value's.
     pub fn layers(&self) -> impl Iterator<Item = &LayerSpec> {
         self.trunk.iter().chain(&self.policy).chain(&self.value)
     }
 
-    /// Outputs of the policy network.
+    /// Returns the number of outputs of the policy network.
     #[must_use]
     pub fn dist_inputs_len(&self) -> usize {
         self.policy.last().map_or(0, LayerSpec::outputs)
     }
 
-    /// Names and shapes of all tensors of the model.
+    /// Returns the names and shapes of all tensors of the model.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -185,7 +185,7 @@ impl ModelSpec {
         Ok(self.layers().flat_map(LayerSpec::tensors).collect())
     }
 
-    /// First weights of the model, a function of the seed, drawn as the [`WeightsInitializer`] says.
+    /// Draws first weights of the model, a function of the seed, by the [`WeightsInitializer`].
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -200,8 +200,8 @@ impl ModelSpec {
         self.trunk.last().map(LayerSpec::previous).unwrap_or_default()
     }
 
-    /// Lengths of the recurrent states: the hidden state, of an LSTM the cells, and the inputs from the previous step if there
-    /// are some.
+    /// Returns the lengths of the recurrent states: the hidden state, of an LSTM the cells, and the inputs from the
+    /// previous step if there are some.
     #[must_use]
     pub fn state_lens(&self) -> Vec<usize> {
         self.trunk.last().map(LayerSpec::state_lens).unwrap_or_default()

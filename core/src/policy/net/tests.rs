@@ -38,7 +38,7 @@ fn model(hidden: &[u32], cells: Option<u32>) -> ModelConfig {
     ModelConfig { fcnet_hiddens: hidden.to_vec(), use_lstm: cells.is_some(), lstm_cell_size, ..ModelConfig::default() }
 }
 
-/// With larger weights than the first ones, so that rows differ.
+/// Creates a policy with larger weights than the first ones, so that rows differ.
 fn policy(spaces: &EnvSpaces, model: &ModelConfig) -> NetPolicy {
     let weights = ModelSpec::for_spaces(spaces, model).unwrap().init_weights(3).unwrap();
     let tensors = weights.tensors().iter().cloned().map(|mut tensor| {
@@ -103,7 +103,7 @@ fn action_spaces() -> Vec<Space> {
     ]
 }
 
-/// All kinds of actions with models with and without memory.
+/// Creates policies for all kinds of actions, with and without memory.
 fn policies() -> Vec<(Space, NetPolicy)> {
     let models = [model(&[7, 5], None), model(&[6], Some(5)), model(&[], Some(3)), model(&[], None)];
     let make = |action: Space| {
@@ -250,7 +250,7 @@ fn bits_are_frozen() {
     assert_eq!(crate::hash::bytes_hash(&bytes).to_string(), "43d3238c9e581863eef45ab6b1f15cdf");
 }
 
-/// As [`bits_are_frozen`], of models with other layers.
+/// The same as [`bits_are_frozen`] for models with other layers.
 #[test]
 fn bits_of_every_layer_are_frozen() {
     let activations =

@@ -50,7 +50,7 @@ impl Size {
     }
 }
 
-/// Why an image could not be processed.
+/// The reason why an image could not be processed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {

@@ -2,7 +2,7 @@
 
 use super::{ImageError, Size, colour::check_output};
 
-/// How to compute the pixels of the new image from the old one's.
+/// The method by which the pixels of the new image are computed from the old one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// Mean of the area that the pixel covers, with partly covered pixels weighted by their share. For smaller images.

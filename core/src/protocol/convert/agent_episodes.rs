@@ -37,6 +37,8 @@ pub(super) struct EpisodeReader<'a> {
 }
 
 impl<'a> EpisodeReader<'a> {
+    /// Creates a reader of the upload's episodes.
+    ///
     /// # Errors
     /// [`UploadError::Table`] for tables that do not agree on the number of episodes and of custom metrics.
     pub(super) fn new(upload: &'a AgentUpload) -> Result<Self, UploadError> {

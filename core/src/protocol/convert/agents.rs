@@ -24,7 +24,7 @@ pub struct AgentTable {
     numbers: BTreeMap<AgentId, u16>,
 }
 
-/// Why these agents cannot form a table.
+/// The reason why these agents cannot form a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentTableError {
@@ -57,7 +57,7 @@ pub enum RowKind {
     Action,
 }
 
-/// Why bytes are not rows.
+/// The reason why bytes are not rows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentRowsError {
@@ -79,7 +79,7 @@ pub enum AgentRowsError {
         agent: AgentId,
         /// Bytes that the row needs.
         wanted: usize,
-        /// Bytes that are left.
+        /// Remaining bytes.
         found: usize,
     },
     /// The bytes end within an agent's number.

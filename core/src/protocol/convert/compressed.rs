@@ -7,7 +7,7 @@ use crate::{
     protocol::{DecodeError, HEADER_BYTES, Kind, Message, message::CompressedUpload},
 };
 
-/// Why a compressed upload has no fragments.
+/// The reason why a compressed upload has no fragments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompressedError {

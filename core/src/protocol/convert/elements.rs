@@ -35,7 +35,7 @@ wire_enum! {
     }
 }
 
-/// Why an element is not allowed.
+/// The reason why an element is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueFault {
@@ -172,7 +172,7 @@ impl WireType {
     }
 }
 
-/// Why bytes do not form a column.
+/// The reason why bytes do not form a column.
 #[derive(Debug)]
 pub(super) enum ReadFault {
     /// An element is not allowed.

@@ -32,7 +32,7 @@ fn limits(rows: u32, num_actions: u32) -> FragmentLimits {
     FragmentLimits::new(&spec(rows), &FragmentLayout::Lane { spaces, recurrent: RecurrentShape::default() })
 }
 
-/// A fragment with these cuts and values that depend on the seed.
+/// Returns a fragment with these cuts and values that depend on the seed.
 fn fragment(slot: u32, cuts: &[(u32, CutReason)], num_actions: u32, seed: u32) -> SlotFragment {
     let rows = cuts.last().map_or(0, |cut| cut.0);
     let number = |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8) as f32 / 1e6 - 8.0;
@@ -84,12 +84,12 @@ fn fragment(slot: u32, cuts: &[(u32, CutReason)], num_actions: u32, seed: u32) -
     }
 }
 
-/// Two states, and sequences of at most three steps.
+/// Returns the shape of two states, and sequences of at most three steps.
 fn recurrent() -> RecurrentShape {
     RecurrentShape { state_lens: vec![2, 1], max_seq_len: NonZeroU32::new(3).unwrap() }
 }
 
-/// The same fragment from a recurrent policy.
+/// Returns the same fragment from a recurrent policy.
 fn recurrent_fragment(mut fragment: SlotFragment) -> SlotFragment {
     let state = SlotState::decode(&fragment.state).unwrap();
     fragment.state = SlotState { recurrent: vec![0.25, -1.0, 3.0], ..state }.encode();
@@ -110,7 +110,7 @@ fn lease_of(fragments: &[SlotFragment]) -> Lease {
 
 use CutReason::{FragmentEnd, Terminated, Truncated};
 
-/// Slots 2 and 7 with eight rows each.
+/// Returns slots 2 and 7 with eight rows each.
 fn two_slots() -> Vec<SlotFragment> {
     vec![
         fragment(2, &[(3, Terminated), (8, FragmentEnd)], 2, 10),
@@ -164,7 +164,7 @@ fn fragments_with_memory_travel_in_their_sequences() {
     assert!(decode(&upload(&two_slots())).is_err() && super::fragment_tests::decode(&sent).is_err());
 }
 
-/// Two rows of these observations and actions.
+/// Decodes two rows of these observations and actions.
 fn decode_rows(spaces: &EnvSpaces, obs: &Column, actions: &Column) -> Result<(), String> {
     let mut fragment = fragment(2, &[(2, FragmentEnd)], 2, 1);
     for (name, column) in [("obs", obs), ("actions", actions)] {
@@ -358,7 +358,7 @@ fn fragments_that_do_not_belong_together_are_not_sent() {
     }
 }
 
-/// Cuts of eight to forty rows: bits say where and how an episode ends.
+/// Generates cuts of eight to forty rows: bits determine where and how an episode ends.
 fn any_cuts(rows: u32) -> impl Strategy<Value = Vec<(u32, CutReason)>> {
     proptest::collection::vec(0u8..8, rows as usize).prop_map(move |ends| {
         let end = |(row, kind): (usize, u8)| match kind {

@@ -13,7 +13,7 @@ const HELD: u8 = 0;
 const NEW: u8 = 1;
 const STATE: u8 = 2;
 
-/// Why a grant is not a valid lease.
+/// The reason why a grant is not a valid lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseGrantError {

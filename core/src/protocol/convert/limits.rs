@@ -1,4 +1,4 @@
-//! What the fragments of a run must look like.
+//! Limits of a run's fragments.
 
 use core::ops::Range;
 
@@ -70,16 +70,16 @@ impl ColumnLimit {
     }
 }
 
-/// What an upload must contain for each slot: exactly these columns, and as many rows as the run requires.
+/// The limits of an upload for each slot: exactly these columns, and as many rows as the run requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FragmentLimits {
-    /// Steps of a fragment, counted as `count_steps_by` says.
+    /// Steps of a fragment, counted by `count_steps_by`.
     pub(super) rows: u32,
     /// Most env steps of a fragment; equal to `rows` if all fragments have the same length.
     pub(super) max_env_steps: u32,
     pub(super) batch_mode: BatchMode,
     pub(super) count_steps_by: CountStepsBy,
-    /// If true, no row may say that its episode has ended.
+    /// If true, no row may be marked as the end of its episode.
     pub(super) no_done_at_end: bool,
     pub(super) columns: Vec<ColumnLimit>,
     pub(super) recurrent: RecurrentShape,
@@ -87,10 +87,10 @@ pub struct FragmentLimits {
     pub(super) policies: Option<PolicyLimits>,
 }
 
-/// What the rows of each policy must look like.
+/// The limits of rows by policy.
 pub(super) type PolicyLimits = BTreeMap<PolicyId, PolicyLimit>;
 
-/// What the rows of a policy must look like.
+/// The limits of the rows of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PolicyLimit {
     pub(super) columns: Vec<ColumnLimit>,

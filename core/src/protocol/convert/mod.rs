@@ -1,8 +1,9 @@
 //! Conversion between message bodies and the types that the rest of the crate trusts: the only place where it happens.
 //!
 //! Everything that a peer claims is validated here, once: table lengths against each other, byte strings against their
-//! tables, numbers against their ranges, floats for being finite. What passes needs no more checks; anything else is an
-//! error that names the place. Allocations are bounded by the bytes received, not by the lengths that a message claims.
+//! tables, numbers against their ranges, floats for being finite. Values that pass need no more checks; anything else
+//! is an error that names the place. Allocations are bounded by the bytes received, not by the lengths that a message
+//! claims.
 
 mod agent_episodes;
 mod agent_fragments;

@@ -1,4 +1,4 @@
-//! What follows from cuts about episodes. Encoder and decoder share it, so that they always agree.
+//! Pieces of episodes, derived from cuts. Encoder and decoder share the code, so that they always agree.
 
 use crate::{
     batch::{Cut, CutReason},

@@ -12,7 +12,7 @@ use crate::{
     protocol::message::FragmentUpload,
 };
 
-/// Why fragments cannot be encoded. Each case is a bug of the code that made them.
+/// The reason why fragments cannot be encoded. Each case is a bug of the code that made them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {

@@ -1,4 +1,4 @@
-//! Why an upload is rejected.
+//! Reasons for the rejection of uploads.
 
 use super::elements::ValueFault;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     sampler::StateError,
 };
 
-/// Why an upload does not match its lease.
+/// The reason why an upload does not match its lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UploadError {
@@ -99,7 +99,7 @@ pub enum UploadError {
         column: &'static str,
         /// The slot.
         slot: SlotId,
-        /// What is wrong with it.
+        /// The fault.
         fault: ValueFault,
     },
     /// The cuts of a slot are not ascending, do not end with its rows, or contradict its flags.
@@ -107,7 +107,7 @@ pub enum UploadError {
     Cuts {
         /// The slot.
         slot: SlotId,
-        /// What is wrong with them.
+        /// The fault.
         fault: CutFault,
     },
     /// There are fewer returns than finished episodes.
@@ -118,7 +118,7 @@ pub enum UploadError {
     Episodes {
         /// The slot.
         slot: SlotId,
-        /// What is wrong with them.
+        /// The fault.
         fault: EpisodeFault,
     },
     /// A slot's state is not where the table says, or belongs to another step than the one after its last row.
@@ -129,7 +129,7 @@ pub enum UploadError {
     BadState {
         /// The slot.
         slot: SlotId,
-        /// What is wrong with it.
+        /// The cause.
         source: StateError,
     },
     /// The values of a column do not form rows.
@@ -137,7 +137,7 @@ pub enum UploadError {
     Column {
         /// The column.
         column: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         source: ColumnError,
     },
     /// It has rows of one agent per slot though the run's rows are by policy, or the other way round, or rows in another
@@ -152,7 +152,7 @@ pub enum UploadError {
     BadRows {
         /// The slot.
         slot: SlotId,
-        /// What is wrong with them.
+        /// The cause.
         source: Box<CodecError>,
     },
     /// It has rows of a policy that the run does not have.
@@ -168,7 +168,7 @@ pub enum UploadError {
     Batch(#[from] BatchError),
 }
 
-/// What is wrong with the episodes of a slot.
+/// A fault of the episodes of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EpisodeFault {
@@ -183,7 +183,7 @@ pub enum EpisodeFault {
     Name,
 }
 
-/// What is wrong with the cuts of a slot.
+/// A fault of the cuts of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CutFault {

@@ -10,7 +10,7 @@ use crate::{
     weights::{Weights, WeightsError},
 };
 
-/// Why an update contains no valid weights.
+/// The reason why an update contains no valid weights.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsUpdateError {

@@ -36,12 +36,12 @@ pub struct RolloutConfig {
     pub train_batch_size: u32,
     /// Whether episodes may be cut to make fragments of equal length.
     pub batch_mode: BatchMode,
-    /// What the fragment's length counts.
+    /// The unit of the fragment's length.
     pub count_steps_by: CountStepsBy,
     /// Steps after which an episode is cut; none for the environment's own limit. A greater horizon replaces that limit.
     #[doc(alias = "episode_horizon")]
     pub horizon: Option<u32>,
-    /// How an episode that reaches the horizon ends.
+    /// The end of an episode that reaches the horizon.
     pub horizon_means: Horizon,
     /// With [`Horizon::LegacyHard`] or [`Horizon::LegacySoft`]: no recorded row is marked as the end of its episode.
     pub no_done_at_end: bool,
@@ -69,11 +69,11 @@ pub struct RolloutConfig {
 
     /// Registered name of the function that is first applied to observations.
     pub observation_fn: Option<String>,
-    /// How to preprocess observations.
+    /// The preprocessing of observations.
     pub preprocessor_pref: PreprocessorPref,
-    /// How to normalise observations.
+    /// The normalisation of observations.
     pub observation_filter: FilterKind,
-    /// How to clip rewards before postprocessing. Metrics use the raw ones.
+    /// The clipping of rewards before postprocessing. Metrics use the raw ones.
     pub clip_rewards: RewardClipping,
     /// Whether to clip actions to the space before the environment gets them.
     pub clip_actions: bool,
@@ -81,14 +81,14 @@ pub struct RolloutConfig {
     /// gets them: policies get the space of [`policy_space`](crate::action::ActionTransform::policy_space). Takes precedence
     /// over [`clip_actions`](Self::clip_actions).
     pub normalize_actions: bool,
-    /// How to compress observations, after the sample was written.
+    /// The compression of observations, after the sample was written.
     pub compress_observations: Compression,
 
     /// Registered names of callbacks, called in this order.
     pub callbacks: Vec<String>,
     /// Source of batches: `sampler`, the registered name of an input, files, or a mixture.
     pub input: InputSource,
-    /// How to evaluate policies where batches are read instead of sampled.
+    /// The evaluation of policies where batches are read instead of sampled.
     pub input_evaluation: BTreeSet<InputEvaluation>,
     /// Settings of the value model that `dm` and `dr` need.
     pub q_model_config: Config,
@@ -125,7 +125,7 @@ pub struct RolloutConfig {
 
     /// Directory of outputs without their own.
     pub log_dir: Option<String>,
-    /// Which events to log.
+    /// The events to log.
     pub log_level: LogLevel,
     /// Directory for recordings of episodes, as numbers and pictures.
     pub monitor_path: Option<String>,

@@ -100,7 +100,7 @@ impl From<String> for InputSource {
     }
 }
 
-/// How to preprocess observations.
+/// The preprocessing of observations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PreprocessorPref {
@@ -127,7 +127,7 @@ impl PreprocessorPref {
     }
 }
 
-/// How to compress observations: `false`, `true` or `"bulk"`.
+/// The compression of observations: `false`, `true` or `"bulk"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// No compression.
@@ -168,7 +168,7 @@ impl<'de> Deserialize<'de> for Compression {
     }
 }
 
-/// How to evaluate a policy on batches from other policies.
+/// A method to evaluate a policy on batches from other policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InputEvaluation {
@@ -206,7 +206,7 @@ impl InputEvaluation {
     }
 }
 
-/// Which events to log.
+/// The events to log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum LogLevel {

@@ -86,8 +86,8 @@ pub fn json_schema(envs: &BTreeMap<String, Option<f64>>, algorithms: &[(String, 
     root
 }
 
-/// The schema of an algorithm applies to `policy_config` if the settings name the algorithm, or if it is the default and
-/// they name none.
+/// Returns a condition that applies the schema of an algorithm to `policy_config` if the settings name the algorithm,
+/// or if it is the default and they name none.
 fn when(algorithm: &str, defaults: &Defaults) -> Value {
     let mut is_it = json!({ "properties": { "algorithm": { "const": algorithm } } });
     if defaults.of("algorithm") != algorithm {

@@ -19,7 +19,7 @@ pub struct Setting {
     pub help: &'static str,
     /// Whether it belongs to one machine and is not read from the wire.
     pub is_host: bool,
-    /// Why a run over leases must leave it at its default; `None` if it need not.
+    /// The reason why a run over leases must leave it at its default; `None` if it need not.
     pub fixed: Option<&'static str>,
 }
 
@@ -77,7 +77,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// Creates a field that may be left out.
+    /// Creates a field that may be absent.
     pub(super) const fn new(name: &'static str, kinds: &'static [Kind]) -> Self {
         Self { name, kinds, is_required: false }
     }

@@ -270,8 +270,8 @@ impl Episodic {
         lanes.get_mut(env).ok_or(EnvError::NoSuchLane { lane: env, num_envs })?.restore(state, &mut round)
     }
 
-    /// Starts over with other options: each environment with its first episode, restarted if `remake`. What is in progress
-    /// or ready is lost.
+    /// Starts over with other options: each environment with its first episode, restarted if `remake`. Work in progress
+    /// and ready batches are lost.
     ///
     /// # Errors
     /// As [`BaseEnv::try_restart`].
@@ -431,8 +431,8 @@ impl InputReader for Episodic {
         self.next_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_update)
     }
 
-    /// A round in which no environment was ready ends the call, whatever is left of the budget, since its caller may have to
-    /// do something first.
+    /// Samples the next batch. A round in which no environment was ready ends the call, even if the budget is not used
+    /// up, since its caller may have to do something first.
     fn next_within(
         &mut self,
         host: &mut SamplerHost<'_>,
@@ -472,15 +472,15 @@ impl InputReader for Episodic {
         Losses { quarantined, env_steps: losses.env_steps + self.env.forgotten_steps(), ..losses }
     }
 
-    /// Environments that cannot be reached individually are passed together.
+    /// Calls `f` for every environment. Environments that cannot be reached individually are passed together.
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         if !self.stopped {
             for_each_sub_env(self.env.as_mut(), f);
         }
     }
 
-    /// For each slot the number of its next episode, its steps, and the open episode if that can be restored: between two
-    /// fragments, in an environment with a snapshot or recorded actions.
+    /// Returns for each slot the number of its next episode, its steps, and the open episode if that can be restored:
+    /// between two fragments, in an environment with a snapshot or recorded actions.
     fn resume_point(&self) -> ResumePoint {
         let saved: Vec<SavedLane> = self.lanes.iter().map(|lane| self.saved(lane)).collect();
         let lost = self.lanes.iter().zip(&saved).filter(|(lane, (.., state))| lane.has_episode() && state.is_none());
@@ -497,7 +497,7 @@ impl InputReader for Episodic {
         Ok(())
     }
 
-    /// Quarantined environments are retried.
+    /// Resumes from a position. Quarantined environments are retried.
     fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
         let state = position.as_bytes();
         let damaged = || SampleError::Env(EnvError::BadSnapshot(state.len()));

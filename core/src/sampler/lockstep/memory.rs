@@ -59,6 +59,8 @@ impl Memory {
         }
     }
 
+    /// Checks the recurrent states of the starts.
+    ///
     /// # Errors
     /// [`EnvError::WrongLength`] for a start with the recurrent states of another policy.
     pub(super) fn check(&self, starts: &[LaneStart]) -> Result<(), EnvError> {
@@ -133,7 +135,7 @@ impl Memory {
         core::mem::swap(&mut self.now, &mut self.next);
     }
 
-    /// Whether the policy sees each step in the states after it.
+    /// Returns whether the policy sees each step in the states after it.
     pub(super) fn sees_steps(&self) -> bool {
         self.previous.is_some()
     }

@@ -81,7 +81,7 @@ fn random() -> PolicyEntry {
     PolicyEntry::new("", Box::new(RandomPolicy::new(2, 1)))
 }
 
-/// Two fragments of 4 steps of three lanes, of which the second one has a fault.
+/// Samples two fragments of 4 steps of three lanes, of which the second one has a fault.
 fn sample(fault: Fault, at: u32) -> Result<(), SampleError> {
     let fault = |lane: u32| if lane == 1 { fault } else { Fault::None };
     let mut env = Vectorized::new((0..3).map(|lane| Faulty { fault: fault(lane), at, steps: 0 }).collect());
@@ -137,8 +137,8 @@ fn home(lane: u32) -> HomeIndex {
     HomeIndex { worker_index: 1, vector_index: lane }
 }
 
-/// Fragments of `steps` steps of CartPole under a recurrent policy, 21 steps in all, in sequences of at most four steps.
-/// Between two fragments the slots stay, or move to newly opened lanes.
+/// Returns fragments of `steps` steps of CartPole under a recurrent policy, 21 steps in all, in sequences of at most
+/// four steps. Between two fragments the slots stay, or move to newly opened lanes.
 fn with_memory(steps: u32, moves: bool) -> Vec<SlotFragment> {
     let registry = EnvRegistry::builtin();
     let spec = registry.spec("CartPole-v1").unwrap();

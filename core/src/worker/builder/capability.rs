@@ -1,4 +1,4 @@
-//! What the lockstep sampler cannot sample, and why: the one place that chooses between the samplers.
+//! Limits of the lockstep sampler, with reasons: the only place that chooses between the samplers.
 
 use super::RolloutWorkerBuilder;
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     view::{ViewRequirement, ViewRequirements},
 };
 
-/// Why a worker has to sample with [`Episodic`](crate::sampler::Episodic) instead of
+/// The reason why a worker has to sample with [`Episodic`](crate::sampler::Episodic) instead of
 /// [`Lockstep`](crate::sampler::Lockstep).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -49,7 +49,7 @@ pub enum NeedsEpisodic {
     /// The policy postprocesses trajectories itself.
     #[error("the policy postprocesses trajectories itself")]
     Postprocessing,
-    /// The policy has view requirements besides its recurrent states.
+    /// The policy has view requirements in addition to its recurrent states.
     #[error("the policy has view requirements besides its recurrent states")]
     Views,
 }

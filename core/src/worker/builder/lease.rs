@@ -29,7 +29,7 @@ pub(in crate::worker) struct LeaseParts {
     pub(in crate::worker) envs: SlotEnvs,
     /// Whether user code may see which worker is the home of a slot.
     has_user_code: bool,
-    /// How open episodes move between workers.
+    /// The way in which open episodes move between workers.
     pub(in crate::worker) env_state: EnvState,
     pub(in crate::worker) options: SamplerOptions,
     pub(in crate::worker) layout: FragmentLayout,
@@ -123,17 +123,17 @@ pub struct LearningParts {
     pub policies: BTreeMap<PolicyId, Box<dyn Policy>>,
     /// The layout of the rows of its fragments.
     pub layout: FragmentLayout,
-    /// How open episodes move from one worker to another.
+    /// The way in which open episodes move from one worker to another.
     pub env_state: EnvState,
     /// The user's callbacks around learning.
     pub callbacks: CallbackList,
-    /// What they see of the process that learns: RLlib's local worker.
+    /// Their information about the process that learns: RLlib's local worker.
     pub info: WorkerInfo,
 }
 
 impl LearningParts {
-    /// Returns true if fragments can be recomputed from their actions: rows of slots, and policies with networks, which say how
-    /// likely given actions are.
+    /// Returns true if fragments can be recomputed from their actions: rows of slots, and policies with networks, which
+    /// compute the probabilities of given actions.
     #[must_use]
     pub fn can_replay_actions(&self) -> bool {
         matches!(self.layout, FragmentLayout::Lane { .. })

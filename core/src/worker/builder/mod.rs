@@ -60,7 +60,8 @@ pub enum SamplerChoice {
     Episodic,
 }
 
-/// Sets up a [`RolloutWorker`](super::RolloutWorker). What is passed here takes precedence over the configuration.
+/// Sets up a [`RolloutWorker`](super::RolloutWorker). Arguments that are passed here take precedence over the
+/// configuration.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -146,7 +147,7 @@ impl core::fmt::Debug for RolloutWorkerBuilder {
     }
 }
 
-/// An error for settings that this program cannot apply.
+/// Returns an error for settings that this program cannot apply.
 fn conflict(what: &'static str) -> SetupError {
     SetupError::Conflict(what)
 }

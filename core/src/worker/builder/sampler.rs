@@ -32,7 +32,7 @@ pub(super) struct MadeEnvs {
     pub(super) source: Option<RegisteredEnv>,
     pub(super) pref: PreprocessorPref,
     pub(super) clip_rewards: RewardClipping,
-    /// Why the lockstep sampler cannot sample them, as far as the settings determine it.
+    /// The reason why the lockstep sampler cannot sample them, as far as the settings determine it.
     pub(super) needs_episodic: Option<NeedsEpisodic>,
 }
 
@@ -210,7 +210,7 @@ impl WorkerEnvs {
 }
 
 impl MadeEnvs {
-    /// Records that they are games in DeepMind's wrappers: nothing is left to preprocess.
+    /// Records that they are games in DeepMind's wrappers: no preprocessing is needed.
     fn in_wrappers(&mut self) {
         self.pref = PreprocessorPref::None;
         if self.clip_rewards == RewardClipping::Auto {

@@ -17,7 +17,7 @@ pub struct RemoteEnvs<'a> {
     pub config: &'a RolloutConfig,
     /// One per sub-environment.
     pub specs: Vec<RemoteEnvSpec>,
-    /// How long a poll waits for all of them before it continues with those that are ready.
+    /// The duration for which a poll waits for all of them before it continues with those that are ready.
     pub batch_wait: Micros,
 }
 

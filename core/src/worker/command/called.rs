@@ -32,7 +32,7 @@ pub struct CalledWorker {
 /// Runs a closure that may panic, and returns the panic's message if it does, which the core cannot do itself.
 pub type Guard = fn(&mut dyn FnMut()) -> Result<(), String>;
 
-/// A guard that catches no panics.
+/// Runs `work` without catching panics.
 pub(crate) fn unguarded(work: &mut dyn FnMut()) -> Result<(), String> {
     work();
     Ok(())

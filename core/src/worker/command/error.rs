@@ -7,7 +7,7 @@ use crate::{
     worker::{RolloutError, SetupError},
 };
 
-/// Why a worker could not execute a command, in a serialisable form.
+/// The reason why a worker could not execute a command, in a serialisable form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandError {

@@ -28,7 +28,7 @@ use crate::{
     weights::Weights,
 };
 
-/// How agents are mapped to policies from now on, and which ones are trained. `None` keeps the present setting.
+/// The mapping of agents to policies from now on, and the policies to train. `None` keeps the present setting.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyRoles {
     /// A registered mapping function.
@@ -195,7 +195,7 @@ wire::wire_form! {
         Evaluate {
             /// The weights; `None` for the latest ones that the worker was given.
             weights: Option<Weights>,
-            /// What to evaluate.
+            /// The evaluation.
             request: EvaluationRequest,
         },
         /// Returns the positions of the sampler and the input, without the policies.

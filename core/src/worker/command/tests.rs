@@ -38,7 +38,7 @@ fn config() -> RolloutConfig {
         .seed(4)
 }
 
-/// A registry with functions of every kind.
+/// Creates a registry with functions of every kind.
 fn registry() -> Registry {
     Registry::builtin()
         .with_worker_fn("count", |worker, arguments| {
@@ -201,7 +201,7 @@ fn metrics() -> WorkerMetrics {
     }
 }
 
-/// An evaluation with this many pictures.
+/// Returns an evaluation with this many pictures.
 fn evaluation(pictures: usize) -> Evaluation {
     let rgb = (0..pictures * 6).map(|at| (at * at) as u8).collect();
     let trace = EpisodeTrace { episode: 2, obs_len: 2, obs: vec![1.5, -0.0, f32::INFINITY, 7.0], is_cut: false };

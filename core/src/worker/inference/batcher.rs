@@ -16,7 +16,7 @@ struct WaitingRequest {
     since: Option<Micros>,
 }
 
-/// What requests of one batch have in common: policy, version, and bytes per row of observations and states.
+/// The common properties of one batch's requests: policy, version, and bytes per row of observations and states.
 type Key<'a> = (&'a str, u64, usize, usize);
 
 fn key(request: &Infer) -> Key<'_> {
@@ -50,7 +50,8 @@ impl Batcher {
         alike.map(rows).sum::<u64>() >= u64::from(self.limits.min_rows)
     }
 
-    /// Returns the next batch that is due: of requests that are alike, the oldest ones, as many as there may be rows.
+    /// Returns the next batch that is due: of requests with the same key, the oldest ones, as many as there may be
+    /// rows.
     pub(super) fn poll(&mut self, now: Micros) -> Option<Vec<Infer>> {
         for waiting in &mut self.waiting {
             waiting.since.get_or_insert(now);

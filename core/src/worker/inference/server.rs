@@ -34,7 +34,7 @@ pub struct InferenceServer {
 }
 
 impl NetworkLens {
-    /// Returns the numbers per row of the distribution's inputs, and of the states after it, that a request wants.
+    /// Returns the numbers per row of the distribution's inputs, and of the states after it, that a request asks for.
     fn wanted(&self, wants: u8) -> (usize, usize) {
         let of = |bit, len| if wants & bit == 0 { 0 } else { len };
         (of(Infer::DIST_INPUTS, self.dist_inputs), of(Infer::STATE, self.state))

@@ -30,7 +30,7 @@ fn builder() -> RolloutWorkerBuilder {
     RolloutWorkerBuilder::new(Registry::builtin()).kernels(Kernels::PORTABLE)
 }
 
-/// The run's first weights under another version, and thrice as large.
+/// Returns the run's first weights under another version, and thrice as large.
 fn weights(run: &RunConfig, version: u64) -> Weights {
     let parts = builder().learning_parts(run).unwrap();
     let first = Weights::of_run(WeightsVersion(0), parts.policies.iter().map(|(id, policy)| (id, policy.weights())));
@@ -130,7 +130,7 @@ fn rows_that_fit_into_no_message_are_refused_when_the_policy_is_made() {
     assert!(error.contains("does not fit into a message") && error.contains("inference = \"local\""), "{error}");
 }
 
-/// A request of this many rows of StatelessCartPole.
+/// Returns a request of this many rows of StatelessCartPole.
 fn request(ask: u64, version: u64, rows: u32) -> Infer {
     let obs = vec![0; 8 * rows as usize];
     let policy = "default_policy".to_owned();

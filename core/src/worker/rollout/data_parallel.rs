@@ -11,7 +11,7 @@ use crate::{
     worker::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy, RolloutError},
 };
 
-/// Most bytes of a policy's state besides its weights, or of a message about rows.
+/// Most bytes of a policy's state without its weights, or of a message about rows.
 const MESSAGE_BYTES: usize = 64 << 20;
 
 /// The ranks that learn together.

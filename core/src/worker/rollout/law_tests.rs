@@ -69,7 +69,7 @@ fn assert_same(name: &str, build: impl Fn() -> RolloutWorkerBuilder, samples: us
         assert_equal(&format!("{name} in many pieces"), &a, &c);
         assert_eq!(metrics(&mut lockstep), metrics(&mut episodic), "{name}");
         assert_eq!(filter(&mut lockstep), filter(&mut episodic), "{name}");
-        // What is set between two samples takes effect with the first row after it.
+        // Weights that are set between two samples take effect with the first row after that.
         let weights = other_weights(&mut lockstep);
         lockstep.set_weights(&weights, None, None).unwrap();
         episodic.set_weights(&weights, None, None).unwrap();

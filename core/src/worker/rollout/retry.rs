@@ -22,14 +22,14 @@ pub struct Retries {
     guard: Guard,
     /// Number of abandoned episodes that were not taken yet.
     abandoned: u64,
-    /// Where the sample in progress began; `None` between two samples.
+    /// The beginning of the sample in progress; `None` between two samples.
     start: Option<RetryStart>,
     /// Consecutive failures of the sample in progress.
     attempts: u32,
     last: Option<FragmentFailure>,
 }
 
-/// Why a sample was given up.
+/// The reason why a sample was given up.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SampleFault {
     /// User code fails.
@@ -51,7 +51,7 @@ struct RetryStart {
 }
 
 impl RetryStart {
-    /// True if a return has abandoned episodes.
+    /// Returns true if a return has abandoned episodes.
     fn has_abandoned(&self) -> bool {
         match &self.sampler {
             SamplerStart::Lockstep(fragment) => fragment.is_none(),
@@ -61,7 +61,7 @@ impl RetryStart {
     }
 }
 
-/// Where the sampler returns to.
+/// The point to which the sampler returns.
 #[derive(Default)]
 enum SamplerStart {
     /// Before this fragment; `None` if its open episodes cannot be restored.
@@ -148,7 +148,7 @@ impl Retries {
                 self.last = Some(failure);
             }
             if self.start.as_ref().is_some_and(RetryStart::has_abandoned) {
-                // What was abandoned is not open at the next attempt's beginning.
+                // Abandoned episodes are not open at the next attempt's beginning.
                 self.start = None;
             }
         }

@@ -38,10 +38,10 @@ impl RolloutWorker {
     /// page, or any other caller without a thread to spare, that gives the worker a few milliseconds now and then.
     ///
     /// If it returns `None`, everything in progress is kept, and the next call continues it, also a call of
-    /// [`sample`](Self::sample). Whatever the spans, the samples are bit-identical to those of [`sample`](Self::sample). So
-    /// a sample uses the weights that it began with: [weights](Self::set_weights) and [global vars](Self::set_global_vars)
-    /// that are set before it is complete, and updates learned until then, take effect with the next one. Other changes take
-    /// effect immediately, as they do between two samples.
+    /// [`sample`](Self::sample). With any spans, the samples are bit-identical to those of [`sample`](Self::sample). So
+    /// a sample uses the weights that it began with: [weights](Self::set_weights) and [global
+    /// vars](Self::set_global_vars) that are set before it is complete, and updates learned until then, take effect
+    /// with the next one. Other changes take effect immediately, as they do between two samples.
     ///
     /// Each call makes at least one round of progress: a step of all environments that are ready, or a batch of an input. It
     /// reads the clock before each further round, so it exceeds the span by at most one round, including the one that
@@ -70,7 +70,7 @@ impl RolloutWorker {
     /// ```
     ///
     /// # Errors
-    /// Those of [`sample`](Self::sample), for what this call did. What was finished before is kept.
+    /// Those of [`sample`](Self::sample), for what this call did. Batches that were finished before are kept.
     pub fn sample_within(&mut self, span: Micros) -> Result<Option<AnyBatch>, RolloutError> {
         let until = (self.parts.clock)() + span;
         self.make(&mut Budget::until(until))

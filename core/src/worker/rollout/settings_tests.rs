@@ -1,4 +1,4 @@
-//! For any settings a worker either does what they say, or returns an error about them.
+//! For any settings a worker either applies them, or returns an error about them.
 
 use proptest::{prelude::*, sample::select};
 
@@ -23,7 +23,7 @@ const ENVS: [&str; 7] = [
     "MultiAgentTrafficGrid-v0",
 ];
 
-/// Rarely 0, which is never valid.
+/// Generates numbers, rarely 0, which is never valid.
 fn often(numbers: core::ops::Range<u32>) -> impl Strategy<Value = u32> {
     prop_oneof![19 => numbers, 1 => Just(0)]
 }

@@ -15,7 +15,7 @@ use crate::{
     worker::RolloutError,
 };
 
-/// Why a worker's state could not be saved or restored.
+/// The reason why a worker's state could not be saved or restored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerStateError {
@@ -38,7 +38,7 @@ pub enum WorkerStateError {
     Policy {
         /// The policy.
         id: PolicyId,
-        /// What is wrong with it.
+        /// The cause.
         source: StashError,
     },
 }

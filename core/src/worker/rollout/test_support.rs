@@ -64,14 +64,14 @@ impl Env for Counter {
     }
 }
 
-/// Counters of which the `step`-th step, counted over all of them, fails, once.
+/// Returns counters of which the `step`-th step, counted over all of them, fails, once.
 pub(super) fn failing(length: u32, step: u32) -> EnvSpec {
     let steps = AtomicU32::new(0);
     let fails: Arc<Fails> = Arc::new(move |_, _| steps.fetch_add(1, Ordering::Relaxed) + 1 == step);
     faulty(length, fails)
 }
 
-/// Counters to 4 of which the one with this index fails in its second step while `broken` is set.
+/// Returns counters to 4 of which the one with this index fails in its second step while `broken` is set.
 pub(super) fn fragile(broken: Arc<AtomicBool>, index: u32) -> EnvSpec {
     faulty(4, Arc::new(move |env, t| (env, t) == (index, 1) && broken.load(Ordering::Relaxed)))
 }
@@ -128,7 +128,7 @@ impl Env for Failing {
     }
 }
 
-/// Counters of this length, with a reward of 100.
+/// Returns counters of this length, with a reward of 100.
 pub(super) fn counter(length: u32) -> EnvSpec {
     rewarding(length, 100.0)
 }
@@ -139,12 +139,12 @@ pub(super) fn rewarding(length: u32, reward: f64) -> EnvSpec {
     })
 }
 
-/// Counters with the policy `mock`, and everything that this crate registers.
+/// Returns counters with the policy `mock`, and everything that this crate registers.
 pub(super) fn registry(length: u32) -> Registry {
     Registry::builtin().with_env(counter(length)).with_policy(mock())
 }
 
-/// A worker with counters of this length.
+/// Creates a worker with counters of this length.
 pub(super) fn counting(length: u32, config: RolloutConfig) -> RolloutWorkerBuilder {
     let config = RolloutConfig { env: Some("Counter".into()), ..config }.single_policy("mock");
     RolloutWorkerBuilder::new(registry(length)).config(config)
@@ -171,7 +171,7 @@ pub(super) fn mock() -> PolicySpec {
     })
 }
 
-/// Weights with one value.
+/// Returns weights with one value.
 pub(super) fn weight(value: f32) -> Weights {
     let tensor = Tensor { name: "w".into(), shape: vec![1], values: vec![value] };
     Weights::new(WeightsVersion(0), vec![tensor]).unwrap()
@@ -269,7 +269,7 @@ impl Callbacks for CountSamples {
     }
 }
 
-/// The policies' weights with other values.
+/// Returns the policies' weights with other values.
 pub(super) fn other_weights(worker: &mut RolloutWorker) -> BTreeMap<PolicyId, Weights> {
     let other = |weights: Weights| {
         let tensors = weights.tensors().iter().map(|tensor| Tensor {

@@ -1,4 +1,4 @@
-//! Which policies are trained.
+//! The policies that are trained.
 
 use core::fmt;
 

@@ -13,7 +13,7 @@ use crate::{
     worker::command::PanicWords,
 };
 
-/// Why a lease or weights were refused, or a lease could not be completed.
+/// The reason why a lease or weights were refused, or a lease could not be completed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunnerError {
@@ -39,7 +39,7 @@ pub enum RunnerError {
     /// The lease has no slots, or not in ascending order.
     #[error("the slots of a lease must be ascending, and at least one")]
     BadSlots,
-    /// The lease says that the worker holds the slot's state, which it does not.
+    /// The lease refers to a slot's state that the worker does not hold.
     #[error("the state of slot {0} is not here")]
     NotHeld(SlotId),
     /// A slot's state in the lease does not decode.
@@ -83,7 +83,7 @@ pub enum RunnerError {
 }
 
 impl From<SampleError> for RunnerError {
-    /// The runner determines which environment failed itself.
+    /// Converts an error. The runner determines which environment failed itself.
     fn from(error: SampleError) -> Self {
         match error {
             SampleError::Env(source) | SampleError::EnvAt { source, .. } => Self::Env(source),
@@ -231,7 +231,7 @@ fn kind_of(error: &EnvError) -> FailureKind {
         | EnvError::UnknownAgent { .. } => FailureKind::Invalid,
         EnvError::BadSnapshot(_) | EnvError::NotReplayed { .. } => FailureKind::Restore,
         EnvError::Process { end: ProcessEnd::Overdue { .. }, .. } => FailureKind::Hang,
-        // No retry brings a client back.
+        // No retry reconnects a client.
         EnvError::Undriven(_) => FailureKind::Fragment,
         _ => FailureKind::Env,
     }

@@ -47,7 +47,7 @@ pub struct SlotRunner {
     sequential: bool,
 }
 
-/// How many numbers the rows of a policy's networks have.
+/// The row lengths of a policy's networks.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct NetworkLens {
     /// Encoded observations.
@@ -129,7 +129,7 @@ pub enum Advance {
         lease: LeaseId,
         /// Env steps done for it so far.
         env_steps: u64,
-        /// What failed, and where.
+        /// The failure and its place.
         failure: FragmentFailure,
     },
     /// The lease is complete.

@@ -28,7 +28,7 @@ pub(super) struct Calls {
     reported: Micros,
 }
 
-/// What becomes of settings that belong to the worker's machine: files, directories and environment variables.
+/// The treatment of settings that belong to the worker's machine: files, directories and environment variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostSettings {
     /// They are refused by name.
@@ -160,7 +160,8 @@ impl Calls {
         self.worker.set_up(&setup)
     }
 
-    /// A part of a sample was made, which takes a round of the environments at least.
+    /// Returns the progress to report after a part of a sample, if a report is due. A part takes a round of the
+    /// environments at least.
     fn got_on(&mut self, call: CallId, now: Micros) -> Advanced {
         if !is_report_due(self.reported, now) {
             return Advanced::Working;

@@ -21,7 +21,7 @@ pub(super) struct Outdated {
     newest: WeightsVersion,
 }
 
-/// What to do with the first queued lease.
+/// The action for the first queued lease.
 pub(super) enum SessionTurn {
     /// Run it, with these weights if others are set.
     Run(Lease, Option<Weights>),

@@ -105,7 +105,7 @@ struct ActiveRun {
     step_times: StepTimes,
 }
 
-/// Runs leases, and knows what their uploads must look like.
+/// Runs leases, and knows the limits of their uploads.
 struct LeaseRunner {
     slots: SlotRunner,
     limits: FragmentLimits,
@@ -270,17 +270,17 @@ impl WorkerSession {
         acts || evaluates || self.may_call() || self.leases.running().is_some() || self.may_begin()
     }
 
-    /// Returns when there is [work](Self::work) although [`has_work`](Self::has_work) says no, on the clock of `work`: rows of
-    /// other workers wait for more of them until then.
+    /// Returns when there is [work](Self::work) although [`has_work`](Self::has_work) returns false, on the clock of
+    /// `work`: rows of other workers wait for more of them until then.
     #[must_use]
     pub fn due_at(&self) -> Option<Micros> {
         self.run.as_ref()?.server.as_ref()?.due_at()
     }
 
     /// Executes a queued call, and works for at most `max_vector_steps` steps of the slots that are sampled together, so
-    /// that a caller can keep to a time budget; if env steps are slow, slots are sampled sequentially and each is uploaded
-    /// when it is complete. A call for a sample is executed in spans of a few milliseconds on the worker's clock, if it has
-    /// one; any other call takes as long as it needs.
+    /// that a caller can observe a time budget; if env steps are slow, slots are sampled sequentially and each is
+    /// uploaded when it is complete. A call for a sample is executed in spans of a few milliseconds on the worker's
+    /// clock, if it has one; any other call takes as long as it needs.
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) {
         self.uplink.begin_work(now);
         if let Some(call) = self.evaluations.as_mut().and_then(|evaluations| evaluations.work(now)) {
@@ -308,7 +308,7 @@ impl WorkerSession {
         self.end_if_over();
     }
 
-    /// Handles the end of the socket, see [`Connection::handle_close`]. What was in progress is dropped; the next frame to
+    /// Handles the end of the socket, see [`Connection::handle_close`]. Work in progress is dropped; the next frame to
     /// send is another `Hello`.
     ///
     /// # Errors
@@ -470,7 +470,7 @@ impl WorkerSession {
         self.leases = Leases::default();
     }
 
-    /// Creates what acts for the other workers of a run, if that is what the run wants.
+    /// Creates the server that acts for the other workers of a run, if the run requires one.
     fn make_server(&mut self, config: &RunConfig) -> Result<InferenceServer, Inability> {
         if config.inference == Inference::Local {
             let reason = "this worker acts for others, in runs with inference = \"server\"";

@@ -1,4 +1,4 @@
-//! Whether the slots of a lease are sampled concurrently or sequentially.
+//! The choice whether the slots of a lease are sampled concurrently or sequentially.
 
 use crate::time::Micros;
 
@@ -9,8 +9,9 @@ const SLOW_STEP: Micros = Micros(500);
 /// Measures how long a worker's env steps take, and decides from it.
 ///
 /// Slots that are sampled concurrently all finish at the same time, at the end of the lease, and are all lost if the worker
-/// dies before. If env steps are slow, concurrency gains nothing, so slots are sampled sequentially, and each is uploaded
-/// when it is complete; unless that turns out to be slower, as with environments that step all their lanes in one call.
+/// exits before. If env steps are slow, concurrency gains nothing, so slots are sampled sequentially, and each is
+/// uploaded when it is complete; unless that turns out to be slower, as with environments that step all their lanes in
+/// one call.
 #[derive(Debug, Default)]
 pub(super) struct StepTimes {
     order: SlotOrder,

@@ -39,7 +39,7 @@ fn limits(spec: &RunConfig) -> FragmentLimits {
     FragmentLimits::new(spec, &FragmentLayout::Lane { spaces, recurrent: RecurrentShape::default() })
 }
 
-/// The run's first weights with every value shifted, so that versions act differently.
+/// Returns the run's first weights with every value shifted, so that versions act differently.
 fn weights(version: u64) -> Weights {
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
     let model = ModelConfig { fcnet_hiddens: vec![8], ..ModelConfig::default() };
@@ -59,7 +59,7 @@ fn new_slots(slots: &[u32]) -> Vec<(u32, SlotSource)> {
     slots.iter().map(|&slot| (slot, SlotSource::New)).collect()
 }
 
-/// The session's answer to a revoked lease.
+/// Returns the session's answer to a revoked lease.
 fn revoked(lease: u64) -> Message {
     Message::LeaseRefused(LeaseRefused { lease, reason: "revoked".into(), failed: None })
 }
@@ -98,7 +98,7 @@ impl Hub {
         }
     }
 
-    /// A session that the hub has accepted, with an announced run.
+    /// Creates a session that the hub has accepted, with an announced run.
     fn with_run() -> Self {
         let mut hub = Self::new();
         hub.shake_hands();

@@ -1,4 +1,5 @@
-//! How fast a worker's link to its hub is, from the hub's credits: uploads are compressed for one that is slower than the codec.
+//! The speed of a worker's link to its hub, from the hub's credits: uploads are compressed for a link that is slower
+//! than the codec.
 
 use crate::{protocol::CHUNK_BYTES, time::Micros};
 
@@ -16,7 +17,7 @@ pub(super) struct Uplink {
     now: Micros,
     /// Since when the worker does not serve its connection.
     busy_since: Option<Micros>,
-    /// How long it did not, the last time; 0 if it is known that no credit came meanwhile.
+    /// The duration for which it last did not serve it; 0 if it is known that no credit came meanwhile.
     busy: Micros,
     /// Since when how many bytes wait for credit.
     waiting: Option<(Micros, usize)>,
@@ -34,7 +35,7 @@ impl Uplink {
     }
 
     /// Records that the worker does something else until its connection is served again, which [`set_time`](Self::set_time)
-    /// tells.
+    /// reports.
     pub(super) fn begin_work(&mut self, now: Micros) {
         self.busy_since.get_or_insert(now);
     }
@@ -54,7 +55,7 @@ impl Uplink {
             if queued > 0 && (queued == before || micros == 0 && self.busy == Micros(0)) {
                 return;
             }
-            // Less says little of the link: it may have waited for the hub's answer to the hello.
+            // Less is little evidence about the link: it may have waited for the hub's answer to the hello.
             if sent >= CHUNK_BYTES as usize && micros > 0 {
                 let latest = (sent as u64).saturating_mul(1_000_000) / micros;
                 self.bytes_per_s = Some(self.bytes_per_s.map_or(latest, |mean| (3 * mean + latest) / 4));

@@ -15,7 +15,7 @@ use crate::{
     worker::Advance,
 };
 
-/// What helps if an upload is too large.
+/// The remedy for an upload that is too large.
 const SHORTER: &str = "set a shorter `rollout_fragment_length`, or a `horizon` with complete_episodes";
 
 impl WorkerSession {

@@ -24,7 +24,7 @@ use rollmesh_core::{
     weights::Weights,
 };
 
-/// What drivers and sampler share.
+/// The state that drivers and sampler share.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<ExternalEpisodes>>);
 
@@ -143,7 +143,7 @@ fn reward(reward: f64) -> Outcome {
     Outcome { reward, ..Outcome::default() }
 }
 
-/// What a row of a batch says.
+/// The content of a batch's row.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     eps_id: i64,
@@ -173,17 +173,17 @@ fn rows(batch: &AnyBatch) -> Vec<Seen> {
     (0..batch.len()).map(row).collect()
 }
 
-/// A driver: where it is in its episode, and what rows must come of that.
+/// A driver: its position in its episode, and the rows that must result.
 #[derive(Default)]
 struct Driver {
     /// The episode's number and lane.
     episode: Option<(u64, usize)>,
     rows: Vec<Seen>,
-    /// What was observed last, what was done about it if that is known, and what it brought.
+    /// The last observation, the action if it is known, and its reward.
     last: Option<(i64, Option<i64>, f64)>,
 }
 
-/// Drivers in lanes, and what must come of them.
+/// Drivers in lanes, and their expected rows.
 struct Stage {
     env: Shared,
     drivers: Vec<Driver>,
@@ -199,7 +199,7 @@ impl Stage {
         Self { env: Shared::new(lanes), drivers, started: 0, observed: 0, expected_rows: BTreeMap::new() }
     }
 
-    /// A driver takes its next step, of which there are several.
+    /// Takes the driver's next step, of which there are several kinds.
     fn step_driver(&mut self, driver: usize, way: u8) {
         let Self { env, drivers, started, observed, expected_rows } = self;
         let driver = &mut drivers[driver];

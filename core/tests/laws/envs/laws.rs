@@ -1,4 +1,4 @@
-//! What every environment that comes with the crate keeps to.
+//! Laws of every environment that comes with the crate.
 
 use rollmesh_core::{
     column::Element,
@@ -12,7 +12,7 @@ use rollmesh_core::{
 const LANES: usize = 10;
 const STEPS: usize = 10_000;
 
-/// Random actions, 100,000 in all; a lane whose episode ends, or comes to its time limit, begins anew.
+/// Takes random actions, 100,000 in all; a lane is reset when its episode ends, or reaches its time limit.
 fn stays_in_its_spaces<O: Element, A: Element>(spec: &EnvSpec, mut env: Box<dyn AnyVectorEnv>) {
     let (obs_space, action_space) = (env.observation_space(), env.action_space());
     let (obs_width, action_width) = (obs_space.shape().elements(), action_space.shape().elements());

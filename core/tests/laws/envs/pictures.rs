@@ -1,4 +1,4 @@
-//! What the pictures of all environments keep to.
+//! Laws of the pictures of all environments.
 
 use rollmesh_core::{
     column::{DType, Element},
@@ -46,7 +46,8 @@ const GOLDEN_MULTI_AGENT: [(&str, [u32; 2], &str); 4] = [
     ("TwoStepGame-v0", [300, 200], "39c75f4d0cb3ad0b46a1c3a349fcc999"),
 ];
 
-/// Random actions in all lanes, which begin anew when an episode ends; `look` comes after every reset and step.
+/// Takes random actions in all lanes, which are reset when an episode ends; `look` is called after every reset and
+/// step.
 fn play<O: Element, A: Element>(env: &mut dyn AnyVectorEnv, mut look: impl FnMut(&dyn AnyVectorEnv)) -> Vec<u8> {
     let (obs_width, action_space) = (env.observation_space().shape().elements(), env.action_space());
     let action_width = action_space.shape().elements();
@@ -97,7 +98,8 @@ fn play_any(spec: &EnvSpec, look: impl FnMut(&dyn AnyVectorEnv)) -> Vec<u8> {
     }
 }
 
-/// The same with polls and answers, as a sampler plays. Everything that the agents saw and got.
+/// Does the same as [`play`] with polls and answers, as a sampler does. Returns all observations and rewards of the
+/// agents.
 fn play_in_process(maker: EnvMaker, mut look: impl FnMut(&mut InProcess)) -> Vec<String> {
     let start = |slot| EnvStart { slot: SlotId(slot), episode: 1, context: context(slot) };
     let mut envs = InProcess::new(maker, (0..LANES as u32).map(start).collect(), 5).unwrap();
@@ -141,7 +143,7 @@ fn play_in_process(maker: EnvMaker, mut look: impl FnMut(&mut InProcess)) -> Vec
     seen
 }
 
-/// A frame that was used before.
+/// Returns a frame that was used before.
 fn used_frame() -> Frame {
     let mut frame = Frame::new();
     frame.fill(500, 7, [9; 3]);

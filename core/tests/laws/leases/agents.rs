@@ -33,7 +33,7 @@ fn config(env: &str) -> RunConfig {
     RunConfig::new(env).seed(5).slots(SLOTS).num_envs(2).rollout_fragment_length(13).fcnet_hiddens(&[8])
 }
 
-/// Every reason for which slots are not sampled in lockstep.
+/// Returns a configuration for every reason why slots are not sampled in lockstep.
 fn configs() -> Vec<RunConfig> {
     let mut counted = config("CartPole-v1");
     counted.rollout.callbacks = vec!["counting".into()];
@@ -123,7 +123,7 @@ fn finish(runner: &mut SlotRunner) -> Vec<SlotFragment> {
     }
 }
 
-/// Whether a fragment has the steps that its run asks for, and no more than it needs.
+/// Returns whether a fragment has the steps that its run asks for, and no more than it needs.
 fn has_the_length(fragment: &SlotFragment, run: &RunConfig) -> bool {
     let RolloutConfig { batch_mode, count_steps_by, .. } = run.rollout;
     let agents = fragment.agents.as_ref().unwrap();
@@ -253,7 +253,7 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
     }
 }
 
-/// Episodes with custom metrics within an upload's limits arrive unchanged, others are refused.
+/// Checks that episodes with custom metrics within an upload's limits arrive unchanged and others are refused.
 fn check_episodes(fragments: &[SlotFragment], lease: &Lease, limits: &FragmentLimits) {
     let with = |custom_metrics: BTreeMap<String, f64>, episodes: usize| {
         let mut fragments = fragments.to_vec();

@@ -64,7 +64,7 @@ fn device_has_a_fingerprint_of_its_own() {
     assert!(fingerprint() != core_fingerprint(Kernels::PORTABLE));
 }
 
-/// Two fragments of slot 1, and the weights.
+/// Returns two fragments of slot 1, and the weights.
 fn sampled(run: &RunConfig) -> (Vec<SlotFragment>, Weights) {
     let parts = builder(false).learning_parts(run).unwrap();
     let weights = Weights::of_run(WeightsVersion(0), parts.policies.iter().map(|(id, policy)| (id, policy.weights())));

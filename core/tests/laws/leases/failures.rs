@@ -83,7 +83,7 @@ impl Env for Fragile {
     }
 }
 
-/// Acts as told, but not in the third step of the first episode of slot 1: it fails, or its value is this one.
+/// Takes action 1, except in the third step of the first episode of slot 1: there it fails, or its value is this one.
 struct Moody(Weights, Option<f32>);
 
 impl Policy for Moody {
@@ -116,7 +116,7 @@ impl Policy for Moody {
     }
 }
 
-/// Acts as told. Its values of the observations after pieces of episodes are these, and its memory, if it has one,
+/// Takes action 1. Its values of the observations after pieces of episodes are these, and its memory, if it has one,
 /// overflows in the last step of the first fragment of slot 1.
 struct Overflowing {
     weights: Weights,
@@ -349,13 +349,13 @@ fn sum(state: EnvState) -> Registry {
     }))
 }
 
-/// Fragments of eight steps of two slots.
+/// Creates a runner with fragments of eight steps of two slots.
 fn sums(state: EnvState) -> SlotRunner {
     let run = RunConfig::new("Sum-v0").num_workers(1).num_envs(2).rollout_fragment_length(8);
     SlotRunner::new(&run, RolloutWorkerBuilder::new(sum(state))).unwrap()
 }
 
-/// The fragments of a lease, and what it says of its progress, of at most three steps at a time.
+/// Returns the fragments of a lease, and its progress reports, of at most three steps at a time.
 fn made(runner: &mut SlotRunner, fragment: u64, sources: [SlotSource; 2]) -> (Vec<SlotFragment>, Vec<u64>) {
     let slots = (0..).map(SlotId).zip(sources).map(|(slot, source)| LeasedSlot { slot, source }).collect();
     let (id, fragment) = (LeaseId(fragment), FragmentNo(fragment));

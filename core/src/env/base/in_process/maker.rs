@@ -72,7 +72,7 @@ pub(super) enum MadeEnv {
 }
 
 impl MadeEnv {
-    /// Ascending, each once.
+    /// Returns the agents, ascending, each once.
     pub(super) fn agents(&self) -> Vec<AgentId> {
         match self {
             Self::Lane(_) => vec![AgentId::SINGLE],
@@ -87,7 +87,7 @@ impl MadeEnv {
         }
     }
 
-    /// `single` are the spaces of the single agent, if there is one.
+    /// Resets the environment. `single` are the spaces of the single agent, if there is one.
     pub(super) fn reset(&mut self, rng: &mut Rng, single: Option<&EnvSpaces>, turn: &mut Turn) -> Result<(), EnvError> {
         match self {
             Self::Lane(env) => {
@@ -160,7 +160,7 @@ fn report_info(env: &dyn AnyVectorEnv, turn: &mut Turn) {
     }
 }
 
-/// The error for missing spaces or actions of the single agent, which were checked before.
+/// Returns the error for missing spaces or actions of the single agent, which were checked before.
 fn no_spaces() -> EnvError {
     EnvError::Failed("the single agent has no spaces or no action".into())
 }

@@ -393,7 +393,7 @@ impl BaseEnv for InProcess {
         self.subs.get(env).and_then(|sub| sub.made.as_ref()).is_some_and(|made| made.render(frame))
     }
 
-    /// One per index; a failed one that could not be restarted is missing until its next reset.
+    /// Returns a sub-environment per index; a failed one that could not be restarted is missing until its next reset.
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
         self.subs.iter_mut().filter_map(|sub| sub.made.as_mut()).map(maker::MadeEnv::sub_env).collect()
     }

@@ -16,7 +16,7 @@ use crate::{
     rng::Streams,
 };
 
-/// What a sub-environment waits for.
+/// The event or call that a sub-environment waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SubEnvPhase {
     /// The first poll.
@@ -293,7 +293,7 @@ impl Sub {
     }
 }
 
-/// The error for a failed sub-environment that could not be restarted.
+/// Returns the error for a failed sub-environment that could not be restarted.
 fn not_restarted() -> EnvError {
     EnvError::Failed("it could not be restarted".into())
 }

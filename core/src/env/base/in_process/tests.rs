@@ -78,7 +78,7 @@ fn see(turn: &mut Turn, index: u32, obs: f32) {
     turn.observe(&agent(index), RowsRef::F32(&[obs]));
 }
 
-/// Every agent with an observation acts.
+/// Returns an action for every agent with an observation.
 fn answer(updates: &EnvUpdates) -> Vec<EnvActions> {
     let going_on = updates.entries().iter().filter(|entry| !entry.turn.is_over() && entry.fault.is_none());
     let act = |turn: &Turn| {
@@ -102,7 +102,7 @@ fn step(envs: &mut InProcess, updates: &mut EnvUpdates) -> Result<(), EnvError> 
     poll(envs, updates)
 }
 
-/// Two agents act simultaneously for 25 steps.
+/// Returns a script in which two agents act simultaneously for 25 steps.
 fn basic() -> impl FnMut(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + Send {
     |t, actions, turn| {
         assert_eq!(actions.len(), if t == 0 { 0 } else { 2 });
@@ -158,7 +158,7 @@ fn nothing_is_reset_before_the_first_poll_or_stepped_after_the_end() {
     assert_eq!(RESETS.load(SeqCst), 4);
 }
 
-/// Each of five agents has a counter to 5, which it observes only when it is its turn.
+/// Returns a script of five agents, each with a counter to 5, which it observes only when it is its turn.
 fn round_robin() -> impl FnMut(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + Send {
     let mut counters = [0u32; 5];
     move |t, actions, turn| {
@@ -244,7 +244,7 @@ fn silent_agents_are_paid_at_their_next_observation_or_at_the_end() {
     assert_eq!([0, 1].map(|index| turn.outcome(&agent(index)).is_done()), [false, true]);
 }
 
-/// The error of two environments for actions of the second one.
+/// Returns the error of two environments for actions of the second one.
 fn refusal(change: impl Fn(&mut Vec<EnvActions>)) -> String {
     let mut envs = envs(2, basic);
     let mut updates = EnvUpdates::new();
@@ -303,7 +303,7 @@ fn calls_out_of_order_are_refused() {
     assert!(envs.sub_environments().is_empty() && !envs.try_render(0, &mut Frame::new()));
 }
 
-/// The error of an environment whose only step returns this.
+/// Returns the error of an environment whose only step returns this.
 fn fault(bring: impl Fn(&mut Turn) + Copy + Send + Sync + 'static) -> String {
     let mut envs = envs(1, move || {
         move |t, _: &AgentRows, turn: &mut Turn| {
@@ -379,7 +379,7 @@ fn a_reset_brings_observations_only() {
     }
 }
 
-/// The rows of a vector of lanes equal those of separate environments with the same actions, bit for bit.
+/// Checks that the rows of a vector of lanes equal those of separate environments with the same actions, bit for bit.
 fn agrees_with_lockstep<O: Element>(spec: &EnvSpec, num_actions: u32, bits: impl Fn(O) -> u64) {
     const LANES: u32 = 3;
     const STEPS: u32 = 400;

@@ -132,7 +132,7 @@ mod tests {
     use super::{super::*, *};
     use crate::ids::HomeIndex;
 
-    /// A car on its way to the second junction of the upper row, left to right, at this speed.
+    /// Draws a car on its way to the second junction of the upper row, left to right, at this speed.
     fn town(speed: usize, trip: Trip, across: bool) -> Frame {
         let context = EnvContext::new(HomeIndex { worker_index: 1, vector_index: 0 });
         let context = context.with_config(r#"{"size": 2, "num_cars": 1}"#.parse().unwrap());

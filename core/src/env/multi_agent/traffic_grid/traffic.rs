@@ -203,7 +203,8 @@ mod tests {
 
     const EAST: Street = Street { junction: 0, heading: Heading::East };
 
-    /// Cars at these cells of the street to junction 0, on their way to junction 1, at these speeds.
+    /// Returns traffic with cars at these cells of the street to junction 0, on their way to junction 1, at these
+    /// speeds.
     fn queue(cars: &[(usize, usize)]) -> Traffic {
         let mut traffic = Traffic::new(StreetMap { size: 2 });
         for &(cell, speed) in cars {

@@ -13,7 +13,7 @@ fn begun() -> Seaquest {
     game
 }
 
-/// Under water, in the middle.
+/// Creates a game with the submarine under water, in the middle.
 fn diving() -> Seaquest {
     let mut game = begun();
     game.sub = Swimmer { x: 4, y: 4, to_right: true, ..Swimmer::default() };

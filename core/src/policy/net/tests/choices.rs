@@ -4,7 +4,7 @@ use super::*;
 
 const ACTIONS: usize = 5;
 
-/// Rows with masks that exclude some actions, and at least one of `0..3` and one of `3..5` is possible.
+/// Returns rows with masks that exclude some actions; at least one of `0..3` and one of `3..5` is possible.
 fn masked_rows(rows: usize) -> Vec<f32> {
     let row = |i: usize| {
         let open = [
@@ -138,7 +138,7 @@ fn memories_see_the_previous_step_at_the_end_of_their_state() {
             act(policy, ActionInput { state, ..ActionInput::new(RowsRef::F32(&obs), NOW) })
         };
         let first = acted(&mut policy, &state);
-        // What it has chosen, and no reward yet.
+        // The chosen action, and no reward yet.
         let mut one_hot = [0.0; 6];
         one_hot[first.actions[0] as usize] = 1.0;
         one_hot[2 + first.actions[1] as usize] = 1.0;

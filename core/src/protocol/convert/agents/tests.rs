@@ -10,7 +10,7 @@ fn spaces(dtype: DType) -> EnvSpaces {
     }
 }
 
-/// Agents with observations of every element type.
+/// Returns agents with observations of every element type.
 fn table() -> AgentTable {
     let types = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
     let agents = types.into_iter().enumerate().map(|(i, dtype)| match i {

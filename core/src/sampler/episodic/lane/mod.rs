@@ -379,7 +379,7 @@ fn lose(losses: &mut Losses, env_steps: usize, agent_steps: usize) {
     losses.agent_steps += agent_steps as u64;
 }
 
-/// Agents beyond the last number share its random numbers.
+/// Returns an agent's number for its random numbers. Agents beyond the last number share its random numbers.
 fn number(index: usize) -> u16 {
     u16::try_from(index).unwrap_or(u16::MAX)
 }

@@ -185,7 +185,7 @@ impl EpisodeLane {
     }
 }
 
-/// How an agent's part of the episode ends.
+/// The end of an agent's part of the episode.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     terminated: bool,

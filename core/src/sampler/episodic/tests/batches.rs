@@ -174,7 +174,7 @@ fn time_is_reported_by_phase() {
     assert_eq!(phases, [2.0, 1.0, 1.0, 1.0]);
 }
 
-/// First observations of the episodes of slot 0, by the episode's number.
+/// Returns the first observations of the episodes of slot 0, by the episode's number.
 fn first_obs(batch: &SampleBatch) -> Vec<(i64, Vec<f32>)> {
     let (ids, t) = (batch.get(EPS_ID).unwrap(), batch.get(T).unwrap());
     let rows = batch.get(ColumnKey::<f32>::new("obs")).unwrap().chunks_exact(4);

@@ -1,4 +1,4 @@
-//! How episodes end: by the environment, by a time limit, at a horizon.
+//! Ends of episodes: by the environment, by a time limit, at a horizon.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn valued() -> Bench {
     Bench::new(Player { postprocessing: Postprocessing::Advantages(config), ..Player::new() })
 }
 
-/// Value of what follows the last row, computed from that row.
+/// Returns the value after the last row, computed from that row.
 fn follows(batch: &SampleBatch) -> f32 {
     (batch.get(ADVANTAGES).unwrap().last().unwrap() - batch.get(REWARDS).unwrap().last().unwrap()) / 0.5
 }
@@ -36,7 +36,8 @@ fn a_time_limit_truncates_and_is_bootstrapped() {
     }
 }
 
-/// Agent 1 acts first and gets no further observation; its reward is 1 in every step, while agent 0 acts in all.
+/// Returns a script in which agent 1 acts first and gets no further observation; its reward is 1 in every step, while
+/// agent 0 acts in all.
 fn silent_partner() -> Script {
     Box::new(|t, _, turn| {
         see(turn, 0, i64::from(t));

@@ -11,7 +11,8 @@ use crate::{
     episode::Quarantined,
 };
 
-/// A counter to 4 whose steps fail when `fails` says so of their number, counted over all instances.
+/// Returns the script of a counter to 4 whose steps fail when `fails` returns true for their number, counted over all
+/// instances.
 fn fragile(fails: fn(u32) -> bool) -> impl Fn() -> Script + Send + Sync + 'static {
     let steps = std::sync::Arc::new(AtomicU32::new(0));
     move || {
@@ -172,7 +173,7 @@ fn agents_of_one_policy_must_be_alike() {
     assert!(error.contains("observations of 1 int64 from all its agents"), "{error}");
 }
 
-/// Environments of which one fails in its second step while it is broken.
+/// Creates environments of which one fails in its second step while it is broken.
 fn one_of(num_envs: u32, bad: u32, broken: &Arc<AtomicBool>) -> InProcess {
     let broken = broken.clone();
     let spec = MultiAgentSpec::new("Scripted", move |context| {

@@ -20,7 +20,7 @@ fn model() -> ModelConfig {
     ModelConfig { fcnet_hiddens: vec![8], ..ModelConfig::default() }
 }
 
-/// Other weights for every fragment.
+/// Returns other weights for every fragment.
 fn weights(spaces: &EnvSpaces, fragment: u64) -> Weights {
     ModelSpec::for_spaces(spaces, &model()).unwrap().init_weights(3 + fragment).unwrap()
 }
@@ -30,7 +30,7 @@ fn policy(spaces: &EnvSpaces) -> NetPolicy {
     policy.with_postprocessing(Postprocessing::Advantages(GAE))
 }
 
-/// Options for both samplers.
+/// Returns options for both samplers.
 fn shared(limit: Option<u32>, options: SamplerOptions) -> SamplerOptions {
     let record = RecordColumns { action_dist_inputs: true, ..RecordColumns::default() };
     SamplerOptions { max_episode_steps: limit, normalize_actions: false, seed: 5, record, ..options }
@@ -132,7 +132,7 @@ proptest! {
     }
 }
 
-/// The first rows of slot 0, ordered by episode, step and agent, without what depends on cuts.
+/// Returns the first rows of slot 0, ordered by episode, step and agent, without what depends on cuts.
 fn rows_of_slot_0(num_envs: u32, steps: u32) -> Vec<Vec<u64>> {
     let registry = EnvRegistry::builtin();
     let spec = registry.multi_agent("MultiAgentCartPole-v1").unwrap();

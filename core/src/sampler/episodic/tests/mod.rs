@@ -74,7 +74,7 @@ fn start(index: u32) -> EnvStart {
     EnvStart { slot: SlotId(index), episode: 0, context }
 }
 
-/// This many environments that follow a script.
+/// Creates this many environments that follow a script.
 fn scripted<S>(num_envs: u32, script: impl Fn() -> S + Send + Sync + 'static) -> InProcess
 where
     S: FnMut(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + Send + 'static,
@@ -91,7 +91,7 @@ fn see(turn: &mut Turn, index: u32, obs: i64) {
     turn.observe(&agent(index), RowsRef::I64(&[obs]));
 }
 
-/// One agent that observes the number of its steps with reward 100 each, until both flags are set.
+/// Returns a script of one agent that observes the number of its steps with reward 100 each, until both flags are set.
 fn counter(length: u32) -> impl Fn() -> Script + Send + Sync + 'static {
     move || {
         Box::new(move |t, _, turn| {
@@ -108,7 +108,7 @@ fn counter(length: u32) -> impl Fn() -> Script + Send + Sync + 'static {
     }
 }
 
-/// Agents that all act, with reward 1 in each of 25 steps.
+/// Returns a script of agents that all act, with reward 1 in each of 25 steps.
 fn crowd(agents: u32) -> impl Fn() -> Script + Send + Sync + 'static {
     move || {
         Box::new(move |t, _, turn| {
@@ -181,7 +181,7 @@ impl Policy for Player {
         self.postprocessing
     }
 
-    /// Discounted returns, with 100 following the last row.
+    /// Computes discounted returns, with 100 following the last row.
     fn postprocess_trajectory(
         &mut self,
         trajectory: SampleBatch,
@@ -212,7 +212,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// All agents have the default policy.
+    /// Creates a bench in which all agents have the default policy.
     fn new(policy: impl Policy + 'static) -> Self {
         Self {
             worker: WorkerInfo::default(),
@@ -223,7 +223,7 @@ impl Bench {
         }
     }
 
-    /// Agents alternate between `p0` and `p1`.
+    /// Creates a bench in which agents alternate between `p0` and `p1`.
     fn pair() -> Self {
         let mut bench = Self::new(Player::new());
         bench.policies = PolicyMap::new();

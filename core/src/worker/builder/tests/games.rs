@@ -69,7 +69,7 @@ fn named(name: &str, screen: [u32; 3]) -> EnvSpec {
     EnvSpec::new(name, move |contexts, _| Box::new(Vectorized::new(vec![Game { screen, t: 0 }; contexts.len()])))
 }
 
-/// Shape and type of the observations, and the reward.
+/// Returns the shape and type of the observations, and the reward.
 fn sampled(pref: PreprocessorPref, clip: RewardClipping, screen: [u32; 3], model: &str) -> (Vec<u32>, DType, f32) {
     let model_config: Config = model.parse().unwrap();
     let config =

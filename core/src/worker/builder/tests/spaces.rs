@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// A class of policy that passes its context to `look`.
+/// Returns a class of policy that passes its context to `look`.
 fn inspecting_policy(look: impl Fn(&PolicyContext) + Send + Sync + 'static) -> PolicySpec {
     PolicySpec::new("inspecting_policy", move |context| {
         look(context);

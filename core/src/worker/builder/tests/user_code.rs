@@ -145,7 +145,7 @@ fn environments_of_ones_own_shape_are_sampled() {
     assert_eq!(indices, (0..8).collect::<Vec<_>>());
 }
 
-/// Appends a digit for each thing that is made.
+/// Appends a digit for each object that is made.
 struct Order(Arc<AtomicU32>);
 
 impl Order {
@@ -171,7 +171,7 @@ impl Callbacks for Order {
     }
 }
 
-/// As in RLlib 2.9.3.
+/// The order is that of RLlib 2.9.3.
 #[test]
 fn callbacks_are_notified_of_environments_before_policies() {
     let order = Arc::new(AtomicU32::new(0));
@@ -232,7 +232,7 @@ fn agents_get_other_policies_in_new_episodes_alone() {
 
 #[test]
 fn wrapped_environments_keep_their_bits() {
-    // What an environment does is addressed by slot, so it does not depend on erasing its type.
+    // The random numbers of an environment are addressed by slot, so they do not depend on erasing its type.
     let typed = |spec: &str| {
         let env = EnvRegistry::builtin()
             .spec(spec)

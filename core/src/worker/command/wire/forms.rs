@@ -36,8 +36,8 @@ const MAX_VALUES: usize = SlotId::MAX_PER_RUN as usize;
 
 /// A part of a command or of an answer.
 pub(in crate::worker::command) trait Wire: Sized {
-    /// What is encoded. Its decoded size is bounded by that of its bytes; it borrows from the part when it is encoded, and
-    /// from the message when it is decoded.
+    /// The encoded form. Its decoded size is bounded by that of its bytes; it borrows from the part when it is encoded,
+    /// and from the message when it is decoded.
     type Form<'a>: Serialize + Deserialize<'a>
     where
         Self: 'a;

@@ -100,7 +100,7 @@ fn environments_that_are_elsewhere_are_sampled_in_both_modes() {
     }
 }
 
-/// As in RLlib 2.9.3.
+/// The same as in RLlib 2.9.3.
 #[test]
 fn environments_that_cannot_be_reached_one_by_one_are_shown_together() {
     let mut worker = worker(BatchMode::TruncateEpisodes);

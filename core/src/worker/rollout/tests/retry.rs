@@ -15,7 +15,8 @@ use crate::{
     worker::{Registry, Retries, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, SamplerChoice},
 };
 
-/// A worker of three counters to 4, of which the `wrong`-th step fails, or panics; and the number of the other steps.
+/// Creates a worker of three counters to 4, of which the `wrong`-th step fails, or panics; and the number of the other
+/// steps.
 fn worker(config: RolloutConfig, sampler: SamplerChoice, wrong: u32, panics: bool) -> (RolloutWorker, Arc<AtomicU32>) {
     let (steps, taken) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
     let counted = taken.clone();

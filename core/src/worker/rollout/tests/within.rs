@@ -19,7 +19,7 @@ use crate::{
     worker::{PolicyConfig, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder, SamplerChoice},
 };
 
-/// A clock that advances by one with every reading, so that a budget is a maximum number of rounds.
+/// Returns a clock that advances by one with every reading, so that a budget is a maximum number of rounds.
 fn clock() -> impl Fn() -> Micros + Send + Sync + 'static {
     let now = AtomicU64::new(0);
     move || Micros(now.fetch_add(1, Ordering::Relaxed))
@@ -65,8 +65,8 @@ fn several_agents(config: RolloutConfig) -> RolloutWorkerBuilder {
     })
 }
 
-/// Workers of every kind: lockstep, whole episodes, filters, several agents counted in two ways, failures, rows added by
-/// callbacks, and an input.
+/// Creates workers of every kind: lockstep, whole episodes, filters, several agents counted in two ways, failures, rows
+/// added by callbacks, and an input.
 fn worker(kind: usize) -> RolloutWorker {
     let plain = RolloutConfig::default;
     let builder = match kind {
@@ -140,7 +140,7 @@ proptest! {
             };
             assert_same(&one.sample().unwrap(), &within, &format!("sample {sample} of worker {kind}"));
             prop_assert_eq!(episodes(&mut one), episodes(&mut other));
-            // What is set while a sample is in progress takes effect as if set after it.
+            // Weights that are set while a sample is in progress take effect as if set after it.
             if let Some((weights, vars)) = weights {
                 one.set_weights(&weights, Some(&vars), None).unwrap();
             }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::env::{EnvSpec, classic::Pendulum};
 
-/// A call of the hub.
+/// Returns a call of the hub.
 fn call(id: u64, command: &WorkerCommand) -> Message {
     command.message(CallId(id)).unwrap()
 }

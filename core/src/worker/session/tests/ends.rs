@@ -1,4 +1,4 @@
-//! How sessions end.
+//! Ends of sessions.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! How uploads and weights travel.
+//! Transport of uploads and weights.
 
 use super::*;
 use crate::{
@@ -135,7 +135,7 @@ impl Env for Wide {
     }
 }
 
-/// How long episodes are is not known when the run begins, so the estimate of an upload counts one step.
+/// The length of episodes is unknown when the run begins, so the estimate of an upload counts one step.
 #[test]
 fn fragment_of_a_long_episode_that_fits_into_no_upload_fails_with_advice() {
     let wide =

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The second of three environments fails in its third step, once.
+/// Creates environments of which the second one of three fails in its third step, once.
 fn failing() -> InProcess {
     let made = AtomicU32::new(0);
     envs(3, move || {
@@ -61,7 +61,7 @@ fn given_up(env: usize) -> EnvError {
     EnvError::GivenUp { env, attempts: Health::MAX_FAILURES, reason: NO_POWER.into() }
 }
 
-/// An environment whose script always fails in one step.
+/// Returns a script that always fails in one step.
 fn broken(step: u32) -> impl Fn(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + Send + Clone {
     move |t, _, turn| {
         see(turn, 0, 0.0);
