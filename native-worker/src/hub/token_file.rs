@@ -56,7 +56,7 @@ impl Stamp {
     }
 }
 
-/// Why tokens cannot be read or written.
+/// An error of reading or writing tokens.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenFileError {
