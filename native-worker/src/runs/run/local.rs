@@ -23,7 +23,7 @@ impl Run {
         self.request.data_parallel.is_some() && !self.is_over()
     }
 
-    /// True if the other ranks have not been notified yet that it was interrupted.
+    /// Returns whether the other ranks have not been notified yet that it was interrupted.
     pub(crate) fn has_ranks_to_notify(&self) -> bool {
         let is_interrupted = match &self.consumer {
             Some(Consumer::Local(_, is_interrupted)) => is_interrupted.load(Ordering::Relaxed),
