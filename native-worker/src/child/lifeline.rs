@@ -50,8 +50,8 @@ pub(crate) fn end_with_parent() -> io::Result<()> {
     watch(|| drop(io::Read::read_to_end(&mut io::stdin(), &mut Vec::new())), Duration::ZERO)
 }
 
-/// Like [`end_with_parent`], for the standard input that [`take_stdio`] has returned. The process may end by itself within
-/// `grace`.
+/// Works like [`end_with_parent`], for the standard input that [`take_stdio`] has returned. The process may end by
+/// itself within `grace`.
 ///
 /// # Errors
 /// As there.

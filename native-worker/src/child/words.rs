@@ -11,7 +11,7 @@ use std::{
 
 use crate::terminal::printable;
 
-/// How much of the standard error is kept, in bytes.
+/// Maximum number of bytes of the standard error that are kept.
 const KEPT: usize = 16_000;
 
 /// The end of a child's standard error. Its text is the last lines, at most five and 500 characters. Rust backtraces, which

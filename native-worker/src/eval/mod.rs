@@ -76,8 +76,8 @@ use crate::kernels::AUTO;
 /// Maximum number of env steps of each sub-environment in an evaluation whose episodes have no limit.
 pub(crate) const MAX_STEPS: u32 = 1_000_000;
 
-/// Returns what evaluates a run's policy over this many episodes, and the env steps that they take at most in each
-/// sub-environment.
+/// Returns the makers of an evaluation of a run's policy over this many episodes, and the maximum number of env steps
+/// in each sub-environment.
 pub(crate) fn makers_of_episodes(
     run: &RunConfig,
     registry: &Registry,
@@ -94,7 +94,7 @@ pub(crate) fn makers_of_episodes(
     Ok((makers, steps))
 }
 
-/// How long a worker in a thread may make no progress.
+/// The timeout of a worker in a thread that makes no progress.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Evaluates weights asynchronously.
@@ -137,7 +137,7 @@ impl EvalWorker {
         Self::in_thread_with(makers, TIMEOUT)
     }
 
-    /// Like [`in_thread`](Self::in_thread), with another timeout for a thread without progress.
+    /// Works like [`in_thread`](Self::in_thread), with another timeout for a thread without progress.
     ///
     /// # Errors
     /// As there.
@@ -158,7 +158,7 @@ impl EvalWorker {
         Self::in_process_of(&program, run)
     }
 
-    /// Like [`in_process`](Self::in_process), with another program that begins in the same way.
+    /// Works like [`in_process`](Self::in_process), with another program that begins in the same way.
     ///
     /// # Errors
     /// As there.
@@ -167,7 +167,7 @@ impl EvalWorker {
         Self::with_pictures(program, run, Pictures::All)
     }
 
-    /// Like [`in_process_of`](Self::in_process_of), with these pictures.
+    /// Works like [`in_process_of`](Self::in_process_of), with these pictures.
     #[cfg(unix)]
     pub(crate) fn with_pictures(program: &Path, run: &RunConfig, pictures: Pictures) -> Result<Self, EvalWorkerError> {
         process::check_not_started_as_one()?;
@@ -221,7 +221,7 @@ impl EvalWorker {
     /// taken; with `break_when_any_done` the evaluation ends with the first episode; otherwise sub-environments that are
     /// done begin their next episode. Does not wait.
     ///
-    /// Cancels this handle's earlier requests, whose results are never returned.
+    /// Cancels this handle's earlier requests, whose results are discarded.
     ///
     /// # Errors
     /// [`EvalWorkerError::Stopped`], [`EvalWorkerError::Io`] for a worker in another process that has exited.
@@ -269,7 +269,7 @@ impl EvalWorker {
         self.poll_ticket(timeout).map(|(_, outcome)| outcome).transpose()
     }
 
-    /// Like [`poll`](Self::poll), with the ticket of the request; `None` for an error that concerns the worker.
+    /// Works like [`poll`](Self::poll), with the ticket of the request; `None` for an error that concerns the worker.
     pub fn poll_ticket(&mut self, timeout: Duration) -> Option<(Option<Ticket>, EvalOutcome)> {
         let (ticket, outcome) = self.link.as_mut()?.poll(self.pending.front().copied(), timeout)?;
         if ticket.is_some() {

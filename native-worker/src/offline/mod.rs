@@ -95,7 +95,7 @@ pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn I
     let in_epochs = context.config.get::<bool>("read_all_files").map_err(setting)?;
     let in_epochs = in_epochs.unwrap_or(is_dataset || format != Format::Json);
     let say = |path: &Path, error: &JsonError| {
-        // Errors name what is in files.
+        // Errors contain text of files, which may have control characters.
         eprintln!("warning: {}: {}; passed over", path.display(), printable(&error.to_string()));
     };
     if in_epochs {

@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 16;
 /// Maximum number of values in a message, which has few besides its arrays' bytes. One takes a byte, and 40 when decoded.
 const MAX_VALUES: usize = 1 << 18;
 
-/// Why a connection to RLlib is unusable.
+/// The reason that a connection to RLlib is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     /// It cannot be opened, or has broken; another one may work.

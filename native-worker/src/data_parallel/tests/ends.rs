@@ -1,4 +1,4 @@
-//! Tests of how a failing or leaving rank affects the others.
+//! Tests of the effects of a failing or leaving rank on the others.
 
 use std::{
     io::{Read as _, Write as _},

@@ -49,7 +49,7 @@ fn workers<R: Send + 'static>(
                     let mut worker = make(rank);
                     let url = format!("tcp://127.0.0.1:{port}");
                     let config = DataParallelConfig::new(url, rank, world_size, Token::new([1; 32]));
-                    // As a hub does it.
+                    // As a hub sends it.
                     match worker.execute(WorkerCommand::SetupDataParallel(config)) {
                         Ok(_) => Some(f(rank, worker)),
                         Err(error) => {
@@ -271,7 +271,7 @@ fn a_worker_that_stops_is_missed() {
     assert_eq!(errors, [RolloutError::AllReduce(AllReduceError::Left { rank: 1 }), RolloutError::Stopped]);
 }
 
-/// Before any rank listens or connects.
+/// Checks that the error comes before any rank listens or connects.
 #[test]
 fn policies_without_the_capability_are_named() {
     let mut config = config("ppo", false);
