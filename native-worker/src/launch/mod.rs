@@ -184,9 +184,9 @@ pub enum LaunchError {
     /// The operating system does not support this.
     #[error("{what} need {needs}; leave them out of the worker's specification")]
     Unsupported {
-        /// The request.
+        /// The requested feature.
         what: &'static str,
-        /// The operating system or feature that it needs.
+        /// The operating system that it needs.
         needs: &'static str,
     },
     /// The program cannot be started.

@@ -55,7 +55,7 @@ impl Light {
         }
     }
 
-    /// Works as long as the connection lasts. True once it must not reconnect.
+    /// Works as long as the connection lasts. Returns true once it must not reconnect.
     async fn serve(&self) -> bool {
         let Ok((mut socket, _)) = connect_async_with_config(format!("ws://{}/ws", self.hub), None, true).await else {
             return false;

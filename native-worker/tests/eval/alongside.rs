@@ -26,7 +26,8 @@ use serde_json::{Value, json};
 
 use super::{contract::result, hub::config, lab::registry};
 
-/// As a program of one of these names this is `rollmesh`: with a lab, or one whose processes of evaluations fail.
+/// Runs `rollmesh` if this program was started under one of these names: with a lab, or one whose evaluation processes
+/// fail.
 pub(crate) fn be_another_program() -> Option<ExitCode> {
     let arguments: Vec<_> = env::args_os().collect();
     let (program, command) = (arguments.first()?, arguments.get(1)?);
@@ -52,7 +53,7 @@ pub(crate) fn program(dir: &Path, name: &str) -> PathBuf {
     program
 }
 
-/// The lines of a run's metrics: of its iterations, and of its evaluations.
+/// Returns the lines of a run's metrics: of its iterations, and of its evaluations.
 fn metrics(run: &Path) -> (Vec<Value>, Vec<Value>) {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
     let whole = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -206,7 +207,7 @@ pub(crate) fn an_environment_whose_render_fails_is_evaluated_without_pictures() 
     });
 }
 
-/// Runs a program to its end; gives the object that it prints, and what it says besides.
+/// Runs a program to its end; returns the object that it prints, and its other output.
 fn finished(program: &Path, args: &[&str]) -> (Value, String) {
     let output = Command::new(program).args(args).output().unwrap();
     let words = String::from_utf8(output.stderr).unwrap();
@@ -261,7 +262,7 @@ pub(crate) fn run_from_files_learns_all_rows_if_evaluations_fail() {
         ("abort", false, "the lab burns"),
         ("abort", true, "the lab burns"),
     ] {
-        // Only what hangs may reach its timeout, however busy the machine is.
+        // Only a hung evaluation may reach its timeout, however busy the machine is.
         let timeout = if does == "hang" { "2" } else { "60" };
         let (summary, warnings, (iterations, evaluations)) = learn(does, once, &often("200", "2", timeout));
         assert_eq!((&summary["weights_hash"], iterations.len()), (&plain["weights_hash"], 10), "{does}");

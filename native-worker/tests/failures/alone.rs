@@ -19,7 +19,7 @@ async fn train(rig: &Rig, config: &Value, more: &[&str]) -> Ended {
     rig.train(0, config, &[&["--set", "device_rows=true", "--set", &recorded], more].concat()).await
 }
 
-/// How a worker samples.
+/// The way in which a worker samples.
 #[derive(Clone, Copy, Debug)]
 enum How {
     /// All environments are lanes of one.
@@ -48,7 +48,7 @@ fn succeeded((finished, _): Ended) -> Value {
     support::json(&finished.stdout)
 }
 
-/// Where a step of the slot is, as messages say it.
+/// Returns the text by which messages name a step of the slot.
 fn place(step: u32) -> String {
     format!("Faulty-v0, slot {SLOT}, episode {}, step {}: ", step / EPISODE, step % EPISODE)
 }
@@ -138,7 +138,7 @@ pub(crate) async fn failure_of_episodes_that_cannot_be_restored_is_retried_and_c
     rig.check_ledger();
 }
 
-/// One step in a thousand fails, in any slot, and its message is another one each time.
+/// One step in a thousand fails, in any slot, each time with another message.
 pub(crate) async fn frequent_transient_failures_without_leases_end_neither_run_nor_sample() {
     let calm = Rig::new();
     train(&calm, &json!({}), &["--set", "train_batch_size=320"]).await;

@@ -25,12 +25,12 @@ use super::moving::Walk;
 
 /// Steps of an episode.
 pub(crate) const EPISODE: u32 = 10;
-/// Where it fails: in this slot, …
+/// The slot in which it fails, …
 pub(crate) const SLOT: u32 = 1;
 /// The step, counted over all episodes, at which it fails.
 pub(crate) const STEP: u32 = 34;
 
-/// Adds all of these.
+/// Adds all of these environments, callbacks and policies.
 pub(crate) fn register(registry: Registry) -> Registry {
     registry
         .with_env(
@@ -100,7 +100,7 @@ impl Faulty {
         })
     }
 
-    /// Whether it fails in this step.
+    /// Returns whether it fails in this step.
     fn fails(&self) -> bool {
         let in_each_episode = ["exit", "abort", "length"].contains(&&*self.kind) || self.host.is_some();
         let at = if in_each_episode { self.t == self.step % EPISODE } else { self.steps == self.step };
@@ -127,7 +127,7 @@ fn is_host(path: &Path) -> bool {
     std::fs::read_to_string(path).is_ok_and(|host| host == id)
 }
 
-/// A number that differs from call to call, and from process to process.
+/// Returns a number that differs from call to call, and from process to process.
 fn random() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
 

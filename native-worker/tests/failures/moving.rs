@@ -37,7 +37,7 @@ pub(crate) struct Walk {
     kills: Option<PathBuf>,
     fails: Option<PathBuf>,
     panics: bool,
-    /// It walks otherwise in each process, whatever it says.
+    /// Differs in each process, although the environment claims to be deterministic.
     step_length: f32,
     place: f32,
     t: u32,
@@ -70,7 +70,7 @@ impl Walk {
         }
     }
 
-    /// Whether it fails in this step; a file records each failure.
+    /// Returns whether it fails in this step; a file records each failure.
     fn fails(&self) -> bool {
         let Some(directory) = &self.fails else { return false };
         let next = FAILS.iter().position(|at| !directory.join(at.to_string()).exists());

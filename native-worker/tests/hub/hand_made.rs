@@ -1,4 +1,4 @@
-//! A worker of which the test sees every word.
+//! A worker whose messages the test sees and can change.
 
 use std::fmt::Display;
 
@@ -60,7 +60,7 @@ impl HandMade {
         Self { client, envs, session, run_config: None, run: 0, lease: None }
     }
 
-    /// Works until there is something to upload. None once the hub has hung up.
+    /// Works until there is something to upload; returns none once the hub has disconnected.
     pub(crate) async fn next_upload(&mut self) -> Option<FragmentUpload> {
         loop {
             while let Some(frame) = self.session.poll_frame() {
@@ -87,7 +87,7 @@ impl HandMade {
         }
     }
 
-    /// Slots of the latest lease.
+    /// Returns the number of slots of the latest lease.
     pub(crate) fn num_slots(&self) -> usize {
         self.lease.as_ref().map_or(0, |lease| lease.slots.len())
     }
@@ -108,7 +108,7 @@ impl HandMade {
         self.next_upload().await.unwrap()
     }
 
-    /// The upload with its fragments changed.
+    /// Returns the upload with its fragments changed.
     pub(crate) fn changed(&self, upload: &FragmentUpload, change: impl Fn(&mut SlotFragment)) -> FragmentUpload {
         let (spec, lease) = (self.run_config.as_ref().unwrap(), self.lease.as_ref().unwrap());
         let spaces = self.envs.spec(spec.env()).unwrap().spaces().unwrap();

@@ -1,4 +1,4 @@
-//! Local workers that stand still, hang or cannot be started, and what takes their places.
+//! Local workers that stop, hang or cannot be started, and their replacements.
 
 use std::{
     future::pending,
@@ -28,20 +28,20 @@ use tokio::sync::mpsc;
 use super::{TestHub, end, hand_made::HandMade, small};
 use crate::support::{client::Client, soon};
 
-/// Starts nothing, and reports to the test which workers should have been started.
+/// Starts nothing, and reports the requested starts of workers to the test.
 #[derive(Debug)]
 struct Stage {
     started: mpsc::UnboundedSender<Token>,
-    /// Starts that succeed before the next ones fail, and how many do.
+    /// Number of starts that succeed before the next ones fail, and number of those that fail.
     succeed: u32,
     fail: u32,
     orders: AtomicU32,
-    /// What the workers should have needed.
+    /// The requested resources of the workers.
     specs: Mutex<Vec<WorkerSpec>>,
 }
 
 impl Stage {
-    /// A stage on which some starts fail after others, and the tokens of those that do not.
+    /// Returns a launcher whose starts fail after some successful ones, and the tokens of the latter.
     fn new(succeed: u32, fail: u32) -> (Arc<Self>, mpsc::UnboundedReceiver<Token>) {
         let (started, tokens) = mpsc::unbounded_channel();
         let (orders, specs) = (AtomicU32::new(0), Mutex::default());
@@ -61,13 +61,13 @@ impl Launcher for Stage {
     }
 }
 
-/// A process that stands still until it is killed.
+/// A process that does nothing until it is killed.
 struct Process {
     is_killed: bool,
 }
 
 impl LaunchedWorker for Process {
-    /// It is on this machine, where the hub gives up lost connections soon.
+    /// Returns an id: the process is on this machine, where the hub gives up lost connections soon.
     fn pid(&self) -> Option<u32> {
         Some(std::process::id())
     }

@@ -1,4 +1,4 @@
-//! What processes make, and that it is the same.
+//! The rows of environments in processes, which equal those in this process.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn cartpoles() -> RolloutConfig {
 }
 
 fn episodes(worker: &mut RolloutWorker) -> Vec<RolloutMetrics> {
-    // Where time goes differs.
+    // Only the times differ.
     let ended = worker.metrics().episodes.into_iter();
     ended.map(|episode| RolloutMetrics { perf: SamplerPerf::default(), ..episode }).collect()
 }

@@ -1,4 +1,4 @@
-//! Damaged files, full disks and other people.
+//! Damaged files, full disks and other users.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use super::rig::{Rig, undisturbed};
 use crate::support::{Process, json, process::Signal, soon, until};
 
-/// A run that was killed and has two checkpoints.
+/// Starts a run, and kills it once it has two checkpoints.
 async fn killed(iterations: u64) -> Rig {
     let rig = Rig::new(iterations);
     let process = rig.begin();
@@ -178,7 +178,7 @@ async fn full_disk_changes_no_weights_and_is_reported() {
 async fn a_run_whose_last_files_cannot_be_written_fails_and_names_the_file() {
     for name in ["policy.json", "summary.json"] {
         let rig = Rig::new(20);
-        // What stands there already cannot be replaced by a file.
+        // A directory of that name cannot be replaced by a file.
         fs::create_dir_all(rig.path(name).join("in the way")).unwrap();
         let end = rig.begin().finish_with(1).await;
         assert!(end.stderr.contains(&format!("{name}: ")), "{}", end.stderr);

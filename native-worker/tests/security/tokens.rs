@@ -131,7 +131,7 @@ async fn worker_presents_the_token_that_replaces_its_own_in_the_file() {
     drop(worker);
 }
 
-/// A hub looks at its file every second; peers may be faster.
+/// Checks peers that present a token earlier than the hub's next check of its file, which it reads every second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn token_counts_from_the_moment_at_which_it_is_in_the_hubs_file() {
     let hub = TestHub::start().await;
