@@ -27,7 +27,7 @@ impl LastWords {
         self.0.drain(..surplus);
     }
 
-    /// Reads a standard error to its end on a thread of its own, and returns a channel for what is kept of it.
+    /// Reads a standard error to its end on a thread of its own, and returns a channel for the kept part of it.
     #[cfg(unix)]
     pub(crate) fn listen(mut stderr: ChildStderr) -> io::Result<Receiver<Self>> {
         let (done, words) = mpsc::channel();

@@ -110,8 +110,8 @@ async fn over(drained: &mut Option<oneshot::Receiver<()>>) {
     }
 }
 
-/// Executes a run to its end, and shows its progress. Ctrl-C ends it early; SIGTERM drains it if a learner needs what is
-/// being sampled.
+/// Executes a run to its end, and shows its progress. Ctrl-C ends it early; SIGTERM drains it if a learner needs the
+/// fragments in progress.
 pub(super) async fn run(
     hub: &mut Hub,
     task: RunTask,

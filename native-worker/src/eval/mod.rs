@@ -1,8 +1,8 @@
 //! Asynchronous evaluation: a worker that plays with given weights, in a process or thread of its own.
 //!
 //! An [`EvalWorker`] gets weights with [`submit`](EvalWorker::submit) and returns the mean episode return with
-//! [`poll`](EvalWorker::poll); neither waits unless told to. If the evaluation's environment or policy hangs, crashes or
-//! panics, that is one typed error, and the next evaluation uses another process.
+//! [`poll`](EvalWorker::poll); neither waits unless requested. If the evaluation's environment or policy hangs, crashes
+//! or panics, that is one typed error, and the next evaluation uses another process.
 //!
 //! ```
 //! use std::time::Duration;
@@ -101,7 +101,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// A worker does one evaluation at a time. A second submission before the first result was polled cancels the first
 /// evaluation; an environment that does not return from its step within a second is replaced. With [`Earlier::Keep`] the
-/// first one is completed instead. Other handles of the same worker, in whatever process, are not affected.
+/// first one is completed instead. Other handles of the same worker, in any process, are not affected.
 ///
 /// A worker without a name ends when this is dropped.
 #[doc(alias = "RayEvalWorker")]
@@ -147,8 +147,8 @@ impl EvalWorker {
 
     /// Evaluates the policy of a run in a process of its own, see [`EvalMakers::of_run`]: the current executable, which
     /// begins with [`main_with`](crate::main_with) or [`child_process`](crate::child_process). There the init function runs first, before any
-    /// thread is started, then the environment is made, then the policy. The first poll reports errors. The process ends
-    /// with this one, in whatever way.
+    /// thread is started, then the environment is made, then the policy. The first poll reports errors. The process
+    /// ends when this one does, in any way.
     ///
     /// # Errors
     /// [`EvalWorkerError::Setup`] if the process cannot be started.

@@ -118,7 +118,7 @@ impl Audit {
         log.as_mut()?.write(line)
     }
 
-    /// Writes what is pending: the backlog and the counts of dropped records.
+    /// Writes the pending records: the backlog and the counts of dropped records.
     pub(super) fn catch_up(&mut self) -> Option<LineNotice> {
         self.catch_up_at(now_ms())
     }

@@ -69,7 +69,7 @@ impl Actor {
         }
         let summary = run.summary(RunEnd::Stopped, now);
         let (next, row) = (self.hub.take_run_number(), run.state.final_row(now));
-        // A command that waits for this run can tell from its row which run to wait for.
+        // The row names the run that a command has to wait for instead of this one.
         self.hub.queue.add_past(row.clone().rolled_back(next), None);
         let remains = (RunRow { run: next, ..row }, summary, run.request.run_dir.clone());
         let stopped =

@@ -45,7 +45,7 @@ pub(super) struct Admission {
     pub(super) role: Role,
 }
 
-/// A Hello on its way to the actor.
+/// A Hello for the actor.
 #[derive(Debug)]
 pub(super) struct HandshakeRequest {
     pub(super) from: SocketAddr,

@@ -287,7 +287,8 @@ mod tests {
         assert_eq!(TokenFile::open(&path).unwrap().rows().len(), 1);
     }
 
-    /// Only root can create files for another user: other users check that theirs stay theirs.
+    /// Checks files of root, which alone can create files for another user; other users check that their files stay
+    /// their own.
     #[cfg(unix)]
     #[test]
     fn files_of_root_belong_to_the_owner_of_their_folder() {

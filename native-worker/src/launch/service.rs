@@ -1,8 +1,8 @@
 //! A launcher as a program: it connects to a hub, and starts and ends workers for it from a [template](Template).
 //!
-//! The hub owns all decisions: how many workers there are, and which are replaced. This side owns the processes, and their
-//! restarts by nothing else. If the connection is lost, workers continue for as long as the hub expects their launcher back, and
-//! the launcher reports the workers that are still running when it returns.
+//! The hub owns all decisions: how many workers there are, and which are replaced. This side owns the processes, and
+//! restarts none by itself. If the connection is lost, workers continue for as long as the hub expects their launcher
+//! back, and the launcher reports the workers that are still running when it returns.
 
 use std::{
     collections::BTreeMap,

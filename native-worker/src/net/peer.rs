@@ -154,7 +154,7 @@ impl<'a> Linked<'a> {
         let _ = timeout(FAREWELL, farewell).await;
     }
 
-    /// Sends what is queued, and waits for the hub's next frame. Returns the message that it completes.
+    /// Sends the queued messages, and waits for the hub's next frame. Returns the message that it completes.
     ///
     /// # Errors
     /// The reason that the connection has ended.
@@ -191,7 +191,7 @@ impl<'a> Linked<'a> {
         Ok(self.connection.handle_frame(&frame, None))
     }
 
-    /// Sends what is queued, as far as there is credit for it. A frame is lost if it is cancelled.
+    /// Sends the queued messages, as far as there is credit for them. A frame is lost if it is cancelled.
     ///
     /// # Errors
     /// The reason that the connection has ended.

@@ -1,8 +1,9 @@
 //! Reading a data set in a process of its own, with a limit of memory.
 //!
-//! The decoders of HDF5 and Parquet are libraries, which believe a file: a hostile or damaged one may make them allocate
-//! without end. In a process of its own that ends the process, not the program. The process reads ahead by one batch while the
-//! program works with the previous one. A program whose executable cannot be such a process reads by itself.
+//! The decoders of HDF5 and Parquet are libraries that do not validate the sizes in a file: a hostile or damaged one
+//! may make them allocate without limit. In a process of its own that ends the process, not the program. The process
+//! reads ahead by one batch while the program works with the previous one. A program whose executable cannot be such a
+//! process reads by itself.
 //!
 //! A message of the process is its kind (1 byte), the length of its content (8, little-endian) and the content: see [`ReplyKind`].
 

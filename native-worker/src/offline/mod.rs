@@ -2,7 +2,7 @@
 //! [`rollmesh_data`].
 //!
 //! - [`inputs`]: resolves the name of an input; `files`: finds the files of a path, directory or pattern.
-//! - [`logged`]: yields everything in some files once, whatever their formats.
+//! - [`logged`]: yields every batch of some files once, whatever their formats.
 //! - [`json`]: reads and writes files of RLlib's lines on several threads.
 //!
 //! [`native`](crate::native) adds [`open_input`] and [`open_output`] to a registry, so that

@@ -205,7 +205,7 @@ impl AsyncSampler {
         }
     }
 
-    /// Moves the sampler to another place, and drops what it has made ahead.
+    /// Moves the sampler to another place, and drops the batches that it has made ahead.
     fn restart(
         &mut self,
         move_to: impl FnOnce(&mut dyn InputReader) -> Result<(), SampleError>,

@@ -179,7 +179,8 @@ impl Known {
         Ok(())
     }
 
-    /// Records that the thread has dropped what it had sampled ahead, so its filters have seen too much.
+    /// Records that the thread has dropped the batches that it had sampled ahead, whose observations its filters have
+    /// counted.
     pub(super) fn forget_filters(&mut self) {
         self.looked = None;
         self.policies.values_mut().for_each(|known| known.filter = Filter::NoFilter);

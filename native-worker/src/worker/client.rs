@@ -350,8 +350,8 @@ async fn transport(
     let write = async {
         while let Some(bytes) = to_hub.recv().await {
             if let Err(error) = sink.send(Frame::Binary(bytes)).await {
-                // The hub's last frames, a goodbye in particular, may still be on their way. The thread has to get there: it does
-                // not while its own frames are blocked.
+                // The hub's last frames, a goodbye in particular, may not have been handled yet. The thread has to get
+                // to them: it does not while its own frames are blocked.
                 let discard = async { while to_hub.recv().await.is_some() {} };
                 let _ = timeout(LAST_WORDS, discard).await;
                 return Some(format!("the connection broke: {error}"));

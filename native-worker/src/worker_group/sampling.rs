@@ -137,7 +137,7 @@ impl WorkerGroup {
     }
 
     /// Waits until all samples in progress are done, or any is, and queues the results by worker; all successful ones,
-    /// whatever has failed.
+    /// even if others have failed.
     ///
     /// # Errors
     /// The first failure, unless failures are to be ignored.

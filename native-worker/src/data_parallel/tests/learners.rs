@@ -127,7 +127,7 @@ fn gradients_are_those_of_all_rows_and_change_nothing() {
     }
 }
 
-/// The gradients of one rank are not finite: no rank steps.
+/// Checks that no rank steps if the gradients of one of them are not finite.
 #[test]
 fn all_ranks_skip_the_same_steps() {
     for algorithm in algorithms() {

@@ -87,7 +87,7 @@ pub struct Starts {
     pub action: Vec<i64>,
 }
 
-/// A host's description of what it made.
+/// A host's description of the lanes that it made.
 #[derive(Deserialize)]
 struct MadeLanes {
     spaces: SpacesOf,

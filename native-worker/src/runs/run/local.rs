@@ -18,7 +18,7 @@ impl Run {
         self.state.is_local()
     }
 
-    /// True in a data-parallel run, whose other ranks must be notified of its end.
+    /// Returns true in a data-parallel run, whose other ranks must be notified of its end.
     pub(crate) fn has_ranks(&self) -> bool {
         self.request.data_parallel.is_some() && !self.is_over()
     }
