@@ -264,7 +264,7 @@ fn steps_read_what_was_logged() {
     algorithm.stop().unwrap();
 }
 
-/// Two policies learn from files and from a mixture of them, read by this process or by two workers.
+/// Lets two policies learn from files and from a mixture of them, read by this process or by two workers.
 #[test]
 fn two_policies_learn_from_files_and_mixtures_with_and_without_workers() {
     let directory = tempfile::tempdir().unwrap();

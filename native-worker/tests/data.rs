@@ -268,7 +268,7 @@ async fn good_data_have_no_problems() {
     let lake = folder.path("lake");
     Process::start(["sample", "--env", "FrozenLake-v1", "--env-steps", "20", "--output", &lake]).finish_with(0).await;
     assert_eq!(data(&["validate", &lake, "--env", "FrozenLake-v1"], 0).await["problems"], json!({}));
-    // Two agents that take turns, in two runs; the one that acts later is of the policy that comes first.
+    // Two agents that act alternately, in two runs; the one that acts later has the policy that comes first.
     let rows = |agent: u32, ts: [u32; 3], ends: bool| {
         json!({
             "obs": [[0.0], [1.0], [2.0]], "new_obs": [[1.0], [2.0], [3.0]], "actions": [0, 0, 0], "rewards": [0.0, 0.0, 0.0],
@@ -560,7 +560,7 @@ async fn a_clone_of_fifty_expert_episodes_reaches_475() {
     let cloned = json(&Process::start(imitate).finish_with(0).await.stdout);
     assert!(cloned["evaluation"]["episode_return_mean"].as_f64() >= Some(475.0), "{cloned}");
     assert_eq!(cloned["evaluation"]["episodes"], 20);
-    // A learner that begins with the expert's weights has not far to go.
+    // A learner that begins with the expert's weights reaches the return soon.
     let (weights, second) = (format!("{expert}/weights.safetensors"), folder.path("second"));
     #[rustfmt::skip]
     let begun = [

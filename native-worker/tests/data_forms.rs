@@ -29,7 +29,7 @@ async fn sampled(env: &str, output: &str, more: &[&str]) {
     run(&[&["sample", "--env", env, "--seed", "1", "--output", output], &few[..], more].concat(), 0).await;
 }
 
-/// Trains on an input for two updates, and returns what it prints on standard error.
+/// Trains on an input for two updates, and returns the standard error.
 async fn learned(env: &str, input: &str, more: &[&str], code: i32) -> String {
     let args =
         ["train", "--env", env, "--input", input, "--train-batch-size", "200", "--max-env-steps", "400", "--json"];

@@ -181,7 +181,7 @@ async fn an_interruption_of_one_ends_all_and_keeps_what_was_learned() {
     assert!(directory.path().join("run/policy.json").exists());
 }
 
-/// The loss of a rank ends the others; all of them resume from the newest checkpoint, which holds the state of each.
+/// Kills a rank, which ends the others; all of them resume from the newest checkpoint, which holds the state of each.
 #[tokio::test]
 async fn ranks_resume_bit_identically_after_any_is_killed() {
     let (kills, iterations) = if is_long() { (20, 200) } else { (2, 40) };

@@ -47,7 +47,7 @@ async fn filter_counts_every_committed_observation_once_after_any_kill() {
     assert!(calm.env_steps >= u64::from(ENV_STEPS));
 
     let mut run = Process::start(args(&workers_killed, 2, ENV_STEPS));
-    // Whenever both are there, one dies.
+    // Whenever both are connected, one is killed.
     let (mut joined, mut killed) = (0, 0);
     while let Some(line) = soon("a line", run.next_line()).await {
         joined += u32::from(line.contains(" joined: "));

@@ -243,7 +243,7 @@ async fn asynchronous_training_does_not_wait_for_stragglers_and_reports_its_stal
 async fn killed_workers_are_replaced_and_do_not_show_in_the_weights() {
     let setup = Setup::new(2, 6, A_WHILE);
     let mut run = setup.start();
-    // Whenever both are there, one dies.
+    // Whenever both are connected, one is killed.
     let (mut joined, mut killed) = (0, 0);
     while let Some(line) = soon("a line", run.next_line()).await {
         joined += u32::from(line.contains(" joined: "));

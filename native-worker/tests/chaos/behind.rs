@@ -51,7 +51,7 @@ pub(crate) fn check_samples_under_faults(mut behind: WorkerGroup, mut calm: Work
             assert!(found.unwrap() == expected, "{fault:?}");
             continue;
         }
-        // A sample that was on its way may be lost with the connection.
+        // A sample in transit may be lost with the connection.
         for _ in 0..10 {
             if found.is_ok() {
                 break;

@@ -140,7 +140,7 @@ async fn end(rig: &Rig, run: Process) -> Outcome {
     rig.outcome()
 }
 
-/// Stopped workers resume after their leases have expired, and upload stale fragments.
+/// Stops workers, which resume after their leases have expired, and upload stale fragments.
 pub(crate) async fn suspended_workers_are_detected_by_their_leases() {
     let rounds = if is_long() { 20 } else { 1 };
     let rig = Rig::new(4, u64::MAX, 64, &[]);
@@ -173,7 +173,7 @@ pub(crate) async fn suspended_workers_are_detected_by_their_leases() {
     println!("{rounds} rounds of two stopped workers: found after {longest:?} at most; what came late: {late:?}");
 }
 
-/// A worker whose environment hangs still answers pings.
+/// Lets an environment hang, whose worker still answers pings.
 pub(crate) async fn hanging_environment_is_detected_by_its_lease() {
     let rig = Rig::new(3, u64::MAX, 64, &["--env", "Stuck-v0"]);
     let mut run = rig.start();
@@ -192,7 +192,7 @@ pub(crate) async fn hanging_environment_is_detected_by_its_lease() {
         assert_eq!(hung(&hub), stuck, "it is never counted healthy");
         assert!(hub.unhealthy_workers().map(|row| row.worker).eq(stuck.iter().copied()));
     }
-    // It is still there, and can be replaced by hand.
+    // It still runs, and an operator can replace it.
     assert_eq!(children_of(run.pid()).len(), 3);
     let removed = stuck.first().copied().unwrap();
     hub.remove_worker(removed).await.unwrap();
@@ -202,7 +202,7 @@ pub(crate) async fn hanging_environment_is_detected_by_its_lease() {
     println!("a worker whose environment hangs was found after {found:?}");
 }
 
-/// The thread that hangs is in the hub's process, which ends without it.
+/// Lets a thread in the hub's process hang, which ends without it.
 pub(crate) async fn hanging_environment_in_process_does_not_block_signals() {
     for signal in [Signal::INT, Signal::TERM] {
         let directory = tempfile::tempdir().unwrap();

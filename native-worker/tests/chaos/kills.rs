@@ -25,8 +25,8 @@ struct Kill {
     number: u64,
 }
 
-/// Kills one of the workers in every half second, at any moment of it, until the run is over. Always at the same moment
-/// would be in step with the iterations, and hit all of them early or late.
+/// Kills one of the workers in every half second, at any moment of it, until the run is over. A fixed moment would be
+/// synchronous with the iterations, and hit all of them early or late.
 async fn kill_one_after_the_other(rig: &Rig, run: &Process, dice: &mut Dice) -> Vec<Kill> {
     until("all workers", || children_of(run.pid()).len() == WORKERS as usize && rig.iterations() > 0).await;
     let mut kills = Vec::new();
@@ -70,8 +70,8 @@ struct Times {
 }
 
 impl Times {
-    /// Takes the times of a run's kills from its audit log. Nearly all have one: only what happens about the end of the run
-    /// may come too late for it.
+    /// Takes the times of a run's kills from its audit log. Nearly all have one: only a kill at the end of the run may
+    /// come too late for it.
     fn add(&mut self, kills: &[Kill], audit: &[Value]) {
         let [left, admitted, delivered] = ["left", "admitted", "delivered"].map(|event| times_by_name(audit, event));
         let replaced = audit.iter().filter(|line| line["event"] == "replaced");
@@ -86,7 +86,7 @@ impl Times {
             let since = |at: u64| at.checked_sub(at_ms).expect("an effect comes after its cause");
             let by = replaced.get(&number).copied();
             self.detected.extend(time(&left, number).map(since));
-            // A spare one is there already.
+            // A spare one has joined already.
             self.joined.extend(by.and_then(|(by, at)| Some(since(time(&admitted, by)?.max(at)))));
             match by.and_then(|(by, _)| time(&delivered, by)) {
                 Some(useful) => self.recovered.push(since(useful)),
@@ -154,7 +154,8 @@ pub(crate) async fn workers_that_are_killed_twice_a_second_cost_time_but_no_data
     }
 }
 
-/// Ready workers continue: batches are not the calm run's, but every slot's fragments are there, in order, once.
+/// Checks that every slot's fragments are committed in order and once. Ready workers continue, so batches are not the
+/// calm run's.
 pub(crate) async fn slots_have_no_gaps_in_asynchronous_mode() {
     let time = Duration::from_secs(if is_long() { 60 } else { 4 });
     let mut dice = Dice::new();

@@ -173,7 +173,7 @@ pub(crate) async fn group_samples_the_same_behind_such_a_network() {
     assert!(sampled.is_ok(), "{sampled:?} {}", worker.stderr);
 }
 
-/// A worker's connection is cut off without notice: first in both directions, then in one.
+/// Cuts off a worker's connection without notice: first in both directions, then in one.
 pub(crate) async fn dead_connections_are_detected_by_their_leases() {
     let scene = Scene::start().await;
     let mut hub = watch(&scene.hub).await;
@@ -201,12 +201,12 @@ pub(crate) async fn dead_connections_are_detected_by_their_leases() {
     assert!(longest < Duration::from_secs(5), "{longest:?}");
     let found = scene.end().await;
     let uninvited = found.ledger.uninvited;
-    // Nothing comes through at all later than the hub waits for a silent peer.
+    // In the long form the cut lasts longer than the hub waits for a silent peer, so that no upload arrives late.
     assert!(is_long() || uninvited.rejected.late > 0, "{uninvited:?}");
     println!("cut off workers were found after {longest:?} at most; {uninvited:?}");
 }
 
-/// A worker is stopped in the middle of a lease. When it resumes, another worker has the lease, of which it is not
+/// Stops a worker in the middle of a lease. When it resumes, another worker has the lease, of which it is not
 /// notified.
 pub(crate) async fn late_upload_of_a_stopped_worker_is_refused() {
     const ENV: [&str; 2] = ["--env", "Stuck-v0"];
@@ -235,7 +235,7 @@ pub(crate) async fn late_upload_of_a_stopped_worker_is_refused() {
     println!("a stopped worker brought {} fragments too late", uninvited.rejected.late);
 }
 
-/// Under TLS a bit that flips ends the connection, and nothing else.
+/// Checks that a flipped bit under TLS ends the connection, and nothing else.
 pub(crate) async fn flipped_bit_under_tls_ends_only_the_connection() {
     let proxy = Proxy::start().await;
     let address = proxy.address.to_string();

@@ -34,7 +34,7 @@ struct Light {
 }
 
 impl Light {
-    /// Works until the hub says that it is over. Loses its connection in every storm.
+    /// Works until the hub ends the session. Loses its connection in every storm.
     async fn work(self, mut storms: watch::Receiver<u64>) {
         let mut failures = 0;
         loop {

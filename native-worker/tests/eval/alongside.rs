@@ -120,7 +120,7 @@ pub(crate) fn failing_evaluations_do_not_stop_a_run() {
     });
 }
 
-/// The environment itself fails, in its third step.
+/// Lets the environment itself fail, in its third step.
 pub(crate) fn an_environment_that_fails_in_an_evaluation_is_reported_and_the_next_one_arrives() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ pub(crate) fn an_environment_that_fails_in_an_evaluation_is_reported_and_the_nex
     });
 }
 
-/// The environment fails only when it is drawn: the evaluation has its result, and from then on no pictures.
+/// Lets the environment fail only when it is drawn: the evaluation has its result, and from then on no pictures.
 pub(crate) fn an_environment_whose_render_fails_is_evaluated_without_pictures() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn finished(program: &Path, args: &[&str]) -> (Value, String) {
     (serde_json::from_slice(&output.stdout).unwrap(), words)
 }
 
-/// A run from files has no workers and no hub, and is no less safe from its evaluations.
+/// Checks a run from files, which has neither workers nor a hub, and is equally isolated from its evaluations.
 pub(crate) fn run_from_files_learns_all_rows_if_evaluations_fail() {
     let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), "lab");
@@ -317,7 +317,8 @@ pub(crate) fn policy_of_a_wrapped_game_is_evaluated_in_the_wrappers() {
     assert!(judged["estimates"].is_object() || judged["estimates"].is_array(), "{judged}");
 }
 
-/// Actions of a run without normalised ones are not stretched in its evaluations either: alongside it, and from its directory.
+/// Checks that actions of a run without normalised ones are not scaled in its evaluations either: alongside it, and
+/// from its directory.
 pub(crate) fn evaluation_takes_actions_as_the_run_does() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -50,7 +50,7 @@ fn a_horizon_is_refused_when_sampling() {
     assert_eq!(heard.recv().unwrap().unwrap_err(), ExternalError::LostEpisode(0).into());
 }
 
-/// Unlike in RLlib 2.9.3, env steps are counted, also for a lone policy: both modes give 160 rows.
+/// Checks that env steps are counted, also for a lone policy, unlike in RLlib 2.9.3: both modes give 160 rows.
 #[test]
 fn several_agents_under_one_policy_count_env_steps() {
     for mode in [BatchMode::TruncateEpisodes, BatchMode::CompleteEpisodes] {

@@ -46,7 +46,8 @@ fn counted() -> EnvSpaces {
     }
 }
 
-/// Counts its steps, 100 for each, in episodes of 25. Every `every` steps its action is 42, whatever the policy wants.
+/// Counts its steps, 100 for each, in episodes of 25. Every `every` steps its action is 42, whatever the policy's
+/// action is.
 fn count(env: &ExternalEnv, every: u32) -> Result<(), ExternalEnvError> {
     loop {
         let episode = env.start_episode(true)?;

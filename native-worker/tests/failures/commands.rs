@@ -64,7 +64,7 @@ pub(crate) async fn every_command_says_what_failed_and_where() {
     }
 }
 
-/// One in 200 steps fails, in any slot, or one step in one slot once; the summary has them.
+/// Lets one in 200 steps fail, in any slot, or one step in one slot once; the summary has the failures.
 pub(crate) async fn transient_failures_leave_no_trace_in_samples() {
     let sample = async |config: Value| {
         let config = config.to_string();

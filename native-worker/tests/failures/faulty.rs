@@ -117,10 +117,10 @@ impl Faulty {
     }
 }
 
-/// True in the process that has created this file.
+/// Returns true in the process that has created this file.
 fn is_host(path: &Path) -> bool {
     let id = std::process::id().to_string();
-    // Another process may find it before it has its content.
+    // Another process may open it before it has its content.
     if let Ok(mut file) = OpenOptions::new().write(true).create_new(true).open(path) {
         file.write_all(id.as_bytes()).unwrap();
     }
@@ -160,7 +160,7 @@ impl Env for Faulty {
         self.show(obs);
         let mut reward = action[0] as f64;
         match (fails, self.kind.as_str()) {
-            // Twice at the same step it must not seem to be the same failure.
+            // Two failures at the same step must not look like the same failure.
             (true, "error") if self.every.is_some() => return Err(EnvError::Failed(format!("bad luck {}", random()))),
             (true, "error") => return Err(EnvError::Failed("no fuel".into())),
             (true, "panic") => panic!("no brakes"),
@@ -249,7 +249,7 @@ impl MultiAgentEnv for FaultyPair {
     }
 }
 
-/// True at the step of an episode at which callbacks fail.
+/// Returns true at the step of an episode at which callbacks fail.
 fn is_due(hook: &EpisodeHook<'_>) -> bool {
     let episode = &hook.episode;
     (episode.slot(), episode.number(), episode.length()) == (SlotId(SLOT), 2, 5)

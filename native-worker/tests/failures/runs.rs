@@ -156,7 +156,7 @@ pub(crate) async fn transient_failure_leaves_no_trace_in_weights() {
     }
 }
 
-/// The environment fails in every episode of a slot, on one worker only.
+/// Lets the environment fail in every episode of a slot, on one worker only.
 pub(crate) async fn failures_of_one_worker_leave_no_trace_in_weights() {
     let calm = Rig::new();
     calm.train(0, &json!({}), &[]).await;
@@ -174,7 +174,7 @@ pub(crate) async fn failures_of_one_worker_leave_no_trace_in_weights() {
     }
 }
 
-/// One in 200 steps fails, in any slot: most leases of several slots, and some of one slot.
+/// Lets one in 200 steps fail, in any slot: most leases of several slots, and some of one slot.
 pub(crate) async fn frequent_transient_failures_do_not_end_run() {
     let calm = Rig::new();
     calm.train(0, &json!({}), &[]).await;

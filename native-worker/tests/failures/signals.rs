@@ -46,7 +46,7 @@ pub(crate) async fn commands_end_with_signal_while_a_step_hangs() {
     }
 }
 
-/// Local workers end with the run, however long their environments hang.
+/// Checks that local workers end with the run, however long their environments hang.
 pub(crate) async fn runs_end_with_signal_while_a_worker_hangs_and_leave_no_process() {
     for signal in [Signal::INT, Signal::TERM] {
         for workers in [Some(2), Some(0), None] {

@@ -73,7 +73,7 @@ pub(crate) async fn failures_are_in_the_status() {
     rig.check_ledger();
 }
 
-/// All workers hang: the requested steps are not complete, although no lease is outstanding.
+/// Lets all workers hang: the requested steps are not complete, although no lease is outstanding.
 pub(crate) async fn hang_is_named_when_the_run_is_ended() {
     for (signal, ended) in [(Signal::INT, "stopped"), (Signal::TERM, "drained")] {
         let rig = Rig::new();
@@ -110,7 +110,7 @@ pub(crate) async fn start_that_waits_reports_the_hang_of_a_drained_run() {
     assert!(is_named, "{}", ended.stderr);
 }
 
-/// The worker is disconnected whenever it hangs, and reconnects with another thread.
+/// Checks the only worker, which is disconnected whenever it hangs, and reconnects with another thread.
 pub(crate) async fn only_remote_worker_that_hangs_ends_run_with_its_slot() {
     let rig = Rig::new();
     let mut run = remote_only(&rig, &json!({ "kind": "hang" }), &["--hung-worker-timeout", "1"]);
@@ -124,7 +124,7 @@ pub(crate) async fn only_remote_worker_that_hangs_ends_run_with_its_slot() {
     drop(worker);
 }
 
-/// The hub serves its peers meanwhile, and the next run begins.
+/// Checks that the hub serves its peers meanwhile, and that the next run begins.
 pub(crate) async fn hub_gives_up_runs_whose_environment_is_never_made() {
     let rig = Rig::new();
     let runs_dir = rig.path("runs").display().to_string();

@@ -23,7 +23,7 @@ use rollmesh_core::{
 use super::TestHub;
 use crate::support::client::Client;
 
-/// A worker that does what it should, as far as its frames are not changed on the way.
+/// A correct worker, as far as the test does not change its frames.
 pub(crate) struct HandMade {
     pub(crate) client: Client,
     envs: EnvRegistry,
@@ -92,14 +92,14 @@ impl HandMade {
         self.lease.as_ref().map_or(0, |lease| lease.slots.len())
     }
 
-    /// Works as it should until the hub hangs up.
+    /// Works correctly until the hub disconnects.
     pub(crate) async fn stay(&mut self) {
         while let Some(upload) = self.next_upload().await {
             self.client.send_if_connected(&Message::FragmentUpload(upload)).await;
         }
     }
 
-    /// Uploads the next `uploads` fragments as it should, and returns the upload that follows.
+    /// Uploads the next `uploads` fragments correctly, and returns the upload that follows.
     pub(crate) async fn upload_after(&mut self, uploads: u32) -> FragmentUpload {
         for _ in 0..uploads {
             let upload = self.next_upload().await.unwrap();

@@ -299,7 +299,7 @@ async fn removed_worker_that_has_not_joined_is_ended_by_its_launcher_alone() {
     let waiting = order(&mut launcher).await;
     assert_eq!(scale(&mut operator, 1).await, "");
     assert_eq!(next_end_worker(&mut launcher).await, waiting.worker);
-    // A restart is an end and an order for its launcher.
+    // A restart is an end and a start order for its launcher.
     assert_eq!(operator.ask(|request| Message::RestartWorker(WorkerRequest { request, worker })).await, "");
     assert_eq!(next_end_worker(&mut launcher).await, ordered.worker);
     let ended = WorkerEnded { worker: ordered.worker, status: "killed".into(), is_crash: true };

@@ -1,4 +1,4 @@
-//! Local workers that need something for themselves.
+//! Local workers with exclusive resources.
 
 use std::sync::Arc;
 

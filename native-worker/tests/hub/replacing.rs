@@ -180,7 +180,7 @@ async fn a_spare_worker_is_the_next_one_also_where_more_are_wanted_and_does_not_
     operator.ask(|request| Message::AddWorker(Request { request })).await;
     assert!(matches!(spare.receive().await, Some(Message::RunStart(_))));
     assert_eq!(stage.orders.load(Ordering::Relaxed), 3);
-    // One that has lost its connection and does not reconnect is of no use.
+    // A spare that has lost its connection and does not reconnect cannot replace a worker.
     drop(spare);
     hub.notice("another one takes its place").await;
     let (_third, spare) = (next(&mut tokens).await, next(&mut tokens).await);
@@ -242,7 +242,7 @@ async fn a_replacement_needs_what_its_predecessor_needed() {
     let token = next(&mut tokens).await;
     hub.hub.stop_run().await;
     assert_eq!(end(first).await.end, RunEnd::Stopped);
-    // The next run has it still, and one of its own.
+    // The next run still has it, and one of its own.
     let _second = hub.train_with(small(2, 2_000), |config| config.host.worker = Some(spec(2))).await;
     next(&mut tokens).await;
     drop(hub.join_as(token).await);

@@ -21,7 +21,8 @@ fn own_program(args: &[&str]) -> Process {
     Process::start_program(std::env::current_exe().unwrap(), args, |_| {})
 }
 
-/// Rows under an observation filter are normalised as those of leases; others are those of one worker.
+/// Samples every kind: rows under an observation filter are normalised as those of leases; others are those of one
+/// worker.
 pub(crate) async fn the_command_line_samples_every_kind_with_its_golden_hash() {
     let directory = tempfile::tempdir().unwrap();
     for (number, kind) in Kinds::read().in_programs().enumerate() {
@@ -43,7 +44,7 @@ pub(crate) async fn the_command_line_samples_every_kind_with_its_golden_hash() {
     }
 }
 
-/// A run that leases do not support is sampled by its own worker, whose policy has its own learner.
+/// Trains a run that leases do not support: its own worker samples, whose policy has its own learner.
 pub(crate) async fn policy_of_a_user_learns_in_a_run_without_leases() {
     let run_dir = tempfile::tempdir().unwrap();
     let train = ["train", "--json", "--no-dashboard", "--workers", "0", "--env", "Base-v0", "--max-env-steps", "48"];

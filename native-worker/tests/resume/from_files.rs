@@ -110,7 +110,7 @@ async fn killed_and_not(input: &str, config: Value, more: &[&str]) {
         // Anywhere within what follows.
         tokio::time::sleep(Duration::from_micros(random(&mut state) % 5_000)).await;
         run.signal(Signal::KILL);
-        // On a busy machine it may come to its end before.
+        // On a busy machine it may end before.
         kills += u32::from(run.finish().await.status.code().is_none());
     }
     assert!(kills > 0, "none of {points} lives was cut short");
@@ -198,7 +198,7 @@ async fn a_run_that_goes_further_is_one_that_was_always_that_long() {
     let first_end = rig.updates();
     rig.resume(&["--max-env-steps", &(40 * UPDATES).to_string()]).finish_with(0).await;
     let mut further = rig.outcome();
-    // It was evaluated where it ended first, too, which later evaluations do not notice.
+    // It was also evaluated at its first end, which has no effect on later evaluations.
     further.evaluations.retain(|line| line["evaluation"]["iteration"] != first_end);
     let one_more = calm.evaluations.len() + 1;
     assert_eq!(rig.outcome().evaluations.len(), one_more);

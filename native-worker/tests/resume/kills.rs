@@ -85,7 +85,7 @@ async fn run_without_workers_is_bit_identical_after_kills() {
     );
 }
 
-/// Counted by agent steps, a sample leaves batches that wait for the next one: they are part of the checkpoint.
+/// Checks samples counted by agent steps, which leave batches for the next one: they are part of the checkpoint.
 #[tokio::test]
 async fn run_without_workers_that_counts_agent_steps_is_bit_identical_after_kills() {
     let (points, iterations) = if is_long() { (20, 400) } else { (3, 80) };
@@ -118,8 +118,8 @@ fn pictures(rig: &Rig, episodes: &Path) -> BTreeMap<String, (Value, Vec<u8>)> {
     evaluations.chain(recorded).map(|(name, file, line)| (name, (line, std::fs::read(file).unwrap()))).collect()
 }
 
-/// Timing decides which iterations are evaluated, and the episode that is open at a checkpoint is not recorded; the
-/// existing files are the same.
+/// Compares the existing files: timing decides which iterations are evaluated, and the episode that is open at a
+/// checkpoint is not recorded.
 #[tokio::test]
 async fn evaluated_and_recorded_run_of_several_policies_ends_with_same_files_after_kills() {
     let (points, iterations) = if is_long() { (20, 400) } else { (3, 80) };
@@ -149,7 +149,7 @@ async fn evaluated_and_recorded_run_of_several_policies_ends_with_same_files_aft
     assert!(undisturbed.contains_key("episode-1-1.gif"), "{:?}", undisturbed.keys());
 }
 
-/// An iteration has ten samples: an interrupted one is discarded, and all of it is sampled a second time.
+/// Interrupts iterations of ten samples: an interrupted one is discarded, and all of it is sampled a second time.
 #[tokio::test]
 async fn run_without_workers_is_bit_identical_after_interruptions() {
     let pictures = tempfile::tempdir().unwrap();
@@ -172,8 +172,8 @@ async fn run_without_workers_is_bit_identical_after_interruptions() {
     assert_eq!((&found.weights_hash, &found.metrics), (&calm.weights_hash, &calm.metrics));
 }
 
-/// With several workers timing decides which leases are hedged: `granted`, `superseded` and
-/// `expired` are not those of a calm run. The committed rows and their use are, and so is the filter.
+/// Compares the committed rows, their use and the filter. With several workers timing decides which leases are hedged:
+/// `granted`, `superseded` and `expired` are not those of a calm run.
 #[tokio::test]
 async fn run_with_several_workers_and_a_filter_is_bit_identical_after_kills() {
     let (points, iterations) = if is_long() { (10, 300) } else { (2, 60) };
@@ -190,9 +190,9 @@ async fn run_with_several_workers_and_a_filter_is_bit_identical_after_kills() {
     assert_counted_once(&rig, &found);
 }
 
-/// If slots are not in lockstep, timing decides on batches: no bucket of the ledger is that of a calm run. But every
-/// slot's fragments were committed in order and once, none was too stale for its batch, and the learned rows are those
-/// of the journal.
+/// Checks that every slot's fragments were committed in order and once, that none was too stale for its batch, and that
+/// the learned rows are those of the journal. If slots are not in lockstep, timing decides on batches, so no bucket of
+/// the ledger is that of a calm run.
 #[tokio::test]
 async fn runs_in_asynchronous_and_deadline_mode_lose_no_fragment_to_kills() {
     let asynchronous = SamplingMode::Asynchronous { batch_env_steps: 192, max_staleness: 1 };

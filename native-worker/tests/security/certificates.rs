@@ -180,7 +180,7 @@ async fn no_token_is_sent_before_the_hub_is_trusted() {
     let heard = soon("the record", recorded).await.unwrap();
     assert!(!heard.is_empty() && !heard.windows(8).any(|part| part == b"01234567"), "the token was said");
 
-    // Other machines are not even called without encryption.
+    // Without encryption no connection to another machine is even opened.
     for hub in ["ws://192.0.2.1:7878", "ws://hub.example"] {
         let error = join(hub, token, Trust::default()).await.expect_err("no encryption");
         assert!(error.contains("use wss://"), "{error}");

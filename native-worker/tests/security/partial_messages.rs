@@ -63,7 +63,7 @@ async fn connections_do_not_wait_for_each_others_memory_for_ever() {
     for client in &mut clients {
         while client.receive().await.is_some() {}
     }
-    // A block claims more than it can have: that is refused before memory is looked for.
+    // A block claims more bytes than it can have: that is refused before memory is reserved.
     let mut claimant =
         Client::join_from(fresh_address(), hub.hub.address(), Role::Worker, hub.hub.worker_token()).await;
     claimant.say(&Message::CompressedUpload(CompressedUpload { bytes: u32::MAX, block: Vec::new() })).await;
@@ -78,7 +78,7 @@ async fn connections_do_not_wait_for_each_others_memory_for_ever() {
 async fn incomplete_messages_stay_within_the_memory_budget() {
     let _turn = TURN.write().await;
     let bound = limits().into_iter().find(|limit| limit.name == "partial_messages").unwrap().value;
-    // The run's own memory comes on top, and what the allocator has yet to give back.
+    // The run's own memory is added, and the memory that the allocator has not yet returned.
     let most = bound + bound / 2;
     let senders = if is_long() { 64 } else { 24 };
     assert!(u64::from(SENT) * senders > most, "without a bound there would be more");

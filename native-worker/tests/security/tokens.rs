@@ -203,7 +203,7 @@ async fn no_token_is_written_anywhere() {
     for &role in Role::ALL {
         secrets.push(create(&mut operator, role, 0).await);
     }
-    // Right and wrong ways of showing a token.
+    // Valid and invalid ways of presenting a token.
     for (i, token) in secrets.clone().into_iter().enumerate() {
         let role = [Role::Viewer, Role::Worker, Role::Operator, Role::Client][i % 4];
         let mut client = Client::connect_from(fresh_address(), hub.hub.address()).await;
@@ -234,7 +234,7 @@ async fn no_token_is_written_anywhere() {
     assert!(said.contains("token_made") && said.contains("admitted"), "{said}");
     let said = said.to_lowercase();
     for (i, token) in secrets.iter().enumerate() {
-        // Half of one would be as bad.
+        // Half of a token must not be shown either.
         let hex = token.to_hex();
         assert!(!said.contains(&hex[..32]) && !said.contains(&hex[32..]), "token {i}");
     }

@@ -73,7 +73,7 @@ impl Client {
         Ok(Self { socket, request: 0 })
     }
 
-    /// Connects from one of this machine's addresses, and is let in.
+    /// Connects from one of this machine's addresses, and is admitted.
     pub(crate) async fn join_from(from: Ipv4Addr, address: SocketAddr, role: Role, token: Token) -> Self {
         let client = Self::connect_from(from, address).await;
         client.introduced(role, token).await

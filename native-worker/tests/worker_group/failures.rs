@@ -154,7 +154,7 @@ pub(crate) fn a_process_is_replaced_by_its_own_launcher() {
     }
     assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1), WorkerId(2)]);
     assert_eq!((first.launched(), second.launched()), (2, 2));
-    // One that is started again by the first is in the first one's place.
+    // A process that replaces the first one has the first one's place.
     let pids = group.worker_pids();
     assert_eq!(pids.len(), 2);
     kill(pids[0]);
@@ -178,7 +178,7 @@ pub(crate) fn process_that_is_not_recreated_stays_removed() {
         group.foreach_worker_with(&remote, WorkerCommand::Ping).unwrap();
     }
     assert_eq!(group.probe_unhealthy_workers().unwrap(), []);
-    // Its socket may have ended before itself.
+    // Its socket may close before the process ends.
     while group.worker_pids().len() == 2 {
         std::thread::yield_now();
     }
@@ -231,7 +231,7 @@ fn hangs_are_found(config: RolloutConfig) {
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 4);
     let start = Instant::now();
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
-    // Without a lease that would take minutes; a late look gives it another three seconds.
+    // Without a lease that would take minutes; a late check adds three seconds.
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(group.healthy_worker_ids(), [WorkerId(2), WorkerId(4)]);
     assert_eq!(group.sample_counters().lost, 2);

@@ -199,7 +199,7 @@ pub(crate) fn evaluation_has_a_group_of_its_own() {
             |answer| matches!(answer, rollmesh_core::worker::WorkerAnswer::CreationArgs(config) if !config.explore)
         ));
 
-        // Its environments are its own, and it explores if it is to.
+        // It has environments of its own, and explores if the settings say so.
         let mut training = super::rig::group(moody(&[]), &placement, 1);
         let bad = Config::new().with("bad", [1]).unwrap();
         let evaluation = Evaluation { num_workers: 1, env_config: Some(bad), explore: true };
@@ -248,7 +248,7 @@ pub(crate) fn resources_of_removed_workers_are_free() {
         .start_timeout(Duration::from_secs(1))
         .build()
         .unwrap();
-    // A program that runs and never comes.
+    // A program that runs and never connects.
     let directory = tempfile::tempdir().unwrap();
     let (program, pid) = (directory.path().join("silent"), directory.path().join("pid"));
     std::fs::write(&program, format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", pid.display())).unwrap();

@@ -58,7 +58,7 @@ pub(crate) fn connected_workers_are_restored_automatically() {
         group.set_worker_state(WorkerId(2), false).unwrap();
         let synced = other_weights(11);
         group.sync_weights(SyncWeights::from_weights(&synced)).unwrap();
-        // It was away.
+        // It was unhealthy when the weights were synced.
         assert_eq!(group.foreach_worker_with(&second, weights).unwrap(), before);
         assert_eq!(group.restore(&[]).unwrap(), []);
         assert_eq!(group.restore(&[WorkerId(2)]).unwrap(), [WorkerId(2)]);

@@ -129,7 +129,7 @@ pub(crate) fn batches_do_not_wait_for_stragglers_and_staleness_is_bounded() {
 
 pub(crate) fn deadline_returns_ready_fragments_and_keeps_late_ones_for_the_next_call() {
     let mut calm = group(cart_pole(), &Placement::Threads, 2);
-    // In turn of worker 1 and of worker 2.
+    // Alternately of worker 1 and of worker 2.
     let calm = calm.synchronous_parallel_sample(ParallelSample::env_steps(160)).unwrap();
     for placement in everywhere() {
         let mode = SamplingMode::Deadline { after: Micros::from_millis(20), max_staleness: 0 };
