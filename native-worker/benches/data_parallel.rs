@@ -1,4 +1,4 @@
-//! How long two ranks take to agree on gradients: of two networks with hidden layers of 64 and 64, and 10 MB.
+//! The time in which two ranks reduce gradients: of two networks with hidden layers of 64 and 64, and 10 MB.
 //!
 //! `cargo bench -p rollmesh --bench data_parallel`. Both ranks are threads of this process; their bytes go through the
 //! loopback device as those of two processes do.

@@ -1,5 +1,6 @@
-//! How fast batches, postprocessing and filters are. Cases, columns and names follow section E of RLlib's figures in
-//! `docs/performance.md`; where memory bandwidth is the limit, a plain copy of the same bytes is measured for comparison.
+//! The throughput of batches, postprocessing and filters. Cases, columns and names follow section E of RLlib's figures
+//! in `docs/performance.md`; where memory bandwidth is the limit, a plain copy of the same bytes is measured for
+//! comparison.
 //!
 //! `cargo bench -p rollmesh --bench data_plane`; compare figures of one run only, machines are noisy.
 
@@ -26,7 +27,7 @@ const EPISODE: usize = 50;
 const GAMMA: f64 = 0.99;
 const LAMBDA: f64 = 0.95;
 
-/// Rows with all columns of a CartPole sample, in episodes of 50 steps.
+/// Returns rows with all columns of a CartPole sample, in episodes of 50 steps.
 fn fragment(rows: usize, number: u32) -> SampleBatch {
     let mut rng = random(number);
     let mut normal = |values: usize| (0..values).map(|_| rng.normal() as f32).collect::<Vec<_>>();
@@ -57,7 +58,7 @@ fn random(number: u32) -> Rng {
     Streams::new(1, Purpose::Shuffle).at(SlotId(number), 0, 0, 0)
 }
 
-/// Copies every column into a buffer of its own: what a contiguous result costs at least.
+/// Copies every column into a buffer of its own: the minimum cost of a contiguous result.
 fn copy(parts: &[&SampleBatch]) -> Vec<Vec<u8>> {
     let bytes =
         |column: &Column| column.rows() * column.shape().elements() * column.dtype().map_or(0, |dtype| dtype.size());
@@ -145,7 +146,7 @@ fn advantages(c: &mut Criterion) {
     group.finish();
 }
 
-/// Advantages and value targets of all episodes, each of which ends with the value 0.
+/// Returns advantages and value targets of all episodes, each of which ends with the value 0.
 fn gae_of_pieces(batch: &SampleBatch) -> (Vec<f32>, Vec<f32>) {
     let (rewards, values) = (batch.get(REWARDS).expect("rewards"), batch.get(VF_PREDS).expect("values"));
     let (mut advantages, mut targets) = (vec![0.0; batch.len()], vec![0.0; batch.len()]);

@@ -24,13 +24,13 @@ const PROMISE: f64 = 0.95;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // As a test it shows that it runs.
+    // As a test it only checks that it runs.
     let is_test = !arguments.iter().any(|argument| argument == "--bench");
     let pairs = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(7);
     let (pairs, env_steps, interval) = if is_test { (1, 8_192, 1) } else { (pairs, ENV_STEPS, INTERVAL) };
     let (mut ratios, mut evaluations) = (Vec::new(), 0);
     for pair in 0..pairs {
-        // Who comes second may find the machine warmer, or hotter.
+        // The second run may find warm caches, or a hot processor.
         let mut speeds = [0.0; 2];
         for with in [pair % 2, 1 - pair % 2] {
             let (speed, done) = run(if with == 1 { interval } else { 0 }, env_steps);
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Env steps per second of a run, and how often it was evaluated.
+/// Returns the env steps per second of a run, and the number of its evaluations.
 fn run(interval: u64, env_steps: u64) -> (f64, usize) {
     let dir = tempfile::tempdir().expect("a directory");
     let run_dir = dir.path().join("run");

@@ -1,6 +1,6 @@
 //! Worker processes on this machine's sockets: rows without learning, and new weights for all of them.
 //!
-//! `cargo bench -p rollmesh --bench group`; figures, and what they are compared with, are in `docs/performance.md`.
+//! `cargo bench -p rollmesh --bench group`; figures and comparisons are in `docs/performance.md`.
 
 use std::{
     hint::black_box,
@@ -57,7 +57,7 @@ impl Group {
         Self { runtime, hub, sampling }
     }
 
-    /// Time for the given number of batches.
+    /// Returns the time for the given number of batches.
     fn sample(&mut self, batches: u64) -> Duration {
         let begun = Instant::now();
         self.runtime.block_on(async {
@@ -68,7 +68,8 @@ impl Group {
         begun.elapsed()
     }
 
-    /// Time for the given number of new weights, each until all workers act with them and the hub knows.
+    /// Returns the time for the given number of new weights, each until the hub is notified that all workers act with
+    /// them.
     fn sync(&mut self, weights: &Weights, times: u64) -> Duration {
         let begun = Instant::now();
         self.runtime.block_on(async {
@@ -107,7 +108,7 @@ fn rows(c: &mut Criterion) {
     }
 }
 
-/// No batch is taken meanwhile, so that workers have nothing else to do.
+/// Measures new weights. No batch is taken meanwhile, so that workers have no other work.
 fn weights(c: &mut Criterion) {
     let mut cases = c.benchmark_group("weights_to_two_workers");
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();

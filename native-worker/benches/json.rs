@@ -1,5 +1,5 @@
-//! How fast batches become lines of RLlib's JSON and lines become batches, with the usual columns compressed and with none:
-//! the functions alone, and through files.
+//! The throughput of encoding batches as lines of RLlib's JSON and of decoding them, with the usual columns compressed
+//! and with none: the functions alone, and through files.
 //!
 //! `cargo bench -p rollmesh --bench json`; compare figures of one run only, machines are noisy.
 
@@ -30,7 +30,7 @@ fn floats(rows: usize, from: usize) -> Vec<f32> {
     (from..from + rows).map(|x| (x as f32 * 0.618_034).fract() * 4.0 - 2.0).collect()
 }
 
-/// The columns of a CartPole sample of PPO's.
+/// Returns the columns of a CartPole sample of PPO's.
 fn batch(number: usize) -> AnyBatch {
     let vectors = |from| ColumnData::new(floats(4 * ROWS, from), RowShape::vector(4)).expect("whole rows");
     let integers = |value: &dyn Fn(usize) -> usize| ColumnData::scalars((0..ROWS).map(|i| value(i) as i64).collect());

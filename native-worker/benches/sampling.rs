@@ -1,7 +1,7 @@
-//! How fast environments, policy and both together are.
+//! The throughput of environments, of the policy and of both together.
 //!
-//! `cargo bench -p rollmesh --bench sampling`; compare figures of one run only, machines are noisy. What they are
-//! compared with, and what came out, is in `docs/performance.md`.
+//! `cargo bench -p rollmesh --bench sampling`; compare figures of one run only, machines are noisy. Comparisons and
+//! results are in `docs/performance.md`.
 
 use std::hint::black_box;
 
@@ -102,7 +102,7 @@ impl<E: VectorEnv<Obs = f32, Act = i64>> Stepper<E> {
     /// Rows of actions that are taken cyclically.
     const ROWS: usize = 50;
     const LIMIT: u32 = 500;
-    /// Lanes whose flags are looked at together.
+    /// Number of lanes whose flags are checked together.
     const GROUP: usize = 64;
 
     fn new(env: E) -> Self {
@@ -132,7 +132,7 @@ impl<E: VectorEnv<Obs = f32, Act = i64>> Stepper<E> {
         self.env.reset_at(lane, &mut rng, &mut self.obs[4 * lane..][..4]).expect("a lane");
     }
 
-    /// [`ROWS`](Self::ROWS) steps of every lane.
+    /// Takes [`ROWS`](Self::ROWS) steps of every lane.
     fn run(&mut self) {
         let n = self.ts.len();
         for row in 0..Self::ROWS {
@@ -160,7 +160,7 @@ impl<E: VectorEnv<Obs = f32, Act = i64>> Stepper<E> {
     }
 }
 
-/// CartPole alone, resets of ended episodes included.
+/// Measures CartPole alone, resets of ended episodes included.
 fn step(c: &mut Criterion) {
     let mut group = c.benchmark_group("step");
     for lanes in [64, 1024, 4096] {
@@ -177,7 +177,7 @@ fn step(c: &mut Criterion) {
     }
 }
 
-/// Whole samples with every column and advantages.
+/// Measures whole samples with every column and advantages.
 fn sample(c: &mut Criterion) {
     let mut group = c.benchmark_group("sample");
     let advantages = AdvantageConfig { gamma: 0.99, lambda: 0.95, use_gae: true, use_critic: true };
@@ -219,7 +219,7 @@ fn sample(c: &mut Criterion) {
     }
 }
 
-/// One forward pass of both networks and the choice of actions.
+/// Measures one forward pass of both networks and the choice of actions.
 fn act(c: &mut Criterion) {
     let mut group = c.benchmark_group("act");
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").expect("CartPole").spaces().expect("its spaces");

@@ -65,7 +65,7 @@ pub(crate) fn serve(command: Option<&OsString>, registry: Registry) -> Result<Ex
     Err(registry)
 }
 
-/// Whether this is a hidden command of a process that this program has started.
+/// Returns whether this is a hidden command of a process that this program has started.
 fn is_command(command: &OsString) -> bool {
     #[cfg(unix)]
     let commands = [

@@ -71,7 +71,7 @@ struct EvaluatorState {
     /// `None` once it is shut down.
     worker: Mutex<Option<SupervisedWorker>>,
     name: Name,
-    /// Where its evaluations act.
+    /// The device on which its evaluations act.
     device: String,
     ended: Sender<()>,
 }

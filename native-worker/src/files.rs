@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Returns what an access to a file or a directory has returned; `None` if it does not exist.
+/// Returns the result of an access to a file or a directory; `None` if it does not exist.
 pub(crate) fn if_exists<T>(accessed: io::Result<T>) -> io::Result<Option<T>> {
     match accessed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

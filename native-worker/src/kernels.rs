@@ -9,7 +9,7 @@ pub use rollmesh_core::kernels::wide::AUTO;
 /// Instantiations by the name that the command line gives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelChoice {
-    /// What every machine of this kind can run: SSE2 on x86-64.
+    /// Instructions that every machine of this kind supports: SSE2 on x86-64.
     Portable,
     /// Vectors of eight numbers.
     Avx2,
@@ -26,7 +26,7 @@ pub enum KernelChoice {
 pub struct NoKernels(pub KernelChoice);
 
 impl KernelChoice {
-    /// All choices, the widest last but for [`Auto`](Self::Auto).
+    /// All choices: the widest come last, except for [`Auto`](Self::Auto).
     pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Auto];
 
     /// Returns the kernel table of this choice.

@@ -12,8 +12,8 @@ pub(crate) const MAX_WAITING_BYTES: usize = 4 << 20;
 /// The line that marks a gap.
 const GAP: &[u8] = b"{\"gap\":\"lines are missing here, there was no room for them\"}\n";
 
-/// Returns what `parse` makes of each line of a file. Lines for which it returns `None` are skipped, such as an incomplete last
-/// one, or one that is not UTF-8.
+/// Returns the results of `parse` for the lines of a file. Lines for which it returns `None` are skipped, such as an
+/// incomplete last one, or one that is not UTF-8.
 pub(crate) fn parsed<T>(file: File, mut parse: impl FnMut(&[u8]) -> Option<T>) -> impl Iterator<Item = io::Result<T>> {
     BufReader::new(file).split(b'\n').filter_map(move |line| line.map(|line| parse(&line)).transpose())
 }

@@ -1,4 +1,4 @@
-//! How busy this machine is: CPUs, memory and GPUs, as far as the system reports it.
+//! The load of this machine: CPUs, memory and GPUs, as far as the system reports it.
 
 use std::{fs, io, process::Stdio, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::shell::NativeHost;
 
 /// Interval between two reports.
 pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-/// Time for `nvidia-smi` to answer; that of a driver which hangs never does.
+/// Time for `nvidia-smi` to answer; if the driver hangs, it never does.
 const GPU_DEADLINE: Duration = Duration::from_secs(2);
 const GPU_QUERY: [&str; 2] =
     ["--query-gpu=name,utilization.gpu,memory.used,memory.total", "--format=csv,noheader,nounits"];

@@ -46,7 +46,7 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     options.append(true).create(true).open(path)
 }
 
-/// True if other users may read the file.
+/// Returns whether other users may read the file.
 pub(crate) fn is_public(path: &Path) -> io::Result<bool> {
     #[cfg(unix)]
     {

@@ -10,7 +10,7 @@ use std::{
 };
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-/// Whether the current executable runs child processes.
+/// True if the current executable runs child processes.
 static SERVES: AtomicBool = AtomicBool::new(false);
 
 /// Sets the program of worker, environment and evaluation processes; by default it is the current executable. For a library

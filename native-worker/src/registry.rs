@@ -13,10 +13,10 @@ use crate::{
     offline,
 };
 
-/// Adds to a registry what a native program supports; [`main_with`](crate::main_with) calls it. It adds the policies that
-/// learn, unless their names are taken; converts panics of environments to errors; treats unregistered inputs and outputs as
-/// files; fits value models with [`FittedQ`]; and resolves Python environments by name, as far as
-/// [`PythonSettings`](crate::envs::PythonSettings) allow them.
+/// Adds to a registry the features that a native program supports; [`main_with`](crate::main_with) calls it. It adds
+/// the policies that learn, unless their names are taken; converts panics of environments to errors; treats
+/// unregistered inputs and outputs as files; fits value models with [`FittedQ`]; and resolves Python environments by
+/// name, as far as [`PythonSettings`](crate::envs::PythonSettings) allow them.
 ///
 /// ```
 /// let registry = rollmesh::native(rollmesh::Registry::builtin());
@@ -46,18 +46,18 @@ pub(crate) fn acting_on(registry: &Registry, device: DeviceSpec) -> Result<Regis
     Ok(registry)
 }
 
-/// Describes where the policies of these names act, for people: the device, and unless it is the CPU the beginning of its
-/// [fingerprint](device_fingerprint).
+/// Describes the place where the policies of these names act, for users: the device, and unless it is the CPU the
+/// beginning of its [fingerprint](device_fingerprint).
 ///
 /// # Errors
-/// Why the device failed.
+/// The error of the device.
 pub(crate) fn shown_device(registry: &Registry, device: DeviceSpec, kernels: Kernels) -> Result<String, RolloutError> {
     let Some(forward) = registry.policies.forward() else { return Ok(device.to_string()) };
     let fingerprint = device_fingerprint(forward.clone(), kernels)?.to_string();
     Ok(format!("{device} {}", fingerprint.get(..8).unwrap_or_default()))
 }
 
-/// Returns where a worker's policies act.
+/// Returns the device on which a worker's policies act.
 ///
 /// # Errors
 /// [`DeviceError::Unknown`].

@@ -1,4 +1,4 @@
-//! Training runs: [`Algorithm`], a run as an object in a program, and what describes a run and its results.
+//! Training runs: [`Algorithm`], a run as an object in a program, and the types that describe a run and its results.
 
 use std::{
     io,
@@ -59,7 +59,7 @@ pub struct Algorithm {
     ended: Option<Summary>,
 }
 
-/// Why an algorithm could not start or continue.
+/// An error of starting or continuing an algorithm.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AlgorithmError {
@@ -104,7 +104,8 @@ impl Algorithm {
         Self::on(HubConfig::local()?, request, registry)
     }
 
-    /// Like [`new`](Self::new), on a hub with this configuration: for remote workers, a page, or another worker program.
+    /// Works like [`new`](Self::new), on a hub with this configuration: for remote workers, a page, or another worker
+    /// program.
     ///
     /// # Errors
     /// As there.
@@ -161,8 +162,7 @@ impl Algorithm {
         Self::start(HubConfig::local()?, registry, RunTask::Resume(Box::new(saved)), work)
     }
 
-    /// Resumes the run in a directory bit-identically: one that [`save`](Self::save) or
-    /// `rollmesh train` has left there.
+    /// Resumes the run in a directory bit-identically: one that [`save`](Self::save) or `rollmesh train` has written.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -271,8 +271,8 @@ impl Algorithm {
         &self.hub
     }
 
-    /// Returns what ends the run from another thread, also while a method of this waits for an environment that hangs: that
-    /// method returns as for a run that is over, and [`stop`](Self::stop) ends the workers.
+    /// Returns a handle that ends the run from another thread, also while a method of this waits for an environment
+    /// that hangs: that method returns as for a run that is over, and [`stop`](Self::stop) ends the workers.
     #[must_use]
     pub fn stopper(&self) -> RunStopper {
         self.hub.stopper(self.runtime.handle().clone())

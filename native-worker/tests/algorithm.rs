@@ -19,10 +19,10 @@ use rollmesh_core::{kernels::Kernels, run::InputSource, time::Micros, worker::Ro
 use rollmesh_learner::{InlineRun, InlineWork};
 use serde_json::json;
 
-/// Those that learn from what they sample.
+/// Algorithms that learn from the rows that they sample.
 const ON_POLICY: [&str; 3] = ["ppo", "a2c", "pg"];
 
-/// Iterations of 64 env steps, of which there are five.
+/// Returns a run of five iterations of 64 env steps.
 fn config(num_workers: u32) -> RunConfig {
     config_of("ppo", num_workers)
 }
@@ -45,7 +45,7 @@ fn all_steps(mut algorithm: Algorithm) -> (u64, String) {
     (last, summary.weights_hash.to_string())
 }
 
-/// What `rollmesh train` makes of the same settings.
+/// Returns the weights' hash of `rollmesh train` with the same settings.
 fn trained(algorithm: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run").display().to_string();
@@ -174,7 +174,7 @@ fn policies_are_evaluated_between_steps_without_any_trace() {
     assert_eq!(algorithm.stop().unwrap().weights_hash.to_string(), undisturbed);
 }
 
-/// Two workers with two environments each, and a local one that learns.
+/// Returns two workers with two environments each, and a local one that learns.
 fn group(algorithm: &str, placement: Placement) -> WorkerGroup {
     let config = RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(8).seed(5);
     let config = RolloutConfig { train_batch_size: 64, ..config.single_policy(algorithm) };
@@ -264,7 +264,7 @@ fn steps_read_what_was_logged() {
     algorithm.stop().unwrap();
 }
 
-/// Two policies learn from files and from a mixture of them, read by this process or by two workers.
+/// Lets two policies learn from files and from a mixture of them, read by this process or by two workers.
 #[test]
 fn two_policies_learn_from_files_and_mixtures_with_and_without_workers() {
     let directory = tempfile::tempdir().unwrap();
@@ -310,7 +310,7 @@ fn run_that_cannot_begin_is_refused_by_name() {
     algorithm.stop().unwrap();
 }
 
-/// Another run of the same hub, after it.
+/// Starts another run of the same hub, after the algorithm's end.
 #[test]
 fn algorithm_that_is_over_takes_no_part_in_next_run_of_its_hub() {
     let mut algorithm = Algorithm::new(config(0), &Registry::builtin()).unwrap();

@@ -38,7 +38,7 @@ async fn data(args: &[&str], code: i32) -> Value {
     json(&end.stdout)
 }
 
-/// The rows of an input as `head` shows them, without the columns that are numbered anew.
+/// Returns the rows of an input as `head` shows them, without the columns that are renumbered.
 async fn rows(input: &str) -> Vec<Value> {
     let end = Process::start(["data", "head", input, "--rows", "100000", "--json"]).finish_with(0).await;
     end.stdout.lines().map(json).collect()
@@ -48,7 +48,7 @@ async fn sampled(folder: &Folder, name: &str, seed: &str) -> String {
     sampled_in(folder, name, seed, "200").await
 }
 
-/// As many steps of three environments together are in a line.
+/// Samples into a folder: each line has this many steps of three environments together.
 async fn sampled_in(folder: &Folder, name: &str, seed: &str, fragment: &str) -> String {
     let output = folder.path(name);
     let args = ["sample", "--env-steps", "600", "--num-envs", "3", "--seed", seed, "--output", &output, "--json"];
@@ -184,7 +184,7 @@ async fn merging_and_splitting_keep_every_step_of_every_episode() {
     assert!(of_parts[0].iter().all(|id| !of_parts[1].contains(id)), "episodes stay whole");
 }
 
-/// Ids of episodes are the same in every run.
+/// Checks runs with the same ids of episodes.
 #[tokio::test]
 async fn episodes_end_with_their_run_and_not_with_their_file() {
     let folder = Folder::new();
@@ -268,7 +268,7 @@ async fn good_data_have_no_problems() {
     let lake = folder.path("lake");
     Process::start(["sample", "--env", "FrozenLake-v1", "--env-steps", "20", "--output", &lake]).finish_with(0).await;
     assert_eq!(data(&["validate", &lake, "--env", "FrozenLake-v1"], 0).await["problems"], json!({}));
-    // Two agents that take turns, in two runs; the one that acts later is of the policy that comes first.
+    // Two agents that act alternately, in two runs; the one that acts later has the policy that comes first.
     let rows = |agent: u32, ts: [u32; 3], ends: bool| {
         json!({
             "obs": [[0.0], [1.0], [2.0]], "new_obs": [[1.0], [2.0], [3.0]], "actions": [0, 0, 0], "rewards": [0.0, 0.0, 0.0],
@@ -301,7 +301,7 @@ async fn good_data_have_no_problems() {
     assert_eq!((keys(&found).len(), &late["count"]), (1, &1.into()), "{found}");
 }
 
-/// A file with the lines of another and more.
+/// Writes a file with the lines of another one and more; returns its path.
 fn with_lines(folder: &Folder, samples: &str, name: &str, more: &str) -> String {
     let file = fs::read_dir(samples).unwrap().next().unwrap().unwrap().path();
     let path = folder.path(name);
@@ -398,7 +398,7 @@ async fn marwil_weighs_what_came_of_actions() {
     assert_eq!(hashes.len(), 2, "without weights it imitates, with the same ones it learns the same");
 }
 
-/// What a run has learned from has advantages, which samples of behaviour cloning lack.
+/// Checks mixtures: the rows that a run has learned from have advantages, which samples of behaviour cloning lack.
 #[tokio::test]
 async fn mixtures_of_files_and_samples_are_learned_from() {
     let folder = Folder::new();
@@ -526,7 +526,7 @@ fn first_episodes(samples: &str, episodes: usize, folder: &str) {
     writer.append(&batch.into()).unwrap();
 }
 
-/// An expert that our own PPO makes, 50 episodes of it, and the clone that learns from nothing else.
+/// Trains an expert with PPO, and a clone that learns from 50 of its episodes only.
 #[tokio::test]
 async fn a_clone_of_fifty_expert_episodes_reaches_475() {
     let folder = Folder::new();
@@ -560,7 +560,7 @@ async fn a_clone_of_fifty_expert_episodes_reaches_475() {
     let cloned = json(&Process::start(imitate).finish_with(0).await.stdout);
     assert!(cloned["evaluation"]["episode_return_mean"].as_f64() >= Some(475.0), "{cloned}");
     assert_eq!(cloned["evaluation"]["episodes"], 20);
-    // A learner that begins with the expert's weights has not far to go.
+    // A learner that begins with the expert's weights reaches the return soon.
     let (weights, second) = (format!("{expert}/weights.safetensors"), folder.path("second"));
     #[rustfmt::skip]
     let begun = [
@@ -568,7 +568,7 @@ async fn a_clone_of_fifty_expert_episodes_reaches_475() {
     ];
     let begun = json(&Process::start(begun).finish_with(0).await.stdout);
     assert!(begun["evaluation"]["episode_return_mean"].as_f64() >= Some(400.0), "{begun}");
-    // What it leaves is a policy like any other, which has the same returns when it is asked for them.
+    // The result is a policy like any other, which has the same returns when it is evaluated.
     let evaluated = Process::start(["evaluate", "--checkpoint", &clone, "--json"]).finish_with(0).await;
     let evaluated = json(&evaluated.stdout);
     assert_eq!(evaluated["episode_return_mean"], cloned["evaluation"]["episode_return_mean"]);

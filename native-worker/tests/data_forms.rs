@@ -1,5 +1,5 @@
-//! Logged data in the forms of policies and of environments, and files that are not what they should be: `rollmesh data`,
-//! `train --input` and `ope`, as people run them.
+//! Logged data in the forms of policies and of environments, and invalid files: `rollmesh data`, `train --input` and
+//! `ope`, as people run them.
 
 use std::{fs, path::Path};
 
@@ -29,14 +29,14 @@ async fn sampled(env: &str, output: &str, more: &[&str]) {
     run(&[&["sample", "--env", env, "--seed", "1", "--output", output], &few[..], more].concat(), 0).await;
 }
 
-/// Trains on an input for two updates, and returns what it prints on standard error.
+/// Trains on an input for two updates, and returns the standard error.
 async fn learned(env: &str, input: &str, more: &[&str], code: i32) -> String {
     let args =
         ["train", "--env", env, "--input", input, "--train-batch-size", "200", "--max-env-steps", "400", "--json"];
     run(&[&args[..], &["--hidden", "8", "--evaluation-episodes", "0"], more].concat(), code).await.stderr
 }
 
-/// The file of a folder.
+/// Returns the only file of a folder.
 fn file_in(folder: &str) -> std::path::PathBuf {
     fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()
 }
@@ -58,7 +58,7 @@ async fn actions_become_what_the_target_holds() {
     let (logged, set, back) = (folder.path("logged"), folder.path("pendulum/mine-v0"), folder.path("back"));
     sampled("Pendulum-v1", &logged, &[]).await;
     let torques_of = async |input: &str| torques(&rows(input).await);
-    // Whether the environment took these actions, changed by a function.
+    // Returns whether the environment took these actions, changed by a function.
     let took = |rows: &[(f64, f64)], change: fn(f64) -> f64| {
         rows.len() > 100 && rows.iter().all(|(action, torque)| (change(*action) - torque).abs() < 1e-3)
     };

@@ -1,4 +1,4 @@
-//! `rollmesh train --data-parallel`: processes that learn together, and what happens to the others when one exits.
+//! `rollmesh train --data-parallel`: processes that learn together, and the consequences for the others when one exits.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -17,7 +17,7 @@ use rollmesh_core::weights::Weights;
 
 const TOKEN: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
-/// A port that is unused, and that no connection gets by itself.
+/// Returns a port that is unused, and that no connection gets by itself.
 fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id() % 100) as u16 * 100;
@@ -29,7 +29,7 @@ fn port() -> u16 {
     }
 }
 
-/// A rank of several, of which the first writes the directory `run`.
+/// Starts a rank of several, of which the first writes the directory `run`.
 fn rank(at: &Path, port: u16, rank: u32, world_size: u32, iterations: u64) -> Process {
     let file = |name: &str| at.join(name).display().to_string();
     let (config, run, env_steps) =
@@ -38,7 +38,7 @@ fn rank(at: &Path, port: u16, rank: u32, world_size: u32, iterations: u64) -> Pr
     rank_with(port, rank, world_size, &begin)
 }
 
-/// A rank of several that resume the run of the first one.
+/// Starts a rank of several that resume the run of the first one.
 fn resumed(at: &Path, port: u16, rank: u32, world_size: u32) -> Process {
     rank_with(port, rank, world_size, &["--resume", &at.join("run").display().to_string()])
 }
@@ -50,7 +50,7 @@ fn rank_with(port: u16, rank: u32, world_size: u32, args: &[&str]) -> Process {
     Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", TOKEN))
 }
 
-/// A number that differs from call to call.
+/// Returns a number that differs from call to call.
 fn any() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
 
@@ -65,7 +65,7 @@ fn config(num_envs: u32) -> String {
     )
 }
 
-/// A directory with the settings of one process, and of a half.
+/// Returns a directory with the settings of one process, and of a half.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (name, num_envs) in [("whole.json", 4), ("half.json", 2)] {
@@ -118,7 +118,7 @@ async fn two_ranks_learn_the_weights_of_one_process_deterministically() {
     }
 }
 
-/// The given number of ranks that have learned a little.
+/// Starts the given number of ranks, and waits until they have learned in two iterations.
 async fn running(at: &Path, world_size: u32) -> Vec<Process> {
     let port = port();
     let ranks = (0..world_size).map(|number| rank(at, port, number, world_size, u64::MAX)).collect();
@@ -126,7 +126,7 @@ async fn running(at: &Path, world_size: u32) -> Vec<Process> {
     ranks
 }
 
-/// The end of a rank that has lost another one, within five seconds.
+/// Waits for the end of a rank that has lost another one, within five seconds.
 async fn lost(process: Process, rank: u32, since: Instant) -> Finished {
     let end = process.finish_with(1).await;
     assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
@@ -145,7 +145,7 @@ async fn a_killed_rank_ends_the_others() {
         for other in ranks {
             lost(other, victim as u32, since).await;
         }
-        // What was learned is kept, where there is a first rank to keep it.
+        // The directory keeps the progress, if the first rank is still running to save it.
         assert_eq!(directory.path().join("run/policy.json").exists(), victim != 0);
     }
 }
@@ -181,7 +181,7 @@ async fn an_interruption_of_one_ends_all_and_keeps_what_was_learned() {
     assert!(directory.path().join("run/policy.json").exists());
 }
 
-/// The loss of a rank ends the others; all of them resume from the newest checkpoint, which holds the state of each.
+/// Kills a rank, which ends the others; all of them resume from the newest checkpoint, which holds the state of each.
 #[tokio::test]
 async fn ranks_resume_bit_identically_after_any_is_killed() {
     let (kills, iterations) = if is_long() { (20, 200) } else { (2, 40) };

@@ -16,7 +16,7 @@ use rollmesh_core::{
     policy::{ActionInput, ActionOutput, Policy as _},
 };
 
-/// Twelve environments in all, whatever the number of workers.
+/// Returns the arguments of a run with twelve environments in all, whatever the number of workers.
 fn args(run_dir: &Path, workers: u32, env_steps: u32) -> Vec<String> {
     let fixed = "train --env CartPole-v1 --hidden 16,16 --rollout-fragment-length 16 --seed 1 --checkpoint-interval 5 \
                  --observation-filter MeanStdFilter";
@@ -25,7 +25,7 @@ fn args(run_dir: &Path, workers: u32, env_steps: u32) -> Vec<String> {
     words.chain(["--run-dir".into(), run_dir.display().to_string()]).collect()
 }
 
-/// What a run has come to, whose statistics count every env step of it.
+/// Returns the policy of a run, whose statistics must count every env step of it.
 fn outcome(run_dir: &Path) -> PolicyCheckpoint {
     let found = PolicyCheckpoint::load(run_dir).unwrap();
     let frozen = FrozenStat::of_weights(&found.weights).unwrap().expect("a filter");
@@ -47,7 +47,7 @@ async fn filter_counts_every_committed_observation_once_after_any_kill() {
     assert!(calm.env_steps >= u64::from(ENV_STEPS));
 
     let mut run = Process::start(args(&workers_killed, 2, ENV_STEPS));
-    // Whenever both are there, one dies.
+    // Whenever both are connected, one is killed.
     let (mut joined, mut killed) = (0, 0);
     while let Some(line) = soon("a line", run.next_line()).await {
         joined += u32::from(line.contains(" joined: "));
@@ -93,7 +93,7 @@ async fn late_fragments_find_the_statistics_of_their_weights() {
     outcome(&run_dir);
 }
 
-/// A town whose cars and lights have a filter each.
+/// Trains a town whose cars and lights have a filter each.
 #[tokio::test]
 async fn each_policy_of_a_game_has_statistics_of_its_observations() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Runs whose workers let another one act for them, as processes and sockets.
+//! Runs in which a worker acts for the others, as processes and sockets.
 
 use rollmesh::{
     Registry,
@@ -101,7 +101,7 @@ async fn run_continues_while_the_inference_worker_hangs() {
     let invitation = run.invitation().await;
     run.line(" joined: inference").await;
     let server = server(&invitation);
-    // The hub's own leaves once the hub knows that this one acts.
+    // The hub's own worker leaves once this one is known to act.
     run.line(" left: ").await;
     server.signal(Signal::STOP);
     // It gets the first requests of these.

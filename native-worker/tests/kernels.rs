@@ -6,7 +6,7 @@ use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, core_fingerp
 
 use crate::learned::Learned;
 
-/// The tables that this machine can run.
+/// Returns the tables that this machine can run.
 fn tables() -> Vec<Kernels> {
     let tables: Vec<Kernels> = KernelChoice::ALL.into_iter().filter_map(|choice| choice.table().ok()).collect();
     assert!(tables.len() >= 2, "the portable one and the automatic one run anywhere");

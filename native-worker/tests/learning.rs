@@ -57,7 +57,8 @@ async fn runs_with_presets_reach_their_goals() {
     }
 }
 
-/// CartPole-v1 is solved although one of two workers is slowed tenfold and rows are of weights up to four versions old.
+/// Checks that CartPole-v1 is solved although one of two workers is slowed tenfold and rows are of weights up to four
+/// versions old.
 #[tokio::test]
 async fn asynchronous_runs_learn_from_a_slow_worker() {
     for seed in 0..if is_long() { 3 } else { 1 } {

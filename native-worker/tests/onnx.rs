@@ -43,7 +43,7 @@ fn numbers(len: usize) -> Vec<f32> {
     (0..len).map(|i| (i as f32 * 0.37).sin() * 2.0).collect()
 }
 
-/// Writes a policy as `{number}.onnx`, and inputs with the outputs that are wanted as `{number}.json`.
+/// Writes a policy as `{number}.onnx`, and inputs with the expected outputs as `{number}.json`.
 fn write(folder: &Path, number: usize, spaces: &EnvSpaces, model: &str, is_filtered: bool) {
     let config: ModelConfig = serde_json::from_str(model).unwrap();
     let spec = ModelSpec::for_spaces(spaces, &config).unwrap();

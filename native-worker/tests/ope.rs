@@ -15,7 +15,7 @@ fn golden(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/conformance/data").join(name).display().to_string()
 }
 
-/// A folder with the policy of a run that has learned nothing.
+/// Writes the policy of a run before it has learned; returns its folder.
 fn policy(folder: &Path, name: &str, seed: u64) -> String {
     let run = RunConfig::new("CartPole-v1").seed(seed).slots(1).num_envs(1).fcnet_hiddens(&[8]);
     let spaces = EnvRegistry::builtin().spec(run.env()).unwrap().spaces().unwrap();
@@ -186,7 +186,7 @@ async fn whole_numbers_are_rewards_too_and_errors_name_a_line() {
         let (_, stderr) = run(&args, 2).await;
         assert!(stderr.contains(what), "{stderr}");
     }
-    // A model does not look at probabilities.
+    // A model does not use probabilities.
     std::fs::write(&lines, [line(&[]), line(&[("action_prob", "[0.5, 0.0]")])].concat().repeat(4)).unwrap();
     let dm = ["--estimator", "dm", "--q-model-config", r#"{"n_iters": 2}"#];
     assert_eq!(json(&run(&[&args[..], &dm].concat(), 0).await.0)["effective_sample_size"], Value::Null);
@@ -197,7 +197,7 @@ async fn intervals_that_hang_on_few_episodes_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let own = policy(folder.path(), "own", 1);
     let lines = folder.path().join("lines.json").display().to_string();
-    // Of twenty episodes one was all but impossible under the policy that acted.
+    // Of twenty episodes one was very improbable under the policy that acted.
     let write = |odd: &str| {
         let episodes = (0..20).map(|i| {
             let (id, rewards) = (format!("[{i}, {i}]"), format!("[1, 1.{i}]"));
@@ -233,7 +233,7 @@ async fn runs_with_the_same_ids_are_distinguished() {
     assert_eq!(counts(&[&monday, &tuesday]).await, [2, 1, 0]);
 }
 
-/// Data sets do not say how likely actions were, which a model need not know.
+/// Checks data sets without action probabilities, which a model does not need.
 #[tokio::test]
 #[cfg(feature = "offline-parquet")]
 async fn data_without_probabilities_are_for_models_alone() {

@@ -1,12 +1,13 @@
-//! Intervals of off-policy estimates hold what they promise: on CartPole, with two policies that are known, the value of the
-//! one that did not act lies in them as often as they say.
+//! The coverage of intervals of off-policy estimates: on CartPole, with two known policies, they contain the value of
+//! the target policy as often as their level says.
 //!
-//! Not so for RLlib's weighted importance sampling, which cannot tell policies apart where every step pays the same. And weights
-//! of whole trajectories hold less the farther the policies are apart: then a few episodes carry nearly everything, and the ones
-//! that would carry more are not in the log. Between the policies that are far apart their interval held in 90 of 100
-//! repetitions (83 by the percentile bootstrap), that of `is` in 97, of `cwpdis` in 94.
+//! RLlib's weighted importance sampling has no such coverage, since it cannot distinguish policies if every step has
+//! the same reward. And weights of whole trajectories have less coverage the farther the policies are apart: then a few
+//! episodes have nearly all the weight, and the log lacks those with more. Between the policies that are far apart
+//! their interval contained the value in 90 of 100 repetitions (83 by the percentile bootstrap), that of `is` in 97, of
+//! `cwpdis` in 94.
 //!
-//! `ROLLMESH_LONG=1` takes a hundred repetitions, and prints how many intervals held by estimator.
+//! `ROLLMESH_LONG=1` takes a hundred repetitions, and prints the coverage by estimator.
 
 use rollmesh::{
     kernels,
@@ -24,18 +25,19 @@ use rollmesh_core::{
 };
 
 const GAMMA: f64 = 0.95;
-/// How much the policy in question cares where the pole falls, and how much the acting policy does: a bit less, or half as much.
+/// The strength with which the target policy reacts to the pole's fall, and that of the behaviour policy: a bit less,
+/// or half as much.
 const TARGET: f32 = 1.0;
 const NEAR: f32 = 0.7;
 const FAR: f32 = 0.5;
 /// Episodes of a log.
 const EPISODES: i64 = 200;
-/// As many as `rollmesh ope` makes.
+/// The number of refits of `rollmesh ope`.
 const REFITS: u32 = 10;
-/// What the latter earns: the mean of 50,000 of its episodes.
+/// The value of the target policy: the mean return of 50,000 of its episodes.
 const TRUTH: f64 = 17.461;
 
-/// Whether to run what takes minutes.
+/// Returns whether to run the repetitions that take minutes.
 fn is_long() -> bool {
     std::env::var_os("ROLLMESH_LONG").is_some_and(|value| value == "1")
 }
@@ -44,7 +46,7 @@ fn spaces() -> EnvSpaces {
     EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap()
 }
 
-/// Pushes to the side to which the pole falls, the more certainly the more it cares.
+/// Returns a policy that pushes to the side to which the pole falls, with more certainty for a larger `care`.
 fn policy(care: f32, seed: u64) -> NetPolicy {
     // Of the cart's place and speed nothing, of the pole's angle and its speed.
     let tensor = |name: &str, shape: &[u32], values: &[f32]| Tensor {
@@ -64,7 +66,7 @@ fn policy(care: f32, seed: u64) -> NetPolicy {
     NetPolicy::new(&spaces(), &model, weights, seed, kernels::AUTO).unwrap()
 }
 
-/// The first episodes of one environment: as many as there are, whatever their lengths.
+/// Returns the first `count` episodes of one environment, whatever their lengths.
 fn episodes(care: f32, seed: u64, count: i64) -> SampleBatch {
     let config = RolloutConfig { seed, ..RolloutConfig::new("CartPole-v1") };
     let config = config.batch_mode(BatchMode::CompleteEpisodes).rollout_fragment_length(2_000);
@@ -85,14 +87,14 @@ fn episodes(care: f32, seed: u64, count: i64) -> SampleBatch {
     rows.index_slice(0..end)
 }
 
-/// What the policy in question earns.
+/// Returns the mean return of the target policy.
 fn truth(count: i64) -> f64 {
     let mut rows = episodes(TARGET, 1_000_003, count);
     Judge::new(&mut policy(TARGET, 0), &spaces()).add_probs(&mut rows).unwrap();
     Estimator::ImportanceSampling.estimate(&rows, GAMMA, true).unwrap().v_behavior
 }
 
-/// An interval and the estimate in it, by estimator.
+/// Returns an interval and the estimate in it, by estimator.
 fn intervals(care: f32, seed: u64, estimators: &[Estimator]) -> Vec<(Interval, f64)> {
     let mut rows = episodes(care, seed, EPISODES);
     let mut target = policy(TARGET, 0);
@@ -128,7 +130,7 @@ fn intervals(care: f32, seed: u64, estimators: &[Estimator]) -> Vec<(Interval, f
     estimators.iter().map(interval).collect()
 }
 
-/// For each estimator, how many of its intervals held the truth.
+/// Returns, for each estimator, the number of its intervals that contain the true value.
 fn hold(care: f32, repetitions: u64, estimators: &[Estimator]) -> Vec<u64> {
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     let share = |first: u64| {
@@ -150,7 +152,7 @@ fn hold(care: f32, repetitions: u64, estimators: &[Estimator]) -> Vec<u64> {
             "{care} {:<13} {hits} of {repetitions}, mean {value:.3}, standard deviation {spread:.3}, width {width:.3}",
             estimator.name()
         );
-        // Whatever is wide enough holds anything.
+        // A wide enough interval would contain any value.
         assert!(width < 30.0 * (spread + 0.1), "{}: {width}", estimator.name());
         hits
     });
@@ -177,7 +179,8 @@ fn value_of_a_policy_is_within_the_intervals_estimated_from_another_ones_log() {
     }
 }
 
-/// What weights of whole trajectories say is worth less then, and said to be: the others hold.
+/// Checks policies that are far apart, for which weights of whole trajectories are unreliable, and reported as such;
+/// the other estimators have their coverage.
 #[test]
 fn policies_that_are_far_apart_are_judged_step_by_step() {
     let estimators = [ImportanceSampling, TrajectoryImportanceSampling, ConsistentWeightedImportanceSampling];

@@ -75,7 +75,7 @@ mod own {
         libtest_mimic::run(&arguments, tests.into_iter().flatten().collect()).exit_code()
     }
 
-    /// What child processes of all tests need.
+    /// Returns the registry that child processes of all tests need.
     fn registry() -> Registry {
         let modules = [
             chaos::register,

@@ -1,4 +1,4 @@
-//! `rollmesh sample` and `rollmesh envs`: what they print, and that the rows are always the same ones.
+//! `rollmesh sample` and `rollmesh envs`: their output, and rows that are always the same.
 
 mod files;
 
@@ -93,7 +93,7 @@ async fn workers_make_the_rows_of_this_process() {
     }
 }
 
-/// Settings of games, of episodes as a whole and of a recurrent policy: what workers sample of them does not depend on the workers.
+/// Checks settings of games, of whole episodes and of a recurrent policy: the samples do not depend on the workers.
 #[tokio::test]
 async fn workers_sample_what_a_file_says() {
     let directory = tempfile::tempdir().unwrap();
@@ -131,7 +131,7 @@ async fn workers_sample_what_a_file_says() {
     }
 }
 
-/// Their observations are normalised by the statistics of the iterations before, in slot order.
+/// Checks that observations are normalised by the statistics of the iterations before, in slot order.
 #[tokio::test]
 async fn rows_with_a_filter_do_not_depend_on_workers() {
     let pendulum = ["sample", "--json", "--env", "Pendulum-v1", "--num-envs", "6", "--rollout-fragment-length", "50"];
@@ -153,7 +153,7 @@ async fn rows_with_a_filter_do_not_depend_on_workers() {
     }
 }
 
-/// As every run; the policy in it can be evaluated and sampled with, its filter included.
+/// Checks the files, which are those of every run; the policy can be evaluated and sampled with, including its filter.
 #[tokio::test]
 async fn run_directory_of_sample_is_that_of_every_run() {
     let directory = tempfile::tempdir().unwrap();
@@ -209,7 +209,7 @@ async fn policies_of_a_checkpoint_act_in_their_game() {
     assert_ne!(batch_hash(&game).await, learned, "first weights act otherwise");
 }
 
-/// One agent's checkpoint, with its most likely actions, in this process and over workers.
+/// Samples with one agent's checkpoint and its most likely actions, in this process and over workers.
 #[tokio::test]
 async fn checkpoint_acts_alike_in_this_process_and_over_workers() {
     let directory = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ async fn checkpoint_acts_alike_in_this_process_and_over_workers() {
     assert_ne!(means("2", &["--set", "explore=true", "--seed", "9"]).await, here);
 }
 
-/// The statistics are among its weights, and the policy acts by them.
+/// Samples with a checkpoint whose weights include the filter's statistics.
 #[tokio::test]
 async fn checkpoint_of_run_with_filter_acts_alike_in_this_process_and_over_workers() {
     let directory = tempfile::tempdir().unwrap();
@@ -323,7 +323,7 @@ async fn workers_from_elsewhere_join_with_the_printed_command() {
     assert!(end.stdout.contains(here["rollout_hash"].as_str().unwrap()), "{}", end.stdout);
 }
 
-/// The files in a directory, one after the other.
+/// Returns the files in a directory, one after the other.
 fn text_of(directory: &std::path::Path) -> String {
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -357,7 +357,7 @@ async fn samples_of_any_workers_are_kept() {
     assert_eq!(summary["episodes"], ends("terminateds") + ends("truncateds"));
     let rewards: f64 = line["rewards"].as_array().unwrap().iter().filter_map(Value::as_f64).sum();
     assert_eq!(rewards, 10_048.0);
-    // Who does not wait for others has other rows, but each of them once.
+    // The asynchronous mode has other rows, but each of them once.
     kept("2", &["--mode", "async"]).await;
     let refused = ["sample", "--num-workers", "1", "--output", "/proc/none"];
     assert!(Process::start(refused).finish_with(2).await.stderr.contains("/proc/none"));

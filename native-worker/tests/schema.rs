@@ -5,7 +5,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// After a change of a setting: `rollmesh schema > native-worker/tests/golden/schema.json`.
+/// Compares the schema with its golden file. After a change of a setting: `rollmesh schema >
+/// native-worker/tests/golden/schema.json`.
 #[test]
 fn schema_command_prints_the_golden_schema() {
     let output = Command::new(env!("CARGO_BIN_EXE_rollmesh")).arg("schema").output().unwrap();

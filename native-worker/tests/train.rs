@@ -32,7 +32,7 @@ struct Setup {
 }
 
 impl Setup {
-    /// A run that ends after `env_steps`.
+    /// Returns a run that ends after `env_steps`.
     fn new(workers: u32, num_envs_per_worker: u32, env_steps: u32) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut args: Vec<String> = ["train"].into_iter().chain(SMALL).map(String::from).collect();
@@ -74,7 +74,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The hash of the weights after `env_steps` without anything that disturbs.
+/// Returns the hash of the weights after `env_steps` of an undisturbed run.
 async fn undisturbed(env_steps: u32) -> String {
     let setup = Setup::new(1, 12, env_steps);
     setup.start().finish_with(0).await;
@@ -140,7 +140,7 @@ async fn number_of_workers_does_not_change_the_weights() {
     assert_ne!(undisturbed(2_200).await, one, "more steps, other weights");
 }
 
-/// `train` with a number of workers; its summary without what depends on how fast they are.
+/// Trains with a number of workers; returns the summary without the numbers that depend on their speed.
 async fn summary_of(env: &str, more: &str, workers: u32) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let settings = format!(
@@ -243,7 +243,7 @@ async fn asynchronous_training_does_not_wait_for_stragglers_and_reports_its_stal
 async fn killed_workers_are_replaced_and_do_not_show_in_the_weights() {
     let setup = Setup::new(2, 6, A_WHILE);
     let mut run = setup.start();
-    // Whenever both are there, one dies.
+    // Whenever both are connected, one is killed.
     let (mut joined, mut killed) = (0, 0);
     while let Some(line) = soon("a line", run.next_line()).await {
         joined += u32::from(line.contains(" joined: "));
@@ -263,7 +263,7 @@ async fn joining_workers_do_the_work_and_change_no_weights() {
     let setup = Setup::new(0, 12, 2_000).with(&["--remote-only"]);
     let mut run = setup.start();
     let invitation = run.invitation().await;
-    // One may come when the other has done everything; then it looks for its hub until the test ends.
+    // One may start when the other has done all the work; then it tries to connect until the test ends.
     let _workers = [(); 2].map(|()| Process::worker(&invitation.address, &invitation.worker_token));
     run.finish_with(0).await;
     assert_eq!(setup.weights_hash(), undisturbed(2_000).await);
@@ -296,7 +296,7 @@ async fn a_run_directory_holds_what_was_run_and_what_came_of_it() {
     let summary = setup.summary();
     let mut names = keys(&summary);
     names.sort_unstable();
-    // Who is how fast decides whether a slot moves.
+    // The workers' speeds decide whether a slot moves.
     names.retain(|name| *name != "moved_slots");
     let expected =
         ["algo", "end", "env", "env_steps", "episode_return_mean", "iterations", "reproducible", "seed", "solved"];
@@ -493,7 +493,7 @@ async fn no_worker_outlives_a_hub_that_is_killed() {
     until("the end of both workers", || workers.iter().all(|&worker| has_ended(worker))).await;
 }
 
-/// What cannot be leased stays in the run's own process.
+/// Checks settings that leases do not support: the run's own process samples.
 #[tokio::test]
 async fn settings_that_cannot_be_leased_are_sampled_by_the_runs_own_worker() {
     let directory = tempfile::tempdir().unwrap();

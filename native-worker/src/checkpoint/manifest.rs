@@ -87,7 +87,7 @@ impl FileEntry {
     }
 }
 
-/// True for a valid file name, which cannot lead out of the directory.
+/// Returns true for a valid file name, which cannot lead out of the directory.
 fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.".contains(&byte);
     name.len() <= 64 && name.bytes().all(plain) && !name.starts_with('.') && !name.is_empty() && name != MANIFEST

@@ -89,7 +89,7 @@ pub struct Damage {
     pub reason: String,
 }
 
-/// Why a checkpoint could not be saved or loaded.
+/// An error of saving or loading a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
@@ -122,7 +122,7 @@ pub enum CheckpointError {
     },
 }
 
-/// Returns how messages begin that a place holds nothing of some kind.
+/// Returns the beginning of a message that a place holds nothing of some kind.
 pub(crate) fn place(path: &Path) -> String {
     let missing = if path.exists() { "" } else { " does not exist, so it" };
     format!("{}{missing}", path.display())
@@ -178,7 +178,7 @@ impl<S: Storage> Checkpoints<S> {
     /// one more.
     pub const KEPT: usize = 2;
 
-    /// Like [`open`](Checkpoints::open), with another storage than the disk.
+    /// Works like [`open`](Checkpoints::open), with another storage than the disk.
     ///
     /// # Errors
     /// [`CheckpointError::Io`].

@@ -80,7 +80,7 @@ pub struct PolicyCheckpoint {
     pub weights: Weights,
 }
 
-/// Why a policy could not be loaded or saved.
+/// An error of loading or saving a policy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyCheckpointError {
@@ -135,7 +135,8 @@ impl PolicyCheckpoint {
         Self { run, model, algo, gamma, iteration, env_steps, policies, weights }
     }
 
-    /// A policy with the networks of a run, before it has learned, with RLlib's discount of 0.99; every field can be set.
+    /// Returns a policy with the networks of a run, before it has learned, with RLlib's discount of 0.99; every field
+    /// can be set.
     #[must_use]
     pub fn new(algo: impl Into<String>, run: RunConfig, weights: Weights) -> Self {
         // A run's settings have been validated before, including its model.

@@ -13,7 +13,8 @@ use rustix::{
 };
 
 /// Makes Linux kill this process when its parent ends, if it is a child of this program. Called first thing in `main`: it
-/// covers the time until the process [watches](end_with_parent) its pipe, but not what it starts in that time.
+/// covers the time until the process [watches](end_with_parent) its pipe, but not the processes that it starts in that
+/// time.
 pub(crate) fn bind_to_parent() {
     #[cfg(target_os = "linux")]
     {
@@ -50,8 +51,8 @@ pub(crate) fn end_with_parent() -> io::Result<()> {
     watch(|| drop(io::Read::read_to_end(&mut io::stdin(), &mut Vec::new())), Duration::ZERO)
 }
 
-/// Like [`end_with_parent`], for the standard input that [`take_stdio`] has returned. The process may end by itself within
-/// `grace`.
+/// Works like [`end_with_parent`], for the standard input that [`take_stdio`] has returned. The process may end by
+/// itself within `grace`.
 ///
 /// # Errors
 /// As there.

@@ -10,9 +10,9 @@
 //!   can no longer start a thread.
 //! - **A child's end is explained** by its exit status and the [last lines](LastWords) of its standard error.
 //!
-//! How long a child may take to start and to answer is decided by its user: the hub for workers, each request for
-//! sub-environments, the supervisor for evaluations. How long it may take to exit is decided [here](ENV_GRACE), since a child
-//! waits for children of its own.
+//! The deadlines for a child's start and its answers are decided by its user: the hub for workers, each request for
+//! sub-environments, the supervisor for evaluations. The deadline for its exit is decided [here](ENV_GRACE), since a
+//! child waits for children of its own.
 
 mod confine;
 #[cfg(unix)]
@@ -46,5 +46,5 @@ pub(crate) const WORKER_GRACE: Duration = ROLLOUT_GRACE.saturating_add(STEP);
 /// Time for a hub to stop: it waits for its workers, or kills them.
 pub(crate) const HUB_GRACE: Duration = WORKER_GRACE.saturating_add(STEP);
 
-/// What each of them takes besides its own children.
+/// The time that each of them takes besides its own children.
 const STEP: Duration = Duration::from_millis(500);

@@ -75,8 +75,8 @@ pub(crate) fn spawn(command: Command) -> io::Result<(Child, ChildStreams)> {
     }
 }
 
-/// Like [`spawn`], for a caller within a tokio runtime. A caller that pipes the standard output reads it to its end: the child
-/// waits when the pipe is full.
+/// Works like [`spawn`], for a caller within a tokio runtime. A caller that pipes the standard output reads it to its
+/// end: the child waits when the pipe is full.
 pub(crate) fn spawn_in_runtime(command: Command, stdout: Stdio) -> io::Result<tokio::process::Child> {
     let runtime = tokio::runtime::Handle::current();
     let mut command = bound(command);

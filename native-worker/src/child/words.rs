@@ -11,7 +11,7 @@ use std::{
 
 use crate::terminal::printable;
 
-/// How much of the standard error is kept, in bytes.
+/// Maximum number of bytes of the standard error that are kept.
 const KEPT: usize = 16_000;
 
 /// The end of a child's standard error. Its text is the last lines, at most five and 500 characters. Rust backtraces, which
@@ -27,7 +27,7 @@ impl LastWords {
         self.0.drain(..surplus);
     }
 
-    /// Reads a standard error to its end on a thread of its own, and returns a channel for what is kept of it.
+    /// Reads a standard error to its end on a thread of its own, and returns a channel for the kept part of it.
     #[cfg(unix)]
     pub(crate) fn listen(mut stderr: ChildStderr) -> io::Result<Receiver<Self>> {
         let (done, words) = mpsc::channel();

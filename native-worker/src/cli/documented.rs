@@ -7,8 +7,8 @@ use std::{
 
 use super::usage;
 
-/// Returns a command line's words, without variables before it and a pipe or `&` behind it; values that a hub prints are
-/// replaced. `cargo run -- …` runs a program with the same command line.
+/// Returns a command line's words, without variables before it and a pipe or `&` behind it; values that a hub prints
+/// are replaced. `cargo run -- …` runs a program with the same command line.
 ///
 /// Commands for a Ray cluster are the Python package's, whose tests parse them.
 fn command(line: &str) -> Option<Vec<String>> {

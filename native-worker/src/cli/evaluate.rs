@@ -49,7 +49,7 @@ pub(super) struct EvaluateArgs {
     json: bool,
 }
 
-/// Which policy plays, and how.
+/// The policy that plays, and the settings of its episodes.
 #[derive(Args)]
 pub(super) struct PlayFlags {
     /// Directory of a run or of one of its checkpoints
@@ -76,7 +76,7 @@ pub(super) struct PlayFlags {
 }
 
 impl PlayFlags {
-    /// Returns what to evaluate. `max_steps` limits the steps of each sub-environment where `--max-steps` is absent.
+    /// Returns the request. `max_steps` limits the steps of each sub-environment if `--max-steps` is absent.
     pub(super) fn request(&self, max_steps: u32) -> EvaluationRequest {
         EvaluationRequest {
             deterministic: !self.explore,
@@ -113,7 +113,7 @@ struct EvaluateReport {
     episodes: Vec<EvaluatedEpisode>,
 }
 
-/// Checks where the film is to be, before episodes are played for nothing.
+/// Checks the path of the GIF, before episodes are played in vain.
 fn check_film(path: &Path) -> Result<(), Failure> {
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("gif")) {
         return Err(Failure::usage(format!("--render {}: the name of a film ends in .gif", path.display())));

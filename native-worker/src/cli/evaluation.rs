@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{exit::Failure, settings::with_given, table::count};
 use crate::runs::{EvaluationMetrics, RunConfig};
 
-/// When and how a run is evaluated.
+/// The schedule and the settings of a run's evaluations.
 #[derive(Args, Clone, Debug)]
 pub(super) struct EvaluationFlags {
     /// Evaluate the policy after every N iterations
@@ -39,7 +39,7 @@ pub(super) struct EvaluationFlags {
 }
 
 impl EvaluationFlags {
-    /// True if a flag was given.
+    /// Returns whether a flag was given.
     pub(super) fn are_given(&self) -> bool {
         self.evaluation_interval.is_some() || self.evaluation_horizon.is_some() || self.need_an_interval()
     }

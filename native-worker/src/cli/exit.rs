@@ -1,4 +1,4 @@
-//! How commands end.
+//! The results of commands.
 
 use std::{
     fmt::{self, Display},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::terminal::printable_lines;
 
-/// Why a command failed.
+/// An error of a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The user can fix it: a flag, a file or a name is wrong. Exit code 2.
@@ -41,7 +41,7 @@ impl Failure {
             Self::Other(_) => ("error", 1),
             Self::Interrupted(_) => ("interrupted", 3),
         };
-        // Errors name what is in files.
+        // Errors contain text of files, which may have control characters.
         eprintln!("{what}: {}", printable_lines(&self.to_string()));
         ExitCode::from(code)
     }

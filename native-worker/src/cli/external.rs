@@ -127,7 +127,7 @@ pub(super) fn env_of(config: &RolloutConfig, registry: &Registry) -> Result<Opti
     Ok(Some(env.with_episode_timeout(timeout)))
 }
 
-/// Prints how clients join a hub that serves these files.
+/// Prints the addresses and the token with which clients join a hub that serves these files.
 pub(super) fn print_invitations(hub: &Hub, security: &SecurityFlags, config: &RolloutConfig, assets: Option<&Path>) {
     let (url, token) = (hub.worker_url(), hub.client_token().to_hex());
     eprintln!("clients  {url}");

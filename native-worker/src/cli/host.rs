@@ -36,7 +36,7 @@ pub(super) async fn start(config: HubConfig, workers: &SpecFlags, registry: &Reg
     Hub::start_with(config, registry, launcher, workers.spec()).await.map_err(Failure::usage)
 }
 
-/// Prints the page's address, and how workers join a run that they can.
+/// Prints the page's address, and the command with which workers join, if the run accepts workers.
 pub(super) fn print_invitations(hub: &Hub, security: &SecurityFlags, may_join: bool) {
     eprintln!("dashboard  {}", dashboard(hub, security));
     if security.hides_tokens() {
@@ -110,8 +110,8 @@ async fn over(drained: &mut Option<oneshot::Receiver<()>>) {
     }
 }
 
-/// Executes a run to its end, and shows its progress. Ctrl-C ends it early; SIGTERM drains it if a learner needs what is
-/// being sampled.
+/// Executes a run to its end, and shows its progress. Ctrl-C ends it early; SIGTERM drains it if a learner needs the
+/// fragments in progress.
 pub(super) async fn run(
     hub: &mut Hub,
     task: RunTask,
@@ -164,7 +164,7 @@ pub(super) async fn run(
     Ok((summary, measured))
 }
 
-/// Like [`run`], with a learner.
+/// Works like [`run`], with a learner.
 pub(super) async fn train(
     hub: &mut Hub,
     task: RunTask,

@@ -5,7 +5,7 @@ use rollmesh_core::{config::Config, worker::InputSource};
 
 use super::{evaluation::EvaluationFlags, exit::Failure};
 
-/// What a run learns from, and how it is evaluated.
+/// The input and the evaluation of a run.
 #[derive(Args, Clone, Debug)]
 pub(super) struct FileFlags {
     /// Learn from logged data instead of sampling

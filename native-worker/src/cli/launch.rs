@@ -103,7 +103,7 @@ pub(super) struct LaunchArgs {
     trust: TrustFlags,
 }
 
-/// Where workers run.
+/// The place where workers run.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct EngineFlags {

@@ -21,7 +21,7 @@ struct Mark {
     cpu: CpuTimes,
 }
 
-/// What was measured.
+/// The result of a measurement.
 pub(super) struct Measured {
     /// During `time`.
     pub(super) env_steps: u64,
@@ -41,7 +41,7 @@ impl RunMeter {
         Self { start, first: None, last: start, before: env_steps, env_steps }
     }
 
-    /// Records how many env steps the run has made now.
+    /// Records the run's number of env steps.
     pub(super) async fn at(&mut self, env_steps: u64, hub: &Hub) {
         if env_steps <= self.env_steps {
             return;
@@ -53,7 +53,7 @@ impl RunMeter {
         }
     }
 
-    /// Ends the measurement. The workers must still be there.
+    /// Ends the measurement. The workers must still be running.
     pub(super) async fn finish(self, hub: &Hub) -> Measured {
         let traffic = hub.traffic().await;
         let (cpu, made) = (CpuTimes::of(traffic.worker_pids), self.env_steps - self.before);

@@ -137,7 +137,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
     main_with_args(registry, std::env::args_os())
 }
 
-/// Like [`main_with`], with these arguments, of which the first one is the program's name.
+/// Works like [`main_with`], with these arguments, of which the first one is the program's name.
 #[must_use]
 pub fn main_with_args<T: Into<OsString> + Clone>(registry: Registry, args: impl IntoIterator<Item = T>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().map(Into::into).collect();

@@ -22,7 +22,8 @@ pub(super) fn end_when_closed() {
     }));
 }
 
-/// The standard library panics with this text and the system's error. Diagnostics on a closed standard error do not end a run.
+/// Returns the system's error from a panic of the standard library while it prints to standard output. Diagnostics on a
+/// closed standard error do not end a run.
 fn failed_printing<'a>(info: &'a PanicHookInfo<'_>) -> Option<&'a str> {
     info.payload().downcast_ref::<String>()?.strip_prefix("failed printing to stdout: ")
 }

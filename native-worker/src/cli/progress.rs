@@ -42,7 +42,7 @@ impl Progress {
         Self::on(stderr().is_terminal(), total, unit, visible)
     }
 
-    /// Like [`new`](Self::new), for a terminal or another standard error.
+    /// Works like [`new`](Self::new), for a terminal or another standard error.
     fn on(terminal: bool, total: u64, unit: &'static str, visible: bool) -> Self {
         let bar = ProgressBar::with_draw_target(
             Some(total),

@@ -23,7 +23,7 @@ pub(super) struct RankFlags {
 }
 
 impl RankFlags {
-    /// Returns how to join the other ranks, if there are any.
+    /// Returns the settings with which to join the other ranks, if there are any.
     pub(super) fn config(&self) -> Result<Option<DataParallelConfig>, Failure> {
         let Some((url, (rank, world_size))) = self.data_parallel.as_ref().zip(self.rank.zip(self.world_size)) else {
             return Ok(None);

@@ -132,8 +132,8 @@ impl SecurityFlags {
         })
     }
 
-    /// True if the hub's own tokens must not be printed: a service's standard error is kept in logs. Without a file of
-    /// tokens there are no others to use.
+    /// Returns whether the hub's own tokens must not be printed: a service's standard error is kept in logs. Without a
+    /// file of tokens there are no others to use.
     pub(super) fn hides_tokens(&self) -> bool {
         self.tokens.is_some() && !stderr().is_terminal()
     }

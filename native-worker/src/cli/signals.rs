@@ -18,13 +18,13 @@ use tokio::sync::watch;
 pub(super) struct Interruption(Arc<AtomicBool>);
 
 impl Interruption {
-    /// Like [`watch_and`](Self::watch_and), for work that polls.
+    /// Works like [`watch_and`](Self::watch_and), for work that polls.
     #[cfg(feature = "offline-parquet")]
     pub(super) fn watch() -> Self {
         Self::watch_and(|| {})
     }
 
-    /// Like [`watch_and`](Self::watch_and); work that does not end within [`GRACE`] is ended with the process.
+    /// Works like [`watch_and`](Self::watch_and); work that does not end within [`GRACE`] is ended with the process.
     pub(super) fn watch_and_end() -> Self {
         Self::watch_and(exit_after_grace)
     }
@@ -54,13 +54,13 @@ impl Interruption {
         Self(noticed)
     }
 
-    /// True if the program was asked to end.
+    /// Returns whether the program was asked to end.
     pub(super) fn is_noticed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What an interrupted program says that saves what it has.
+/// The message of an interrupted program that saves its results.
 pub(super) const FINISHING: &str =
     "finishing the work in progress; press Ctrl-C again to exit immediately without saving";
 
@@ -81,7 +81,7 @@ pub(super) fn exit_after_grace() {
     let _ = thread::Builder::new().name("grace".into()).spawn(end);
 }
 
-/// How the program was asked to end.
+/// The request that the program end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndRequest {
     /// Ctrl-C: a user does not want to wait.
@@ -116,7 +116,7 @@ impl Endings {
         Self(heard)
     }
 
-    /// True if there was a request.
+    /// Returns whether there was a request.
     pub(super) fn is_noticed(&self) -> bool {
         self.0.borrow().is_some()
     }

@@ -48,7 +48,7 @@ use crate::{
     runs::{RunConfig, RunDir, RunEnd, RunRequest, RunRequestError, RunTask, SavedRun, Summary, new_run_dir},
 };
 
-/// Interval at which the user is informed what a run waits for before it starts.
+/// Time after which the user is informed about the environment that a run waits for before it starts.
 const NOTIFY_AFTER: Duration = Duration::from_secs(5);
 /// Parent of the default run directories.
 const RUNS: &str = "runs";
@@ -304,7 +304,7 @@ fn given<T: Serialize>(value: &Option<T>) -> Result<Option<Value>, Failure> {
     value.as_ref().map(serde_json::to_value).transpose().map_err(Failure::usage)
 }
 
-/// Like [`given`], for a finite number.
+/// Works like [`given`], for a finite number.
 fn finite(flag: &str, value: Option<f64>) -> Result<Option<Value>, Failure> {
     match value.filter(|value| !value.is_finite()) {
         Some(value) => Err(Failure::usage(format!("{flag} is {value}; it must be a finite number"))),

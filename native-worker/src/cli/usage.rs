@@ -1,4 +1,4 @@
-//! Parses the command line, with errors that say what a flag takes.
+//! Parses the command line, with errors that name the values of a flag.
 
 use std::{
     error::Error as _,
@@ -60,7 +60,7 @@ fn with_negative_numbers(command: Command) -> Command {
     command.mut_subcommands(with_negative_numbers)
 }
 
-/// Returns what a flag takes if its value is not the number that it has to be; the standard library's errors do not say.
+/// Returns an error that names the expected number, if a flag's value is none; the standard library's errors do not.
 fn number_error(error: &Error) -> Option<String> {
     let source = error.source()?;
     let (value, flag) = (error.get(ContextKind::InvalidValue)?.to_string(), error.get(ContextKind::InvalidArg)?);

@@ -122,7 +122,7 @@ impl WorkerArgs {
     /// Checks a command line, of which the first word is the command.
     ///
     /// # Errors
-    /// What is wrong with it, in one line.
+    /// The mistake, in one line.
     pub(super) fn check(line: &[String]) -> Result<(), String> {
         let command = Self::augment_args(Command::new("worker"));
         command.try_get_matches_from(line).map(drop).map_err(|error| {
@@ -238,7 +238,8 @@ fn env_memory_mb() -> Result<Option<u32>, Failure> {
     })
 }
 
-/// A hub that started this process decides for its machine; any other only names outputs.
+/// Returns the treatment of the hub's settings for this machine: a hub that started this process decides for its
+/// machine; any other only names outputs.
 fn host_settings(args: &WorkerArgs) -> Result<HostSettings, Failure> {
     if args.takes_host_settings {
         return Ok(HostSettings::Taken);

@@ -6,7 +6,7 @@ use rollmesh_core::protocol::Role;
 
 use super::{HubUrl, HubUrlError, TokenError};
 
-/// Why a hub did not execute a request, and what to do about it.
+/// An error of a request to a hub, with what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
@@ -24,7 +24,7 @@ pub enum ControlError {
         /// The operating system's error.
         reason: String,
     },
-    /// The hub does not know the token, or not for this role.
+    /// The hub does not accept the token, or not for this role.
     #[error(
         "the hub refused the token for the role {role}; hubs print {an} {role}'s token when they start, in the \
          dashboard's address behind #token=",
@@ -41,7 +41,7 @@ pub enum ControlError {
     /// The timeout is over.
     #[error("{what}: not within {} s; it may still happen", patience.as_secs_f32())]
     TooLate {
-        /// What should have happened.
+        /// The expected event.
         what: String,
         /// The timeout.
         patience: Duration,
@@ -55,7 +55,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// True if the user can fix it with other arguments.
+    /// Returns whether the user can fix it with other arguments.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Url(_) | Self::NoToken(_) | Self::Token(_))

@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! Not here: how commands print their results; that is in the command line.
+//! The printing of results is in the command line.
 
 mod ask;
 mod error;
@@ -41,7 +41,7 @@ pub use hub_url::{HubUrl, HubUrlError};
 /// Default timeout of a hub's answers.
 pub const USUAL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How to connect to a hub.
+/// The configuration of a connection to a hub.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
     /// The hub's address.
@@ -50,7 +50,7 @@ pub struct ControlConfig {
     pub token: Token,
     /// [`Role::Operator`] to send commands, [`Role::Viewer`] to watch.
     pub role: Role,
-    /// How to verify the hub; by default with the system's certificate authorities, if it is not on this machine.
+    /// The verification of the hub; by default with the system's certificate authorities, if it is not on this machine.
     pub trust: Trust,
     /// Timeout of each answer.
     pub patience: Duration,
@@ -160,7 +160,7 @@ impl Control {
         &self.workers
     }
 
-    /// Returns where a worker runs; empty texts if that is not known.
+    /// Returns the place where a worker runs; empty texts if that is not known.
     #[must_use]
     pub fn place(&self, worker: u32) -> WorkerLocation {
         self.places.get(&worker).cloned().unwrap_or_default()
@@ -223,7 +223,7 @@ impl Control {
         self.until_or(what, is_so, |_| None).await
     }
 
-    /// Like [`until`](Self::until), and ends with the error that `failed` returns for a message.
+    /// Works like [`until`](Self::until), and ends with the error that `failed` returns for a message.
     pub(crate) async fn until_or(
         &mut self,
         what: &str,
@@ -261,7 +261,7 @@ impl Control {
         }
     }
 
-    /// Says goodbye, so that the hub does not count a fault.
+    /// Says goodbye, so that the hub does not record a failure.
     pub async fn leave(mut self) {
         self.link().leave("done").await;
     }
@@ -282,7 +282,7 @@ impl Control {
         Linked::new(&mut self.socket, &mut self.connection)
     }
 
-    /// Says how the connection has ended. `reason` is that of its socket.
+    /// Returns the error for the end of the connection. `reason` is that of its socket.
     fn lost(&self, reason: String) -> ControlError {
         match self.connection.end() {
             Some(ConnectionEnd::Refused { code: Some(RefusalCode::Token), .. }) => ControlError::Token(self.role),

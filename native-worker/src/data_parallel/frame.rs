@@ -48,7 +48,7 @@ pub(super) enum Frame {
     Data(Vec<u8>),
 }
 
-/// Why reading a frame failed.
+/// An error of reading a frame.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FrameError {
     #[error(transparent)]

@@ -51,7 +51,7 @@ pub struct TcpAllReduce {
     max_message: usize,
     links: Arc<Links>,
     threads: Vec<JoinHandle<()>>,
-    /// Ends, after the links, with what they have sent.
+    /// Dropped after the links, so that everything that they have sent is encrypted.
     _tls: Option<RankTls>,
 }
 

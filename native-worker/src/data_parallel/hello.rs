@@ -17,7 +17,7 @@ use super::VERSION;
 const MAGIC: [u8; 4] = *b"rmdp";
 const TOKEN_BYTES: usize = 64;
 const HEAD_BYTES: usize = 4 + 2 + TOKEN_BYTES + 2 * 4;
-/// Maximum size of what follows the head, in bytes.
+/// Maximum size of the body after the head, in bytes.
 const BODY_BYTES: usize = 1 << 20;
 
 /// A rank's description of itself.
@@ -28,7 +28,7 @@ pub(super) struct Hello {
     policies: Vec<JoiningPolicy>,
 }
 
-/// Why a connection is not a rank of the group.
+/// The reason that a connection is refused as a rank of the group.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stranger {
     /// It sent no valid hello, or not in time.
@@ -97,7 +97,7 @@ impl Hello {
     }
 }
 
-/// Describes which policy differs, and in what.
+/// Describes the first policy that differs, and the difference.
 fn difference(first: &[JoiningPolicy], other: &[JoiningPolicy]) -> String {
     let name = |policy: &JoiningPolicy| printable(policy.id.as_str());
     match first.iter().zip(other).find(|(a, b)| a != b) {

@@ -115,7 +115,7 @@ fn wait_for_all(
     Ok(streams)
 }
 
-/// True if the peer has closed its connection.
+/// Returns whether the peer has closed its connection.
 fn is_closed(stream: &TcpStream) -> bool {
     let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
     let is_closed = match looked {
@@ -264,8 +264,8 @@ fn come_in(
     }
 }
 
-/// True if a connection is connected to itself: if nothing listens on the port, the system may choose that very port as its
-/// own.
+/// Returns whether a connection is connected to itself: if nothing listens on the port, the system may choose that very
+/// port as its own.
 fn is_own(stream: &TcpStream) -> bool {
     stream.local_addr().ok() == stream.peer_addr().ok()
 }
@@ -277,7 +277,7 @@ fn introduce(mut stream: TcpStream, hello: &[u8], deadline: Instant) -> Result<O
     let left = deadline.saturating_duration_since(Instant::now()) + INTRODUCTION;
     let timeouts = stream.set_read_timeout(Some(left)).and_then(|()| stream.set_write_timeout(Some(left)));
     timeouts.map_err(|error| lost(error.to_string()))?;
-    // If rank 0 does not read all of it, it sends why.
+    // If rank 0 does not read all of it, it sends the reason.
     let _ = stream.write_all(hello);
     match Frame::read(&mut stream) {
         Ok(Frame::Welcome) => Ok(Some(stream)),

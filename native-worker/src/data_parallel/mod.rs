@@ -11,7 +11,7 @@
 //! A rank that joins authenticates with a token, compared in constant time; before that, only 78 bytes are read of it. As with
 //! the hub, connections are encrypted unless the address is one of the loopback device (`secure.rs`).
 //!
-//! Not here: what is reduced, which the policies define.
+//! The policies define what is reduced.
 //!
 //! A rank that joins sends a hello: `rmdp`, version (16 bits), token (64 hexadecimal digits), rank and length of the rest (32
 //! bits each), little-endian; the rest is the number of ranks and the policies in postcard's encoding. From then on both sides

@@ -43,10 +43,11 @@ const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4
 /// Time for the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Time in which the threads send what is left when a rank leaves.
+/// Time for the threads to send the remaining bytes when a rank leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Encrypts the connections of a group of ranks. Dropping the last clone ends the threads that do, after what is left was sent.
+/// Encrypts the connections of a group of ranks. Dropping the last clone ends the encrypting threads, after they have
+/// sent the remaining bytes.
 #[derive(Clone)]
 pub(super) struct RankTls {
     acceptor: TlsAcceptor,

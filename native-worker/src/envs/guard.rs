@@ -20,7 +20,7 @@ use rollmesh_core::{
 use crate::panics::panic_message;
 
 /// Returns a registry with the same environments, whose panics become [`EnvError::Failed`], including panics while they are
-/// made. An environment that has panicked is dropped and created anew for its next reset or restoration: what callbacks or
+/// made. An environment that has panicked is dropped and recreated for its next reset or restoration: what callbacks or
 /// [`foreach_env`](rollmesh_core::worker::RolloutWorker::foreach_env) have changed in it is lost.
 ///
 /// ```
@@ -60,7 +60,7 @@ pub fn guarded(registry: &EnvRegistry) -> EnvRegistry {
 }
 
 /// Wraps an environment so that its panics become [`EnvError::Failed`]. After the first panic it is dropped, and every later
-/// call returns the same error; only environments of a [`guarded`] registry are created anew.
+/// call returns the same error; only environments of a [`guarded`] registry are recreated.
 ///
 /// Functions that downcast it, see [`AnyVectorEnv::as_any`], still find its type.
 ///
@@ -76,7 +76,7 @@ fn lanes(env: Guarded<Box<dyn AnyVectorEnv>>) -> Result<Box<dyn AnyVectorEnv>, E
     Ok(Box::new(Lanes { env, num_envs, spaces }))
 }
 
-/// Like [`guard`], for an environment with several agents.
+/// Works like [`guard`], for an environment with several agents.
 ///
 /// # Errors
 /// [`EnvError::Failed`] if it panics when it returns its agents.
@@ -93,7 +93,7 @@ fn agents(env: Guarded<Box<dyn MultiAgentEnv>>) -> Result<Box<dyn MultiAgentEnv>
 struct Guarded<E> {
     env: Option<E>,
     panic: OnceCell<EnvError>,
-    /// Creates it anew.
+    /// Creates the next one.
     maker: Option<Maker<E>>,
 }
 
@@ -109,7 +109,7 @@ impl<E> Guarded<E> {
         Ok(Self { env: Some(env), panic: OnceCell::new(), maker: Some(maker) })
     }
 
-    /// Begins an episode: like [`call`](Self::call), and creates the environment anew first if it has panicked.
+    /// Begins an episode: like [`call`](Self::call), and first recreates the environment if it has panicked.
     fn begin<T>(&mut self, begin: impl FnOnce(&mut E) -> Result<T, EnvError>) -> Result<T, EnvError> {
         if let (Some(_), Some(maker)) = (self.panic.get(), &self.maker) {
             let env = caught(maker)?;
@@ -192,7 +192,7 @@ struct Lanes {
 }
 
 impl Lanes {
-    /// Like [`Guarded::begin`]; the failure names the step in which a replay has panicked.
+    /// Works like [`Guarded::begin`]; the failure names the step in which a replay has panicked.
     fn begin_replay<T>(
         &mut self,
         lane: usize,

@@ -35,7 +35,7 @@ pub struct EvalHub {
     pub url: HubUrl,
     /// A worker token. Never part of an address or of a command line.
     pub token: Token,
-    /// How to verify the hub.
+    /// The verification of the hub.
     pub trust: Trust,
 }
 

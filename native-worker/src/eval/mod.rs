@@ -1,8 +1,8 @@
 //! Asynchronous evaluation: a worker that plays with given weights, in a process or thread of its own.
 //!
 //! An [`EvalWorker`] gets weights with [`submit`](EvalWorker::submit) and returns the mean episode return with
-//! [`poll`](EvalWorker::poll); neither waits unless told to. If the evaluation's environment or policy hangs, crashes or
-//! panics, that is one typed error, and the next evaluation uses another process.
+//! [`poll`](EvalWorker::poll); neither waits unless requested. If the evaluation's environment or policy hangs, crashes
+//! or panics, that is one typed error, and the next evaluation uses another process.
 //!
 //! ```
 //! use std::time::Duration;
@@ -76,8 +76,8 @@ use crate::kernels::AUTO;
 /// Maximum number of env steps of each sub-environment in an evaluation whose episodes have no limit.
 pub(crate) const MAX_STEPS: u32 = 1_000_000;
 
-/// Returns what evaluates a run's policy over this many episodes, and the env steps that they take at most in each
-/// sub-environment.
+/// Returns the makers of an evaluation of a run's policy over this many episodes, and the maximum number of env steps
+/// in each sub-environment.
 pub(crate) fn makers_of_episodes(
     run: &RunConfig,
     registry: &Registry,
@@ -94,14 +94,14 @@ pub(crate) fn makers_of_episodes(
     Ok((makers, steps))
 }
 
-/// How long a worker in a thread may make no progress.
+/// The timeout of a worker in a thread that makes no progress.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Evaluates weights asynchronously.
 ///
 /// A worker does one evaluation at a time. A second submission before the first result was polled cancels the first
 /// evaluation; an environment that does not return from its step within a second is replaced. With [`Earlier::Keep`] the
-/// first one is completed instead. Other handles of the same worker, in whatever process, are not affected.
+/// first one is completed instead. Other handles of the same worker, in any process, are not affected.
 ///
 /// A worker without a name ends when this is dropped.
 #[doc(alias = "RayEvalWorker")]
@@ -137,7 +137,7 @@ impl EvalWorker {
         Self::in_thread_with(makers, TIMEOUT)
     }
 
-    /// Like [`in_thread`](Self::in_thread), with another timeout for a thread without progress.
+    /// Works like [`in_thread`](Self::in_thread), with another timeout for a thread without progress.
     ///
     /// # Errors
     /// As there.
@@ -147,8 +147,8 @@ impl EvalWorker {
 
     /// Evaluates the policy of a run in a process of its own, see [`EvalMakers::of_run`]: the current executable, which
     /// begins with [`main_with`](crate::main_with) or [`child_process`](crate::child_process). There the init function runs first, before any
-    /// thread is started, then the environment is made, then the policy. The first poll reports errors. The process ends
-    /// with this one, in whatever way.
+    /// thread is started, then the environment is made, then the policy. The first poll reports errors. The process
+    /// ends when this one does, in any way.
     ///
     /// # Errors
     /// [`EvalWorkerError::Setup`] if the process cannot be started.
@@ -158,7 +158,7 @@ impl EvalWorker {
         Self::in_process_of(&program, run)
     }
 
-    /// Like [`in_process`](Self::in_process), with another program that begins in the same way.
+    /// Works like [`in_process`](Self::in_process), with another program that begins in the same way.
     ///
     /// # Errors
     /// As there.
@@ -167,7 +167,7 @@ impl EvalWorker {
         Self::with_pictures(program, run, Pictures::All)
     }
 
-    /// Like [`in_process_of`](Self::in_process_of), with these pictures.
+    /// Works like [`in_process_of`](Self::in_process_of), with these pictures.
     #[cfg(unix)]
     pub(crate) fn with_pictures(program: &Path, run: &RunConfig, pictures: Pictures) -> Result<Self, EvalWorkerError> {
         process::check_not_started_as_one()?;
@@ -221,7 +221,7 @@ impl EvalWorker {
     /// taken; with `break_when_any_done` the evaluation ends with the first episode; otherwise sub-environments that are
     /// done begin their next episode. Does not wait.
     ///
-    /// Cancels this handle's earlier requests, whose results are never returned.
+    /// Cancels this handle's earlier requests, whose results are discarded.
     ///
     /// # Errors
     /// [`EvalWorkerError::Stopped`], [`EvalWorkerError::Io`] for a worker in another process that has exited.
@@ -269,7 +269,7 @@ impl EvalWorker {
         self.poll_ticket(timeout).map(|(_, outcome)| outcome).transpose()
     }
 
-    /// Like [`poll`](Self::poll), with the ticket of the request; `None` for an error that concerns the worker.
+    /// Works like [`poll`](Self::poll), with the ticket of the request; `None` for an error that concerns the worker.
     pub fn poll_ticket(&mut self, timeout: Duration) -> Option<(Option<Ticket>, EvalOutcome)> {
         let (ticket, outcome) = self.link.as_mut()?.poll(self.pending.front().copied(), timeout)?;
         if ticket.is_some() {

@@ -50,7 +50,7 @@ pub(super) fn check_not_started_as_one() -> Result<(), EvalWorkerError> {
     checked.map_err(|reason| EvalWorkerError::setup("process", reason))
 }
 
-/// How long to read from a process that has ended, and how long a process may take to end.
+/// The time for reading from a process that has ended, and the time for a process to end.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The lowest priority: when all processors are busy, it gets about a hundredth of one.

@@ -51,7 +51,7 @@ enum EvalEvent {
     Gone(u64, String),
 }
 
-/// How to make engines.
+/// The way to start an engine.
 #[derive(Debug)]
 pub(crate) enum EngineSource {
     Thread(EvalMakers),
@@ -177,7 +177,7 @@ struct RunningEngine {
     _process: Option<EvalProcess>,
     is_ready: bool,
     last_contact: Instant,
-    /// Since when it has been cancelling its evaluation.
+    /// The time from which on it has been cancelling its evaluation.
     cancelled: Option<Instant>,
 }
 
@@ -264,7 +264,7 @@ impl Supervisor {
         })
     }
 
-    /// Returns how long the engine may still be silent, if it has anything to do.
+    /// Returns the time for which the engine may still be silent, if it has anything to do.
     fn patience(&self) -> Option<Duration> {
         let engine = self.engine.as_ref().filter(|engine| !engine.is_ready || self.shared.desk().is_busy())?;
         let patience = self.timeout.saturating_sub(engine.last_contact.elapsed());

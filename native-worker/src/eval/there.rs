@@ -39,14 +39,15 @@ pub(super) struct There {
     /// Requests that the handle waits for, with the answers that have arrived.
     asked: BTreeMap<u64, Option<Asked>>,
     to_hub: UnboundedSender<Message>,
-    /// Answers, and at last why the connection has ended. Locked by the handle alone, which may be shared among threads.
+    /// Answers, and at last the reason that the connection has ended. Locked by the handle alone, which may be shared
+    /// among threads.
     from_hub: Mutex<Receiver<Result<Asked, String>>>,
-    /// Why the connection has ended.
+    /// The reason that the connection has ended.
     end: Option<String>,
 }
 
 impl There {
-    /// Connects to the hub, and asks whether there is such a worker.
+    /// Connects to the hub, and checks that there is such a worker.
     pub(super) fn find(hub: &EvalHub, name: &str) -> Result<Self, EvalWorkerError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(EvalWorkerError::io)?;
@@ -162,7 +163,7 @@ fn outcome(asked: &Asked) -> EvalOutcome {
     }
 }
 
-/// Runs a handle's connection until the handle is dropped, or returns why it has ended before.
+/// Runs a handle's connection until the handle is dropped, or returns the reason that it has ended before.
 async fn converse(
     hub: &EvalHub,
     mut requests: UnboundedReceiver<Message>,
@@ -175,7 +176,7 @@ async fn converse(
     let mut link = Linked::new(&mut socket, &mut connection);
     link.admitted().await?;
     loop {
-        // What stays queued waits for credit, so for a frame of the hub.
+        // Messages that stay queued wait for credit, so for a frame of the hub.
         link.flush().await?;
         tokio::select! {
             // One message after the other: small ones must not overtake large ones.

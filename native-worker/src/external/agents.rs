@@ -16,7 +16,7 @@ use super::ExternalMultiAgentEnv;
 /// The known settings.
 const KNOWN: [&str; 6] = ["action", "agents", "env_config", "episode_timeout_s", "observation", "spaces_of"];
 
-/// Why settings do not define the agents and spaces of an external environment.
+/// An error in the settings that define the agents and spaces of an external environment.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExternalSettingsError {
@@ -40,7 +40,7 @@ pub enum ExternalSettingsError {
     Env {
         /// Its name.
         env: String,
-        /// Why.
+        /// The reason.
         source: EnvError,
     },
 }

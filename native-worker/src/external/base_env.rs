@@ -13,7 +13,8 @@ use rollmesh_core::{
 
 use super::shared::SharedEpisodes;
 
-/// How long a poll waits for drivers before it returns with nothing, so that its caller can check for an interruption.
+/// The time for which a poll waits for drivers before it returns with nothing, so that its caller can check for an
+/// interruption.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// The shared episodes as the sampler's [`BaseEnv`].
@@ -92,7 +93,7 @@ impl BaseEnv for Sampled {
         Ok(())
     }
 
-    /// Drivers decide when something happens.
+    /// Returns true: drivers decide when something happens.
     fn may_be_idle(&self) -> bool {
         true
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollmesh_core::env::{EnvError, ExternalError};
 
-/// Why a driver's call failed.
+/// An error of a driver's call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExternalEnvError {
@@ -18,7 +18,7 @@ pub enum ExternalEnvError {
         id: u64,
         /// `chosen actions` or `taken the turns before`.
         what: &'static str,
-        /// How long the driver has waited.
+        /// The time for which the driver has waited.
         timeout: Duration,
     },
     /// Actions have another element type.

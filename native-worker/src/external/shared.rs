@@ -22,7 +22,7 @@ pub(super) struct EpisodesState {
     drivers: usize,
     /// Number of driving threads.
     threads: usize,
-    /// Why the environment has lost its drivers.
+    /// The reason that the environment has lost its drivers.
     pub(super) undriven: Option<String>,
     /// The next number to try for an episode without a chosen one.
     next_id: u64,
@@ -60,7 +60,7 @@ impl SharedEpisodes {
         Ok(said)
     }
 
-    /// Like [`say`](Self::say), as soon as the queue has space.
+    /// Works like [`say`](Self::say), as soon as the queue has space.
     pub(super) fn poll_say<T>(
         &self,
         id: u64,

@@ -33,7 +33,7 @@ impl ExternalEnv {
         ExternalMultiAgentEnv::new(num_envs, [(AgentId::SINGLE, spaces)]).map(Self)
     }
 
-    /// See [`ExternalMultiAgentEnv::with_timeouts`].
+    /// Calls [`ExternalMultiAgentEnv::with_timeouts`].
     #[must_use]
     pub fn with_timeouts(self, actions: Duration, log: Duration) -> Self {
         Self(self.0.with_timeouts(actions, log))
@@ -45,7 +45,7 @@ impl ExternalEnv {
         &self.0
     }
 
-    /// See [`ExternalMultiAgentEnv::creator`].
+    /// Calls [`ExternalMultiAgentEnv::creator`].
     ///
     /// # Errors
     /// The returned function fails with [`EnvError::Failed`] if the environment has a sampler already.
@@ -55,7 +55,7 @@ impl ExternalEnv {
         self.0.creator()
     }
 
-    /// See [`ExternalMultiAgentEnv::run`].
+    /// Calls [`ExternalMultiAgentEnv::run`].
     ///
     /// # Errors
     /// [`ExternalEnvError::Thread`].
@@ -74,7 +74,7 @@ impl ExternalEnv {
         self.0.start_episode(training_enabled)
     }
 
-    /// Like [`start_episode`](Self::start_episode), under a number chosen by the driver.
+    /// Works like [`start_episode`](Self::start_episode), under a number chosen by the driver.
     ///
     /// # Errors
     /// As [`ExternalMultiAgentEnv::start_episode_as`].
@@ -125,7 +125,7 @@ impl ExternalEnv {
         self.0.end_episode(id, &row(obs), true)
     }
 
-    /// See [`ExternalMultiAgentEnv::abandon`].
+    /// Calls [`ExternalMultiAgentEnv::abandon`].
     ///
     /// # Errors
     /// As there.
@@ -133,7 +133,7 @@ impl ExternalEnv {
         self.0.abandon(id)
     }
 
-    /// See [`ExternalMultiAgentEnv::stop`].
+    /// Calls [`ExternalMultiAgentEnv::stop`].
     pub fn stop(&self) {
         self.0.stop();
     }

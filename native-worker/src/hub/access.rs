@@ -105,7 +105,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Returns the names of a hub that a connection reached at this address.
+    /// Returns the names of a hub for a connection that reached it at this address.
     pub(super) fn new(address: SocketAddr, encrypted: bool, hosts: &[String], allowed: &[String]) -> Self {
         let port = address.port();
         let usual_port = if encrypted { 443 } else { 80 };
@@ -126,8 +126,8 @@ impl Names {
         Self { hosts: own, scheme: if encrypted { "https://" } else { "http://" }, allowed: allowed.to_vec() }
     }
 
-    /// True if a request was meant for this hub and comes from one of its own pages, from an allowed origin, or from a
-    /// program that is not a page.
+    /// Returns whether a request was meant for this hub and comes from one of its own pages, from an allowed origin, or
+    /// from a program that is not a page.
     ///
     /// The Host check stops DNS rebinding: names of a foreign site that resolve to this machine. The Origin check stops
     /// foreign pages. Programs send no Origin; they still need a token.
@@ -152,14 +152,14 @@ impl Names {
     }
 }
 
-/// True if the text is a valid host, with or without a port, for which the hub may serve pages.
+/// Returns whether the text is a valid host, with or without a port, for which the hub may serve pages.
 pub(super) fn is_host(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
     !text.is_empty() && text.chars().all(is_part)
 }
 
-/// True if the text is an origin as browsers write it: scheme and host in lower case, a port unless it is the default one,
-/// nothing after it.
+/// Returns whether the text is an origin as browsers write it: scheme and host in lower case, a port unless it is the
+/// default one, nothing after it.
 pub(super) fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let usual_port = if text.starts_with("https:") { ":443" } else { ":80" };

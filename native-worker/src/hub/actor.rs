@@ -136,7 +136,7 @@ pub(super) struct Actor {
     pub(super) painter: Recomputer<ClipJob>,
     /// The fragment that the painter draws, and its deadline.
     pub(super) drawing: Option<(ClipJob, Instant)>,
-    /// Which fragments of untrusted workers are recomputed.
+    /// The fragments of untrusted workers that are recomputed.
     pub(super) audits: AuditPolicy,
     pub(super) tokens: TokenFiles,
     pub(super) children: Children,
@@ -172,7 +172,7 @@ pub(super) struct Actor {
     pub(super) starting: Option<Starting>,
     /// Messages of peers and requests of the program that arrived while the run is rolled back, for the run that continues.
     pub(super) deferred: VecDeque<Event>,
-    /// Since when the run has been waiting for workers, and whether the user was notified.
+    /// The time from which on the run has been waiting for workers, and whether the user was notified.
     pub(super) waiting_since: Option<(Micros, bool)>,
     /// Receives worker notifications besides the run.
     pub(super) listener: Option<NotificationSink>,
@@ -330,7 +330,7 @@ impl Actor {
         }
     }
 
-    /// Sends the program and dashboards what has changed.
+    /// Sends the program and dashboards all changes.
     pub(super) fn refresh_dashboards(&mut self) {
         self.publish_status();
         self.show_called();
@@ -381,8 +381,8 @@ impl Actor {
     }
 }
 
-/// True for an event that waits while a run is rolled back, since it may concern the run that continues: a message, a request,
-/// the result of an audit, and the departure of a peer whose messages wait.
+/// Returns true for an event that waits while a run is rolled back, since it may concern the run that continues: a
+/// message, a request, the result of an audit, and the departure of a peer whose messages wait.
 fn is_for_run(event: &Event, deferred: &VecDeque<Event>) -> bool {
     let is_of = |left: u32| move |event: &Event| matches!(event, Event::Received { peer, .. } if *peer == left);
     match event {

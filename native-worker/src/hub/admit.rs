@@ -23,7 +23,7 @@ impl Actor {
         let accepted = checked.and_then(|accepted| match accepted.role {
             // A page could claim to be of another kind than a browser's.
             Role::Relay if is_of_page => Err(no_token()),
-            // The token is worth nothing to another process.
+            // Another process cannot use the token.
             Role::Worker if !self.launchers.with(|launchers| launchers.may_join(accepted.token, accepted.resume)) => {
                 Err(no_token())
             }

@@ -1,7 +1,7 @@
 //! Serves the page's files: from a directory, else embedded in the program, else a page that explains how to build them.
 //!
-//! Clients that accept it get them compressed. Files with a hash in their names never change, so browsers keep them; of the
-//! others they ask whether the file has changed.
+//! Clients that accept it get them compressed. Files with a hash in their names never change, so browsers keep them;
+//! they revalidate the others.
 
 #[cfg(feature = "embed")]
 use std::borrow::Cow;
@@ -91,7 +91,7 @@ impl Assets {
         }
     }
 
-    /// Answers with a file, compressed if the client takes that, or that the client has it already.
+    /// Answers with a file, compressed if the client accepts that, or with the status that the client's copy is valid.
     async fn content(&self, path: &str, file: Bytes, request: &HeaderMap) -> HttpResponse {
         let (kind, compresses) = kind_of(path);
         let (compressed, accepts_gzip) = (self.compressed.clone(), accepts_gzip(request));
@@ -184,7 +184,7 @@ fn kind_of(path: &str) -> (&'static str, bool) {
     }
 }
 
-/// Whether the file's name has a hash of its content in it, as in `rollmesh-web-87e6ec63ca331b3b_bg.wasm`.
+/// Returns whether the file's name has a hash of its content in it, as in `rollmesh-web-87e6ec63ca331b3b_bg.wasm`.
 fn has_hash(path: &str) -> bool {
     let stem = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let last = stem.trim_end_matches("_bg").rsplit_once('-').map_or("", |(_, last)| last);

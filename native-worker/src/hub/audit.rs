@@ -1,6 +1,6 @@
-//! The audit log: which peers connected, as what, what they were refused, and what operators changed. JSON lines,
-//! append-only; it never holds a token, nor anything else that peers send beyond their printable names. Lease events go to a
-//! file of their own: honest workers fill that in minutes, which must not rotate the other records out.
+//! The audit log: connections of peers and their roles, refusals, and operators' changes. JSON lines, append-only; it
+//! never holds a token, nor anything else that peers send beyond their printable names. Lease events go to a file of
+//! their own: honest workers fill that in minutes, which must not rotate the other records out.
 
 use std::{
     collections::BTreeMap,
@@ -47,7 +47,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// Takes one record of a second's budget. Returns whether there was one left.
+    /// Takes one record of a second's budget. Returns false if the budget is used up.
     fn take(&mut self, second: u64) -> bool {
         self.second = second;
         self.records = self.records.saturating_add(1);
@@ -104,7 +104,7 @@ impl Audit {
         }
     }
 
-    /// Writes how many records were dropped in past seconds, and in the current one if `with_this`.
+    /// Writes the number of records that were dropped in past seconds, and in the current one if `with_this`.
     fn report_dropped(&mut self, at_ms: u64, with_this: bool) -> Option<LineNotice> {
         let ended = self.budgets.iter_mut().filter(|(_, budget)| with_this || budget.second != at_ms / 1000);
         let left_out: Vec<_> =
@@ -118,7 +118,7 @@ impl Audit {
         log.as_mut()?.write(line)
     }
 
-    /// Writes what is pending: the backlog and the counts of dropped records.
+    /// Writes the pending records: the backlog and the counts of dropped records.
     pub(super) fn catch_up(&mut self) -> Option<LineNotice> {
         self.catch_up_at(now_ms())
     }

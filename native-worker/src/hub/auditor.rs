@@ -1,4 +1,4 @@
-//! Which workers a hub audits, and the consequences of a failed audit.
+//! Audits of untrusted workers, and the consequences of a failed audit.
 
 use std::{io, path::PathBuf, sync::mpsc, thread, time::Duration};
 
@@ -15,23 +15,23 @@ use crate::runs::{RunEnd, RunParts, StartError, Summary, write_summary};
 /// Time for the summary of a lost run to be written. The run may have been lost because its directory hangs.
 const SUMMARY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Which workers a hub does not trust, and how it audits them.
+/// The workers that a hub does not trust, and the settings of their audits.
 ///
 /// Browser tabs are not trusted, nor are workers with a token that a page requested. Local workers are trusted. Other remote
 /// workers are trusted unless [`distrust_remote`](Self::distrust_remote) is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Distrust {
-    /// Which of their fragments the hub recomputes.
+    /// The fragments of theirs that the hub recomputes.
     pub audits: AuditPolicy,
-    /// Whether to distrust all workers that are not the hub's own. Give each such worker a token of its own: if workers
+    /// True to distrust all workers that are not the hub's own. Give each such worker a token of its own: if workers
     /// share the hub's own token, each principal is a single connection, and no token is revoked.
     pub distrust_remote: bool,
-    /// What happens to a run after a failed audit.
+    /// The consequence of a failed audit for the run.
     pub on_divergence: OnDivergence,
 }
 
-/// What happens to a run after an untrusted worker failed an audit and its token was revoked. A run that only samples always
-/// continues, marked as tainted: its batches have been handed over and cannot be recalled.
+/// The consequence for a run after an untrusted worker failed an audit and its token was revoked. A run that only
+/// samples always continues, marked as tainted: its batches have been handed over and cannot be recalled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDivergence {
     /// The run goes back to before the divergent worker's first unaudited fragment.
@@ -41,7 +41,7 @@ pub enum OnDivergence {
     Continue,
 }
 
-/// What a run that is rolled back passes to the one that continues it.
+/// The state that a run that is rolled back passes to the one that continues it.
 pub(super) struct StoppedRun {
     iteration: u64,
     phase: Phase,
@@ -69,7 +69,7 @@ impl Actor {
         }
         let summary = run.summary(RunEnd::Stopped, now);
         let (next, row) = (self.hub.take_run_number(), run.state.final_row(now));
-        // A command that waits for this run can tell from its row which run to wait for.
+        // The row names the run that a command has to wait for instead of this one.
         self.hub.queue.add_past(row.clone().rolled_back(next), None);
         let remains = (RunRow { run: next, ..row }, summary, run.request.run_dir.clone());
         let stopped =

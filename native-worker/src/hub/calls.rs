@@ -46,7 +46,7 @@ pub(crate) enum WorkerNotification {
 /// Receives the notifications. Must not block.
 pub(crate) type NotificationSink = Box<dyn Fn(WorkerNotification) + Send>;
 
-/// What a program says of the workers that it calls, for dashboards.
+/// The program's rows and notices about the workers that it calls, for dashboards.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CalledWorkers(Arc<Mutex<Called>>);
 
@@ -94,7 +94,7 @@ impl Workers {
         }
     }
 
-    /// Like [`command`](Self::command), and waits for what it returns; `None` if the hub has stopped.
+    /// Works like [`command`](Self::command), and waits for its result; `None` if the hub has stopped.
     fn ask<T: Send + 'static>(&self, ask: impl FnOnce(&mut Actor) -> T + Send + 'static) -> Option<T> {
         let (reply, answer) = std_mpsc::channel();
         self.command(move |actor| _ = reply.send(ask(actor)));
@@ -169,8 +169,8 @@ impl Actor {
         notices.iter().for_each(|notice| self.hub.show_notice(notice));
     }
 
-    /// Returns why an operator's command is refused that the program decides about, which listens to workers, and the
-    /// command's number.
+    /// Returns the reason to refuse an operator's command that the program decides about, since it listens to workers,
+    /// and the command's number.
     pub(super) fn refusal_of_listener(&self, message: &Message) -> Option<(u32, &'static str)> {
         self.listener.as_ref()?;
         let is_remote = |worker| self.hub.peers.get(&worker).is_some_and(|peer| peer.child.is_none());

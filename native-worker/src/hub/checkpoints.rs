@@ -17,7 +17,7 @@ pub struct SavedCheckpoint {
     pub iteration: u64,
 }
 
-/// Why no checkpoint was written.
+/// The reason that no checkpoint was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointNowError {
@@ -37,7 +37,7 @@ pub enum CheckpointNowError {
 
 type CheckpointResult = Result<SavedCheckpoint, CheckpointNowError>;
 
-/// Who requested a checkpoint.
+/// The requester of a checkpoint.
 #[derive(Debug)]
 pub(super) enum Asker {
     /// The program.

@@ -32,7 +32,7 @@ const MAX_LINE_BYTES: usize = 1 << 10;
 /// … and maximum number of lines per second.
 const MAX_LINES_PER_S: u32 = 50;
 
-/// What a child, and the child that replaces it, is started with.
+/// The settings with which a child, and the child that replaces it, is started.
 #[derive(Clone, Debug)]
 pub(super) struct ChildTerms {
     pub(super) launcher: Arc<dyn Launcher>,
@@ -48,7 +48,7 @@ impl PartialEq for ChildTerms {
     }
 }
 
-/// How workers on this machine reach the hub.
+/// The way to the hub for workers on this machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Way {
     pub(super) url: String,
@@ -97,7 +97,7 @@ pub(super) struct Exit {
     /// The token to revoke.
     pub(super) token: TokenId,
     pub(super) terms: Arc<ChildTerms>,
-    /// What follows.
+    /// The consequence of the exit.
     pub(super) end: LocalEnd,
 }
 
@@ -203,7 +203,7 @@ impl Children {
         self.awaited.clear();
     }
 
-    /// True if no child is running, not even a dismissed one.
+    /// Returns whether no child is running, not even a dismissed one.
     pub(super) fn is_empty(&self) -> bool {
         self.processes.is_empty()
     }
@@ -221,7 +221,7 @@ impl Children {
         }
     }
 
-    /// Handles the exit of a child. Returns what follows.
+    /// Handles the exit of a child. Returns its consequences.
     pub(super) fn handle_exit(&mut self, number: u32, now: Micros) -> Option<Exit> {
         let ChildProcess { terms, when_gone, .. } = self.processes.remove(&number)?;
         when_gone.into_iter().for_each(|reply| reply());
@@ -230,13 +230,13 @@ impl Children {
     }
 }
 
-/// Forwards what a child writes to its standard error, line by line, within limits; the rest is dropped.
+/// Forwards a child's standard error, line by line, within limits; the rest is dropped.
 struct LogLines {
     number: u32,
     events: mpsc::Sender<Event>,
     /// The beginning of a line.
     line: Vec<u8>,
-    /// When the current second began, and the number of its lines.
+    /// The beginning of the current second, and the number of its lines.
     second: Instant,
     lines: u32,
 }

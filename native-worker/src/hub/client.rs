@@ -73,12 +73,12 @@ impl Client {
         Self { driver: EpisodeDriver::new(peer, clients.table.clone(), timeout), clients, link, waiting: Vec::new() }
     }
 
-    /// True if another message of the client may be read.
+    /// Returns whether another message of the client may be read.
     pub(super) fn takes_messages(&self) -> bool {
         !self.driver.is_full() && !self.is_behind()
     }
 
-    /// True if the client is a slow consumer.
+    /// Returns whether the client is a slow consumer.
     fn is_behind(&self) -> bool {
         self.link.queued_frames() >= self.clients.max_backlog
     }
@@ -90,7 +90,7 @@ impl Client {
         self.send(&answers, open);
     }
 
-    /// Waits until something has changed for the client, and sends it.
+    /// Waits for changes that concern the client, and sends them.
     pub(super) async fn changed(&mut self) {
         let (clients, link) = (self.clients.clone(), self.link.clone());
         // Registers for the notification before polling, so that none is missed in between.
@@ -139,7 +139,7 @@ impl Client {
         }
     }
 
-    /// Ends the client's episodes when it disconnects; returns how many were open.
+    /// Ends the client's episodes when it disconnects; returns the number of open ones.
     pub(super) fn leave(&mut self) -> usize {
         let abandoned = self.clients.env.say(|episodes| self.driver.leave(episodes));
         self.clients.freed.notify_waiters();

@@ -48,7 +48,7 @@ impl CompressedFiles {
     }
 }
 
-/// Whether the client takes gzip.
+/// Returns whether the client accepts gzip.
 pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values: Vec<&str> =
         headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()).collect();

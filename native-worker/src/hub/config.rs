@@ -16,7 +16,7 @@ use crate::{external::ExternalMultiAgentEnv, kernels::AUTO};
 pub struct HubConfig {
     /// Address to listen on. Beyond the loopback interface a hub needs encryption.
     pub listen: SocketAddr,
-    /// Whether there is a page, and tokens for dashboards.
+    /// True if there is a page, and tokens for dashboards.
     pub dashboard: bool,
     /// Directory of the page's files, `None` for the default; without a dashboard, a directory of any files to serve.
     pub assets: Option<PathBuf>,
@@ -74,11 +74,11 @@ pub struct SecurityConfig {
     pub run_tokens: Option<PathBuf>,
     /// Path of the audit log.
     pub audit_log: Option<PathBuf>,
-    /// Which workers are not trusted, and how they are audited.
+    /// The workers that are not trusted, and the settings of their audits.
     pub distrust: Distrust,
 }
 
-/// Why a hub could not start.
+/// An error of starting a hub.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {

@@ -1,4 +1,4 @@
-//! Why a connection ended.
+//! The end of a connection and its reason.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The same for a peer whose token is no longer valid: it has to be disconnected within a second.
 const EXPULSION: Duration = Duration::from_millis(300);
 
-/// Why a connection ended.
+/// The end of a connection and its reason.
 #[derive(Debug)]
 pub(super) struct Departure {
     pub(super) reason: String,
@@ -20,7 +20,7 @@ pub(super) struct Departure {
     pub(super) denied: Option<Kind>,
     /// True if the peer should not reconnect, which its close code says.
     pub(super) is_final: bool,
-    /// How long sending the reason may take.
+    /// The time for sending the reason.
     pub(super) last_words: Duration,
 }
 
@@ -58,7 +58,7 @@ impl From<InboxError> for Departure {
     }
 }
 
-/// True if an error of a peer's socket is the peer's fault and not the network's.
+/// Returns whether an error of a peer's socket is the peer's fault and not the network's.
 pub(super) fn is_offence(error: &tungstenite::Error) -> bool {
     match error {
         tungstenite::Error::Protocol(error) => !matches!(error, ProtocolError::ResetWithoutClosingHandshake),

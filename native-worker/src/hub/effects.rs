@@ -1,4 +1,4 @@
-//! Executes what the hub's state machine asks for.
+//! Execution of the effects that the hub's state machine requests.
 
 use rollmesh_core::{
     hub::{ChildFate, HubEffect, Record},

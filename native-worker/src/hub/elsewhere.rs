@@ -1,4 +1,4 @@
-//! What the hub does about connected launchers and their workers.
+//! Handling of connected launchers and their workers.
 
 use rollmesh_core::{
     hub::{LauncherKey, LauncherPeer, PeerConnection as _},
@@ -21,8 +21,8 @@ impl Actor {
         self.hub.notice_coming(text);
     }
 
-    /// Lets a launcher and its workers depend on the token that its connection has now, and returns what it is known by: if
-    /// another launcher has this token and name, it stays under those that it had.
+    /// Lets a launcher and its workers depend on the token that its connection has now, and returns its key: if another
+    /// launcher has this token and name, it keeps those that it had.
     pub(super) fn rename_launcher(&self, id: u32) -> Option<LauncherKey> {
         let peer = self.hub.peers.get(&id).filter(|peer| peer.role == Role::Launcher)?;
         let key = LauncherKey { token: peer.valid_by, name: peer.name.clone() };

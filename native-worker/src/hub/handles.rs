@@ -1,4 +1,4 @@
-//! What a program holds of its hub's runs: their state, their summaries and their batches.
+//! A program's handles of its hub's runs: their state, their summaries and their batches.
 
 use std::{
     pin::Pin,
@@ -76,7 +76,7 @@ pub struct RunStopper {
 }
 
 impl RunStopper {
-    /// Like [`Hub::stop_run`](super::Hub::stop_run), without waiting for the hub.
+    /// Works like [`Hub::stop_run`](super::Hub::stop_run), without waiting for the hub.
     pub fn stop(&self) {
         // A hub that has stopped has no run.
         let Some(events) = self.events.upgrade() else { return };

@@ -51,7 +51,7 @@ struct LimiterState {
 
 struct PeerPlace {
     from: IpAddr,
-    /// When the connection last sent something.
+    /// The time at which the connection last sent something.
     heard: Instant,
     /// True if it sent a request and waits for the answer.
     has_asked: bool,
@@ -258,7 +258,7 @@ impl HandshakeLimiter {
         EntryOutcome::In(Pass { limiter: self.clone(), number, lost, deadline: now + HANDSHAKE_DEADLINE })
     }
 
-    /// Records that a peer broke the rules or was refused. Returns how long to delay the answer.
+    /// Records that a peer broke the rules or was refused. Returns the delay of the answer.
     pub(super) fn fail(&self, from: IpAddr) -> Duration {
         self.fail_at(source(from), Instant::now())
     }

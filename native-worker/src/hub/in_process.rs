@@ -1,5 +1,5 @@
-//! Workers in the hub's own process: one samples while no other worker can, and one acts for the others of a run that wants
-//! that while no other worker does.
+//! Workers in the hub's own process: one samples while no other worker can, and one computes actions for the others, if
+//! the run needs that and no other worker does it.
 
 use std::mem;
 
@@ -39,7 +39,8 @@ impl Drop for InProcessPeers {
     }
 }
 
-/// Its device was there when the run was checked.
+/// Returns the end of a run whose in-process worker cannot act, although its device was available when the run was
+/// checked.
 fn cannot_act(error: &str) -> RunEnd {
     RunEnd::Failed(format!("the in-process worker cannot act: {error}"))
 }
@@ -76,8 +77,8 @@ impl Actor {
         })
     }
 
-    /// Returns where an in-process worker acts: as local workers do, or if it acts for others where the learner computes, as
-    /// far as the run allows devices.
+    /// Returns the device on which an in-process worker acts: that of local workers, or if it acts for others that of
+    /// the learner, as far as the run allows devices.
     fn device_in_process(&self, child: u32) -> Result<DeviceSpec, DeviceError> {
         let run = self.hub.run.as_ref();
         if child == IN_PROCESS {
@@ -170,7 +171,7 @@ impl Actor {
 }
 
 impl Run {
-    /// True while the hub's own process samples whenever no other worker can.
+    /// Returns true while the hub's own process samples whenever no other worker can.
     pub(super) fn samples_in_process(&self) -> bool {
         !self.is_over() && !self.is_local() && self.worker_terms.num_workers == 0 && !self.request.remote_only
     }

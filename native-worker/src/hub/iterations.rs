@@ -1,4 +1,4 @@
-//! The iterations of a run: what comes of its batches, its evaluations, and weights that callers set.
+//! The iterations of a run: its updates, its evaluations, and weights that callers set.
 
 use rollmesh_core::{
     hub::{HubRun as _, RunStep},
@@ -87,7 +87,7 @@ impl Actor {
         fault.into_iter().for_each(|fault| self.hub.notice(1, fault));
     }
 
-    /// True while the current run is stepwise.
+    /// Returns true while the current run is stepwise.
     pub(super) fn has_stepwise_run(&self) -> bool {
         self.hub.course.is_stepwise() && self.hub.run.as_ref().is_some_and(|run| !run.is_over())
     }

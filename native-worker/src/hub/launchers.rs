@@ -28,7 +28,7 @@ pub(super) struct Launchers {
     elsewhere: Arc<Mutex<Elsewhere>>,
 }
 
-/// The connected launchers, and what waits for the ends of their workers.
+/// The connected launchers, and the channels that wait for the ends of their workers.
 #[derive(Debug)]
 struct Elsewhere {
     launchers: RemoteLaunchers<PeerLink>,

@@ -79,13 +79,13 @@ pub(super) const MAX_AUDIT_RECORDS: u32 = 50;
 /// A limit of a hub.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limit {
-    /// What is limited: the name of a message kind, or another name in lower case.
+    /// The limited quantity: the name of a message kind, or another name in lower case.
     pub name: String,
     /// The number.
     pub value: u64,
     /// Unit of the value.
     pub unit: &'static str,
-    /// What happens beyond it.
+    /// The consequence of exceeding it.
     pub beyond: &'static str,
 }
 

@@ -33,7 +33,7 @@ struct SharedLink {
     expelled: Notify,
     /// Bytes received in frames, including the WebSocket overhead.
     received: AtomicU64,
-    /// When a frame was last received.
+    /// The time at which a frame was last received.
     pulse: Pulse,
     /// Number of calls that the peer has not answered.
     calls: AtomicUsize,
@@ -54,7 +54,7 @@ impl PeerLink {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns why the connection is about to close, if it is.
+    /// Returns the reason that the connection is about to close, if it is.
     pub(super) fn why_closing(&self) -> Option<CloseReason> {
         self.state().closing
     }
@@ -101,12 +101,12 @@ impl PeerLink {
         self.shared.pulse.clone()
     }
 
-    /// True if the peer has open calls.
+    /// Returns whether the peer has open calls.
     pub(super) fn is_called(&self) -> bool {
         self.shared.calls.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns what decodes the uploads of one of the latest leases.
+    /// Returns the decoder for the uploads of one of the latest leases.
     pub(super) fn decoder(&self, lease: LeaseId) -> Option<UploadDecoder> {
         self.state().decoders.iter().find(|decoder| decoder.lease() == lease).cloned()
     }

@@ -1,5 +1,5 @@
-//! The listener's thread, at low priority. Unauthenticated peers and dashboards get the processor time that workers, learner
-//! and actor leave: however many connect and whatever they send, training continues.
+//! The listener's thread, at low priority. Unauthenticated peers and dashboards get the processor time that workers,
+//! learner and actor do not use, so that they cannot slow down training.
 
 use std::{io, sync::Arc, thread};
 
@@ -27,7 +27,7 @@ impl ListenerThread {
                     () = server::serve(listener, Arc::new(shared)) => {}
                 }
             });
-            // Does not wait for files that are being read for a request.
+            // This does not wait for files that are being read for a request.
             runtime.shutdown_background();
         })?;
         Ok(Self { _open: open })

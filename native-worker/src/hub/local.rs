@@ -165,8 +165,8 @@ impl Actor {
         }
     }
 
-    /// Starts a spare local worker. Where one worker has ended, others may follow, and the run would have to wait for each
-    /// replacement's start. If the launcher has no capacity for another one, there is no spare.
+    /// Starts a spare local worker. After the end of one worker others may follow, and the run would have to wait for
+    /// each replacement's start. If the launcher has no capacity for another one, there is no spare.
     fn start_spare(&mut self, terms: &Arc<ChildTerms>) {
         let is_running = self.hub.run.as_ref().is_some_and(|run| !run.is_over());
         // A program that listens to workers manages their number itself.
@@ -218,8 +218,8 @@ impl Actor {
         }
     }
 
-    /// Ends a run that no worker can sample for, if none is on its way. A program that listens to workers manages their number
-    /// itself.
+    /// Ends a run for which no worker can sample, if none is being started. A program that listens to workers manages
+    /// their number itself.
     pub(super) fn end_hopeless(&mut self) {
         let is_managed = self.listener.is_some();
         let expects = is_managed || self.hub.run.as_ref().is_some_and(|run| self.starts_worker_for(run));
@@ -267,7 +267,7 @@ impl Actor {
         }
     }
 
-    /// True if a local worker is on its way.
+    /// Returns whether a local worker is being started.
     fn starts_worker_for(&self, run: &Run) -> bool {
         let is_connected = |child: &u32| self.hub.peer_of_child(*child).is_some();
         self.children.local.awaits_any()
@@ -321,7 +321,7 @@ impl Actor {
         self.notify(WorkerNotification::GaveUp(reason.clone()));
         // A process may have exited before its connection closed.
         let lives = |child: Option<u32>| child.is_none_or(|child| self.children.local.is_running(child));
-        // One that acts for others samples nothing.
+        // A worker that acts for others samples nothing.
         let has_workers = self.hub.workers().any(|(id, peer)| lives(peer.child) && !self.hub.acts_for_others(id));
         let samples_itself = self.hub.run.as_ref().is_some_and(Run::samples_in_process);
         if !has_workers && !samples_itself && !self.children.local.awaits_any() && self.done.is_some() {

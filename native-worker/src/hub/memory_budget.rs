@@ -46,7 +46,7 @@ struct BudgetState {
     coming: BTreeMap<u64, Coming>,
     /// Bytes of dropped messages whose connections have not closed yet.
     leaving: BTreeMap<u64, usize>,
-    /// Callers that wait, by the order in which they came.
+    /// Waiting callers, in the order of their calls.
     waiting: BTreeSet<u64>,
 }
 
@@ -79,7 +79,7 @@ impl Drop for BudgetTurn<'_> {
 #[derive(Debug)]
 struct Coming {
     since: Instant,
-    /// When the latest part arrived.
+    /// The time at which the latest part arrived.
     latest: Instant,
     /// Bytes reserved for the message, and bytes received.
     bytes: usize,
@@ -115,8 +115,8 @@ impl MemoryBudget {
 
     /// Waits for a reservation of this many bytes, or for three quarters of the budget if that is less: next to a very large
     /// message, which may take minutes, there is room for those of usual sizes. While a caller waits, as many overdue messages
-    /// are dropped as needed. Callers get reservations in the order in which they came, so that a large message waits no longer
-    /// than a small one.
+    /// are dropped as needed. Callers get reservations in the order of their calls, so that a large message waits no
+    /// longer than a small one.
     pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
         let bytes = bytes.min(self.shared.bytes / 4 * 3);
         let turn = BudgetTurn::new(self);

@@ -35,7 +35,7 @@ use super::{
     socket::{ReadLimits, Socket, SocketSink, Stream, close_frame, flush, read, read_client, write},
 };
 
-/// Most bytes of a refused peer that are read and discarded.
+/// Maximum number of bytes of a refused peer that are read and discarded.
 const UNREAD_BYTES: usize = 64 << 10;
 
 /// A peer that the actor has admitted; its welcome is queued.
@@ -45,7 +45,7 @@ pub(super) struct Admission {
     pub(super) role: Role,
 }
 
-/// A Hello on its way to the actor.
+/// A Hello for the actor.
 #[derive(Debug)]
 pub(super) struct HandshakeRequest {
     pub(super) from: SocketAddr,
@@ -116,7 +116,7 @@ pub(super) async fn receive(
     Some(Authenticated { peer, role, from: from.ip(), limiter, sink, stream, inbox, link, hearing, events, clients })
 }
 
-/// Reads what a refused peer is still sending: a socket that is closed with unread bytes is reset, and the answer lost.
+/// Reads the rest of a refused peer's bytes: a socket that is closed with unread bytes is reset, and the answer lost.
 async fn discard(mut socket: impl AsyncRead + Unpin) {
     let (mut bytes, mut left) = ([0; 4_096], UNREAD_BYTES);
     while let Ok(read @ 1..) = socket.read(&mut bytes).await {
@@ -143,7 +143,7 @@ pub(super) struct Authenticated {
 }
 
 impl Authenticated {
-    /// True for viewers and operators: no work waits for them.
+    /// Returns true for viewers and operators: no work waits for them.
     pub(super) fn only_watches(&self) -> bool {
         matches!(self.role, Role::Viewer | Role::Operator)
     }
@@ -178,7 +178,7 @@ impl Authenticated {
             limiter.fail(from);
             link.close(CloseReason::Fault, &departure.reason);
         }
-        // Sends what is queued, a goodbye in particular, if the peer still reads.
+        // Sends the queued messages, a goodbye in particular, if the peer still reads.
         let _ = timeout(departure.last_words, flush(&mut sink, &link)).await;
         let usual = if departure.is_fault { CloseReason::Fault } else { CloseReason::Done };
         let code = link.why_closing().unwrap_or(usual);

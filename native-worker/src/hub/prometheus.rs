@@ -47,7 +47,7 @@ impl Exposition {
     }
 }
 
-/// The name of numbers, what they are, and how to get one.
+/// A family's name, its help text, and a function that returns a value.
 type Family<T> = (&'static str, &'static str, fn(&T) -> f64);
 
 impl Actor {

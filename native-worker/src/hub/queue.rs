@@ -16,7 +16,7 @@ use crate::runs::{RunParts, RunRequest, RunTask, RunWork, SavedRun, StartError, 
 
 /// Directory of a run's outputs within that of the run.
 const OUTPUTS: &str = "outputs";
-/// When users learn that an environment is still being made.
+/// The time after which users are notified that an environment is still being made.
 const NOTIFY_AFTER: Micros = Micros::from_millis(2_000);
 
 /// An operator's command whose reply comes once its run has begun.
@@ -27,11 +27,11 @@ pub(super) struct Starter {
     pub(super) request: u32,
 }
 
-/// Why a run is about to begin.
+/// The cause of the start of a run.
 pub(super) enum StartCause {
     /// An operator has started or resumed it, under this number.
     Operator(Starter, u32),
-    /// It has waited.
+    /// It was the next one in the queue.
     Waited,
     /// It continues a run from before the rows of a quarantined principal.
     RollBack(Box<StoppedRun>),
@@ -59,7 +59,7 @@ impl Actor {
             // Outputs have no place.
             config.refuse_host_settings().map_err(|error| error.to_string())?;
         }
-        // Immediately reports errors that can be found without making the environment.
+        // This reports errors that can be found without making the environment.
         self.maker.registry.env(config.env()).map_err(|error| error.to_string())?;
         match self.hub.turn_of_run().map_err(|refusal| refusal.to_string())? {
             RunTurn::Now => {
@@ -108,7 +108,7 @@ impl Actor {
         if let Some(run_dir) = &run_dir
             && config.refuse_host_settings().is_err()
         {
-            // They are names, since they come from another machine.
+            // Outputs are names, since they come from another machine.
             let root = run_dir.join(OUTPUTS);
             let root = root.to_str().ok_or("the directory of runs is no UTF-8, so outputs have no place there")?;
             config.rollout.place_outputs(root).map_err(|error| error.to_string())?;
@@ -173,7 +173,7 @@ impl Actor {
         }
     }
 
-    /// True while a run is stopped and the one that continues it has not begun.
+    /// Returns true while a run is stopped and the one that continues it has not begun.
     pub(super) fn is_rolling_back(&self) -> bool {
         matches!(&self.starting, Some(Starting { cause: StartCause::RollBack(_), .. }))
     }

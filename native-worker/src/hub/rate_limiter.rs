@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 /// A token bucket: allows a burst of one second's worth, then an even rate.
 pub(super) struct RateLimiter {
     each: Duration,
-    /// When everything admitted so far would be due at an even rate.
+    /// The time at which everything admitted so far would be due at an even rate.
     due: Instant,
 }
 
@@ -23,7 +23,7 @@ impl RateLimiter {
         }
     }
 
-    /// Admits one more; returns when, if not now.
+    /// Admits one more; if that is not possible now, returns the time to retry.
     fn pass(&mut self, now: Instant) -> Option<Instant> {
         self.due = self.due.max(now) + self.each;
         self.due.checked_sub(Duration::from_secs(1)).filter(|time| *time > now)

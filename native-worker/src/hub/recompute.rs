@@ -21,14 +21,14 @@ use tokio::sync::mpsc;
 use super::actor::Actor;
 use crate::NativeShell;
 
-/// How long drawing a fragment may take.
+/// The deadline for drawing a fragment.
 const DRAWING_DEADLINE: Duration = Duration::from_secs(60);
 /// Threads that may hang before no other one is started.
 const MAX_HUNG: usize = 2;
 
 /// A fragment to recompute.
 pub(super) trait Recompute: Send + 'static {
-    /// What comes of it.
+    /// The result of recomputing it.
     type Outcome: Send + 'static;
 
     /// Returns the number of its run.
@@ -46,7 +46,7 @@ pub(super) struct AuditJob {
     pub(super) run: u32,
     pub(super) task: AuditTask,
     weights: Weights,
-    /// Whether the rows come from a device: then their actions are replayed, and the rest is compared.
+    /// True if the rows come from a device: then their actions are replayed, and the rest is compared.
     device_rows: bool,
 }
 
@@ -226,7 +226,7 @@ impl Actor {
 mod tests {
     use super::*;
 
-    /// Is recomputed once the test drops the sender.
+    /// A job that is recomputed once the test drops the sender.
     struct Gated {
         number: u32,
         gate: std_mpsc::Receiver<()>,

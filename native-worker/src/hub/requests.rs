@@ -124,7 +124,7 @@ impl Hub {
         applied.unwrap_or(Err(SyncError::Ended))
     }
 
-    /// Returns what workers have sent so far, and the process ids of the local ones.
+    /// Returns the number of bytes that workers have sent so far, and the process ids of the local ones.
     pub async fn traffic(&self) -> Traffic {
         self.ask(|actor, reply| _ = reply.send(actor.traffic())).await.unwrap_or_default()
     }
@@ -159,7 +159,7 @@ impl Hub {
         let _ = self.begin_drain().await.await;
     }
 
-    /// Like [`drain`](Self::drain); the receiver resolves when the run is over.
+    /// Works like [`drain`](Self::drain); the receiver resolves when the run is over.
     pub(crate) async fn begin_drain(&self) -> oneshot::Receiver<()> {
         let (drained, over) = oneshot::channel();
         let _ = self.events.send(Event::ask(|actor| actor.drain(drained))).await;
@@ -173,7 +173,7 @@ impl Hub {
         let _ = self.events.send(Event::ask(|actor| actor.hub.stop_run())).await;
     }
 
-    /// Returns what stops the run from any thread, with the event loop of this hub.
+    /// Returns a handle that stops the run from any thread, with the event loop of this hub.
     pub(crate) fn stopper(&self, runtime: Handle) -> RunStopper {
         RunStopper { events: self.events.downgrade(), runtime }
     }
@@ -201,13 +201,13 @@ pub struct Traffic {
     pub worker_pids: Vec<u32>,
 }
 
-/// Why a run could not be started.
+/// An error of starting a run.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct StartRunError(StartError);
 
 impl StartRunError {
-    /// True if another configuration would help.
+    /// Returns whether another configuration would help.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         let Self(error) = self;

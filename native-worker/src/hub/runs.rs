@@ -20,7 +20,7 @@ impl Actor {
         if self.hub.is_leaving { Err(StartRefusal::Leaving.into()) } else { self.begin_run(number, parts) }
     }
 
-    /// Like [`start_run`](Self::start_run), also for a hub that is about to stop.
+    /// Works like [`start_run`](Self::start_run), also for a hub that is about to stop.
     pub(super) fn begin_run(&mut self, number: Option<u32>, parts: RunParts) -> Result<(), StartError> {
         if !self.hub.is_free() || self.update.is_some() {
             return Err(StartRefusal::Busy.into());
@@ -34,7 +34,7 @@ impl Actor {
         if has_secret && run.state.group.set_audits(self.audits, u64::from_le_bytes(secret)).is_err() {
             return Err(StartRefusal::Leaving.into());
         }
-        // A run with nothing left to do needs no workers.
+        // A run that has reached its end needs no workers.
         let is_at_end = self.hub.is_leaving || run.state.end_reached(self.now()).is_some();
         let workers = if is_at_end { 0 } else { run.worker_terms.num_workers as usize };
         let started = self.add_children_for(&run.worker_terms, workers)?;

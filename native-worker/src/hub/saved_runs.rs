@@ -1,5 +1,5 @@
 //! The runs below the hub's directory of runs: they are listed, resumed and deleted on request, by the names of their
-//! directories. Threads for blocking work read the files; the actor gets what they found.
+//! directories. Threads for blocking work read the files, and pass their results to the actor.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ use crate::{
 const MAX_READING: usize = 8;
 const NO_DIRECTORY: &str = "this hub has no directory of runs; start it with `rollmesh hub`";
 
-/// What a thread found for a request.
+/// The result of a thread's work for a request.
 #[derive(Debug)]
 pub(super) enum SavedRunLookup {
     /// The answer.

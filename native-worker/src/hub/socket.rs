@@ -40,7 +40,7 @@ pub(super) fn close_frame(code: CloseReason) -> Frame {
     Frame::Close(Some(CloseFrame { code: (code as u16).into(), reason: Utf8Bytes::default() }))
 }
 
-/// What a peer may send before its next message is complete.
+/// The number of bytes that a peer may send before its next message is complete.
 pub(super) struct ReadLimits {
     pub(super) cap: usize,
     pub(super) allowance: ReadAllowance,
@@ -85,11 +85,11 @@ impl ReadLimits {
     }
 }
 
-/// What a peer has sent, as far as it can be read without the hub's state.
+/// A peer's message, decoded as far as possible without the hub's state.
 #[derive(Debug)]
 pub(super) enum Received {
     Message(Message),
-    /// An upload that refers to what the hub knows, or to no lease that this peer has.
+    /// An upload that cannot be decoded without the hub's state, or that refers to no lease of this peer.
     Upload(WorkerUpload),
     Decoded(DecodedUpload),
 }
@@ -198,7 +198,7 @@ pub(super) async fn read(
     }
 }
 
-/// Reads the next frame. Returns its message if that is complete, or why the connection ends.
+/// Reads the next frame. Returns its message if that is complete, or the end of the connection.
 async fn next_message(
     stream: &mut Stream,
     inbox: &mut Inbox,

@@ -221,7 +221,7 @@ fn names(listen: SocketAddr, given: Vec<String>) -> Vec<String> {
     NativeHost.hostname().filter(|name| access::is_host(name)).into_iter().collect()
 }
 
-/// Returns how workers on this machine reach the hub.
+/// Returns the way to the hub for workers on this machine.
 fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Way {
     let host = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -25,7 +25,7 @@ use crate::{
     private_file,
 };
 
-/// How a hub encrypts.
+/// The encryption of a hub.
 #[derive(Clone, Debug)]
 pub enum TlsConfig {
     /// With a certificate from an authority: PEM files with its chain, the hub's own certificate first, and with its key.
@@ -39,7 +39,7 @@ pub enum TlsConfig {
     SelfSigned(PathBuf),
 }
 
-/// Why a hub cannot encrypt.
+/// An error of setting up a hub's encryption.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -62,7 +62,7 @@ pub(crate) struct Tls {
     /// Accepts only clients with a certificate.
     strict: Option<TlsAcceptor>,
     pub(crate) fingerprint: Fingerprint,
-    /// When the certificate expires, in seconds since 1970, if that can be read.
+    /// The time at which the certificate expires, in seconds since 1970, if that can be read.
     pub(crate) expires: Option<u64>,
 }
 

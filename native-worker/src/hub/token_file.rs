@@ -56,7 +56,7 @@ impl Stamp {
     }
 }
 
-/// Why tokens cannot be read or written.
+/// An error of reading or writing tokens.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenFileError {
@@ -287,7 +287,8 @@ mod tests {
         assert_eq!(TokenFile::open(&path).unwrap().rows().len(), 1);
     }
 
-    /// Only root can create files for another user: other users check that theirs stay theirs.
+    /// Checks files of root, which alone can create files for another user; other users check that their files stay
+    /// their own.
     #[cfg(unix)]
     #[test]
     fn files_of_root_belong_to_the_owner_of_their_folder() {

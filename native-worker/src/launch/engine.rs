@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::{child::LIMITED, net::TOKEN_VARIABLE};
 
-/// Where workers run.
+/// The place where workers run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LaunchEngine {
     /// On this machine.
@@ -19,17 +19,17 @@ pub(crate) enum LaunchEngine {
     Srun,
     /// Each in a Slurm job, through `sbatch`.
     Sbatch,
-    /// Wherever this command runs one.
+    /// In a place that this command chooses.
     Custom(Vec<String>),
 }
 
-/// What the workers of a launcher have in common.
+/// The settings that the workers of a launcher have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     pub(crate) engine: LaunchEngine,
     /// The program on the workers' machines.
     pub(crate) program: String,
-    /// How workers reach the hub: arguments of `worker`.
+    /// The way to the hub: arguments of `worker`.
     pub(crate) way: Vec<String>,
     /// Further arguments of `ssh`, `srun` or `sbatch`.
     pub(crate) options: Vec<String>,
@@ -52,7 +52,7 @@ pub(crate) struct StartOrder {
 #[derive(Debug)]
 pub(crate) struct StartCommand {
     pub(crate) command: Command,
-    /// What it reads from standard input.
+    /// The text that it reads from standard input.
     pub(crate) input: String,
 }
 
@@ -113,7 +113,7 @@ impl Template {
             }
             LaunchEngine::Ssh(_) => {
                 let mut command = Command::new("ssh");
-                // It must fail where it would ask, and notice soon that the machine is unreachable.
+                // It must fail instead of asking for a password, and report soon that the machine is unreachable.
                 command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
                 command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]).args(&self.options);
                 let host = start.host.as_deref().unwrap_or_default();
@@ -175,7 +175,7 @@ impl Template {
         words.chain(more.iter().map(|&word| word.into())).map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns what a command of the user's gets to know, besides the token on its standard input.
+    /// Returns the variables that a command of the user's gets, besides the token on its standard input.
     fn variables(&self, start: &StartOrder) -> BTreeMap<&'static str, String> {
         let spec = serde_json::to_string(&start.spec).unwrap_or_default();
         let worker = serde_json::to_string(&self.worker(start)).unwrap_or_default();
@@ -197,7 +197,7 @@ fn limits(start: &StartOrder) -> impl Iterator<Item = (&'static str, &'static st
     start.spec.memory.iter().flat_map(|_| LIMITED)
 }
 
-/// Returns what `srun` and `sbatch` reserve for a worker.
+/// Returns the options with which `srun` and `sbatch` reserve resources for a worker.
 fn slurm_options(start: &StartOrder) -> Vec<String> {
     let WorkerSpec { cpus, gpus, memory, .. } = &start.spec;
     let mut options = vec![format!("--job-name={}", start.name)];

@@ -1,4 +1,4 @@
-//! The resources of a machine, and what has been granted of them.
+//! The resources of a machine, and the grants of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use super::{LaunchError, WorkerSpec};
 
-/// The resources for workers. Clones share one account: what one grants is not free in the others.
+/// The resources for workers. Clones share one account: a resource that one of them grants is not free in the others.
 #[derive(Clone, Debug)]
 pub struct Inventory {
     shared: Arc<Mutex<Stock>>,
@@ -66,10 +66,11 @@ impl Inventory {
         Self { shared: Arc::new(Mutex::new(stock)) }
     }
 
-    /// Returns the inventory of what this process may use of this machine: its CPUs, its memory, and the GPUs in
-    /// `CUDA_VISIBLE_DEVICES`, else all with device files. Numbered CPUs need Linux; elsewhere there are none to grant.
+    /// Returns the inventory of the resources that this process may use: the machine's CPUs, its memory, and the GPUs
+    /// in `CUDA_VISIBLE_DEVICES`, else all with device files. Numbered CPUs need Linux; elsewhere there are none to
+    /// grant.
     ///
-    /// The whole process has one account of it: what one group's workers have is not free for those of another.
+    /// The whole process has one account of it: a resource of one group's worker is not free for those of another.
     #[must_use]
     pub fn of_machine() -> Self {
         static MACHINE: OnceLock<Inventory> = OnceLock::new();
@@ -107,10 +108,10 @@ impl Inventory {
         Self { shared: Arc::new(Mutex::new(stock)) }
     }
 
-    /// Reserves what a worker needs, until the grant is dropped.
+    /// Reserves the resources that a worker needs, until the grant is dropped.
     ///
     /// # Errors
-    /// [`LaunchError`], which says what is short. Nothing is reserved then.
+    /// [`LaunchError`], which names the resource that is short. Nothing is reserved then.
     pub fn grant(&self, spec: &WorkerSpec) -> Result<Grant, LaunchError> {
         let mut stock = self.stock();
         stock.check(spec)?;

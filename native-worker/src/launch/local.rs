@@ -22,9 +22,9 @@ use crate::{
 
 /// Time for a process on this machine to join its hub.
 const JOINS: Duration = Duration::from_secs(60);
-/// How long to wait for a killed process.
+/// The time to wait for a killed process.
 const KILLED: Duration = Duration::from_secs(3);
-/// How long to read the standard error of a process that has ended: its child processes may keep it open.
+/// The time for reading the standard error of a process that has ended: its child processes may keep it open.
 const LAST_READ: Duration = Duration::from_millis(100);
 
 /// Starts workers as child processes: the current executable, or another program that begins with
@@ -73,7 +73,7 @@ impl Launcher for LocalLauncher {
             .envs(order.environs)
             // Set after the user's variables, so that they cannot give a worker another one's GPU.
             .envs(confinement.variables())
-            // What may run on this machine was set on this process's command line.
+            // This process's command line determines the Python environments that may run on this machine.
             .envs(crate::envs::python::child_environs())
             .env(TOKEN_VARIABLE, order.token.to_hex());
         let oom_kills = oom_kills();
@@ -101,7 +101,7 @@ struct LaunchedChild {
     /// `None` once it has been read to its end.
     stderr: Option<ChildStderr>,
     words: LastWords,
-    /// Where the standard error is copied to.
+    /// The receiver of a copy of the standard error.
     log: Option<LogReceiver>,
     is_killed: bool,
     /// [`oom_kills`] when it was started.
@@ -120,7 +120,7 @@ impl LaunchedChild {
                             read(&mut self.stderr, &mut self.words, &mut self.log).await;
                         }
                     };
-                    // What has been read is kept in any case.
+                    // The lines that were read are kept in any case.
                     let _ = timeout(LAST_READ, rest).await;
                     return status;
                 }
@@ -202,8 +202,8 @@ impl LaunchedWorker for LaunchedChild {
     }
 }
 
-/// Returns how a process ended that this one did not kill. If the system ran out of memory during its life, that explains a
-/// SIGKILL, and the process itself had used the memory.
+/// Returns the end of a process that this one did not kill. If the system ran out of memory during its life, that
+/// explains a SIGKILL, and the process itself had used the memory.
 fn end_of(status: ExitStatus, was_out_of_memory: bool) -> LaunchedEnd {
     #[cfg(unix)]
     if was_out_of_memory && std::os::unix::process::ExitStatusExt::signal(&status) == Some(9) {
@@ -212,7 +212,8 @@ fn end_of(status: ExitStatus, was_out_of_memory: bool) -> LaunchedEnd {
     LaunchedEnd::from(status)
 }
 
-/// Returns how many processes the system has killed for lack of memory, under any limit; `None` if it does not count them.
+/// Returns the number of processes that the system has killed for lack of memory, under any limit; `None` if it does
+/// not count them.
 fn oom_kills() -> Option<u64> {
     let counters = fs::read_to_string("/proc/vmstat").ok()?;
     counters.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())

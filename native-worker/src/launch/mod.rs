@@ -1,10 +1,10 @@
 //! Starting and ending workers: their resource needs, the machine's resources, and grants.
 //!
-//! A [`Launcher`] starts a worker that joins a hub, from a [`WorkerSpec`] with its needs. [`LocalLauncher`] starts processes
-//! on this machine and keeps an [`Inventory`]: what it cannot grant is a typed error before anything is started. A hub
-//! starts, replaces and dismisses all its local workers through one launcher. A launcher may also be a program,
-//! `rollmesh launch` or one of the user's, that connects to the hub: `PROTOCOL.md` describes its messages. Not here: when a
-//! worker is started or replaced.
+//! A [`Launcher`] starts a worker that joins a hub, from a [`WorkerSpec`] with its needs. [`LocalLauncher`] starts
+//! processes on this machine and keeps an [`Inventory`]: a request that it cannot grant is a typed error before
+//! anything is started. A hub starts, replaces and dismisses all its local workers through one launcher. A launcher may
+//! also be a program, `rollmesh launch` or one of the user's, that connects to the hub: `PROTOCOL.md` describes its
+//! messages. The hub decides when a worker is started or replaced.
 //!
 //! ```
 //! use rollmesh::launch::{Inventory, LaunchError, WorkerSpec};
@@ -47,9 +47,10 @@ pub(crate) use supervised::SupervisedChild;
 
 /// Starts workers in a place of its choice.
 ///
-/// A launcher inside a program with a hub of its own. It runs what [`LocalLauncher`] runs here: `rollmesh worker` with the
-/// [way](LaunchOrder::way) and `--name NAME`, with the token in the environment variable `ROLLMESH_TOKEN`. Such a worker refuses
-/// settings that name files of one machine, such as `output` and `log_dir`: give these to workers that [`LocalLauncher`] starts.
+/// A launcher inside a program with a hub of its own. It runs the same command as [`LocalLauncher`]: `rollmesh worker`
+/// with the [way](LaunchOrder::way) and `--name NAME`, with the token in the environment variable `ROLLMESH_TOKEN`.
+/// Such a worker refuses settings that name files of one machine, such as `output` and `log_dir`: give these to workers
+/// that [`LocalLauncher`] starts.
 pub trait Launcher: Send + Sync + fmt::Debug {
     /// Starts a worker. It is called from within a tokio runtime and does not wait for the worker to join.
     ///
@@ -63,7 +64,7 @@ pub trait Launcher: Send + Sync + fmt::Debug {
 pub struct LaunchOrder<'a> {
     /// Its number, assigned by the caller.
     pub number: u32,
-    /// How it reaches its hub: arguments of `worker`, including `--hub` and the address.
+    /// The way to its hub: arguments of `worker`, including `--hub` and the address.
     pub way: &'a [String],
     /// Its token. A secret, which must not be put on a command line.
     pub token: &'a Token,
@@ -73,7 +74,7 @@ pub struct LaunchOrder<'a> {
     pub environs: &'a BTreeMap<String, String>,
 }
 
-/// Receives what a worker writes to its standard error.
+/// A callback for the bytes that a worker writes to its standard error.
 pub type LogReceiver = Box<dyn FnMut(&[u8]) + Send>;
 
 /// A started worker. Dropping it ends the worker, if it has not ended, and releases its grant.
@@ -81,13 +82,13 @@ pub trait LaunchedWorker: Send {
     /// Returns its process id, if it runs on this machine.
     fn pid(&self) -> Option<u32>;
 
-    /// Sets what receives the worker's standard error, in pieces of any length. It returns immediately, and is dropped when
-    /// there is no more. A launcher without that output ignores it.
+    /// Sets the callback for the worker's standard error, in pieces of any length. The callback returns immediately,
+    /// and is dropped when there is no more. A launcher without that output ignores it.
     fn forward_log(&mut self, receive: LogReceiver) {
         drop(receive);
     }
 
-    /// Returns how long it may take to join its hub before the hub ends it; `None` is without limit.
+    /// Returns the time within which it has to join its hub before the hub ends it; `None` is without limit.
     fn joins_within(&self) -> Option<Duration> {
         None
     }
@@ -95,11 +96,11 @@ pub trait LaunchedWorker: Send {
     /// Ends it immediately, without its cooperation.
     fn kill(&mut self);
 
-    /// Waits for its end, and returns how it ended. The future may be dropped and requested again.
+    /// Waits for its end, and returns it. The future may be dropped and requested again.
     fn ended(&mut self) -> Pin<Box<dyn Future<Output = LaunchedEnd> + Send + '_>>;
 }
 
-/// How a worker has ended.
+/// The end of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchedEnd {
     /// A short description.
@@ -129,20 +130,20 @@ impl From<ExitStatus> for LaunchedEnd {
     }
 }
 
-/// Why a worker could not be started.
+/// An error of starting a worker.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// More than is free was requested.
     #[error("a worker needs {wanted} {what}, of which {free} of {all} are free; start fewer workers or ask for less")]
     Short {
-        /// What is short: `CPUs`, `GPUs` or `bytes of memory`.
+        /// The resource that is short: `CPUs`, `GPUs` or `bytes of memory`.
         what: &'static str,
-        /// How much the worker needs.
+        /// The amount that the worker needs.
         wanted: u64,
-        /// How much is free.
+        /// The amount that is free.
         free: u64,
-        /// How much there is in total.
+        /// The amount in total.
         all: u64,
     },
     /// More of a declared resource than is free was requested.
@@ -153,11 +154,11 @@ pub enum LaunchError {
     ShortResource {
         /// Its name.
         name: String,
-        /// How much the worker needs.
+        /// The amount that the worker needs.
         wanted: u32,
-        /// How much is free.
+        /// The amount that is free.
         free: u32,
-        /// How much was declared.
+        /// The amount that was declared.
         all: u32,
     },
     /// The resource was not declared.
@@ -183,9 +184,9 @@ pub enum LaunchError {
     /// The operating system does not support this.
     #[error("{what} need {needs}; leave them out of the worker's specification")]
     Unsupported {
-        /// What was requested.
+        /// The requested feature.
         what: &'static str,
-        /// What it needs.
+        /// The operating system that it needs.
         needs: &'static str,
     },
     /// The program cannot be started.
@@ -202,7 +203,7 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// True if the request cannot be granted; another specification would help.
+    /// Returns whether the request cannot be granted; another specification would help.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         !matches!(self, Self::NotYet(_) | Self::Program { .. } | Self::Failed(_))

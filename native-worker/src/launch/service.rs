@@ -1,8 +1,8 @@
 //! A launcher as a program: it connects to a hub, and starts and ends workers for it from a [template](Template).
 //!
-//! The hub owns all decisions: how many workers there are, and which are replaced. This side owns the processes, and their
-//! restarts by nothing else. If the connection is lost, workers continue for as long as the hub expects their launcher back, and
-//! the hub hears which are left when it is.
+//! The hub owns all decisions: how many workers there are, and which are replaced. This side owns the processes, and
+//! restarts none by itself. If the connection is lost, workers continue for as long as the hub expects their launcher
+//! back, and the launcher reports the workers that are still running when it returns.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +39,7 @@ const FAREWELL: Duration = Duration::from_secs(15);
 const SHORT_LIFE: Duration = Duration::from_secs(15);
 /// … which is then used last for this long.
 const DOUBT: Duration = Duration::from_secs(60);
-/// Most characters of the status of a worker that has ended.
+/// Maximum number of characters of the status of a worker that has ended.
 const MAX_STATUS: usize = 500;
 /// Exit codes of programs that panicked or were aborted by a fault, as shells and engines report them.
 const CRASHES: [i32; 6] = [101, 132, 134, 135, 136, 139];
@@ -55,13 +55,13 @@ pub(crate) struct LauncherConfig {
     /// Identifies it at the hub, together with its token.
     pub(crate) name: String,
     pub(crate) template: Template,
-    /// Most workers at the same time, on each machine if the engine has several.
+    /// Maximum number of workers at the same time, on each machine if the engine has several.
     pub(crate) capacity: u32,
-    /// How long a worker may take to join the hub.
+    /// The time within which a worker has to join the hub.
     pub(crate) token_seconds: u32,
 }
 
-/// Why a launcher has ended.
+/// The reason that a launcher has ended.
 #[derive(Debug)]
 pub(crate) enum LauncherEnd {
     /// The hub refuses it permanently, or is not trusted.
@@ -70,7 +70,7 @@ pub(crate) enum LauncherEnd {
     Asked,
 }
 
-/// A machine, or whatever else an engine starts workers on.
+/// A machine, or another place on which an engine starts workers.
 #[derive(Debug)]
 struct LaunchMachine {
     /// The machine's name, if the engine has several.
@@ -110,7 +110,7 @@ pub(crate) async fn serve(config: LauncherConfig, mut leave: watch::Receiver<boo
     let mut service = LaunchService { config, machines, workers: BTreeMap::new(), ended };
     let (mut lost, mut lost_at) = (None, TokioInstant::now());
     let end = loop {
-        // Then the hub has given the workers up, or will never be back.
+        // Then the hub has removed the workers, or does not return.
         let absent = sleep_until(lost_at + LAUNCHER_ABSENCE);
         let socket = {
             let connecting = reconnect(Route::direct(&hub, &trust), &mut connection, lost, &mut leave, &say);
@@ -161,7 +161,7 @@ impl From<PeerEnd> for LauncherEnd {
 }
 
 impl LaunchService {
-    /// Serves the hub that has admitted this launcher. Returns why the connection was lost.
+    /// Serves the hub that has admitted this launcher. Returns the reason that the connection was lost.
     async fn session(
         &mut self,
         link: &mut Linked<'_>,
@@ -170,7 +170,7 @@ impl LaunchService {
         leave: &mut watch::Receiver<bool>,
         say: &impl Fn(&str),
     ) -> String {
-        // Workers that ended meanwhile are not in the list, which is how the hub learns it.
+        // Workers that ended meanwhile are not in the list that the hub gets.
         while let Ok((ended, life)) = ends.try_recv() {
             self.forget(&ended, life);
         }
@@ -183,7 +183,7 @@ impl LaunchService {
             // After the hub's goodbye their tokens are invalid.
             self.release_all();
         } else if *leave.borrow() {
-            // A hub that does not hear it waits for a while, and then removes this launcher.
+            // A hub that does not receive it waits for a while, and then removes this launcher.
             link.leave("it was asked to leave").await;
         }
         lost
@@ -192,7 +192,7 @@ impl LaunchService {
     /// Exchanges messages until the connection is lost.
     ///
     /// # Errors
-    /// Why it was lost.
+    /// The reason that it was lost.
     async fn exchange(
         &mut self,
         link: &mut Linked<'_>,
@@ -301,7 +301,7 @@ impl LaunchService {
                 left -= 1;
             }
         };
-        // What is still running is killed with this process.
+        // Workers that are still running are killed with this process.
         let _ = timeout(FAREWELL, all).await;
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct SupervisedChild {
     child: Child,
 }
 
-/// How a child process has ended.
+/// The end of a child process.
 #[derive(Debug)]
 pub(crate) struct SupervisedEnd {
     pub(crate) status: ExitStatus,
@@ -48,7 +48,7 @@ impl SupervisedChild {
     pub(crate) async fn start(command: Command, input: &str) -> io::Result<Self> {
         let mut child = spawn_in_runtime(command, Stdio::piped())?;
         if let Some(stdin) = &mut child.stdin {
-            // If it has ended already, its status says more.
+            // If it has ended already, its status is the better error.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         Ok(Self { child })
@@ -59,11 +59,11 @@ impl SupervisedChild {
         self.child.id()
     }
 
-    /// Waits for the end of the process. It is asked to end when `stop` completes, and killed if that does not help. What it
-    /// writes to standard error is printed as lines behind `prefix`; lines of its standard output go to `heard`.
+    /// Waits for the end of the process. It is asked to end when `stop` completes, and killed if that does not help.
+    /// Its standard error is printed as lines behind `prefix`; lines of its standard output go to `heard`.
     ///
     /// # Errors
-    /// The operating system's, if it does not report how the process has ended.
+    /// The operating system's, if it does not report the end of the process.
     pub(crate) async fn run(
         self,
         prefix: &str,

@@ -29,7 +29,7 @@ impl<L: Send + 'static> LearnerThread<L> {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the system refuses a thread.
+    /// The operating system's, if it does not start a thread.
     pub(crate) fn spawn(mut learners: L) -> io::Result<Self> {
         let (jobs, mut queue) = mpsc::unbounded_channel::<LearnerJob<L>>();
         let (end, ended) = std_mpsc::channel();
@@ -52,7 +52,7 @@ impl<L: Send + 'static> LearnerThread<L> {
         let _ = self.thread.join();
     }
 
-    /// Does the same for jobs that may hang: after `patience` the thread is left to itself.
+    /// Waits in the same way for jobs that may hang: after `patience` the thread is abandoned.
     pub(crate) fn finish_within(self, patience: Duration) {
         drop(self.jobs);
         // The thread drops its end of the channel last.

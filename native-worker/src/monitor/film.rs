@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use rollmesh_core::env::{Frame, render::Colour};
 use serde::{Deserialize, Serialize};
 
-/// How long a picture is shown, in hundredths of a second: 33 per second. Browsers slow down rates above 50.
+/// The duration of a picture in hundredths of a second: 33 pictures per second. Browsers slow down rates above 50.
 const DELAY: u16 = 3;
 /// Bytes of a picture in a GIF besides its compressed pixels.
 const FRAME_BYTES: usize = 20;
@@ -15,7 +15,7 @@ const MAX_COLOURS: usize = 256;
 /// Maximum number of cached colours whose nearest palette entry is known once the palette is full.
 const MAX_REMEMBERED: usize = 1 << 16;
 
-/// Why the end of a recording is missing.
+/// The reason that the end of a recording is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cut {
@@ -60,7 +60,7 @@ impl Film {
         self.frames.len()
     }
 
-    /// Returns why no more pictures are accepted, if so.
+    /// Returns the reason that no more pictures are accepted, if there is one.
     pub(super) fn cut(&self) -> Option<Cut> {
         self.cut
     }

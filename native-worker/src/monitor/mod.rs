@@ -48,12 +48,12 @@ use self::{files::RecordingFiles, film::Film};
 
 pub use self::{film::Cut, recorder::Recorder, schedule::Schedule};
 
-/// Which episodes are recorded, and how much of them.
+/// The episodes that are recorded, and limits of their recordings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonitorOptions {
     /// Index of the worker, which is part of the files' names.
     pub worker_index: u32,
-    /// Which episodes are recorded.
+    /// The episodes that are recorded.
     pub schedule: Schedule,
     /// Maximum number of pictures of an episode. There are about 33 per second.
     pub max_frames: usize,
@@ -62,7 +62,7 @@ pub struct MonitorOptions {
 }
 
 impl Default for MonitorOptions {
-    /// Worker 0, the cubic schedule, a minute and 16 MiB.
+    /// Returns the default: worker 0, the cubic schedule, a minute and 16 MiB.
     fn default() -> Self {
         Self { worker_index: 0, schedule: Schedule::Cubic, max_frames: 2_000, max_bytes: 1 << 24 }
     }
@@ -85,18 +85,18 @@ pub struct EpisodeStats {
     pub file: Option<String>,
     /// Number of pictures.
     pub frames: usize,
-    /// Why its end is missing, if it is.
+    /// The reason that its end is missing, if it is.
     pub cut: Option<Cut>,
     /// True if the episode was recorded to its end.
     pub complete: bool,
-    /// Why the episode was lost, if it was.
+    /// The reason that the episode was lost, if it was.
     pub faulty: Option<String>,
-    /// Why the environment could not be rendered, if it could not.
+    /// The reason that the environment could not be rendered, if it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub render_error: Option<String>,
 }
 
-/// Why an episode cannot be recorded.
+/// An error of recording an episode.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MonitorError {
@@ -157,12 +157,12 @@ impl Monitor {
         Ok(Self { files, options, begun, open: BTreeMap::new() })
     }
 
-    /// True if this worker has recorded episodes in this directory before.
+    /// Returns whether this worker has recorded episodes in this directory before.
     pub(crate) fn has_recordings(&self) -> bool {
         self.begun > 0
     }
 
-    /// Removes what this worker has recorded after this number of env steps of an episode: the recordings of later episodes, and
+    /// Removes this worker's recordings from after this number of env steps of an episode: those of later episodes, and
     /// that of this one if it has more pictures or an end.
     pub(crate) fn forget_after(&mut self, episode: u64, steps: u32) -> Result<(), MonitorError> {
         self.files.forget_after(episode, steps)?;
@@ -180,7 +180,7 @@ impl Monitor {
         self.begun = number - 1;
     }
 
-    /// True if pictures of this sub-environment's episode are needed.
+    /// Returns whether pictures of this sub-environment's episode are needed.
     #[must_use]
     pub fn records(&mut self, env: usize) -> bool {
         self.film(env).1.is_some_and(|film| film.cut().is_none())

@@ -1,6 +1,6 @@
 //! The schedule of recorded episodes.
 
-/// Which episodes are recorded, by their numbers from 1.
+/// The rule that selects the episodes to record, by their numbers from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
     /// Numbers 1, 8, 27 and the other cubes up to 1000, then every 1000th: many while much changes, and few later.
@@ -12,7 +12,7 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    /// True if the episode with this number is recorded.
+    /// Returns whether the episode with this number is recorded.
     #[must_use]
     pub fn includes(self, episode: u64) -> bool {
         match self {

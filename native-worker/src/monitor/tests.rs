@@ -117,7 +117,7 @@ fn failed_render_is_named_in_the_statistics_of_the_episode() {
     assert_eq!(errors, [Some("pygame is missing".into()), None]);
 }
 
-/// Each environment's colours fit into one palette, so nothing is lost.
+/// Checks that each environment's colours fit into one palette, so that nothing is lost.
 #[test]
 fn first_pictures_of_all_environments_round_trip() {
     let dir = tempdir().unwrap();

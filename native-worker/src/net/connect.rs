@@ -31,12 +31,12 @@ pub(crate) fn is_hub_url(text: &str) -> Result<String, String> {
     parse(text).map(|_| text.to_owned())
 }
 
-/// True if the address of a hub leads to the machine that uses it.
+/// Returns whether the address of a hub leads to the machine that uses it.
 pub(crate) fn is_on_loopback(hub: &str) -> bool {
     parse(hub).is_ok_and(|address| is_this_machine(&address.host))
 }
 
-/// Why a connection to a hub failed.
+/// An error of connecting to a hub.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     /// Its certificate is not trusted: another attempt would fail in the same way.
@@ -66,7 +66,7 @@ impl From<String> for ConnectError {
 pub(crate) struct Route<'a> {
     /// `ws://HOST:PORT` or `wss://HOST:PORT`.
     pub(crate) hub: &'a str,
-    /// How to verify the hub.
+    /// The verification of the hub.
     pub(crate) trust: &'a Trust,
     /// A relay on the way.
     pub(crate) relay: Option<&'a RelayAddress>,

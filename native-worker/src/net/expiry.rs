@@ -1,4 +1,4 @@
-//! When certificates expire.
+//! The expiry of certificates.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{
 };
 
 const DAY_S: u64 = 24 * 60 * 60;
-/// How long before a certificate expires users are warned.
+/// Number of days before a certificate's expiry from which on users are warned.
 const WARNING_DAYS: u64 = 14;
 
 /// A warning about a certificate.

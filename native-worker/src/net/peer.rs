@@ -17,7 +17,7 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 /// Time for a goodbye to reach the hub.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Why a peer connects to its hub no more.
+/// The reason that a peer does not reconnect to its hub.
 #[derive(Debug)]
 pub(crate) enum PeerEnd {
     /// It was asked to leave.
@@ -28,8 +28,8 @@ pub(crate) enum PeerEnd {
     Over(ConnectionEnd),
 }
 
-/// Connects to a hub, again and again until it succeeds, at first after a delay if a connection was `lost` for this reason.
-/// A way through a relay that fails is followed by the direct one. `say` prints messages for users.
+/// Connects to a hub, with retries until it succeeds, at first after a delay if a connection was `lost` for this
+/// reason. A way through a relay that fails is followed by the direct one. `say` prints messages for users.
 pub(crate) async fn reconnect(
     route: Route<'_>,
     connection: &mut Connection,
@@ -88,7 +88,7 @@ pub(crate) async fn asked(leave: &mut watch::Receiver<bool>) {
 /// Waits for the next frame of the hub, which was last `heard` at this time. Nothing is lost if it is cancelled.
 ///
 /// # Errors
-/// Why the connection has ended.
+/// The reason that the connection has ended.
 pub(crate) async fn next_frame(
     socket: &mut (impl Stream<Item = tungstenite::Result<Frame>> + Unpin),
     heard: &mut Instant,
@@ -113,7 +113,7 @@ pub(crate) async fn next_frame(
 pub(crate) struct Linked<'a> {
     socket: &'a mut HubSocket,
     pub(crate) connection: &'a mut Connection,
-    /// When the hub was last heard.
+    /// The time at which the hub was last heard.
     heard: Instant,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Linked<'a> {
     /// Waits until the hub has admitted this peer.
     ///
     /// # Errors
-    /// Why the connection has ended. [`Connection::end`] says whether the hub refused this peer.
+    /// The reason that the connection has ended. [`Connection::end`] says whether the hub refused this peer.
     pub(crate) async fn admitted(&mut self) -> Result<(), String> {
         while !self.connection.is_ready() {
             self.receive().await?;
@@ -136,7 +136,7 @@ impl<'a> Linked<'a> {
     /// Sends a message.
     ///
     /// # Errors
-    /// Why the connection has ended.
+    /// The reason that the connection has ended.
     pub(crate) async fn send(&mut self, message: &Message) -> Result<(), String> {
         self.connection.send(message);
         self.flush().await
@@ -154,13 +154,13 @@ impl<'a> Linked<'a> {
         let _ = timeout(FAREWELL, farewell).await;
     }
 
-    /// Sends what is queued, and waits for the hub's next frame. Returns the message that it completes.
+    /// Sends the queued messages, and waits for the hub's next frame. Returns the message that it completes.
     ///
     /// # Errors
-    /// Why the connection has ended.
+    /// The reason that the connection has ended.
     pub(crate) async fn receive(&mut self) -> Result<Option<Message>, String> {
         let flushed = self.flush().await;
-        // Why the connection is over matters more than whether the goodbye could be sent.
+        // The reason of the end matters more than an error of sending the goodbye.
         if self.connection.end().is_none() {
             flushed?;
         }
@@ -171,7 +171,7 @@ impl<'a> Linked<'a> {
     /// sends nothing.
     ///
     /// # Errors
-    /// Why the connection has ended.
+    /// The reason that the connection has ended.
     pub(crate) async fn next(&mut self) -> Result<Option<Message>, String> {
         Ok(match self.next_received().await? {
             Some(Received::Message(message)) => Some(message),
@@ -179,10 +179,10 @@ impl<'a> Linked<'a> {
         })
     }
 
-    /// Like [`next`](Self::next), and returns parts of weights, too, which only relays get.
+    /// Works like [`next`](Self::next), and returns parts of weights, too, which only relays get.
     ///
     /// # Errors
-    /// Why the connection has ended.
+    /// The reason that the connection has ended.
     pub(crate) async fn next_received(&mut self) -> Result<Option<Received>, String> {
         if let Some(end) = self.connection.end() {
             return Err(end.to_string());
@@ -191,10 +191,10 @@ impl<'a> Linked<'a> {
         Ok(self.connection.handle_frame(&frame, None))
     }
 
-    /// Sends what is queued, as far as there is credit for it. A frame is lost if it is cancelled.
+    /// Sends the queued messages, as far as there is credit for them. A frame is lost if it is cancelled.
     ///
     /// # Errors
-    /// Why the connection has ended.
+    /// The reason that the connection has ended.
     pub(crate) async fn flush(&mut self) -> Result<(), String> {
         while let Some(frame) = self.connection.poll_frame() {
             match timeout(SILENCE_LIMIT, self.socket.send(Frame::Binary(Bytes::from_owner(frame)))).await {

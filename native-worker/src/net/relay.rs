@@ -17,7 +17,7 @@ pub(crate) const TO_HUB: [u8; 4] = *b"RMH\x01";
 /// length of 0.
 pub(crate) const FOR_WEIGHTS: [u8; 4] = *b"RMW\x01";
 
-/// Most bytes of weights that are read or written at a time.
+/// Maximum number of bytes of weights that are read or written at a time.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// A relay that sends nothing for so long is given up: its own source may still be sending.
@@ -72,8 +72,8 @@ impl RelaySource {
     }
 
     /// Waits for a notice and fetches its message; passes on each part, with its place, as it arrives. Does not compare the
-    /// message with its hash. Returns the notice, and why the relay has not provided the message, for users, once for
-    /// failures in a row; `None` when there are no more notices.
+    /// message with its hash. Returns the notice, and the reason that the relay has not provided the message, for
+    /// users, once for failures in a row; `None` when there are no more notices.
     pub(crate) async fn next(
         &mut self,
         notices: &mut watch::Receiver<Option<WeightsNotice>>,

@@ -14,7 +14,7 @@ use super::TOKEN_VARIABLE;
 /// Interval at which a followed file is read.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Why there is no token. Does not contain what was found instead.
+/// An error of reading a token. It does not contain the text that was found instead.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {

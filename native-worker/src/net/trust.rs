@@ -1,4 +1,4 @@
-//! How a peer verifies that a hub is the intended one.
+//! The verification that a hub is the intended one.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -15,7 +15,7 @@ use tokio_rustls::{
 
 use super::Fingerprint;
 
-/// Which hubs to trust. By default those with a certificate of an authority that the system trusts.
+/// The hubs that are trusted: by default those with a certificate of an authority that the system trusts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trust {
     /// Trust these authorities instead, from a PEM file.
@@ -37,7 +37,7 @@ pub struct ClientCertificate {
     pub key: PathBuf,
 }
 
-/// Why there is no trusted certificate.
+/// An error of reading the trusted certificates.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrustError {
     #[error("cannot read certificates from {0}: {1}")]

@@ -1,8 +1,9 @@
 //! Reading a data set in a process of its own, with a limit of memory.
 //!
-//! The decoders of HDF5 and Parquet are libraries, which believe a file: a hostile or damaged one may make them allocate
-//! without end. In a process of its own that ends the process, not the program. The process reads ahead by one batch while the
-//! program works with the previous one. A program whose executable cannot be such a process reads by itself.
+//! The decoders of HDF5 and Parquet are libraries that do not validate the sizes in a file: a hostile or damaged one
+//! may make them allocate without limit. In a process of its own that ends the process, not the program. The process
+//! reads ahead by one batch while the program works with the previous one. A program whose executable cannot be such a
+//! process reads by itself.
 //!
 //! A message of the process is its kind (1 byte), the length of its content (8, little-endian) and the content: see [`ReplyKind`].
 
@@ -31,13 +32,13 @@ pub(crate) const COMMAND: &str = "read-data";
 const HEAD: usize = 9;
 /// Time for the process to start, before it opens the data set.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
-/// How long to wait for the last words of a process that has ended.
+/// The time to wait for the last lines of the standard error of a process that has ended.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What a program has to change that cannot be such a process.
+/// The hint for a program that cannot be such a process.
 const NO_MAIN: &str = "does the program begin with rollmesh::main_with?";
 
-/// What the process reads first.
+/// The request that the process reads first.
 #[derive(Clone, Serialize, Deserialize)]
 struct ReadRequest {
     path: PathBuf,
@@ -66,7 +67,7 @@ impl ReplyKind {
     }
 }
 
-/// Why there are no more batches, and what none of them contains.
+/// The reason that there are no more batches, and the losses that no batch contains.
 #[derive(Default, Serialize, Deserialize)]
 struct BatchesEnd {
     error: Option<String>,
@@ -108,7 +109,7 @@ impl ReaderProcess {
         command.arg(COMMAND).envs(confinement.variables());
         let (child, ChildStreams { mut stdin, stdout, stderr }) = child::spawn(command).map_err(failed)?;
         let words = LastWords::listen(stderr).map_err(failed)?;
-        // A process that has ended says why when its first message is read.
+        // If the process has ended, reading its first message reports the reason.
         let _ = write_json(&mut stdin, &self.request);
         let is_ready = is_readable_within(&stdout, limit).map_err(failed)?;
         let messages = BufReader::with_capacity(1 << 16, stdout);
@@ -137,7 +138,7 @@ impl ReaderProcess {
                 self.ending = Some(BatchesEnd { error: None, left_out });
                 match error {
                     None => Ok(None),
-                    // What opens the files may find too little memory and survive.
+                    // The library that opens the files may lack memory and return an error.
                     Some(error) if error.ends_with("out of memory") => {
                         Err(OfflineError::Memory { path: self.request.path.clone(), limit: self.request.memory }.into())
                     }
@@ -149,7 +150,7 @@ impl ReaderProcess {
         }
     }
 
-    /// Ends the process, which has failed, and says why.
+    /// Ends the process, which has failed, and returns the error with the reason.
     fn fail(&mut self, error: &str) -> DatasetError {
         let path = self.request.path.clone();
         let Some(RunningReader { mut child, words, .. }) = self.running.take() else { return DatasetError::Closed };

@@ -10,7 +10,7 @@ use rollmesh_data::{
 
 use super::inputs::{ENDINGS, Located};
 
-/// Why files cannot be read or written.
+/// An error of reading or writing files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfflineError {
@@ -82,7 +82,7 @@ pub enum OfflineError {
         name: String,
         /// The folder that was searched.
         folder: PathBuf,
-        /// How to fix it.
+        /// The fix.
         fix: &'static str,
     },
     /// A file cannot be read.
@@ -90,7 +90,7 @@ pub enum OfflineError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The process that reads a data set has reached its limit of memory.
@@ -110,7 +110,7 @@ pub enum OfflineError {
     Reader {
         /// The data set.
         path: PathBuf,
-        /// How it has ended, and its last words.
+        /// Its end, and the last lines of its standard error.
         end: String,
     },
     /// An archive is invalid or unsupported.
@@ -198,7 +198,7 @@ pub enum OfflineError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         source: io::Error,
     },
 }

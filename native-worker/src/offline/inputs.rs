@@ -78,7 +78,7 @@ impl Format {
         } else if start.starts_with(b"PK") || text.starts_with(b"{") {
             return Ok(Self::Json);
         }
-        // A damaged or empty file is what its name says.
+        // A damaged or empty file has the format that its name says.
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("parquet") => Ok(Self::Parquet),
             Some("hdf5" | "h5") => Ok(Self::D4rl),
@@ -206,7 +206,7 @@ fn locate_one(name: &str, folders: &DatasetFolders) -> Result<Vec<Located>, Offl
     if found.is_empty() { Err(OfflineError::NoFiles(name.into())) } else { Ok(found) }
 }
 
-/// True if the name ends like a data set's id, in `…-v2`.
+/// Returns whether the name ends like a data set's id, in `…-v2`.
 pub(crate) fn has_version(name: &str) -> bool {
     let version = name.rsplit_once("-v").map(|(_, version)| version);
     version.is_some_and(|version| !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()))

@@ -67,7 +67,7 @@ pub struct Logged {
     left_out: BTreeSet<String>,
 }
 
-/// Where a batch comes from.
+/// The origin of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedPlace {
     /// Index of the file.
@@ -76,7 +76,7 @@ pub struct LoggedPlace {
     pub line: Option<u64>,
     /// Number of rows before it.
     pub row: u64,
-    /// Whether it is the first one of its file.
+    /// True if it is the first one of its file.
     pub is_first: bool,
 }
 
@@ -117,7 +117,7 @@ impl Logged {
         &self.files
     }
 
-    /// Returns where the latest batch comes from.
+    /// Returns the origin of the latest batch.
     #[must_use]
     pub fn place(&self) -> Option<LoggedPlace> {
         self.place

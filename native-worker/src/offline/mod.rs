@@ -2,7 +2,7 @@
 //! [`rollmesh_data`].
 //!
 //! - [`inputs`]: resolves the name of an input; `files`: finds the files of a path, directory or pattern.
-//! - [`logged`]: yields everything in some files once, whatever their formats.
+//! - [`logged`]: yields every batch of some files once, whatever their formats.
 //! - [`json`]: reads and writes files of RLlib's lines on several threads.
 //!
 //! [`native`](crate::native) adds [`open_input`] and [`open_output`] to a registry, so that
@@ -95,7 +95,7 @@ pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn I
     let in_epochs = context.config.get::<bool>("read_all_files").map_err(setting)?;
     let in_epochs = in_epochs.unwrap_or(is_dataset || format != Format::Json);
     let say = |path: &Path, error: &JsonError| {
-        // Errors name what is in files.
+        // Errors contain text of files, which may have control characters.
         eprintln!("warning: {}: {}; passed over", path.display(), printable(&error.to_string()));
     };
     if in_epochs {

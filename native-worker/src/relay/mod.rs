@@ -38,9 +38,9 @@ use crate::{
     },
 };
 
-/// Time for a connection to say what it is for.
+/// Time for a connection to send the bytes that announce its purpose.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Time for the hub to announce weights that a worker asks for: both hear of them at about the same time.
+/// Time for the hub to announce weights that a worker requests: it notifies both at about the same time.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time for the next part of a message to arrive, and for a worker to take it. Workers give up earlier.
 const STALLED: Duration = Duration::from_secs(20);
@@ -53,7 +53,7 @@ const LISTEN_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) struct RelayConfig {
     /// `ws://HOST:PORT` or `wss://HOST:PORT`.
     pub(crate) hub: String,
-    /// How to verify the hub.
+    /// The verification of the hub.
     pub(crate) trust: Trust,
     /// A token of the role relay.
     pub(crate) token: Token,
@@ -68,7 +68,7 @@ pub(crate) struct RelayConfig {
     pub(crate) upstream: Option<RelayAddress>,
 }
 
-/// Why a relay cannot begin, or has ended.
+/// The reason that a relay cannot begin, or has ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
     #[error("cannot listen at {0}: {1}")]
@@ -153,7 +153,7 @@ async fn listen(config: &RelayConfig) -> Result<(TcpListener, Option<Tls>), Rela
     Ok((TcpListener::bind(config.listen).await.map_err(failed)?, tls))
 }
 
-/// Keeps the store up to date until the connection is lost. Returns why.
+/// Keeps the store up to date until the connection is lost. Returns the reason.
 async fn session(
     link: &mut Linked<'_>,
     store: &Arc<Store>,
@@ -218,11 +218,11 @@ async fn fetch(
     }
 }
 
-/// What all connections need.
+/// The state shared by all connections.
 struct SharedRelay {
     hub: String,
     tls: Option<Tls>,
-    /// Whether peers on other machines need a certificate.
+    /// True if peers on other machines need a certificate.
     guards: bool,
     store: Arc<Store>,
     places: Arc<Places>,
@@ -264,7 +264,7 @@ async fn connection(stream: TcpStream, from: IpAddr, shared: &SharedRelay) -> io
         TO_HUB => {
             let hub = timeout(HANDSHAKE, dial_plain(&shared.hub)).await??;
             let is_near = is_of_one_machine(hub.local_addr()?.ip(), hub.peer_addr()?.ip());
-            // The hub would take a peer from elsewhere for one on its own machine, which needs no certificate.
+            // The hub would regard a peer on another machine as one on its own, which needs no certificate.
             if is_near && !shared.guards && !is_of_one_machine(from, here) {
                 return Ok(());
             }

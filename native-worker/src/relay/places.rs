@@ -1,4 +1,4 @@
-//! The connections of a relay: how many there may be, and the forwarding of those that lead to the hub.
+//! The connections of a relay: their limits, and the forwarding of those that lead to the hub.
 
 use std::{
     collections::BTreeMap,
@@ -13,15 +13,15 @@ use tokio::{
     time::timeout,
 };
 
-/// Most connections at the same time, …
+/// Maximum number of connections at the same time, …
 const MAX_CONNECTIONS: usize = 1024;
-/// … and most from one address: a machine has many workers, with two connections each.
+/// … and from one address: a machine has many workers, with two connections each.
 const MAX_PER_ADDRESS: usize = 512;
 /// Bytes that are forwarded at a time.
 const PART_BYTES: usize = 16 << 10;
 /// A hub pings every five seconds, and peers answer: a connection without traffic in one direction is lost.
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
-/// Once one side has closed a connection, what the other one still sends is forwarded for this long.
+/// Once one side has closed a connection, the other side's bytes are forwarded for this long.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The connections by address.
@@ -66,7 +66,8 @@ impl Drop for RelayPlace {
     }
 }
 
-/// Forwards bytes in both directions until either side closes the connection, fails or says nothing for the time of `silence`.
+/// Forwards bytes in both directions until either side closes the connection, fails or sends nothing for the time of
+/// `silence`.
 pub(super) async fn forward<P, H>(peer: P, hub: H, silence: Duration)
 where
     P: AsyncRead + AsyncWrite + Unpin + Send,
@@ -124,7 +125,7 @@ mod tests {
             let mut heard = [0; 10];
             worker.read_exact(&mut heard).await.unwrap();
             assert_eq!(&heard, b"last words");
-            // The other side stays open and says nothing.
+            // The other side stays open and sends nothing.
             let (closed, _open) = if closes_hub { (server, worker) } else { (worker, server) };
             drop(closed);
             timeout(SILENCE / 2, forwarding).await.expect("it ends").unwrap();

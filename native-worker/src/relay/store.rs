@@ -42,7 +42,7 @@ pub(super) struct Reader {
     blobs: watch::Receiver<Blobs>,
 }
 
-/// The message that the hub is sending, by its hash, and how much of it has come.
+/// The message that the hub is sending, by its hash, and the number of its bytes that have arrived.
 pub(super) type Filling = Option<([u8; 32], usize)>;
 
 impl Store {
@@ -167,7 +167,7 @@ mod tests {
 
     const DATA: &[u8; 10] = b"0123456789";
 
-    /// Weights of this version, whose message is `DATA`, or another one that never comes.
+    /// Returns the notice of weights of this version, whose message is `DATA`, or another one that never arrives.
     fn notice(version: u64) -> WeightsNotice {
         let hash = if version == 1 { Sha256::digest(DATA).into() } else { [version as u8; 32] };
         WeightsNotice { run: 1, version, bytes: 10, hash }

@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 16;
 /// Maximum number of values in a message, which has few besides its arrays' bytes. One takes a byte, and 40 when decoded.
 const MAX_VALUES: usize = 1 << 18;
 
-/// Why a connection to RLlib is unusable.
+/// The reason that a connection to RLlib is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     /// It cannot be opened, or has broken; another one may work.
@@ -28,7 +28,7 @@ pub(crate) enum LinkError {
     /// The episodes do not fit into a message.
     #[error("the episodes of a message have {0} bytes, more than {MAX_MESSAGE}: lower --env-steps")]
     TooMany(usize),
-    /// The peer does not speak RLlink.
+    /// The peer does not use RLlink.
     #[error("the peer does not speak RLlink: {0}")]
     Malformed(String),
     /// RLlib sent another message than the answer.
@@ -61,7 +61,7 @@ impl<S: Read + Write> RunnerLink<S> {
         Self { stream }
     }
 
-    /// Checks that the peer speaks RLlink.
+    /// Checks that the peer uses RLlink.
     pub(super) fn ping(&mut self) -> Result<(), LinkError> {
         self.send(&message("PING", vec![]))?;
         self.receive("PONG").map(drop)

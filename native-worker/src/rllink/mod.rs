@@ -1,7 +1,7 @@
 //! A worker for an algorithm of RLlib that serves external environments over RLlink, the protocol of its
 //! `EnvRunnerServerForExternalInference`. The worker samples with the algorithm's module and sends the episodes.
 //!
-//! Not here: anything pickled. The algorithm's configuration is not requested, and arrays of objects are refused.
+//! Pickled data is not supported: the algorithm's configuration is not requested, and arrays of objects are refused.
 
 mod episodes;
 mod link;
@@ -26,7 +26,7 @@ use self::{episodes::Episodes, link::RunnerLink, module::Module};
 /// Pauses between attempts to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a worker needs to serve an algorithm.
+/// The settings with which a worker serves an algorithm.
 pub(crate) struct RllinkConfig {
     /// `HOST:PORT` of the algorithm's env runner.
     pub(crate) server: String,
@@ -38,7 +38,7 @@ pub(crate) struct RllinkConfig {
     pub(crate) env_steps: u32,
 }
 
-/// Why a worker cannot serve an algorithm.
+/// An error of serving an algorithm.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RllinkError {
     /// The connection or a message failed.
@@ -138,7 +138,7 @@ fn sample(
 /// The worker that acts with the module.
 struct Sampler {
     worker: RolloutWorker,
-    /// What the ids of its episodes begin with, since a worker counts them from 0.
+    /// The prefix of its episodes' ids, since a worker counts them from 0.
     id: String,
 }
 

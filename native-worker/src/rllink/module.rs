@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{RllinkConfig, RllinkError, link::Array};
 
-/// What the names of the acting layers begin with: those of separate or shared encoders, then those of the head.
+/// Prefixes of the names of the acting layers: those of separate or shared encoders, then those of the head.
 const ACTING: [&str; 3] = ["encoder.actor_encoder.net.mlp.", "encoder.encoder.net.mlp.", HEAD];
 const HEAD: &str = "pi.net.mlp.";
 /// Names of tensors that do not act begin with these: the value network, and constants.
@@ -98,7 +98,8 @@ fn place(name: &str) -> Option<((usize, u32), usize)> {
     })
 }
 
-/// Returns what keeps the module from seeing rows of these spaces as the worker's policy does.
+/// Returns the reason that the module would see rows of these spaces differently from the worker's policy, if there is
+/// one.
 pub(super) fn problem_of(spaces: &EnvSpaces) -> Option<&'static str> {
     match (&spaces.observation, &spaces.action) {
         (Space::Box(_), _) if spaces.observation.shape().dims().len() > 1 => Some("observations of several dimensions"),

@@ -1,4 +1,4 @@
-//! A worker with a server that speaks as RLlib's does.
+//! Tests of a worker with a server that sends the messages of RLlib's.
 
 use std::{
     io::{Read as _, Write as _},
@@ -28,7 +28,7 @@ fn map<K: Into<Value>>(fields: impl IntoIterator<Item = (K, Value)>) -> Value {
     Value::Map(fields.into_iter().map(|(name, value)| (name.into(), value)).collect())
 }
 
-/// The values of an array of this shape.
+/// Returns the values of an array of this shape.
 fn values(shape: &[u64]) -> Vec<f32> {
     (0..shape.iter().product::<u64>()).map(|i| 0.5 - (i * 7 % 11) as f32 / 10.0).collect()
 }
@@ -89,7 +89,7 @@ fn data<T, const N: usize>(episode: &Value, name: &str, of: fn([u8; N]) -> T) ->
     bytes.as_chunks().0.iter().map(|bytes| of(*bytes)).collect()
 }
 
-/// Lets a worker serve an algorithm that `answer` plays. Returns why the worker ended.
+/// Lets a worker serve an algorithm that `answer` plays. Returns the reason of the worker's end.
 fn end_of(env: &str, answer: impl FnOnce(&mut TcpStream) + Send + 'static) -> RllinkError {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let rollout =

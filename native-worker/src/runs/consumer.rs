@@ -19,7 +19,7 @@ use super::{
 };
 use crate::learner::{LearnError, Learned, LearnerThread, Results};
 
-/// How long the end of a run waits for the end of its own worker.
+/// The time for which the end of a run waits for the end of its own worker.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Consumes the batches of a run, one after the other.
@@ -36,19 +36,20 @@ pub(crate) enum Consumer {
 
 /// Takes the rows of a run without a learner.
 pub(crate) trait TakeRows: Send {
-    /// Takes an iteration, and returns how many of the first rows of each fragment the run wants; `None` for all rows.
+    /// Takes an iteration, and returns the number of the first rows of each fragment that the run wants; `None` for all
+    /// rows.
     fn take(&mut self, fragments: &[SlotFragment]) -> Result<Option<Vec<u64>>, LearnError>;
 
-    /// Returns what the rows so far have added up to, for a checkpoint.
+    /// Returns the state after the rows so far, for a checkpoint.
     fn state(&mut self) -> Result<Vec<u8>, LearnError>;
 
     /// Continues from the [state](Self::state) in a checkpoint, which is untrusted.
     fn restore(&mut self, state: &[u8]) -> Result<(), LearnError>;
 }
 
-/// What came of a batch.
+/// The result of consuming a batch.
 pub(crate) enum Update {
-    /// New weights, and what the run's filter has seen.
+    /// New weights, and the observations of the run's filter.
     Learned(Learned, Observed),
     /// New weights, from a batch that the run's own worker made.
     Iterated(Box<Iterated>),

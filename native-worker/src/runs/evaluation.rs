@@ -60,7 +60,7 @@ pub struct EvaluationMetrics {
     pub gif: Option<String>,
 }
 
-/// How many evaluations alongside a run were due, and what came of them. Of the time before the run was resumed or rolled back,
+/// The numbers of evaluations alongside a run by their outcome. Of the time before the run was resumed or rolled back,
 /// only those with a result count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EvaluationCounts {
@@ -85,7 +85,7 @@ pub(crate) struct Evaluated {
     pub(crate) metrics: EvaluationMetrics,
     /// The first episodes, if they have pictures.
     pub(crate) clip: Option<EnvClip>,
-    /// Why the first episode could not be drawn.
+    /// The reason that the first episode could not be drawn.
     pub(crate) fault: Option<String>,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct RunEvaluation {
     drawing: Option<JoinHandle<Evaluated>>,
     /// The run's directory, if GIFs of first episodes are written there.
     gifs: Option<PathBuf>,
-    /// Whether a dashboard shows pictures.
+    /// True if a dashboard shows pictures.
     is_watched: bool,
     due: u64,
     done: u64,
@@ -155,7 +155,7 @@ impl RunEvaluation {
         self.schedule.begun()
     }
 
-    /// True if a run that depends on its evaluations waits for one.
+    /// Returns whether a run that depends on its evaluations waits for one.
     pub(super) fn is_awaited(&self, is_at_end: bool) -> bool {
         self.drawing.is_some() || self.schedule.is_awaited(is_at_end)
     }
@@ -285,7 +285,7 @@ impl Evaluated {
         Self { metrics, clip, fault: None }
     }
 
-    /// Like [`of`](Self::of), with a GIF of the first episode in the run's directory.
+    /// Works like [`of`](Self::of), with a GIF of the first episode in the run's directory.
     fn drawn(candidate: &EvaluationCandidate, found: Evaluation, dir: &Path) -> Self {
         let gif = format!("{GIFS_DIR}/iteration-{}.gif", candidate.iteration);
         let drawn = match EpisodeGif::of(&found) {

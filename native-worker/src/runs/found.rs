@@ -33,7 +33,7 @@ pub(crate) struct FoundRun {
     pub(crate) seed: u64,
     pub(crate) env_steps: u64,
     pub(crate) episode_return_mean: Option<f64>,
-    /// What went wrong in the run or with its files.
+    /// The error of the run or of its files.
     pub(crate) error: Option<String>,
     pub(crate) dir: Option<String>,
 }
@@ -101,7 +101,7 @@ pub(super) fn read_json(path: &Path) -> io::Result<Option<Value>> {
     Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
-/// True if a process holds the run's lock.
+/// Returns whether a process holds the run's lock.
 fn is_held(dir: &Path) -> bool {
     let lock = File::open(dir.join("lock"));
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))

@@ -93,7 +93,7 @@ impl IterationMetrics {
         }
     }
 
-    /// Returns what a [`point`](Self::point) lacks, by name.
+    /// Returns the metrics that a [`point`](Self::point) lacks, by name.
     pub(crate) fn named(&self, run: u32) -> NamedMetrics {
         let mut all = numbers_of(self);
         // The message holds a limited number: the learner's metrics precede those of policies and callbacks.

@@ -36,10 +36,10 @@ pub struct Summary {
     /// The result of the latest evaluation alongside the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<EvaluationMetrics>,
-    /// How many evaluations were due, and what came of them.
+    /// The numbers of evaluations by their outcome.
     #[serde(skip_serializing_if = "EvaluationCounts::is_empty")]
     pub evaluations: EvaluationCounts,
-    /// What reading has reported besides batches, in a run that reads.
+    /// The reports of reading besides batches, in a run that reads.
     #[serde(flatten)]
     pub read: ReadMetrics,
     /// Seconds from start to end, without pauses.
@@ -52,7 +52,7 @@ pub struct Summary {
     pub policies: BTreeMap<PolicyId, Hash128>,
     /// True if the same seed gives the same rows, wherever they are computed.
     pub reproducible: bool,
-    /// Why not.
+    /// The reasons that it is not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_reproducible: Vec<String>,
     /// True if divergent rows of an untrusted worker were learned from or handed out.
@@ -64,14 +64,14 @@ pub struct Summary {
     /// Number of checkpoints that could not be saved.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed_checkpoints: u64,
-    /// Why the last checkpoint could not be saved, without which the end of the run cannot be resumed.
+    /// The reason that the last checkpoint could not be saved, without which the end of the run cannot be resumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<String>,
     /// Lines missing in `metrics.jsonl` and `journal.jsonl`, for lack of disk space.
     #[serde(skip_serializing_if = "is_zero")]
     pub lost_lines: u64,
-    /// How many times another worker than the one before continued a slot in the middle of an episode, since the run was
-    /// started or resumed.
+    /// Number of times that another worker than the one before continued a slot in the middle of an episode, since the
+    /// run was started or resumed.
     #[serde(skip_serializing_if = "is_zero")]
     pub moved_slots: u64,
     /// Number of episodes that were abandoned since they could not be restored.
@@ -86,7 +86,7 @@ pub struct Summary {
     /// The error, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How it ended.
+    /// The end of the run.
     #[serde(serialize_with = "as_name")]
     pub end: RunEnd,
 }
@@ -94,11 +94,11 @@ pub struct Summary {
 /// Number of latest failures that are kept.
 const MAX_FAILURES: usize = 16;
 
-/// Fragments that failed on workers since the run was started or resumed. Transient failures were re-granted and have left
-/// no trace in the rows.
+/// Fragments that failed on workers since the run was started or resumed. After transient failures the fragments were
+/// re-granted, without an effect on the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Failures {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// The latest ones, at most 16, oldest first.
     pub latest: Vec<FragmentFailed>,

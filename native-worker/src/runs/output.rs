@@ -58,7 +58,7 @@ impl OutputPlace {
         self.iteration
     }
 
-    /// False if the name could refer to files that do not belong to an output.
+    /// Returns false if the name could refer to files that do not belong to an output.
     pub(super) fn is_sound(&self) -> bool {
         is_series(&self.series)
     }

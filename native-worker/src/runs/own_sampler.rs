@@ -1,4 +1,4 @@
-//! A worker that samples without leases: it retries failed samples, and another thread can see whether it makes progress.
+//! A worker that samples without leases: it retries failed samples, and another thread can watch its progress.
 
 use std::{
     mem,
@@ -20,7 +20,7 @@ use rollmesh_core::{
 use super::row_source::RowSource;
 use crate::{envs::catch_panics, learner::LearnError};
 
-/// How long a run's own worker samples before it checks for an interruption.
+/// The time for which a run's own worker samples before it checks for an interruption.
 const SPAN: Micros = Micros(50_000);
 
 /// A worker with its retries.
@@ -30,7 +30,7 @@ pub(crate) struct OwnSampler {
     watch: SampleWatch,
 }
 
-/// What another thread can see of an [`OwnSampler`]. Clones share it.
+/// The view of an [`OwnSampler`] for other threads. Clones share it.
 #[derive(Clone)]
 pub(crate) struct SampleWatch {
     mark: StepMark,
@@ -44,10 +44,10 @@ struct SharedSampler {
     failures: Mutex<Vec<FragmentFailure>>,
 }
 
-/// Finds out that a worker that samples makes no progress.
+/// Detects that a worker that samples makes no progress.
 pub(crate) struct Watchdog {
     watch: SampleWatch,
-    /// How long it may make none; `None` for ever.
+    /// The deadline for progress; `None` for none.
     patience: Option<Duration>,
     beats: u32,
     since: Instant,
@@ -145,13 +145,13 @@ impl Watchdog {
         &self.watch
     }
 
-    /// Returns how often to call [`check`](Self::check), so that a hang is noticed at most a tenth later than its deadline;
-    /// `None` if nothing is watched.
+    /// Returns the interval at which to call [`check`](Self::check), so that a hang is detected at most a tenth later
+    /// than its deadline; `None` if nothing is watched.
     pub(crate) fn interval(&self) -> Option<Duration> {
         self.patience.map(|patience| (patience / 10).clamp(Duration::from_millis(10), Duration::from_secs(1)))
     }
 
-    /// Returns the failure of a worker that hangs. Progress is what changed since the last call: call it periodically.
+    /// Returns the failure of a worker that hangs. Any change since the last call is progress: call it periodically.
     pub(crate) fn check(&mut self) -> Option<FatalFailure> {
         let beats = self.watch.mark.beats();
         if !self.watch.shared.is_sampling.load(Ordering::Relaxed) || beats != self.beats {
@@ -178,7 +178,7 @@ mod tests {
         let mut dog = Watchdog::new(own.watch(), &config, 1e-9);
         assert_eq!(dog.check(), None);
         let seen = own.sample(|_| {
-            // The first look only notes the beginning.
+            // The first call only records the state.
             Ok(Some((dog.check(), dog.check())))
         });
         let (first, second) = seen.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What reading reports besides batches, summed over many samples.
+//! The reports of reading besides batches, summed over many samples.
 
 use std::collections::BTreeMap;
 

@@ -46,7 +46,7 @@ const SCHEDULE: Schedule = Schedule::Cubic;
 /// Maximum size of the fragments that wait to be drawn: with their weights and states, but for a single one. Drawing may be
 /// slower than sampling.
 const MAX_WAITING_BYTES: usize = 1 << 28;
-/// How long the end of a run waits for fragments that are still to be drawn.
+/// The time for which the end of a run waits for fragments that are still to be drawn.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Number of an episode of the slot, and the number of its env steps so far.
@@ -67,7 +67,7 @@ pub(super) struct Recording {
 pub(crate) struct LastPictures {
     faults: UnboundedReceiver<String>,
     shared: Arc<SharedRecorder>,
-    /// When the recording is given up.
+    /// The time at which the recording is given up.
     deadline: Instant,
 }
 
@@ -93,8 +93,8 @@ struct RecordJob {
 }
 
 impl Recording {
-    /// Begins to record a run, if its settings say so. A run that is resumed, or was rolled back, keeps what was recorded
-    /// before the position from which it continues: what follows is sampled again.
+    /// Begins to record a run, if its settings say so. A run that is resumed, or was rolled back, keeps the recordings
+    /// from before the position from which it continues: later steps are sampled again.
     pub(super) fn of(place: RunPlace<'_>, run: &Run, resumes: bool) -> Result<Option<Self>, StartError> {
         let config = run.config();
         let Some(path) = config.rollout.monitor_path.as_deref() else { return Ok(None) };
@@ -160,7 +160,7 @@ impl Recording {
         }
     }
 
-    /// Returns why an episode was not recorded.
+    /// Returns the reason that an episode was not recorded, if there is one.
     pub(super) fn poll_fault(&mut self) -> Option<String> {
         self.faults.try_recv().ok()
     }
@@ -180,7 +180,8 @@ impl Recording {
 }
 
 impl LastPictures {
-    /// Waits for the next reason why an episode was not recorded; returns `None` once all pictures are drawn, or are given up.
+    /// Waits for the next reason that an episode was not recorded; returns `None` once all pictures are drawn, or are
+    /// given up.
     pub(crate) async fn next_fault(&mut self) -> Option<String> {
         match timeout_at(self.deadline, self.faults.recv()).await {
             Ok(fault) => fault,
@@ -235,11 +236,11 @@ struct RunRecorder {
     kernels: Kernels,
     /// Created with the first fragment.
     runner: Option<SlotRunner>,
-    /// Where the latest fragment ended.
+    /// The position after the latest fragment.
     position: Position,
     /// True while the episode at this position is being recorded.
     is_recording: bool,
-    /// False once the environment turned out to have no pictures.
+    /// False once the environment has returned no picture.
     has_pictures: bool,
     /// The first episode whose end was not recorded yet.
     next: u32,
@@ -356,7 +357,7 @@ impl RunRecorder {
 }
 
 impl RecordJob {
-    /// Returns how much memory it holds, as if it shared its weights with no other.
+    /// Returns the size of its memory in bytes, as if it shared its weights with no other.
     fn bytes(&self) -> usize {
         let weights: usize = self.weights.tensors().iter().map(|tensor| size_of_val(&tensor.values[..])).sum();
         let states = self.start.as_ref().map_or(0, Vec::len) + self.end.len();

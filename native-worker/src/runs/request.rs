@@ -1,4 +1,4 @@
-//! A program's request to run something on its hub.
+//! A program's request of a run on its hub.
 
 use std::{
     collections::BTreeMap,
@@ -70,7 +70,7 @@ pub(super) enum Prepared {
     Local(Box<LocalWorker>, Option<String>),
 }
 
-/// Why a run cannot start.
+/// An error of starting a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunRequestError {
@@ -216,7 +216,7 @@ impl RunRequest {
     pub(super) fn known(&self, registry: &Registry) -> Result<Registry, RunRequestError> {
         self.check_environs()?;
         let device = self.device()?.open()?;
-        // A local worker that finds no device would end without a word.
+        // A local worker that finds no device would end without a message.
         self.config.host.worker.iter().try_for_each(|spec| device_of(spec)?.open().map(drop))?;
         let mut registry = registry.clone();
         register_learning_policies_on(&mut registry.policies, &device);
@@ -244,7 +244,8 @@ impl RunRequest {
         self.data_parallel.as_ref().map(|ranks| ranks.world_size)
     }
 
-    /// Returns the initial weights as version 1, which workers are sent: version 0 is what they build themselves.
+    /// Returns the initial weights as version 1, which workers are sent: version 0 are the weights that they build
+    /// themselves.
     pub(super) fn given_weights(&self) -> Option<Weights> {
         self.init_weights.as_ref().map(|weights| weights.with_version(WeightsVersion(1)))
     }
@@ -260,7 +261,7 @@ impl RunRequest {
         }
     }
 
-    /// Like [`prepare`](Self::prepare), without an output.
+    /// Works like [`prepare`](Self::prepare), without an output.
     fn prepare_unwritten(&self, registry: &Registry, kernels: Kernels) -> Result<Prepared, RunRequestError> {
         Self { output: None, ..self.clone().written_out()? }.prepare(registry, kernels)
     }

@@ -35,7 +35,7 @@ pub(crate) trait RowSource: Send {
         Ok(self.learner()?.creation_args().clone())
     }
 
-    /// Returns what all workers have reported since the last call.
+    /// Returns the reports of all workers since the last call.
     fn metrics(&mut self) -> Result<Vec<WorkerMetrics>, LearnError> {
         Ok(vec![self.learner()?.metrics()])
     }
@@ -66,7 +66,7 @@ pub(crate) trait RowSource: Send {
         Ok(self.learner()?.set_global_vars(vars, None)?)
     }
 
-    /// Returns what another thread can see of the learner's own sampling; `None` if it does not sample.
+    /// Returns the view of the learner's own sampling for other threads; `None` if it does not sample.
     fn own_watch(&self) -> Option<SampleWatch> {
         None
     }

@@ -47,7 +47,7 @@ pub(crate) struct RunDir {
     metrics: LinesFile,
     /// `None` if the run needs no journal.
     journal: Option<LinesFile>,
-    /// What the metrics are written to for other programs.
+    /// The outputs of the metrics for other programs.
     trackers: Trackers,
     /// The configuration's text in the directory.
     config: String,
@@ -105,8 +105,8 @@ pub(super) fn output_series(dir: &Path) -> Result<Option<String>, RunDirError> {
     Ok(read.map(|OutputFiles { series, .. }| series))
 }
 
-/// Returns the directory of a run's output if it is within the run's. If `output.json` is not readable, [`output_series`] says
-/// so.
+/// Returns the directory of a run's output if it is within the run's. If `output.json` is not readable,
+/// [`output_series`] returns that error.
 pub(super) fn own_output(dir: &Path) -> Option<PathBuf> {
     Some(dir.join(read_output(dir).ok()??.directory?))
 }
@@ -132,7 +132,7 @@ pub(crate) fn write_summary(dir: &Path, summary: &impl Serialize) -> io::Result<
     written.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
 }
 
-/// Why a run's files cannot be written.
+/// An error of writing a run's files.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunDirError {
     /// The directory holds another run.
@@ -155,7 +155,7 @@ pub(crate) enum RunDirError {
     Lock(#[from] ResumeError),
 }
 
-/// What was cut off the files of lines behind the checkpoint.
+/// The lines that were cut off the files behind the checkpoint.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct LineCut {
     /// Env steps up to the last line of metrics; `None` without a complete one.
@@ -175,7 +175,7 @@ impl RunDir {
         if path.join("config.toml").is_file() { Err(RunDirError::Taken(path.to_owned())) } else { Ok(()) }
     }
 
-    /// Checks that a run can write into the directory, and leaves it as it was.
+    /// Checks that a run can write into the directory, without changing it.
     ///
     /// # Errors
     /// [`RunDirError::Io`] names the path, [`RunDirError::Lock`] says that another process holds it.
@@ -292,7 +292,8 @@ impl RunDir {
         self.lines_mut().filter_map(LinesFile::retry).collect()
     }
 
-    /// Retries for the last time. Returns how many lines are missing in the files, and messages about those still queued.
+    /// Retries for the last time. Returns the number of lines that are missing in the files, and messages about those
+    /// still queued.
     pub(crate) fn finish(&mut self) -> (u64, Vec<String>) {
         let _ = self.retry();
         let abandoned = self.trackers.finish();

@@ -28,7 +28,7 @@ pub(crate) struct SavedCurves {
     pub(crate) summary: Option<Value>,
 }
 
-/// Why the files of a run cannot be read.
+/// An error of reading the files of a run.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}; name a directory that `rollmesh train` has written", path.display())]
 pub(crate) struct SavedCurvesError {

@@ -39,10 +39,10 @@ use crate::envs::words;
 /// waits for space, and the one in progress. Changes that hooks make to the policies they are given affect the thread's
 /// copies only.
 ///
-/// **Filters.** Observations are counted in the thread immediately, and in the worker's filters as batches are taken: what was
-/// sampled ahead and is never taken is not counted. Statistics are merged, so they differ from those of a sampler without a
-/// thread in the last digits; the rows do not. Statistics that are put into the worker's filters from elsewhere are handled
-/// like changes.
+/// **Filters.** Observations are counted in the thread immediately, and in the worker's filters as batches are taken:
+/// batches that were sampled ahead and are never taken are not counted. Statistics are merged, so they differ from
+/// those of a sampler without a thread in the last digits; the rows do not. Statistics that are put into the worker's
+/// filters from elsewhere are handled like changes.
 ///
 /// **Errors** are queued like batches. After one the thread waits for the next call, so that a fault is reported once. A
 /// panic ends the thread: all further calls return [`SampleError::Died`] with its message.
@@ -55,7 +55,7 @@ use crate::envs::words;
 ///
 /// **Stopping** interrupts the fragment before its next environment step, does not wait for space in the queue, and joins
 /// the thread. So it waits for the step, reset or hook in progress, and for ever for one that never returns, as does a call
-/// of [`next`](InputReader::next). What was sampled ahead is lost.
+/// of [`next`](InputReader::next). Batches that were sampled ahead are lost.
 pub struct AsyncSampler {
     place: SamplerPlace,
     interrupt: Arc<Interrupt>,
@@ -68,11 +68,11 @@ pub struct AsyncSampler {
     failed: bool,
     metrics: Vec<RolloutMetrics>,
     losses: Losses,
-    /// Where the sampler was after the latest item that was taken.
+    /// The sampler's position after the latest item that was taken.
     point: ResumePoint,
 }
 
-/// Where the sampler is.
+/// The place of the sampler.
 enum SamplerPlace {
     Here(Box<SamplerParts>),
     Away { thread: JoinHandle<SamplerParts>, commands: Sender<SamplerCommand>, items: Receiver<Item> },
@@ -205,7 +205,7 @@ impl AsyncSampler {
         }
     }
 
-    /// Moves the sampler to another place, and drops what it has made ahead.
+    /// Moves the sampler to another place, and drops the batches that it has made ahead.
     fn restart(
         &mut self,
         move_to: impl FnOnce(&mut dyn InputReader) -> Result<(), SampleError>,

@@ -16,7 +16,7 @@ use rollmesh_core::{
 
 /// A handle to callbacks behind a lock: hooks never run concurrently, whichever thread calls them.
 ///
-/// After a hook has panicked, further hooks are called nevertheless and see the state that it left.
+/// After a hook has panicked, further hooks are called nevertheless and see the state after the panic.
 #[derive(Clone)]
 pub(super) struct SharedCallbacks(Arc<Mutex<CallbackList>>);
 

@@ -42,7 +42,7 @@ impl ThreadUpdate {
     }
 }
 
-/// What the thread has.
+/// The parts that the thread has.
 pub(super) struct Known {
     policies: BTreeMap<PolicyId, KnownPolicy>,
     /// [`PolicyMap::changes`](rollmesh_core::policy::PolicyMap::changes) at the last comparison; `None` to compare again.
@@ -82,7 +82,7 @@ impl KnownPolicy {
 }
 
 impl Known {
-    /// Returns what a thread gets at first.
+    /// Returns the parts that a thread gets at first.
     pub(super) fn of(sampling: &mut AsyncSampling) -> Result<Self, PolicyMapError> {
         let mut policies = BTreeMap::new();
         sampling.policies.for_each(|id, entry: &PolicyEntry| {
@@ -158,7 +158,7 @@ impl Known {
         Ok(())
     }
 
-    /// Adds what the thread's filters have seen, at the state of `change`, to the worker's filters.
+    /// Adds the observations of the thread's filters, at the state of `change`, to the worker's filters.
     pub(super) fn absorb(
         &mut self,
         host: &mut SamplerHost<'_>,
@@ -179,14 +179,15 @@ impl Known {
         Ok(())
     }
 
-    /// Records that the thread has dropped what it had sampled ahead, so its filters have seen too much.
+    /// Records that the thread has dropped the batches that it had sampled ahead, whose observations its filters have
+    /// counted.
     pub(super) fn forget_filters(&mut self) {
         self.looked = None;
         self.policies.values_mut().for_each(|known| known.filter = Filter::NoFilter);
     }
 }
 
-/// True if both filters give the same rows. Buffers do not matter.
+/// Returns whether both filters give the same rows. Buffers do not matter.
 fn does_the_same(one: &Filter, other: &Filter) -> bool {
     match (one.mean_std(), other.mean_std()) {
         (Some(one), Some(other)) => {

@@ -38,7 +38,7 @@ impl HostFacts for NativeHost {
     }
 }
 
-/// Connecting a datagram socket only looks up the route.
+/// Returns the source address of packets to this address. Connecting a datagram socket only looks up the route.
 fn address_towards(from: IpAddr, to: IpAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((from, 0)).ok()?;
     socket.connect((to, 9)).ok()?;

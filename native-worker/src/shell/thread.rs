@@ -34,11 +34,11 @@ pub(super) struct Item {
     pub(super) batch: Result<AnyBatch, SampleError>,
     pub(super) metrics: Vec<RolloutMetrics>,
     pub(super) losses: Losses,
-    /// What filters have seen meanwhile, in their buffers.
+    /// The observations of the filters meanwhile, in their buffers.
     pub(super) seen: Seen,
     /// Number of the latest change that had been applied.
     pub(super) change: u64,
-    /// Where the sampler is after it.
+    /// The sampler's position after it.
     pub(super) point: ResumePoint,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct SamplerParts {
     pub(super) sampling: AsyncSampling,
     /// Number of the latest item, from 1.
     made: u64,
-    /// What filters have seen for items that, as far as the thread knows, have not been taken.
+    /// The observations of the filters for items that, as far as the thread knows, have not been taken.
     pub(super) ahead: VecDeque<(u64, Seen)>,
     /// Number of the latest change.
     change: u64,
@@ -140,7 +140,7 @@ impl SamplerParts {
         })
     }
 
-    /// Takes what filters have seen since the last time.
+    /// Takes the observations of the filters since the last call.
     fn take_seen(&mut self, seen: &mut Seen) -> Result<(), PolicyMapError> {
         let policies = &mut self.sampling.policies;
         let has_filter = |id| policies.peek(id).is_none_or(|entry: &PolicyEntry| entry.filter.mean_std().is_some());

@@ -39,7 +39,7 @@ use crate::{
     shell::NativeWorker as _,
 };
 
-/// After a connection broke, frames that have arrived before are read for this long.
+/// After a connection was lost, frames that have arrived before are read for this long.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Time for a worker that was asked to leave to finish its lease.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ const SLICE: Duration = Duration::from_millis(20);
 /// Maximum number of frames queued for the socket; beyond it the worker blocks.
 const QUEUED_FRAMES: usize = 16;
 
-/// Why there is no session whose connection could be resumed.
+/// The reason that there is no session whose connection could be resumed.
 #[derive(Debug)]
 enum SessionError {
     /// The system gives this worker no thread.
@@ -179,7 +179,8 @@ fn report_status(say: impl Fn(&str), joined: Option<Arc<dyn Fn() + Send + Sync>>
     }
 }
 
-/// Moves frames between the socket and the rollout thread. Returns the session's connection, and why the socket ended.
+/// Moves frames between the socket and the rollout thread. Returns the session's connection, and the reason that the
+/// socket ended.
 async fn serve(
     session: impl FnOnce(Asks) -> WorkerSession + Send + 'static,
     heard: impl FnMut(&WorkerSession) + Send + 'static,
@@ -239,12 +240,12 @@ async fn serve(
     }
 }
 
-/// What reaches the rollout thread besides the hub's frames.
+/// The inputs of the rollout thread besides the hub's frames.
 struct Sources<'a> {
     weights: Option<&'a mut RelaySource>,
     tokens: &'a mut FollowedToken,
     changes: Option<watch::Receiver<()>>,
-    /// Whether this machine's load is reported.
+    /// True if this machine's load is reported.
     measures: bool,
 }
 
@@ -284,7 +285,7 @@ async fn follow_token(tokens: &mut FollowedToken, incoming: mpsc::Sender<Incomin
     }
 }
 
-/// Passes on this machine's names, and unless the hub knows it its load, again and again.
+/// Reports this machine's names periodically, and its load unless the hub measures it.
 async fn report(incoming: mpsc::Sender<Incoming>, measures: bool) -> Infallible {
     let mut machine = Machine::default();
     let mut ticks = interval(REPORT_INTERVAL);
@@ -298,7 +299,8 @@ async fn report(incoming: mpsc::Sender<Incoming>, measures: bool) -> Infallible 
     }
 }
 
-/// Transports frames in both directions until the connection is lost, and returns why, or until the session is over.
+/// Transports frames in both directions until the connection is lost, and returns the reason, or until the session is
+/// over.
 async fn transport(
     socket: HubSocket,
     (from_hub, mut answers): (mpsc::Sender<Incoming>, AnswerFrames),
@@ -323,7 +325,8 @@ async fn transport(
                 frame = next_frame(&mut stream, &mut heard), if reads => match frame {
                     Ok(bytes) => waiting.extend(answers.take(bytes).map(Incoming::Frame)),
                     Err(reason) => {
-                        // No answer comes any more: a thread that waits for one has to take the frames, with a goodbye perhaps.
+                        // No answer comes any more: a thread that waits for one has to take the frames, which may
+                        // contain a goodbye.
                         drop(answers);
                         let hand_over = async {
                             for incoming in waiting {
@@ -347,8 +350,8 @@ async fn transport(
     let write = async {
         while let Some(bytes) = to_hub.recv().await {
             if let Err(error) = sink.send(Frame::Binary(bytes)).await {
-                // The hub's last frames, a goodbye in particular, may still be on their way. The thread has to get there: it does
-                // not while its own frames are blocked.
+                // The hub's last frames, a goodbye in particular, may not have been handled yet. The thread has to get
+                // to them: it does not while its own frames are blocked.
                 let discard = async { while to_hub.recv().await.is_some() {} };
                 let _ = timeout(LAST_WORDS, discard).await;
                 return Some(format!("the connection broke: {error}"));
@@ -369,7 +372,7 @@ async fn transport(
     }
 }
 
-/// The clock of a session, and what wakes its thread at a time.
+/// The clock of a session, and the waker of its thread at a given time.
 struct Clock {
     epoch: Instant,
     runtime: Handle,

@@ -1,4 +1,4 @@
-//! What a worker is started with.
+//! The configuration of a worker.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::net::{RelayAddress, Trust};
 pub(crate) struct WorkerConfig {
     /// `ws://HOST:PORT` or `wss://HOST:PORT`.
     pub(crate) hub: String,
-    /// How to verify the hub.
+    /// The verification of the hub.
     pub(crate) trust: Trust,
     /// A relay that has weights.
     pub(crate) relay: Option<RelayAddress>,
@@ -24,14 +24,14 @@ pub(crate) struct WorkerConfig {
     pub(crate) name: String,
     pub(crate) device: String,
     pub(crate) kernels: Kernels,
-    /// What becomes of the hub's settings that name files and environment variables of this machine.
+    /// The treatment of the hub's settings that name files and environment variables of this machine.
     pub(crate) host_settings: HostSettings,
-    /// Most memory of each environment process in MiB; `None` for the default.
+    /// Maximum memory of each environment process in MiB; `None` for the default.
     pub(crate) env_memory_mb: Option<u32>,
     pub(crate) duty: Duty,
 }
 
-/// What a worker does for its hub.
+/// The task of a worker at its hub.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Duty {
     /// It samples for runs and answers calls.

@@ -1,4 +1,4 @@
-//! How a worker ends.
+//! The end of a worker.
 
 use rollmesh_core::protocol::{ConnectionEnd, RefusalCode};
 
@@ -7,14 +7,14 @@ use crate::net::PeerEnd;
 /// The reason that a worker gives when it was asked to leave.
 pub(super) const ASKED_TO_LEAVE: &str = "it was asked to leave";
 
-/// How and why a worker has ended.
+/// The kind and the reason of a worker's end.
 #[derive(Debug)]
 pub(crate) struct WorkerEnd {
     pub(crate) kind: EndKind,
     pub(crate) reason: String,
 }
 
-/// How a worker has ended.
+/// The kind of a worker's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndKind {
     /// The hub refuses it permanently.

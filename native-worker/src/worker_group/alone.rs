@@ -96,7 +96,7 @@ impl WorkerGroup {
         }
     }
 
-    /// True if clients drive the environments, whose steps take as long as they like.
+    /// Returns whether clients drive the environments, whose steps take as long as they like.
     fn waits_for_clients(&self) -> bool {
         let env = self.config.env.as_deref().map(|name| self.plan.registry.env(name));
         matches!(env, Some(Ok(RegisteredEnv::Base(_))))

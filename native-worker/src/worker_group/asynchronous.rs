@@ -9,20 +9,20 @@ use rollmesh_core::{
 
 use super::{ForEachWorker, GroupError, TaskAnswer, WorkerGroup, WorkerTask, setup::raised, task};
 
-/// Which answers to fetch.
+/// The selection of answers to fetch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fetch<'a> {
     /// Only answers of calls with one of these tags; all if empty.
     pub tags: &'a [&'a str],
-    /// How long to wait for them; by default only answers that have arrived are fetched.
+    /// The time to wait for them; by default only answers that have arrived are fetched.
     #[doc(alias = "timeout_seconds")]
     pub timeout: Duration,
-    /// Whether to mark workers that have answered as healthy.
+    /// True to mark workers that have answered as healthy.
     pub mark_healthy: bool,
 }
 
 impl WorkerGroup {
-    /// Calls remote workers without waiting, and returns how many calls began. Workers with the
+    /// Calls remote workers without waiting, and returns the number of calls that began. Workers with the
     /// [maximum](super::FailureSettings::max_in_flight) number of calls in flight are skipped.
     /// [`fetch_ready_async_reqs`](Self::fetch_ready_async_reqs) returns the answers.
     ///
@@ -40,7 +40,7 @@ impl WorkerGroup {
         self.begin_async(options, |_| request.clone(), tag)
     }
 
-    /// Like [`foreach_worker_async`](Self::foreach_worker_async), with a task made from each worker's id.
+    /// Works like [`foreach_worker_async`](Self::foreach_worker_async), with a task made from each worker's id.
     ///
     /// # Errors
     /// As there.

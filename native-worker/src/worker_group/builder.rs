@@ -25,7 +25,7 @@ use crate::{
     native,
 };
 
-/// Where workers run.
+/// The place where workers run.
 #[derive(Clone, Debug, Default)]
 pub enum Placement {
     /// On threads of this process, where closures can be used.
@@ -34,8 +34,9 @@ pub enum Placement {
     /// In processes started by a launcher; without one, of the current executable, which has to begin with
     /// [`main_with`](crate::main_with).
     Processes(Option<Arc<dyn Launcher>>),
-    /// Wherever a user runs `rollmesh worker` with the group's [address and token](WorkerGroup::worker_url), or opens a
-    /// [page of the group](WorkerGroupBuilder::page). Their samples are trusted.
+    /// On any machine where a user runs `rollmesh worker` with the group's [address and
+    /// token](WorkerGroup::worker_url), or opens a [page of the group](WorkerGroupBuilder::page). Their samples are
+    /// trusted.
     Remote,
 }
 
@@ -57,7 +58,7 @@ pub struct Evaluation {
     /// Settings of its environments, if different.
     #[doc(alias = "evaluation_config")]
     pub env_config: Option<Config>,
-    /// Whether actions are sampled. For the quality of a policy, the most likely actions are the better measure.
+    /// True if actions are sampled. For the quality of a policy, the most likely actions are the better measure.
     pub explore: bool,
 }
 
@@ -227,7 +228,7 @@ impl WorkerGroupBuilder {
         self
     }
 
-    /// Sets where the workers run; on threads by default.
+    /// Sets the place where the workers run; on threads by default.
     pub fn placement(mut self, placement: Placement) -> Self {
         self.plan.placement = placement;
         self
@@ -275,7 +276,7 @@ impl WorkerGroupBuilder {
         self
     }
 
-    /// Sets how failures are handled.
+    /// Sets the handling of failures.
     #[doc(alias = "fault_tolerance")]
     pub fn failures(mut self, failures: FailureSettings) -> Self {
         self.plan.failures = failures;

@@ -29,7 +29,7 @@ pub struct SampleCounters {
 }
 
 impl SampleCounters {
-    /// True if the ledger balances: no sample is lost silently or counted twice.
+    /// Returns whether the ledger balances: no sample is lost silently or counted twice.
     #[must_use]
     pub fn balances(&self) -> bool {
         self.granted == self.committed + self.lost + self.outstanding

@@ -1,4 +1,4 @@
-//! What dashboards show of a group's remote workers.
+//! The view of a group's remote workers on dashboards.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ impl WorkerGroup {
         self.hub.as_ref()?.dashboard.as_ref().map(|(_, called)| called)
     }
 
-    /// Updates what dashboards show of the workers.
+    /// Updates the view of the workers on dashboards.
     pub(super) fn show(&self) {
         let Some(called) = self.called() else { return };
         let rows = self.manager.workers().filter_map(|health| Some(self.members.get(&health.worker)?.row(&health)));

@@ -16,7 +16,7 @@ impl WorkerGroup {
         self.foreach_worker(task.for_each_env())
     }
 
-    /// Like [`foreach_env`](Self::foreach_env), with a closure that gets the environment's context.
+    /// Works like [`foreach_env`](Self::foreach_env), with a closure that gets the environment's context.
     ///
     /// # Errors
     /// As there.

@@ -14,7 +14,7 @@ use rollmesh_core::{
 
 use crate::{envs::PythonFingerprintError, hub::HubError, launch::LaunchError};
 
-/// Why a group's method failed.
+/// An error of a group's method.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
@@ -39,9 +39,9 @@ pub enum GroupError {
     /// Workers did not join in time.
     #[error("{missing} of the group's workers did not come within {waited:?}{why}")]
     NotJoined {
-        /// How many.
+        /// Their number.
         missing: usize,
-        /// How long the group waited.
+        /// The time for which the group waited.
         waited: Duration,
         /// The known reason, after a colon.
         why: String,
@@ -59,7 +59,7 @@ pub enum GroupError {
     Call {
         /// The worker.
         worker: WorkerId,
-        /// Why.
+        /// The reason.
         error: CallError,
     },
     /// The worker is unhealthy: it was not called.
@@ -108,7 +108,7 @@ pub enum GroupError {
     /// All workers are unhealthy.
     #[error("none of the {workers} remote workers is healthy{why}")]
     NoHealthyWorkers {
-        /// How many remote workers there are.
+        /// The number of remote workers.
         workers: usize,
         /// The latest failure, after a colon.
         why: String,

@@ -13,7 +13,7 @@ use super::{
     task::{self, Request},
 };
 
-/// Which workers to call, and how long to wait.
+/// The workers to call, and the time to wait for them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,16 +28,16 @@ use super::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForEachWorker {
-    /// Whether the local worker is called, before all others.
+    /// True if the local worker is called, before all others.
     pub local_worker: bool,
-    /// Whether only healthy workers are called.
+    /// True if only healthy workers are called.
     pub healthy_only: bool,
     /// The remote workers to call, in any order; a repeated id is called repeatedly. `None` for all.
     pub remote_worker_ids: Option<Vec<WorkerId>>,
-    /// How long to wait for the remote workers. With 0 the answers are not collected.
+    /// The time to wait for the remote workers. With 0 the answers are not collected.
     #[doc(alias = "timeout_seconds")]
     pub timeout: Option<Duration>,
-    /// Whether to mark workers that answer as healthy.
+    /// True to mark workers that answer as healthy.
     pub mark_healthy: bool,
 }
 
@@ -109,7 +109,7 @@ impl WorkerGroup {
         self.foreach_worker_with(&ForEachWorker::default(), task)
     }
 
-    /// Like [`foreach_worker`](Self::foreach_worker), for selected workers.
+    /// Works like [`foreach_worker`](Self::foreach_worker), for selected workers.
     ///
     /// # Errors
     /// As there; [`GroupError::ForEach`] for an unknown id.

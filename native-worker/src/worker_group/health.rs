@@ -17,18 +17,18 @@ use super::{
     task::Request,
 };
 
-/// How failures are handled.
+/// The handling of failures.
 ///
 /// An error inside a call is an answer: it is returned, and its worker stays healthy. A worker becomes unhealthy when it
 /// disconnects, when a call exceeds its timeout, when a sample makes no progress, and when its samples fail repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureSettings {
-    /// Whether failures of workers are [notices](WorkerGroup::next_notice) instead of errors, as long as one worker is
+    /// True if failures of workers are [notices](WorkerGroup::next_notice) instead of errors, as long as one worker is
     /// healthy.
     #[doc(alias = "ignore_env_runner_failures")]
     pub ignore_worker_failures: bool,
-    /// Whether unhealthy workers are recreated: their processes and threads are restarted and informed that they replace a
-    /// lost worker. Otherwise only workers that reconnect by themselves become healthy again.
+    /// True if unhealthy workers are recreated: their processes and threads are restarted and informed that they
+    /// replace a lost worker. Otherwise only workers that reconnect by themselves become healthy again.
     #[doc(alias = "restart_failed_env_runners")]
     pub recreate_failed_workers: bool,
     /// Minimum time between the end of a process and its replacement.
@@ -43,14 +43,15 @@ pub struct FailureSettings {
     /// Maximum number of asynchronous calls in flight per worker.
     #[doc(alias("max_requests_in_flight_per_sampler_worker", "max_requests_in_flight_per_env_runner"))]
     pub max_in_flight: usize,
-    /// How long a call may take before its worker becomes unhealthy; `None` for ever.
+    /// The time for a call before its worker becomes unhealthy; `None` for no limit.
     pub call_timeout: Option<Duration>,
-    /// How long a sample may make no progress, which is a round of steps of the worker's environments, before the worker
-    /// becomes unhealthy. Ten times as long for a worker that has not finished a round since it was set up, and in a browser
-    /// tab, which the browser may throttle; longer by the [deadline](RolloutConfig::remote_env_timeout_ms) of environments
-    /// that have one. Waiting for [external](crate::external) environments counts as progress: for such workers only
-    /// [`call_timeout`](Self::call_timeout) applies. `None` for ever: for environments whose steps take longer, and readers
-    /// that wait. The local worker has the same deadline if it samples alone, see [`GroupError::LocalHangs`].
+    /// The time for which a sample may make no progress, which is a round of steps of the worker's environments, before
+    /// the worker becomes unhealthy. Ten times as long for a worker that has not finished a round since it was set up,
+    /// and in a browser tab, which the browser may throttle; longer by the
+    /// [deadline](RolloutConfig::remote_env_timeout_ms) of environments that have one. Waiting for
+    /// [external](crate::external) environments counts as progress: for such workers only
+    /// [`call_timeout`](Self::call_timeout) applies. `None` for no limit: for environments whose steps take longer, and
+    /// readers that wait. The local worker has the same deadline if it samples alone, see [`GroupError::LocalHangs`].
     pub progress_timeout: Option<Duration>,
     /// Timeout of a health probe.
     #[doc(alias = "worker_health_probe_timeout_s")]
@@ -139,8 +140,8 @@ impl WorkerGroup {
         Ok(())
     }
 
-    /// Waits until this many remote workers are healthy, and sets up and restores those that join: for workers that connect
-    /// by themselves. True if that number was reached.
+    /// Waits until this many remote workers are healthy, and sets up and restores those that join: for workers that
+    /// connect by themselves. Returns true if that number was reached.
     ///
     /// # Errors
     /// As [`probe_unhealthy_workers`](Self::probe_unhealthy_workers).
@@ -262,7 +263,7 @@ impl WorkerGroup {
 }
 
 impl Member {
-    /// True if a replacement for this worker is being started.
+    /// Returns whether a replacement for this worker is being started.
     fn is_expected(&self) -> bool {
         self.seat().is_some_and(|seat| seat.is_local && (seat.peer.is_none() || self.is_stuck))
     }

@@ -19,8 +19,8 @@ impl Hub {
         Self::start_with(config, registry, launcher, WorkerSpec::default()).await
     }
 
-    /// Like [`start`](Self::start), with a custom launcher for local workers instead of processes of the configured program,
-    /// and with the resources that each worker needs unless a run says otherwise.
+    /// Works like [`start`](Self::start), with a custom launcher for local workers instead of processes of the
+    /// configured program, and with the resources that each worker needs unless a run says otherwise.
     ///
     /// # Errors
     /// [`HubError`], which says what to change.

@@ -16,7 +16,7 @@ use crate::{
     launch::Launcher,
 };
 
-/// How long to wait for workers to exit.
+/// The time to wait for workers to exit.
 const FAREWELL: Duration = HUB_GRACE.saturating_add(Duration::from_secs(2));
 
 pub(super) struct HubThread {
@@ -26,7 +26,7 @@ pub(super) struct HubThread {
     pub(super) url: String,
     pub(super) token: Token,
     pub(super) fingerprint: Option<String>,
-    /// The URL of the dashboard with an operator's token, and what the dashboard is shown, if there is one.
+    /// The URL of the dashboard with an operator's token, and the rows that it is shown, if there is one.
     pub(super) dashboard: Option<(String, CalledWorkers)>,
 }
 

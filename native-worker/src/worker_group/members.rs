@@ -31,7 +31,7 @@ pub(super) struct Member {
     pub(super) has_worked: bool,
     /// True if it does not answer and never will.
     pub(super) is_stuck: bool,
-    /// How often it was restarted.
+    /// The number of its restarts.
     pub(super) restarts: u32,
     /// Env steps of its samples, for dashboards.
     pub(super) env_steps: u64,
@@ -53,7 +53,7 @@ pub(super) struct Seat {
     /// True if a local process takes it; else any worker that connects may.
     pub(super) is_local: bool,
     pub(super) peer: Option<u32>,
-    /// When its worker last sent a message.
+    /// The time of its worker's last message.
     pulse: Option<Pulse>,
     /// The number of the local process that is to take it.
     pub(super) child: Option<u32>,
@@ -120,7 +120,7 @@ impl Member {
         }
     }
 
-    /// True if it can be called: a seat may be empty.
+    /// Returns whether it can be called: a seat may be empty.
     pub(super) fn is_there(&self) -> bool {
         self.seat().is_none_or(|seat| seat.peer.is_some())
     }
@@ -183,8 +183,8 @@ impl WorkerGroup {
         }
     }
 
-    /// Handles pending notifications before deadlines, so that no worker is blamed for being late with an answer that has
-    /// already arrived.
+    /// Handles pending notifications before deadlines, so that no worker counts as late whose answer has already
+    /// arrived.
     pub fn take_notifications(&mut self) {
         while let Ok(notification) = self.notifications.try_recv() {
             self.handle(notification);
@@ -202,7 +202,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Waits until the condition holds or the timeout is over. True if the condition holds.
+    /// Waits until the condition holds or the timeout is over. Returns true if the condition holds.
     ///
     /// # Errors
     /// [`GroupError::NotSetUp`] if the group is stopped meanwhile, which drops its calls.

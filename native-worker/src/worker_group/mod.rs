@@ -1,14 +1,14 @@
 //! [`WorkerGroup`]: a local worker and any number of remote workers with one interface.
 //!
-//! Remote workers run on threads of this process, in processes that a [launcher](crate::launch) starts, or wherever a user
-//! runs `rollmesh worker` or opens a page with the group's token. All are called the same way: with a
-//! [`WorkerCommand`](rollmesh_core::worker::WorkerCommand) or a function that their program has registered by name; a
-//! [`CallManager`] tracks their health and pending calls. Closures cannot leave this process: they are for the local worker
-//! and for threads.
+//! Remote workers run on threads of this process, in processes that a [launcher](crate::launch) starts, or on any
+//! machine where a user runs `rollmesh worker` or opens a page with the group's token. All are called the same way:
+//! with a [`WorkerCommand`](rollmesh_core::worker::WorkerCommand) or a function that their program has registered by
+//! name; a [`CallManager`] tracks their health and pending calls. Closures cannot leave this process: they are for the
+//! local worker and for threads.
 //!
 //! All methods block the calling thread, in which the local worker runs; asynchronous I/O runs on an event loop in the
-//! background, so the methods can be called from anywhere. Not here: training by leases, which balances slots among workers
-//! and loses none (see [`hub`](crate::hub)).
+//! background, so the methods can be called from anywhere. Training by leases, which balances slots among workers and
+//! loses none, is the [`hub`](crate::hub)'s.
 //!
 //! ```
 //! use rollmesh::worker_group::{WorkerGroup, in_process};
@@ -135,14 +135,14 @@ pub struct WorkerGroup {
     samples: Samples,
     /// Filters that were requested and have not been merged yet, by worker.
     filtering: BTreeMap<WorkerId, CallSetId>,
-    /// Without a local worker: what was last synced.
+    /// Without a local worker: the state that was last synced.
     synced: Synced,
     /// Answers of asynchronous calls that arrived together with a failure.
     fetched: Vec<CallResult<TaskAnswer>>,
     /// Number of workers that joined for the first time, which are no restarts.
     arrivals: u64,
     notices: VecDeque<String>,
-    /// Why local processes are no longer started.
+    /// The reason that local processes are no longer started.
     gave_up: Option<String>,
     is_stopped: bool,
     stopper: GroupStopper,

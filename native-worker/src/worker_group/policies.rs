@@ -24,7 +24,7 @@ impl WorkerGroup {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Like [`foreach_policy`](Self::foreach_policy), for the policies that are trained.
+    /// Works like [`foreach_policy`](Self::foreach_policy), for the policies that are trained.
     ///
     /// # Errors
     /// As there.

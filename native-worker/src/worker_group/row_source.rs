@@ -1,4 +1,4 @@
-//! A group as the source of a run's rows: its local worker learns from what the remote workers sample or read.
+//! A group as the source of a run's rows: its local worker learns from the rows that the remote workers sample or read.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use rollmesh_core::{
 use super::{FailureSettings, ForEachWorker, GroupError, Placement, SyncFilters, SyncWeights, WorkerGroup};
 use crate::{learner::LearnError, runs::RowSource};
 
-/// The [`StartReaders`](crate::runs::StartReaders) of a hub's runs.
+/// Returns the [`StartReaders`](crate::runs::StartReaders) of a hub's runs.
 pub(super) fn start_readers(
     config: &RunConfig,
     registry: Registry,
@@ -69,7 +69,7 @@ impl RowSource for WorkerGroup {
             .collect())
     }
 
-    /// Without remote workers the local worker samples or reads.
+    /// Returns the number of remote workers; without any, the local worker samples or reads.
     fn num_samplers(&self) -> usize {
         self.num_remote_workers().max(1)
     }

@@ -11,7 +11,7 @@ use rollmesh_core::{
 
 use super::{GroupError, WorkerGroup};
 
-/// How much to sample.
+/// The amount to sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParallelSample {
     /// Samples rounds until the batches have this many agent steps.

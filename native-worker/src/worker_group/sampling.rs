@@ -1,4 +1,4 @@
-//! Samples in flight: which workers were asked, with which weights, the results, and the queue.
+//! Samples in flight: the workers that make them and their weights, the results, and the queue.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,7 +14,7 @@ use rollmesh_core::{
 
 use super::{GroupError, ParallelSample, Request, SampleCounters, TaskAnswer, WorkerGroup, setup::raised};
 
-/// How long to wait for a sample before checking for an interruption.
+/// The time to wait for a sample before checking for an interruption.
 const INTERRUPTION_SPAN: Duration = Duration::from_millis(50);
 
 /// The samples of all remote workers.
@@ -60,7 +60,7 @@ impl Samples {
         SampleCounters { outstanding: self.asked.len() as u64, queued: self.made.len() as u64, ..self.counters }
     }
 
-    /// True while samples are in progress.
+    /// Returns true while samples are in progress.
     pub(super) fn is_any_asked(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -120,7 +120,8 @@ impl Samples {
 }
 
 impl WorkerGroup {
-    /// Requests a sample from every healthy worker that has none in progress. Returns whether any worker makes one then.
+    /// Requests a sample from every healthy worker that has none in progress. Returns whether any worker makes one
+    /// then.
     pub(super) fn begin_samples(&mut self) -> Result<bool, GroupError> {
         for worker in self.healthy_worker_ids() {
             let Some(member) = self.members.get(&worker).filter(|_| !self.samples.asked.contains_key(&worker)) else {
@@ -136,7 +137,7 @@ impl WorkerGroup {
     }
 
     /// Waits until all samples in progress are done, or any is, and queues the results by worker; all successful ones,
-    /// whatever has failed.
+    /// even if others have failed.
     ///
     /// # Errors
     /// The first failure, unless failures are to be ignored.
@@ -151,7 +152,8 @@ impl WorkerGroup {
     }
 
     /// Samples like [`synchronous_parallel_sample`](Self::synchronous_parallel_sample), or returns `None` once
-    /// `is_interrupted` returns true. What was sampled until then is returned by the next call of any method that samples.
+    /// `is_interrupted` returns true. The next call of any method that samples returns the samples that were made until
+    /// then.
     ///
     /// # Errors
     /// As there.

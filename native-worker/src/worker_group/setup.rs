@@ -19,7 +19,7 @@ use super::{
 };
 use crate::launch::LocalLauncher;
 
-/// How long workers may take to stop.
+/// The time for workers to stop.
 const STOP: Duration = Duration::from_secs(5);
 
 impl WorkerGroup {
@@ -83,7 +83,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Like [`add_workers`](Self::add_workers), with another placement.
+    /// Works like [`add_workers`](Self::add_workers), with another placement.
     ///
     /// # Errors
     /// As there.

@@ -12,7 +12,8 @@ use rollmesh_core::{
 
 use super::{GroupError, WorkerGroup, setup::raised, task::Request};
 
-/// What a group without a local worker has synced: all that it knows about its workers' state once they are lost.
+/// The state that a group without a local worker has synced: all that it knows about its workers' state once they are
+/// lost.
 #[derive(Debug, Default)]
 pub(super) struct Synced {
     weights: BTreeMap<PolicyId, Weights>,
@@ -43,8 +44,8 @@ pub(super) struct GroupState {
 }
 
 impl WorkerGroup {
-    /// Returns the state for new workers: the local worker's, or that of a healthy worker that is not in `ids`, or else what
-    /// was last synced.
+    /// Returns the state for new workers: the local worker's, or that of a healthy worker that is not in `ids`, or else
+    /// the one that was last synced.
     pub(super) fn state_for_others(&mut self, ids: &[WorkerId]) -> Result<GroupState, GroupError> {
         if let Some(local) = &mut self.local {
             return Ok(GroupState::of(local.save()?, self.samples.newest));

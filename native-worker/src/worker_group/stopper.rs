@@ -38,14 +38,14 @@ impl GroupStopper {
         self.is_asked.load(Ordering::Relaxed)
     }
 
-    /// Returns when the local worker's sample is abandoned, once the group was asked to stop.
+    /// Returns the time at which the local worker's sample is abandoned, once the group was asked to stop.
     pub(super) fn local_deadline(&self) -> Option<Instant> {
         self.is_asked().then(|| Instant::now() + LOCAL_GRACE)
     }
 }
 
 impl WorkerGroup {
-    /// Returns what stops this group from another thread.
+    /// Returns a handle that stops this group from another thread.
     ///
     /// Some work of the local worker is done on the caller's thread and is not interrupted: tasks, for example of
     /// [`foreach_worker`](Self::foreach_worker), and samples without a deadline, which are those with a

@@ -12,22 +12,22 @@ use rollmesh_core::{
 
 use super::{ForEachWorker, GroupError, Request, WorkerGroup, setup::raised};
 
-/// How filters are synchronised.
+/// The settings of a synchronisation of filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncFilters {
-    /// Whether the remote workers' statistics are merged.
+    /// True if the remote workers' statistics are merged.
     pub use_worker_filter_stats: bool,
-    /// Whether the remote workers get the merged statistics.
+    /// True if the remote workers get the merged statistics.
     pub update_worker_filter_stats: bool,
     /// Env steps of the run; each remote worker is informed of an equal share.
     pub env_steps_sampled: Option<u64>,
-    /// How long to wait for the remote workers' statistics. Late ones are merged the next time.
+    /// The time to wait for the remote workers' statistics. Late ones are merged the next time.
     #[doc(alias = "sync_filters_on_rollout_workers_timeout_s")]
     pub timeout: Duration,
 }
 
 impl Default for SyncFilters {
-    /// Both directions, within a minute.
+    /// Returns the default: both directions, within a minute.
     fn default() -> Self {
         Self {
             use_worker_filter_stats: true,

@@ -1,4 +1,4 @@
-//! Synchronising weights from where they are learned to where they act.
+//! Synchronising weights from the learner to the workers.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -12,7 +12,7 @@ use rollmesh_core::{
 use super::{ForEachWorker, GroupError, WorkerGroup};
 use crate::learner::Learner;
 
-/// Where weights come from.
+/// The source of weights.
 #[derive(Default)]
 #[doc(alias = "from_worker_or_learner_group")]
 pub enum WeightsSource<'a> {
@@ -38,7 +38,7 @@ impl fmt::Debug for WeightsSource<'_> {
     }
 }
 
-/// What to sync, from where to where.
+/// The weights to sync, with their source and their targets.
 ///
 /// Weights contain only what is needed to act, so there is no `inference_only` setting.
 #[derive(Debug, Default)]
@@ -51,8 +51,8 @@ pub struct SyncWeights<'a> {
     pub to_worker_indices: Option<&'a [WorkerId]>,
     /// The run's progress.
     pub global_vars: Option<&'a GlobalVars>,
-    /// How long to wait until the workers have applied them; 0, the default, does not wait: every worker applies them before
-    /// its next call.
+    /// The time to wait until the workers have applied them; 0, the default, does not wait: every worker applies them
+    /// before its next call.
     #[doc(alias = "timeout_seconds")]
     pub timeout: Duration,
 }

@@ -70,7 +70,7 @@ impl Request {
         Self(Kind::Setup(setup))
     }
 
-    /// True if it can be executed in this process only.
+    /// Returns whether it can be executed in this process only.
     pub(super) fn is_code(&self) -> bool {
         matches!(self.0, Kind::Code(_))
     }
@@ -119,7 +119,7 @@ impl TaskAnswer {
         }
     }
 
-    /// Returns what a closure has returned; `None` for other answers and other types.
+    /// Returns the value that a closure has returned; `None` for other answers and other types.
     #[must_use]
     pub fn value<R: 'static>(self) -> Option<R> {
         match self {

@@ -1,4 +1,4 @@
-//! What a group samples while everything goes wrong on the network of its worker.
+//! Samples of a group whose worker's network fails in every way.
 
 use std::{
     thread,
@@ -11,7 +11,7 @@ use super::proxy::{InjectedFault, Proxy, Way, Weather};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A fault, and whether it leaves the connection.
+/// A fault of the network, persistent or injected once.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Weather(Weather),
@@ -51,7 +51,7 @@ pub(crate) fn check_samples_under_faults(mut behind: WorkerGroup, mut calm: Work
             assert!(found.unwrap() == expected, "{fault:?}");
             continue;
         }
-        // A sample that was on its way may be lost with the connection.
+        // A sample in transit may be lost with the connection.
         for _ in 0..10 {
             if found.is_ok() {
                 break;

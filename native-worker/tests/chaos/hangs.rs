@@ -24,7 +24,7 @@ use crate::support::{
 
 /// A worker's patience without progress, as the group has it, …
 const LEASE: Duration = Duration::from_secs(3);
-/// … and how much later a viewer may learn of its end: the lease may be one that begins only after the worker
+/// … and the delay until a viewer is notified of its end: the lease may be one that begins only after the worker
 /// has stopped, with the next iteration, and the machine may be busy.
 const LATER: Duration = Duration::from_millis(if cfg!(debug_assertions) { 8_000 } else { 1_000 });
 
@@ -56,9 +56,9 @@ pub(crate) fn register(registry: Registry) -> Registry {
 struct Stuck {
     t: u32,
     sum: u32,
-    /// Where these files may be.
+    /// The directory of these files.
     chaos_dir: Option<PathBuf>,
-    /// How long a step takes at least.
+    /// The minimum duration of a step.
     pause: Duration,
 }
 
@@ -119,13 +119,13 @@ impl Env for Stuck {
     }
 }
 
-/// The workers that count as unhealthy.
+/// Returns the workers that count as hung.
 fn hung(hub: &Control) -> BTreeSet<u32> {
     let rows = hub.workers().values();
     rows.filter(|row| row.state == WorkerState::Hung.to_wire()).map(|row| row.worker).collect()
 }
 
-/// Waits until the given number of workers are known to hang, and says how long that took.
+/// Waits until the given number of workers count as hung, and returns the time that it took.
 async fn until_hung(hub: &mut Control, count: usize) -> Duration {
     let began = Instant::now();
     let is_known = |hub: &Control| hung(hub).len() == count && hub.unhealthy_workers().count() == count;
@@ -140,7 +140,7 @@ async fn end(rig: &Rig, run: Process) -> Outcome {
     rig.outcome()
 }
 
-/// Stopped workers resume after their leases have expired, and upload what is no longer wanted.
+/// Stops workers, which resume after their leases have expired, and upload stale fragments.
 pub(crate) async fn suspended_workers_are_detected_by_their_leases() {
     let rounds = if is_long() { 20 } else { 1 };
     let rig = Rig::new(4, u64::MAX, 64, &[]);
@@ -167,12 +167,13 @@ pub(crate) async fn suspended_workers_are_detected_by_their_leases() {
     let found = end(&rig, run).await;
     found.must_equal(&calm(found.env_steps, 1, 64, &[]).await);
     let late = found.ledger.uninvited;
-    // In one of twenty rounds a worker uploads something; `late_upload_of_a_stopped_worker_is_refused` sees to it in one.
+    // A worker uploads something in one of twenty rounds; `late_upload_of_a_stopped_worker_is_refused` ensures it in
+    // one.
     assert!(!is_long() || late.rejected.late > 0, "{late:?}");
     println!("{rounds} rounds of two stopped workers: found after {longest:?} at most; what came late: {late:?}");
 }
 
-/// A worker whose environment hangs answers pings and is not well.
+/// Lets an environment hang, whose worker still answers pings.
 pub(crate) async fn hanging_environment_is_detected_by_its_lease() {
     let rig = Rig::new(3, u64::MAX, 64, &["--env", "Stuck-v0"]);
     let mut run = rig.start();
@@ -191,7 +192,7 @@ pub(crate) async fn hanging_environment_is_detected_by_its_lease() {
         assert_eq!(hung(&hub), stuck, "it is never counted healthy");
         assert!(hub.unhealthy_workers().map(|row| row.worker).eq(stuck.iter().copied()));
     }
-    // It is still there, and can be replaced by hand.
+    // It still runs, and an operator can replace it.
     assert_eq!(children_of(run.pid()).len(), 3);
     let removed = stuck.first().copied().unwrap();
     hub.remove_worker(removed).await.unwrap();
@@ -201,7 +202,7 @@ pub(crate) async fn hanging_environment_is_detected_by_its_lease() {
     println!("a worker whose environment hangs was found after {found:?}");
 }
 
-/// The thread that hangs is in the hub's process, which ends without it.
+/// Lets a thread in the hub's process hang, which ends without it.
 pub(crate) async fn hanging_environment_in_process_does_not_block_signals() {
     for signal in [Signal::INT, Signal::TERM] {
         let directory = tempfile::tempdir().unwrap();
@@ -217,7 +218,7 @@ pub(crate) async fn hanging_environment_in_process_does_not_block_signals() {
     }
 }
 
-/// This program with these arguments; its environments find their trap in a directory.
+/// Starts this program with these arguments; its environments find their trap in a directory.
 fn start(args: &[&str], chaos_dir: &std::path::Path) -> Process {
     Process::start_program(std::env::current_exe().unwrap(), args, |command| {
         _ = command.env("ROLLMESH_CHAOS_DIR", chaos_dir);
@@ -252,7 +253,7 @@ pub(crate) async fn commands_whose_step_hangs_end_at_the_first_signal() {
         until("the trap", || !trap.exists()).await;
         let Finished { stdout, stderr, .. } = ends_at(process, signal).await;
         if command == leased {
-            // A hub does not wait for a worker that hangs: the summary is of what was uploaded before.
+            // A hub does not wait for a worker that hangs: the summary covers the fragments that were uploaded before.
             let summary = crate::support::json(&stdout);
             assert!(summary["env_steps"].is_u64() && summary["rollout_hash"].is_string(), "{summary}");
         } else {

@@ -18,15 +18,15 @@ const WORKERS: u64 = 4;
 const LENGTH: u64 = 64;
 const BETWEEN_KILLS: Duration = Duration::from_millis(500);
 
-/// One that was killed.
+/// A worker that was killed.
 struct Kill {
     at_ms: u64,
     /// The hub's number for it.
     number: u64,
 }
 
-/// Kills one of the workers in every half second, at any moment of it, until the run is over. Always at the same moment
-/// would be in step with the iterations, and hit all of them early or late.
+/// Kills one of the workers in every half second, at any moment of it, until the run is over. A fixed moment would be
+/// synchronous with the iterations, and hit all of them early or late.
 async fn kill_one_after_the_other(rig: &Rig, run: &Process, dice: &mut Dice) -> Vec<Kill> {
     until("all workers", || children_of(run.pid()).len() == WORKERS as usize && rig.iterations() > 0).await;
     let mut kills = Vec::new();
@@ -48,7 +48,7 @@ async fn kill_one_after_the_other(rig: &Rig, run: &Process, dice: &mut Dice) -> 
     kills
 }
 
-/// The number that the hub has given to a worker, and its process.
+/// Returns the number that the hub has given to a worker, and its process.
 fn numbered(pid: u32) -> Option<(u64, u32)> {
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let mut args = command.split(|&byte| byte == 0);
@@ -61,7 +61,7 @@ fn numbered(pid: u32) -> Option<(u64, u32)> {
 struct Times {
     /// The hub has seen the end of the connection.
     detected: Vec<u64>,
-    /// The replacement is let in and has the place.
+    /// The replacement is admitted and has the place.
     joined: Vec<u64>,
     /// The first fragment of the replacement is accepted.
     recovered: Vec<u64>,
@@ -70,12 +70,12 @@ struct Times {
 }
 
 impl Times {
-    /// Takes the times of a run's kills from its audit log. Nearly all have one: only what happens about the end of the run
-    /// may come too late for it.
+    /// Takes the times of a run's kills from its audit log. Nearly all have one: only a kill at the end of the run may
+    /// come too late for it.
     fn add(&mut self, kills: &[Kill], audit: &[Value]) {
         let [left, admitted, delivered] = ["left", "admitted", "delivered"].map(|event| times_by_name(audit, event));
         let replaced = audit.iter().filter(|line| line["event"] == "replaced");
-        // Who has whose place, and since when.
+        // The replacements by the workers whose places they have, and the times of these records.
         let replaced: BTreeMap<u64, (u64, u64)> =
             replaced.map(|line| (number(line, "ended"), (number(line, "by"), number(line, "at_ms")))).collect();
         let killed: BTreeSet<u64> = kills.iter().map(|kill| kill.number).collect();
@@ -86,7 +86,7 @@ impl Times {
             let since = |at: u64| at.checked_sub(at_ms).expect("an effect comes after its cause");
             let by = replaced.get(&number).copied();
             self.detected.extend(time(&left, number).map(since));
-            // A spare one is there already.
+            // A spare one has joined already.
             self.joined.extend(by.and_then(|(by, at)| Some(since(time(&admitted, by)?.max(at)))));
             match by.and_then(|(by, _)| time(&delivered, by)) {
                 Some(useful) => self.recovered.push(since(useful)),
@@ -98,7 +98,7 @@ impl Times {
     }
 }
 
-/// One calm run for so long, and then the same one under fire. Its goodput, and the times.
+/// Executes an undisturbed run for this time, and then the same one with kills. Returns its goodput, and the times.
 async fn calm_and_under_fire(env: &str, time: Duration, dice: &mut Dice, times: &mut Times) -> f64 {
     let calm = calm_for(time, WORKERS, LENGTH, &["--env", env]).await;
     let rig = Rig::new(WORKERS, calm.env_steps, LENGTH, &["--env", env]);
@@ -127,7 +127,7 @@ pub(crate) async fn workers_that_are_killed_twice_a_second_cost_time_but_no_data
     let mut dice = Dice::new();
     let (mut times, mut goodputs) = (Times::default(), Vec::new());
     let time = Duration::from_secs(if is_long() { 60 } else { 4 });
-    // Where most of the time is sampling's, kills hit leases.
+    // If sampling takes most of the time, kills hit leases.
     let slow = calm_and_under_fire("Slow-v0", time, &mut dice, &mut times).await;
     if is_long() {
         for _ in 0..5 {
@@ -144,7 +144,7 @@ pub(crate) async fn workers_that_are_killed_twice_a_second_cost_time_but_no_data
         println!("{what} after p50 {p50} ms, p99 {p99} ms, at most {most} ms ({} kills)", times.len());
     }
     println!("{killed_first} replacements were killed first");
-    // Times mean something where the machine is the test's alone, which is where people ask for the long form.
+    // Times are meaningful only if the machine runs nothing else, as for the long form.
     if is_long() {
         goodputs.sort_by(f64::total_cmp);
         assert!(slow >= 0.9, "{slow}");
@@ -154,11 +154,12 @@ pub(crate) async fn workers_that_are_killed_twice_a_second_cost_time_but_no_data
     }
 }
 
-/// Ready workers continue: batches are not the calm run's, but every slot's fragments are there, in order, once.
+/// Checks that every slot's fragments are committed in order and once. Ready workers continue, so batches are not the
+/// calm run's.
 pub(crate) async fn slots_have_no_gaps_in_asynchronous_mode() {
     let time = Duration::from_secs(if is_long() { 60 } else { 4 });
     let mut dice = Dice::new();
-    // Where sampling takes its time, there is always a lease to hit.
+    // If sampling is slow, there is always a lease to hit.
     let rig = Rig::new(WORKERS, u64::MAX, LENGTH, &["--mode", "async", "--env", "Slow-v0"]);
     let run = rig.start();
     let began = Instant::now();

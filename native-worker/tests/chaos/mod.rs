@@ -1,5 +1,5 @@
-//! What real processes and networks do to a run: workers are killed, stopped, cut off and hang, two hundred come at the same time,
-//! and the run ends with the same bits and a balanced ledger.
+//! Runs with faults of real processes and networks: workers are killed, stopped, cut off and hang, two hundred connect
+//! at the same time, and the run ends with the same bits and a balanced ledger.
 //!
 //! Their figures count only if nothing else is running, so each test has the machine to itself.
 

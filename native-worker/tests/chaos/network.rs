@@ -1,4 +1,4 @@
-//! Workers behind a network on which whatever can go wrong does.
+//! Workers behind a network with every kind of fault.
 
 use std::{
     fs::File,
@@ -30,10 +30,10 @@ struct Scene {
     workers: Vec<Process>,
 }
 
-/// Env steps of a slot per fragment: uploads are large enough to be told from other frames.
+/// Env steps of a slot per fragment: uploads are large enough to be distinguished from other frames.
 const LENGTH: u64 = 64;
 
-/// Where a hub really listens.
+/// Returns the address on which a hub really listens.
 fn listens_at(rig: &Rig) -> String {
     let audit = rig.audit();
     let started = audit.iter().find(|line| line["event"] == "started").unwrap();
@@ -45,7 +45,7 @@ impl Scene {
         Self::start_with(2, &[]).await
     }
 
-    /// The same with the given number of workers for now, and more settings.
+    /// Starts the same with the given number of workers, and more settings.
     async fn start_with(workers: usize, more: &[&str]) -> Self {
         let proxies = vec![Proxy::start().await, Proxy::start().await];
         let hosts = proxies.iter().flat_map(|proxy| ["--public-host".to_owned(), proxy.address.to_string()]);
@@ -54,7 +54,7 @@ impl Scene {
         let rig = Rig::new(0, u64::MAX, LENGTH, &settings);
         let mut run = rig.start();
         let mut hub = run.invitation().await;
-        // What it prints is where others reach it, which is the network.
+        // It prints the address for workers, which is that of the network.
         hub.address = listens_at(&rig);
         let mut scene = Self { rig, run, hub, proxies, workers: Vec::new() };
         (0..workers).for_each(|_| scene.add_worker());
@@ -85,7 +85,7 @@ impl Scene {
         self.end_as(&[]).await
     }
 
-    /// Ends the run, which must be what it would have been with these settings and no trouble.
+    /// Ends the run, whose result must be that of an undisturbed run with these settings.
     async fn end_as(self, more: &[&str]) -> Outcome {
         self.run.signal(Signal::TERM);
         self.run.finish_with(0).await;
@@ -99,17 +99,17 @@ impl Scene {
     }
 }
 
-/// Whether a worker counts as hung.
+/// Returns whether a worker counts as hung.
 fn is_hung(hub: &Control) -> bool {
     hub.workers().values().any(|row| row.state == WorkerState::Hung.to_wire())
 }
 
-/// Both workers are there, and neither hangs.
+/// Returns whether both workers are connected, and neither hangs.
 fn is_whole(hub: &Control) -> bool {
     hub.workers().len() == 2 && !is_hung(hub)
 }
 
-/// Every fault by itself, and then all of them as they come.
+/// Injects every fault by itself, and then all of them at random.
 pub(crate) async fn injected_network_faults_change_no_weights() {
     let ms = |millis| Way::Late(Duration::from_millis(millis));
     let scene = Scene::start().await;
@@ -150,7 +150,7 @@ pub(crate) async fn injected_network_faults_change_no_weights() {
     assert!(uninvited.rejected.late + uninvited.rejected.duplicate + uninvited.superseded > 0, "{uninvited:?}");
 }
 
-/// The worker of a group, behind such a network.
+/// Runs the worker of a group behind such a network.
 pub(crate) async fn group_samples_the_same_behind_such_a_network() {
     let proxy = Proxy::start().await;
     let config = RolloutConfig::new("CartPole-v1").num_envs(4).rollout_fragment_length(50).fcnet_hiddens(&[8]);
@@ -173,7 +173,7 @@ pub(crate) async fn group_samples_the_same_behind_such_a_network() {
     assert!(sampled.is_ok(), "{sampled:?} {}", worker.stderr);
 }
 
-/// A worker's connection is cut off without notice: first in both directions, then in one.
+/// Cuts off a worker's connection without notice: first in both directions, then in one.
 pub(crate) async fn dead_connections_are_detected_by_their_leases() {
     let scene = Scene::start().await;
     let mut hub = watch(&scene.hub).await;
@@ -201,12 +201,13 @@ pub(crate) async fn dead_connections_are_detected_by_their_leases() {
     assert!(longest < Duration::from_secs(5), "{longest:?}");
     let found = scene.end().await;
     let uninvited = found.ledger.uninvited;
-    // Nothing comes through at all later than the hub waits for a silent peer.
+    // In the long form the cut lasts longer than the hub waits for a silent peer, so that no upload arrives late.
     assert!(is_long() || uninvited.rejected.late > 0, "{uninvited:?}");
     println!("cut off workers were found after {longest:?} at most; {uninvited:?}");
 }
 
-/// A worker is stopped in the middle of a lease. When it resumes, another worker has the lease, and it does not know.
+/// Stops a worker in the middle of a lease. When it resumes, another worker has the lease, of which it is not
+/// notified.
 pub(crate) async fn late_upload_of_a_stopped_worker_is_refused() {
     const ENV: [&str; 2] = ["--env", "Stuck-v0"];
     // No hedge helps it, so that its lease expires.
@@ -234,7 +235,7 @@ pub(crate) async fn late_upload_of_a_stopped_worker_is_refused() {
     println!("a stopped worker brought {} fragments too late", uninvited.rejected.late);
 }
 
-/// Under TLS a bit that flips ends the connection, and nothing else.
+/// Checks that a flipped bit under TLS ends the connection, and nothing else.
 pub(crate) async fn flipped_bit_under_tls_ends_only_the_connection() {
     let proxy = Proxy::start().await;
     let address = proxy.address.to_string();

@@ -1,4 +1,4 @@
-//! A network between workers and a hub on which whatever a test wants goes wrong.
+//! A network between workers and a hub with the faults that a test injects.
 
 use std::{
     net::SocketAddr,
@@ -20,20 +20,20 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How bytes travel in one direction.
+/// The transport of bytes in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// At once.
+    /// Immediately.
     Clear,
     /// After this time.
     Late(Duration),
     /// One byte a second.
     Trickle,
-    /// Not at all, without notice: what is sent waits, for ever if it has to.
+    /// Not at all, without notice: sent bytes wait, possibly for ever.
     Held,
 }
 
-/// How bytes travel, from workers to the hub and back.
+/// The transport of bytes, from workers to the hub and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Weather {
     pub(crate) up: Way,
@@ -44,7 +44,7 @@ impl Weather {
     pub(crate) const CLEAR: Self = Self { up: Way::Clear, down: Way::Clear };
 }
 
-/// Something that happens once to every connection.
+/// A fault that is injected once into every connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InjectedFault {
     /// It is closed in order.
@@ -55,13 +55,13 @@ pub(crate) enum InjectedFault {
     Twice,
     /// The worker's next upload does not arrive; the connection is cut, and the upload comes with the next one.
     Replay,
-    /// A bit of what comes next from the worker is another one.
+    /// A bit of the worker's next bytes is flipped.
     FlipUp,
-    /// A bit of what comes next from the hub is another one.
+    /// A bit of the hub's next bytes is flipped.
     FlipDown,
 }
 
-/// Bytes from which a frame of a worker's is an upload, and no introduction or progress.
+/// Minimum size in bytes of a worker's frame that is an upload, and not a Hello or a progress report.
 const UPLOAD: usize = 600;
 
 /// Listens for workers, and connects each of them with the hub.
@@ -78,11 +78,11 @@ struct Shared {
     connections: AtomicU64,
     /// Injected faults that have hit something.
     hits: AtomicU64,
-    /// What is to come with the next connection.
+    /// The upload to replay on the next connection.
     replay: Mutex<Option<Vec<u8>>>,
 }
 
-/// How a connection is over.
+/// The end of a connection.
 enum End {
     Closed,
     Reset,
@@ -109,7 +109,7 @@ impl Proxy {
         Self { address, shared, listener }
     }
 
-    /// Where the connections lead; nowhere before.
+    /// Sets the address to which the connections lead.
     pub(crate) fn lead_to(&self, hub: SocketAddr) {
         self.shared.hub.set(hub).expect("a proxy has one hub");
     }
@@ -118,17 +118,17 @@ impl Proxy {
         self.shared.weather.send_replace(weather);
     }
 
-    /// Hits all connections; whether there were any.
+    /// Injects a fault into all connections; returns whether there were any.
     pub(crate) fn hit(&self, fault: InjectedFault) -> bool {
         self.shared.injected.send(fault).is_ok()
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     pub(crate) fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Injected faults that have hit something so far.
+    /// Returns the number of injected faults that have hit something so far.
     pub(crate) fn hits(&self) -> u64 {
         self.shared.hits.load(Ordering::Relaxed)
     }
@@ -161,7 +161,7 @@ async fn forward(mut near: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// Waits for bytes to forward. None at the end of the connection.
+/// Waits for bytes to forward; returns none at the end of the connection.
 async fn read(from: &mut ReadHalf<'_>, shared: &Shared, way: fn(Weather) -> Way) -> Option<Vec<u8>> {
     let mut weather = shared.weather.subscribe();
     let mut buffer = vec![0; 16 << 10];
@@ -197,7 +197,7 @@ async fn write(to: &mut WriteHalf<'_>, bytes: &[u8], shared: &Shared, way: fn(We
             Way::Trickle => {
                 to.write_all(&rest[..1]).await.ok()?;
                 rest = &rest[1..];
-                // Until a second has passed, or it clears up.
+                // Until a second has passed, or the fault ends.
                 let _ = timeout(Duration::from_secs(1), weather.changed()).await;
             }
             Way::Held => _ = weather.wait_for(|weather| way(*weather) != Way::Held).await.ok()?,
@@ -231,7 +231,7 @@ async fn up(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, shared: &Shared) -> E
         frames.push(&bytes);
         while let Some(frame) = frames.next() {
             frames_since_begin += 1;
-            // The request, Hello, and what comes after them: the peer is let in.
+            // The request, the Hello and a later message: the peer is admitted.
             let replayed = if frames_since_begin == 4 { shared.replay.lock().unwrap().take() } else { None };
             let is_upload = frame.len() >= UPLOAD && frames_since_begin > 2;
             let strike = due.take_if(|_| is_upload);
@@ -289,8 +289,8 @@ fn flip(bytes: &mut [u8]) {
     }
 }
 
-/// Finds where a worker's WebSocket messages end, so that faults hit whole messages or the middle of one; what is no
-/// WebSocket passes as it comes.
+/// Finds the ends of a worker's WebSocket messages, so that faults hit whole messages or the middle of one; other bytes
+/// pass unchanged.
 #[derive(Default)]
 struct Frames {
     waiting: Vec<u8>,
@@ -319,7 +319,7 @@ impl Frames {
         Some(self.waiting.drain(..len).collect())
     }
 
-    /// A browser sends a message in several frames, with control frames in between.
+    /// Returns the length of the next message: a browser sends one in several frames, with control frames in between.
     fn message_len(&self) -> Option<usize> {
         let (mut len, mut is_open) = (0, false);
         loop {

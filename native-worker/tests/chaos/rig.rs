@@ -1,4 +1,4 @@
-//! Runs in directories of their own, and what they must have come to whatever happened.
+//! Runs in directories of their own, and their results, which must not depend on faults.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::support::{Process, json, process::Invitation, soon};
 
-/// Draws that a printed seed repeats; `ROLLMESH_SEED` sets it.
+/// A random number generator whose seed is printed; `ROLLMESH_SEED` sets it.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -27,7 +27,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// A number below `end`, by SplitMix64.
+    /// Returns a number below `end`, by SplitMix64.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -37,7 +37,7 @@ impl Dice {
     }
 }
 
-/// A run's directory, and how it is begun.
+/// A run's directory, and the arguments of its start.
 pub(crate) struct Rig {
     directory: tempfile::TempDir,
     args: Vec<String>,
@@ -46,12 +46,13 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// A run of the given number of local workers, or of those alone that join, with twelve environments in all, that ends after the given number of env steps.
+    /// Returns a run of the given number of local workers, or of those alone that join, with twelve environments in
+    /// all, that ends after the given number of env steps.
     pub(crate) fn new(workers: u64, max_env_steps: u64, length: u64, more: &[&str]) -> Self {
         Self::with_slots(12, workers, max_env_steps, length, more)
     }
 
-    /// The same with the given number of environments.
+    /// Returns the same with the given number of environments.
     pub(crate) fn with_slots(slots: u64, workers: u64, max_env_steps: u64, length: u64, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let numbers = [
@@ -69,7 +70,7 @@ impl Rig {
         Self { directory, args, slots, length }
     }
 
-    /// The program with the hub, the learner and the local workers.
+    /// Starts the program with the hub, the learner and the local workers.
     pub(crate) fn start(&self) -> Process {
         let program = std::env::current_exe().unwrap();
         Process::start_program(program, &self.args, |command| {
@@ -85,7 +86,7 @@ impl Rig {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// A file next to the run's directory.
+    /// Returns a file next to the run's directory.
     pub(crate) fn sibling(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -94,13 +95,13 @@ impl Rig {
         self.text("metrics.jsonl").matches('\n').count() as u64
     }
 
-    /// Lines of the audit log so far.
+    /// Returns the lines of the audit log so far.
     pub(crate) fn audit(&self) -> Vec<Value> {
         [self.text("audit.jsonl.1"), self.text("audit.jsonl")].iter().flat_map(|text| text.lines()).map(json).collect()
     }
 
-    /// What the run has come to. Its ledger must be whole: every env step that was granted is in one place, and what was
-    /// committed is what was learned from, once.
+    /// Returns the result of the run. Its ledger must balance: every granted env step is in one bucket, and each
+    /// committed step was learned from once.
     pub(crate) fn outcome(&self) -> Outcome {
         let summary = json(&self.text("summary.json"));
         let ledger: Ledger = serde_json::from_str(&self.text("ledger.json")).unwrap();
@@ -130,7 +131,7 @@ impl Rig {
     }
 }
 
-/// What a run has come to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) weights_hash: String,
@@ -141,20 +142,20 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Both runs have learned the same, iteration for iteration.
+    /// Asserts that both runs have learned the same, iteration for iteration.
     pub(crate) fn must_equal(&self, calm: &Self) {
         assert_eq!(self.env_steps, calm.env_steps);
         assert_eq!(self.metrics, calm.metrics);
         assert_eq!(self.weights_hash, calm.weights_hash);
     }
 
-    /// Env steps per second of the run's time.
+    /// Returns the env steps per second of the run's time.
     pub(crate) fn speed(&self) -> f64 {
         self.env_steps as f64 / self.wall.as_secs_f64()
     }
 }
 
-/// The result of an undisturbed run with these settings that is asked to end after this time.
+/// Executes an undisturbed run with these settings, which is asked to end after this time; returns its result.
 pub(crate) async fn calm_for(time: Duration, workers: u64, length: u64, more: &[&str]) -> Outcome {
     let rig = Rig::new(workers, u64::MAX, length, more);
     let run = rig.start();
@@ -165,19 +166,19 @@ pub(crate) async fn calm_for(time: Duration, workers: u64, length: u64, more: &[
     rig.outcome()
 }
 
-/// The result of this number of env steps in an undisturbed run.
+/// Executes an undisturbed run of this number of env steps; returns its result.
 pub(crate) async fn calm(env_steps: u64, workers: u64, length: u64, more: &[&str]) -> Outcome {
     calm_with_slots(12, env_steps, workers, length, more).await
 }
 
-/// The same with the given number of environments.
+/// Returns the same with the given number of environments.
 pub(crate) async fn calm_with_slots(slots: u64, env_steps: u64, workers: u64, length: u64, more: &[&str]) -> Outcome {
     let rig = Rig::with_slots(slots, workers, env_steps, length, more);
     rig.start().finish_with(0).await;
     rig.outcome()
 }
 
-/// A viewer of a hub.
+/// Connects to a hub as a viewer.
 pub(crate) async fn watch(hub: &Invitation) -> Control {
     let config = ControlConfig {
         hub: format!("ws://{}", hub.address).parse().unwrap(),
@@ -201,17 +202,17 @@ pub(crate) async fn listen_until(hub: &mut Control, what: &str, is_so: impl Fn()
     .await;
 }
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// A number of one line of the audit log.
+/// Returns a number of one line of the audit log.
 pub(crate) fn number(line: &Value, name: &str) -> u64 {
     line[name].as_u64().unwrap_or_else(|| panic!("{name} in {line}"))
 }
 
-/// When each worker of this name did something for the first time: the times of these records of the audit log.
+/// Returns the times of these records of the audit log, the first one of each worker of this name.
 pub(crate) fn times_by_name(audit: &[Value], event: &str) -> BTreeMap<String, u64> {
     let admitted = audit.iter().filter(|line| line["event"] == "admitted" && line["role"] == "Worker");
     let names: BTreeMap<u64, String> =
@@ -225,7 +226,7 @@ pub(crate) fn times_by_name(audit: &[Value], event: &str) -> BTreeMap<String, u6
         .collect()
 }
 
-/// The value below which the given percentage lies.
+/// Returns the value below which the given percentage lies.
 pub(crate) fn percentile(values: &mut [u64], percent: usize) -> u64 {
     values.sort_unstable();
     let rank = (values.len() * percent).div_ceil(100).saturating_sub(1);

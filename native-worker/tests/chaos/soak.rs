@@ -1,4 +1,4 @@
-//! What a run takes of the machine as it continues.
+//! The resources of the machine that a long run takes.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::support::{
     until,
 };
 
-/// What a process has.
+/// The resources of a process.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     memory: u64,
@@ -29,13 +29,13 @@ fn sample(pid: u32) -> Sample {
     }
 }
 
-/// Bytes by which memory may grow from one third of the time to the last: the allocator's, not the run's. In a few seconds it
-/// has not yet all that it needs.
+/// Returns the bytes by which memory may grow from the second third of the time to the last: for the allocator, which
+/// needs longer than a few seconds to reach its size.
 fn slack() -> u64 {
     if is_long() { 512 << 10 } else { 8 << 20 }
 }
 
-/// Hub and worker take as much in the last third of their time as in the second.
+/// Checks that hub and worker take as much in the last third of their time as in the second.
 pub(crate) async fn long_run_does_not_grow_in_memory_files_or_threads() {
     let time = Duration::from_secs(if is_long() { 600 } else { 9 });
     let rig = Rig::new(2, u64::MAX, 64, &[]);
@@ -55,7 +55,7 @@ pub(crate) async fn long_run_does_not_grow_in_memory_files_or_threads() {
     let third = samples.len() / 3;
     let (before, after) = (&samples[third..2 * third], &samples[2 * third..]);
     for (which, name) in ["hub", "worker"].iter().enumerate() {
-        // What is there at least is there to stay; what comes and goes, such as files of checkpoints, is not counted.
+        // The minimum counts: temporary resources, such as files of checkpoints, do not.
         let least =
             |part: &[[Sample; 2]], of: fn(&Sample) -> u64| part.iter().map(|both| of(&both[which])).min().unwrap();
         let of: [fn(&Sample) -> u64; 3] = [|s| s.memory, |s| s.fds as u64, |s| s.threads as u64];

@@ -34,7 +34,7 @@ struct Light {
 }
 
 impl Light {
-    /// Works until the hub says that it is over. Loses its connection in every storm.
+    /// Works until the hub ends the session. Loses its connection in every storm.
     async fn work(self, mut storms: watch::Receiver<u64>) {
         let mut failures = 0;
         loop {
@@ -55,7 +55,7 @@ impl Light {
         }
     }
 
-    /// Works as long as the connection lasts. True once it must not reconnect.
+    /// Works as long as the connection lasts. Returns true once it must not reconnect.
     async fn serve(&self) -> bool {
         let Ok((mut socket, _)) = connect_async_with_config(format!("ws://{}/ws", self.hub), None, true).await else {
             return false;

@@ -3,7 +3,7 @@
 import { Client, EpisodeError, HubError } from '../../../examples/external/rollmesh_client.js';
 
 const [url, token] = process.argv.slice(2);
-/** The sockets that clients have made. */
+/** The sockets that clients have created. */
 const sockets = [];
 
 class Socket extends WebSocket {

@@ -22,7 +22,7 @@ def play(client: Client) -> None:
         assert list(actions) == episodes and all(action in (0, 1, 2) for action in actions.values()), actions
         for episode in episodes:
             episode.log_returns(1.0)
-    # The mistake of one is no mistake of the others.
+    # The mistake in one episode does not affect the others.
     nan = [float("nan"), 0, 0]
     actions = client.get_actions({episodes[0]: [0, 4, 0], episodes[1]: nan, episodes[2]: [2, 4, 0]})
     wrong = actions.pop(episodes[1])

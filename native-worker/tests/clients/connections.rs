@@ -7,7 +7,7 @@ use tokio::process::Command;
 use super::program::{Program, folder};
 use crate::support::{json, process::Signal, soon};
 
-/// Lets a program play with a hub that samples without an end, and checks that it says so.
+/// Lets a program play with a hub that samples without an end, and checks its output.
 async fn play(command: &[&str], more: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().display().to_string();

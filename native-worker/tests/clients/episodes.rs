@@ -35,7 +35,7 @@ async fn an_episode_through_the_hub_ends_in_the_same_batches() {
     }
 }
 
-/// What `tests/tests/e2e/clients.rs` expects of a page.
+/// Checks the hash that `tests/tests/e2e/clients.rs` expects of a page.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_game_in_process_is_the_one_that_pages_are_compared_with() {
     for (game, golden) in
@@ -110,7 +110,7 @@ async fn silent_client_loses_its_lane_to_another() {
     let hub = hub(&env).await;
     let (mut silent, mut other) = (join(&hub).await, join(&hub).await);
     silent.start(3).await.unwrap();
-    // It answers pings, and that is all.
+    // It only answers pings.
     let (refusal, started) = tokio::join!(silent.client.receive(), other.start(3));
     let (code, reason) = reply(refusal, Kind::StartEpisode);
     assert_eq!(code, EpisodeCode::TimedOut.to_wire());

@@ -1,4 +1,4 @@
-// The game of game.rs, in JavaScript, and what the client says to mistakes. In Node it plays with the hub that its
+// The game of game.rs, in JavaScript, and the client's errors for mistakes. In Node it plays with the hub that its
 // arguments name; a page imports `play`.
 
 async function playOne(client, number) {
@@ -39,7 +39,7 @@ async function makeMistakes(client) {
   await expectCode('not_open', episode.abandon());
 }
 
-/** Plays until the hub has enough. */
+/** Plays until the hub has sampled enough. */
 export async function play(Client, url, token) {
   const refused = await Client.connect(url, '0'.repeat(64)).then(() => null, (error) => error);
   if (refused?.message !== 'the hub refused: the token is not valid for this role') throw refused;

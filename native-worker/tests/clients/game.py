@@ -1,4 +1,4 @@
-"""The game of game.rs, in Python, and what the client says to mistakes."""
+"""The game of game.rs, in Python, and the client's errors for mistakes."""
 
 import itertools
 import sys
@@ -67,7 +67,7 @@ def main() -> None:
             for number in itertools.count():
                 play(client, number)
         except (EpisodeError, HubError) as error:
-            # The hub has enough.
+            # The hub has sampled enough.
             assert isinstance(error, HubError) or error.code == "stopped", error
 
 

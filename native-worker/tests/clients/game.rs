@@ -18,7 +18,7 @@ use rollmesh_core::{
 
 use crate::support::client::Client;
 
-/// How many play.
+/// The number of players.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Game {
     Single,
@@ -29,7 +29,7 @@ pub(crate) enum Game {
 #[derive(Debug)]
 pub(crate) struct Over;
 
-/// Somewhere to play.
+/// A connection to an environment in which to play.
 pub(crate) trait World {
     async fn start(&mut self, episode: u32) -> Result<(), Over>;
     async fn act(&mut self, episode: u32, obs: &AgentRows) -> Result<AgentRows, Over>;
@@ -58,7 +58,7 @@ impl Game {
         ExternalMultiAgentEnv::new(lanes, self.agents()).unwrap()
     }
 
-    /// One episode after the other.
+    /// Plays one episode after the other.
     pub(crate) async fn play(self, world: &mut impl World) -> Over {
         let mut episode = 0;
         loop {
@@ -129,7 +129,7 @@ pub(crate) struct Far {
 }
 
 impl Far {
-    /// After the welcome.
+    /// Returns a world for a client, after its welcome.
     pub(crate) async fn new(mut client: Client) -> Self {
         match client.receive().await {
             Some(Message::Spaces(spaces)) => Self { client, table: AgentTable::of(&spaces).unwrap() },
@@ -143,7 +143,7 @@ impl Far {
         bytes
     }
 
-    /// Says something and hears how it went.
+    /// Sends a message and waits for its reply.
     pub(crate) async fn ask(&mut self, message: Message) -> Result<(), Over> {
         let kind = message.kind();
         self.client.say(&message).await;
@@ -193,7 +193,7 @@ impl World for Far {
     }
 }
 
-/// The code and the reason of a reply about a kind.
+/// Returns the code and the reason of a reply about a kind.
 pub(crate) fn reply(message: Option<Message>, about: Kind) -> (u8, String) {
     match message {
         Some(Message::EpisodeReply(reply)) if reply.about == about.to_wire() => (reply.code, reply.reason),

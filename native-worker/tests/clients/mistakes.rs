@@ -1,4 +1,4 @@
-//! Clients that are wrong, and those that would like to be in the way.
+//! Clients that make mistakes, and clients that try to block others.
 
 use rollmesh::hub::HubError;
 use rollmesh_core::{
@@ -110,7 +110,7 @@ async fn pages_of_allowed_origins_connect_and_others_do_not() {
     assert!(matches!(error, HubError::Origin(_)), "{error}");
 }
 
-/// Says a lot and hears nothing: answers pile up, and then the hub hears it no more.
+/// Sends messages without reading: answers queue up, and then the hub stops reading from it.
 #[tokio::test(flavor = "multi_thread")]
 async fn client_that_never_reads_blocks_no_other() {
     let game = Game::Single;
@@ -169,7 +169,7 @@ async fn client_that_requests_all_lanes_does_not_starve_others() {
     soon("the end of the game", player).await.unwrap();
 }
 
-/// A repeated request is answered once, and reported as a mistake.
+/// Checks that a repeated request is answered once, and reported as a mistake.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_question_before_the_answer_is_a_mistake() {
     let game = Game::Single;

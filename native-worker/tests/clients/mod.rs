@@ -1,6 +1,6 @@
-//! Clients that drive episodes through a hub: the same batches as in process, and what happens when they are wrong, slow,
-//! too fast or disconnected. Some of them are programs in Python and JavaScript, so that no bare `cargo test` runs any of this:
-//! `cargo xtask test clients` does.
+//! Clients that drive episodes through a hub: the same batches as in process, and the consequences if they are wrong,
+//! slow, too fast or disconnected. Some of them are programs in Python and JavaScript, so that no bare `cargo test`
+//! runs any of this: `cargo xtask test clients` does.
 
 mod connections;
 mod episodes;
@@ -26,7 +26,7 @@ use rollmesh_core::{
 };
 use tokio::task::spawn_blocking;
 
-/// A hub in this process, for clients of an environment.
+/// Starts a hub in this process, for clients of an environment.
 async fn hub(env: &ExternalMultiAgentEnv) -> Hub {
     let config = HubConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -46,7 +46,7 @@ async fn join(hub: &Hub) -> Far {
     Far::new(Client::join(hub.address(), Role::Client, hub.client_token()).await).await
 }
 
-/// A worker on a thread of its own samples the given number of batches.
+/// Samples the given number of batches with a worker on a thread of its own.
 async fn sample(
     env: &ExternalMultiAgentEnv,
     config: RolloutConfig,
@@ -62,7 +62,7 @@ async fn sample(
     soon("the batches", spawn_blocking(work)).await.unwrap()
 }
 
-/// What comes of a game that is played in this process.
+/// Returns the batches of a game that is played in this process.
 async fn in_process(game: Game, config: RolloutConfig, count: usize) -> Vec<AnyBatch> {
     let env = game.env(1);
     let mut world = env.clone();
@@ -73,7 +73,7 @@ async fn in_process(game: Game, config: RolloutConfig, count: usize) -> Vec<AnyB
     batches
 }
 
-/// The hash that `rollmesh sample` prints.
+/// Returns the hash that `rollmesh sample` prints.
 fn hash(batches: &[AnyBatch]) -> String {
     let mut hasher = BatchHasher::new();
     batches.iter().for_each(|batch| hasher.add(batch).unwrap());

@@ -1,4 +1,4 @@
-//! The program: what it prints, how it ends, and what it does not accept.
+//! The program: its output, its end, and the arguments that it refuses.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::{Game, game::Far};
 use crate::support::{Process, client::Client, process::Signal};
 use rollmesh_core::protocol::{Role, Token};
 
-/// The folder of this test.
+/// Returns the folder of this test.
 pub(crate) fn folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients"))
 }

@@ -1,4 +1,4 @@
-//! Each command does what it says, and what is printed has this shape.
+//! The effects of each command, and the shape of its output.
 
 use rollmesh_core::protocol::{Kind, Role, allow};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::support::{
     until,
 };
 
-/// The names of everything in an object, as a tree with its leaves' types.
+/// Returns the names of everything in an object, as a tree with its leaves' types.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), shape(value))).collect(),
@@ -196,7 +196,7 @@ async fn hung_worker_is_unhealthy_with_its_reason() {
     let hub = HubProcess::start().await;
     hub.start_run(2).await;
     hub.until_status("an iteration", |status| count(&status["iteration"]) > 0).await;
-    // What the other one does in its place ends its lease before that is overdue.
+    // The upload of the other worker ends its lease before that is overdue.
     let victim = children_of(hub.process.pid())[0];
     let send = |signal| rustix::process::kill_process(rustix::process::Pid::from_raw(victim as i32).unwrap(), signal);
     send(Signal::STOP).unwrap();
@@ -251,7 +251,7 @@ async fn looking_takes_a_viewers_token_and_nothing_is_refused() {
     assert_eq!((roles("Operator"), roles("Viewer")), (1, 7), "{text}");
 }
 
-/// The limits list every kind of message.
+/// Checks that the limits list every kind of message.
 #[tokio::test]
 async fn printed_limits_include_every_kind_of_accepted_message() {
     let text = Process::start(["hub", "--print-limits"]).finish_with(0).await.stdout;

@@ -1,5 +1,5 @@
-//! The files of `deploy/` do what they say, as far as that can be seen on one machine: scripts run against programs that stand for
-//! `kubectl` and Slurm, and the arguments in manifests and units are those of the program.
+//! The files of `deploy/` work as documented, as far as one machine can show it: scripts run against programs that
+//! stand for `kubectl` and Slurm, and the arguments in manifests and units are those of the program.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(deploy(file)).unwrap()
 }
 
-/// A folder with programs of these names, to begin `PATH` with.
+/// Returns a folder with programs of these names, to begin `PATH` with.
 fn programs(scripts: &[(&str, &str)]) -> (tempfile::TempDir, String) {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ async fn secrets_of_kubernetes_start_a_hub_and_let_its_workers_join() {
         (operator, token)
     );
 
-    // What the manifest does with them: the hub's host is localhost here.
+    // The manifest uses them in this way: the hub's host is localhost here.
     let tokens = secret("rollmesh-hub", "tokens.json");
     let (cert, key) = (secret("rollmesh-hub", "tls.crt"), secret("rollmesh-hub", "tls.key"));
     let state = folder.path().display().to_string();
@@ -100,7 +100,7 @@ async fn secrets_of_kubernetes_start_a_hub_and_let_its_workers_join() {
     hub.line("worker 1 joined").await;
 }
 
-/// The arguments of `rollmesh` in a file that are flags.
+/// Returns the arguments of `rollmesh` in a file that are flags.
 fn flags(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| c.is_whitespace() || "\"'[],".contains(c));
     let flags = words.filter_map(|word| word.strip_prefix("--")).map(|word| word.split('=').next().unwrap_or(word));

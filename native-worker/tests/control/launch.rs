@@ -40,7 +40,7 @@ wait $!
 
 const SCANCEL: &str = "#!/bin/sh\necho \"scancel $*\" >> \"$LOG\"\nkill \"$1\"\n";
 
-/// Programs of a cluster in a folder, and what they were started with.
+/// Programs of a cluster in a folder, and the arguments that they were started with.
 struct Fakes {
     folder: tempfile::TempDir,
 }
@@ -76,7 +76,7 @@ fn launch(hub: &HubProcess, token: &str, args: &[&str], set_up: impl FnOnce(&mut
 }
 
 impl HubProcess {
-    /// A hub with an operator's token in this file: in the log of a service there is none.
+    /// Starts a hub with an operator's token in this file: in the log of a service there is none.
     async fn with_tokens(listen: &str, file: &str) -> Self {
         let create = ["tokens", "create", "--role", "operator", "--file", file];
         let operator_token = Process::start(create).finish_with(0).await.stdout.trim().to_owned();
@@ -109,7 +109,7 @@ impl HubProcess {
     }
 }
 
-/// The processes with these words on their command line.
+/// Returns the processes with these words on their command line.
 fn processes(words: [&str; 2]) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -172,7 +172,7 @@ async fn launcher_starts_replaces_and_ends_the_hubs_workers() {
     assert_eq!(children_of(launcher.pid()).len(), 2);
     assert!(processes([&token, ""]).is_empty(), "a token is on a command line");
 
-    // What is killed is replaced, by the launcher.
+    // The launcher replaces a killed worker.
     kill(first[0]);
     hub.process.line("another one takes its place").await;
     hub.until_workers(2).await;
@@ -352,7 +352,7 @@ async fn launcher_ends_its_workers_when_its_hub_ends_and_serves_the_next_one() {
     let mut launcher = launch(&hub, &token, &["--here"], |_| {});
     hub.process.line("launcher l has places").await;
     hub.succeed(&["scale", "1"]).await;
-    // Another one may be on its way.
+    // Another one may be starting.
     hub.succeed(&["scale", "2", "--no-wait"]).await;
     hub.process.signal(Signal::TERM);
     hub.process.finish_with(0).await;
@@ -366,7 +366,8 @@ async fn launcher_ends_its_workers_when_its_hub_ends_and_serves_the_next_one() {
     assert!(workers.iter().all(|worker| worker["launcher"] == "l"), "{workers:?}");
 }
 
-/// The hash of the weights of a run with two local workers, of whichever kind; `disturb` is called in the middle of it.
+/// Returns the hash of the weights of a run with two local workers, of any kind; `disturb` is called in the middle of
+/// it.
 async fn weights_hash(hub: &HubProcess, runs: &Path, disturb: impl FnOnce()) -> Value {
     let settings = ["env=CartPole-v1", "seed=1", "num_workers=2", "num_envs=4", "stop.env_steps=8000"];
     let settings = settings.into_iter().flat_map(|setting| ["--set", setting]);
@@ -403,7 +404,7 @@ async fn killed_workers_of_a_launcher_change_no_weights() {
     assert!(hub.status().await["num_worker_restarts"].as_u64() >= Some(1));
 }
 
-/// True for a process of the program under test, not of `ssh` or a shell.
+/// Returns true for a process of the program under test, not of `ssh` or a shell.
 fn is_program(pid: u32) -> bool {
     fs::read_link(Path::new("/proc").join(pid.to_string()).join("exe")).is_ok_and(|exe| exe == Path::new(PROGRAM))
 }

@@ -1,4 +1,4 @@
-//! What goes wrong says what to do, ends with the code of its sort, and shows no token.
+//! Errors name the fix, end with the exit code of their kind, and show no token.
 
 use super::HubProcess;
 use crate::support::Process;
@@ -43,7 +43,7 @@ async fn start_and_runs_without_a_hub() {
         let args = [command, &["--hub", &hub]].concat();
         fails(&args, Some(TOKEN), 1, &format!("cannot reach a hub at {hub}: ")).await;
     }
-    // What is wrong with the settings is said without a hub, too.
+    // Errors in the settings are reported without a hub, too.
     let wrong = ["start", "--set", "env=CartPole-v1", "--set", "lr=1", "--hub", &hub];
     fails(&wrong, Some(TOKEN), 2, "lr").await;
 
@@ -96,7 +96,7 @@ async fn without_a_proper_token() {
     Process::start(["status", "--hub", &address, "--token-file", path]).finish_with(0).await;
 }
 
-/// A hub answers to the addresses that it knows, of which a tunnel's is none.
+/// Checks a tunnel, whose address is not among those to which the hub answers.
 #[tokio::test]
 async fn behind_a_tunnel_the_worker_says_what_the_hub_needs() {
     let hub = HubProcess::start().await;

@@ -38,7 +38,7 @@ impl HubProcess {
         Client::join(&self.invitation.address, Role::Operator, token).await
     }
 
-    /// Begins a run that continues until it is stopped; its workers may still be on their way.
+    /// Begins a run that continues until it is stopped; its workers may still be starting.
     async fn start_run(&self, num_workers: u32) {
         let start = |request| {
             let settings = serde_json::json!({
@@ -53,7 +53,7 @@ impl HubProcess {
         command(&self.invitation, args).await
     }
 
-    /// Does what is asked; what it prints.
+    /// Runs a command, which must succeed; returns its output.
     async fn succeed(&self, args: &[&str]) -> String {
         succeed(&self.invitation, args).await
     }
@@ -67,7 +67,7 @@ impl HubProcess {
         workers
     }
 
-    /// Asks for the status until it is as wanted.
+    /// Requests the status until the condition holds.
     async fn until_status(&self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
         crate::support::soon(what, async {
             loop {
@@ -81,7 +81,7 @@ impl HubProcess {
     }
 }
 
-/// A command that controls a hub, with its operator's token.
+/// Runs a command that controls a hub, with its operator's token.
 async fn command(hub: &Invitation, args: &[&str]) -> Finished {
     let url = format!("ws://{}", hub.address);
     let args = args.iter().copied().chain(["--hub", &url]);
@@ -95,12 +95,12 @@ async fn succeed(hub: &Invitation, args: &[&str]) -> String {
     end.stdout
 }
 
-/// A number of an object.
+/// Returns a number.
 fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// All entries of an object of counts.
+/// Returns the sum of an object of counts.
 fn total(counts: &Value) -> u64 {
     counts.as_object().expect("an object").values().map(count).sum()
 }

@@ -1,4 +1,4 @@
-//! Several runs of a hub: one at a time, in the order in which they were asked for.
+//! Several runs of a hub: one at a time, in the order in which they were requested.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{HubProcess, json as parse};
 use crate::support::keys;
 
-/// A run of a few iterations; `endless` runs until it is stopped.
+/// Returns the settings of a run of a few iterations; an `endless` one runs until it is stopped.
 fn settings(seed: u32, endless: bool) -> Vec<String> {
     let env_steps = if endless { u64::MAX } else { 64 };
     let settings = [format!("seed={seed}"), format!("stop.env_steps={env_steps}"), "num_workers=0".into()];

@@ -20,7 +20,7 @@ use crate::support::{
     soon, until,
 };
 
-/// A small network, so that an iteration takes milliseconds.
+/// Returns the arguments of a run with a small network, so that an iteration takes milliseconds.
 fn train(run_dir: &Path, workers: u32, max_env_steps: u64) -> Vec<String> {
     let numbers = [workers.to_string(), (12 / workers).to_string(), max_env_steps.to_string()];
     let [workers, num_envs_per_worker, max_env_steps] = &numbers;
@@ -34,7 +34,7 @@ fn summary(run_dir: &Path) -> Value {
     json(&std::fs::read_to_string(run_dir.join("summary.json")).unwrap())
 }
 
-/// The hash of the weights after `env_steps` in an undisturbed run.
+/// Returns the hash of the weights after `env_steps` in an undisturbed run.
 async fn undisturbed(env_steps: u64) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
@@ -153,7 +153,7 @@ async fn draining_hub_admits_no_workers_and_exits_at_the_second_request() {
     late.line("the hub is about to end; trying again in ").await;
     hub.process.signal(Signal::TERM);
     hub.process.finish_with(143).await;
-    // It looks for its hub until it is asked to leave.
+    // It tries to connect to its hub until it is asked to leave.
     late.signal(Signal::TERM);
     let end = late.finish_with(0).await;
     assert!(end.stderr.contains("it was asked to leave"), "{}", end.stderr);

@@ -1,5 +1,5 @@
-//! Damaged files of lines and archives of them: whatever is wrong with them, nothing panics, and reading takes at most four
-//! times the file and a fixed part.
+//! Damaged files of lines and archives of them: no damage causes a panic, and reading takes at most four times the file
+//! and a fixed part.
 
 use std::{fs, io::Write as _, path::Path, sync::LazyLock};
 

@@ -10,7 +10,7 @@ use rollmesh_data::{json::JsonLines, limits::JsonLimits};
 
 use super::{golden, same_bits};
 
-/// What a file holds, up to an error, and the lines that were passed over.
+/// The batches of a file, up to an error, and the number of skipped lines.
 type Read<B> = (Vec<B>, u64, Option<String>);
 
 #[test]

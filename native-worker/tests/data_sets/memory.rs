@@ -1,4 +1,4 @@
-//! However large a file is, reading it holds what was declared.
+//! The memory for reading a file stays within the declared limit, whatever the file's size.
 
 use std::{fs::File, io::Write as _};
 

@@ -26,7 +26,8 @@ use serde_json::{Value, json};
 
 use super::{contract::result, hub::config, lab::registry};
 
-/// As a program of one of these names this is `rollmesh`: with a lab, or one whose processes of evaluations fail.
+/// Runs `rollmesh` if this program was started under one of these names: with a lab, or one whose evaluation processes
+/// fail.
 pub(crate) fn be_another_program() -> Option<ExitCode> {
     let arguments: Vec<_> = env::args_os().collect();
     let (program, command) = (arguments.first()?, arguments.get(1)?);
@@ -52,7 +53,7 @@ pub(crate) fn program(dir: &Path, name: &str) -> PathBuf {
     program
 }
 
-/// The lines of a run's metrics: of its iterations, and of its evaluations.
+/// Returns the lines of a run's metrics: of its iterations, and of its evaluations.
 fn metrics(run: &Path) -> (Vec<Value>, Vec<Value>) {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
     let whole = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -119,7 +120,7 @@ pub(crate) fn failing_evaluations_do_not_stop_a_run() {
     });
 }
 
-/// The environment itself fails, in its third step.
+/// Lets the environment itself fail, in its third step.
 pub(crate) fn an_environment_that_fails_in_an_evaluation_is_reported_and_the_next_one_arrives() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -165,7 +166,7 @@ pub(crate) fn an_environment_that_fails_in_an_evaluation_is_reported_and_the_nex
     });
 }
 
-/// The environment fails only when it is drawn: the evaluation has its result, and from then on no pictures.
+/// Lets the environment fail only when it is drawn: the evaluation has its result, and from then on no pictures.
 pub(crate) fn an_environment_whose_render_fails_is_evaluated_without_pictures() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -206,7 +207,7 @@ pub(crate) fn an_environment_whose_render_fails_is_evaluated_without_pictures() 
     });
 }
 
-/// Runs a program to its end; gives the object that it prints, and what it says besides.
+/// Runs a program to its end; returns the object that it prints, and its other output.
 fn finished(program: &Path, args: &[&str]) -> (Value, String) {
     let output = Command::new(program).args(args).output().unwrap();
     let words = String::from_utf8(output.stderr).unwrap();
@@ -214,7 +215,7 @@ fn finished(program: &Path, args: &[&str]) -> (Value, String) {
     (serde_json::from_slice(&output.stdout).unwrap(), words)
 }
 
-/// A run from files has no workers and no hub, and is no less safe from its evaluations.
+/// Checks a run from files, which has neither workers nor a hub, and is equally isolated from its evaluations.
 pub(crate) fn run_from_files_learns_all_rows_if_evaluations_fail() {
     let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), "lab");
@@ -261,7 +262,7 @@ pub(crate) fn run_from_files_learns_all_rows_if_evaluations_fail() {
         ("abort", false, "the lab burns"),
         ("abort", true, "the lab burns"),
     ] {
-        // Only what hangs may reach its timeout, however busy the machine is.
+        // Only a hung evaluation may reach its timeout, however busy the machine is.
         let timeout = if does == "hang" { "2" } else { "60" };
         let (summary, warnings, (iterations, evaluations)) = learn(does, once, &often("200", "2", timeout));
         assert_eq!((&summary["weights_hash"], iterations.len()), (&plain["weights_hash"], 10), "{does}");
@@ -316,7 +317,8 @@ pub(crate) fn policy_of_a_wrapped_game_is_evaluated_in_the_wrappers() {
     assert!(judged["estimates"].is_object() || judged["estimates"].is_array(), "{judged}");
 }
 
-/// Actions of a run without normalised ones are not stretched in its evaluations either: alongside it, and from its directory.
+/// Checks that actions of a run without normalised ones are not scaled in its evaluations either: alongside it, and
+/// from its directory.
 pub(crate) fn evaluation_takes_actions_as_the_run_does() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();

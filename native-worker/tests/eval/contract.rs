@@ -1,4 +1,4 @@
-//! What is asked of an evaluation worker, and what it answers.
+//! The requests to an evaluation worker, and its answers.
 
 use std::{
     fs,
@@ -32,7 +32,7 @@ pub(crate) fn result(worker: &mut EvalWorker) -> Evaluation {
     worker.poll(LONG).unwrap().expect("a result")
 }
 
-/// What a handle hears that waits for nothing: that takes as long as the way there.
+/// Polls a handle that waits for nothing until it returns its worker's error, which takes a moment to arrive.
 pub(crate) fn heard(worker: &mut EvalWorker) -> EvalWorkerError {
     let began = Instant::now();
     while began.elapsed() < LONG {
@@ -45,7 +45,7 @@ pub(crate) fn heard(worker: &mut EvalWorker) -> EvalWorkerError {
     panic!("nothing was heard");
 }
 
-/// The same in a thread and in a process.
+/// Returns workers in a thread and in a process.
 pub(crate) fn both(run: &RunConfig) -> [EvalWorker; 2] {
     let makers = EvalMakers::of_run(run, &native(registry()), AUTO).unwrap();
     [EvalWorker::in_thread(makers).unwrap(), EvalWorker::in_process(run).unwrap()]
@@ -65,7 +65,7 @@ pub(crate) fn a_result_has_a_reward_and_frames() {
         let frames = found.frames.unwrap();
         assert_eq!(frames.shape(), [5, 6, 8, 3]);
         assert!(frames.iter().map(|rgb| rgb[0]).eq(1..=5));
-        // What was not requested is not awaited.
+        // Without a request, `poll` does not wait.
         assert_eq!(worker.poll(Duration::MAX), Ok(None));
         worker.submit(None, 0, true, true).unwrap();
         assert_eq!(result(&mut worker).reward(), 0.0);
@@ -204,7 +204,7 @@ pub(crate) fn other_seeds_are_other_episodes_than_those_of_training() {
     assert!([7, 10_007].into_iter().all(|seed| first(seed) != played));
 }
 
-/// What the first episode began with.
+/// Returns the first observations of the first episode.
 fn trace(mut worker: EvalWorker) -> Vec<f32> {
     let request = EvaluationRequest { trace: true, ..EvaluationRequest::of_episodes(NonZeroU32::MIN, 900) };
     worker.submit_request(None, request, Earlier::Cancel).unwrap();

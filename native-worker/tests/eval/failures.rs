@@ -151,7 +151,7 @@ pub(crate) fn no_process_outlives_its_worker() {
     worker.shutdown();
     assert!(!is_alive(processes[0]));
     until_exited(&processes);
-    // Nor one whose worker ends without a word.
+    // Nor one whose worker ends without a message.
     in_other_process("abandon", dir.path());
     until_exited(&pids(dir.path()));
     // Nor one of a worker with a name.
@@ -176,7 +176,7 @@ pub(crate) fn until_exited(processes: &[u32]) {
     }
 }
 
-/// A worker in the middle of an evaluation that hangs.
+/// Starts a worker, and returns it in the middle of an evaluation that hangs.
 pub(crate) fn hanging(dir: &Path) -> EvalWorker {
     let _ = fs::remove_file(dir.join("pid"));
     let mut worker = EvalWorker::in_process(&lab(json!({ "does": "hang", "pid": dir.join("pid") }))).unwrap();
@@ -192,7 +192,7 @@ pub(crate) fn pids(dir: &Path) -> Vec<u32> {
     pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// True for a process that has not ended, whether or not it has been reaped.
+/// Returns true for a process that has not ended, whether or not it has been reaped.
 fn is_alive(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))

@@ -21,7 +21,7 @@ use super::{
     lab::{lab, one},
 };
 
-/// A hub without a page, whose local workers run this program.
+/// Returns a hub without a page, whose local workers run this program.
 pub(crate) fn config(program: &Path) -> HubConfig {
     HubConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -61,7 +61,7 @@ pub(crate) fn others_find_a_worker_through_a_hub() {
     far.submit_request(None, request.clone(), Earlier::Cancel).unwrap();
     worker.submit_request(None, request, Earlier::Cancel).unwrap();
     let found = result(&mut far);
-    // More than may be on its way at a time.
+    // More than may be sent without further credit.
     assert!(found.frames.as_ref().is_some_and(|frames| frames.rgb().len() > 1 << 20));
     assert_eq!((found.episodes.len(), result(&mut worker)), (2, found));
 
@@ -73,7 +73,7 @@ pub(crate) fn others_find_a_worker_through_a_hub() {
     runtime.block_on(hub.shutdown());
 }
 
-/// Cars and lights have a policy each.
+/// Evaluates a town whose cars and lights have a policy each.
 pub(crate) fn policies_of_several_agents_are_evaluated_everywhere() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let hub = runtime.block_on(Hub::start(config("/nowhere".as_ref()), &Registry::builtin())).unwrap();

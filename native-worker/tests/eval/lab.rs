@@ -1,4 +1,4 @@
-//! An environment that does what its settings say.
+//! An environment whose faults follow from its settings.
 
 use std::{
     fs,
@@ -32,7 +32,7 @@ struct Lab {
     only_in: Option<String>,
     /// It does that only where this file is not.
     once: Option<PathBuf>,
-    /// Where the ids of its process, and of one that it has started, are written before it hangs.
+    /// The file for the ids of its process, and of one that it has started, which are written before it hangs.
     pid: Option<PathBuf>,
     t: i64,
 }
@@ -75,7 +75,7 @@ impl Lab {
     }
 }
 
-/// Tells the numbers of this process, and of one that it has started, and hangs.
+/// Writes the ids of this process, and of one that it has started, and hangs.
 fn hang(file: &Path) {
     let mut child = process::Command::new("sleep").arg("1000").spawn().unwrap();
     append(file, &format!("{} {}", process::id(), child.id()));
@@ -171,7 +171,7 @@ impl Env for Game {
     }
 }
 
-/// Pays nothing, and says in its infos how far it has come.
+/// An environment without rewards, whose infos contain its distance.
 struct Walk(u32);
 
 impl MultiAgentEnv for Walk {
@@ -272,12 +272,12 @@ fn record(config: &Config, what: &str) {
     }
 }
 
-/// One lab with a policy that knows nothing.
+/// Returns a run of one lab with a random policy.
 pub(crate) fn lab(settings: serde_json::Value) -> RunConfig {
     one("Lab-v0", "random").env_config(settings.to_string().parse().unwrap())
 }
 
-/// A single sub-environment with a policy of this kind.
+/// Returns a run of a single sub-environment with a policy of this kind.
 pub(crate) fn one(env: &str, policy: &str) -> RunConfig {
     let mut run = RunConfig::new(env);
     run.rollout = run.rollout.single_policy(policy);

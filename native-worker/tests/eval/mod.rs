@@ -1,4 +1,4 @@
-//! Evaluation workers in threads, in processes and under names: what they find, and that no failure of one stops the
+//! Evaluation workers in threads, in processes and under names: their results, and that no failure of one stops the
 //! others.
 
 mod alongside;

@@ -20,10 +20,10 @@ use super::{
     lab::lab,
 };
 
-/// Set in processes that are not the tests' own, to what they do and where.
+/// Set in processes that are not the tests' own, to their task and their directory.
 const VARIABLE: &str = "ROLLMESH_TEST_OTHER_PROCESS";
 
-/// Starts a worker in a program that cannot be one, and is the same as what it starts.
+/// Starts a worker in a program that cannot be one, which starts its own executable.
 pub(crate) fn run_program_without_child_process_entry() {
     let job = env::var(VARIABLE).unwrap_or_default();
     let Some(dir) = job.strip_prefix("forget ") else { return };
@@ -54,7 +54,7 @@ pub(crate) fn other_users_files_do_not_block_names() {
     let names = EvalNames::new(dir.path());
     let mut worker = names.create("popular", &lab(json!({}))).unwrap();
     let port = port(&dir.path().join("popular.json"));
-    // More than there may be handles, and none says anything.
+    // More than the maximum number of handles, all of them silent.
     let silent: Vec<TcpStream> = (0..80).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     let mut again = names.find("popular").unwrap();
     again.submit(None, 3, true, true).unwrap();
@@ -87,7 +87,7 @@ pub(crate) fn name_belongs_to_the_process_that_lives() {
     let (mut heirs, others): (Vec<_>, Vec<_>) = created.into_iter().partition(Result::is_ok);
     assert!(heirs.len() == 1 && others.iter().all(|other| matches!(other, Err(EvalWorkerError::NameTaken(_)))));
     assert_ne!(port(&file), other.local_addr().unwrap().port());
-    // What others can read or write is not believed.
+    // A file that other users can read or write is ignored.
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(matches!(names.find("heir"), Err(EvalWorkerError::UnknownName { .. })));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
@@ -106,7 +106,7 @@ pub(crate) fn worker_whose_parent_disappeared_exits() {
     failures::until_exited(&[pid]);
 }
 
-/// Does something with a name as another process, and ends.
+/// Executes a task with a name as another process, and ends.
 pub(crate) fn act_as_other_process() {
     let Ok(job) = env::var(VARIABLE) else { return };
     let (what, dir) = job.split_once(' ').unwrap();
@@ -118,7 +118,7 @@ pub(crate) fn act_as_other_process() {
         }
         "evaluate" => {
             let mut worker = names.find("shared").unwrap();
-            // What others have asked for is not for this one.
+            // The results of other handles' requests are not returned to this one.
             assert_eq!(worker.poll(Duration::ZERO), Ok(None));
             worker.submit(None, 100, true, true).unwrap();
             let found = result(&mut worker);
@@ -150,7 +150,7 @@ pub(crate) fn others_find_a_worker_by_its_name() {
     let other: Value = serde_json::from_str(&in_other_process("evaluate", &dir.path().join("names"))).unwrap();
     assert_eq!(other, json!({ "reward": 5.0, "frames": [5, 6, 8, 3] }));
     assert_eq!((result(&mut worker).env_steps, worker.poll(Duration::MAX)), (2, Ok(None)));
-    // And so does a second handle of this process, which looks at another signal.
+    // And so does a second handle of this process, with another reward signal.
     let mut again = names.find("shared").unwrap().with_reward_key("infos/walk/step".parse().unwrap());
     again.submit(None, 3, true, true).unwrap();
     let found = result(&mut again);
@@ -160,7 +160,7 @@ pub(crate) fn others_find_a_worker_by_its_name() {
     again.shutdown();
     again.shutdown();
     assert!(matches!(again.submit(None, 1, true, true), Err(EvalWorkerError::Stopped)));
-    // The other handle hears of it once.
+    // The other handle is notified once.
     assert!(matches!(heard(&mut worker), EvalWorkerError::Io(_)));
     assert_eq!(worker.poll(Duration::ZERO), Ok(None));
     assert!(!file.exists());

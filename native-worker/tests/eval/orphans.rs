@@ -42,7 +42,7 @@ os.rename(os.environ['HANGING'] + '.tmp', os.environ['HANGING'])
 time.sleep(1000)
 ";
 
-/// Each child hangs, most with a child process of their own. It is stopped, too, in every other case.
+/// Checks children that hang, most with a child process of their own. In every other case the parent is stopped, too.
 pub(crate) fn no_child_outlives_a_parent_that_is_killed_even_hung_or_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let lab_program = program(dir.path(), "lab");
@@ -67,7 +67,7 @@ pub(crate) fn no_child_outlives_a_parent_that_is_killed_even_hung_or_stopped() {
     named_evaluator(dir.path());
 }
 
-/// A worker that outlives the program that has created it does not leave its evaluation behind.
+/// Checks a worker that outlives the program that has created it: its evaluation ends with it.
 fn named_evaluator(dir: &Path) {
     let names = EvalNames::new(dir);
     let mut worker = names.create("judge", &lab(json!({ "does": "hang", "pid": dir.join("pid") }))).unwrap();

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// The program, with names of its own.
+/// Returns the program, with names of its own.
 fn rollmesh(state: &std::path::Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
     command.args(args).env("ROLLMESH_STATE_DIR", state);
@@ -42,7 +42,7 @@ pub(crate) fn evaluators_are_hosted_asked_and_listed_from_the_shell() {
     let answer = object(&ask);
     let mut keys: Vec<&String> = answer.as_object().unwrap().keys().collect();
     keys.sort_unstable();
-    // What other programs read.
+    // The keys that other programs read.
     #[rustfmt::skip]
     assert_eq!(keys, [
         "deterministic", "env", "env_steps", "episode_len_mean", "episode_return_mean", "episode_return_std", "episodes", "faulty",

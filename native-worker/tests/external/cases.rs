@@ -1,8 +1,8 @@
-//! What is sampled of external episodes, and what RLlib 2.9.3 makes of the same ones.
+//! Samples of external episodes, compared with those of RLlib 2.9.3.
 
 use super::*;
 
-/// RLlib 2.9.3 gives as many rows.
+/// Checks the number of rows, which is that of RLlib 2.9.3.
 #[test]
 fn episodes_are_sampled_in_both_modes() {
     for (mode, rows) in [(BatchMode::TruncateEpisodes, 40), (BatchMode::CompleteEpisodes, 50)] {
@@ -31,7 +31,7 @@ fn episodes_are_sampled_in_both_modes() {
     }
 }
 
-/// As in RLlib 2.9.3.
+/// Checks the error, as in RLlib 2.9.3.
 #[test]
 fn a_horizon_is_refused_when_sampling() {
     let env = ExternalEnv::new(1, counted()).unwrap();
@@ -45,12 +45,12 @@ fn a_horizon_is_refused_when_sampling() {
     let mut worker = worker(&env, config);
     let error = worker.sample().unwrap_err();
     assert_eq!(error.to_string(), "a horizon needs environments that can be reset; leave it out for external ones");
-    // The driver hears of it as soon as a worker samples again.
+    // The driver gets the error as soon as a worker samples again.
     assert!(worker.sample().is_err());
     assert_eq!(heard.recv().unwrap().unwrap_err(), ExternalError::LostEpisode(0).into());
 }
 
-/// Unlike in RLlib 2.9.3, env steps are counted, also for a lone policy: both modes give 160 rows.
+/// Checks that env steps are counted, also for a lone policy, unlike in RLlib 2.9.3: both modes give 160 rows.
 #[test]
 fn several_agents_under_one_policy_count_env_steps() {
     for mode in [BatchMode::TruncateEpisodes, BatchMode::CompleteEpisodes] {
@@ -95,7 +95,7 @@ fn impossible_action_is_an_error_of_the_sampler() {
     assert_eq!(error, "slot 0, episode 0, step 1: lane 0: action [50] is not in the action space");
 }
 
-/// RLlib 2.9.3 gives as many steps and rows.
+/// Checks the numbers of steps and rows, which are those of RLlib 2.9.3.
 #[test]
 fn episodes_without_training_are_not_in_the_batch() {
     for (mode, steps, rows) in [(BatchMode::TruncateEpisodes, 15, 15), (BatchMode::CompleteEpisodes, 50, 25)] {
@@ -121,7 +121,7 @@ fn episodes_without_training_are_not_in_the_batch() {
     }
 }
 
-/// Unlike in RLlib 2.9.3, where what an agent gets while it observes nothing is lost.
+/// Checks rewards of agents without observations, which RLlib 2.9.3 loses.
 #[test]
 fn rewards_of_silent_agents_wait_for_their_next_observation() {
     let agents = (0..2).map(|index| (AgentId::Index(index), counted()));

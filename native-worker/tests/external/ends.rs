@@ -1,4 +1,4 @@
-//! Who waits for whom, and what happens when one of them goes.
+//! Waiting drivers and samplers, and the consequences when one of them ends.
 
 use super::*;
 
@@ -49,7 +49,7 @@ fn another_thread_continues_episodes_of_an_ended_one() {
     worker.sample().unwrap_err();
     env.run(|env| {
         loop {
-            // The sampler begins anew after an error: a driver that loses an episode by that begins another one.
+            // The sampler starts again after an error: a driver that loses an episode by that begins another one.
             match count(env, 100) {
                 Err(ExternalEnvError::Episode(ExternalError::LostEpisode(_))) => {}
                 end => return end,
@@ -122,7 +122,7 @@ fn every_client_is_notified_of_a_stop() {
             assert_eq!(single(&mut worker).len(), 40);
             if by_driver {
                 env.stop();
-                // What was sampled ahead of it is still there.
+                // Batches that were sampled ahead of it are still returned.
                 let error = loop {
                     if let Err(error) = worker.sample() {
                         break error;
@@ -212,12 +212,12 @@ fn waiting_call_is_notified_when_another_abandons_the_episode() {
     assert_eq!(driver.join().unwrap().unwrap_err(), ExternalError::FinishedEpisode(0).into());
 }
 
-/// Nothing takes this long unless it hangs.
+/// Waits for a future, for longer than anything takes that does not hang.
 async fn soon<T>(happens: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(120), happens).await.expect("it hangs")
 }
 
-/// As a server would do it: a task per driver, all on one thread.
+/// Drives episodes as a server would: a task per driver, all on one thread.
 #[tokio::test]
 async fn tasks_can_drive() {
     const LANES: usize = 8;

@@ -1,4 +1,4 @@
-//! Who drives makes no difference to the rows.
+//! The rows do not depend on the driver.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn cart_poles(lanes: u32) -> RolloutConfig {
     RolloutConfig::new("CartPole-v1").num_envs(lanes).rollout_fragment_length(60).fcnet_hiddens(&[8]).seed(SEED)
 }
 
-/// Two workers: in the second one's environment another client plays.
+/// Returns two workers: in the second one's environment another client plays.
 fn pair(config: RolloutConfig) -> [RolloutWorker; 2] {
     let env = ExternalMultiAgentEnv::new(config.num_envs as usize, [(AgentId::SINGLE, cart_pole::spaces())]).unwrap();
     let registry = rollmesh::native(Registry::builtin().with_base_env("elsewhere", env.creator()));

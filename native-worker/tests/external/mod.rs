@@ -1,4 +1,5 @@
-//! Environments that are driven from outside: the same rows as in process, and what happens when drivers or workers go.
+//! Environments that are driven from outside: the same rows as in process, and the consequences when drivers or workers
+//! end.
 
 #[path = "../support/cart_pole.rs"]
 mod cart_pole;
@@ -45,7 +46,8 @@ fn counted() -> EnvSpaces {
     }
 }
 
-/// Counts its steps, 100 for each, in episodes of 25. Every `every` steps its action is 42, whatever the policy wants.
+/// Counts its steps, 100 for each, in episodes of 25. Every `every` steps its action is 42, whatever the policy's
+/// action is.
 fn count(env: &ExternalEnv, every: u32) -> Result<(), ExternalEnvError> {
     loop {
         let episode = env.start_episode(true)?;
@@ -67,7 +69,7 @@ fn count(env: &ExternalEnv, every: u32) -> Result<(), ExternalEnvError> {
 struct Stubborn(i64, Weights);
 
 impl Stubborn {
-    /// A kind of policy, since a sampler on a thread needs another one like it.
+    /// Returns a kind of policy, since a sampler on a thread needs a second policy of the same kind.
     fn kind(action: i64) -> NewPolicy {
         let weights = RandomPolicy::new(50, 0).weights().clone();
         NewPolicy::of(PolicySpec::new("stubborn", move |_| Ok(Box::new(Self(action, weights.clone())))))

@@ -19,7 +19,7 @@ async fn train(rig: &Rig, config: &Value, more: &[&str]) -> Ended {
     rig.train(0, config, &[&["--set", "device_rows=true", "--set", &recorded], more].concat()).await
 }
 
-/// How a worker samples.
+/// The way in which a worker samples.
 #[derive(Clone, Copy, Debug)]
 enum How {
     /// All environments are lanes of one.
@@ -48,7 +48,7 @@ fn succeeded((finished, _): Ended) -> Value {
     support::json(&finished.stdout)
 }
 
-/// Where a step of the slot is, as messages say it.
+/// Returns the text by which messages name a step of the slot.
 fn place(step: u32) -> String {
     format!("Faulty-v0, slot {SLOT}, episode {}, step {}: ", step / EPISODE, step % EPISODE)
 }
@@ -88,7 +88,7 @@ pub(crate) async fn transient_failure_leaves_no_trace_without_leases() {
     }
 }
 
-/// Counted by agent steps, a sample leaves fragments of the same round for the next one.
+/// Samples by agent steps, so that a sample leaves fragments of the same round for the next one.
 pub(crate) async fn retry_keeps_fragments_that_wait_for_the_next_sample() {
     let args = "sample --json --env FaultyPair-v0 --num-envs 10 --rollout-fragment-length 5 --env-steps 640";
     let counted = ["--set", "count_steps_by=agent_steps"];
@@ -110,7 +110,7 @@ pub(crate) async fn retry_keeps_fragments_that_wait_for_the_next_sample() {
     }
 }
 
-/// The open episodes of opaque environments and of those in processes are abandoned.
+/// Checks that the open episodes of opaque environments and of those in processes are abandoned.
 pub(crate) async fn failure_of_episodes_that_cannot_be_restored_is_retried_and_counted() {
     // Each poll waits for all of them, so that the one that fails gets as far.
     let in_processes = ["--set", "remote_worker_envs=true", "--set", "remote_env_batch_wait_ms=10000"];
@@ -138,7 +138,7 @@ pub(crate) async fn failure_of_episodes_that_cannot_be_restored_is_retried_and_c
     rig.check_ledger();
 }
 
-/// One step in a thousand fails, in any slot, and its message is another one each time.
+/// Lets one step in a thousand fail, in any slot, each time with another message.
 pub(crate) async fn frequent_transient_failures_without_leases_end_neither_run_nor_sample() {
     let calm = Rig::new();
     train(&calm, &json!({}), &["--set", "train_batch_size=320"]).await;

@@ -1,4 +1,4 @@
-//! What the user sees of environments that fail, in every command, at a fixed and at a random step, in one slot or in all.
+//! Messages about environments that fail, in every command, at a fixed and at a random step, in one slot or in all.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::{
     until,
 };
 
-/// How an environment fails, and what the user reads of it.
+/// The kind of a failure, and a part of its message to the user.
 const FAULTS: [(&str, &str); 6] = [
     ("error", "the environment failed: no fuel"),
     ("panic", "the environment failed: panicked: no brakes"),
@@ -28,7 +28,7 @@ fn env(fault: &str) -> &'static str {
     if fault == "length" { "FaultyPair-v0" } else { "Faulty-v0" }
 }
 
-/// A step that differs from call to call. It is no episode's last one, whose observation may be out of bounds.
+/// Returns a step that differs from call to call. It is no episode's last one, whose observation may be out of bounds.
 pub(crate) fn any_step() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
 
@@ -64,7 +64,7 @@ pub(crate) async fn every_command_says_what_failed_and_where() {
     }
 }
 
-/// One in 200 steps fails, in any slot, or one step in one slot once; the summary has them.
+/// Lets one in 200 steps fail, in any slot, or one step in one slot once; the summary has the failures.
 pub(crate) async fn transient_failures_leave_no_trace_in_samples() {
     let sample = async |config: Value| {
         let config = config.to_string();

@@ -25,12 +25,12 @@ use super::moving::Walk;
 
 /// Steps of an episode.
 pub(crate) const EPISODE: u32 = 10;
-/// Where it fails: in this slot, …
+/// The slot in which it fails, …
 pub(crate) const SLOT: u32 = 1;
 /// The step, counted over all episodes, at which it fails.
 pub(crate) const STEP: u32 = 34;
 
-/// Adds all of these.
+/// Adds all of these environments, callbacks and policies.
 pub(crate) fn register(registry: Registry) -> Registry {
     registry
         .with_env(
@@ -100,7 +100,7 @@ impl Faulty {
         })
     }
 
-    /// Whether it fails in this step.
+    /// Returns whether it fails in this step.
     fn fails(&self) -> bool {
         let in_each_episode = ["exit", "abort", "length"].contains(&&*self.kind) || self.host.is_some();
         let at = if in_each_episode { self.t == self.step % EPISODE } else { self.steps == self.step };
@@ -117,17 +117,17 @@ impl Faulty {
     }
 }
 
-/// True in the process that has created this file.
+/// Returns true in the process that has created this file.
 fn is_host(path: &Path) -> bool {
     let id = std::process::id().to_string();
-    // Another process may find it before it has its content.
+    // Another process may open it before it has its content.
     if let Ok(mut file) = OpenOptions::new().write(true).create_new(true).open(path) {
         file.write_all(id.as_bytes()).unwrap();
     }
     std::fs::read_to_string(path).is_ok_and(|host| host == id)
 }
 
-/// A number that differs from call to call, and from process to process.
+/// Returns a number that differs from call to call, and from process to process.
 fn random() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
 
@@ -160,7 +160,7 @@ impl Env for Faulty {
         self.show(obs);
         let mut reward = action[0] as f64;
         match (fails, self.kind.as_str()) {
-            // Twice at the same step it must not seem to be the same failure.
+            // Two failures at the same step must not look like the same failure.
             (true, "error") if self.every.is_some() => return Err(EnvError::Failed(format!("bad luck {}", random()))),
             (true, "error") => return Err(EnvError::Failed("no fuel".into())),
             (true, "panic") => panic!("no brakes"),
@@ -249,7 +249,7 @@ impl MultiAgentEnv for FaultyPair {
     }
 }
 
-/// True at the step of an episode at which callbacks fail.
+/// Returns true at the step of an episode at which callbacks fail.
 fn is_due(hook: &EpisodeHook<'_>) -> bool {
     let episode = &hook.episode;
     (episode.slot(), episode.number(), episode.length()) == (SlotId(SLOT), 2, 5)

@@ -1,4 +1,4 @@
-//! User code that fails on workers: what the user sees, and that nothing stands still.
+//! User code that fails on workers: the messages to the user, and that nothing hangs.
 
 mod alone;
 mod commands;

@@ -29,15 +29,15 @@ const KILLS: u32 = 3;
 /// The steps at which the slot fails, once each: in the second fragment, then twice while the steps before it are replayed.
 const FAILS: [u32; 3] = [20, 7, 3];
 
-/// Walks at random, and back or on. With `kills`, a directory, the first processes in which it comes to a certain step of one
-/// slot kill themselves there; with `fails`, a directory, that slot fails at [`FAILS`], with
-/// `panics` by a panic.
+/// Walks at random, backwards or forwards by its action. With `kills`, a directory, the first processes in which it
+/// comes to a certain step of one slot kill themselves there; with `fails`, a directory, that slot fails at [`FAILS`],
+/// with `panics` by a panic.
 pub(crate) struct Walk {
     state: EnvState,
     kills: Option<PathBuf>,
     fails: Option<PathBuf>,
     panics: bool,
-    /// It walks otherwise in each process, whatever it says.
+    /// Differs in each process, although the environment claims to be deterministic.
     step_length: f32,
     place: f32,
     t: u32,
@@ -70,7 +70,7 @@ impl Walk {
         }
     }
 
-    /// Whether it fails in this step; a file records each failure.
+    /// Returns whether it fails in this step; a file records each failure.
     fn fails(&self) -> bool {
         let Some(directory) = &self.fails else { return false };
         let next = FAILS.iter().position(|at| !directory.join(at.to_string()).exists());
@@ -143,7 +143,8 @@ pub(crate) async fn replayed_environment_trains_with_one_hash_for_any_worker_dea
     }
 }
 
-/// One fragment fails three times in the same way, each time at another step: also while its open episode is replayed.
+/// Lets one fragment fail three times in the same way, each time at another step: also while its open episode is
+/// replayed.
 pub(crate) async fn failures_at_different_replayed_steps_are_distinguished() {
     let expected = calm("replay").await;
     let sample = ["sample", "--json", "--env", "Walk-v0", "--num-envs", "4", "--rollout-fragment-length", "16"];
@@ -191,7 +192,7 @@ pub(crate) async fn failures_at_different_replayed_steps_are_distinguished() {
     }
 }
 
-/// The hub dies, and with it its workers, in the middle of episodes.
+/// Kills the hub, and with it its workers, in the middle of episodes.
 pub(crate) async fn replayed_environment_resumes_bit_identically() {
     let steps = ["--env", "Walk-v0", "--max-env-steps", "32000"];
     let calm = Rig::new();
@@ -228,7 +229,7 @@ pub(crate) async fn opaque_environment_loses_open_episodes_of_dead_workers() {
     }
 }
 
-/// An environment that says that it is deterministic, and is not.
+/// Replays an environment that claims to be deterministic, and is not.
 pub(crate) async fn replay_that_ends_elsewhere_ends_run_or_episode() {
     for workers in [1, 2] {
         let (rig, ended) = killed("other", workers, &[]).await;

@@ -31,7 +31,7 @@ impl Rig {
         self.directory.path().join(name)
     }
 
-    /// Trains with four environments, and says how long that took.
+    /// Trains with four environments, and returns the duration as well.
     pub(crate) async fn train(&self, workers: u32, config: &Value, more: &[&str]) -> (Finished, Duration) {
         run(&self.args(workers, config, more)).await
     }
@@ -58,7 +58,7 @@ impl Rig {
         serde_json::from_str(&std::fs::read_to_string(self.path("run/ledger.json")).unwrap()).unwrap()
     }
 
-    /// What the run has come to, of which no env step may be lost.
+    /// Checks that the run's ledger has lost no env step.
     pub(crate) fn check_ledger(&self) {
         let ledger = self.ledger();
         assert!(ledger.balances() && ledger.outstanding == 0, "{ledger:?}");
@@ -71,12 +71,12 @@ pub(crate) async fn run<S: AsRef<OsStr>>(args: &[S]) -> (Finished, Duration) {
     (Process::start_program(program, args, |_| {}).finish().await, began.elapsed())
 }
 
-/// Where [`Faulty`](super::faulty) fails, as messages say it.
+/// Returns the text by which messages name the step at which [`Faulty`](super::faulty) fails.
 fn place() -> String {
     format!("slot {SLOT}, episode {}, step {}: ", STEP / EPISODE, STEP % EPISODE)
 }
 
-/// The run ended with this error, which the user can read.
+/// Asserts that the run ended with this error message.
 pub(crate) fn assert_failed((finished, took): &(Finished, Duration), texts: &[&str], within: Duration) {
     let Finished { status, stdout, stderr } = finished;
     assert_eq!(status.code(), Some(1), "{stdout}\n{stderr}");
@@ -156,7 +156,7 @@ pub(crate) async fn transient_failure_leaves_no_trace_in_weights() {
     }
 }
 
-/// The environment fails in every episode of a slot, on one worker only.
+/// Lets the environment fail in every episode of a slot, on one worker only.
 pub(crate) async fn failures_of_one_worker_leave_no_trace_in_weights() {
     let calm = Rig::new();
     calm.train(0, &json!({}), &[]).await;
@@ -174,7 +174,7 @@ pub(crate) async fn failures_of_one_worker_leave_no_trace_in_weights() {
     }
 }
 
-/// One in 200 steps fails, in any slot: most leases of several slots, and some of one slot.
+/// Lets one in 200 steps fail, in any slot: most leases of several slots, and some of one slot.
 pub(crate) async fn frequent_transient_failures_do_not_end_run() {
     let calm = Rig::new();
     calm.train(0, &json!({}), &[]).await;
@@ -238,7 +238,7 @@ pub(crate) async fn failures_of_other_user_code_end_run() {
         (vec!["--callbacks", "panicking"], "episode 2, step 5: panicked: no ink", "panic"),
         (vec!["--env", "FaultyPair-v0"], "episode 0, step 4: environment 0, agent 0: the observation", "invalid"),
         (vec!["--set", "remote_worker_envs=true"], "its process has ended with exit code 5", "error"),
-        // Where the state of an episode is read: of lanes in lockstep, and of slots one by one.
+        // While the state of an episode is saved: of lanes in lockstep, and of slots one by one.
         (vec!["--set", "seed=1"], "panicked: no memory", "panic"),
         (vec!["--set", "count_steps_by=agent_steps"], "panicked: no memory", "panic"),
     ];

@@ -1,4 +1,4 @@
-//! What becomes of commands that are asked to end while an environment hangs.
+//! Commands that are asked to end while an environment hangs.
 
 use std::{
     path::Path,
@@ -46,7 +46,7 @@ pub(crate) async fn commands_end_with_signal_while_a_step_hangs() {
     }
 }
 
-/// Local workers end with the run, however long their environments hang.
+/// Checks that local workers end with the run, however long their environments hang.
 pub(crate) async fn runs_end_with_signal_while_a_worker_hangs_and_leave_no_process() {
     for signal in [Signal::INT, Signal::TERM] {
         for workers in [Some(2), Some(0), None] {
@@ -74,7 +74,7 @@ pub(crate) async fn runs_end_with_signal_while_a_worker_hangs_and_leave_no_proce
     }
 }
 
-/// The run of a program's own, whose caller waits for an iteration on another thread.
+/// Stops a program's own run, whose caller waits for an iteration on another thread.
 pub(crate) async fn iteration_ends_when_its_run_is_stopped_while_a_step_hangs() {
     // Its methods block.
     std::thread::spawn(stop_while_a_step_hangs).join().unwrap();
@@ -106,7 +106,7 @@ fn stop_while_a_step_hangs() {
     }
 }
 
-/// Nothing but the signal ends it.
+/// Checks that only the signal ends it.
 pub(crate) async fn environment_that_is_never_made_is_named_and_ends_with_first_signal() {
     for signal in [Signal::INT, Signal::TERM] {
         for kind in ["make", "make again"] {

@@ -1,4 +1,4 @@
-//! Runs whose only workers are remote: they wait for them, and say so.
+//! Runs whose only workers are remote: they wait for them, with a notice.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::{
     process::{Invitation, Signal},
 };
 
-/// A run that starts no workers.
+/// Starts a run without local workers.
 fn remote_only(rig: &Rig, config: &Value, more: &[&str]) -> Process {
     let mut args = rig.args(0, config, &[&["--remote-only"], more].concat());
     let workers = args.iter().position(|arg| arg == "--workers").unwrap();
@@ -28,7 +28,7 @@ fn worker(hub: &Invitation) -> Process {
     })
 }
 
-/// A command of an operator.
+/// Starts a command of an operator.
 fn command(hub: &Invitation, args: &[&str]) -> Process {
     let url = format!("ws://{}", hub.address);
     Process::start_with([args, &["--hub", &url]].concat(), |command| {
@@ -73,7 +73,7 @@ pub(crate) async fn failures_are_in_the_status() {
     rig.check_ledger();
 }
 
-/// All workers hang: what was asked for is not complete, although no lease is out.
+/// Lets all workers hang: the requested steps are not complete, although no lease is outstanding.
 pub(crate) async fn hang_is_named_when_the_run_is_ended() {
     for (signal, ended) in [(Signal::INT, "stopped"), (Signal::TERM, "drained")] {
         let rig = Rig::new();
@@ -110,7 +110,7 @@ pub(crate) async fn start_that_waits_reports_the_hang_of_a_drained_run() {
     assert!(is_named, "{}", ended.stderr);
 }
 
-/// The worker is disconnected whenever it hangs, and reconnects with another thread.
+/// Checks the only worker, which is disconnected whenever it hangs, and reconnects with another thread.
 pub(crate) async fn only_remote_worker_that_hangs_ends_run_with_its_slot() {
     let rig = Rig::new();
     let mut run = remote_only(&rig, &json!({ "kind": "hang" }), &["--hung-worker-timeout", "1"]);
@@ -124,7 +124,7 @@ pub(crate) async fn only_remote_worker_that_hangs_ends_run_with_its_slot() {
     drop(worker);
 }
 
-/// The hub serves its peers meanwhile, and the next run begins.
+/// Checks that the hub serves its peers meanwhile, and that the next run begins.
 pub(crate) async fn hub_gives_up_runs_whose_environment_is_never_made() {
     let rig = Rig::new();
     let runs_dir = rig.path("runs").display().to_string();

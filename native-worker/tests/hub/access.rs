@@ -1,4 +1,4 @@
-//! Who gets in.
+//! Access control.
 
 use rollmesh::{
     Registry,
@@ -175,7 +175,7 @@ async fn the_page_has_nothing_above_its_directory() {
     }
 }
 
-/// How the hub answers this Hello, if not with a welcome.
+/// Returns the hub's refusal of this Hello.
 async fn refusal(hub: &TestHub, hello: Hello) -> Refused {
     let mut client = hub.connect().await;
     client.say(&Message::Hello(hello)).await;

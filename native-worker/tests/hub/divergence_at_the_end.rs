@@ -1,4 +1,4 @@
-//! Lies that come so late that the run is about to end.
+//! Divergent fragments that arrive when the run is about to end.
 
 use std::{
     sync::{Arc, Condvar, Mutex},
@@ -31,11 +31,11 @@ use crate::support::{client::hello, soon};
 /// Env steps of an iteration.
 const ROUND: u64 = 12 * 16;
 
-/// Whether fragments may be replayed.
+/// A gate that is open while fragments may be replayed.
 struct Gate(Mutex<bool>, Condvar);
 
 impl Gate {
-    /// Every test has its own.
+    /// Returns a closed gate; every test has its own.
     fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(false), Condvar::new()))
     }
@@ -92,7 +92,7 @@ impl Env for Counting {
     }
 }
 
-/// Audits of it have to wait.
+/// Returns a registry with an environment whose audits have to wait.
 fn registry(gate: &Arc<Gate>) -> Registry {
     let gate = gate.clone();
     counting("Gated-v0", move || {
@@ -102,7 +102,7 @@ fn registry(gate: &Arc<Gate>) -> Registry {
     })
 }
 
-/// Knows an environment that calls this in every step.
+/// Returns a registry with an environment that calls this in every step.
 pub(crate) fn counting(name: &str, on_step: impl Fn() + Send + Sync + 'static) -> Registry {
     let on_step: Arc<dyn Fn() + Send + Sync> = Arc::new(on_step);
     Registry::builtin().with_env(EnvSpec::fallible(name, move |contexts, _| {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::support::{Process, json};
 
-/// A worker's token that outlives hubs.
+/// Returns a worker's token that outlives hubs.
 fn lasting_token(file: &Path) -> Token {
     let mut create = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
     let printed = create.args(["tokens", "create", "--role", "worker", "--file"]).arg(file).output().unwrap().stdout;
@@ -27,7 +27,7 @@ fn lasting_token(file: &Path) -> Token {
     printed.split_whitespace().find_map(|word| Token::from_hex(word).ok()).unwrap()
 }
 
-/// A life of a hub in which the run gets to an iteration, with uploads that are false or not.
+/// Runs a hub until the run reaches an iteration, with honest or divergent uploads.
 async fn live(hub: TestHub, run: PendingSummary, token: Token, (iteration, falsifies): (u64, bool)) {
     let mut worker = HandMade::join_as(&hub, token, "native").await;
     // The status of a resumed run may come after its first lease: the uploads say where it is.
@@ -87,8 +87,8 @@ async fn divergent_fragment_found_after_a_restart_is_undone_from_the_disk() {
     helper.finish_with(0).await;
 }
 
-/// What comes of a run whose worker uploads one false fragment, after as many fragments as are replayed in any case. If it is found out,
-/// an honest one takes its place.
+/// Returns the result of a run whose worker uploads one divergent fragment, after as many fragments as are always
+/// replayed. If the divergence is detected, an honest worker replaces it.
 async fn diverged_from(flags: &str, is_found: bool) -> (String, Value) {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");

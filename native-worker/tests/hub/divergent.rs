@@ -32,7 +32,7 @@ pub(crate) fn watchful(share: f64, on_divergence: OnDivergence) -> SecurityConfi
     SecurityConfig { distrust: Distrust { audits, on_divergence, ..Distrust::default() }, ..SecurityConfig::default() }
 }
 
-/// A token as a page asks for one, for its tab's worker.
+/// Requests a token as a page does, for its tab's worker.
 pub(crate) async fn token_of_page(hub: &TestHub) -> Token {
     let mut page = hub.operator().await;
     page.say(&Message::WorkerTokenRequest(Request { request: 7 })).await;
@@ -49,7 +49,7 @@ pub(crate) fn flip_a_reward(fragment: &mut SlotFragment) {
     fragment.rows.insert(REWARDS.name(), ColumnData::scalars(rewards)).unwrap();
 }
 
-/// What a run has measured, but for time.
+/// Returns the metrics of a run, except times.
 pub(crate) fn metrics(run_dir: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(run_dir.join("metrics.jsonl")).unwrap();
     let without_time = |mut line: Value| {
@@ -59,7 +59,7 @@ pub(crate) fn metrics(run_dir: &Path) -> Vec<Value> {
     text.lines().map(json).map(without_time).collect()
 }
 
-/// The metrics of 2,000 steps without anything that disturbs.
+/// Returns the metrics of an undisturbed run of 2,000 steps.
 pub(crate) async fn undisturbed_metrics() -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
@@ -69,7 +69,7 @@ pub(crate) async fn undisturbed_metrics() -> Vec<Value> {
     metrics(&run_dir)
 }
 
-/// Lines that a run has kept of its samples.
+/// Returns the lines of a run's output.
 pub(crate) fn kept(output: &Path) -> String {
     let files = std::fs::read_dir(output).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = files.collect();
@@ -77,7 +77,7 @@ pub(crate) fn kept(output: &Path) -> String {
     files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
 }
 
-/// What is kept of 2,000 steps without anything that disturbs.
+/// Returns the output of an undisturbed run of 2,000 steps.
 pub(crate) async fn kept_undisturbed() -> String {
     let directory = tempfile::tempdir().unwrap();
     let output = directory.path().join("output");
@@ -87,7 +87,8 @@ pub(crate) async fn kept_undisturbed() -> String {
     kept(&output)
 }
 
-/// A tab that is honest for the given number of uploads and then sends divergent fragments, until it is removed.
+/// Joins as a tab that is honest for the given number of uploads and then sends divergent fragments, until it is
+/// removed.
 pub(crate) async fn diverges_after(hub: &TestHub, token: Token, honest: u32) {
     upload_until_quarantined(HandMade::join_as(hub, token, "browser").await, honest).await;
 }
@@ -131,7 +132,7 @@ async fn divergent_tab_is_quarantined_and_its_rows_are_undone() {
         let token = token_of_page(&hub).await;
         diverges_after(&hub, token, 3).await;
         let line = hub.notice("the run goes back").await;
-        // To where nothing is unconfirmed: an audit of an honest fragment may still have been on its way.
+        // To before the first unaudited fragment: an audit of an honest fragment may still have been pending.
         let back: u32 = line
             .split_once(" to ")
             .and_then(|(_, rest)| rest.split_once(", before the rows of a quarantined principal")?.0.parse().ok())
@@ -160,7 +161,7 @@ async fn divergent_tab_is_quarantined_and_its_rows_are_undone() {
     }
 }
 
-/// It has a higher number from then on, and is listed before the runs that wait for its end.
+/// Checks that it has a higher number from then on, and is listed before the runs that wait for its end.
 #[tokio::test]
 async fn rolled_back_run_keeps_its_place_before_queued_runs() {
     let runs = tempfile::tempdir().unwrap();
@@ -200,7 +201,7 @@ async fn divergent_fragment_that_no_batch_has_taken_is_undone_where_slots_do_not
     assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, false));
 }
 
-/// Rows of devices cannot be recomputed in every bit: audits replay their actions.
+/// Checks rows of devices, which cannot be recomputed in every bit: audits replay their actions.
 #[tokio::test]
 async fn divergent_tab_is_quarantined_in_a_run_with_rows_of_devices() {
     let mut hub = TestHub::start_watchful(watchful(1.0, OnDivergence::RollBack)).await;

@@ -14,7 +14,7 @@ use rollmesh_core::{
 use super::{TestHub, end, small};
 use crate::support::client::Client;
 
-/// The first points that a dashboard receives, and the first episode, which is that of the latest of these.
+/// Receives the first points of a dashboard, and the first episode, which is that of the latest of these.
 async fn first_updates(dashboard: &mut Client) -> (Vec<EvaluationPoint>, EnvClip) {
     let (mut points, mut clip) = (Vec::new(), None);
     dashboard

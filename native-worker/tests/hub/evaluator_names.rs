@@ -52,7 +52,7 @@ async fn ask_is_refused_without_the_capability_to_ask() {
     let token = hub.hub.worker_token();
     let (_judge, answer) = evaluator(&hub, token).await;
     assert!(matches!(answer, Message::Welcome(_)), "{answer:?}");
-    // With the capability, what is asked for is looked at.
+    // With the capability, the request itself is checked.
     let reasons = [
         (0, CommandErrorKind::Unhealthy, "this worker did not say that it asks others"),
         (ASKS, CommandErrorKind::Malformed, "only evaluations can be asked of other workers"),

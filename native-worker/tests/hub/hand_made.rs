@@ -1,4 +1,4 @@
-//! A worker of which the test sees every word.
+//! A worker whose messages the test sees and can change.
 
 use std::fmt::Display;
 
@@ -23,7 +23,7 @@ use rollmesh_core::{
 use super::TestHub;
 use crate::support::client::Client;
 
-/// A worker that does what it should, as far as its frames are not changed on the way.
+/// A correct worker, as far as the test does not change its frames.
 pub(crate) struct HandMade {
     pub(crate) client: Client,
     envs: EnvRegistry,
@@ -60,7 +60,7 @@ impl HandMade {
         Self { client, envs, session, run_config: None, run: 0, lease: None }
     }
 
-    /// Works until there is something to upload. None once the hub has hung up.
+    /// Works until there is something to upload; returns none once the hub has disconnected.
     pub(crate) async fn next_upload(&mut self) -> Option<FragmentUpload> {
         loop {
             while let Some(frame) = self.session.poll_frame() {
@@ -87,19 +87,19 @@ impl HandMade {
         }
     }
 
-    /// Slots of the latest lease.
+    /// Returns the number of slots of the latest lease.
     pub(crate) fn num_slots(&self) -> usize {
         self.lease.as_ref().map_or(0, |lease| lease.slots.len())
     }
 
-    /// Works as it should until the hub hangs up.
+    /// Works correctly until the hub disconnects.
     pub(crate) async fn stay(&mut self) {
         while let Some(upload) = self.next_upload().await {
             self.client.send_if_connected(&Message::FragmentUpload(upload)).await;
         }
     }
 
-    /// Uploads the next `uploads` fragments as it should, and returns the upload that follows.
+    /// Uploads the next `uploads` fragments correctly, and returns the upload that follows.
     pub(crate) async fn upload_after(&mut self, uploads: u32) -> FragmentUpload {
         for _ in 0..uploads {
             let upload = self.next_upload().await.unwrap();
@@ -108,7 +108,7 @@ impl HandMade {
         self.next_upload().await.unwrap()
     }
 
-    /// The upload with its fragments changed.
+    /// Returns the upload with its fragments changed.
     pub(crate) fn changed(&self, upload: &FragmentUpload, change: impl Fn(&mut SlotFragment)) -> FragmentUpload {
         let (spec, lease) = (self.run_config.as_ref().unwrap(), self.lease.as_ref().unwrap());
         let spaces = self.envs.spec(spec.env()).unwrap().spaces().unwrap();

@@ -28,7 +28,7 @@ use crate::support::json;
 const JOINED: &str = "joined: in-process (local, cpu)";
 const LEFT: &str = "worker 1 left: it was asked to leave";
 
-/// A run that begins without workers, with time for some to come.
+/// Returns a run that begins without workers, with time for some to come.
 fn alone(max_env_steps: u64) -> RunRequest {
     RunRequest { remote_only: false, throttle: Duration::from_millis(20), ..small(0, max_env_steps) }
 }

@@ -1,4 +1,5 @@
-//! Launchers and their workers made by hand: what a worker's token is worth, and what becomes of workers without a launcher.
+//! Launchers and their workers made by hand: the permissions of a worker's token, and workers whose launcher is
+//! disconnected.
 
 use rollmesh_core::protocol::{
     Message, RefusalCode, Role, Token, TokenAction, TokenHash,
@@ -34,7 +35,7 @@ async fn scale(operator: &mut Client, num_workers: u32) -> String {
     operator.ask(|request| Message::Scale(Scale { request, num_workers })).await
 }
 
-/// The next order to start a worker.
+/// Waits for the next order to start a worker.
 async fn order(launcher: &mut Client) -> LaunchWorker {
     launcher
         .wait_for(|message| match message {
@@ -53,12 +54,12 @@ async fn next_end_worker(launcher: &mut Client) -> u64 {
         .await
 }
 
-/// A worker's connection, and its session; the hub's refusal as an error.
+/// Joins as a worker; returns its connection and session, or the hub's refusal as an error.
 async fn join(hub: &TestHub, token: Token, resume_id: [u8; 16]) -> Result<(Client, [u8; 16]), u8> {
     greet(hub, Hello { resume_id, ..hello(Role::Worker, token) }).await
 }
 
-/// A peer's connection, and its session; the hub's refusal as an error.
+/// Connects with this Hello; returns the connection and session, or the hub's refusal as an error.
 async fn greet(hub: &TestHub, hello: Hello) -> Result<(Client, [u8; 16]), u8> {
     let mut peer = hub.connect().await;
     peer.say(&Message::Hello(hello)).await;
@@ -69,7 +70,7 @@ async fn greet(hub: &TestHub, hello: Hello) -> Result<(Client, [u8; 16]), u8> {
     }
 }
 
-/// A hub with an operator, and a launcher that is ready, with its token.
+/// Starts a hub with an operator, and a launcher that is ready, with its token.
 async fn ready() -> (TestHub, Client, Token, Client) {
     let mut hub = TestHub::start().await;
     let mut operator = hub.operator().await;
@@ -282,7 +283,7 @@ async fn removed_worker_that_has_not_joined_is_ended_by_its_launcher_alone() {
     hub.notice("has places").await;
     assert_eq!(scale(&mut operator, 1).await, "");
     let ordered = order(&mut launcher).await;
-    // Another launcher has no say in it.
+    // Another launcher has no influence on it.
     let mut stranger = Client::join(hub.hub.address(), Role::Launcher, other).await;
     stranger.say(&Message::LauncherReady(LauncherReady { capacity: 0, ..READY })).await;
     hub.notice("has places for 0").await;
@@ -298,7 +299,7 @@ async fn removed_worker_that_has_not_joined_is_ended_by_its_launcher_alone() {
     let waiting = order(&mut launcher).await;
     assert_eq!(scale(&mut operator, 1).await, "");
     assert_eq!(next_end_worker(&mut launcher).await, waiting.worker);
-    // A restart is an end and an order for its launcher.
+    // A restart is an end and a start order for its launcher.
     assert_eq!(operator.ask(|request| Message::RestartWorker(WorkerRequest { request, worker })).await, "");
     assert_eq!(next_end_worker(&mut launcher).await, ordered.worker);
     let ended = WorkerEnded { worker: ordered.worker, status: "killed".into(), is_crash: true };
@@ -307,7 +308,7 @@ async fn removed_worker_that_has_not_joined_is_ended_by_its_launcher_alone() {
     hub.hub.shutdown().await;
 }
 
-/// The other machine has a limit of its own.
+/// Checks that the other machine's own limit applies.
 #[tokio::test]
 async fn launcher_starts_the_workers_of_a_run_that_limits_the_memory_of_environments() {
     let (hub, _operator, _token, mut launcher) = ready().await;

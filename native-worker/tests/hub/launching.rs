@@ -1,4 +1,4 @@
-//! Local workers that need something for themselves.
+//! Local workers with exclusive resources.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use rollmesh_core::protocol::{
 use super::{TestHub, end, small, undisturbed};
 use crate::support::{Process, soon};
 
-/// What the system says of a process.
+/// Returns a line of the system's information about a process.
 fn fact(pid: u32, file: &str, name: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
     let line = text.split(['\n', '\0']).find_map(|line| line.strip_prefix(name));
@@ -50,7 +50,7 @@ async fn workers_get_their_resources_and_the_operator_is_notified_of_refusals() 
     let plus = |request| Message::AddWorker(Request { request });
     let refused = operator.ask(plus).await;
     assert_eq!(refused, "a worker needs 1 CPUs, of which 0 of 2 are free; start fewer workers or ask for less");
-    // What a worker had is the next one's.
+    // The next worker gets the resources of the previous one.
     assert_eq!(operator.ask(|request| Message::RemoveWorker(WorkerRequest { request, worker: 2 })).await, "");
     hub.notice("worker 2 left").await;
     hub.hub.traffic().await;

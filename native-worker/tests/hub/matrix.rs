@@ -33,7 +33,7 @@ async fn several_agents_train_with_one_hash_for_any_workers() {
     }
 }
 
-/// Environments in processes of their own have no snapshots: a slot that moves replays its episode.
+/// Trains with environments in processes of their own, which have no snapshots: a slot that moves replays its episode.
 #[tokio::test]
 async fn environments_in_processes_train_with_one_hash_for_any_workers() {
     for (env, settings) in &CASES[9..11] {
@@ -41,7 +41,7 @@ async fn environments_in_processes_train_with_one_hash_for_any_workers() {
     }
 }
 
-/// Fragments of different lengths, and environments that continue where an episode ends.
+/// Trains with fragments of different lengths, and with environments that continue at the end of an episode.
 #[tokio::test]
 async fn every_batch_mode_count_and_horizon_trains_with_one_hash_for_any_workers() {
     for (env, settings) in &CASES[11..] {

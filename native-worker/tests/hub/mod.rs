@@ -27,15 +27,15 @@ use rollmesh::{
     train::{RunConfig, RunEnd, RunRequest, Summary},
 };
 
-/// Twelve environments and a small network, as in the tests of the command line. Without local workers the run waits for
-/// those that join.
+/// Returns a run of twelve environments and a small network, as in the tests of the command line. Without local workers
+/// the run waits for those that join.
 fn small(num_workers: u32, max_env_steps: u64) -> RunRequest {
     let run = RunConfig::new("CartPole-v1").num_workers(num_workers).num_envs(12 / num_workers.max(1)).seed(1);
     let run = run.fcnet_hiddens(&[16, 16]).rollout_fragment_length(16).stop_after(max_env_steps);
     RunRequest { remote_only: num_workers == 0, ..run.into() }
 }
 
-/// The same, saved after every iteration.
+/// Returns the same, saved after every iteration.
 fn saved_often(mut request: RunRequest) -> RunRequest {
     request.config.checkpoint_interval = 1;
     request
@@ -45,7 +45,7 @@ async fn end(summary: PendingSummary) -> Summary {
     soon("the end of the run", summary).await.expect("a summary")
 }
 
-/// What comes of 2,000 steps without anything that disturbs.
+/// Returns the weights' hash of an undisturbed run of 2,000 steps.
 async fn undisturbed() -> String {
     let hub = TestHub::start().await;
     let summary = end(hub.train(small(1, 2_000)).await).await;

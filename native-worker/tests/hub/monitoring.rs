@@ -1,4 +1,4 @@
-//! What the hub reports about hosts, workers and fragments, on the page and to Prometheus.
+//! The hub's reports about hosts, workers and fragments, on the page and to Prometheus.
 
 use rollmesh_core::{
     batch::codec,

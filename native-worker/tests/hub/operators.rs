@@ -1,4 +1,4 @@
-//! What an operator asks for, over the socket.
+//! The requests of an operator, over the socket.
 
 use rollmesh::{
     Registry,
@@ -115,7 +115,7 @@ async fn an_operator_starts_a_run() {
     compare(&hub, &status).await;
 }
 
-/// Past runs can be compared, also by a viewer; what a run learned is there, and with which settings.
+/// Compares past runs, also as a viewer: their curves and settings are available.
 async fn compare(hub: &TestHub, first: &RunStatus) {
     let mut viewer = hub.viewer().await;
     let mut histories = Vec::new();

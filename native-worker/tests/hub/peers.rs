@@ -1,4 +1,4 @@
-//! Who stays in, and what the others do not notice of the rest.
+//! Peers that break rules are disconnected, without an effect on the others.
 
 use std::time::{Duration, Instant};
 
@@ -61,13 +61,13 @@ async fn no_peer_disturbs_a_run() {
         hub.notice(reason).await;
     }
 
-    // The hub hangs up at the first of them; later frames are not read.
+    // The hub disconnects at the first of them; later frames are not read.
     let mut client = Client::join(hub.hub.address(), Role::Operator, operator).await;
     while client.send(garbage()).await.is_ok() {}
     hub.notice("a dashboard was disconnected").await;
 
     for mut client in [hub.connect().await, hub.operator().await] {
-        // The hub hangs up in the middle of it.
+        // The hub disconnects in the middle of it.
         let _ = client.send(Frame::Binary(vec![0; MAX_FRAME_BYTES as usize + 1].into())).await;
         client.refusal().await;
         hub.notice("too long").await;

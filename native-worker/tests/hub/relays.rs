@@ -42,7 +42,7 @@ async fn token_of(hub: &TestHub, role: Role) -> Token {
     token.await
 }
 
-/// A relay of a hub, and its address.
+/// Starts a relay of a hub; returns it with its address.
 async fn relay_of(hub: &TestHub, upstream: Option<&str>) -> (Process, String) {
     let token = token_of(hub, Role::Relay).await.to_hex();
     let url = hub.hub.worker_url();
@@ -61,14 +61,14 @@ fn worker_at(hub: &TestHub, relay: &str, name: &str) -> Process {
     Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token))
 }
 
-/// A connection to a hub that a relay forwards, as a worker opens it.
+/// Opens a connection to a hub that a relay forwards, as a worker does.
 async fn connect_through(relay: &str, hub: &TestHub) -> Client {
     let mut stream = TcpStream::connect(relay.trim_start_matches("ws://")).await.unwrap();
     stream.write_all(b"RMH\x01").await.unwrap();
     Client::over(stream, hub.hub.address()).await.unwrap()
 }
 
-/// The weights of a run with one worker that is connected to the hub itself.
+/// Returns the weights of a run with one worker that is connected to the hub itself.
 async fn weights_without_relay(request: RunRequest) -> String {
     let hub = TestHub::start().await;
     let run = hub.train(request).await;
@@ -78,7 +78,7 @@ async fn weights_without_relay(request: RunRequest) -> String {
     summary.weights_hash.to_string()
 }
 
-/// A run that only workers from elsewhere sample.
+/// Returns a run that only workers from elsewhere sample.
 fn remote(max_env_steps: u64) -> RunRequest {
     let mut request = small(1, max_env_steps);
     (request.config.num_workers, request.config.num_slots, request.remote_only) = (0, Some(12), true);
@@ -155,7 +155,7 @@ async fn divergent_worker_behind_a_relay_is_quarantined_and_its_siblings_continu
     let (token, client) = (token_of(&hub, Role::Worker).await, connect_through(&relay_url, &hub).await);
     let divergent = HandMade::join_over(client, token, "native", EnvRegistry::builtin());
     upload_until_quarantined(divergent, 1).await;
-    // The run goes back, unless a sibling has committed the same fragment first.
+    // The run is rolled back, unless a sibling has committed the same fragment first.
     hub.notice("a fragment of its principal failed an audit").await;
     let mut again = connect_through(&relay_url, &hub).await;
     again.say(&Message::Hello(hello(Role::Worker, token))).await;

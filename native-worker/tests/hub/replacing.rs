@@ -1,4 +1,4 @@
-//! Local workers that stand still, hang or cannot be started, and what takes their places.
+//! Local workers that stop, hang or cannot be started, and their replacements.
 
 use std::{
     future::pending,
@@ -28,20 +28,20 @@ use tokio::sync::mpsc;
 use super::{TestHub, end, hand_made::HandMade, small};
 use crate::support::{client::Client, soon};
 
-/// Starts nothing, and reports to the test which workers should have been started.
+/// Starts nothing, and reports the requested starts of workers to the test.
 #[derive(Debug)]
 struct Stage {
     started: mpsc::UnboundedSender<Token>,
-    /// Starts that succeed before the next ones fail, and how many do.
+    /// Number of starts that succeed before the next ones fail, and number of those that fail.
     succeed: u32,
     fail: u32,
     orders: AtomicU32,
-    /// What the workers should have needed.
+    /// The requested resources of the workers.
     specs: Mutex<Vec<WorkerSpec>>,
 }
 
 impl Stage {
-    /// A stage on which some starts fail after others, and the tokens of those that do not.
+    /// Returns a launcher whose starts fail after some successful ones, and the tokens of the latter.
     fn new(succeed: u32, fail: u32) -> (Arc<Self>, mpsc::UnboundedReceiver<Token>) {
         let (started, tokens) = mpsc::unbounded_channel();
         let (orders, specs) = (AtomicU32::new(0), Mutex::default());
@@ -61,13 +61,13 @@ impl Launcher for Stage {
     }
 }
 
-/// A process that stands still until it is killed.
+/// A process that does nothing until it is killed.
 struct Process {
     is_killed: bool,
 }
 
 impl LaunchedWorker for Process {
-    /// It is on this machine, where the hub gives up lost connections soon.
+    /// Returns an id: the process is on this machine, where the hub gives up lost connections soon.
     fn pid(&self) -> Option<u32> {
         Some(std::process::id())
     }
@@ -180,7 +180,7 @@ async fn a_spare_worker_is_the_next_one_also_where_more_are_wanted_and_does_not_
     operator.ask(|request| Message::AddWorker(Request { request })).await;
     assert!(matches!(spare.receive().await, Some(Message::RunStart(_))));
     assert_eq!(stage.orders.load(Ordering::Relaxed), 3);
-    // One that has lost its connection and does not reconnect is of no use.
+    // A spare that has lost its connection and does not reconnect cannot replace a worker.
     drop(spare);
     hub.notice("another one takes its place").await;
     let (_third, spare) = (next(&mut tokens).await, next(&mut tokens).await);
@@ -242,7 +242,7 @@ async fn a_replacement_needs_what_its_predecessor_needed() {
     let token = next(&mut tokens).await;
     hub.hub.stop_run().await;
     assert_eq!(end(first).await.end, RunEnd::Stopped);
-    // The next run has it still, and one of its own.
+    // The next run still has it, and one of its own.
     let _second = hub.train_with(small(2, 2_000), |config| config.host.worker = Some(spec(2))).await;
     next(&mut tokens).await;
     drop(hub.join_as(token).await);

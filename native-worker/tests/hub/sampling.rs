@@ -1,4 +1,4 @@
-//! Runs without a learner: rows through the hub, what they cost on the socket, and weights that are set from outside.
+//! Runs without a learner: rows through the hub, their cost on the socket, and weights that are set from outside.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn config(num_workers: u32) -> RunConfig {
     run.rollout_fragment_length(LENGTH).stop_after(u64::from(NUM_ENVS * LENGTH * BATCHES))
 }
 
-/// The hash of the same rows, made in this process.
+/// Returns the hash of the same rows, made in this process.
 fn expected() -> Hash128 {
     let config = RolloutConfig::new("CartPole-v1").num_envs(NUM_ENVS).seed(3).fcnet_hiddens(&[16, 16]);
     let mut worker = RolloutWorker::new(config, &Registry::builtin(), Kernels::PORTABLE).unwrap();
@@ -184,7 +184,7 @@ async fn weights_act_everywhere_when_their_sync_is_done() {
         let applied = soon("weights", hub.hub.sync_weights(weights(&[16, 16], 10 + version))).await;
         assert_eq!(applied, Ok(WeightsVersion(version)));
     }
-    // What was made before is still to be taken.
+    // Batches that were made before are returned first.
     let mut newest = 0;
     while newest < 3 {
         let batch = next(&mut sampling).await.unwrap();
@@ -203,7 +203,7 @@ async fn quarantined_worker_delays_no_weights() {
     let mut hub = TestHub::start().await;
     let mut failing = hub.hand_made_worker().await;
     let sampling = hub.hub.sample(config(1).stop_after(u64::MAX)).await.unwrap();
-    // It refuses every lease, hears of new weights as all do, says nothing of them, and stays.
+    // It refuses every lease, is notified of new weights like all, does not acknowledge them, and stays connected.
     let stays = tokio::spawn(async move {
         failing.answer_able().await;
         while let Some(message) = failing.receive().await {

@@ -48,7 +48,7 @@ async fn runs_in_the_directory_are_listed_resumed_and_deleted_by_operators() {
     let is_stopped = |run| move |status: &RunStatus| (status.run, status.phase) == (run, Phase::Stopped.to_wire());
     hub.status("the end of run 1", is_stopped(1)).await;
 
-    // A viewer sees what it learned, and with which settings.
+    // A viewer sees its curves and settings.
     let mut viewer = hub.viewer().await;
     viewer.say(&Message::SavedRunRequest(asked(71))).await;
     let history: RunHistory = viewer

@@ -67,7 +67,7 @@ async fn garbage_for_a_lease_is_rejected_and_the_lease_re_granted() {
     helper.finish_with(0).await;
 }
 
-/// A peer with a worker's token may neither fill the audit log nor the terminal nor the memory.
+/// Checks that a peer with a worker's token fills neither the audit log nor the terminal nor the memory.
 #[tokio::test]
 async fn worker_that_sends_unrequested_answers_is_disconnected() {
     let directory = tempfile::tempdir().unwrap();
@@ -101,7 +101,7 @@ async fn worker_that_sends_unrequested_answers_is_disconnected() {
     helper.finish_with(0).await;
 }
 
-/// A worker that was called may send a large answer; other large answers are cut off.
+/// Checks that a worker that was called may send a large answer; other large answers are cut off.
 #[tokio::test]
 async fn unrequested_large_result_disconnects_at_its_first_part() {
     let directory = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ async fn divergent_worker_does_not_stop_the_run() {
     helper.finish_with(0).await;
 }
 
-/// What `rollmesh status` prints about a hub.
+/// Returns the output of `rollmesh status` about a hub.
 pub(crate) async fn status_of(hub: &TestHub, flags: &[&str]) -> String {
     let url = format!("ws://{}", hub.hub.address());
     let args = ["status", "--hub", &url].into_iter().chain(flags.iter().copied());
@@ -148,7 +148,7 @@ pub(crate) async fn status_of(hub: &TestHub, flags: &[&str]) -> String {
     status.finish_with(0).await.stdout
 }
 
-/// Waits for a worker's row that is so.
+/// Waits until a worker's row meets the condition.
 pub(crate) async fn row_of(viewer: &mut Client, worker: u32, is_so: impl Fn(&WorkerRow) -> bool) -> WorkerRow {
     let row = viewer.wait_for(|message| match message {
         Message::WorkerRow(row) if row.worker == worker && is_so(row) => Some(row.clone()),
@@ -209,7 +209,7 @@ async fn unable_worker_reports_the_reason_and_works_for_the_next_run() {
     };
     assert_eq!(summary.end, RunEnd::Finished);
     drop(able);
-    // It is asked again, and nothing was held against it.
+    // It is asked again, without a penalty.
     let summary = end(hub.train(small(0, 2_000)).await).await;
     assert_eq!((summary.end, summary.weights_hash.to_string()), (RunEnd::Finished, undisturbed().await));
     hub.hub.shutdown().await;

@@ -15,7 +15,7 @@ fn config(more: &serde_json::Value) -> RolloutConfig {
     usual.parse::<Config>().unwrap().merged(&Config::of(more).unwrap()).parse().unwrap()
 }
 
-/// Placements of workers that may read files which the group names.
+/// Returns the placements of workers that may read files which the group names.
 fn trusting() -> [Placement; 2] {
     let [threads, processes, _] = everywhere();
     [threads, processes]
@@ -26,7 +26,7 @@ fn read(
     io_config: &serde_json::Value,
     placement: &Placement,
 ) -> (Vec<AnyBatch>, Vec<String>) {
-    // Foreign data do not say how probable their actions were.
+    // Data of other programs have no action probabilities.
     let evaluation = if input.to_string().contains("minari") { vec![] } else { vec!["is", "wis"] };
     let config = config(&json!({ "input": input, "io_config": io_config, "input_evaluation": evaluation }));
     samples(&mut group(&config, placement), 6)
@@ -40,7 +40,7 @@ pub(crate) fn rows_and_episodes_are_written_everywhere() {
         for (number, placement) in everywhere().iter().enumerate() {
             let name = format!("{format}{number}");
             let folder = directory.path().join(&name).display().to_string();
-            // A worker that connects knows where outputs of these names are.
+            // A worker that connects has a directory for outputs of these names.
             let output = if matches!(placement, Placement::Remote) { &name } else { &folder };
             let films = format!("{output}-films");
             let settings = json!({ "output": output, "io_config": { "format": format }, "monitor_path": films });
@@ -91,7 +91,7 @@ pub(crate) fn files_are_read_mixed_and_estimated_alike() {
     assert!(error.contains("input belongs to one machine"), "{error}");
 }
 
-/// What a local worker learns from the rows that another one has read.
+/// Checks the weights that a local worker learns from rows that another worker has read.
 pub(crate) fn imitation_from_files_is_the_same_everywhere() {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().display().to_string();

@@ -22,12 +22,12 @@ use super::{
 };
 use crate::worker_group::{connect_with, everywhere};
 
-/// A group with one worker.
+/// Returns a group with one worker.
 pub(super) fn group(config: &RolloutConfig, placement: &Placement) -> WorkerGroup {
     group_with(config, placement, &[]).unwrap_or_else(|error| panic!("{config:?}: {error}"))
 }
 
-/// The same; `more` are arguments of a worker that connects by itself.
+/// Returns the same; `more` are arguments of a worker that connects by itself.
 pub(super) fn group_with(config: &RolloutConfig, placement: &Placement, more: &[&str]) -> Result<WorkerGroup, String> {
     let builder = WorkerGroup::builder(config.clone()).registry(registry()).placement(placement.clone());
     let mut group = builder.num_workers(1).build().map_err(|error| error.to_string())?;
@@ -47,7 +47,7 @@ pub(super) fn samples(group: &mut WorkerGroup, rounds: u64) -> (Vec<AnyBatch>, V
     }
 }
 
-/// Episodes with their custom metrics, failures, and estimates; without times.
+/// Returns episodes with their custom metrics, failures, and estimates; without times.
 fn summary(metrics: &WorkerMetrics) -> Vec<String> {
     let episodes = metrics.episodes.iter().map(|episode| {
         let rollmesh_core::episode::RolloutMetrics { episode_id, length, episode_return, .. } = episode;
@@ -70,7 +70,7 @@ pub(crate) fn every_kind_of_run_is_sampled_bit_identically_in_every_placement() 
         let mut here = builder().config(rollout.clone()).place(WorkerPlace::remote(1, 1)).build().unwrap();
         let expected = (kind.batches(&mut here), summary(&here.metrics()));
         for placement in everywhere() {
-            // A worker that connects lets no hub name its inputs and outputs.
+            // A worker that connects refuses inputs and outputs that a hub names.
             if matches!(placement, Placement::Remote) && rollout.output.is_some() {
                 let error = group_with(&rollout, &placement, &[]).err().unwrap();
                 assert!(error.contains("belongs to one machine"), "{error}");
@@ -82,7 +82,8 @@ pub(crate) fn every_kind_of_run_is_sampled_bit_identically_in_every_placement() 
     }
 }
 
-/// Candle's CPU takes the part of a device that `ROLLMESH_TEST_DEVICE` may name, as in the learner's tests.
+/// Checks a device: Candle's CPU stands for it unless `ROLLMESH_TEST_DEVICE` names another one, as in the learner's
+/// tests.
 pub(crate) fn groups_act_and_learn_on_devices() {
     let device = std::env::var("ROLLMESH_TEST_DEVICE").map_or(DeviceSpec::Cpu, |name| name.parse().unwrap());
     let mut registry = registry();
@@ -115,8 +116,8 @@ pub(crate) fn groups_act_and_learn_on_devices() {
     assert!(error.contains(missing), "{error}");
 }
 
-/// Players of two algorithms, and a policy that brings its learner, learn from the rows of a worker, which acts with what they
-/// have learned.
+/// Players of two algorithms, and a policy with its own learner, learn from the rows of a worker, which acts with their
+/// latest weights.
 pub(crate) fn several_policies_learn_the_same_everywhere() {
     for config in [
         r#"{"env": "RockPaperScissors-v0", "rollout_fragment_length": 12, "policy_mapping_fn": "agent_id",

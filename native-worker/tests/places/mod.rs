@@ -1,4 +1,4 @@
-//! The same bits in every place: what is sampled, read and written under each kind of settings.
+//! The same bits in every place: rows that are sampled, read and written under each kind of settings.
 
 #[path = "../../../core/tests/kinds/mod.rs"]
 pub(crate) mod kinds;
@@ -11,7 +11,7 @@ pub(crate) use kinds::register;
 use libtest_mimic::Trial;
 use rollmesh::Registry;
 
-/// What this program knows while these tests run.
+/// Returns the names that this program has registered while these tests run.
 fn registry() -> Registry {
     register(Registry::builtin())
 }

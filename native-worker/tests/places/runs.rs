@@ -21,7 +21,8 @@ fn own_program(args: &[&str]) -> Process {
     Process::start_program(std::env::current_exe().unwrap(), args, |_| {})
 }
 
-/// Rows under an observation filter are normalised as those of leases; others are those of one worker.
+/// Samples every kind: rows under an observation filter are normalised as those of leases; others are those of one
+/// worker.
 pub(crate) async fn the_command_line_samples_every_kind_with_its_golden_hash() {
     let directory = tempfile::tempdir().unwrap();
     for (number, kind) in Kinds::read().in_programs().enumerate() {
@@ -43,7 +44,7 @@ pub(crate) async fn the_command_line_samples_every_kind_with_its_golden_hash() {
     }
 }
 
-/// A run that leases do not support is sampled by its own worker, whose policy brings its learner.
+/// Trains a run that leases do not support: its own worker samples, whose policy has its own learner.
 pub(crate) async fn policy_of_a_user_learns_in_a_run_without_leases() {
     let run_dir = tempfile::tempdir().unwrap();
     let train = ["train", "--json", "--no-dashboard", "--workers", "0", "--env", "Base-v0", "--max-env-steps", "48"];
@@ -58,7 +59,7 @@ pub(crate) async fn policy_of_a_user_learns_in_a_run_without_leases() {
     assert!(f32::from_le_bytes(rewards) >= 2.0 * 48.0);
 }
 
-/// One hub samples by itself what a page starts; the other one has two workers.
+/// Trains on two hubs: one samples a page's runs by itself, the other one has two workers.
 pub(crate) async fn every_kind_trains_with_one_hash_for_any_workers() {
     let directory = tempfile::tempdir().unwrap();
     let in_directory = |config| HubConfig { runs_dir: Some(directory.path().into()), ..config };
@@ -104,7 +105,8 @@ pub(crate) async fn every_kind_trains_with_one_hash_for_any_workers() {
         assert_eq!(found.end, RunEnd::Finished, "{config}");
         // No other worker continues an episode of an opaque environment.
         assert_eq!(found.reproducible, !config.to_string().contains("Opaque"), "{config}");
-        // What some policies learn leaves the others as they were; statistics of observations are among the weights of all.
+        // Learning of some policies does not change the others; statistics of observations are among the weights of
+        // all.
         let is_plain = kind.rollout().observation_filter == FilterKind::NoFilter;
         if let (Some(trained), true) = (kind.rollout().policies_to_train, is_plain) {
             let parts = RolloutWorkerBuilder::new(native(registry.clone())).learning_parts(&run).unwrap();

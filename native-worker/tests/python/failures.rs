@@ -1,4 +1,4 @@
-//! Environments that fail: what the user sees of it.
+//! Environments that fail: the messages to the user.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use rollmesh_core::worker::{RolloutConfig, RolloutWorkerBuilder};
 
 use super::{make, spec};
 
-/// What sampling from faulty environments ends with.
+/// Returns the error at the end of sampling from faulty environments.
 fn failure(fault: &str, remote_env_timeout_ms: u32) -> String {
     // So that it may run.
     spec("py:lab:faulty");
@@ -54,7 +54,7 @@ fn missing_packages_and_environments_are_named() {
         ("gym:lab:NoSuchEnv-v7", ["gym:lab:NoSuchEnv-v7 cannot be made on this machine", "NameNotFound"]),
         ("py:no_such_module:make", ["No module named 'no_such_module'", "name the folder of the module in PYTHONPATH"]),
         ("py:lab:no_such_factory", ["py:lab:no_such_factory cannot be made on this machine", "no_such_factory"]),
-        // The module has imported it: what a permission for the module means would depend on its imports.
+        // The module has imported it: the meaning of a permission for the module would depend on its imports.
         ("py:lab:CartPoleEnv", ["py:lab:CartPoleEnv is no factory of lab", "it is defined in gymnasium"]),
     ] {
         let error = reason(name);

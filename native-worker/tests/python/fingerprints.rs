@@ -1,4 +1,4 @@
-//! Hosts whose environments compute other bits than where a run began.
+//! Hosts whose environments compute other bits than those on the machine where a run began.
 
 use rollmesh::{
     Registry, native,
@@ -34,7 +34,7 @@ async fn worker_with_another_fingerprint_is_refused_and_both_are_named() {
     drop((other, same));
 }
 
-/// A run that only workers sample.
+/// Returns a run that only workers sample.
 fn run(env: &str, config: &str) -> RunConfig {
     let mut run = RunConfig::new(env).num_workers(0).num_envs(2).fcnet_hiddens(&[8]).stop_after(64);
     run.rollout.env_config = config.parse().unwrap();

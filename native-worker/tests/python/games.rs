@@ -23,7 +23,7 @@ fn rng(episode: u32) -> Rng {
 /// A turn's outcome for an agent: its name, its reward, and whether it was terminated and truncated.
 type AgentOutcome = (String, f64, bool, bool);
 
-/// The agents that observe, and the turn's outcomes of agents.
+/// Returns the agents that observe, and the turn's outcomes of agents.
 fn outcomes_of(turn: &Turn) -> (Vec<String>, Vec<AgentOutcome>) {
     let outcome = |(agent, outcome): (&AgentId, rollmesh_core::env::multi_agent::Outcome)| {
         (agent.to_string(), outcome.reward, outcome.terminated, outcome.truncated)
@@ -56,7 +56,7 @@ fn agents_that_act_simultaneously_may_leave_before_the_others() {
         }
         turn.clear();
         env.step(&actions, &mut rng(0), &mut turn).unwrap();
-        // What the space calls -1 is 0 here.
+        // The space's value -1 is 0 here.
         assert_eq!(turn.obs().row_of::<i64>(&hider), Some(&[t % 3 + 1][..]));
         let (_, outcomes) = outcomes_of(&turn);
         let point = f64::from(t % 3 == 1);

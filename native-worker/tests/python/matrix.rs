@@ -1,4 +1,4 @@
-//! Runs whose weights depend neither on their workers nor on which processes are killed.
+//! Runs whose weights depend neither on their workers nor on kills of their processes.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub(crate) struct Run<'a> {
     pub(crate) env: &'a str,
     /// Further arguments.
     pub(crate) more: &'a [&'a str],
-    /// Where its own modules are.
+    /// The directory of its own modules.
     pub(crate) python_path: &'a str,
     pub(crate) slots: u32,
 }
@@ -43,7 +43,7 @@ impl Run<'_> {
         support::until("hosts of two workers", || {
             let found = children_of(process.pid()).into_iter().filter(is_worker).map(|pid| (pid, children_of(pid)));
             workers = found.filter(|(_, hosts)| !hosts.is_empty()).collect();
-            // The first one stands still meanwhile: alone it could finish the run.
+            // The first one is stopped meanwhile: alone it could finish the run.
             workers.iter().for_each(|(pid, _)| send(*pid, if workers.len() < 2 { Signal::STOP } else { Signal::CONT }));
             workers.len() == 2
         })
@@ -63,7 +63,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether a child of a run is a worker, and not the host of the hub itself.
+/// Returns whether a child of a run is a worker, and not the host of the hub itself.
 fn is_worker(pid: &u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("\0worker\0"))
 }

@@ -1,4 +1,5 @@
-//! Environments of Python: their spaces, rows and failures, runs with workers that die, and that none runs unasked.
+//! Environments of Python: their spaces, rows and failures, runs with workers that die, and that none runs without
+//! permission.
 //!
 //! They need a Python with Gymnasium, so no bare `cargo test` runs them: `cargo xtask test python-envs` does.
 
@@ -28,29 +29,29 @@ use rollmesh_core::{
 /// Milliseconds for a call on a busy machine.
 const PATIENT: u32 = 60_000;
 
-/// The interpreter with Gymnasium.
+/// Returns the interpreter with Gymnasium.
 fn interpreter() -> std::path::PathBuf {
     let folder = std::env::var_os("VIRTUAL_ENV").expect("a virtual environment: run `cargo xtask test python-envs`");
     Path::new(&folder).join("bin/python3")
 }
 
-/// The module `lab`, which is only found where this is in `PYTHONPATH`.
+/// Returns the module `lab`, which is only found where this is in `PYTHONPATH`.
 fn lab() -> String {
     format!("{}/tests/python/lab", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A Python environment in this process, as any program knows it once it may run.
+/// Returns a Python environment in this process, as any program resolves it once it may run.
 fn spec(name: &str) -> EnvSpec {
     registry().spec(name).unwrap()
 }
 
-/// The environments of a program where those of the lab may run.
+/// Returns the environments of a program where those of the lab may run.
 fn registry() -> EnvRegistry {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let allowed =
             "gym:*,gym:lab:*,gym:ale_py:*,pettingzoo:*,pettingzoo:lab:*,pettingzoo:pettingzoo.classic.*:*,py:lab,py:no_such_module";
-        // The lab is next to this file, so a shell that says where stands in for the interpreter.
+        // The lab is next to this file, so a shell script that sets its path stands for the interpreter.
         let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-with-lab");
         // MuJoCo logs into the current folder.
         let folder = env!("CARGO_TARGET_TMPDIR");
@@ -68,7 +69,7 @@ fn context(config: &str) -> EnvContext {
     context.with_config(config.parse::<Config>().unwrap())
 }
 
-/// The given number of lanes, of which a call may take so long.
+/// Makes the given number of lanes, of which a call may take this time.
 fn make(name: &str, config: &str, lanes: usize, timeout_ms: u32) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
     let limits = ProcessLimits { timeout_ms, ..ProcessLimits::default() };
     let context = EnvContext { limits, ..context(config) };

@@ -63,7 +63,7 @@ impl One {
         self.env.reset_at(0, &mut rng, self.obs.rows()).unwrap();
     }
 
-    /// Steps with actions that follow from the time; returns what is observed and earned.
+    /// Steps with actions that follow from the time; returns the observation and the reward.
     fn step(&mut self) -> (Vec<u8>, f64) {
         let moment = Moment { slot: SlotId(0), t: self.t, ..Moment::default() };
         let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &[moment], mark: None };
@@ -100,7 +100,7 @@ fn simulators_continue_bit_identically_from_their_own_states() {
         assert_eq!(one.env.snapshot_at(0, &mut snapshot), Ok(wanted), "{name} {config}");
         let last = one.obs.bytes();
         let rest: Vec<_> = (0..30).map(|_| one.step()).collect();
-        // In the same environment, in another one, and from what that one says of itself immediately.
+        // In the same environment, in another one, and from the state that the other one saves immediately.
         let mut other = One::make(name, config);
         for (turn, env) in [&mut one, &mut other].into_iter().enumerate() {
             env.t = 30;
@@ -119,7 +119,8 @@ fn simulators_continue_bit_identically_from_their_own_states() {
     assert!(errors.is_empty(), "{errors:?}");
 }
 
-/// Why games with sticky actions are replayed: a later version of ALE may save the last action as well.
+/// Checks the reason that games with sticky actions are replayed: a later version of ALE may save the last action as
+/// well.
 #[test]
 fn states_of_ale_lack_the_action_that_a_sticky_one_repeats() {
     let script = r#"
@@ -154,7 +155,7 @@ fn games_of_pettingzoo_keep_the_rules_of_environments_with_several_agents() {
     }
 }
 
-/// The packages of `CartPole-v1` are those of the short suite.
+/// Trains environments of packages; the packages of `CartPole-v1` are those of the short suite.
 #[tokio::test]
 async fn weights_are_the_same_for_any_workers_and_any_death() {
     // Pictures of 84x84, four of them, into a dense net: the wrappers are DeepMind's. Few slots, since a reset of Breakout loads the

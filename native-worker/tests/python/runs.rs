@@ -16,7 +16,7 @@ async fn weights_are_the_same_for_any_workers_hosts_and_deaths() {
     let more = ["--max-env-steps", "6400", "--python-processes", "2"];
     Run { env: "gym:CartPole-v1", more: &more, python_path: "", slots: 8 }.check(directory.path()).await;
 
-    // A checkpoint says which environment it wants, not that it may run here.
+    // A checkpoint names its environment, but is no permission to run it.
     let checkpoint = directory.path().join("1").display().to_string();
     let evaluate = ["evaluate", "--checkpoint", &checkpoint, "--episodes", "2", "--json"];
     let refused = rollmesh(&evaluate).await;
@@ -43,7 +43,7 @@ async fn samples_are_the_same_with_workers_and_with_hosts() {
         let more = rollmesh(&[&sample[..], &more].concat()).await;
         assert_eq!(hash(&more), hash(&alone), "{}", more.stderr);
     }
-    // Where rows cannot be in shared memory, they go through pipes.
+    // If rows cannot be in shared memory, they go through pipes.
     let folder = format!("{}/no_memory", lab());
     let piped = Process::start_with(sample, |command| _ = command.env("PYTHONPATH", folder)).finish().await;
     assert_eq!(hash(&piped), hash(&alone), "{}", piped.stderr);

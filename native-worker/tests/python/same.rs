@@ -1,4 +1,4 @@
-//! The same rows, wherever and in whatever company.
+//! The same rows in every process, and alongside any other environments.
 
 use rollmesh_core::{
     env::{

@@ -8,7 +8,7 @@ use super::{
     same::{reset, step},
 };
 
-/// An environment five steps into its episode.
+/// Returns an environment five steps into its episode.
 fn begun() -> Box<dyn AnyVectorEnv> {
     let mut env = make("py:lab:simulated", "{}", 1, PATIENT).unwrap();
     reset(env.as_mut(), 0, 1);

@@ -15,7 +15,7 @@ fn spaces(name: &str) -> Result<EnvSpaces, String> {
     made.map(|env: Box<dyn AnyVectorEnv>| EnvSpaces::of(env.as_ref())).map_err(|error| error.to_string())
 }
 
-/// Its text, and the type of its rows.
+/// Returns its text, and the type of its rows.
 fn both(name: &str) -> [String; 2] {
     let EnvSpaces { observation, observation_type, action, action_type } = spaces(name).unwrap();
     [format!("{observation} {observation_type}"), format!("{action} {action_type}")]

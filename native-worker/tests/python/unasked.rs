@@ -1,4 +1,4 @@
-//! What a hub, a peer or a file names does not run on a machine whose own command line has not named it.
+//! Environments that a hub, a peer or a file names do not run on a machine whose own command line has not named them.
 
 use rollmesh::{
     Registry,
@@ -12,7 +12,7 @@ use crate::support::{Process, soon};
 
 const NAME: &str = "py:subprocess:Popen";
 
-/// A hub of a program with these environments.
+/// Starts a hub of a program with these environments.
 pub(super) async fn hub(registry: &Registry) -> Hub {
     let config = HubConfig {
         listen: "127.0.0.1:0".parse().unwrap(),

@@ -65,7 +65,7 @@ fn vector_environment_that_loses_observations_is_refused() {
     assert!(single.contains("TypeError") && single.contains("num_envs"), "{single}");
 }
 
-/// The files in memory that a process has open for rows.
+/// Returns the files in memory that a process has open for rows.
 fn shared_rows(pid: u32) -> BTreeSet<PathBuf> {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());

@@ -1,4 +1,4 @@
-//! Environments that hang, crash or take what is not theirs.
+//! Environments that hang, crash or exceed their resources.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
     zoo::{LENGTH, STEP},
 };
 
-/// What a process has come to, and something of its last words.
+/// Returns the end of a process, and a part of its last lines.
 fn end_of(error: &EnvError) -> (usize, &ProcessEnd, &str) {
     match error {
         EnvError::Process { env, end, last_words } => (*env, end, last_words),
@@ -85,7 +85,7 @@ pub(crate) fn failures_are_reported_with_their_kind() {
             _ => panic!("{kind}: {fault}"),
         }
         if *kind != "hang_reset" {
-            // The episode that was lost, up to where it was.
+            // The lost episode, up to its failure.
             assert_eq!(story.episodes[0].len() as i64, STEP + 1, "{kind}");
         }
     }
@@ -123,7 +123,7 @@ pub(crate) fn when_all_are_given_up_that_is_an_error() {
     assert!(matches!(error, EnvError::AllGivenUp { num_envs: 2, .. }), "{error}");
 }
 
-/// It may fail while its caller looks at it and is about to reset it.
+/// Checks a failure between its caller's last poll and a reset.
 pub(crate) fn the_last_failure_is_reported_before_a_reset_is_refused() {
     let mut envs = start(&animals(&["", "paints"])).unwrap();
     let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
@@ -261,7 +261,7 @@ pub(crate) fn environments_that_cannot_be_made_fail_the_build() {
     assert!(error(&quick).starts_with(text), "{}", error(&quick));
     let unknown = RolloutConfig { env: Some("Nowhere-v0".into()), ..quick.clone() };
     assert!(error(&unknown).contains("there is no environment 'Nowhere-v0'"), "{}", error(&unknown));
-    // Code that looks at environments does not travel: it sees all of them together.
+    // Code that accesses environments is not sent to their processes: it gets all of them together.
     let refuse = |env: SubEnv<'_>, _: &_| match env {
         SubEnv::Base(env) => Err(EnvError::Failed(format!("{} are too many", env.num_envs()))),
         SubEnv::Lane { .. } | SubEnv::MultiAgent(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! How processes come and go.
+//! Starts and ends of processes.
 
 use std::{
     collections::BTreeMap,
@@ -49,14 +49,14 @@ pub(crate) fn no_process_or_file_remains_after_drop() {
     assert_eq!((count("/proc/self/fd"), count("/proc/self/task")), before);
 }
 
-/// Settings of animals that leave the number of their steps in a directory when they end.
+/// Returns settings of animals that write the number of their steps into a directory when they end.
 fn with_farewell(kinds: &[&str], dir: &tempfile::TempDir) -> RolloutConfig {
     let config = animals(kinds);
     let env_config = config.env_config.clone().with("farewell", dir.path()).unwrap();
     config.env_config(env_config)
 }
 
-/// Also in the middle of a step.
+/// Checks processes, also in the middle of a step.
 pub(crate) fn processes_that_are_stopped_end_by_themselves() {
     let dir = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(&with_farewell(&["slow", "", "slow"], &dir));
@@ -88,7 +88,7 @@ pub(crate) fn steps_that_a_reset_forgets_are_counted() {
     assert!(forgotten > 0);
 }
 
-/// Starts environments, one of which hangs, says which processes they are, and crashes.
+/// Starts environments, one of which hangs, prints the ids of their processes, and crashes.
 pub(crate) fn be_a_parent_that_crashes() {
     if args().nth(1).as_deref() != Some("crash") {
         return;
@@ -153,7 +153,7 @@ pub(crate) fn calls_at_the_wrong_time_are_refused() {
     refused(rig.envs.send_actions(&[answer(0)]), "environment 0: it has not answered yet");
     refused(rig.envs.send_actions(&[answer(7)]), "there is no lane 7");
     assert!(rig.envs.try_reset(7, &mut Turn::new()).is_err() && rig.envs.try_restart(7).is_err());
-    // A reset at any time begins an episode: what was under way is forgotten.
+    // A reset at any time begins an episode and discards the step in progress.
     let episodes = rig.stories[0].episodes.len();
     rig.envs.try_reset(0, &mut Turn::new()).unwrap();
     rig.envs.try_reset(0, &mut Turn::new()).unwrap();

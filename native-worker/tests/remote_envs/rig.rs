@@ -1,4 +1,4 @@
-//! Drives sub-environments as a sampler does, and notes what they say.
+//! Drives sub-environments as a sampler does, and records their updates.
 
 use std::{
     env::current_exe,
@@ -20,7 +20,7 @@ use super::zoo;
 /// Longer than any wait of these tests.
 pub(crate) const FULL_WAIT: u32 = 60_000;
 
-/// Settings of remote animals, one for each kind.
+/// Returns settings of remote animals, one for each kind.
 pub(crate) fn animals(kinds: &[&str]) -> RolloutConfig {
     let env_config: Config = json!({ "kinds": kinds }).to_string().parse().unwrap();
     RolloutConfig {
@@ -31,13 +31,13 @@ pub(crate) fn animals(kinds: &[&str]) -> RolloutConfig {
     }
 }
 
-/// The same, but each does it in its first process only, which a file in `dir` records.
+/// Returns the same settings, with misbehaviour in the first process of each only, which a file in `dir` records.
 pub(crate) fn only_once(config: RolloutConfig, dir: &tempfile::TempDir) -> RolloutConfig {
     let env_config = config.env_config.clone().with("once", dir.path()).unwrap();
     config.env_config(env_config)
 }
 
-/// The environments of these settings, without a worker.
+/// Starts the environments of these settings, without a worker.
 pub(crate) fn start(config: &RolloutConfig) -> Result<RemoteBaseEnv, EnvError> {
     let spec = |index: u32| RemoteEnvSpec {
         env: config.env.clone().unwrap(),
@@ -55,18 +55,19 @@ pub(crate) fn start(config: &RolloutConfig) -> Result<RemoteBaseEnv, EnvError> {
     RemoteBaseEnv::start(&current_exe().unwrap(), &RemoteEnvs { config, specs, batch_wait })
 }
 
-/// A worker with the zoo's names.
+/// Returns a worker with the zoo's names.
 pub(crate) fn builder(config: RolloutConfig) -> RolloutWorkerBuilder {
     RolloutWorkerBuilder::new(native(zoo::registry())).config(config).native()
 }
 
-/// Two workers of the same settings: all in this process, and with sub-environments elsewhere that are always waited for.
+/// Returns two workers of the same settings: all in this process, and with sub-environments elsewhere that are always
+/// waited for.
 pub(crate) fn pair(config: RolloutConfig) -> [RolloutWorker; 2] {
     let remote = RolloutConfig { remote_worker_envs: true, remote_env_batch_wait_ms: FULL_WAIT, ..config.clone() };
     [config, remote].map(|config| builder(config).build().unwrap())
 }
 
-/// What a sub-environment has said.
+/// The updates of a sub-environment.
 #[derive(Default)]
 pub(crate) struct Story {
     /// Observations of each episode that has begun.
@@ -75,18 +76,18 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// Steps of all episodes.
+    /// Returns the number of steps of all episodes.
     pub(crate) fn steps(&self) -> usize {
         self.episodes.iter().map(|episode| episode.len().saturating_sub(1)).sum()
     }
 
-    /// Every episode counts from 0.
+    /// Returns whether every episode counts from 0.
     pub(crate) fn counts(&self) -> bool {
         self.episodes.iter().all(|episode| episode.iter().enumerate().all(|(at, obs)| at as i64 == *obs))
     }
 }
 
-/// Sub-environments, what they have said, and the longest wait for any of it.
+/// Sub-environments, their updates, and the longest wait for one.
 pub(crate) struct Rig {
     pub(crate) envs: RemoteBaseEnv,
     pub(crate) stories: Vec<Story>,
@@ -102,7 +103,7 @@ impl Rig {
         Self { envs, stories, longest_wait: Duration::ZERO, updates: EnvUpdates::new(), answers: Vec::new() }
     }
 
-    /// Polls once and answers; the indices of those that had updates.
+    /// Polls once and answers; returns the indices of those that had updates.
     pub(crate) fn round(&mut self) -> Result<Vec<usize>, EnvError> {
         self.updates.clear();
         let start = Instant::now();
@@ -138,7 +139,7 @@ impl Rig {
         Ok(who)
     }
 
-    /// Waits for the updates of all, without answering; returns how many of them are of steps.
+    /// Waits for the updates of all, without answering; returns the number of those that are of steps.
     pub(crate) fn poll_all(&mut self) -> usize {
         let (mut heard, mut steps) = (0, 0);
         while heard < self.stories.len() {
@@ -150,7 +151,7 @@ impl Rig {
         steps
     }
 
-    /// Goes on until it is enough, for at most a minute.
+    /// Polls and answers until the condition holds, for at most a minute.
     pub(crate) fn until(&mut self, enough: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !enough(self) {

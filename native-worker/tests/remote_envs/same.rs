@@ -1,4 +1,4 @@
-//! What processes make, and that it is the same.
+//! The rows of environments in processes, which equal those in this process.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn cartpoles() -> RolloutConfig {
 }
 
 fn episodes(worker: &mut RolloutWorker) -> Vec<RolloutMetrics> {
-    // Where time goes differs.
+    // Only the times differ.
     let ended = worker.metrics().episodes.into_iter();
     ended.map(|episode| RolloutMetrics { perf: SamplerPerf::default(), ..episode }).collect()
 }
@@ -60,7 +60,7 @@ pub(crate) fn games_run_in_their_wrappers() {
     }
 }
 
-/// Ends an episode by itself, to see what agents are owed.
+/// Ends an episode, and returns the rewards and ends that agents are owed.
 fn paid(envs: &mut RemoteBaseEnv, steps: u32) -> (f64, Option<Vec<u8>>) {
     let zero = AgentId::Index(0);
     let (mut updates, mut turn) = (EnvUpdates::new(), Turn::new());
@@ -91,7 +91,8 @@ pub(crate) fn agents_that_come_up_later_are_paid_and_known() {
     let mut envs = start(&config).unwrap();
     assert_eq!(envs.agents(), [AgentId::Index(0)]);
     assert_eq!(envs.spaces(&AgentId::name("visitor_0")), None);
-    // A visitor may come up in a step that is forgotten, since the next episode begins before it is there.
+    // A visitor may appear in a step whose result is discarded, since the next episode begins before the result
+    // arrives.
     envs.poll(&mut EnvUpdates::new()).unwrap();
     let mut answer = EnvActions::default();
     answer.actions.set(&AgentId::Index(0), RowsRef::I64(&[0]));

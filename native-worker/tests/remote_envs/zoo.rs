@@ -1,4 +1,4 @@
-//! Environments that do what environments should not do.
+//! Environments that misbehave.
 
 use std::{
     any::Any,
@@ -27,7 +27,7 @@ pub(crate) const LENGTH: i64 = 12;
 /// Step of an episode in which they misbehave.
 pub(crate) const STEP: i64 = 5;
 
-/// Everything that the tests name.
+/// Returns all names that the tests use.
 pub(crate) fn registry() -> Registry {
     register(Registry::builtin())
 }
@@ -46,8 +46,8 @@ pub(crate) fn register(registry: Registry) -> Registry {
         })
 }
 
-/// Counts its steps, unless it has something else in mind. `kinds` says what, by index; with `once`, a directory, only
-/// its first process does it; to `farewell`, a directory, it adds the number of its steps when its process ends it.
+/// Counts its steps, unless it misbehaves. `kinds` names the misbehaviour, by index; with `once`, a directory, only its
+/// first process misbehaves; to `farewell`, a directory, it adds the number of its steps when its process ends it.
 pub(crate) struct Animal {
     kind: String,
     once: Option<PathBuf>,
@@ -71,7 +71,7 @@ impl Animal {
         Ok(animal)
     }
 
-    /// True, but only once if that is wanted.
+    /// Returns true, but only once if the settings say so.
     fn misbehaves(&self) -> bool {
         self.once.as_ref().is_none_or(|path| OpenOptions::new().write(true).create_new(true).open(path).is_ok())
     }
@@ -234,7 +234,7 @@ impl Env for Screen {
     }
 }
 
-/// Two values: what agents of the environments below see and do.
+/// Returns spaces of two values: the observations and actions of the agents below.
 fn bit() -> Option<EnvSpaces> {
     let (observation, action) = (Space::Discrete { n: 2 }, Space::Discrete { n: 2 });
     Some(EnvSpaces { observation, observation_type: DType::I64, action, action_type: DType::I64 })
@@ -276,7 +276,7 @@ impl MultiAgentEnv for Basic {
     }
 }
 
-/// Agents that come up by name as time goes by, and one that acts at the beginning only, and gets a reward at every step.
+/// Agents that appear one after the other, and one that acts at the beginning only, and gets a reward at every step.
 struct Shy(u32);
 
 impl MultiAgentEnv for Shy {

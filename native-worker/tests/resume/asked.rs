@@ -25,7 +25,7 @@ async fn an_operator_has_the_run_saved_when_the_command_returns() {
     assert_eq!(rig.checkpoints().len(), 2);
     let mut run = rig.resume();
     run.line("resuming after iteration").await;
-    // SIGTERM lets the leases end, and saves what came of them.
+    // SIGTERM lets the leases end, and saves their results.
     until("an iteration", || rig.iterations() > 0).await;
     run.signal(Signal::TERM);
     run.finish_with(0).await;

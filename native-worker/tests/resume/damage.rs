@@ -1,4 +1,4 @@
-//! Damaged files, full disks and other people.
+//! Damaged files, full disks and other users.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use super::rig::{Rig, undisturbed};
 use crate::support::{Process, json, process::Signal, soon, until};
 
-/// A run that was killed and has two checkpoints.
+/// Starts a run, and kills it once it has two checkpoints.
 async fn killed(iterations: u64) -> Rig {
     let rig = Rig::new(iterations);
     let process = rig.begin();
@@ -99,7 +99,7 @@ async fn truncated_journal_is_reported() {
     assert!(!end.stderr.contains("metrics.jsonl lacks"), "{}", end.stderr);
 }
 
-/// Lets no file of a process grow beyond the given number of bytes, or lets them again.
+/// Limits the files of a process to the given number of bytes, or removes the limit.
 fn limit_files(process: &Process, bytes: Option<u64>) {
     let pid = Pid::from_raw(process.pid() as i32);
     let maximum = getrlimit(Resource::Fsize).maximum;
@@ -178,7 +178,7 @@ async fn full_disk_changes_no_weights_and_is_reported() {
 async fn a_run_whose_last_files_cannot_be_written_fails_and_names_the_file() {
     for name in ["policy.json", "summary.json"] {
         let rig = Rig::new(20);
-        // What stands there already cannot be replaced by a file.
+        // A directory of that name cannot be replaced by a file.
         fs::create_dir_all(rig.path(name).join("in the way")).unwrap();
         let end = rig.begin().finish_with(1).await;
         assert!(end.stderr.contains(&format!("{name}: ")), "{}", end.stderr);
@@ -189,7 +189,7 @@ async fn a_run_whose_last_files_cannot_be_written_fails_and_names_the_file() {
             assert_eq!(runs[0]["state"], "failed", "{runs}");
             assert!(runs[0]["error"].as_str().unwrap().contains("policy.json: "), "{runs}");
         }
-        // The other files are there, and nothing half done.
+        // The other files exist, and none is incomplete.
         assert!(rig.path("weights.safetensors").is_file());
         assert_eq!(rig.path("summary.json").is_file(), name != "summary.json");
         let names = fs::read_dir(rig.dir()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -1,5 +1,5 @@
-//! Runs that learn from files are killed, interrupted and prolonged; a resumed run reads what comes next, and ends as if
-//! nothing had been.
+//! Runs that learn from files are killed, interrupted and prolonged; a resumed run reads on from its position, and ends
+//! like an undisturbed one.
 
 use std::{
     fs::{self, OpenOptions},
@@ -22,18 +22,18 @@ struct FilesRig {
     args: Vec<String>,
 }
 
-/// What a run has come to, as far as it must be the same whatever happened.
+/// The results of a run that must not depend on interruptions.
 #[derive(Clone, Debug, PartialEq)]
 struct Outcome {
     summary: Value,
-    /// Lines of updates, and those of evaluations, which come when they come.
+    /// Lines of updates, and those of evaluations, whose times vary.
     updates: Vec<Value>,
     evaluations: Vec<Value>,
     weights: Vec<u8>,
 }
 
 impl FilesRig {
-    /// Two folders of samples, `lines` with a line that is none, and `tables`; `input` names them in braces.
+    /// Samples into two folders, `lines` with a corrupt line, and `tables`; `input` names them in braces.
     async fn new(input: &str, config: &Value, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
@@ -56,7 +56,7 @@ impl FilesRig {
         self.directory.path().join("run")
     }
 
-    /// Ends after at most the given number of updates.
+    /// Begins a run that ends after at most the given number of updates.
     fn begin(&self, updates: u64) -> Process {
         let (dir, rows) = (self.dir().display().to_string(), (40 * updates).to_string());
         let more = ["--run-dir", &dir, "--max-env-steps", &rows, "--checkpoint-interval", "3"];
@@ -110,7 +110,7 @@ async fn killed_and_not(input: &str, config: Value, more: &[&str]) {
         // Anywhere within what follows.
         tokio::time::sleep(Duration::from_micros(random(&mut state) % 5_000)).await;
         run.signal(Signal::KILL);
-        // On a busy machine it may come to its end before.
+        // On a busy machine it may end before.
         kills += u32::from(run.finish().await.status.code().is_none());
     }
     assert!(kills > 0, "none of {points} lives was cut short");
@@ -135,13 +135,13 @@ async fn mixtures_resume_at_their_position() {
     killed_and_not(mixture, object!({"shuffle_buffer_size": 3}), &["--algo", "bc"]).await;
 }
 
-/// Each worker reads by itself, in an order of its own.
+/// Checks workers that read by themselves, each in an order of its own.
 #[tokio::test]
 async fn files_read_by_two_workers_resume_at_their_positions() {
     killed_and_not("<lines>", object!({"shuffle_buffer_size": 5}), &["--algo", "bc", "--workers", "2"]).await;
 }
 
-/// Rows of the sampler have advantages, which MARWIL needs of what is read, too.
+/// Checks mixtures: rows of the sampler have advantages, which MARWIL needs in the read rows, too.
 #[tokio::test]
 async fn mixtures_with_a_sampler_resume_at_their_position_without_and_with_workers() {
     let mixture = r#"{"<lines>": 0.5, "sampler": 0.5}"#;
@@ -171,7 +171,7 @@ async fn a_run_is_interrupted_and_prolonged() {
     assert_eq!(rig.outcome(), prolonged);
 }
 
-/// In the middle of the run, and at its end.
+/// Interrupts evaluations in the middle of the run, and at its end.
 #[tokio::test]
 async fn interrupted_evaluation_is_rescheduled() {
     let rig = FilesRig::new("<lines>", &object!({}), &["--stop-return", "10000"]).await;
@@ -198,7 +198,7 @@ async fn a_run_that_goes_further_is_one_that_was_always_that_long() {
     let first_end = rig.updates();
     rig.resume(&["--max-env-steps", &(40 * UPDATES).to_string()]).finish_with(0).await;
     let mut further = rig.outcome();
-    // It was evaluated where it ended first, too, which later evaluations do not notice.
+    // It was also evaluated at its first end, which has no effect on later evaluations.
     further.evaluations.retain(|line| line["evaluation"]["iteration"] != first_end);
     let one_more = calm.evaluations.len() + 1;
     assert_eq!(rig.outcome().evaluations.len(), one_more);

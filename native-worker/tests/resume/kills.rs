@@ -1,4 +1,4 @@
-//! The hub is killed at random points; a resumed run ends as if it had not been.
+//! The hub is killed at random points; a resumed run ends like an undisturbed one.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::support::{is_long, json, process::Signal, until};
 
 const FILTER: [&str; 2] = ["--observation-filter", "MeanStdFilter"];
 
-/// A seed that is printed; set `ROLLMESH_SEED` to have one again.
+/// Returns a seed, which is printed; `ROLLMESH_SEED` sets it.
 pub(crate) fn seed() -> u64 {
     let seed = std::env::var("ROLLMESH_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ 0x9e37_79b9_7f4a_7c15);
@@ -23,7 +23,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// SplitMix64.
+/// Returns the next number of SplitMix64.
 pub(crate) fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -38,7 +38,7 @@ pub(crate) async fn killed_at(rig: &Rig, points: u64, iterations: u64, random_st
     for point in 0..points {
         let process = rig.start();
         let done = rig.iterations() as u64;
-        // In the mean each life gets a share of what is left, and enough is left to be killed in.
+        // On average each life gets a share of the remaining iterations, and enough remain for the next kills.
         let left = iterations.saturating_sub(done + 20);
         let target = done + random(random_state) % (2 * left / (points - point + 1) + 1);
         until("an iteration", || rig.iterations() as u64 >= target.min(done + left)).await;
@@ -65,8 +65,8 @@ async fn hub_killed_at_random_points_ends_with_bit_identical_weights_and_ledger(
     }
 }
 
-/// Without slots, since the hub cannot recompute episodes of `device_rows` to record them: its open episodes are part of the
-/// checkpoint.
+/// Checks a run without slots, since the hub cannot recompute episodes of `device_rows` to record them: its open
+/// episodes are part of the checkpoint.
 #[tokio::test]
 async fn run_without_workers_is_bit_identical_after_kills() {
     let (points, iterations) = if is_long() { (20, 400) } else { (3, 80) };
@@ -85,7 +85,7 @@ async fn run_without_workers_is_bit_identical_after_kills() {
     );
 }
 
-/// Counted by agent steps, a sample leaves batches that wait for the next one: they are part of the checkpoint.
+/// Checks samples counted by agent steps, which leave batches for the next one: they are part of the checkpoint.
 #[tokio::test]
 async fn run_without_workers_that_counts_agent_steps_is_bit_identical_after_kills() {
     let (points, iterations) = if is_long() { (20, 400) } else { (3, 80) };
@@ -104,7 +104,7 @@ async fn run_without_workers_that_counts_agent_steps_is_bit_identical_after_kill
     assert_eq!((&found.weights_hash, &found.metrics), (&calm.weights_hash, &calm.metrics));
 }
 
-/// Returns what a run has left behind by name: evaluations by iteration, with their pictures, and recorded episodes by number.
+/// Returns the files of a run by name: evaluations by iteration, with their pictures, and recorded episodes by number.
 fn pictures(rig: &Rig, episodes: &Path) -> BTreeMap<String, (Value, Vec<u8>)> {
     let evaluations = rig.outcome().metrics.into_iter().filter_map(|mut line| Some(line.get_mut("evaluation")?.take()));
     let evaluations =
@@ -118,8 +118,8 @@ fn pictures(rig: &Rig, episodes: &Path) -> BTreeMap<String, (Value, Vec<u8>)> {
     evaluations.chain(recorded).map(|(name, file, line)| (name, (line, std::fs::read(file).unwrap()))).collect()
 }
 
-/// Which iterations are evaluated depends on time, and the episode that is open at a checkpoint is not recorded; what there
-/// is of both is the same.
+/// Compares the existing files: timing decides which iterations are evaluated, and the episode that is open at a
+/// checkpoint is not recorded.
 #[tokio::test]
 async fn evaluated_and_recorded_run_of_several_policies_ends_with_same_files_after_kills() {
     let (points, iterations) = if is_long() { (20, 400) } else { (3, 80) };
@@ -149,7 +149,7 @@ async fn evaluated_and_recorded_run_of_several_policies_ends_with_same_files_aft
     assert!(undisturbed.contains_key("episode-1-1.gif"), "{:?}", undisturbed.keys());
 }
 
-/// An iteration has ten samples: of one that is interrupted nothing is kept, and all of it is sampled a second time.
+/// Interrupts iterations of ten samples: an interrupted one is discarded, and all of it is sampled a second time.
 #[tokio::test]
 async fn run_without_workers_is_bit_identical_after_interruptions() {
     let pictures = tempfile::tempdir().unwrap();
@@ -172,8 +172,8 @@ async fn run_without_workers_is_bit_identical_after_interruptions() {
     assert_eq!((&found.weights_hash, &found.metrics), (&calm.weights_hash, &calm.metrics));
 }
 
-/// With several workers timing decides which leases are hedged: `granted`, `superseded` and
-/// `expired` are not those of a calm run. What was committed and what became of it is, and so is the filter.
+/// Compares the committed rows, their use and the filter. With several workers timing decides which leases are hedged:
+/// `granted`, `superseded` and `expired` are not those of a calm run.
 #[tokio::test]
 async fn run_with_several_workers_and_a_filter_is_bit_identical_after_kills() {
     let (points, iterations) = if is_long() { (10, 300) } else { (2, 60) };
@@ -190,9 +190,9 @@ async fn run_with_several_workers_and_a_filter_is_bit_identical_after_kills() {
     assert_counted_once(&rig, &found);
 }
 
-/// Where slots do not keep step, time decides on batches: no bucket of the ledger is that of a calm run. But every slot's
-/// fragments were committed in order and once, none was too old for its batch, and what was learned from is what the
-/// journal says.
+/// Checks that every slot's fragments were committed in order and once, that none was too stale for its batch, and that
+/// the learned rows are those of the journal. If slots are not in lockstep, timing decides on batches, so no bucket of
+/// the ledger is that of a calm run.
 #[tokio::test]
 async fn runs_in_asynchronous_and_deadline_mode_lose_no_fragment_to_kills() {
     let asynchronous = SamplingMode::Asynchronous { batch_env_steps: 192, max_staleness: 1 };
@@ -238,7 +238,7 @@ async fn runs_in_asynchronous_and_deadline_mode_lose_no_fragment_to_kills() {
     }
 }
 
-/// The statistics of the filter count every env step that was learned from, and no other.
+/// Asserts that the statistics of the filter count every env step that was learned from, and no other.
 fn assert_counted_once(rig: &Rig, found: &Outcome) {
     let policy = PolicyCheckpoint::load(rig.dir()).unwrap();
     let statistics = FrozenStat::of_weights(&policy.weights).unwrap().expect("a filter");

@@ -9,12 +9,12 @@ use super::{
 };
 use crate::support::{cases::CASES, is_long};
 
-/// Those that the short form tries: a filter, a recurrent policy, several agents under several policies, environments in
+/// The cases of the short form: a filter, a recurrent policy, several agents under several policies, environments in
 /// processes, whose open episodes are replayed, and whole episodes.
 const SHORT: [usize; 5] = [0, 5, 8, 10, 11];
 const ITERATIONS: u64 = 40;
 
-/// A run of six slots.
+/// Returns a run of six slots.
 fn rig(env: &str, settings: &str, workers: u64) -> Rig {
     let usual = json!({
         "env": env, "seed": 1, "num_slots": 6, "num_envs": 3, "rollout_fragment_length": 16,

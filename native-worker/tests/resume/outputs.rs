@@ -1,4 +1,4 @@
-//! What a run keeps of its samples is there once, however often it was killed.
+//! The output of a run has every sample once, however often it was killed.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::support::{is_long, json};
 
-/// Lines of an output, in the order of its files.
+/// Returns the lines of an output, in the order of its files.
 fn lines(directory: &Path) -> Vec<String> {
     let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();

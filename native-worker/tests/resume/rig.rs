@@ -1,4 +1,4 @@
-//! A run in a directory, begun and resumed as often as a test wants.
+//! A run in a directory, which a test begins and resumes any number of times.
 
 use std::{
     ffi::OsString,
@@ -20,7 +20,7 @@ pub(crate) struct Rig {
     always: Vec<String>,
 }
 
-/// What a run has come to, as far as it must be the same whatever happened.
+/// The results of a run that must not depend on interruptions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) weights_hash: String,
@@ -31,12 +31,12 @@ pub(crate) struct Outcome {
 }
 
 impl Rig {
-    /// A run of one worker that ends after this many iterations. Its ledger does not depend on time.
+    /// Returns a run of one worker that ends after this many iterations. Its ledger does not depend on time.
     pub(crate) fn new(iterations: u64) -> Self {
         Self::with_workers(1, iterations)
     }
 
-    /// With several workers one may be asked for what another one is slow with.
+    /// Returns a run with several workers, of which one may get a hedge of another one's lease.
     pub(crate) fn with_workers(workers: u64, iterations: u64) -> Self {
         let numbers =
             [("--workers", workers), ("--num-envs-per-worker", 12 / workers), ("--max-env-steps", 192 * iterations)];
@@ -45,7 +45,7 @@ impl Rig {
         Self { directory: tempfile::tempdir().unwrap(), args, always: Vec::new() }
     }
 
-    /// A run with the settings of a file, whose flags come before those of every rig.
+    /// Returns a run with the settings of a file, whose flags come before those of every rig.
     pub(crate) fn of_settings(settings: &Value, workers: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("settings.json");
@@ -55,7 +55,7 @@ impl Rig {
         Self { directory, args, always: Vec::new() }
     }
 
-    /// Without workers of its own.
+    /// Returns a run without local workers.
     pub(crate) fn remote(iterations: u64) -> Self {
         let args = [("--num-envs-per-worker", 12), ("--max-env-steps", 192 * iterations)];
         let args = args.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.to_string()]);
@@ -63,13 +63,13 @@ impl Rig {
         Self { directory: tempfile::tempdir().unwrap(), args, always: Vec::new() }
     }
 
-    /// With these flags, too.
+    /// Adds these flags for a new run.
     pub(crate) fn with(mut self, flags: &[&str]) -> Self {
         self.args.extend(flags.iter().map(|flag| (*flag).to_owned()));
         self
     }
 
-    /// With these flags in every life.
+    /// Adds these flags for every start, also a resumed one.
     pub(crate) fn with_always(mut self, flags: &[&str]) -> Self {
         self.always.extend(flags.iter().map(|flag| (*flag).to_owned()));
         self
@@ -87,7 +87,8 @@ impl Rig {
         Process::start(self.args_with(args))
     }
 
-    /// As [`begin`](Self::begin), so that files which must not grow are an error, as on a full disk, and not the end.
+    /// Works like [`begin`](Self::begin), so that a limit of file sizes causes an error, as on a full disk, and not a
+    /// signal.
     pub(crate) fn begin_on_small_disk(&self) -> Process {
         let program = [env!("CARGO_BIN_EXE_rollmesh").into()];
         let args = program.into_iter().chain(self.args_with(&["--checkpoint-interval", "3"]));
@@ -124,7 +125,7 @@ impl Rig {
         read(&self.path(name))
     }
 
-    /// Directories of the checkpoints, oldest first.
+    /// Returns the directories of the checkpoints, oldest first.
     pub(crate) fn checkpoints(&self) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(self.path("checkpoints")) else { return Vec::new() };
         let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -143,7 +144,7 @@ impl Rig {
             line
         });
         let mut ledger = json(&self.text("ledger.json"));
-        // What was regenerated depends on when the process ended.
+        // The number of recomputed steps depends on the time at which the process ended.
         ledger["regenerated"] = 0.into();
         Outcome {
             weights_hash: summary["weights_hash"].as_str().unwrap().into(),
@@ -154,12 +155,12 @@ impl Rig {
         }
     }
 
-    /// The counter of work that was done again.
+    /// Returns the ledger's number of env steps that were granted a second time.
     pub(crate) fn regenerated(&self) -> u64 {
         json(&self.text("ledger.json"))["regenerated"].as_u64().unwrap()
     }
 
-    /// Iterations that are in the metrics.
+    /// Returns the number of iterations in the metrics.
     pub(crate) fn iterations(&self) -> usize {
         std::fs::read_to_string(self.path("metrics.jsonl")).map_or(0, |text| text.matches('\n').count())
     }
@@ -169,7 +170,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What a run of the given number of iterations comes to if nothing happens.
+/// Returns the results of an undisturbed run of the given number of iterations.
 pub(crate) async fn undisturbed(iterations: u64) -> Outcome {
     let rig = Rig::new(iterations);
     rig.begin().finish_with(0).await;

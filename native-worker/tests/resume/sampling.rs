@@ -22,7 +22,7 @@ struct Sampling {
     flags: &'static [&'static str],
 }
 
-/// What a run has left behind, without times.
+/// The files of a run, without times.
 #[derive(Debug, PartialEq)]
 struct Left {
     printed: Value,
@@ -95,7 +95,7 @@ impl Sampling {
     }
 }
 
-/// The files in a directory, one after the other.
+/// Returns the files in a directory, one after the other.
 fn text_of(directory: &Path) -> String {
     let mut files: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
@@ -150,7 +150,7 @@ async fn interrupted_sampling_ends_with_same_rows_hash_and_summary() {
     }
 }
 
-/// Which rows they are depends on timing.
+/// Checks the number of rows only: timing decides which rows they are.
 #[tokio::test]
 async fn interrupted_asynchronous_sampling_writes_each_row_once() {
     let sampling = Sampling::new(ASYNC);
@@ -161,7 +161,7 @@ async fn interrupted_asynchronous_sampling_writes_each_row_once() {
     assert_eq!((&printed["env_steps"], num_rows(&output) as u64), (&rounded.into(), rounded));
 }
 
-/// Also the rows that are being written at that time.
+/// Checks that the rows which are being written at that time are counted, too.
 #[tokio::test]
 async fn interrupted_sampling_without_directory_counts_rows_of_its_output() {
     let directory = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ async fn interrupted_sampling_without_directory_counts_rows_of_its_output() {
     assert_eq!(printed["env_steps"], num_rows(&text_of(directory.path())));
 }
 
-/// Where only the first rows of the last fragments were taken, they are sampled once more.
+/// Checks that the last fragments are sampled once more if only their first rows were taken.
 #[tokio::test]
 async fn finished_sampling_resumes_with_more_env_steps() {
     for (flags, few, many) in [(CART_POLE, 1_270, 1_500), (GAME, 100, 500)] {

@@ -1,4 +1,4 @@
-//! With which settings a run continues, and with which not.
+//! The settings with which a run can be resumed, and those that are refused.
 
 use std::fs;
 

@@ -13,7 +13,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The hash of a policy in a directory.
+/// Returns the hash of a policy in a directory.
 fn hash(dir: &Path) -> String {
     json(&fs::read_to_string(dir.join("policy.json")).unwrap())["weights_hash"].as_str().unwrap().into()
 }
@@ -26,7 +26,7 @@ async fn weights_set_are_those_a_run_resumes_with_and_an_edit_is_not_ignored_sil
     let (dir, file) = (rig.dir(), other.path("weights.safetensors"));
     let evaluate = ["evaluate", "--checkpoint", text(&dir), "--episodes", "1", "--json"];
 
-    // An edit in place is not used, and both commands say so.
+    // An edit in place is not used, with a notice of both commands.
     let own = fs::read(rig.path("weights.safetensors")).unwrap();
     fs::copy(&file, rig.path("weights.safetensors")).unwrap();
     let output = run(0, &evaluate).await;
@@ -53,7 +53,7 @@ async fn weights_set_are_those_a_run_resumes_with_and_an_edit_is_not_ignored_sil
         (json(&output.stdout)["weights_hash"].as_str(), output.stderr.as_str()),
         (Some(hash(&dir).as_str()), "")
     );
-    // The run stops where it is, with what was set; later it learns on from that.
+    // The run stops with the weights that were set, and later continues from them.
     let output = rig.resume_with(&["--max-env-steps", "1152"]).finish_with(0).await.stderr;
     assert!(!output.contains("not used"), "{output}");
     assert_eq!(rig.outcome().weights_hash, hash(&other.dir()));
@@ -77,7 +77,7 @@ async fn a_run_begins_with_weights_of_a_file_and_keeps_them() {
     let init = ["--init-weights", text(&file)];
     second.begin_with(&init).finish_with(0).await;
     let begun = second.outcome();
-    // Where the rows are made has no influence.
+    // The place of sampling has no influence.
     let here = Rig::new(3).with(&["--set", "num_workers=0"]);
     here.begin_with(&init).finish_with(0).await;
     assert_eq!(here.outcome().weights_hash, begun.weights_hash);

@@ -1,4 +1,4 @@
-//! Encryption: which certificates are trusted, and that no token is sent before.
+//! Encryption: trusted certificates, and that no token is sent before they are verified.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use tokio::{
 use super::{TestHub, config};
 use crate::support::{Process, soon, until};
 
-/// An authority, and what it has signed.
+/// An authority, and the certificates that it has signed.
 struct Authority {
     directory: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -151,7 +151,7 @@ async fn worker_that_does_not_trust_the_hub_ends_and_names_the_fingerprint() {
     assert!(hub.audit().contains("alert"), "{}", hub.audit());
 }
 
-/// A server that records what it receives, and answers nothing.
+/// Starts a server that records the bytes that it receives, and answers nothing.
 async fn recorder() -> (SocketAddr, tokio::task::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -159,7 +159,7 @@ async fn recorder() -> (SocketAddr, tokio::task::JoinHandle<Vec<u8>>) {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut bytes = vec![0; 4096];
         let mut all = Vec::new();
-        // The first words, an answer that is no TLS, and whatever is said to that.
+        // The first bytes, an answer that is no TLS, and the bytes after it.
         for answer in [&b"HTTP/1.1 101 Switching Protocols\r\n\r\n"[..], b""] {
             let Ok(count) = stream.read(&mut bytes).await else { break };
             all.extend_from_slice(&bytes[..count]);
@@ -180,7 +180,7 @@ async fn no_token_is_sent_before_the_hub_is_trusted() {
     let heard = soon("the record", recorded).await.unwrap();
     assert!(!heard.is_empty() && !heard.windows(8).any(|part| part == b"01234567"), "the token was said");
 
-    // Other machines are not even called without encryption.
+    // Without encryption no connection to another machine is even opened.
     for hub in ["ws://192.0.2.1:7878", "ws://hub.example"] {
         let error = join(hub, token, Trust::default()).await.expect_err("no encryption");
         assert!(error.contains("use wss://"), "{error}");
@@ -236,8 +236,8 @@ async fn hub_beyond_loopback_encrypts_or_does_not_start() {
     assert!(notice.level == 1 && notice.text.contains("is not encrypted"), "{notice:?}");
 }
 
-/// An address of this machine besides the loopback device's: the system chooses it for a way out, and nothing is sent. `None`
-/// on a machine without a network.
+/// Returns an address of this machine besides the loopback device's: the system chooses it for a way out, and nothing
+/// is sent. `None` on a machine without a network.
 fn own_address() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect("192.0.2.1:9").ok()?;

@@ -74,7 +74,7 @@ async fn stop(run: Process, mut operator: Client) {
     run.finish_with(3).await;
 }
 
-/// A socket with the smallest system buffers, which is never read.
+/// Opens a socket with the smallest system buffers, which is never read.
 async fn slow_consumer(address: SocketAddr, token: Token) -> tokio_tungstenite::WebSocketStream<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(2048).unwrap();
@@ -85,12 +85,12 @@ async fn slow_consumer(address: SocketAddr, token: Token) -> tokio_tungstenite::
     socket
 }
 
-/// Files and sockets that a process has open.
+/// Returns the number of files and sockets that a process has open.
 fn files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// Peers that have left, with what was wrong.
+/// Returns the faults of the peers that have disconnected.
 fn departures(audit: &std::path::Path) -> Vec<String> {
     let text = std::fs::read_to_string(audit).unwrap();
     let left = text.lines().map(json).filter(|line| line["event"] == "left");
@@ -120,7 +120,7 @@ async fn slow_consumers_are_disconnected_without_effect_on_others() {
     let closed_s = began.elapsed().as_secs_f64();
     assert_eq!(sockets.await.unwrap().len(), 100);
     calm.watch(&mut operator, 3.0).await;
-    // How long each of them took nothing is in the log, unless too many leave within a second.
+    // The log has the time for which each of them read nothing, unless too many disconnect within a second.
     let faults = departures(&audit);
     assert!(faults.len() >= 50, "{faults:?}");
     for fault in &faults {
@@ -141,8 +141,8 @@ async fn slow_consumers_are_disconnected_without_effect_on_others() {
     stop(run, operator).await;
 }
 
-/// Workers that do what they should, on a thread of their own until this is dropped. There are more of them than slots, so
-/// that most have nothing to do.
+/// Workers without faults, on a thread of their own until this is dropped. There are more of them than slots, so that
+/// most have no work.
 struct IdleWorkers {
     joined: Arc<AtomicUsize>,
     left: Arc<AtomicUsize>,
@@ -179,7 +179,7 @@ impl Drop for IdleWorkers {
     }
 }
 
-/// Joins, and works if it is asked to.
+/// Joins, and works if it gets a lease.
 async fn idle_worker(
     (address, token): (SocketAddr, Token),
     handshakes: &Semaphore,

@@ -1,4 +1,4 @@
-//! Proper messages, and what becomes of them on the way to a hostile frame.
+//! Valid messages, and mutations of them into hostile frames.
 
 use rollmesh_core::protocol::{
     Kind, Message, Role, Token, allow,
@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// The messages that a peer of this role may send, without those that end the run or revoke a token.
+/// Returns the messages that a peer of this role may send, without those that end the run or revoke a token.
 pub(crate) fn proper(role: Role) -> Vec<Vec<u8>> {
     let upload =
         FragmentUpload { run: 1, lease: 3, slots: vec![0, 1], data: vec![7; 600], ..FragmentUpload::default() };
@@ -57,7 +57,7 @@ pub(crate) fn proper(role: Role) -> Vec<Vec<u8>> {
     messages.iter().map(Message::encode).collect()
 }
 
-/// A frame with one to four changes, of which none makes it a command that ends the run.
+/// Returns a frame with one to four changes, of which none makes it a command that ends the run.
 pub(crate) fn mutated(frames: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
     let mut frame = frames[dice.roll(frames.len())].clone();
     for _ in 0..=dice.roll(4) {

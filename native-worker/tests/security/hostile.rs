@@ -2,9 +2,9 @@
 //!
 //! 20,000 in the suite; a million with `ROLLMESH_LONG=1`. Goodput is env steps per second while the attack continues, divided
 //! by those of the pauses in it: calm and attack take turns, so that both see the same machine. Attackers share its
-//! processors with the run. Their priority is lower, so that what is measured is what they cost the hub and less what their own
-//! work costs the machine; the processor time of both is printed. They send as much as they can, in at most 200 connections of 24
-//! frames per second, each from another address: one address alone would soon have to wait.
+//! processors with the run. Their priority is lower, so that the measurement contains their cost to the hub rather than
+//! that of their own work; the processor time of both is printed. They send as much as they can, in at most 200
+//! connections of 24 frames per second, each from another address: one address alone would soon have to wait.
 
 use std::{
     net::SocketAddr,
@@ -32,7 +32,7 @@ use crate::support::{
     is_long, soon, until,
 };
 
-/// Connections that speak at the same time.
+/// Connections that send at the same time.
 const ATTACKERS: usize = 8;
 /// Frames that are sent before the test checks whether the hub still listens.
 const BURST: usize = 24;
@@ -45,9 +45,9 @@ pub(crate) struct Throughput {
 }
 
 impl Throughput {
-    /// Watches for some seconds, from one update to the last one, so that nothing waits at the hub.
+    /// Measures for some seconds, from one update to the last one, so that nothing waits at the hub.
     pub(crate) async fn watch(&mut self, operator: &mut Client, seconds: f64) {
-        // What was said before is old: the answer to this comes after it.
+        // Earlier messages are outdated: the answer to this request comes after them.
         let wish = ManageTokens { request: 5, ..ManageTokens::default() };
         operator.say(&Message::ManageTokens(wish)).await;
         let is_answer = |message: &Message| matches!(message, Message::TokenRows(rows) if rows.request == 5);
@@ -66,7 +66,7 @@ impl Throughput {
     }
 }
 
-/// When the run learned something, and the env steps that it has learned from then.
+/// Waits for an update; returns its time, and the env steps that the run has learned from then.
 async fn update(operator: &mut Client) -> (Instant, u64) {
     let steps = operator.wait_for(|message| match message {
         Message::RunStatus(status) if status.env_steps > 0 => Some(status.env_steps),
@@ -76,17 +76,17 @@ async fn update(operator: &mut Client) -> (Instant, u64) {
     (Instant::now(), steps)
 }
 
-/// What attackers share.
+/// The state that attackers share.
 struct Attack {
     address: SocketAddr,
     tokens: Vec<(Role, Token)>,
     sent: AtomicU64,
     connections: AtomicU64,
-    /// Attackers that do not rest.
+    /// Attackers that do not pause.
     busy: AtomicUsize,
 }
 
-/// One connection after the other, while the attack lasts, until no more is wanted.
+/// Opens one connection after the other, while the attack lasts, until no more is wanted.
 async fn attack(number: usize, attack: Arc<Attack>, mut goes_on: watch::Receiver<bool>) {
     let mut dice = Dice::new(number as u64 + 1);
     let pools: Vec<_> = attack.tokens.iter().map(|(role, _)| proper(*role)).collect();
@@ -104,13 +104,13 @@ async fn attack(number: usize, attack: Arc<Attack>, mut goes_on: watch::Receiver
         // A peer that connects after many recent failures has to wait, maybe for too long.
         let Ok(mut client) = Client::try_connect_from(fresh_address(), attack.address).await else { continue };
         attack.connections.fetch_add(1, Ordering::Relaxed);
-        // Workers take leases along when they are sent away, so there are few.
+        // Workers lose leases when they are disconnected, so there are few.
         let (role, token) = attack.tokens[place];
         let is_admitted = round % 3 > 0 && (role != Role::Worker || round % 60 == 1);
         if is_admitted {
             let introduction = Message::Hello(hello(role, token)).encode();
             let _ = client.send(Frame::Binary(introduction.into())).await;
-            // Its welcome, or why not.
+            // Its welcome, or the refusal.
             client.receive_frame().await;
         }
         for _ in 0..BURST {
@@ -120,13 +120,13 @@ async fn attack(number: usize, attack: Arc<Attack>, mut goes_on: watch::Receiver
             }
             attack.sent.fetch_add(1, Ordering::Relaxed);
         }
-        // Hears what the hub has to say to that, and its end.
+        // Reads the hub's answers until it disconnects.
         let end = async { while client.receive_frame().await.is_some() {} };
         let _ = tokio::time::timeout(Duration::from_millis(300), end).await;
     }
 }
 
-/// Threads that let others go first.
+/// Returns a runtime whose threads have a low priority.
 fn modest_threads() -> tokio::runtime::Runtime {
     let modest = || rustix::process::setpriority_process(None, 5).expect("every process may lower its priority");
     tokio::runtime::Builder::new_multi_thread()
@@ -138,7 +138,7 @@ fn modest_threads() -> tokio::runtime::Runtime {
         .expect("threads")
 }
 
-/// Seconds of processor time that the threads of a process with this name have taken.
+/// Returns the seconds of processor time that the threads of a process with this name have taken.
 fn processor_seconds(pid: u32, name: &str) -> f64 {
     let mut ticks = 0;
     for thread in std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten() {
@@ -148,7 +148,7 @@ fn processor_seconds(pid: u32, name: &str) -> f64 {
             ticks += after.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum::<u64>();
         }
     }
-    // Whatever the kernel counts in, here it is always hundredths.
+    // The kernel reports hundredths of a second here, whatever its own unit.
     ticks as f64 / 100.0
 }
 

@@ -9,14 +9,15 @@ use crate::support::{
     until,
 };
 
-/// A message of this kind without a body, which no kind has: a peer that may send it is answered that it does not decode.
+/// Returns a message of this kind without a body, which no kind has: a peer that may send it is answered that it does
+/// not decode.
 fn bare(kind: Kind) -> Frame {
     let frame = [MAGIC[0], MAGIC[1], 1, 0, kind.to_wire(), 0, 0, 0];
     assert_eq!(frame.len(), HEADER_BYTES);
     Frame::Binary(frame.to_vec().into())
 }
 
-/// What the hub says to a peer of this role that says this; `None` if it has disconnected without a message.
+/// Returns the hub's answer to this message of a peer of this role; `None` if it has disconnected without a message.
 async fn reason(hub: &TestHub, role: Role, token: Token, kind: Kind) -> Option<String> {
     let mut client = Client::join_from(fresh_address(), hub.hub.address(), role, token).await;
     client.send(bare(kind)).await.unwrap();
@@ -72,7 +73,7 @@ async fn peers_without_a_valid_token_send_no_message() {
     let mut operator = hub.operator().await;
     let revoked = create(&mut operator, Role::Operator, 0).await;
     assert_eq!(revoke(&mut operator, id_of(&revoked)).await, "");
-    // The hub sends its holder away when it runs out.
+    // The hub disconnects its holder when it expires.
     let expired = create(&mut operator, Role::Operator, 3).await;
     let holder = Client::join_from(fresh_address(), hub.hub.address(), Role::Operator, expired).await;
     holder.refusal().await;

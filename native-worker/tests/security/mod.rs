@@ -1,4 +1,5 @@
-//! What strangers, thieves and bad peers cannot do to a hub: real sockets, and the program where its memory counts.
+//! Attacks of unauthenticated peers, of holders of stolen tokens and of misbehaving peers on a hub: real sockets, and
+//! the program if its memory is measured.
 
 mod certificates;
 mod crowd;
@@ -93,7 +94,7 @@ fn token_of(url: &str) -> Token {
     Token::from_hex(url.rsplit_once('=').unwrap().1).unwrap()
 }
 
-/// An address of this machine that no other connection of these tests comes from.
+/// Returns an address of this machine that no other connection of these tests comes from.
 fn fresh_address() -> Ipv4Addr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed) % 0x00ff_0000;
@@ -133,17 +134,17 @@ async fn list(operator: &mut Client) -> TokenRows {
         .await
 }
 
-/// Bytes of memory that a process occupies.
+/// Returns the bytes of memory that a process occupies.
 fn memory(pid: u32) -> u64 {
     bytes_of(pid, "VmRSS:")
 }
 
-/// From here on [`peak`] counts.
+/// Resets the maximum that [`peak`] returns.
 fn reset_peak(pid: u32) {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
 }
 
-/// The most bytes of memory that a process has occupied at a time.
+/// Returns the most bytes of memory that a process has occupied at a time.
 fn peak(pid: u32) -> u64 {
     bytes_of(pid, "VmHWM:")
 }

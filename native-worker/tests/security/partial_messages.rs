@@ -15,7 +15,7 @@ const MIB: u32 = 1 << 20;
 const TOTAL: u32 = 32 * MIB;
 const SENT: u32 = 31 * MIB;
 
-/// Announces a message, sends so much of it as the hub takes, and waits until it is sent away.
+/// Announces a message, sends as much of it as the hub reads, and waits until the hub disconnects.
 async fn send_partial_message(address: SocketAddr, token: Token) {
     let mut client = Client::join_from(fresh_address(), address, Role::Worker, token).await;
     let head = Message::FragmentUpload(FragmentUpload::default()).encode();
@@ -38,7 +38,8 @@ async fn send_partial_message(address: SocketAddr, token: Token) {
     while client.receive_frame().await.is_some() {}
 }
 
-/// Each takes an eighth of the memory with a message in parts, and then needs more for a compressed one.
+/// Checks connections of which each takes an eighth of the memory with a message in parts, and then needs more for a
+/// compressed one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_do_not_wait_for_each_others_memory_for_ever() {
     let hub = TestHub::start().await;
@@ -62,7 +63,7 @@ async fn connections_do_not_wait_for_each_others_memory_for_ever() {
     for client in &mut clients {
         while client.receive().await.is_some() {}
     }
-    // A block claims more than it can have: that is refused before memory is looked for.
+    // A block claims more bytes than it can have: that is refused before memory is reserved.
     let mut claimant =
         Client::join_from(fresh_address(), hub.hub.address(), Role::Worker, hub.hub.worker_token()).await;
     claimant.say(&Message::CompressedUpload(CompressedUpload { bytes: u32::MAX, block: Vec::new() })).await;
@@ -77,7 +78,7 @@ async fn connections_do_not_wait_for_each_others_memory_for_ever() {
 async fn incomplete_messages_stay_within_the_memory_budget() {
     let _turn = TURN.write().await;
     let bound = limits().into_iter().find(|limit| limit.name == "partial_messages").unwrap().value;
-    // The run's own memory comes on top, and what the allocator has yet to give back.
+    // The run's own memory is added, and the memory that the allocator has not yet returned.
     let most = bound + bound / 2;
     let senders = if is_long() { 64 } else { 24 };
     assert!(u64::from(SENT) * senders > most, "without a bound there would be more");
@@ -89,7 +90,7 @@ async fn incomplete_messages_stay_within_the_memory_budget() {
     let learner = r#"{"num_epochs": 1, "minibatch_size": 10000}"#;
     let more = ["--max-env-steps", "1000000000", "--hidden", "8", "--policy-config", learner, "--run-dir", &run_flag];
     let mut run = Process::start_with(args.into_iter().chain(more), |command| {
-        // What is free is to count no longer than it must.
+        // Freed memory must not be counted for longer than necessary.
         command.env("MIMALLOC_PURGE_DELAY", "0");
     });
     let invitation = run.invitation().await;

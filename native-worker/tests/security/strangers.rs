@@ -1,4 +1,4 @@
-//! What a peer without a token can take of a hub: next to nothing.
+//! The resources that a hub spends on a peer without a token: next to none.
 
 use std::{
     net::SocketAddr,
@@ -25,10 +25,10 @@ async fn call(address: SocketAddr) -> TcpStream {
     soon("a connection", socket.connect(address)).await.unwrap()
 }
 
-/// Sends bytes and reads until the hub hangs up.
+/// Sends bytes and reads until the hub disconnects.
 async fn send_raw(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = call(address).await;
-    // The hub may hang up in the middle of it.
+    // The hub may disconnect in the middle of it.
     let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();
     let _ = soon("the end of the connection", stream.read_to_end(&mut answer)).await;
@@ -60,7 +60,7 @@ async fn requests_are_short() {
     }
 }
 
-/// Frames as RFC 6455 forbids them, from a client.
+/// Returns frames that RFC 6455 forbids to a client.
 fn forbidden_frames() -> Vec<(String, Vec<u8>)> {
     let masked = |first: u8, second: u8, payload: &[u8]| {
         let mut frame = vec![first, 0x80 | second, 0, 0, 0, 0];
@@ -105,7 +105,7 @@ async fn frames_against_the_rules_end_their_connection_and_nothing_else() {
         let request = format!("GET /ws HTTP/1.1\r\nHost: {address}\r\n{UPGRADE}\r\n");
         let answer = send_raw(address, &[request.as_bytes(), frame].concat()).await;
         assert!(answer.starts_with("HTTP/1.1 101 "), "{name}: {answer}");
-        // Nothing of what was said is a Hello.
+        // None of the messages is a Hello.
         assert!(!answer.contains("rollmesh "), "{name}: {answer}");
     });
     join_all(said).await;
@@ -126,7 +126,7 @@ async fn a_first_frame_is_small_whatever_it_announces() {
     for bytes in [4_097, 5_000, 60_000, 262_144] {
         let mut client = Client::connect_from(fresh_address(), hub.hub.address()).await;
         let frame = [&Message::Hello(hello(Role::Operator, operator)).encode()[..], &vec![0; bytes]].concat();
-        // The hub may hang up in the middle of it.
+        // The hub may disconnect in the middle of it.
         let _ = client.send(Frame::Binary(frame.into())).await;
         let refused = client.refusal().await.map(|refused| refused.code);
         let is_answered = refused == Some(RefusalCode::Malformed.to_wire());
@@ -138,7 +138,7 @@ async fn a_first_frame_is_small_whatever_it_announces() {
     let announced = [&[0x82, 0xfe][..], &4_097_u16.to_be_bytes(), &[0; 4]].concat();
     let answer = send_raw(address, &[request.as_bytes(), &announced].concat()).await;
     assert!(answer.contains("no Hello within 2 s"), "{answer}");
-    // After it a dashboard says no more than it could need.
+    // After it a dashboard may send only as much as it could need.
     let mut operator = hub.operator().await;
     let _ = operator.send(Frame::Binary(vec![0; 200_000].into())).await;
     operator.refusal().await;
@@ -163,7 +163,7 @@ async fn peer_that_guesses_tokens_waits_for_each_answer() {
     assert!(asked.elapsed() < Duration::from_secs(1));
 }
 
-/// Silent and slow connections from one address, which all peers on this machine share.
+/// Opens silent and slow connections from one address, which all peers on this machine share.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_connections_lock_out_no_peer() {
     let _turn = TURN.write().await;

@@ -131,7 +131,7 @@ async fn worker_presents_the_token_that_replaces_its_own_in_the_file() {
     drop(worker);
 }
 
-/// A hub looks at its file every second; peers may be faster.
+/// Checks peers that present a token earlier than the hub's next check of its file, which it reads every second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn token_counts_from_the_moment_at_which_it_is_in_the_hubs_file() {
     let hub = TestHub::start().await;
@@ -203,7 +203,7 @@ async fn no_token_is_written_anywhere() {
     for &role in Role::ALL {
         secrets.push(create(&mut operator, role, 0).await);
     }
-    // Right and wrong ways of showing a token.
+    // Valid and invalid ways of presenting a token.
     for (i, token) in secrets.clone().into_iter().enumerate() {
         let role = [Role::Viewer, Role::Worker, Role::Operator, Role::Client][i % 4];
         let mut client = Client::connect_from(fresh_address(), hub.hub.address()).await;
@@ -234,7 +234,7 @@ async fn no_token_is_written_anywhere() {
     assert!(said.contains("token_made") && said.contains("admitted"), "{said}");
     let said = said.to_lowercase();
     for (i, token) in secrets.iter().enumerate() {
-        // Half of one would be as bad.
+        // Half of a token must not be shown either.
         let hex = token.to_hex();
         assert!(!said.contains(&hex[..32]) && !said.contains(&hex[32..]), "token {i}");
     }

@@ -15,12 +15,12 @@ use rollmesh_core::{
 /// Steps after which an episode is truncated.
 pub(crate) const LIMIT: u32 = 500;
 
-/// Spaces of the game.
+/// Returns the spaces of the game.
 pub(crate) fn spaces() -> EnvSpaces {
     EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap()
 }
 
-/// One game after the other in one slot.
+/// The games of one slot, one after the other.
 pub(crate) struct Game {
     env: CartPole,
     seed: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Game {
     pub(crate) obs: [f32; 4],
 }
 
-/// What a step of a game brings.
+/// The result of a step of a game.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Step {
     pub(crate) reward: f64,
@@ -37,7 +37,7 @@ pub(crate) struct Step {
 }
 
 impl Game {
-    /// Games of a slot, from the first episode on. The seed is the worker's.
+    /// Returns the games of a slot, from the first episode on. The seed is the worker's.
     pub(crate) fn new(seed: u64, slot: u32) -> Self {
         let env = CartPole::new(1, Kernels::PORTABLE);
         Self { env, seed, next: Moment { slot: SlotId(slot), ..Moment::default() }, obs: [0.0; 4] }
@@ -69,8 +69,9 @@ impl Game {
     }
 }
 
-/// Plays in all lanes sequentially, until the environment is stopped. What a step brought is said in the lanes' order, ends
-/// too: so fragments are complete in the order in which an environment in the worker's process completes them.
+/// Plays in all lanes sequentially, until the environment is stopped. Results of steps, ends included, are passed on in
+/// the lanes' order: so fragments are complete in the order in which an environment in the worker's process completes
+/// them.
 pub(crate) fn play(env: &ExternalMultiAgentEnv, seed: u64) -> Result<(), ExternalEnvError> {
     let mut games: Vec<Game> = (0..env.num_envs()).map(|slot| Game::new(seed, slot as u32)).collect();
     let mut episodes = Vec::new();

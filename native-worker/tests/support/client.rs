@@ -1,4 +1,4 @@
-//! A peer made by hand, which may say anything.
+//! A hand-made peer, which may send any message.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -27,7 +27,7 @@ pub(crate) struct Client {
     request: u32,
 }
 
-/// What a proper peer says first.
+/// Returns the Hello of a proper peer.
 pub(crate) fn hello(role: Role, token: Token) -> Hello {
     Hello {
         protocol_min: PROTOCOL_MIN,
@@ -44,7 +44,7 @@ pub(crate) fn hello(role: Role, token: Token) -> Hello {
 }
 
 impl Client {
-    /// Connects and says nothing.
+    /// Connects and sends nothing.
     pub(crate) async fn connect(address: impl std::fmt::Display) -> Self {
         // Small messages are sent immediately, as every peer's should.
         let socket = connect_async_with_config(format!("ws://{address}/ws"), None, true);
@@ -52,12 +52,12 @@ impl Client {
         Self { socket, request: 0 }
     }
 
-    /// Connects from one of this machine's addresses, 127.0.0.0/8, and says nothing.
+    /// Connects from one of this machine's addresses, 127.0.0.0/8, and sends nothing.
     pub(crate) async fn connect_from(from: Ipv4Addr, address: SocketAddr) -> Self {
         Self::try_connect_from(from, address).await.expect("a hub")
     }
 
-    /// As [`connect_from`](Self::connect_from); an error if the hub has no time.
+    /// Works like [`connect_from`](Self::connect_from); returns an error if the hub does not accept it.
     pub(crate) async fn try_connect_from(from: Ipv4Addr, address: SocketAddr) -> Result<Self, tungstenite::Error> {
         let socket = TcpSocket::new_v4()?;
         socket.bind((from, 0).into())?;
@@ -73,13 +73,13 @@ impl Client {
         Ok(Self { socket, request: 0 })
     }
 
-    /// Connects from one of this machine's addresses, and is let in.
+    /// Connects from one of this machine's addresses, and is admitted.
     pub(crate) async fn join_from(from: Ipv4Addr, address: SocketAddr, role: Role, token: Token) -> Self {
         let client = Self::connect_from(from, address).await;
         client.introduced(role, token).await
     }
 
-    /// Connects and is let in.
+    /// Connects and is admitted.
     pub(crate) async fn join(address: impl std::fmt::Display, role: Role, token: Token) -> Self {
         Self::connect(address).await.introduced(role, token).await
     }
@@ -95,17 +95,17 @@ impl Client {
         self.send(Frame::Binary(message.encode().into())).await.expect("the hub listens");
     }
 
-    /// To a hub that may have hung up.
+    /// Sends a message to a hub that may have disconnected.
     pub(crate) async fn send_if_connected(&mut self, message: &Message) {
         let _ = self.send(Frame::Binary(message.encode().into())).await;
     }
 
-    /// An error once the hub has hung up.
+    /// Sends a frame; returns an error once the hub has disconnected.
     pub(crate) async fn send(&mut self, frame: Frame) -> Result<(), tungstenite::Error> {
         soon("room for a frame", self.socket.send(frame)).await
     }
 
-    /// What the hub says next, as bytes; none once it has hung up.
+    /// Returns the hub's next message, as bytes; none once it has disconnected.
     pub(crate) async fn receive_frame(&mut self) -> Option<Vec<u8>> {
         loop {
             match soon("a frame of the hub", self.socket.next()).await {
@@ -117,7 +117,7 @@ impl Client {
         }
     }
 
-    /// How long the hub takes to answer a ping.
+    /// Returns the hub's time to answer a ping.
     pub(crate) async fn ping(&mut self) -> Duration {
         let asked = Instant::now();
         self.send(Frame::Ping(Vec::new().into())).await.expect("the hub listens");
@@ -130,7 +130,7 @@ impl Client {
         }
     }
 
-    /// Waits until the hub hangs up; the status code that it gives.
+    /// Waits until the hub disconnects; returns its status code.
     pub(crate) async fn close_code(mut self) -> Option<u16> {
         loop {
             match soon("the end of the connection", self.socket.next()).await {
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    /// What the hub says next; none once it has hung up.
+    /// Returns the hub's next message; none once it has disconnected.
     pub(crate) async fn receive(&mut self) -> Option<Message> {
         self.receive_frame().await.map(|frame| Message::decode(&frame).expect("the hub speaks properly"))
     }
@@ -156,7 +156,7 @@ impl Client {
         self.say(&Message::RunAnswer(RunAnswer::new(run, Ok(())))).await;
     }
 
-    /// Waits for something that the hub says, and passes over the rest.
+    /// Waits for a message of the hub, and skips the others.
     pub(crate) async fn wait_for<T>(&mut self, mut wanted: impl FnMut(&Message) -> Option<T>) -> T {
         soon("what the hub is to say", async {
             loop {
@@ -169,7 +169,7 @@ impl Client {
         .await
     }
 
-    /// Waits until the hub hangs up; how it refused, if it did.
+    /// Waits until the hub disconnects; returns its refusal, if it sent one.
     pub(crate) async fn refusal(mut self) -> Option<Refused> {
         let mut refused = None;
         while let Some(message) = self.receive().await {
@@ -180,7 +180,7 @@ impl Client {
         refused
     }
 
-    /// Asks for something; empty if it was done, else why not.
+    /// Sends a request; returns an empty text if it was executed, else the reason that it was not.
     pub(crate) async fn ask(&mut self, question: impl FnOnce(u32) -> Message) -> String {
         self.request += 1;
         let mine = self.request;

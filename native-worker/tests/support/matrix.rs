@@ -27,8 +27,8 @@ use super::{
     process::{Signal, kill, send},
 };
 
-/// Updates of a run, and env steps of each fragment. The long form is for a release build: its fragments take long enough
-/// to be lost in the middle.
+/// Returns the updates of a run, and the env steps of each fragment. The long form is for a release build: its
+/// fragments take long enough to be lost in the middle.
 fn size() -> (u64, u32) {
     if is_long() { (100, 256) } else { (21, 32) }
 }
@@ -43,13 +43,13 @@ fn run(env: &str, settings: &str, seed: u64, num_workers: u32) -> RunConfig {
     run.merged(&settings).unwrap_or_else(|error| panic!("{env}: {error}"))
 }
 
-/// What happens to the workers of a run.
+/// The disturbance of a run's workers.
 #[derive(Clone, Copy, PartialEq)]
 enum Disturbance {
     None,
     /// The operator alternately removes and adds a worker.
     Rescaled,
-    /// Kills one of two workers again and again, until this number of them died while they held a lease.
+    /// Kills one of two workers repeatedly, until this number of them died while they held a lease.
     Killed(u32),
 }
 
@@ -58,8 +58,8 @@ const PAUSE: u64 = 3;
 /// The least time of an update in a run that is disturbed: one that learns without delay would be over before its first disturbance.
 const THROTTLE: Duration = Duration::from_millis(50);
 
-/// Returns what comes of a run, and how many workers were killed while they held a lease: after their death env steps of
-/// leases had expired.
+/// Returns the result of a run, and the number of workers that were killed while they held a lease: after their death
+/// env steps of leases had expired.
 async fn train(registry: &Registry, config: RunConfig, disturbance: Disturbance) -> (Summary, u32) {
     let mut hub = TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(config, registry).await }).await;
     let has_equal_fragments = config.rollout.has_equal_fragments();
@@ -68,8 +68,8 @@ async fn train(registry: &Registry, config: RunConfig, disturbance: Disturbance)
     let mut summary = hub.train(RunRequest { throttle, ..config.into() }).await;
     let mut status = hub.hub.status();
     let (mut expired, mut lost, mut next) = (0, 0, PAUSE);
-    // A worker that stands still and is to be killed with a lease, whether the last kill has not yet shown in the ledger,
-    // and how many kills there were.
+    // A stopped worker that is to be killed with a lease, whether the last kill is not yet in the ledger, and the
+    // number of kills.
     let (mut victim, mut is_killed, mut kills) = (None, false, 0);
     let ended = loop {
         let now = tokio::select! {

@@ -1,4 +1,4 @@
-//! What the tests with real processes share.
+//! Helpers of the tests with real processes.
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
 pub(crate) mod cases;
@@ -13,12 +13,12 @@ use std::{future::Future, time::Duration};
 
 use serde_json::Value;
 
-/// Whether to run what takes long without optimisation: set `ROLLMESH_LONG=1`.
+/// Returns whether to run tests that take long without optimisation: set `ROLLMESH_LONG=1`.
 pub(crate) fn is_long() -> bool {
     std::env::var_os("ROLLMESH_LONG").is_some_and(|value| value == "1")
 }
 
-/// Nothing in these tests takes this long unless it hangs, also on a busy machine.
+/// Returns a time that nothing in these tests exceeds unless it hangs, also on a busy machine.
 fn patience() -> Duration {
     Duration::from_secs(if is_long() { 600 } else { 120 })
 }
@@ -47,7 +47,7 @@ pub(crate) fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
 }
 
-/// The keys of an object, in their order.
+/// Returns the keys of an object, in their order.
 pub(crate) fn keys(object: &Value) -> Vec<&str> {
     object.as_object().expect("an object").keys().map(String::as_str).collect()
 }

@@ -33,14 +33,14 @@ pub(crate) struct Process {
     seen: Vec<String>,
 }
 
-/// What a process left behind.
+/// The exit status and the output of a process.
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// How people and workers get to a hub: what it prints when it starts.
+/// The addresses and tokens of a hub, which it prints when it starts.
 #[derive(Clone, Debug)]
 pub(crate) struct Invitation {
     pub(crate) address: String,
@@ -74,7 +74,7 @@ impl Process {
     ) -> Self {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // What a hub keeps does not belong into the state directory of the user who runs the tests.
+        // The files of a hub do not belong into the state directory of the user who runs the tests.
         command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
         command.env_remove("ROLLMESH_TOKEN").kill_on_drop(true);
         set_up(&mut command);
@@ -110,7 +110,7 @@ impl Process {
         .await
     }
 
-    /// The next line on standard error; none at its end.
+    /// Returns the next line on standard error; none at its end.
     pub(crate) async fn next_line(&mut self) -> Option<String> {
         let line = self.lines.recv().await?;
         self.seen.push(line.clone());
@@ -166,19 +166,19 @@ pub(crate) fn send(pid: u32, signal: Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-/// The processes that a process has started and that are still there.
+/// Returns the processes that a process has started and that are still there.
 pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").expect("Linux");
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(|&pid| matches!(state(pid), Some((state, ppid)) if ppid == parent && state != "Z")).collect()
 }
 
-/// True once a process has ended, even if it has not been reaped.
+/// Returns true once a process has ended, even if it has not been reaped.
 pub(crate) fn has_ended(pid: u32) -> bool {
     state(pid).is_none_or(|(state, _)| state == "Z")
 }
 
-/// State and parent of a process.
+/// Returns the state and the parent of a process.
 fn state(pid: u32) -> Option<(String, u32)> {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
     // The name in parentheses may contain anything.

@@ -19,7 +19,7 @@ fn evaluations(setup: &Setup) -> Vec<Value> {
 #[tokio::test]
 async fn run_is_evaluated_alongside_itself_and_its_policy_afterwards() {
     let evaluated = ["--evaluation-interval", "3", "--evaluation-episodes", "5"];
-    // The statistics of observations travel with the weights, also there.
+    // The statistics of observations are sent with the weights, also there.
     let filtered = ["--observation-filter", "MeanStdFilter"];
     let setup = Setup::new(1, 12, 1_000_000_000).with(&evaluated).with(&filtered);
     let run = setup.start();
@@ -51,7 +51,7 @@ async fn run_is_evaluated_alongside_itself_and_its_policy_afterwards() {
     assert_eq!((count("done"), count("failed")), (evaluations(&setup).len() as u64, 0), "{counts}");
     assert_eq!(count("due"), setup.summary()["iterations"].as_u64().unwrap() / 3, "{counts}");
     assert_eq!(count("skipped"), count("due") - count("done"), "{counts}");
-    // It leaves no trace in the run.
+    // It has no effect on the run.
     let watched = Setup::new(1, 12, 2_000).with(&evaluated);
     watched.start().finish_with(0).await;
     assert_eq!(watched.weights_hash(), undisturbed(2_000).await);
@@ -86,7 +86,7 @@ async fn every_kind_of_run_draws_the_first_episode_of_each_evaluation() {
     }
 }
 
-/// Each player has a policy of its own.
+/// Evaluates players that have a policy each.
 #[tokio::test]
 async fn policies_of_a_run_are_evaluated_together_alongside_it_and_afterwards() {
     let settings = "train --no-dashboard --env RockPaperScissors-v0 --workers 0 --num-slots 2 --rollout-fragment-length 20 \
@@ -99,7 +99,7 @@ async fn policies_of_a_run_are_evaluated_together_alongside_it_and_afterwards() 
     until("an evaluation", || !evaluations(&setup).is_empty()).await;
     run.signal(Signal::INT);
     run.finish_with(3).await;
-    // What one player wins, the other one loses.
+    // The players' rewards sum to zero.
     assert!(evaluations(&setup).iter().all(|evaluation| evaluation["episode_return_mean"] == 0.0));
     let checkpoint = setup.run_dir().display().to_string();
     let evaluate = async |key| {

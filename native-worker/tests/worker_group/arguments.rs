@@ -75,7 +75,7 @@ pub(crate) fn limited_number_of_samples_may_fail_in_a_row() {
     }
 }
 
-/// Kills the process, and waits until that is known.
+/// Kills the process, and waits until the group has detected that.
 fn lose_the_process(group: &mut WorkerGroup) {
     kill(group.worker_pids()[0]);
     while group.num_healthy_remote_workers() == 1 {

@@ -1,4 +1,4 @@
-//! Which workers are called, in which order, and which calls wait.
+//! The called workers, their order, and the calls that wait.
 
 use std::{net::TcpListener, time::Duration};
 
@@ -112,7 +112,7 @@ pub(crate) fn late_worker_is_skipped_and_stays_healthy() {
         let first = ForEachWorker::remote().remote_workers(ids(&[1])).timeout(Duration::from_millis(200));
         assert_eq!(group.foreach_worker_with(&first, waiting_at(&gate)).unwrap(), []);
         assert_eq!(group.num_healthy_remote_workers(), 2);
-        // It continues, and what it says then is no answer to what it is asked next.
+        // It continues, and its late answer is not taken for that of the next call.
         drop(gate.accept().unwrap());
         let answers = group.foreach_worker_with(&ForEachWorker::remote(), named("place")).unwrap();
         assert_eq!(answers.iter().map(|place| number(place, "index")).collect::<Vec<_>>(), [1, 2]);
@@ -192,7 +192,7 @@ pub(crate) fn ids_and_names_reach_workers() {
             (WorkerId(2), WorkerAnswer::Value(place)) => assert_eq!(number(place, "num_workers"), 2),
             other => panic!("{other:?}"),
         }
-        // Everything that was said, failures too.
+        // All answers, including failures.
         let said = group
             .try_foreach_worker(&ForEachWorker::remote(), |id| named(if id == WorkerId(1) { "fail" } else { "count" }));
         let said = said.unwrap();
@@ -253,7 +253,7 @@ pub(crate) fn answers_wait_until_they_are_fetched() {
         drop(gate.accept().unwrap());
         let slow = Fetch { tags: &["slow"], timeout: SOON, ..Fetch::default() };
         assert_eq!(group.fetch_ready_async_reqs(&slow).unwrap().len(), 1);
-        // A failure is raised, and takes nothing else along.
+        // A failure is returned, without a loss of other answers.
         group.foreach_worker_async(&one(1), named("fail"), None).unwrap();
         group.foreach_worker_async(&one(2), named("place"), None).unwrap();
         let all = Fetch { timeout: SOON, ..Fetch::default() };

@@ -1,4 +1,4 @@
-//! A group's dashboard: what it shows, and what operators may do there.
+//! A group's dashboard: its contents, and the commands of operators.
 
 use std::net::TcpListener;
 
@@ -34,7 +34,7 @@ fn is(row: Option<&WorkerRow>, state: WorkerState, reason: &str) -> bool {
     row.is_some_and(|row| (row.state, &*row.reason) == (state.to_wire(), reason))
 }
 
-/// One worker is a process, the other one a thread.
+/// Shows a group of which one worker is a process, the other one a thread.
 pub(crate) fn dashboards_show_the_workers_of_a_group_with_their_calls() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut group = builder(cart_pole(), &processes(), 1).dashboard(true).build().unwrap();

@@ -154,7 +154,7 @@ pub(crate) fn a_process_is_replaced_by_its_own_launcher() {
     }
     assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1), WorkerId(2)]);
     assert_eq!((first.launched(), second.launched()), (2, 2));
-    // One that is started again by the first is in the first one's place.
+    // A process that replaces the first one has the first one's place.
     let pids = group.worker_pids();
     assert_eq!(pids.len(), 2);
     kill(pids[0]);
@@ -178,7 +178,7 @@ pub(crate) fn process_that_is_not_recreated_stays_removed() {
         group.foreach_worker_with(&remote, WorkerCommand::Ping).unwrap();
     }
     assert_eq!(group.probe_unhealthy_workers().unwrap(), []);
-    // Its socket may have ended before itself.
+    // Its socket may close before the process ends.
     while group.worker_pids().len() == 2 {
         std::thread::yield_now();
     }
@@ -190,7 +190,7 @@ pub(crate) fn a_worker_that_hangs_is_replaced() {
     for placement in placements() {
         let failures = FailureSettings {
             recreate_failed_workers: true,
-            // Longer than whatever else is asked may take on a busy machine.
+            // Longer than any other call takes on a busy machine.
             call_timeout: Some(Duration::from_secs(5)),
             ..FailureSettings::default()
         };
@@ -204,7 +204,7 @@ pub(crate) fn a_worker_that_hangs_is_replaced() {
     }
 }
 
-/// Threads and processes, side by side in one group.
+/// Returns a group of threads and processes.
 fn mixed(config: RolloutConfig, mode: SamplingMode) -> WorkerGroup {
     let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
     let builder = builder(config, &Placement::Threads, 2).failures(failures).sampling_mode(mode);
@@ -213,7 +213,7 @@ fn mixed(config: RolloutConfig, mode: SamplingMode) -> WorkerGroup {
     group
 }
 
-/// Does the same with samplers that wait for requests and with those that run ahead, both at the same time.
+/// Runs a test with samplers that wait for requests and with those that run ahead, both at the same time.
 fn with_and_without_a_thread(test: fn(RolloutConfig), config: &RolloutConfig) {
     std::thread::scope(|scope| {
         for sample_async in [false, true] {
@@ -231,7 +231,7 @@ fn hangs_are_found(config: RolloutConfig) {
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 4);
     let start = Instant::now();
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
-    // Without a lease that would take minutes; a late look gives it another three seconds.
+    // Without a lease that would take minutes; a late check adds three seconds.
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(group.healthy_worker_ids(), [WorkerId(2), WorkerId(4)]);
     assert_eq!(group.sample_counters().lost, 2);
@@ -290,7 +290,7 @@ pub(crate) fn local_worker_that_samples_alone_has_a_deadline() {
     assert!(matches!(after, GroupError::NoLocalWorker("sampling")), "{after}");
 }
 
-/// Without the stop, they would hang for the minutes of their leases.
+/// Stops workers that would otherwise hang for the minutes of their leases.
 pub(crate) fn group_is_stopped_while_its_workers_hang() {
     let patience = Some(Duration::from_secs(600));
     let failures = FailureSettings { progress_timeout: patience, ..FailureSettings::default() };
@@ -365,7 +365,7 @@ pub(crate) fn worker_that_cannot_be_created_reports_the_reason() {
     assert!(!connect_with(&mut remote, 1, &[]));
     let heard = notices(&mut remote);
     assert!(heard.iter().any(|notice| notice.contains("not here")), "{heard:?}");
-    // A process that ends before it is a worker leaves its last words.
+    // The last lines of a process that ends before it is a worker are reported.
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("unlicensed");
     std::fs::write(&program, "#!/bin/sh\necho there is no licence >&2\nexit 7\n").unwrap();

@@ -1,4 +1,4 @@
-//! How groups come to be, grow and end.
+//! Creation, growth and end of groups.
 
 use std::{
     fs::Permissions,
@@ -95,7 +95,7 @@ pub(crate) fn the_arguments_of_the_constructor_reach_workers() {
     assert_eq!((alone.num_healthy_workers(), alone.num_remote_workers()), (1, 0));
     assert_eq!(alone.synchronous_parallel_sample(ParallelSample::default()).unwrap()[0].env_steps(), 5);
 
-    // Code does not travel.
+    // Closures are not sent to other processes.
     let code = builder(cart_pole(), &processes(), 1).validate_env(|_, _| Ok(())).build().unwrap_err();
     assert!(matches!(code, GroupError::ClosuresNeedThreads), "{code}");
 }
@@ -125,7 +125,7 @@ pub(crate) fn policies_are_added_and_removed_in_every_placement() {
         let kind = PolicyConfig::new("random");
         group.add_policy(&all, id.clone(), kind.clone(), None, PolicyRoles::default()).unwrap();
         assert_eq!(group.foreach_policy(named("id")).unwrap().len(), 6);
-        // Who comes later has it, too.
+        // A worker that is added later has it, too.
         group.add_workers(1, true).unwrap();
         connect(&mut group, 3);
         assert_eq!(group.foreach_policy(named("id")).unwrap().len(), 8);
@@ -199,7 +199,7 @@ pub(crate) fn evaluation_has_a_group_of_its_own() {
             |answer| matches!(answer, rollmesh_core::worker::WorkerAnswer::CreationArgs(config) if !config.explore)
         ));
 
-        // Its environments are its own, and it explores if it is to.
+        // It has environments of its own, and explores if the settings say so.
         let mut training = super::rig::group(moody(&[]), &placement, 1);
         let bad = Config::new().with("bad", [1]).unwrap();
         let evaluation = Evaluation { num_workers: 1, env_config: Some(bad), explore: true };
@@ -248,7 +248,7 @@ pub(crate) fn resources_of_removed_workers_are_free() {
         .start_timeout(Duration::from_secs(1))
         .build()
         .unwrap();
-    // A program that runs and never comes.
+    // A program that runs and never connects.
     let directory = tempfile::tempdir().unwrap();
     let (program, pid) = (directory.path().join("silent"), directory.path().join("pid"));
     std::fs::write(&program, format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", pid.display())).unwrap();

@@ -1,4 +1,4 @@
-//! What workers continue from that were lost where there is no local worker.
+//! The state from which lost workers continue in a group without a local worker.
 
 use rollmesh::{
     WorkerGroup,
@@ -18,7 +18,7 @@ fn without_local(config: RolloutConfig, placement: &Placement, workers: u32) -> 
     builder(config, placement, workers).local_worker(false).failures(failures).build().unwrap()
 }
 
-/// All workers are lost, and none can be brought back.
+/// Loses all workers, of which none can be restored.
 fn stay_away(group: &mut WorkerGroup) {
     lose_all(group);
     assert_eq!(group.probe_unhealthy_workers().unwrap(), []);
@@ -58,7 +58,7 @@ pub(crate) fn connected_workers_are_restored_automatically() {
         group.set_worker_state(WorkerId(2), false).unwrap();
         let synced = other_weights(11);
         group.sync_weights(SyncWeights::from_weights(&synced)).unwrap();
-        // It was away.
+        // It was unhealthy when the weights were synced.
         assert_eq!(group.foreach_worker_with(&second, weights).unwrap(), before);
         assert_eq!(group.restore(&[]).unwrap(), []);
         assert_eq!(group.restore(&[WorkerId(2)]).unwrap(), [WorkerId(2)]);
@@ -77,12 +77,12 @@ pub(crate) fn lost_state_is_not_replaced_by_first_weights() {
         assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1)]);
         assert_eq!(weights_of_all(&mut group), [weights]);
     }
-    // Weights are not all that there was.
+    // The lost state was more than the weights.
     let filtering = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_pole() };
     let mut filtering = without_local(filtering, &Placement::Threads, 1);
     filtering.sync_weights(SyncWeights::from_weights(&other_weights(11))).unwrap();
     stay_away(&mut filtering);
-    // One can begin anew.
+    // The group can be reset.
     filtering.reset(1).unwrap();
     assert_eq!(filtering.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 1);
 

@@ -1,4 +1,4 @@
-//! What the tests ask for by name, and groups of each kind.
+//! The registered names of the tests, and groups of each kind.
 
 use std::{
     cell::Cell,
@@ -30,11 +30,11 @@ use rollmesh_core::{
 };
 
 thread_local! {
-    /// How often this worker was asked to count.
+    /// The number of this worker's calls of the counting function.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Everything that the tests name.
+/// Returns all names that the tests use.
 pub(crate) fn registry() -> Registry {
     register(Registry::builtin())
 }
@@ -75,7 +75,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .with_policy_fn("id", |id, _policy, _arguments| Ok(Config::new().with("id", id)?))
 }
 
-/// In workers that the settings name, unless they were made anew, it fails at its first step (`bad`), hangs at the 13th
+/// In workers that the settings name, unless they were recreated, it fails at its first step (`bad`), hangs at the 13th
 /// (`hangs`), after it has created a file (`hang_marker`), or takes its time from the 11th on (`slow`). It cannot be made
 /// (`refuses`), or is never done with that, always (`stalls`) or where it replaces one (`stalls_anew`).
 pub(crate) struct Moody {
@@ -156,7 +156,7 @@ impl Env for Moody {
     }
 }
 
-/// Worker processes of this program.
+/// Returns the placement in worker processes of this program.
 pub(crate) fn processes() -> Placement {
     Placement::Processes(Some(Arc::new(launcher())))
 }
@@ -166,7 +166,7 @@ pub(crate) fn launcher() -> LocalLauncher {
     LocalLauncher::new(std::env::current_exe().unwrap())
 }
 
-/// Starts this program, and counts how often it does.
+/// Starts this program, and counts the starts.
 #[derive(Debug)]
 pub(crate) struct Counting {
     inner: LocalLauncher,
@@ -190,12 +190,12 @@ impl Launcher for Counting {
     }
 }
 
-/// Everywhere where a group starts workers itself.
+/// Returns the placements in which a group starts workers itself.
 pub(crate) fn placements() -> [Placement; 2] {
     [Placement::Threads, processes()]
 }
 
-/// Everywhere where workers can be.
+/// Returns all placements.
 pub(crate) fn everywhere() -> [Placement; 3] {
     [Placement::Threads, processes(), Placement::Remote]
 }
@@ -205,7 +205,7 @@ pub(crate) fn connect(group: &mut WorkerGroup, workers: usize) {
     assert!(group.worker_url().is_none() || connect_with(group, workers, &[]));
 }
 
-/// The same with further arguments; false if they do not become workers.
+/// Connects workers with further arguments; returns false if they do not become workers.
 pub(crate) fn connect_with(group: &mut WorkerGroup, workers: usize, more: &[&str]) -> bool {
     let url = group.worker_url().expect("an address for those that connect");
     let token = group.worker_token().expect("a token for those that connect").to_hex();
@@ -223,12 +223,12 @@ pub(crate) fn connect_with(group: &mut WorkerGroup, workers: usize, more: &[&str
     group.wait_for_workers(workers, Duration::from_secs(60)).unwrap()
 }
 
-/// Small samples of an easy environment.
+/// Returns settings for small samples of an easy environment.
 pub(crate) fn cart_pole() -> RolloutConfig {
     RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(10).fcnet_hiddens(&[8]).seed(5)
 }
 
-/// What a slow step takes.
+/// The duration of a slow step.
 const SLOW_STEP: Duration = Duration::from_millis(400);
 
 fn hang() -> ! {
@@ -237,12 +237,12 @@ fn hang() -> ! {
     }
 }
 
-/// An environment that fails in these workers.
+/// Returns an environment that fails in these workers.
 pub(crate) fn moody(bad: &[u32]) -> RolloutConfig {
     moody_in("bad", bad)
 }
 
-/// An environment with this [mood](Moody) in these workers.
+/// Returns an environment with this [mood](Moody) in these workers.
 pub(crate) fn moody_in(mood: &str, workers: &[u32]) -> RolloutConfig {
     let settings = Config::new().with(mood, workers).unwrap();
     RolloutConfig::new("Moody-v0").env_config(settings).rollout_fragment_length(10).fcnet_hiddens(&[8])
@@ -256,7 +256,7 @@ pub(crate) fn group(config: RolloutConfig, placement: &Placement, workers: u32) 
     connected(builder(config, placement, workers), placement, workers)
 }
 
-/// The group with all of its workers, which may have to connect.
+/// Returns the group with all of its workers, which may have to connect.
 pub(crate) fn connected(builder: WorkerGroupBuilder, placement: &Placement, workers: u32) -> WorkerGroup {
     let mut group = builder.build().unwrap();
     if matches!(placement, Placement::Remote) {
@@ -269,12 +269,12 @@ pub(crate) fn named(name: &str) -> NamedFn {
     NamedFn::new(name)
 }
 
-/// A function that waits at a gate.
+/// Returns a function that waits at a gate.
 pub(crate) fn waiting_at(gate: &TcpListener) -> NamedFn {
     named("gate").with(Config::new().with("port", gate.local_addr().unwrap().port()).unwrap())
 }
 
-/// A number that a function has answered.
+/// Returns a number in a function's answer.
 pub(crate) fn number(answer: &Config, name: &str) -> u64 {
     answer.get(name).unwrap().unwrap()
 }
@@ -297,13 +297,13 @@ pub(crate) fn lose_all(group: &mut WorkerGroup) {
     }
 }
 
-/// Weights of another seed.
+/// Returns the weights of another seed.
 pub(crate) fn other_weights(seed: u64) -> BTreeMap<PolicyId, Weights> {
     let config = cart_pole().seed(seed);
     RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL).unwrap().weights(None).unwrap()
 }
 
-/// The weights with which each worker acts, the local worker first.
+/// Returns the weights with which each worker acts, the local worker first.
 pub(crate) fn weights_of_all(group: &mut WorkerGroup) -> Vec<BTreeMap<PolicyId, Weights>> {
     let answers = group.foreach_worker(WorkerCommand::Weights { policies: None }).unwrap();
     let weights = |answer| match answer {
@@ -313,7 +313,7 @@ pub(crate) fn weights_of_all(group: &mut WorkerGroup) -> Vec<BTreeMap<PolicyId, 
     answers.into_iter().map(weights).collect()
 }
 
-/// What the group has to say to people.
+/// Returns the group's notices for users.
 pub(crate) fn notices(group: &mut WorkerGroup) -> Vec<String> {
     std::iter::from_fn(|| group.next_notice()).collect()
 }

@@ -1,4 +1,4 @@
-//! What groups sample.
+//! Samples of groups.
 
 use std::{collections::BTreeMap, net::TcpListener, time::Duration};
 
@@ -56,7 +56,7 @@ pub(crate) fn rounds_repeat_until_there_are_enough_steps() {
     assert_eq!(alone.synchronous_parallel_sample(ParallelSample::env_steps(50)).unwrap().len(), 3);
 }
 
-/// Lets a worker wait before whatever it is asked next, until the gate is opened.
+/// Lets a worker wait before its next call, until the gate is opened.
 struct Gate(TcpListener);
 
 impl Gate {
@@ -97,7 +97,7 @@ fn zeros(weights: BTreeMap<PolicyId, Weights>) -> BTreeMap<PolicyId, Weights> {
     weights.into_iter().map(|(id, weights)| (id, zero(weights))).collect()
 }
 
-/// Whether a batch was made with weights that are all zero.
+/// Returns whether a batch was made with weights that are all zero.
 fn is_of_zeros(batch: &AnyBatch) -> bool {
     batch.single().unwrap().get(VF_PREDS).unwrap().iter().all(|value| *value == 0.0)
 }
@@ -110,7 +110,7 @@ pub(crate) fn batches_do_not_wait_for_stragglers_and_staleness_is_bounded() {
         let gate = Gate::close(&mut group, WorkerId(1));
         let first = group.sample().unwrap();
         assert!(first.len() == 1 && !is_of_zeros(&first[0]));
-        // What worker 2 has begun before this is one version old by then, and what worker 1 has, two.
+        // By then, the sample that worker 2 has begun before this is one version old, and that of worker 1 two.
         group.sync_weights(SyncWeights::from_weights(&zeros)).unwrap();
         let second = group.sample().unwrap();
         assert!(second.len() == 1 && !is_of_zeros(&second[0]));
@@ -129,7 +129,7 @@ pub(crate) fn batches_do_not_wait_for_stragglers_and_staleness_is_bounded() {
 
 pub(crate) fn deadline_returns_ready_fragments_and_keeps_late_ones_for_the_next_call() {
     let mut calm = group(cart_pole(), &Placement::Threads, 2);
-    // In turn of worker 1 and of worker 2.
+    // Alternately of worker 1 and of worker 2.
     let calm = calm.synchronous_parallel_sample(ParallelSample::env_steps(160)).unwrap();
     for placement in everywhere() {
         let mode = SamplingMode::Deadline { after: Micros::from_millis(20), max_staleness: 0 };
@@ -138,7 +138,7 @@ pub(crate) fn deadline_returns_ready_fragments_and_keeps_late_ones_for_the_next_
         assert!(group.sample().unwrap() == calm[1..2]);
         assert!(group.sample().unwrap() == calm[3..4]);
         gate.open();
-        // What was late comes with whatever else is ready, and nothing is left out.
+        // Late samples are returned with the others that are ready, and none is lost.
         let mut batches = Vec::new();
         while !batches.contains(&calm[0]) || !batches.contains(&calm[5]) {
             batches.extend(group.sample().unwrap());

@@ -1,4 +1,4 @@
-//! Weights and statistics that travel.
+//! Synchronisation of weights and statistics.
 
 use std::{collections::BTreeMap, net::TcpListener, time::Duration};
 
@@ -117,7 +117,7 @@ pub(crate) fn weights_that_do_not_fit_are_an_error() {
     }
 }
 
-/// How many observations each worker's filter has counted, the local worker's first.
+/// Returns the number of observations that each worker's filter has counted, the local worker's first.
 fn counts(group: &mut WorkerGroup) -> Vec<u64> {
     let answers = group.foreach_worker(WorkerCommand::Filters { flush_after: false }).unwrap();
     let count = |filter: &Filter| filter.mean_std().unwrap().running().n();
@@ -128,7 +128,7 @@ fn counts(group: &mut WorkerGroup) -> Vec<u64> {
     answers.into_iter().map(n).collect()
 }
 
-/// A group with filters that has synced them once and sampled once more, and what each has counted.
+/// Returns a group with filters that has synced them once and sampled once more, and the counts of each.
 fn with_unmerged_statistics<const N: usize>(placement: &Placement) -> (WorkerGroup, [u64; N]) {
     let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_pole() };
     let mut group = group(config, placement, N as u32 - 1);
@@ -201,7 +201,7 @@ pub(crate) fn steps_of_the_run_are_shared_out() {
     }
 }
 
-/// RLlib's `SyncSamplesOptimizer.step`.
+/// Does the rounds of RLlib's `SyncSamplesOptimizer.step`.
 pub(crate) fn rounds_of_sampling_and_learning_bring_all_workers_the_same_weights() {
     let learned = placements().map(|placement| {
         let mut group = group(cart_pole().single_policy("ppo"), &placement, 2);

@@ -40,7 +40,7 @@ enum Operation {
     RemoveDir(PathBuf),
 }
 
-/// What a crash does to operations that were not synced.
+/// The effect of a crash on operations that were not synced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     contents: Fate,

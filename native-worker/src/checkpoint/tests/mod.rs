@@ -89,7 +89,7 @@ fn full_disk_changes_no_saved_checkpoint() {
     assert!(is(&checkpoints.load().unwrap().expect("the new one").checkpoint.files, NEW));
 }
 
-/// Makes two checkpoints on the real disk.
+/// Saves two checkpoints on the real disk.
 fn on_disk() -> (tempfile::TempDir, Checkpoints) {
     let dir = tempfile::tempdir().unwrap();
     let mut checkpoints = Checkpoints::open(dir.path().join("checkpoints")).unwrap();

@@ -23,7 +23,7 @@ pub(super) use status::StatusArgs;
 pub(super) use tokens::{TokensArgs, tokens};
 pub(super) use workers::WorkersArgs;
 
-/// Which hub, and with which token.
+/// A hub and the token for it.
 #[derive(Args)]
 pub(super) struct HubTarget {
     /// Address of the hub, as it prints it

@@ -1,4 +1,4 @@
-//! Whose actions converted rows have: policies', within [-1, 1], or the environment's, within its bounds.
+//! The actions of converted rows: policies', within [-1, 1], or the environment's, within its bounds.
 
 use clap::Args;
 use rollmesh_core::{
@@ -24,7 +24,7 @@ pub(super) struct ActionArgs {
 
 /// Converts actions to the form that the target holds.
 pub(super) struct Actions {
-    /// What the user says of the input.
+    /// The user's setting for the input.
     normalized: Option<bool>,
     target: DataFormat,
     /// The environment's space, if it is known.
@@ -36,13 +36,13 @@ impl Actions {
         Self { normalized: args.actions_in_input_normalized, target, space }
     }
 
-    /// Returns how the actions of a file are changed, if they are.
+    /// Returns the change of a file's actions, if there is one.
     fn change(&self, from: Format) -> Option<ActionChange> {
         let normalized = self.normalized.unwrap_or_else(|| !from.has_env_actions());
         match (normalized, self.target) {
             (true, DataFormat::Minari) => Some(ActionChange::ToEnv),
             (false, DataFormat::Json | DataFormat::Parquet) => Some(ActionChange::ToPolicy),
-            // Workers clip what policies chose without normalize_actions.
+            // Workers clip actions that policies chose without normalize_actions.
             (false, DataFormat::Minari) => (!from.has_env_actions()).then_some(ActionChange::Clip),
             (true, DataFormat::Json | DataFormat::Parquet) => None,
         }

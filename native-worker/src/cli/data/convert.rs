@@ -46,7 +46,7 @@ const GATHERED: usize = 4 << 20;
 /// Difference from its share of the rows above which a part is reported.
 const FAR_FROM_SHARE: f64 = 0.05;
 
-/// What to read, where to write, and how.
+/// The input, the output and the settings of a conversion.
 #[derive(Args)]
 pub(super) struct ConvertArgs {
     #[command(flatten)]
@@ -201,7 +201,7 @@ struct ConvertJob<'a> {
     losses: Losses,
     /// The first line that does not fit into the buffer.
     too_long: Arc<OnceLock<String>>,
-    /// What each of several outputs gets of the rows.
+    /// The share of the rows that each of several outputs gets.
     shares: &'a [f64],
     interruption: Interruption,
 }
@@ -312,7 +312,7 @@ impl<'a> ConvertJob<'a> {
             return Err(failure);
         }
         if let Err(failure) = dealt {
-            // What was read before is kept.
+            // The rows that were read before are kept.
             sinks.iter_mut().try_for_each(|sink| sink.flush())?;
             report_losses(&losses);
             return Err(failure);
@@ -346,7 +346,7 @@ impl<'a> ConvertJob<'a> {
     }
 }
 
-/// Reports what the written files lack.
+/// Reports the losses in the written files.
 fn report_losses(losses: &Losses) {
     losses.iter().for_each(|what| eprintln!("lost: {}", printable(what)));
 }

@@ -1,4 +1,4 @@
-//! Descriptions of what a conversion loses.
+//! Descriptions of the losses of a conversion.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use rollmesh_data::dataset::beyond_32_bits;
 
 use crate::cli::exit::Failure;
 
-/// What the target format cannot hold.
+/// Descriptions of the data that the target format cannot hold.
 pub(super) type Losses = BTreeSet<String>;
 
 /// Adds columns that are read back differently, whatever their values.

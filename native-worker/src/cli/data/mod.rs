@@ -87,7 +87,7 @@ pub(super) fn run(args: &DataArgs, registry: &Registry) -> Result<ExitCode, Fail
     }
 }
 
-/// What to read.
+/// The input of a command.
 #[derive(Args, Clone, Debug)]
 struct InputArgs {
     /// Files, folders, patterns, or ids of data sets

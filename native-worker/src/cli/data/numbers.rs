@@ -1,4 +1,4 @@
-//! Formatting numbers for people.
+//! Formatting numbers for users.
 
 use rollmesh_data::survey::Spread;
 
@@ -24,7 +24,7 @@ pub(in crate::cli) fn short(number: f64) -> String {
     }
 }
 
-/// Returns a line about each thing that reading has reported.
+/// Returns a line for each report of reading.
 pub(in crate::cli) fn about_reading(read: &ReadMetrics) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for (name, episodes, means) in read.estimates() {

@@ -45,7 +45,8 @@ impl Numbers {
         Ok(())
     }
 
-    /// If one agent's rows do not continue, no other agent's do, whatever their order.
+    /// Ends the numbers of episodes of another run: if one agent's rows do not continue, no other agent's do, whatever
+    /// their order.
     fn forget_other_runs(&mut self, steps: &[Steps], gaps: bool) {
         for steps in steps.iter().filter(|steps| steps.has_ids) {
             let mut seen = BTreeSet::new();

@@ -10,7 +10,8 @@ use rollmesh_core::{
 
 use crate::{cli::exit::Failure, offline::inputs::has_version};
 
-/// What the rows have shown so far of an observation's or action's parts: of `obs` itself, or of `obs.pos` and others.
+/// The spaces that the rows have shown so far, for the parts of an observation or action: `obs` itself, or `obs.pos`
+/// and others.
 #[derive(Debug, Default)]
 pub(super) struct SeenSpaces {
     observation: Vec<SpacePart>,

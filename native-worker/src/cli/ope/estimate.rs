@@ -38,7 +38,7 @@ pub(super) struct EstimateLine {
     pub(super) strays: bool,
 }
 
-/// Which uncertainty an interval covers.
+/// The uncertainty that an interval covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holds {
     /// Of the logged episodes, for a fixed model.
@@ -109,8 +109,8 @@ pub(super) fn estimate(
     })
 }
 
-/// True if an end of a mean's interval is farther outside of all values than their range: then few samples dominate the
-/// estimate.
+/// Returns whether an end of a mean's interval is farther outside of all values than their range: then few samples
+/// dominate the estimate.
 fn strays(interval: Interval, values: impl Iterator<Item = f64>) -> bool {
     let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), x| (least.min(x), most.max(x)));
     let range = most - least;

@@ -142,12 +142,12 @@ fn refits(text: &str) -> Result<u32, String> {
 }
 
 impl OpeArgs {
-    /// True if any estimator uses action probabilities.
+    /// Returns whether any estimator uses action probabilities.
     fn wants_ratios(&self) -> bool {
         self.estimators.iter().any(|name| name.estimator() != Estimator::DirectMethod)
     }
 
-    /// True if any estimator uses a value model.
+    /// Returns whether any estimator uses a value model.
     fn wants_model(&self) -> bool {
         self.estimators.iter().any(|name| name.estimator().needs_model())
     }

@@ -42,7 +42,7 @@ impl<'a> Group<'a> {
         groups
     }
 
-    /// Returns what the group is, for legends: environment, algorithm, and the settings in which groups differ.
+    /// Returns the group's name for legends: environment, algorithm, and the settings in which groups differ.
     pub(super) fn name(&self, differing: &[String]) -> String {
         let config = &self.runs[0].curves.config;
         let mut parts = vec![config.env().to_owned(), config.algorithm.clone().unwrap_or_else(|| "sampling".into())];
@@ -51,8 +51,8 @@ impl<'a> Group<'a> {
         parts.join(", ")
     }
 
-    /// Returns the curve of a number of the runs' points. Several runs have one where all of them have values: a median of
-    /// those that last longest would be one of the lucky or the unlucky. Runs without any value have no part in it.
+    /// Returns the curve of a number of the runs' points. The curve of several runs covers the places where all of them
+    /// have values: a median over the longest runs alone would be biased. Runs without any value are left out.
     pub(super) fn line(&self, points: impl Fn(&NamedRun) -> Vec<Point>) -> GroupCurve {
         let mut runs: Vec<Vec<Point>> = self.runs.iter().map(|run| points(run)).collect();
         runs.iter_mut().for_each(|points| points.retain(|(x, y)| x.is_finite() && y.is_finite()));

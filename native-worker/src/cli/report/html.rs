@@ -92,7 +92,7 @@ enum Cell {
     Number(String),
 }
 
-/// Groups with their colours, seeds, and the quantiles of their last mean returns.
+/// Writes a table of the groups with their colours, seeds, and the quantiles of their last mean returns.
 fn group_table(groups: &[Group<'_>], differing: &[String]) -> String {
     let row = |(index, group): (usize, &Group<'_>)| {
         let seeds: Vec<String> = group.runs.iter().map(|run| run.curves.config.rollout.seed.to_string()).collect();

@@ -72,7 +72,7 @@ impl Alone {
         Ok(Self { plain: Some(Plain { length, left }), ..Self::new(worker) })
     }
 
-    /// Samples next and passes the result on; false if there is no more.
+    /// Samples the next rows and passes them on; returns false if there are no more.
     pub(super) fn next(&mut self, tally: &mut Tally, interruption: &Interruption) -> Result<bool, Failure> {
         let (start, steps) = (Instant::now(), self.plain.as_ref().map(Plain::next_steps));
         let Some(steps) = steps else {

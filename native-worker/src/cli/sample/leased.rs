@@ -110,7 +110,7 @@ pub(super) fn run(
             RunDir::check_writable(directory).map_err(Failure::usage)?;
         }
         let progress = Progress::new(run.stop.env_steps, "env steps", !args.json);
-        // Which rows come is chance in other modes, and only the kernels' rows have bits that a hash can promise.
+        // In other modes timing determines the rows, and only rows from the kernels are reproducible in every bit.
         let is_hashed = !args.no_hash && run.mode.is_synchronous() && !run.device_rows;
         let hasher = if is_hashed { Hasher::Rollout(Box::default()) } else { Hasher::None };
         let tally = Arc::new(Mutex::new(Tally::new(hasher, log.above(&progress))));
@@ -198,7 +198,7 @@ impl TakeRows for RowCounter {
     }
 }
 
-/// Which rows of its last fragments a run wants.
+/// The rows of its last fragments that a run wants.
 struct Wanted {
     env_steps: u64,
     num_slots: u64,
@@ -225,7 +225,7 @@ impl Wanted {
         Ok(Self { env_steps: run.stop.env_steps, num_slots: run.num_slots().into(), cut })
     }
 
-    /// Returns the env steps with which a run ends that is asked for this many.
+    /// Returns the env steps at the end of a run that is asked for this many.
     fn rounded(&self, env_steps: u64) -> u64 {
         match self.cut {
             LeasedCut::Never => env_steps,
@@ -233,7 +233,7 @@ impl Wanted {
         }
     }
 
-    /// Returns how many of each fragment's first rows are wanted after the `taken` ones.
+    /// Returns the number of each fragment's first rows that are wanted after the `taken` ones.
     fn of_each(&self, fragments: &[SlotFragment], taken: u64) -> Vec<u64> {
         let mut left = self.env_steps.saturating_sub(taken);
         let rows = |fragment: &SlotFragment| match self.cut {

@@ -211,13 +211,14 @@ impl SampleArgs {
         run.hung_worker_timeout_s = self.hung_worker_timeout.unwrap_or(run.hung_worker_timeout_s);
     }
 
-    /// Only the kernels' rows have bits that a hash can promise.
+    /// Returns whether the rows get a hash: only rows from the kernels are reproducible in every bit.
     fn is_hashed(&self) -> bool {
         !self.no_hash && self.device == DeviceSpec::Cpu
     }
 
-    /// True if the rows have a filter and can be made over leases: their observations are normalised with the statistics of
-    /// the iterations before, whatever the number of workers. Otherwise a worker normalises by all that it has seen.
+    /// Returns whether the rows have a filter and can be made over leases: their observations are normalised with the
+    /// statistics of the iterations before, whatever the number of workers. Otherwise a worker normalises with the
+    /// statistics of all its own observations.
     fn has_leasable_filter(&self, config: &RolloutConfig, registry: &Registry) -> bool {
         config.observation_filter != FilterKind::NoFilter
             && RunRequest::from(leased::run_of(config.clone())).check_leased(registry).is_ok()

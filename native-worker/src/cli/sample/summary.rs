@@ -1,4 +1,4 @@
-//! The summary of what was sampled.
+//! The summary of the sampled rows.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -34,7 +34,7 @@ pub(super) struct SampleSummary {
     abandoned_episodes: u64,
     /// True if the same seed gives the same rows.
     reproducible: bool,
-    /// Why not.
+    /// The reasons that they are not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_reproducible: Vec<String>,
     /// Over finished episodes; `None` without any.
@@ -87,14 +87,14 @@ enum Hash {
     Batch(String),
 }
 
-/// What is hashed.
+/// The hash of the rows, per slot or per batch.
 pub(super) enum Hasher {
     Rollout(Box<RolloutHasher>),
     Batch(Box<BatchHasher>),
     None,
 }
 
-/// Counts, hashes and logs what was sampled.
+/// Counts, hashes and logs the sampled rows.
 pub(super) struct Tally {
     counts: Counts,
     read: ReadMetrics,
@@ -102,7 +102,7 @@ pub(super) struct Tally {
     log: LogTargets,
 }
 
-/// What a run's rows have added up to.
+/// The totals of a run's rows.
 #[derive(Default, Serialize, Deserialize)]
 struct Counts {
     samples: u64,
@@ -158,7 +158,7 @@ impl Tally {
         self.log.failure(failure);
     }
 
-    /// Adds what a worker of this process reports besides batches, also before an error.
+    /// Adds the reports of a worker of this process besides batches, also before an error.
     pub(super) fn metrics(&mut self, metrics: WorkerMetrics) {
         self.read.add(&metrics);
         let WorkerMetrics { episodes, warnings, discarded_env_steps, .. } = metrics;
@@ -322,7 +322,7 @@ impl Extremes {
         }
     }
 
-    /// `None` if JSON has no number for it.
+    /// Returns the spread; `None` if JSON has no number for it.
     fn spread(&self) -> Option<Spread> {
         let (min, max) = self.least_and_greatest?;
         Spread { min, mean: self.sum / self.n as f64, max }.finite()

@@ -64,7 +64,8 @@ impl Links {
         self.fail_with(error, None);
     }
 
-    /// The same for a lost peer: its socket is shut down, so that pending reads and writes end.
+    /// Ends the group, after a lost peer if there is one: its socket is shut down, so that pending reads and writes
+    /// end.
     fn fail_with(&self, error: AllReduceError, lost: Option<&Peer>) {
         let mut state = self.state();
         state.over.get_or_insert(error);

@@ -1,4 +1,4 @@
-//! The connections of a rank: peers, received frames, and whether the group has ended.
+//! The connections of a rank: peers, received frames, and the end of the group.
 
 mod listen;
 mod speak;
@@ -36,7 +36,7 @@ struct Peer {
 
 struct LinksState {
     inboxes: Vec<Inbox>,
-    /// Why the group has ended; the first reason is kept.
+    /// The error that ended the group; the first one is kept.
     over: Option<AllReduceError>,
     /// Other ranks are notified of an end only between calls: a call that all ranks have made has its result on all of them.
     in_call: bool,
@@ -100,7 +100,7 @@ impl Links {
     /// Begins a call.
     ///
     /// # Errors
-    /// Why the group has ended.
+    /// The error that ended the group.
     pub(super) fn begin(&self) -> Result<(), AllReduceError> {
         let mut state = self.state();
         match &state.over {
@@ -130,7 +130,7 @@ impl Links {
     /// Waits for a peer's next frame, which is [`Frame::Begin`] or [`Frame::Data`].
     ///
     /// # Errors
-    /// Why the group has ended, if the frame has not arrived before.
+    /// The error that ended the group, if the frame has not arrived before.
     pub(super) fn next(&self, peer: usize) -> Result<Frame, AllReduceError> {
         let mut state = self.state();
         loop {

@@ -22,7 +22,7 @@ impl Links {
     /// Sends a frame to a peer.
     ///
     /// # Errors
-    /// Why the group has ended, or that the peer is lost.
+    /// The error that ended the group, or the loss of the peer.
     pub(in super::super) fn send(&self, peer: usize, frame: &Frame) -> Result<(), AllReduceError> {
         self.write(peer, |to| frame.write(to))
     }

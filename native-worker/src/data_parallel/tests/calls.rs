@@ -64,7 +64,7 @@ fn one_rank_needs_no_other() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
-    /// The sum equals that of one loop over the ranks in their order, regardless of the order of arrival.
+    /// Checks that the sum equals that of one loop over the ranks in their order, regardless of the order of arrival.
     #[test]
     fn sums_are_made_in_the_order_of_ranks(
         scales in proptest::collection::vec((-1e6f32..1e6, 0.0f64..1e3), 2..5),

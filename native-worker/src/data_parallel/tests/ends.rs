@@ -1,4 +1,4 @@
-//! Tests of how a failing or leaving rank affects the others.
+//! Tests of the effects of a failing or leaving rank on the others.
 
 use std::{
     io::{Read as _, Write as _},
@@ -92,7 +92,7 @@ fn nonsense_of_a_rank_is_an_error_that_names_it() {
     }
 }
 
-/// A rank that computes sends only heartbeats for longer than the silence limit. Then it sends nothing at all.
+/// Lets a rank send only heartbeats for longer than the silence limit, and then nothing at all.
 #[test]
 fn a_rank_may_compute_for_long_but_must_not_be_silent() {
     let (mut stream, first) = by_hand();
@@ -132,7 +132,7 @@ fn closed_connection_is_noticed_immediately() {
     );
 }
 
-/// Rank 0 notifies a waiting rank of another one's end, even while rank 0 computes.
+/// Checks that rank 0 notifies a waiting rank of another one's end, even while rank 0 computes.
 #[test]
 fn waiting_ranks_are_notified_of_an_exited_one() {
     let mut all = ranks(3);
@@ -143,7 +143,7 @@ fn waiting_ranks_are_notified_of_an_exited_one() {
     drop(first);
 }
 
-/// The peer does not read, and more is written than the system buffers.
+/// Writes more than the system buffers to a peer that does not read.
 #[test]
 fn rank_that_does_not_read_does_not_keep_another_from_leaving() {
     let (mut stream, first) = by_hand();

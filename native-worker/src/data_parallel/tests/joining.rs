@@ -20,7 +20,7 @@ use super::{
     MANY, TOKEN, connect_as_rank, each, free_address, join_all, request,
 };
 
-/// Rank 0 detects the difference first, since the others connect to it.
+/// Checks both sides: rank 0 detects the difference first, since the others connect to it.
 #[test]
 fn disagreement_of_ranks_is_reported_to_both() {
     let address = free_address();

@@ -40,7 +40,7 @@ fn together(algorithm: &AlgorithmConfig, batches: Vec<Vec<SampleBatch>>) -> Vec<
     })
 }
 
-/// Unequal parts, empty ones, and three ranks.
+/// Covers unequal parts, empty ones, and three ranks.
 #[test]
 fn parts_of_a_batch_are_learned_from_as_the_whole() {
     for algorithm in algorithms() {
@@ -127,7 +127,7 @@ fn gradients_are_those_of_all_rows_and_change_nothing() {
     }
 }
 
-/// The gradients of one rank are not finite: no rank steps.
+/// Checks that no rank steps if the gradients of one of them are not finite.
 #[test]
 fn all_ranks_skip_the_same_steps() {
     for algorithm in algorithms() {
@@ -206,7 +206,7 @@ impl AllReduce for Leaving {
     fn give_up(&mut self, _reason: &str) {}
 }
 
-/// So that earlier progress is kept.
+/// Ensures that earlier progress is kept.
 #[test]
 fn an_update_that_others_do_not_finish_changes_nothing() {
     for algorithm in algorithms() {

@@ -49,7 +49,7 @@ fn workers<R: Send + 'static>(
                     let mut worker = make(rank);
                     let url = format!("tcp://127.0.0.1:{port}");
                     let config = DataParallelConfig::new(url, rank, world_size, Token::new([1; 32]));
-                    // As a hub does it.
+                    // As a hub sends it.
                     match worker.execute(WorkerCommand::SetupDataParallel(config)) {
                         Ok(_) => Some(f(rank, worker)),
                         Err(error) => {
@@ -76,7 +76,7 @@ fn weights_of(worker: &mut RolloutWorker) -> Weights {
     worker.weights(None).unwrap()[&PolicyId::DEFAULT].clone()
 }
 
-/// Two workers with half of the environments each equal one with all of them.
+/// Checks that two workers with half of the environments each equal one with all of them.
 #[test]
 fn two_workers_with_halves_of_a_batch_equal_one_with_the_whole() {
     for kind in ["pg", "a2c", "ppo"] {
@@ -112,7 +112,7 @@ fn two_workers_with_halves_of_a_batch_equal_one_with_the_whole() {
     }
 }
 
-/// Weights, moments and the clock come from rank 0, whatever the others had before.
+/// Checks that weights, moments and the clock come from rank 0, whatever the others had before.
 #[test]
 fn all_ranks_start_from_the_state_of_rank_0() {
     let all = workers(
@@ -143,7 +143,7 @@ fn all_ranks_start_from_the_state_of_rank_0() {
     assert_ne!(bits(&all[0].0), bits(&all[0].2));
 }
 
-/// As without other ranks, learning or joining during a sample does not change its weights.
+/// Checks that learning or joining during a sample does not change its weights, as without other ranks.
 #[test]
 fn sample_in_progress_keeps_its_weights() {
     let make = |rank| builder(config("a2c", false).seed(u64::from(rank))).build().unwrap();
@@ -179,7 +179,7 @@ fn sgd(minibatch_size: usize) -> SgdOptions {
     SgdOptions { num_sgd_iter: 2, minibatch_size, standardize_fields: vec!["advantages".into()] }
 }
 
-/// One rank has more minibatches than the other, and columns are standardised over both.
+/// Covers ranks with different numbers of minibatches; columns are standardised over both.
 #[test]
 fn samples_of_different_sizes_are_learned_from_together() {
     let run = |minibatch_size| {
@@ -204,7 +204,7 @@ fn samples_of_different_sizes_are_learned_from_together() {
     assert_eq!(run(0)[1].1.version().0, 2);
 }
 
-/// A policy may have rows on some ranks only.
+/// Covers policies with rows on some ranks only.
 #[test]
 fn policies_learn_if_any_rank_has_rows() {
     let b = PolicyId::new("b");
@@ -271,7 +271,7 @@ fn a_worker_that_stops_is_missed() {
     assert_eq!(errors, [RolloutError::AllReduce(AllReduceError::Left { rank: 1 }), RolloutError::Stopped]);
 }
 
-/// Before any rank listens or connects.
+/// Checks that the error comes before any rank listens or connects.
 #[test]
 fn policies_without_the_capability_are_named() {
     let mut config = config("ppo", false);

@@ -160,7 +160,7 @@ fn guarded_environments_behave_as_before() {
     assert!(env.as_any().is::<rollmesh_core::env::CartPole>());
 }
 
-/// The second environment panics in its first step, and again while it is dropped. The others are not affected.
+/// Lets the second environment panic in its first step, and again while it is dropped. The others are not affected.
 #[test]
 fn sampling_continues_after_a_panic() {
     let mut registry = EnvRegistry::default();

@@ -23,7 +23,7 @@ pub(super) struct PythonGame {
     spaces: BTreeMap<AgentId, EnvSpaces>,
 }
 
-/// What a host says of the game that it made.
+/// The host's description of the game that it made.
 #[derive(Deserialize)]
 struct MadeGame {
     agents: Vec<SpacesOf>,
@@ -55,7 +55,7 @@ impl MultiAgentEnv for PythonGame {
         if self.is_deterministic { EnvState::Replay } else { EnvState::Opaque }
     }
 
-    /// The seed is the first number of the reset's random numbers.
+    /// Begins an episode, whose seed is the first number of the reset's random stream.
     fn reset(&mut self, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
         self.group.revive::<IgnoredAny>()?;
         let seed = rng.next_u32();

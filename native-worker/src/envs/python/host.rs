@@ -39,7 +39,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// hangs has to be noticed.
 const FINGERPRINT_CALLS: u32 = 8;
 
-/// The host of a thread's environments: its process, while it runs, and how to start the next one.
+/// The host of a thread's environments: its process, while it runs, and the settings to start the next one.
 pub(super) struct PythonHost {
     settings: PythonSettings,
     limits: ProcessLimits,

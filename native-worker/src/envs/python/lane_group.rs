@@ -1,4 +1,4 @@
-//! What a host makes for one environment of the program.
+//! The environments that a host makes for one environment of the program.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::envs::remote::wire::ChildRequest;
 
-/// What precedes the hash of random episodes in a fingerprint.
+/// The text before the hash of random episodes in a fingerprint.
 const EPISODES: &str = ", random episodes ";
 
 /// An unanswered request. It keeps the host locked: environments on other threads may share its process.
@@ -40,7 +40,7 @@ pub(super) struct LaneGroup {
 }
 
 impl LaneGroup {
-    /// Lets the host of this thread with the number `host` make environments. Returns what the host says of them.
+    /// Lets the host of this thread with the number `host` make environments. Returns the host's description of them.
     ///
     /// # Errors
     /// [`EnvError::Unavailable`] without an interpreter, package or environment of that name, [`EnvError::Failed`].
@@ -61,7 +61,7 @@ impl LaneGroup {
         Ok((Self { name: name.into(), host, number, text, epoch }, made))
     }
 
-    /// Returns whether the host still has the environments as they were left.
+    /// Returns whether the process that made the environments is still running.
     pub(super) fn is_there(&self) -> bool {
         self.is_in(&lock(&self.host))
     }
@@ -70,8 +70,8 @@ impl LaneGroup {
         self.epoch.is_some() && host.epoch() == self.epoch
     }
 
-    /// Makes the environments again if their process has ended, and returns what the host says of the new ones, which have
-    /// no episodes.
+    /// Recreates the environments if their process has ended, and returns the host's description of the new ones, which
+    /// have no episodes.
     ///
     /// # Errors
     /// As [`make`](Self::make).
@@ -86,9 +86,9 @@ impl LaneGroup {
         Ok(Some(made))
     }
 
-    /// Checks that this machine has the fingerprint in the settings of the environment, if there is one. Where the run began, the
-    /// episodes of an environment that is not deterministic were left out of it: then versions are compared alone. Returns
-    /// false for such an environment.
+    /// Checks that this machine has the fingerprint in the settings of the environment, if there is one. For an
+    /// environment that is not deterministic the run's fingerprint leaves out its episodes: then only versions are
+    /// compared. Returns false for such an environment.
     ///
     /// # Errors
     /// [`EnvError::Unavailable`] with both, [`EnvError::Failed`] for a setting of another form, and as [`ask`](Self::ask).
@@ -181,7 +181,7 @@ impl LaneGroup {
 
 impl Drop for LaneGroup {
     fn drop(&mut self) {
-        // What keeps them from ending ends with the process, at the latest.
+        // If closing fails, the environments end with the process.
         let _ = self.ask(("to close", ChildRequest::Close), 0, |_| {}, |_| Some(()));
     }
 }
@@ -227,7 +227,7 @@ fn lock(host: &Mutex<PythonHost>) -> MutexGuard<'_, PythonHost> {
     host.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns what decides the bits of an environment on this machine: versions of packages, and the hash of random episodes.
+/// Returns the fingerprint of an environment on this machine: versions of packages, and the hash of random episodes.
 ///
 /// # Errors
 /// As [`PythonHost::ask`].

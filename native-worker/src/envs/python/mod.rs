@@ -15,7 +15,8 @@
 //!
 //! | request | body | answer |
 //! |---|---|---|
-//! | `Make` | JSON: a group's number, name, settings, lanes, and MiB | JSON: spaces, how open episodes move, and shared memory |
+//! | `Make` | JSON: a group's number, name, settings, lanes, and MiB | JSON: spaces, the way in which open episodes
+//! move, and shared memory |
 //! | `Reset` | group, lane, seed | the row of the first observation |
 //! | `Step` | group, first lane, number of lanes | nothing; rows are in shared memory |
 //! | … without it | the same, then rows of actions | rows of observations, rewards (8 each), ends (1 each) |
@@ -25,9 +26,10 @@
 //! | `Restore` | group, lane, such a state | nothing |
 //! | `Fingerprint` | as of `Make` | versions of packages, and the hash of random episodes |
 //!
-//! `ends` has bit 0 for terminated, bit 1 for truncated. Of a game of PettingZoo, which is a single lane, the host tells the
-//! spaces of all agents, takes the bytes of [`AgentRows`](rollmesh_core::env::multi_agent::AgentRows) as actions, and answers
-//! with those of a [`Turn`](rollmesh_core::env::multi_agent::Turn). Any request may be answered with `Failed`: JSON with a reason.
+//! `ends` has bit 0 for terminated, bit 1 for truncated. For a game of PettingZoo, which is a single lane, the host
+//! sends the spaces of all agents, takes the bytes of [`AgentRows`](rollmesh_core::env::multi_agent::AgentRows) as
+//! actions, and answers with those of a [`Turn`](rollmesh_core::env::multi_agent::Turn). Any request may be answered
+//! with `Failed`: JSON with a reason.
 
 #[cfg(unix)]
 mod game;
@@ -64,7 +66,7 @@ use {
 /// The setting of an environment that names the fingerprint of its host.
 const FINGERPRINT: &str = "host_fingerprint";
 
-/// The setting of an environment that says that it will be drawn.
+/// The setting of an environment that will be drawn.
 const PICTURES: &str = "host_pictures";
 
 /// No fingerprint was found for a run's Python environment.
@@ -113,7 +115,7 @@ pub(crate) fn without_fingerprint(config: Config) -> Config {
     config.without(&[FINGERPRINT])
 }
 
-/// Returns from which numbers the spaces of an environment count, if it is one of Python.
+/// Returns the numbers from which the spaces of an environment count, if it is one of Python.
 #[cfg(unix)]
 #[must_use]
 pub fn starts(env: &mut dyn AnyVectorEnv) -> Starts {

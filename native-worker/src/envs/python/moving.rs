@@ -1,7 +1,7 @@
-//! How open episodes move between the environments of hosts.
+//! Moving open episodes between the environments of hosts.
 //!
-//! An episode is replayed by its actions after its reset. Where a host saves the state of a simulator, a snapshot has a base:
-//! observation and state, from which the actions since then are replayed; usually there are none.
+//! An episode is replayed by its actions after its reset. If the host saves the state of the simulator, a snapshot has
+//! a base: observation and state, from which the actions since then are replayed; usually there are none.
 
 use std::slice;
 

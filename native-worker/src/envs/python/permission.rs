@@ -51,7 +51,7 @@ impl PythonPermission {
         self
     }
 
-    /// True if an environment may run.
+    /// Returns whether an environment may run.
     #[must_use]
     pub fn allows(&self, name: &str) -> bool {
         self.0.iter().any(|pattern| matches(pattern, name))
@@ -122,7 +122,7 @@ pub struct PythonSettings {
     pub allowed: PythonPermission,
     /// The interpreter; `None` for that of the active virtual environment, else `python3`.
     pub interpreter: Option<PathBuf>,
-    /// How many processes step the environments with one agent of a worker; `None` for one.
+    /// Number of processes that step the environments with one agent of a worker; `None` for one.
     pub processes: Option<NonZeroUsize>,
 }
 
@@ -148,7 +148,7 @@ impl PythonSettings {
         })
     }
 
-    /// Checks that an environment may run here; one that is not a Python environment always may.
+    /// Checks that an environment may run on this machine; one that is not a Python environment always may.
     ///
     /// # Errors
     /// [`EnvError::Unavailable`], with the fix.

@@ -10,14 +10,14 @@ use std::{
 use rollmesh_core::env::{EnvError, RowsMut, RowsRef, SnapshotReader, StepOut, put_rows};
 use serde::Deserialize;
 
-/// Where a host has the rows of its lanes.
+/// The place of a host's rows.
 #[derive(Deserialize)]
 pub(super) struct SharedPlace {
     pid: u32,
     file: u32,
     /// The file's name, which is random.
     name: String,
-    /// Where observations, rewards, ends and actions begin.
+    /// The offsets of observations, rewards, ends and actions.
     places: [u64; 4],
 }
 
@@ -25,12 +25,12 @@ pub(super) struct SharedPlace {
 pub(super) struct SharedRows {
     file: File,
     places: [u64; 4],
-    /// Bytes on their way.
+    /// A reused buffer for bytes that are read or written.
     bytes: Vec<u8>,
 }
 
 impl SharedRows {
-    /// Opens the rows of a host. `None` where the system does not let this process: rows then go through pipes.
+    /// Opens the rows of a host. `None` if the system does not allow it: rows then go through pipes.
     pub(super) fn open(place: SharedPlace) -> Option<Self> {
         let path = format!("/proc/{}/fd/{}", place.pid, place.file);
         // In another namespace of process ids, the host's would be those of other files here.
@@ -47,7 +47,7 @@ impl SharedRows {
         self.file.write_all_at(&self.bytes, at(self.places[3], first * (self.bytes.len() / lanes)))
     }
 
-    /// Reads what the lanes from `first` on have returned; `out` has an entry for each.
+    /// Reads the observations, rewards and ends of the lanes from `first` on; `out` has an entry for each.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`] for rows that the host cannot have written.

@@ -26,7 +26,7 @@ use crate::envs::remote::wire::{ChildRequest, SpacesOf};
 /// Gymnasium spec says `nondeterministic` or the run's fingerprint shows it.
 pub(super) struct PythonEnvs {
     pub(super) name: String,
-    /// What made them.
+    /// The context that made them.
     pub(super) context: EnvContext,
     pub(super) settings: PythonSettings,
     pub(super) parts: Vec<HostedLanes>,
@@ -35,7 +35,7 @@ pub(super) struct PythonEnvs {
     pub(super) state: HostState,
     /// The steps since the reset or the base of each lane.
     pub(super) logs: Vec<ActionLog>,
-    /// Where open episodes were restored from: the observation, and the state of the simulator.
+    /// The bases that open episodes were restored from: the observation, and the state of the simulator.
     pub(super) bases: Vec<Option<Vec<u8>>>,
     /// Lanes whose environment does not match their log: a new process made it, or it failed.
     pub(super) is_stale: Vec<bool>,
@@ -87,7 +87,7 @@ pub struct Starts {
     pub action: Vec<i64>,
 }
 
-/// A host's description of what it made.
+/// A host's description of the lanes that it made.
 #[derive(Deserialize)]
 struct MadeLanes {
     spaces: SpacesOf,
@@ -96,7 +96,7 @@ struct MadeLanes {
     shared: Option<SharedPlace>,
 }
 
-/// How the open episodes of a host's environments move.
+/// The way in which open episodes of a host's environments move.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum HostState {
@@ -152,7 +152,7 @@ impl PythonEnvs {
         self.spaces.observation.shape().elements()
     }
 
-    /// Makes the environments of these lanes again whose processes have ended.
+    /// Recreates the environments of these lanes whose processes have ended.
     pub(super) fn revive(&mut self, lanes: &Range<usize>) -> Result<(), EnvError> {
         for part in self.parts.iter_mut().filter(|part| !part.within(lanes).is_empty()) {
             if let Some(made) = part.group.revive::<MadeLanes>()? {
@@ -274,7 +274,7 @@ impl AnyVectorEnv for PythonEnvs {
         (self.spaces.observation_type, self.spaces.action_type)
     }
 
-    /// The seed is the first draw from the reset's random stream.
+    /// Begins an episode, whose seed is the first number of the reset's random stream.
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, mut obs: RowsMut<'_>) -> Result<(), EnvError> {
         self.part_of(lane)?;
         self.check_obs(&obs, 1)?;
@@ -333,7 +333,7 @@ impl AnyVectorEnv for PythonEnvs {
         Ok(())
     }
 
-    /// Needs `render_mode` `rgb_array` in the run's `env_config`.
+    /// Draws a lane; `render_mode` must be `rgb_array` in the run's `env_config`.
     fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
         let part = self.part_of(lane).ok().filter(|_| !self.is_stale[lane]);
         part.is_some_and(|part| part.group.render(lane - part.lanes.start, frame))

@@ -108,7 +108,7 @@ impl RemoteBaseEnv {
         Ok(started)
     }
 
-    /// True for games, which run in DeepMind's wrappers.
+    /// Returns true for games, which run in DeepMind's wrappers.
     #[must_use]
     pub fn are_wrapped(&self) -> bool {
         self.are_wrapped
@@ -204,7 +204,7 @@ impl BaseEnv for RemoteBaseEnv {
         self.agents.clone()
     }
 
-    /// Agents that appear later are known from their first observation on.
+    /// Returns the spaces of an agent; those that appear later are known from their first observation on.
     fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
         self.spaces.get(agent).cloned()
     }
@@ -258,7 +258,8 @@ impl BaseEnv for RemoteBaseEnv {
         Ok(())
     }
 
-    /// The first observations always arrive later. A step in progress is awaited and its result discarded.
+    /// Requests an episode, whose first observations always arrive later. A step in progress is awaited and its result
+    /// discarded.
     fn try_reset(&mut self, env: usize, _turn: &mut Turn) -> Result<Reset, EnvError> {
         self.check_env(env)?;
         let sub = &mut self.subs[env];
@@ -355,7 +356,7 @@ impl BaseEnv for RemoteBaseEnv {
         let end = self.last_contact + ENV_GRACE;
         while self.subs.iter().any(|sub| sub.process.is_some()) && self.last_contact < end {
             self.wait(Some(end));
-            // How they exit does not matter.
+            // Their exit statuses do not matter.
             self.subs.iter_mut().for_each(|sub| sub.fault = None);
         }
         self.subs.iter_mut().for_each(|sub| sub.process = None);

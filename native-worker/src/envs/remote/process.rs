@@ -35,7 +35,7 @@ pub(in crate::envs) struct EnvProcess {
     number: u64,
     /// The pending request.
     asked: Option<PendingRequest>,
-    /// The latest request, and how many bytes of it have been sent.
+    /// The latest request, and the number of its bytes that have been sent.
     request: Vec<u8>,
     sent: usize,
     /// The part of the answer that has been read.
@@ -49,7 +49,7 @@ pub(in crate::envs) struct EnvProcess {
 struct PendingRequest {
     doing: &'static str,
     at: Instant,
-    /// How long the worker has listened since.
+    /// The time for which the worker has listened since.
     heard: Duration,
 }
 
@@ -209,7 +209,7 @@ impl EnvProcess {
         [answers, requests, words].into_iter().flatten()
     }
 
-    /// Determines how the process exited, after its pipe has closed.
+    /// Returns the end of the process, after its pipe has closed.
     fn ended(&mut self) -> ProcessEnd {
         let is_over = self.child.exits_within(END);
         match self.child.kill() {

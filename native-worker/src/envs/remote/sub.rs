@@ -9,7 +9,7 @@ use super::{
     wire::{ChildRequest, MakeRequest},
 };
 
-/// What a sub-environment waits for.
+/// The event that a sub-environment waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Its first poll.
@@ -33,7 +33,7 @@ pub(super) enum Job {
     Render,
 }
 
-/// Why there is no turn.
+/// The reason that there is no turn.
 pub(super) enum Fault {
     /// The environment failed.
     Failure(EnvError),
@@ -108,18 +108,18 @@ impl Sub {
         false
     }
 
-    /// True if it has taken a step whose result was not collected.
+    /// Returns whether it has taken a step whose result was not collected.
     pub(super) fn has_unpolled_step(&self) -> bool {
         self.phase == Phase::Ready && self.fault.is_none() && !self.begins
     }
 
-    /// Returns how long it has to wait until it gets another process.
+    /// Returns the time until it gets another process.
     pub(super) fn rest(&self, now: Instant) -> Option<Duration> {
         let until = self.delay_until?.saturating_duration_since(now);
         (!until.is_zero()).then_some(until)
     }
 
-    /// True if a poll waits for it; not while it is restarted, which may take long.
+    /// Returns whether a poll waits for it; not while it is restarted, which may take long.
     pub(super) fn is_awaited(&self) -> bool {
         self.phase == Phase::Asked && self.process.is_some() && self.job != Some(Job::Make)
     }

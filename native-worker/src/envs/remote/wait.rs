@@ -262,7 +262,7 @@ impl RemoteBaseEnv {
     }
 }
 
-/// Why an answer was not accepted.
+/// The reason that an answer was not accepted.
 enum Refusal {
     Process(ProcessEnd),
     Env(EnvError),

@@ -38,7 +38,7 @@ pub(in crate::envs) enum ChildRequest {
     Save = 7,
     /// For a host: continue a lane from such a state.
     Restore = 8,
-    /// For a host: what decides the bits of an environment.
+    /// For a host: the fingerprint of an environment.
     Fingerprint = 9,
 }
 
@@ -105,7 +105,7 @@ pub(in crate::envs) fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)
 }
 
-/// Appends what `write` writes, preceded by its length.
+/// Appends the bytes that `write` writes, preceded by their length.
 pub(in crate::envs) fn put_part(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend([0; 4]);

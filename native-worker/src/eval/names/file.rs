@@ -1,4 +1,4 @@
-//! The file of a name: which process has it, and its address.
+//! The file of a name: the process that has it, and its address.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},

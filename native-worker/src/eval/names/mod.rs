@@ -57,7 +57,7 @@ pub struct EvalNames {
     hub: Option<EvalHub>,
 }
 
-/// What the process of a named worker reads when it starts.
+/// The message that the process of a named worker reads when it starts.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Founding {
     pub(crate) dir: PathBuf,
@@ -127,7 +127,7 @@ impl EvalNames {
         self.find_here(name)
     }
 
-    /// Returns what the process of a worker with this name reads at its start.
+    /// Returns the message that the process of a worker with this name reads when it starts.
     pub(crate) fn founding(&self, name: &str, run: &RunConfig) -> Founding {
         Founding { dir: self.dir.clone(), name: name.into(), run: run.clone(), hub: self.hub.clone() }
     }
@@ -171,7 +171,8 @@ impl EvalNames {
         names
     }
 
-    /// Returns the environment of a worker with this name of the user's own; `None` for other hubs' workers, which do not say it.
+    /// Returns the environment of a worker with this name of the user's own; `None` for workers of other hubs, which do
+    /// not report it.
     pub(crate) fn env(&self, name: &str) -> Option<String> {
         self.address(name)?.env
     }

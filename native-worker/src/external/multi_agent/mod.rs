@@ -177,7 +177,8 @@ impl ExternalMultiAgentEnv {
         Ok(id)
     }
 
-    /// Like [`start_episode`](Self::start_episode), under a number chosen by the driver. Returns the episode's lane.
+    /// Works like [`start_episode`](Self::start_episode), under a number chosen by the driver. Returns the episode's
+    /// lane.
     ///
     /// # Errors
     /// [`ExternalError::DuplicateEpisode`](rollmesh_core::env::ExternalError::DuplicateEpisode); as there.

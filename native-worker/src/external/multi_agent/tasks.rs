@@ -10,7 +10,7 @@ use rollmesh_core::env::{ExternalEpisodes, ExternalError, multi_agent::AgentRows
 use super::{ExternalEnvError, ExternalMultiAgentEnv};
 
 impl ExternalMultiAgentEnv {
-    /// Like [`actions`](Self::actions), in a task. Waits for ever if no worker samples.
+    /// Works like [`actions`](Self::actions), in a task. Waits for ever if no worker samples.
     ///
     /// # Errors
     /// [`ExternalEnvError::Episode`].
@@ -21,7 +21,7 @@ impl ExternalMultiAgentEnv {
         Ok(actions)
     }
 
-    /// Like [`wait_for_actions`](Self::wait_for_actions), in a task.
+    /// Works like [`wait_for_actions`](Self::wait_for_actions), in a task.
     ///
     /// # Errors
     /// [`ExternalEnvError::Episode`].
@@ -45,7 +45,7 @@ impl ExternalMultiAgentEnv {
         Ok(self.driver.shared().lock().episodes.take_actions(id, actions)?)
     }
 
-    /// Like [`take_actions`](Self::take_actions); wakes the task when another poll may succeed.
+    /// Works like [`take_actions`](Self::take_actions); wakes the task when another poll may succeed.
     pub fn poll_actions(
         &self,
         id: u64,
@@ -63,7 +63,7 @@ impl ExternalMultiAgentEnv {
         }
     }
 
-    /// Like [`log_actions`](Self::log_actions), in a task.
+    /// Works like [`log_actions`](Self::log_actions), in a task.
     ///
     /// # Errors
     /// [`ExternalEnvError::Episode`].
@@ -76,7 +76,7 @@ impl ExternalMultiAgentEnv {
         poll_fn(|context| self.poll_log(id, obs, actions, context)).await
     }
 
-    /// Like [`end_episode`](Self::end_episode), in a task.
+    /// Works like [`end_episode`](Self::end_episode), in a task.
     ///
     /// # Errors
     /// [`ExternalEnvError::Episode`].

@@ -1,4 +1,4 @@
-//! Failures of unauthenticated peers, and how long they count.
+//! Failures of unauthenticated peers, and the time for which they count.
 
 use std::{collections::VecDeque, net::IpAddr, time::Duration};
 
@@ -26,7 +26,8 @@ impl Debt {
     }
 }
 
-/// Returns what counts as one address: for IPv6 the /64 network, since its owner can use any address in it.
+/// Returns the address that stands for all of a source: for IPv6 the /64 network, since its owner can use any address
+/// in it.
 pub(super) fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

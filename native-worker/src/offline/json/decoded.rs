@@ -28,7 +28,7 @@ impl Shard {
     }
 }
 
-/// Which lines are read, and the memory limits.
+/// The selection of lines, and the memory limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     /// `None` for all lines.

@@ -28,7 +28,7 @@ pub(crate) fn new_series(worker_index: u32) -> io::Result<String> {
     Ok(format!("output-{}-{unique:016x}_worker-{worker_index}", date(SystemTime::now())))
 }
 
-/// True if a text from a file is a valid name of a series, which cannot match other files.
+/// Returns whether a text from a file is a valid name of a series, which cannot match other files.
 pub(crate) fn is_series(name: &str) -> bool {
     name.starts_with("output-") && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_'))
 }

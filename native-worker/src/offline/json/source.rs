@@ -71,7 +71,7 @@ impl JsonFile {
 
     /// Reads the next line, of which at most `room` bytes are held; skips it if it is not wanted.
     pub(super) fn line(&mut self, wanted: bool, room: usize) -> Result<NextLine<'_>, OfflineError> {
-        // How many bytes of the held text were searched, whether any byte was seen, and whether the line was too long.
+        // The number of searched bytes of the held text, whether any byte was seen, and whether the line was too long.
         let (mut seen, mut any, mut too_long) = (0, false, false);
         let line = loop {
             let held = &self.buffer[self.held.clone()];

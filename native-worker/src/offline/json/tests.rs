@@ -252,7 +252,7 @@ fn motley(from: i64) -> String {
     (from..from + 600).map(odd).collect::<String>() + "the end is missing"
 }
 
-/// Returns what the reader yields and reports, line by line; an error comes last.
+/// Returns the batches and reports of the reader, line by line; an error comes last.
 fn all_of(reader: JsonReader) -> Vec<String> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hear = heard.clone();

@@ -1,5 +1,5 @@
-//! RLlib's local worker: in runs without leases its policies learn from what it samples or reads itself, or from what other
-//! workers do.
+//! RLlib's local worker: in runs without leases its policies learn from rows that it samples or reads itself, or that
+//! other workers do.
 
 mod ranks;
 
@@ -46,7 +46,7 @@ pub(crate) struct LocalWorker {
     /// Number of workers of earlier processes that were lost.
     disturbances: u64,
     is_interrupted: Arc<AtomicBool>,
-    /// How it joins the other ranks, in data-parallel runs.
+    /// The settings with which it joins the other ranks, in data-parallel runs.
     ranks: Option<DataParallelConfig>,
     /// This rank's filters from the checkpoint that it resumes from, until it has joined the others.
     filters: BTreeMap<PolicyId, Filter>,
@@ -60,7 +60,7 @@ pub(crate) struct Iterated {
     pub(crate) env_steps: u64,
     /// Episodes that ended in it.
     pub(crate) episodes: Vec<EpisodeMetrics>,
-    /// What reading has reported, in this process and in earlier ones.
+    /// The reports of reading, in this process and in earlier ones.
     pub(crate) read: ReadMetrics,
     /// Possible mistakes, for the user.
     pub(crate) warnings: Vec<String>,
@@ -132,7 +132,7 @@ impl LocalWorker {
         self.is_interrupted.clone()
     }
 
-    /// Returns what can be seen of its sampling, if it samples itself.
+    /// Returns the view of its sampling for other threads, if it samples itself.
     pub(crate) fn watch(&self) -> Option<SampleWatch> {
         self.rows.own_watch()
     }
@@ -149,7 +149,7 @@ impl LocalWorker {
         policy.map_or(Postprocessing::None, |policy| policy.postprocessing())
     }
 
-    /// Returns what reading has reported, in this process and in those before it.
+    /// Returns the reports of reading, in this process and in earlier ones.
     pub(crate) fn read(&self) -> &ReadMetrics {
         &self.read
     }

@@ -1,4 +1,4 @@
-//! Data-parallel ranks: what they exchange besides their gradients, and each rank's part of a checkpoint.
+//! Data-parallel ranks: their messages besides gradients, and each rank's part of a checkpoint.
 
 use std::sync::atomic::Ordering;
 

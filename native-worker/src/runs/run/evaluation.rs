@@ -20,8 +20,8 @@ impl Run {
         }
     }
 
-    /// True while the run waits for an evaluation. A run that reads waits for every evaluation, since only these show how
-    /// good its policy is; but not after one that hung, except at its end.
+    /// Returns true while the run waits for an evaluation. A run that reads waits for every evaluation, since only
+    /// these show how good its policy is; but not after one that hung, except at its end.
     pub(crate) fn awaits_evaluation(&self, now: Micros) -> bool {
         let is_at_end = self.state.is_used_up(now);
         self.config().reads_input() && self.evaluation.as_ref().is_some_and(|it| it.is_awaited(is_at_end))

@@ -18,12 +18,12 @@ impl Run {
         self.state.is_local()
     }
 
-    /// True in a data-parallel run, whose other ranks must be notified of its end.
+    /// Returns true in a data-parallel run, whose other ranks must be notified of its end.
     pub(crate) fn has_ranks(&self) -> bool {
         self.request.data_parallel.is_some() && !self.is_over()
     }
 
-    /// True if the other ranks have not been notified yet that it was interrupted.
+    /// Returns whether the other ranks have not been notified yet that it was interrupted.
     pub(crate) fn has_ranks_to_notify(&self) -> bool {
         let is_interrupted = match &self.consumer {
             Some(Consumer::Local(_, is_interrupted)) => is_interrupted.load(Ordering::Relaxed),

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::envs::{is_deterministic, with_fingerprint};
 
-/// What runs are made of on this machine.
+/// The components from which runs are made on this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct RunMaker {
     pub(crate) registry: Registry,
@@ -41,8 +41,8 @@ impl RunParts {
 }
 
 impl RunMaker {
-    /// Makes the parts of a run on a thread of its own, which also finds out what to make and is never joined: a constructor that
-    /// hangs ends with the process.
+    /// Makes the parts of a run on a thread of its own, which also determines them and is never joined: a constructor
+    /// that hangs ends with the process.
     pub(crate) async fn make_on_thread(
         self,
         task: impl FnOnce() -> Result<RunTask, StartError> + Send + 'static,
@@ -76,12 +76,13 @@ impl RunMaker {
                 (Prepared::Leased(Box::new(parts)), Some(taker))
             }
         };
-        // Workers on other machines must compute the same bits, unless the run may abandon what they cannot replay.
+        // Workers on other machines must compute the same bits, unless the run may abandon episodes that they cannot
+        // replay.
         if resumed.is_none() && request.config.replay_mismatch == ReplayMismatch::Fail {
             let context = request.config.env_context(SlotId(0));
             if let Some(env_config) = with_fingerprint(request.config.env(), &context)? {
                 if let (Prepared::Leased(parts), false) = (&mut prepared, is_deterministic(&env_config)) {
-                    // Its workers find the same.
+                    // Its workers come to the same result.
                     parts.env_state = EnvState::Opaque;
                 }
                 request.config.rollout.env_config = env_config;

@@ -59,7 +59,7 @@ pub(crate) struct RunPlace<'a> {
 /// The state from which a resumed run continues.
 #[derive(Default)]
 struct Start {
-    /// The weights and the state of the learner, or of what takes the rows; `None` for initial ones.
+    /// The weights and the state of the learner, or of the taker of the rows; `None` for initial ones.
     learner: Option<(Weights, Vec<u8>)>,
     group: Option<GroupState>,
     output: Option<RunOutput>,
@@ -225,7 +225,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Like [`prepared`](Self::prepared), over leases.
+    /// Works like [`prepared`](Self::prepared), over leases.
     fn learning(
         place: RunPlace<'_>,
         request: RunRequest,
@@ -250,7 +250,7 @@ impl Run {
         Ok(Self { evaluation, recording, ..run })
     }
 
-    /// Like [`prepared`](Self::prepared), with the run's own worker. It has no slots and grants nothing.
+    /// Works like [`prepared`](Self::prepared), with the run's own worker. It has no slots and grants nothing.
     fn local(
         place: RunPlace<'_>,
         request: RunRequest,
@@ -286,7 +286,7 @@ impl Run {
         Ok(Self { evaluation, watchdog, read, ..run })
     }
 
-    /// Like [`prepared`](Self::prepared), over leases and without a learner.
+    /// Works like [`prepared`](Self::prepared), over leases and without a learner.
     fn sampling(
         place: RunPlace<'_>,
         request: RunRequest,
@@ -363,7 +363,7 @@ impl Run {
 }
 
 impl Resumed {
-    /// Returns the request of a saved run, and where it continues.
+    /// Returns the request of a saved run, and the state from which it continues.
     pub(super) fn of(saved: SavedRun) -> Result<(RunRequest, Self), StartError> {
         let (regenerated, on_disk) = (saved.regenerated(), saved.checkpoint());
         let (request, saved, lock) = saved.into_parts();

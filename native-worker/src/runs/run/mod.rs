@@ -1,5 +1,5 @@
-//! A run of this process: the [loop](RunLoop) without I/O, and what executes its effects: the learner's thread, files and
-//! evaluations.
+//! A run of this process: the [loop](RunLoop) without I/O, and the parts that execute its effects: the learner's
+//! thread, files and evaluations.
 
 mod evaluation;
 mod local;
@@ -83,7 +83,7 @@ impl RunTask {
     }
 }
 
-/// What is done with the rows of a run.
+/// The use of a run's rows.
 pub(crate) enum RunWork {
     /// A learner learns from them.
     Learn,
@@ -93,7 +93,7 @@ pub(crate) enum RunWork {
     Take(Taker),
 }
 
-/// What takes the rows of a run without a learner.
+/// The taker of the rows of a run without a learner.
 pub(crate) enum Taker {
     /// It is part of the run's checkpoints.
     Rows(Box<dyn TakeRows>),
@@ -148,14 +148,14 @@ pub(crate) struct Run {
     replacing: BTreeSet<u32>,
     /// Those that have joined since the last batch.
     recreated: Vec<u32>,
-    /// What reading has reported so far.
+    /// The reports of reading so far.
     read: ReadMetrics,
     /// An unbalanced ledger, to test its consequences.
     #[cfg(test)]
     pub(crate) false_ledger: Option<Ledger>,
 }
 
-/// Why a run could not begin.
+/// An error of beginning a run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
@@ -205,7 +205,7 @@ impl Run {
         self.state.config()
     }
 
-    /// True if its rows are taken in this process.
+    /// Returns whether its rows are taken in this process.
     fn takes_rows(&self) -> bool {
         matches!(self.consumer, Some(Consumer::Rows { .. }))
     }
@@ -214,7 +214,7 @@ impl Run {
         self.state.is_over()
     }
 
-    /// True if its batches were for a caller that has dropped its receiver.
+    /// Returns whether its batches were for a caller that has dropped its receiver.
     pub(crate) fn is_unwanted(&self) -> bool {
         matches!(&self.consumer, Some(Consumer::Caller(batches)) if batches.is_closed())
     }
@@ -279,7 +279,7 @@ impl Run {
         self.files.as_mut().map_or_else(Vec::new, |files| files.dir.retry())
     }
 
-    /// Returns why an episode was not recorded, once for each reason.
+    /// Returns the reason that an episode was not recorded, once for each reason.
     pub(crate) fn poll_recording(&mut self) -> Option<String> {
         self.recording.as_mut()?.poll_fault()
     }
@@ -324,7 +324,7 @@ impl Run {
             match summary.end.error() {
                 Some(_) => faults.push(error),
                 None => {
-                    // Of a stopped or drained run, for example that a worker hangs.
+                    // A stopped or drained run may have an error, too, for example that a worker hangs.
                     let error =
                         summary.error.take().map_or_else(|| error.clone(), |earlier| format!("{earlier}; {error}"));
                     self.state.fail(error.clone());
@@ -338,7 +338,7 @@ impl Run {
         (summary, faults)
     }
 
-    /// Returns the results so far of a run that ends so.
+    /// Returns the results so far of a run with this end.
     pub(crate) fn summary(&self, end: RunEnd, now: Micros) -> Summary {
         let state = &self.state;
         let causes = state.not_reproducible();
@@ -404,7 +404,7 @@ impl HubRun for Run {
         }
     }
 
-    /// A resuming process has to know that, so a checkpoint is written soon.
+    /// Marks the run as tainted. A resuming process needs that mark, so a checkpoint is written soon.
     fn taint(&mut self) {
         self.state.taint();
         if let Some(files) = &mut self.files {

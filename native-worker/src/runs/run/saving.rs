@@ -1,4 +1,4 @@
-//! When a run is saved, and what is saved.
+//! The times at which a run is saved, and the contents of its checkpoints.
 
 use rollmesh_core::time::Micros;
 
@@ -9,7 +9,7 @@ use super::{
 use crate::{checkpoint::PolicyCheckpoint, envs::without_fingerprint};
 
 impl Run {
-    /// True if the run has a directory to be saved in.
+    /// Returns whether the run has a directory to be saved in.
     pub(crate) fn has_files(&self) -> bool {
         self.files.is_some()
     }

@@ -76,13 +76,13 @@ impl Run {
         }
     }
 
-    /// True if the snapshot from before this batch is complete.
+    /// Returns whether the snapshot from before this batch is complete.
     pub(super) fn may_be_undone(&mut self, batch: u64) -> bool {
         let newest = self.snapshots.range_mut(..=batch).next_back();
         newest.is_none_or(|(_, snapshot)| snapshot.is_complete())
     }
 
-    /// Returns how to continue from before this batch. The run is over by this. Waits for its threads.
+    /// Ends the run, and returns the task that continues it from before this batch. Waits for its threads.
     ///
     /// # Errors
     /// [`StartError`] names a file that cannot be removed or read.

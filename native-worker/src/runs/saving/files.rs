@@ -50,7 +50,7 @@ impl RunFiles {
 pub(in super::super) struct EndedRunDir {
     dir: RunDir,
     pub(in super::super) failed_checkpoints: u64,
-    /// Why the last checkpoint could not be saved.
+    /// The reason that the last checkpoint could not be saved.
     pub(in super::super) unsaved: Option<String>,
     /// Number of lines missing in `metrics.jsonl` and the journal.
     pub(in super::super) lost_lines: u64,

@@ -1,4 +1,4 @@
-//! Checkpoints of runs: their contents, when and where they are saved, and how they are loaded.
+//! Checkpoints of runs: their contents, their schedule and storage, and loading them.
 
 mod differences;
 mod files;

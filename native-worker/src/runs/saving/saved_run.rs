@@ -25,8 +25,8 @@ use crate::{
     files::if_exists,
 };
 
-/// A list of runs holds the lock of each for some microseconds, to see whether a process runs it: a lock that is taken is
-/// tried again this often …
+/// Listing runs holds the lock of each for some microseconds, to check whether a process runs it: taking a lock is
+/// retried this often …
 const LOCK_RETRIES: u32 = 4;
 /// … after this time.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -53,7 +53,7 @@ pub struct SavedRun {
     lock: Option<File>,
 }
 
-/// Why a run cannot be resumed.
+/// An error of resuming a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResumeError {
@@ -143,7 +143,7 @@ impl SavedRun {
         if saved.samples_only() { Err(ResumeError::SamplesOnly(saved.dir)) } else { Ok(saved) }
     }
 
-    /// Like [`load`](Self::load), for a run without a learner.
+    /// Works like [`load`](Self::load), for a run without a learner.
     ///
     /// # Errors
     /// As there.
@@ -165,8 +165,8 @@ impl SavedRun {
         self.request.config.algorithm.is_none()
     }
 
-    /// Like [`load`](Self::load), for a rank other than 0 of a [data-parallel](RunRequest::data_parallel) run: rank 0
-    /// resumes the run in its directory, and this one only reads it.
+    /// Works like [`load`](Self::load), for a rank other than 0 of a [data-parallel](RunRequest::data_parallel) run:
+    /// rank 0 resumes the run in its directory, and this one only reads it.
     ///
     /// # Errors
     /// As there.
@@ -266,7 +266,7 @@ pub(in super::super) fn read_config(text: &str) -> Result<RunConfig, String> {
     Ok(RunConfig { algorithm: config.algorithm.filter(|name| name != NO_ALGORITHM), ..config })
 }
 
-/// True for the directory of a run that an earlier version has sampled: an absent algorithm is the default one.
+/// Returns true for the directory of a run that an earlier version has sampled: an absent algorithm is the default one.
 fn names_no_algorithm(dir: &Path) -> bool {
     let settings = fs::read_to_string(dir.join(CONFIG)).ok().and_then(|text| toml::from_str::<Config>(&text).ok());
     settings.is_some_and(|settings| settings.names().all(|name| name != "algorithm"))
@@ -289,7 +289,7 @@ impl Left {
         Self::read(dir, Some(lock(dir)?))
     }
 
-    /// Like [`open`](Self::open), with this lock.
+    /// Works like [`open`](Self::open), with this lock.
     fn read(dir: &Path, lock: Option<File>) -> Result<Self, ResumeError> {
         check_is_run(dir)?;
         let config = config_at(&dir.join(CONFIG))?;

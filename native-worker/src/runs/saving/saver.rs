@@ -37,7 +37,7 @@ pub(in super::super) struct SaverFiles {
 pub(crate) struct SaveReport {
     /// The iteration after which it was made.
     pub(crate) iteration: u64,
-    /// The checkpoint's number, or why there is none.
+    /// The checkpoint's number, or the error.
     pub(crate) saved: Result<u64, String>,
 }
 
@@ -64,7 +64,7 @@ impl Saver {
         Ok(Self { jobs, reports, thread, timetable, saved, is_busy: false })
     }
 
-    /// True if a checkpoint is due after this iteration, and the previous one is on disk.
+    /// Returns whether a checkpoint is due after this iteration, and the previous one is on disk.
     pub(in super::super) fn is_due(&self, iteration: u64) -> bool {
         !self.is_busy && self.timetable.is_due(iteration, Instant::now())
     }
@@ -74,7 +74,7 @@ impl Saver {
         self.timetable.is_hurried = true;
     }
 
-    /// False while a checkpoint is being saved.
+    /// Returns false while a checkpoint is being saved.
     pub(in super::super) fn is_free(&self) -> bool {
         !self.is_busy
     }

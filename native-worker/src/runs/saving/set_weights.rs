@@ -19,7 +19,7 @@ use super::{
 };
 use crate::checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint, PolicyCheckpointError, weights_file};
 
-/// Why a run's weights cannot be set.
+/// An error of setting a run's weights.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetWeightsError {
     /// The run or its newest checkpoint cannot be read or written.

@@ -114,7 +114,7 @@ impl SavedProgress {
 type LearnerState = oneshot::Receiver<Result<Vec<u8>, LearnError>>;
 
 impl Snapshot {
-    /// True once the learner has sent its state, or never will.
+    /// Returns true once the learner has sent its state, or never will.
     pub(in super::super) fn is_complete(&self) -> bool {
         !self.learner.is_empty() || self.learner.is_terminated()
     }

@@ -69,7 +69,7 @@ fn crc32c(data: &[u8]) -> u32 {
     !data.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), bit))
 }
 
-/// Returns an event of now, without content.
+/// Returns an event with the current time, without content.
 fn event() -> Message {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Message::default().double(1, now.as_secs_f64())

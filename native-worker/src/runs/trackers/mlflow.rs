@@ -35,7 +35,7 @@ pub(super) struct MlflowRun {
 
 impl MlflowRun {
     /// Creates the run in the store, or continues it: its id follows from the run's directory. Lines of steps that are not in
-    /// `metrics.jsonl` are removed: a run that is resumed, or goes back, writes them again.
+    /// `metrics.jsonl` are removed: a run that is resumed, or rolled back, writes them again.
     pub(super) fn open(store: &Path, run_dir: &Path, config: &RunConfig) -> io::Result<Self> {
         let run_dir = run_dir.canonicalize()?;
         let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();

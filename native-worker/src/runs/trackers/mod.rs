@@ -19,7 +19,7 @@ const EVALUATION: &str = "evaluation";
 const EVENTS: &str = "the event file for TensorBoard";
 const STORE: &str = "the run in MLflow's store";
 
-/// What a run's metrics are written to, in addition to its directory.
+/// The outputs of a run's metrics, in addition to its directory.
 #[derive(Debug, Default)]
 pub(super) struct Trackers {
     events: Option<EventFile>,
@@ -27,8 +27,8 @@ pub(super) struct Trackers {
 }
 
 impl Trackers {
-    /// Opens what the run's settings name. A run that is resumed at these env steps begins another event file, and continues its
-    /// run in the store.
+    /// Opens the outputs that the run's settings name. A run that is resumed at these env steps begins another event
+    /// file, and continues its run in the store.
     pub(super) fn open(dir: &Path, config: &RunConfig, resumed_at: Option<u64>) -> io::Result<Self> {
         let HostConfig { tensorboard, mlflow, .. } = &config.host;
         let events = tensorboard.then(|| EventFile::create(&dir.join(TENSORBOARD), resumed_at)).transpose()?;
@@ -57,7 +57,7 @@ impl Trackers {
         ended.and_then(Result::err).map(|error| LineNotice::Abandoned { file: STORE, error }).into_iter().collect()
     }
 
-    /// What cannot be written is not tried again: the run's own files have all of it.
+    /// Writes metrics. A failed output is not retried: the run's own files have all of them.
     fn write(&mut self, step: u64, numbers: &[(String, f64)]) -> Vec<LineNotice> {
         let mut notices = Vec::new();
         if let Some(Err(error)) = self.events.as_mut().map(|events| events.add(step, numbers)) {

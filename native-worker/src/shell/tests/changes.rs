@@ -165,7 +165,7 @@ fn filters_count_the_rows_of_the_batches_that_were_taken() {
     for (there, here) in mean(&mut there).iter().zip(mean(&mut here)) {
         assert!((there - here).abs() < 1e-12, "{there} {here}");
     }
-    // What was sampled ahead is not counted, and nothing that was counted is lost.
+    // Batches that were sampled ahead are not counted, and no counted observation is lost.
     there.stop().unwrap();
     assert_eq!(counts(&mut there, true), counts(&mut here, true));
 }

@@ -27,12 +27,12 @@ use rollmesh_core::{
 
 use super::{AsyncSampler, NativeShell};
 
-/// A worker's settings: two CartPoles with a network policy.
+/// Returns a worker's settings: two CartPoles with a network policy.
 fn cartpoles() -> RolloutConfig {
     RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(40).fcnet_hiddens(&[8]).seed(5)
 }
 
-/// Two games of four agents with two policies.
+/// Returns two games of four agents with two policies.
 fn games() -> RolloutConfig {
     let mut config = RolloutConfig::new("MultiAgentCartPole-v1").num_envs(2).rollout_fragment_length(30).seed(6);
     config.policies = ["even", "odd"].map(|id| (PolicyId::new(id), PolicyConfig::default())).into();
@@ -80,7 +80,7 @@ impl Bench {
         self.with(|sampler, host| sampler.next(host))
     }
 
-    /// With a clock that stands still.
+    /// Returns the next batch within a time, by a clock that does not advance.
     fn data_within(&mut self, span: Micros) -> Result<Option<AnyBatch>, SampleError> {
         self.with(|sampler, host| sampler.next_within(host, &mut Budget::until(span)))
     }

@@ -220,7 +220,7 @@ fn the_state_is_that_of_the_batch_before() {
     assert_eq!(number(bench.data()), 5.0);
     bench.sampler.losses();
     bench.sampler.set_position(&at(3)).unwrap();
-    // What had been sampled ahead is among the losses, but for batches without steps.
+    // Batches that had been sampled ahead are among the losses, except those without steps.
     let lost = bench.sampler.losses();
     assert!(lost.agent_steps > 1 && lost.quarantined == losses(3).quarantined, "{lost:?}");
     for wanted in [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0] {

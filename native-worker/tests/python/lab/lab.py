@@ -1,4 +1,4 @@
-"""Environments for the tests: some that are right, and some that fail in every way."""
+"""Environments for the tests: correct ones, and ones with every kind of failure."""
 
 import os
 import sys
@@ -358,7 +358,7 @@ class AtOnce:
 
 
 class InTurn:
-    """A game in the form of PettingZoo's AEC environments: players count to a number, and who reaches it wins."""
+    """A game in the form of PettingZoo's AEC environments: players count to a number, and the player who reaches it wins."""
 
     possible_agents = ["ada", "bob", "cleo"]
 

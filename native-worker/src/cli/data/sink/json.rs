@@ -58,8 +58,8 @@ impl BatchSink for JsonSink {
     }
 }
 
-/// True if a line may lose values of a column: text has only one NaN, and texts may be any JSON. All other numbers are
-/// written with all their digits.
+/// Returns whether a line may lose values of a column: text has only one NaN, and texts may be any JSON. All other
+/// numbers are written with all their digits.
 fn may_lose_values(column: &Column) -> bool {
     match column {
         Column::F32(data) => data.values().iter().any(|value| value.is_nan()),
@@ -69,7 +69,7 @@ fn may_lose_values(column: &Column) -> bool {
     }
 }
 
-/// Finds what a line loses of a batch by reading it back.
+/// Finds a line's losses of a batch by reading it back.
 fn read_back(batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
     let mut line = Vec::new();
     encode_record(batch, &COMPRESS_COLUMNS, &mut line).map_err(Failure::usage)?;

@@ -34,7 +34,7 @@ pub(super) fn single(batch: &AnyBatch) -> Result<&SampleBatch, Failure> {
     batch.single().map_err(|error| Failure::usage(refused(error)))
 }
 
-/// Writes batches, and reports what is read back differently.
+/// Writes batches, and reports the values that are read back differently.
 pub(super) trait BatchSink {
     /// Begins another file of the input.
     fn begin_file(&mut self, _: &mut Losses) -> Result<(), Failure> {
@@ -75,8 +75,8 @@ impl BatchSink for ParquetWriter {
     }
 }
 
-/// Describes the kind of rows: names, types and shapes of columns, and which attributes are set. Rows of one kind differ in
-/// values only, so a target's losses are the same.
+/// Describes the kind of rows: names, types and shapes of columns, and the attributes that are set. Rows of one kind
+/// differ in values only, so a target's losses are the same.
 fn kind(rows: &SampleBatch) -> String {
     let columns = rows.iter().map(|(name, column)| (name, column.column_type(), column.shape()));
     let is_longer = |most: usize| {

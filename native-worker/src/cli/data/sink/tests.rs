@@ -27,13 +27,13 @@ struct Run {
     episodes: Vec<(usize, bool)>,
     /// Number of missing first steps of the first episode.
     missing: i64,
-    /// Where the rows are cut into batches, besides at the end.
+    /// The places where the rows are cut into batches, besides the end.
     cuts: Vec<Index>,
     obs: Kind,
     /// True if `new_obs` differs from the next step's `obs`.
     has_other_new_obs: bool,
     rewards: Kind,
-    /// Which columns exist: `t`, `eps_id`, `action_logp`, `infos`, a custom one, `new_obs`, `truncateds`.
+    /// The columns that exist: `t`, `eps_id`, `action_logp`, `infos`, a custom one, `new_obs`, `truncateds`.
     has: [bool; 7],
     own: Kind,
     /// Names of policies; without any, batches are of a single agent.
@@ -225,7 +225,7 @@ fn check_columns(before: &SampleBatch, after: &SampleBatch, lost: &Losses) -> Re
     Ok(())
 }
 
-/// True if the batches' boundaries are kept.
+/// Returns whether the batches' boundaries are kept.
 fn keeps_batches(lost: &Losses) -> bool {
     !lost.iter().any(|what| what.starts_with("which rows were in one batch"))
 }
@@ -292,7 +292,7 @@ proptest! {
     }
 }
 
-/// All batches of a run have one kind of columns, but only the last one has a loss.
+/// Checks a run whose batches have one kind of columns, but of which only the last one has a loss.
 #[test]
 fn losses_of_a_late_batch_are_reported() {
     let rows = |last: f32, t: i64| {

@@ -55,10 +55,10 @@ def native_vector(id, config, lanes):
 
 
 def made_by(request):
-    """The environments of a request, one vector environment if its settings say so."""
+    """Returns the environments of a request, one vector environment if its settings say so."""
     config = {name: value for name, value in request["config"].items() if name not in HOST_SETTINGS}
     if request["config"].get("host_pictures") and "render_mode" not in config:
-        # Of an environment that cannot be made so there are no pictures; other errors come again without them.
+        # An environment that cannot be made with this mode has no pictures; other errors recur without it.
         with contextlib.suppress(Exception):
             return made_with(request, {**config, "render_mode": "rgb_array"})
     return made_with(request, config)
@@ -74,7 +74,7 @@ def made_with(request, config):
 
 
 def key_of(request):
-    """Returns what environments with the same bits have in common: their name and settings."""
+    """Returns the key of environments with the same bits: their name and settings."""
     config = {name: value for name, value in request["config"].items() if name not in ("host_fingerprint", "host_pictures")}
     return request["env"], json.dumps(config, sort_keys=True)
 
@@ -94,7 +94,7 @@ def narrowed(space, dtype):
 
 
 def picture_of(env):
-    """Width, height and pixels of an environment that was made to render arrays, else nothing."""
+    """Returns width, height and pixels of an environment that was made to render arrays, else nothing."""
     if getattr(getattr(env, "unwrapped", env), "render_mode", None) != "rgb_array":
         return b""
     return framed(env.render())
@@ -193,7 +193,7 @@ class LaneGroup:
         return rows.tobytes()
 
     def step(self, first, count, actions):
-        """Steps lanes: with actions in shared memory, where everything else goes then, too, or with those that are given."""
+        """Steps lanes with the given actions; without any, takes actions from shared memory and puts the results there."""
         last = first + count
         if not actions and self.shared:
             shared = self.shared
@@ -222,7 +222,7 @@ class LaneGroup:
         rewards[:], ends[:] = earned, ended
 
     def random_step(self, step):
-        """Steps the first lane with a random action; returns what follows from it, and whether the episode is over."""
+        """Steps the first lane with a random action; returns its result, and whether the episode is over."""
         if step == 0:
             self.action_space.seed(1)
         obs, reward, terminated, truncated, _ = self.envs[0].step(self.action_space.sample())
@@ -231,7 +231,7 @@ class LaneGroup:
         return rows.tobytes() + struct.pack("<d??", reward, terminated, truncated), terminated or truncated
 
     def layers(self):
-        """Returns the first environment, and what it wraps."""
+        """Returns the first environment, and those that it wraps, outermost first."""
         layers = [self.envs[0]]
         while isinstance(layers[-1], gymnasium.Wrapper):
             layers.append(layers[-1].env)

@@ -59,7 +59,7 @@ class Game:
         env.step(actions[env.agent_selection])
         obs, outcomes = {}, {}
         for agent in env.agents:
-            # A reward is that of this step alone; an agent that has ended says so once, and sees what it ended with.
+            # A reward is that of this step alone; an agent that has ended reports that once, with its last observation.
             is_new = agent not in self.ended
             if not is_new and not env.rewards[agent]:
                 continue
@@ -75,7 +75,7 @@ class Game:
         return obs, outcomes
 
     def turn(self, obs, outcomes):
-        """Observations and outcomes of agents, in the form of the core's turns."""
+        """Returns observations and outcomes of agents, in the form of the core's turns."""
         self.is_over = is_over = not self.env.agents
         terminated = any(ends[1] for ends in outcomes.values()) or not any(ends[2] for ends in outcomes.values())
         parts = [bytes([(TERMINATED if terminated else TRUNCATED) if is_over else 0])]
@@ -102,7 +102,7 @@ class Game:
         return struct.pack("<BI", 1, len(name)) + name
 
     def actions(self, body):
-        """Actions of agents, from the form of the core's rows."""
+        """Returns the actions of agents, from the form of the core's rows."""
         (count,), at, actions = struct.unpack_from("<I", body), 4, {}
         for _ in range(count):
             _, length = struct.unpack_from("<BI", body, at)
@@ -120,7 +120,7 @@ class Game:
         env = self.env
         agents = [env.agent_selection] if self.acts_in_turn else env.agents
         if step == 0:
-            # Kept, since a game may make its spaces anew whenever it is asked for them.
+            # Kept, since a game may recreate its spaces at each call.
             self.action_spaces = {agent: env.action_space(agent) for agent in env.possible_agents}
             for at, space in enumerate(self.action_spaces.values()):
                 space.seed(at)

@@ -3,7 +3,7 @@
 Messages are those of rollmesh's environment processes: number (8 bytes), length of the body (4), kind (1), three zeros, body.
 MAKE makes a group of lanes, environments of one kind, or a game of PettingZoo. RESET and STEP name a group and lanes; rows
 are little-endian. Actions and turns of a game are in the form that rollmesh's core gives rows and turns of several agents.
-What environments print goes to standard error.
+The output of environments goes to standard error.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ VECTOR_SETTINGS = {"vectorize", "observation_dtype"}
 HOST_SETTINGS = {"host_fingerprint", "host_pictures"} | VECTOR_SETTINGS
 # Steps of the random episodes in a fingerprint.
 GOLDEN_STEPS = 64
-# Whether environments of a name and settings continue bit-identically from their saved states.
+# True by name and settings of environments that continue bit-identically from their saved states.
 PROVEN = {}
 # Fingerprints by name and settings of an environment.
 FINGERPRINTS = {}

@@ -1,6 +1,6 @@
 
 
-# --- States of open episodes, and the fingerprint of whether two machines compute the same bits ---
+# --- States of open episodes, and the fingerprint by which two machines compare their bits ---
 
 
 class Arcade:
@@ -21,7 +21,7 @@ class Arcade:
 
 
 class Mujoco:
-    """What MuJoCo integrates, and what its last step has left that environments read before the next one."""
+    """The state that MuJoCo integrates, and results of its last step that environments read before the next one."""
 
     PACKAGE = "mujoco"
     LEFT = ("xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat")
@@ -54,7 +54,7 @@ class Mujoco:
 
 
 def simulator_of(env):
-    """Returns how the state of an environment is saved, None for one whose wrappers or simulator may keep more than that.
+    """Returns the simulator that saves an environment's state, None if wrappers or simulator may have further state.
 
     ALE leaves out the last action, which sticky actions repeat.
     """
@@ -81,7 +81,7 @@ def time_limits(env):
 
 
 def origin_of(simulator):
-    """Names the simulator and its version, whose states other versions may read as something else."""
+    """Returns the name of the simulator and its version, whose states other versions may read as something else."""
     return f"{simulator.PACKAGE} {sys.modules[simulator.PACKAGE].__version__}".encode()
 
 
@@ -120,7 +120,7 @@ def is_proven(simulator, env):
     try:
         return continues(simulator, env)
     except Exception:
-        # Such as of a simulator without the functions that this needs: its episodes are replayed.
+        # For example a simulator without the functions that this needs: its episodes are replayed.
         return False
 
 
@@ -152,7 +152,7 @@ def episodes_hash(group):
             if is_over:
                 digest.update(group.reset(0, 2 + step))
     except Exception as error:
-        # Such as for actions that a mask forbids: the same on every machine.
+        # For example for actions that a mask forbids: the same error on every machine.
         digest.update(type(error).__name__.encode())
     return digest.hexdigest()
 
@@ -172,7 +172,7 @@ def packages_of(env):
 
 
 def fingerprint_of(group, twin):
-    """Names what decides the bits of an environment: versions of packages, and the hash of random episodes.
+    """Returns the fingerprint of an environment: versions of packages, and the hash of random episodes.
 
     The hash is left out if the twin, which was made like it, plays other episodes: it would differ on every machine.
     """
