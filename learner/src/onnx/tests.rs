@@ -1,4 +1,4 @@
-//! Files, read again.
+//! ONNX files that are read back.
 
 use std::collections::BTreeSet;
 
