@@ -62,8 +62,8 @@ impl DeviceForward {
         Ok(Self { model, device })
     }
 
-    /// Returns the outputs of all rows, row-major: distribution inputs if they are wanted, the value, then the state after if
-    /// it is wanted.
+    /// Returns the outputs of all rows, row-major: distribution inputs if requested, the value, then the state after if
+    /// requested.
     fn outputs(&self, input: Input<'_>, rows: usize, wants: Wants) -> candle_core::Result<Vec<f32>> {
         let upload = |values: &[f32]| Tensor::from_slice(values, (rows, values.len() / rows), &self.device);
         let before = (!self.model.state_lens().is_empty()).then(|| upload(input.state)).transpose()?;
@@ -78,7 +78,7 @@ impl DeviceForward {
     }
 }
 
-/// The outputs that the caller wants.
+/// The outputs that the caller requests.
 #[derive(Clone, Copy)]
 struct Wants {
     dist_inputs: bool,

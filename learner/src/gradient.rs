@@ -67,8 +67,8 @@ impl Learner {
         Ok((Gradients(self.model.unflat(self.weights.version(), &values)?), stats))
     }
 
-    /// Takes one step along gradients, as they are, and publishes the next version of the weights. The clock of annealing
-    /// stands still, since gradients do not contain the number of their steps.
+    /// Takes one step along gradients, as they are, and publishes the next version of the weights. The clock of
+    /// annealing does not advance, since gradients do not contain the number of their steps.
     ///
     /// # Errors
     /// [`LearnError::Model`] for gradients of another model, [`LearnError::Diverged`] as [`update`](Self::update).

@@ -5,7 +5,7 @@ use super::*;
 const GAMMA: f64 = 0.9;
 
 /// Returns the steps of two states, as one-hot rows. Action 0 stays and pays 1 in state 0, action 1 goes to the other
-/// state and pays nothing; state 1 ends with 2, whatever is done. The policy stays with probability 0.75.
+/// state and pays nothing; state 1 ends with 2 for any action. The policy stays with probability 0.75.
 fn chain() -> Transitions {
     let mut chain = Transitions { obs_len: 2, num_actions: 2, ..Transitions::default() };
     for (state, action, reward, next, ends) in

@@ -383,7 +383,7 @@ impl InlineHub {
                 HubEffect::Draw(job) => self.drawing = Some(job),
                 HubEffect::Step(RunStep::End(end)) => self.end_run(end),
                 HubEffect::Step(RunStep::Begin) => self.hub.begin_iteration(),
-                // There is nothing to save and no queue, no batch is for a caller, and only workers of the page itself take part.
+                // A page has no checkpoints, no queue, no batches for a caller, and only its own workers.
                 HubEffect::Step(RunStep::Save | RunStep::RollBack(_))
                 | HubEffect::Consume(Ok(_))
                 | HubEffect::Quarantine { .. }

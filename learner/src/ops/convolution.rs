@@ -1,4 +1,4 @@
-//! Convolutions of images whose numbers stand by row, column and channel.
+//! Convolutions of images in the order row, column, channel.
 
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 use rollmesh_core::kernels::{

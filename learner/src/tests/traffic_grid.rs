@@ -56,7 +56,7 @@ fn two_car_policies_and_one_for_the_lights_learn_together() {
     for _ in 0..18 {
         let batch = worker.sample().unwrap();
         let infos = worker.learn_on_batch(&batch).unwrap();
-        // Acting and learning agree on what the policies were when the batch was sampled, from its first row on.
+        // Acting and learning agree on the policies that sampled the batch, from its first row on.
         assert!(infos.values().all(|info| info["logp_gap"] < 1e-4), "{infos:?}");
     }
     let trained = returns(&mut worker);
