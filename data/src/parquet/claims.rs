@@ -245,7 +245,7 @@ mod tests {
         let with = |fields: &[u8]| PageClaim::new(&[&head[..], fields, &[0, 0]].concat()).map(|(claim, _)| claim);
         assert_eq!(with(&[0x55, 6, 0x15, 8, 0x12]), Some(PageClaim { is_plain: true, ..claim }));
         assert_eq!(with(&[0x55, 6, 0x15, 8, 0x11]), Some(claim));
-        // The same struct again, which says nothing of compression.
+        // The same struct again, without the field of compression.
         let again = [&[0x55, 6, 0x15, 8, 0x12, 0, 0x0c, 16][..], &[0x55, 6, 0x15, 8]].concat();
         assert_eq!(with(&again), Some(claim));
         assert_eq!(with(&[0x55, 126, 0x15, 8]), None, "levels larger than the page");

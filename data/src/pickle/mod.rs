@@ -1,5 +1,5 @@
-//! Reads Python's pickles, as far as NumPy arrays need them. Reading never calls Python code: the module knows the few names
-//! that build arrays and creates their results itself, and rejects a pickle with any other name.
+//! Reads Python's pickles, as far as NumPy arrays need them. Reading never calls Python code: the module has a list of
+//! the few names that build arrays and creates their results itself, and rejects a pickle with any other name.
 //!
 //! It supports protocols 0 to 5; arrays of NumPy 1 and 2 in either order of rows and bytes; scalars; lists, tuples and
 //! dicts.
