@@ -53,7 +53,7 @@ fn causes() -> MutexGuard<'static, VecDeque<(String, PyErr)>> {
 
 /// Keeps an exception for the error that it causes: the library forwards only its text.
 pub(crate) fn keep_cause(text: String, exception: PyErr) {
-    // Dropped after the lock is released: the destructors of what it holds may call Python.
+    // Dropped after the lock is released: its destructor may call Python.
     let _oldest = {
         let mut causes = causes();
         causes.push_back((text, exception));

@@ -277,7 +277,7 @@ fn outcomes_text(turn: &Turn) -> String {
     Value::from(outcomes.collect::<Vec<_>>()).to_string()
 }
 
-/// Agents with their rows, in the shape of their spaces.
+/// Returns agents with their rows, in the shape of their spaces.
 fn rows_of<'py>(
     py: Python<'py>,
     rows: &AgentRows,

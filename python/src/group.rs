@@ -88,7 +88,7 @@ fn failures(settings: &Bound<'_, PyDict>) -> PyResult<FailureSettings> {
     Ok(failures)
 }
 
-/// The mode of sampling by its name, with its settings.
+/// Returns the mode of sampling by its name, with its settings.
 fn sampling_mode(settings: &Bound<'_, PyDict>) -> PyResult<SamplingMode> {
     let (mut name, mut batch_env_steps, mut after_s, mut max_staleness) = ("synchronous".to_owned(), 0, 0.0, u64::MAX);
     read(settings, "sampling_mode", &mut name)?;

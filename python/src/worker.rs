@@ -1,4 +1,4 @@
-//! A rollout worker: one on a thread of its own, or one of a group.
+//! A rollout worker, on a separate thread or in a group.
 
 use std::{
     collections::BTreeMap,
